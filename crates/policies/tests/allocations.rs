@@ -295,8 +295,8 @@ fn the_request_path_never_allocates_after_warm_up() {
     }
 }
 
-/// What PriDyn does at a job's begin, at its end and at each of many intervals, and what measures
-/// jobs under the others.
+/// Checks that jobs allocate no memory under any policy: with PriDyn at a job's begin, at its end
+/// and at each of many intervals, and in the measurement of jobs under the others.
 #[test]
 fn jobs_that_run_and_end_allocate_nothing() {
     let often = [0, 1].map(|literal| {

@@ -1,4 +1,4 @@
-//! Where a request's time went is booked to what held it then.
+//! Accounts of a request: each phase of its time is booked to the part that delayed it.
 //!
 //! Calls go to the engine itself, not through the test kit's driver: each has a time of its own,
 //! which may be earlier than that of the call before.

@@ -21,7 +21,7 @@ const PAGE: u32 = 4096;
 const SECTORS: usize = 6000;
 const MAX_IO: u32 = 256 * KIB;
 const SECTORS_A_PAGE: usize = 8;
-/// Where tests count pages from: behind the page that keeps a device busy.
+/// First page that tests use, behind the page that keeps the device busy.
 const FIRST_PAGE: usize = 16;
 
 const fn sector_of(page: usize) -> usize {
@@ -469,7 +469,7 @@ fn in_turns_what_the_deficit_covers_goes_along() {
     assert_eq!(rig.went, [pages(0, 30), pages(30, 10)]);
 }
 
-/// What a run does next.
+/// Step of a random run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A stream goes on, by so many sectors.

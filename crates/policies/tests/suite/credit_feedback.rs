@@ -28,12 +28,13 @@ fn with(params: &[(&str, u64)]) -> PolicySpec {
     spec
 }
 
-/// What a VM did in an interval, from first principles: every event, with its time.
+/// Events of a VM in an interval with their times, from which figures are computed from first
+/// principles.
 #[derive(Clone, Debug, Default)]
 struct Diary {
     arrivals: Vec<u64>,
     answers: Vec<(u64, u64)>,
-    /// When it had nothing inside: from, to.
+    /// Times without a request inside: from, to.
     quiet: Vec<(u64, u64)>,
     quiet_since: u64,
     inside: u32,
@@ -202,8 +203,8 @@ fn by_reservations(vms: &[(VmId, u64, Option<u64>)], beta: u32, most: f64) -> Ve
     vms.iter().map(|v| (round(v) as u32).max(1)).collect()
 }
 
-/// Whether a number of credits is what this rounds to. A half may go either way: the last digit
-/// of a float may be another where the same sum is made in another order.
+/// Returns `true` if `exact` rounds to `credits`. A half may go either way: the same sum in another
+/// order may differ in a float's last digit.
 fn rounds_to(exact: f64, credits: u32) -> bool {
     (exact - credits as f64).abs() <= 0.5 + 1e-9 || (exact < 1.0 && credits == 1)
 }
@@ -492,7 +493,7 @@ fn run(world: &mut World, guests: &[Guest], nanos: u64) {
     world.run(nanos);
 }
 
-/// What each VM has by now, also where no knob was turned for it.
+/// Returns each VM's credits, also of those for which no knob was set.
 fn credits(notes: &Shared, guests: &[Guest], promises: &[(u64, Option<u64>)]) -> Vec<u32> {
     let vms: Vec<_> = (guests.iter().zip(promises))
         .map(|(guest, &(iops, latency))| (guest.vm, iops, latency))
@@ -518,7 +519,7 @@ fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, Blo
     world.driver.engine.tenants_mut().import_learnt(now, learnt)
 }
 
-/// What [`PROMISES`] have learnt in ten seconds: credits, and blobs.
+/// Returns the credits and blobs that [`PROMISES`] lead to in ten seconds.
 fn lesson() -> (Vec<u32>, Vec<Blob>) {
     let (mut world, notes, guests) = loaded(&PROMISES);
     assert_eq!(export(&world, &guests), [], "nothing is learnt yet");

@@ -93,7 +93,7 @@ impl Scan {
         }
     }
 
-    /// What went makes room for two that stood aside, those that did so last.
+    /// Removes units that went. Each makes room for two that stood aside, the last ones to do so.
     fn forget(&mut self, lab: &Lab) {
         let gone = |s: &Seen| lab.waiting.iter().all(|w| w.0 != s.id);
         while let Some(place) = self.seen.iter().position(gone) {
@@ -536,7 +536,7 @@ fn so_many_batches_of_reads_starve_the_writes() {
     }
 }
 
-/// The same: `fifo_batch` 1 is close to the order of arrival, once requests have expired.
+/// Checks that `fifo_batch` 1 is close to the order of arrival, once requests have expired.
 #[test]
 fn batches_of_one_serve_what_has_expired_in_the_order_of_arrival() {
     let mut disk = Disk::with(&[("fifo_batch", 1)]);

@@ -196,7 +196,7 @@ struct Churn {
     tenants: Vec<Tenant>,
     /// Requests that the engine took.
     asked: u64,
-    /// Where the next disk lies.
+    /// Base address of the next disk.
     next_base: u64,
 }
 
@@ -323,7 +323,7 @@ impl Churn {
         }
     }
 
-    /// It is where its disk is now.
+    /// Asserts that an I/O is within its disk, at the disk's present place.
     fn check(&self, io: &DeviceIo) {
         let disks = self.tenants.iter().flat_map(|tenant| &tenant.disks);
         let opened = disks.clone().find(|opened| opened.disk == io.disk);

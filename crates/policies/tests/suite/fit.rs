@@ -1,4 +1,4 @@
-//! Whether promises fit a device: what must hold whatever the profile and whoever shares it.
+//! Fit of promises to a device: properties that hold for any profile and any VMs.
 
 use proptest::prelude::*;
 use tidegate_core::expect::Expects;
@@ -109,7 +109,7 @@ fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
     objectives.iter().map(tenant).collect()
 }
 
-/// That `more` fits no better than `less`, whose tenants are its first ones.
+/// Asserts that `more`, which has the tenants of `less` and others, fits no better than `less`.
 fn no_better(less: &Fit, more: &Fit) -> Result<(), TestCaseError> {
     prop_assert!(more.time_ps >= less.time_ps, "{less:?}\n{more:?}");
     for (before, after) in less.needs.iter().zip(&more.needs) {

@@ -363,10 +363,11 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What these rates, of so many since when, allow from `from` to `to` and in the rest of 100 ms,
-/// without the request beyond: 1 % of the highest, and what each gives in its time. Where one rate
-/// holds for all of it, requests that waited may come closer together in a part of the 100 ms, so
-/// the rest counts as well. A change binds what goes after it: beyond `to`, nothing counts then.
+/// Returns the amount that `rates`, each in force since its time, allow from `from` to `to` and in
+/// the rest of 100 ms, without the request beyond: 1 % of the highest rate, and each rate times its
+/// time. Where one rate holds for all of it, requests that waited may come closer together in a
+/// part of the 100 ms, so the rest counts as well. A change binds requests that start after it:
+/// beyond `to`, nothing counts then.
 fn allowed(rates: &[(u64, u64)], from: u64, to: u64, in_bytes: bool) -> f64 {
     let (mut sum, mut highest, mut in_force) = (0.0, 0, 0);
     for (i, &(since, rate)) in rates.iter().enumerate() {

@@ -105,7 +105,7 @@ oracle_test! {
     model: |_: &Terms| Drum::new(seed),
 }
 
-/// How often each of these is served in `n` I/Os of one size, one at a time.
+/// Returns how often each weight is served in `n` I/Os of one size, one at a time.
 fn wins(seed: u64, weights: &[u32], n: u64) -> Vec<u64> {
     let mut world = World::of(config(1, 0), &lottery("lottery", seed), MS);
     let guests: Vec<Guest> = weights.iter().map(|&w| world.guest(&weighted(w))).collect();

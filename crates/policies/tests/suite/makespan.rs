@@ -1,5 +1,5 @@
-//! What deadlines by a tolerance are reckoned from: who uses the device, and what it does for so
-//! many. One request alone is ever served, so the engine is called as it is.
+//! Basis of deadlines by a tolerance: the VMs that use the device, and its bandwidth for that many.
+//! Only one request is ever served, so the tests call the engine directly.
 
 use crate::common::*;
 use tidegate_core::engine::Engine;

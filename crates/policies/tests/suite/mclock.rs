@@ -95,9 +95,9 @@ struct Vm {
     share: u128,
     /// Bytes left of what waits, a number a request.
     waiting: Vec<u32>,
-    /// As its limit was when it was last looked at.
+    /// The limit held the VM back when it was checked last.
     held: bool,
-    /// Its reservation has come due, and it has not been served since.
+    /// The reservation has come due, and the VM has not been served since.
     due: bool,
 }
 
@@ -105,14 +105,14 @@ struct Oracle {
     costs: Costs,
     vms: Vec<Vm>,
     clock: u128,
-    /// What a reservation is made good at most, beyond which time is forgiven to all.
+    /// Longest lateness of reservations that is made good; beyond it time is forgiven to all VMs.
     catch_up: u64,
     forgiven: u64,
     /// The latest R served.
     front: u64,
 }
 
-/// What P loses to rounding in the engine: a point a service, times four.
+/// Tolerance for the rounding of P in the engine: a point a service, times four.
 const P_UNIT: u128 = 1 << 58;
 
 fn virtual_cost(points: u128, weight: u128) -> u128 {
@@ -155,14 +155,14 @@ impl Oracle {
         asks && vm.allowed(now) && !vm.waiting.is_empty()
     }
 
-    /// What is due stays due until it is served.
+    /// Marks reservations that have come due; a mark stays until the VM is served.
     fn look(&mut self, now: u64) {
         for vm in 0..self.vms.len() {
             self.vms[vm].due |= self.is_due(now, vm);
         }
     }
 
-    /// When its reservation will be overdue, where it is due.
+    /// Returns the time at which a due reservation is overdue.
     fn overdue(&self, vm: usize) -> Option<u64> {
         let vm = &self.vms[vm];
         let due = dues(&vm.reservation).min()?;
@@ -235,7 +235,7 @@ impl Oracle {
         self.clock = self.clock.max(least);
     }
 
-    /// When something may go that may not now.
+    /// Returns the next time at which a request that is held now may go.
     fn next(&self) -> Option<u64> {
         let waiting = self.vms.iter().filter(|v| !v.waiting.is_empty());
         waiting.map(|v| dues(&v.limit).max().unwrap_or(0)).min()
@@ -272,7 +272,7 @@ struct Bench {
     driver: Driver,
     oracle: Oracle,
     guests: Vec<Guest>,
-    /// Where each VM's last request ended.
+    /// End of each VM's last request.
     ends: Vec<u64>,
     asked: u64,
 }

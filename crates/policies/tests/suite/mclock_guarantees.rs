@@ -1,4 +1,4 @@
-//! What mClock promises a VM beside others: its floor, and that nobody starves.
+//! Guarantees of mClock to a VM beside others: its floor, and freedom from starvation.
 
 use crate::common::*;
 use proptest::prelude::*;

@@ -15,7 +15,8 @@ fn mclock() -> PolicySpec {
     spec
 }
 
-/// Whose I/Os go, in their order: VMs of a weight that keep so many requests of a size waiting.
+/// Returns the VM of each I/O in the order of service. `vms`: weight, request size and number of
+/// waiting requests of each.
 fn order(policy: &PolicySpec, depth: u32, vms: &[(u32, u32, u32)]) -> Vec<usize> {
     let mut world = World::of(config(depth, 0), policy, MS);
     let guests: Vec<Guest> = vms.iter().map(|vm| world.guest(&weighted(vm.0))).collect();

@@ -54,7 +54,7 @@ fn every_second_is_the_targets_from_the_first_on() {
     }
 }
 
-/// How long a device takes for an I/O.
+/// Time in nanoseconds that a device takes for an I/O.
 type Takes = fn(&DeviceIo) -> u64;
 
 /// Each second's error, in millionths, and V over the second half of a minute.

@@ -1,4 +1,4 @@
-//! What a VM moved in each second, and how precisely that is what it was to have.
+//! Amounts that a VM moved in each second, and their precision against its target.
 
 use crate::common::{Guest, KIB, MS, SECOND, World, weighted};
 use tidegate_core::objective::{Objective, Rate};

@@ -29,7 +29,8 @@ fn objective((reservation, limit, weight): Terms) -> Objective {
     }
 }
 
-/// What VMs that always wait should get a second, of so much.
+/// Returns the fair rates, a second, of VMs that always have requests on a device of rate
+/// `capacity`.
 fn fair(vms: &[Terms], capacity: f64) -> Vec<f64> {
     let at = |level: f64| {
         let one = |&(reservation, limit, weight): &Terms| {
@@ -49,7 +50,7 @@ fn fair(vms: &[Terms], capacity: f64) -> Vec<f64> {
     at(low)
 }
 
-/// What they get a second, over `seconds` after one of warming up.
+/// Returns the VMs' measured rates, a second, over `seconds` after a second of warm-up.
 fn measured(vms: &[Terms], service: u64, seconds: u64) -> Vec<f64> {
     let mut world = World::new("mclock", service);
     let guests: Vec<Guest> = vms.iter().map(|&v| world.guest(&objective(v))).collect();
@@ -106,8 +107,8 @@ fn dmclocks_example_clients_get_their_shares_as_they_come() {
     }
 }
 
-/// Where reservations are more than the device can do, R tags of all advance together: each VM
-/// gets its part by their rates. dmclock's `pull_reservation` has two, 2 : 1, long overdue.
+/// Checks reservations beyond the device's rate: all R tags advance together, and each VM gets its
+/// part by their rates. dmclock's `pull_reservation` has two, 2 : 1, long overdue.
 #[test]
 fn floors_beyond_the_device_are_met_in_proportion() {
     for (vms, capacity) in [
@@ -197,8 +198,9 @@ fn a_busy_device_costs_no_vm_its_limit_and_no_floor_below_one() {
     }
 }
 
-/// As long as 100 ms have room for what waits to be made good, the whole rate is reached; just
-/// below ten more a second they have none, and a VM loses what its I/Os wait beyond 1 ms.
+/// Checks the rate under a limit on a slow device. The whole rate is reached as long as 100 ms have
+/// room for the requests to be made good. Just below ten more a second they have none, and a VM
+/// loses the time that its I/Os wait beyond 1 ms.
 #[test]
 fn a_limit_beside_another_vm_on_a_slow_device_gets_its_rate() {
     for (limit, least) in [
@@ -222,7 +224,8 @@ fn a_limit_beside_another_vm_on_a_slow_device_gets_its_rate() {
     }
 }
 
-/// What a limit of so many a second gets of them, beside another VM of a thousandth of its weight.
+/// Returns the rate that a VM limited to `limit` a second gets beside a VM of a thousandth of its
+/// weight.
 fn limited_beside_another(policy: &str, limit: u64, service: u64) -> f64 {
     let mut world = World::new(policy, service);
     let limited = world.guest(&objective((0, limit, 1000)));

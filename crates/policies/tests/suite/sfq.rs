@@ -29,7 +29,7 @@ fn sfq(name: &str, cost: usize, depth: u64) -> PolicySpec {
     spec
 }
 
-/// What the I/Os of a log cost, in points.
+/// Returns the VM and the cost in points of each I/O of a log.
 fn costs_of(by: usize, guests: &[Guest], log: &[Start]) -> Vec<(usize, u128)> {
     let mut costs = Costs::new(by, guests.len());
     let of = |start: &Start| {

@@ -36,7 +36,7 @@ impl Leaky {
         }
     }
 
-    /// How long until it is no more than full, rounded down.
+    /// Returns the time until the bucket is no more than full, rounded down.
     fn wait(&self, now: u64) -> u128 {
         let level = self.level - ((now - self.then) as u128 * self.rate) as i128;
         (level - self.size as i128).max(0) as u128 / self.rate
@@ -132,7 +132,7 @@ impl Oracle {
         }
     }
 
-    /// How long each lane with something waiting has to wait.
+    /// Returns for each lane the time that its first request has to wait; `None` if it is empty.
     fn waits(&self, now: u64) -> [Option<u128>; 2] {
         [0, 1].map(|lane| {
             let wait = self.scopes[0]
@@ -312,7 +312,7 @@ proptest! {
     }
 }
 
-/// What an always backlogged VM gets in an hour: requests and bytes.
+/// Returns the requests and bytes that an always backlogged VM gets in an hour.
 fn in_an_hour(limit: Limit, op: Op, len: u32) -> (u64, u64) {
     let mut world = World::new("limit", 1000);
     let guest = world.guest(&Objective {

@@ -15,7 +15,7 @@ fn windowed(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     spec(name, &[params, &[WINDOW]].concat())
 }
 
-/// What the paper has where this one differs.
+/// Parameters in which the paper differs from the defaults.
 const PAPER: &[(&str, u64)] = &[("profiling", 1), ("headroom", 0)];
 
 #[test]

@@ -166,8 +166,8 @@ fn costs_are_learnt_beside_flushes() {
     assert!(learnt.windows > 100, "{learnt:?}");
 }
 
-/// Where requests are what is counted, a part costs its part of one: else all the parts of a
-/// request went in a row, once the first was paid for.
+/// Checks that a part of a request costs its part of one where requests are counted. Otherwise all
+/// parts of a request would go in a row once the first was paid for.
 #[test]
 fn parts_of_a_request_are_paid_for_one_by_one() {
     let mut world = world(&policy("vfair"), 1.0);
@@ -191,8 +191,8 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
     assert!(mean <= 8, "{mean} parts of 64 in a row");
 }
 
-/// Where guests keep fewer requests outstanding than the depth, all of them inside would hold
-/// nobody.
+/// Checks shares where guests keep fewer requests outstanding than the depth. With all of them
+/// inside, no VM would ever be held.
 #[test]
 fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
     for queue in [10, 16, 24, 40] {
@@ -256,7 +256,8 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     assert!(busy >= 0.95 && parts[0] >= 0.55, "{busy} {parts:?}");
 }
 
-/// What it was allocated while it was alone is no measure of what it may have at once now.
+/// Checks the burst of a VM that was alone and returns among others: its former allocation does not
+/// count.
 #[test]
 fn a_vm_that_was_alone_comes_back_with_the_burst_of_its_part_today() {
     let mut world = world(&policy("vfair"), 1.0);
@@ -338,7 +339,7 @@ fn a_group_has_one_share_however_many_of_its_vms_want_something() {
     near(&parts(&mut world), [1.0 / 6.0, 1.0 / 6.0, 0.5, 1.0 / 6.0]);
 }
 
-/// What one of its VMs leaves is the group's first.
+/// Checks that the group of a VM that leaves its share uses that share first.
 #[test]
 fn a_group_keeps_its_share_where_most_of_its_vms_only_trickle() {
     let in_group = |weight| Objective {

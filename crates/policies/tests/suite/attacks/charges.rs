@@ -1,5 +1,5 @@
-//! What a VM gets against its limit, counted exactly over a long time: with merges, splits,
-//! errors that repeat a unit's requests one by one, and units that are cancelled in part.
+//! Service of a VM under a limit, counted exactly over a long time: with merges, splits, errors
+//! that repeat a unit's requests one by one, and units that are cancelled in part.
 
 use crate::attacks::rig::{config, limiting};
 use crate::common::{Driver, Guest, Start};
@@ -63,7 +63,7 @@ fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl Fn
     }
 }
 
-/// What was served first before `end`, and the largest unit.
+/// Returns requests served first before `end`, the most of them in one unit, and bytes.
 fn first_served(rig: &Driver, end: u64) -> (u64, u64, u64) {
     let before = rig.log.iter().filter(|s| s.at < end);
     before.fold((0, 0, 0), |(ops, most, bytes), Start { io, .. }| {

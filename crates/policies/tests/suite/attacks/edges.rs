@@ -152,8 +152,8 @@ fn extreme_objectives_take_each_others_place() {
     }
 }
 
-/// What is owed stays owed in requests, however often the limit changes: a VM that spent one
-/// request of 1 IOPS waits for that second, not for what a request would be at a huge limit.
+/// Checks that debt is kept in requests across changes of the limit: a VM that spent one request at
+/// 1 IOPS waits out that second, not the time of a request at a huge limit.
 #[test]
 fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
     for policy in limiting() {

@@ -21,7 +21,7 @@ pub fn policies() -> Vec<PolicySpec> {
         .collect()
 }
 
-/// Those of them that enforce a limit on reads and writes together.
+/// Returns the policies that enforce a limit on reads and writes together.
 pub fn limiting() -> Vec<PolicySpec> {
     let all = policies().into_iter();
     all.filter(|p| p.honours().limit).collect()

@@ -43,7 +43,7 @@ fn bound(policy: &PolicySpec, n: u64) -> u64 {
     }
 }
 
-/// What the dispatcher states, of I/Os of `LEN`.
+/// Returns the dispatcher's starvation bound among `n` VMs, in I/Os of `LEN`.
 fn stated(policy: &PolicySpec, n: u64) -> u64 {
     let device = DeviceSpec {
         max_io: LEN,
@@ -71,7 +71,8 @@ fn stated(policy: &PolicySpec, n: u64) -> u64 {
     }
 }
 
-/// So many others that the bound is well within 15 s: else it could not be broken.
+/// Returns the largest number of VMs up to `most` whose bound is well within the 15 s of a run; a
+/// larger bound could not be broken in that time.
 fn as_many(most: u64, bound: impl Fn(u64) -> u64) -> u64 {
     let fits = |&n: &u64| bound(n) <= 12_000;
     (1..=most).rev().find(fits).expect("a few fit")

@@ -155,7 +155,8 @@ fn limits_hold_over_swaps_and_lose_nothing() {
     }
 }
 
-/// What a limit let go stays spent, whichever policy has a moment: also one that keeps no limits.
+/// Checks that requests charged to a limit stay charged while another policy, even one without
+/// limits, is in force for a moment.
 #[test]
 fn a_moment_under_another_policy_buys_nothing() {
     for to in limiting() {

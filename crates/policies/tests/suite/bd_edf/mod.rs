@@ -39,7 +39,7 @@ impl Disk {
         Disk { world, guests }
     }
 
-    /// As in the paper.
+    /// Creates the disk with the paper's parameters and `others`.
     fn of_the_paper(others: &[(&str, u64)]) -> Disk {
         let paper = [("bound_waits", 0), ("deep_queue", 0)];
         Disk::new(32, &[&paper, others].concat())
@@ -53,7 +53,8 @@ impl Disk {
         taken.expect("room");
     }
 
-    /// What has started by so many milliseconds from the beginning: when, whose, which block.
+    /// Runs until `ms` milliseconds from the beginning. Returns the time in ms, the guest and the
+    /// block of each start.
     fn until(&mut self, ms: u64) -> Vec<(u64, usize, u64)> {
         let end = SECOND + ms * MS;
         self.world.run(end - self.world.now());
@@ -253,7 +254,7 @@ fn the_background_is_passed_over_for_ever_unless_it_is_promoted() {
     assert_eq!(last(300 * MS), [300, 600, 900]);
 }
 
-/// So many units a VM, and no more for ever.
+/// Regulator that admits the given number of units of each VM, and none after them.
 struct Purse(Vec<u32>);
 
 impl Regulator for Purse {

@@ -65,12 +65,12 @@ struct Flying {
     bytes: u64,
 }
 
-/// What is expected to go.
+/// Unit that the rules expect next.
 #[derive(Clone, Copy)]
 struct Picked {
     id: ReqId,
     suitable: bool,
-    /// Of a background unit: its place in its batch.
+    /// Position of a background unit in its batch.
     batch: u32,
     due: Option<Nanos>,
 }

@@ -1,4 +1,4 @@
-//! How many I/Os of a VM are in flight.
+//! Number of a VM's I/Os in flight.
 
 use crate::cfq::disk::{Disk, Habit, SEEKER};
 use crate::cfq::duel::Duel;

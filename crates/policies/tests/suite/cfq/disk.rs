@@ -15,7 +15,7 @@ pub(crate) struct Habit {
     pub(crate) depth: u32,
     /// From an answer to its next request.
     pub(crate) think: u64,
-    /// It reads one thing after the other; else all over its disk.
+    /// Sequential requests; `false`: random ones all over the disk.
     pub(crate) sequential: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Patron {
     pub(crate) vm: VmId,
     pub(crate) habit: Habit,
     pub(crate) place: u64,
-    /// When it asks next, as far as it knows.
+    /// Times of the next requests, as far as known.
     pub(crate) asks: Vec<u64>,
     pub(crate) served: u64,
     /// The device's time that went to it.

@@ -18,7 +18,7 @@ impl Duel {
         Duel::deep(spec, apart, 1)
     }
 
-    /// The same on a disk that takes so many I/Os at a time.
+    /// Creates a duel on a disk with a queue of `depth` I/Os.
     pub(crate) fn deep(spec: &PolicySpec, apart: u64, depth: u32) -> Duel {
         let mut config = config(depth, 0);
         config.device.positioning = Nanos(8 * MS);
@@ -48,13 +48,13 @@ impl Duel {
         self.driver.set_objective(self.guests[whose].vm, &objective);
     }
 
-    /// How many I/Os of the same VM, doing the same, go one after the other from now on.
+    /// Serves I/Os as long as VM and operation stay the same. Returns their number.
     pub(crate) fn turn(&mut self) -> usize {
         let first = self.serve();
         1 + (0..).take_while(|_| self.serve() == first).count()
     }
 
-    /// What may go now, without waiting for anything.
+    /// Starts all I/Os that may start at once, without idling.
     pub(crate) fn start(&mut self) -> Vec<DeviceIo> {
         self.driver.start_all()
     }
@@ -63,7 +63,7 @@ impl Duel {
         self.driver.end(io, Ok(()));
     }
 
-    /// Whose I/O goes next, and what it does; none within a second: nobody's.
+    /// Serves the next I/O. Returns its VM and operation, or `None` if none starts within a second.
     pub(crate) fn serve(&mut self) -> Option<(usize, Op)> {
         let end = self.driver.now + Nanos::SECOND;
         let io = loop {

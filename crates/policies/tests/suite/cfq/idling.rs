@@ -1,4 +1,4 @@
-//! Who the device is kept for.
+//! VMs for which the device is kept idle.
 
 use crate::cfq::disk::{Disk, FAR, Habit, READER, SEEKER};
 use crate::cfq::{MIDDLE, with};

@@ -1,4 +1,4 @@
-//! Who gives way to whom within a class.
+//! Preemption within a class.
 
 use crate::cfq::duel::Duel;
 use crate::cfq::with;

@@ -7,7 +7,7 @@ use tidegate_policies::policy::PolicySpec;
 
 const LONE_SEEKER: Habit = Habit { depth: 1, ..SEEKER };
 
-/// As Linux is from 2.6.33 on.
+/// Returns the policy with the parameters of Linux 2.6.33 and later.
 fn later() -> PolicySpec {
     with(&[("group_seekers", 1), ("low_latency", 1)])
 }

@@ -1,4 +1,4 @@
-//! How the device's time is shared.
+//! Division of the device's time among VMs.
 
 use crate::cfq::disk::{Disk, FAR, READER, SEEKER};
 use crate::cfq::duel::Duel;

@@ -88,7 +88,7 @@ impl Hand {
         self.rules(|slow| slow.credit(guest.vm))
     }
 
-    /// Whether something of a VM waits to be let in.
+    /// Returns `true` if a request of the VM waits for admission.
     fn waits(&self, guest: Guest) -> bool {
         let view = self.world.driver.engine.view();
         view.pending_head(guest.vm).is_some()
@@ -568,8 +568,8 @@ proptest! {
         close(crowd);
     }
 
-    /// The same with allocations that stay: then what a VM takes in any time is bounded by what it
-    /// is granted in it and its threshold.
+    /// Checks the bound on bursts under constant allocations: a VM takes no more in any time than
+    /// its grants of that time and its threshold.
     #[test]
     fn it_bounds_bursts(
         allocations in prop::collection::vec(1..ALLOCATIONS.len() - 1, GUESTS),

@@ -1,6 +1,6 @@
-//! CIRC by its rules, in plain loops over all VMs, beside the real one: after each event both must
-//! say the same of everybody's credit. What is granted is reckoned anew each time, from the rates
-//! that held when; and all of it is kept in books that must balance.
+//! Model of CIRC in plain loops over all VMs, which runs beside the regulator: after each event
+//! both must agree on everybody's credit. Grants are computed anew each time from the rates in
+//! force, and all amounts are kept in books that must balance.
 
 use crate::common::checked::{Checked, Rules};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,54 +14,55 @@ use tidegate_core::roles::{
 use tidegate_core::time::Nanos;
 use tidegate_policies::regulate::circ::{Circ, CircParams};
 
-/// One credit.
+/// One credit in the regulator's unit.
 pub(crate) const CREDIT: i128 = 1_000_000_000_000;
 
-/// One VM.
+/// Account of one VM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    /// What the controller said last, and the last above zero.
+    /// Last allocation, and the last one above zero.
     allocation: Option<u64>,
     share: u64,
     active: bool,
-    /// In this period: from when on, at which rate, and whether the VM itself has it.
+    /// Rates of this period: from a time on, at a rate, and `true` if the VM itself has the
+    /// credits.
     rates: Vec<(u64, u64, bool)>,
-    /// From the period before, the burst, and from others.
+    /// Credits from the period before, the burst, and those passed on by others.
     carried: i128,
-    /// Requests let in during this period, and in all.
+    /// Requests admitted during this period, and in all.
     pub spent: u64,
     pub spent_in_all: u64,
-    /// What it had from others in all.
+    /// Credits passed on by others, in all.
     pub from_others: i128,
-    /// The most by which what it took, in any time up to now, is beyond what it was granted in it.
+    /// Largest excess, over any time up to now, of the credits spent over the credits granted.
     beyond: i128,
     largest_unit: u64,
-    /// Requests of this period that joined what had been let in.
+    /// Requests of this period that were merged into admitted ones.
     joined: u64,
-    /// What was allocated changed, so that the threshold has been another one.
+    /// The allocation has changed, and with it the threshold.
     changed: bool,
 }
 
-/// The rules.
+/// Model of the regulator.
 #[derive(Debug)]
 pub(crate) struct Slow {
     pub params: CircParams,
     pub vms: BTreeMap<VmId, Account>,
-    /// The period that runs: from when, until when, and when its credits were granted.
+    /// Begin and end of the current period, and the time of its grant.
     period: Option<[u64; 3]>,
     pub ended: u64,
-    /// What is due to others, by the number of the period.
+    /// Credits due to others, by the number of the period.
     due: BTreeMap<u64, i128>,
-    /// All that was granted or came as a burst, and all that was dropped or lapsed.
+    /// All credits granted or added as a burst, and all dropped or lapsed.
     pub minted: i128,
     pub lost: i128,
-    /// Spent by VMs that are gone, too.
+    /// Requests admitted in all, including those of removed VMs.
     spent: u64,
-    /// What VMs that are gone gave away before, in this period.
+    /// Credits that removed VMs gave away earlier in this period.
     bequeathed: i128,
 }
 
-/// A common place to look at it from.
+/// Model shared by the regulator under test and the test.
 pub(crate) type Shared = Arc<Mutex<Slow>>;
 
 impl Slow {
@@ -79,7 +80,8 @@ impl Slow {
         }
     }
 
-    /// What VMs are granted in this period, or give away; by the rates of each time.
+    /// Returns the credits of this period by the rates in force: those that the VM keeps (`mine`),
+    /// or those that it gives away.
     fn granted(&self, account: &Account, mine: bool) -> i128 {
         let Some([_, end, _]) = self.period else {
             return 0;
@@ -95,7 +97,7 @@ impl Slow {
         account.carried + self.granted(account, true) - i128::from(account.spent) * CREDIT
     }
 
-    /// As the real one says it.
+    /// Returns the credit that the regulator must report.
     pub(crate) fn credit(&self, vm: VmId) -> Option<i128> {
         let account = self.vms.get(&vm)?;
         let has_one = account.active && account.allocation.is_some();
@@ -111,7 +113,7 @@ impl Slow {
         self.period.map_or(Nanos::MAX, |[_, end, _]| Nanos(end))
     }
 
-    /// From when on a change counts that comes now.
+    /// Returns the time from which a change at `now` counts.
     fn from(&self, now: u64) -> u64 {
         match self.period {
             Some([begin, _, granted]) if granted == now => begin,
@@ -377,7 +379,7 @@ impl Rules for Slow {
     }
 }
 
-/// What a controller is to turn: at the next event, and at the ends of the periods to come.
+/// Knobs that a controller is to set: at the next event, and at the ends of coming periods.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub now: Vec<(VmId, u64)>,

@@ -1,4 +1,4 @@
-//! A regulator with its rules beside it: after all that it hears, both must say the same.
+//! Regulator that runs beside a model of its rules: after every event both must agree.
 
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
@@ -8,26 +8,26 @@ use tidegate_core::roles::{
 };
 use tidegate_core::time::Nanos;
 
-/// What a regulator does, in plain loops over all VMs.
+/// Model of a regulator, in plain loops over all VMs.
 pub trait Rules: Send {
-    /// Whose rules they are.
+    /// Regulator that the rules describe.
     type Real: Regulator + ?Sized;
 
-    /// Fails where the real one says something else, or the books do not balance.
+    /// Fails if the regulator disagrees with the model, or the books do not balance.
     fn agree(&self, real: &Self::Real, facts: &Facts);
 
     fn hear(&mut self, facts: &Facts, event: &Event);
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob);
 
-    /// Which interval ends now, if one does.
+    /// Returns the kind of end of the interval that ends now, if one does.
     fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd>;
 
-    /// It has ended.
+    /// Takes in the end of an interval.
     fn end(&mut self, facts: &Facts, ended: Interval);
 }
 
-/// The real one, with the rules beside it, which others look at, too.
+/// Regulator under test with its model, which tests may inspect, too.
 pub struct Checked<R: Rules> {
     real: Box<R::Real>,
     rules: Arc<Mutex<R>>,
@@ -39,7 +39,7 @@ impl<R: Rules> Checked<R> {
         Checked { real, rules }
     }
 
-    /// The rules hear of it, too; then both agree.
+    /// Passes an event on to the model and compares.
     fn beside(&self, facts: &Facts, act: impl FnOnce(&mut R)) {
         let mut rules = self.rules.lock().expect("no panic before");
         act(&mut rules);

@@ -1,4 +1,4 @@
-//! What I/Os cost, written out by hand: for dispatchers that count by `cost`.
+//! Costs of I/Os, written out by hand, for dispatchers that count by `cost`.
 
 use std::collections::VecDeque;
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
@@ -59,12 +59,12 @@ impl Costs {
         }
     }
 
-    /// Another VM came.
+    /// Forgets where a VM's I/Os ended, for a new VM in its slot.
     pub fn forget(&mut self, vm: usize) {
         self.ends[vm].clear();
     }
 
-    /// What an I/O of a VM costs that goes to the device now.
+    /// Returns the cost in points of an I/O that goes to the device now.
     pub fn of(&self, vm: usize, op: Op, addr: u64, len: u32, ops: u32) -> u128 {
         let bytes = match op {
             Op::Read | Op::Write => u128::from(len),
@@ -83,7 +83,7 @@ impl Costs {
         }
     }
 
-    /// It went.
+    /// Records where an I/O ended.
     pub fn went(&mut self, vm: usize, op: Op, addr: u64, len: u32) {
         if matches!(op, Op::Read | Op::Write) {
             self.ends[vm].push_back(addr + u64::from(len));
@@ -93,7 +93,7 @@ impl Costs {
         }
     }
 
-    /// What a quantum of so many bytes is.
+    /// Returns the points of a quantum of `bytes` bytes.
     pub fn quantum(&self, bytes: u64) -> u64 {
         match self.by {
             "bytes" => bytes << 8,
@@ -102,7 +102,7 @@ impl Costs {
         }
     }
 
-    /// No I/O of at most so many bytes costs more.
+    /// Returns the highest cost of an I/O of at most `bytes` bytes.
     pub fn largest(&self, bytes: u64) -> u128 {
         let direction = [Direction::Read, Direction::Write];
         match self.by {

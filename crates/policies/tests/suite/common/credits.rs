@@ -26,7 +26,7 @@ pub struct Account {
     /// Not used when the interval ended.
     pub lost: i64,
     pub left: i64,
-    /// It is granted this interval's credits when it is first charged.
+    /// This interval's credits are not granted yet: the VM's first charge grants them.
     fresh: bool,
     last_grant: i64,
     /// Spent in this interval, and what there was before.
@@ -137,7 +137,7 @@ impl Slow {
         (beta * seconds * 1_000_000_000).div_ceil(ops) as u64
     }
 
-    /// When the interval ends, if nothing else happens.
+    /// Returns the time at which the interval ends unless something else happens.
     pub fn ends(&self, now: Nanos) -> Nanos {
         let dry = self.vms.values().any(|vm| !vm.has_credit());
         if self.members || self.idle {

@@ -15,7 +15,7 @@ pub const GUESTS: usize = 5;
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// So many requests, far from each other.
+    /// Requests at places far from each other.
     Ask {
         guest: usize,
         write: bool,
@@ -79,7 +79,7 @@ pub fn step(wait: u64) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the crowd's VMs are promised, and who wants to know before something happens to them.
+/// Objectives of the crowd's VMs, and hooks that run before a change.
 pub trait Rules {
     /// One of many; any number will do.
     fn objective(&self, n: usize) -> Objective;

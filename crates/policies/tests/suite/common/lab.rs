@@ -63,7 +63,7 @@ pub enum Step {
     },
 }
 
-/// Both readings of when a deadline begins.
+/// Generates the two readings of a deadline's beginning.
 pub fn starts() -> impl Strategy<Value = DeadlineFrom> {
     prop_oneof![Just(DeadlineFrom::Arrival), Just(DeadlineFrom::Admission)]
 }
@@ -89,9 +89,9 @@ pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value =
     ]
 }
 
-/// What a dispatcher does, by its rules.
+/// Model of a dispatcher, by its rules.
 pub trait Model {
-    /// A new policy: everything is forgotten.
+    /// Starts anew under another policy.
     fn reset(&mut self, lab: &Lab);
     /// A VM came into a guest's place.
     fn added(&mut self, lab: &Lab, guest: usize);
@@ -99,9 +99,9 @@ pub trait Model {
     fn weighed(&mut self, lab: &Lab, guest: usize);
     /// Heads or gates may have changed.
     fn look(&mut self, lab: &Lab);
-    /// Which unit goes next.
+    /// Returns the unit that must go next.
     fn next(&mut self, lab: &Lab) -> Option<ReqId>;
-    /// It went, or a part of it.
+    /// A unit went, or a part of it.
     fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
     /// Nothing went, though the device has room.
     fn idle(&mut self, _lab: &Lab) {}
@@ -124,11 +124,11 @@ pub struct Terms<'a> {
     /// Guests share the device I/O by I/O: in parts, and with a place kept for who is expected. Not
     /// for models that are others once they were asked: a place is kept without asking anybody.
     pub shared: bool,
-    /// What a guest of a weight is promised.
+    /// Latency bound of a guest of the given weight.
     pub latency: fn(u32) -> Option<Nanos>,
-    /// The class it has.
+    /// Priority of a guest of the given weight.
     pub priority: fn(u32) -> Priority,
-    /// Which guests are processes of the host.
+    /// Selects the guests that are background processes.
     pub background: fn(usize) -> bool,
 }
 
@@ -154,26 +154,26 @@ pub struct Member {
     pub client: Option<ClientId>,
     pub objective: Objective,
     base: u64,
-    /// Where the last request began, and ended.
+    /// Begin and end of the last request on the disk.
     last: (u64, u64),
 }
 
 pub struct Lab {
     pub driver: Driver,
     pub guests: Vec<Member>,
-    /// Units that wait, and the bytes left of each.
+    /// Units that wait, with their guests.
     pub waiting: Vec<(ReqId, usize)>,
     policies: [PolicySpec; 2],
     latency: fn(u32) -> Option<Nanos>,
     priority: fn(u32) -> Priority,
     background: fn(usize) -> bool,
-    /// Requests that failed in company, and have parts in flight still.
+    /// Requests that failed merged with others and have parts in flight still.
     again: Vec<ReqId>,
-    /// Those of which a part failed by itself.
+    /// Requests of which a part failed by itself.
     failed: Vec<ReqId>,
 }
 
-/// By guest: none, in requests, by direction.
+/// Limit of a guest: none, in requests, or by direction.
 fn limit(guest: usize) -> Limit {
     match guest % 4 {
         1 => Limit {
@@ -194,7 +194,8 @@ impl Lab {
         self.driver.engine.view().queued(id).unit()
     }
 
-    /// From when on a unit's deadline counts: its arrival, or that and what limits held it.
+    /// Returns the time from which a unit's deadline counts: its arrival, or its arrival plus the
+    /// time for which limits held it.
     pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
         match from {
             DeadlineFrom::Arrival => unit.arrived,
@@ -497,7 +498,8 @@ impl Lab {
     }
 }
 
-/// What goes beyond a unit's own bytes: whole requests, as far as merging goes.
+/// Asserts that a merged I/O carries whole requests beyond the unit's own bytes, within the merge
+/// limit.
 fn has_company(io: &DeviceIo, segments: &[Segment], len: u32) {
     assert!(io.len <= MERGED_MOST, "{io:?}");
     let mut at = 0;
@@ -521,7 +523,7 @@ pub fn run(
     run_on(&Terms::new(depth, merge, weights), policies, model, steps);
 }
 
-/// The same with a device and guests of one's own.
+/// Runs a history as [`run`] does, with the given device and guests.
 pub fn run_on(terms: &Terms, policies: [PolicySpec; 2], model: &mut impl Model, steps: Vec<Step>) {
     let mut lab = Lab::new(terms, policies);
     model.reset(&lab);
@@ -531,7 +533,7 @@ pub fn run_on(terms: &Terms, policies: [PolicySpec; 2], model: &mut impl Model, 
     lab.close(model);
 }
 
-/// Expects nothing.
+/// Model without expectations.
 struct Nobody;
 
 impl Model for Nobody {
@@ -545,9 +547,9 @@ impl Model for Nobody {
     fn started(&mut self, _lab: &Lab, _guest: usize, _io: &DeviceIo) {}
 }
 
-/// What a dispatcher picks of two VMs that have `waiting` requests each, as if each I/O were
-/// followed by the next; after half of them a controller gives the second VM `weight`. Returns
-/// how often each VM went, before and after.
+/// Returns how often a dispatcher picks each of two VMs with four waiting requests, as if each I/O
+/// were followed by the next, before and after half of the picks. Then a controller sets the second
+/// VM's weight to `weight`.
 pub fn picks_with_a_knob(
     make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
     picks: usize,
@@ -556,8 +558,8 @@ pub fn picks_with_a_knob(
     picks_with_knobs(make, false, picks, [&[], &[(1, Knob::Weight(weight))]])
 }
 
-/// The same with these knobs turned in the beginning and after half of the picks, under a
-/// controller that allocates rates or one that does not.
+/// Returns picks as [`picks_with_a_knob`] does, with `knobs` set at the beginning and after half of
+/// the picks, under a controller that allocates rates (`allocated`) or one that does not.
 pub fn picks_with_knobs(
     make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
     allocated: bool,

@@ -1,4 +1,4 @@
-//! What several modules of the tests share, beside `tidegate_testkit`.
+//! Helpers shared by several modules of the tests, beside `tidegate_testkit`.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -1,7 +1,7 @@
-//! What is feasible is kept: objectives that `fit::reckon` accepts are held by the plainest server
-//! there is. It takes requests one after the other, as long as the profile says, has up to the
-//! depth bound of them with it, and is given what is due by deadline, and otherwise parts of a VM
-//! that always has something to do.
+//! Feasible objectives are kept: a plain server holds all objectives that `fit::reckon` accepts. It
+//! serves requests one after the other, each as long as the profile says, and takes up to the depth
+//! bound of them at once. Due requests come first, by deadline; the rest of the time goes to parts
+//! of a VM that always has requests.
 
 use proptest::prelude::*;
 use tidegate_core::expect::Expects;
@@ -21,7 +21,7 @@ const REQUESTS: usize = 3000;
 struct Promise {
     /// Requests a second.
     iops: u64,
-    /// Whether they are reserved; otherwise they are the envelope of a bound.
+    /// The rate is reserved; otherwise it is the envelope of a bound.
     floor: bool,
     /// Requests at once; 0: no bound, and always something waits.
     burst: u32,
@@ -111,12 +111,12 @@ struct Request {
     floor_by: Option<u64>,
 }
 
-/// What a VM asks for, one request after the other, in nanoseconds.
+/// Requests of a VM, one after the other; times in nanoseconds.
 struct Source {
     promise: Promise,
     period: u64,
     tag: Option<u64>,
-    /// When the bucket of the envelope is full again.
+    /// Time at which the envelope's bucket is full again.
     full_at: u64,
     came: u64,
     seed: u64,

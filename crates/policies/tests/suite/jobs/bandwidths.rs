@@ -1,4 +1,4 @@
-//! What a VM is taken to have before it was measured, and what is learnt of the device for that.
+//! Bandwidth assumed of a VM that is not measured yet, and the device figures learnt for that.
 
 use crate::common::{Guest, MS, SECOND, World};
 use crate::jobs::{MIB, RATE, begin, status, world, world_of, writer};
@@ -16,7 +16,7 @@ fn writers<const N: usize>(world: &mut World) -> [Guest; N] {
     [(); N].map(|()| writer(world, &Objective::default()))
 }
 
-/// What the engine's forecasts take the device to do with so many.
+/// Returns the bandwidth that forecasts assume for `n` VMs together.
 fn capacity(world: &World, n: usize) -> u64 {
     world.driver.engine.jobs().total_bandwidth(n)
 }

@@ -1,4 +1,4 @@
-//! What counts for a job, and that it ends exactly once.
+//! Bytes that count for a job, and its single end.
 
 use crate::common::{Driver, Guest, KIB, MS, SECOND, config, policy};
 use crate::jobs::{MIB, RATE, begin, ends, status, world, world_of, writer};

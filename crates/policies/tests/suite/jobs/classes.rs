@@ -76,8 +76,9 @@ fn others_are_lowered_one_by_one_then_it_is_raised_then_it_is_given_up() {
     assert_eq!(classes(&world, all), [Idle, BestEffort, Idle]);
 }
 
-/// What a VM had while it was lowered says nothing of what it has once it is restored: else its own
-/// job, which has all the time there is, would have others lowered for it, for good.
+/// Checks that a VM is measured anew in each class. Its rate while it was lowered must not count
+/// once it is restored: its own job, which has plenty of time, would otherwise lower others for
+/// good.
 #[test]
 fn a_vm_is_measured_anew_in_each_class() {
     let mut world = world("pridyn", &[]);

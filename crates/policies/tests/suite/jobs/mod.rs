@@ -14,7 +14,7 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 const MIB: u64 = 1 << 20;
-/// What the device does: an I/O of a mebibyte in 20 ms.
+/// Device bandwidth: an I/O of a mebibyte takes 20 ms.
 const RATE: u64 = 50 * MIB;
 
 /// One I/O at a time, and what one sequential stream can have is known, or not.

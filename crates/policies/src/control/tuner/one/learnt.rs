@@ -84,8 +84,8 @@ impl Tuner {
     /// Imports learnt state.
     ///
     /// # Errors
-    /// Returns an error if the blob is not a tuner's or has values out of range; nothing has changed
-    /// then.
+    /// Returns an error if the blob is not a tuner's or has values out of range. Nothing has
+    /// changed then.
     pub(in crate::control::tuner) fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         if self.paced.is_some() {
             return self.import_paced(learnt);

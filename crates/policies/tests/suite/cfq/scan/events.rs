@@ -1,4 +1,4 @@
-//! What the rules make of what happens.
+//! Reactions of the model's rules to events.
 
 use super::{Active, Queue, Scan, Seen, rank};
 use crate::common::lab::{GUESTS, Lab, Model};

@@ -1,4 +1,4 @@
-//! The rules in linear scans.
+//! CFQ's rules as linear scans: a slow model of the dispatcher.
 
 mod events;
 mod picks;
@@ -23,7 +23,7 @@ struct Params {
     grace: u64,
     overdue: u64,
     positioning: u64,
-    /// Of background tenants: idle, best effort, their objective's.
+    /// Class of background tenants: 0 idle, 1 best effort, 2 their objective's.
     background: u64,
     async_rq: u64,
     group: bool,
@@ -73,12 +73,12 @@ struct Queue {
     last_end: Option<u64>,
     thoughts: Vec<u64>,
     in_flight: u32,
-    /// Of the idle class, and waits since then.
+    /// Time since which a queue of the idle class waits.
     idle_since: Option<u64>,
-    /// Where it began to wait: asynchronous, seekers, others.
+    /// Service tree in which the queue began to wait: asynchronous, seekers, others.
     tree: usize,
     asked_to: Option<u64>,
-    /// Which of its requests were seeks.
+    /// Marks of the latest requests: `true` for a seek.
     history: Vec<bool>,
     deep: bool,
     window: bool,

@@ -22,7 +22,7 @@ impl Scan {
         waiting.filter(|q| of(rank(q.class), q.tree)).count() as u64
     }
 
-    /// Whose turn it is when the tree's first is `first`.
+    /// Returns the queue whose turn it is when the tree's first is `first`.
     pub(super) fn next_by_tree(&mut self, lab: &Lab, first: usize) -> usize {
         if !self.params.group {
             return first;
@@ -157,7 +157,7 @@ impl Scan {
         }
     }
 
-    /// Whether the active queue may start what it has.
+    /// Returns `true` if the active queue may start its next request.
     pub(super) fn may_start(&self, lab: &Lab, active: Active) -> bool {
         let queue = active.queue;
         let flying = |kind: usize| {
