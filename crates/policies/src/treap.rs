@@ -16,7 +16,7 @@
 
 const NIL: u32 = u32::MAX;
 
-/// Instead of the left child: this id is in no set.
+/// Left child of an id that is in no set.
 const OUT: u32 = NIL - 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +33,8 @@ enum Hook {
     Child(u32, usize),
 }
 
-/// Several sets of `(key, id)`, each in that order; an id is in one of them at most. Never
-/// allocates after [`Treaps::with_capacity`].
+/// Sets of `(key, id)`, each in that order; an id is in at most one of them. Never allocates after
+/// [`Treaps::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct Treaps {
     nodes: Vec<Node>,
@@ -42,9 +42,9 @@ pub struct Treaps {
 }
 
 impl Treaps {
-    /// Memory an id takes.
+    /// Memory of one id in bytes.
     pub const BYTES_PER_ID: usize = size_of::<Node>();
-    /// Memory a set takes.
+    /// Memory of one set in bytes.
     pub const BYTES_PER_SET: usize = size_of::<u32>();
 
     /// Creates `sets` empty sets of the ids `0..ids`.
@@ -81,7 +81,7 @@ impl Treaps {
             children: [NIL; 2],
         };
         self.hang(hook, new);
-        // What stood here is parted into what lies before the new one and what lies behind.
+        // The subtree at the place is split into the keys before the new node and those behind it.
         let mut ends = [Hook::Child(new, 0), Hook::Child(new, 1)];
         while at != NIL {
             let side = self.side(key, new, at);

@@ -57,20 +57,19 @@ struct Root {
     len: u32,
 }
 
-/// Several sets of `(key, id)`, each in that order. Never allocates after
-/// [`Forest::with_capacity`].
+/// Sets of `(key, id)`, each in that order. Never allocates after [`Forest::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct Forest<K> {
     nodes: Vec<Node<K>>,
     free: u32,
     roots: Vec<Root>,
-    /// The set and the leaf of what was looked up last, in a set of more than one: who walks
-    /// along, or takes out what was found, is there already.
+    /// Set and leaf of the last look-up, in a set of more than one leaf: a walk along the order and
+    /// the removal of an entry just found start there.
     last: (usize, u32),
 }
 
 impl<K: Ord + Copy + Default> Forest<K> {
-    /// Memory an entry takes at most, in a large set.
+    /// Memory of one entry in bytes at most, in a large set.
     pub const BYTES_PER_ENTRY: usize = size_of::<Node<K>>() / LEAST;
 
     /// Creates `sets` empty sets with room for `entries` entries in all.

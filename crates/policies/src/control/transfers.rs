@@ -35,15 +35,15 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     build: |_, capacity| Box::new(Transfers::with_capacity(capacity.vms as usize)),
 };
 
-/// The controller.
+/// Controller that gives each deadline transfer the floor it needs.
 #[derive(Debug)]
 pub struct Transfers {
-    /// Slots of VMs with a transfer, with the floor that was told last.
+    /// Slots of VMs with a transfer, with the floor that was set last in bytes a second.
     running: Vec<(usize, u64)>,
 }
 
 impl Transfers {
-    /// Creates the controller with room for so many VMs' transfers.
+    /// Creates the controller with room for the transfers of `vms` VMs.
     pub fn with_capacity(vms: usize) -> Transfers {
         Transfers {
             running: Vec::with_capacity(vms),
@@ -66,7 +66,7 @@ impl Transfers {
         }
     }
 
-    /// Finds every transfer's need anew.
+    /// Computes every transfer's need anew, and sets the floors that differ.
     fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
         let Some(book) = facts.predictor() else {
             return;

@@ -52,7 +52,9 @@
 //! - Periods run while somebody is active. After a stall of the driver a period ends late, once;
 //!   what nobody could have used meanwhile is not granted.
 //!
-//! Interval between grants of credits; 1 ms to 1 s.
+//! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit,
+//! so that the worth of an allocation in a period is a whole number. A request costs O(1), the end
+//! of a period O(active VMs).
 
 mod accounts;
 mod smoothed;
@@ -70,7 +72,7 @@ use tidegate_core::roles::{
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CircParams {
-    /// Credits are granted so often; 1 ms to 1 s.
+    /// Interval between grants of credits; 1 ms to 1 s.
     pub period: Nanos,
     /// Periods of its allocation that a VM may save up; 1 to 1000.
     pub burst: u32,
@@ -210,7 +212,7 @@ impl Circ {
         self.accounts.begin();
     }
 
-    /// A VM has something inside.
+    /// Activates a VM that has a request inside, and begins a period if none runs.
     fn activate(&mut self, facts: &Facts, slot: usize) {
         if self.end == Nanos::MAX {
             self.begin(facts.now(), facts.now());
@@ -223,7 +225,7 @@ impl Circ {
             return;
         }
         self.accounts.add(vm.index());
-        // Of another policy.
+        // VMs taken over from another policy may have requests inside already.
         if facts.requests(vm) > 0 {
             self.activate(facts, vm.index());
         }
@@ -244,7 +246,7 @@ impl Regulator for Circ {
     }
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
-        // An inactive one finds its burst when it comes.
+        // An inactive VM has no account yet, but starts with a burst, so it may enter.
         let spendable = self.accounts.spendable(vm.index(), self.rest());
         spendable.is_none_or(|credit| credit >= CREDIT)
     }
@@ -276,7 +278,7 @@ impl Regulator for Circ {
         }
     }
 
-    /// [`Knob::Allocation`]: what the VM is granted from now on.
+    /// Sets the VM's allocation ([`Knob::Allocation`]) from now on.
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         if let (Knob::Allocation(rate), true) = (knob, self.accounts.present(vm.index())) {
             let (idle, left) = (facts.requests(vm) == 0, self.left(facts.now()));

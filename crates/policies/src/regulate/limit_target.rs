@@ -30,8 +30,9 @@ use tidegate_core::time::Nanos;
 
 /// Longest stall that a target makes good (DESIGN.md, section 7).
 const REPAID: Nanos = Nanos::from_secs(2);
-/// A VM with nothing inside for so long did not ask for its target: longer than a guest takes
-/// between an answer and its next request, shorter than a second that is judged.
+/// Time without a request inside after which a VM did not ask for its target: longer than a guest
+/// takes between an answer and its next request, shorter than the seconds by which targets are
+/// judged.
 const IDLE: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
@@ -72,8 +73,8 @@ impl Target {
         self.mean.all_due().max(self.peak.all_due())
     }
 
-    /// Charges an I/O that starts at `now`; `quiet_since`: when its VM was answered last with
-    /// nothing left inside.
+    /// Charges an I/O that starts at `now`. `quiet_since` is the time of the VM's last answer that
+    /// left no request inside.
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, quiet_since: Nanos, slack: Nanos) {
         if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE {
             self.mean.ops.lose(quiet_since, io.arrived);
@@ -86,7 +87,7 @@ impl Target {
     }
 }
 
-/// A rate a tenth above this one: what repays a stall.
+/// Returns a rate a tenth above `rate`, at which stalls are made good.
 fn faster(rate: &Rate) -> Rate {
     Rate {
         ops: rate.ops.map(|ops| tidegate_base::objective::OpsRate {
@@ -97,12 +98,12 @@ fn faster(rate: &Rate) -> Rate {
     }
 }
 
-/// The regulator.
+/// Regulator that enforces limits and the caps of targets.
 #[derive(Debug)]
 pub struct LimitTarget {
     slack: Nanos,
     limits: TokenBucket,
-    /// By VM slot; `None`: no target.
+    /// Targets by VM slot; `None`: no target.
     targets: Vec<Option<Box<Target>>>,
 }
 

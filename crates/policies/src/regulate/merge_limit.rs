@@ -133,7 +133,8 @@ impl Throttled {
     fn turn(&mut self, throttle: Throttle, now: Nanos) {
         use core::mem::discriminant;
         if discriminant(&throttle) != discriminant(&self.throttle) {
-            // Nothing is carried from one kind to another, but what went last takes its time.
+            // Units of bytes and of I/Os cannot be mixed, so no lateness is carried over. Between
+            // two throttles in bytes the last I/O still takes its time.
             let due = match (self.throttle, throttle) {
                 (_, Throttle::Ios(_)) | (Throttle::Ios(_), _) => now,
                 _ => self.due().max(now),
@@ -150,7 +151,7 @@ impl Throttled {
         self.throttle = throttle;
     }
 
-    /// Nothing is late.
+    /// Discards late slots.
     fn begin_anew(&mut self, now: Nanos) {
         self.steady.forget_before(now);
         self.fast.forget_before(now);
@@ -172,17 +173,17 @@ impl Throttled {
     }
 }
 
-/// The regulator.
+/// Regulator with merge limits, throttles, and limits as in `token-bucket`.
 #[derive(Debug)]
 pub struct MergeLimit {
     params: MergeLimitParams,
     limits: TokenBucket,
-    /// By slot; only VMs with a target are throttled.
+    /// Throttles by slot; `None` for VMs without a target.
     vms: Vec<Option<Box<Throttled>>>,
 }
 
 impl MergeLimit {
-    /// With nobody there, and room for so many VMs.
+    /// Creates a regulator without VMs, with room for `vms` of them.
     pub fn new(params: MergeLimitParams, vms: u32) -> MergeLimit {
         MergeLimit {
             params,
@@ -195,7 +196,8 @@ impl MergeLimit {
         self.vms.get_mut(vm.index())?.as_deref_mut()
     }
 
-    /// Room for a VM's throttle before its first request, where it may come to one.
+    /// Allocates the throttle of a VM with a target before its first request; `anew` discards one
+    /// of an earlier VM.
     fn expect(&mut self, facts: &Facts, vm: VmId, anew: bool) {
         let slot = vm.index();
         if self.vms.len() <= slot {
@@ -210,13 +212,13 @@ impl MergeLimit {
         }
     }
 
-    /// A request came: what was due while the VM had none is lost.
+    /// Drops slots that were due while the VM had no request: they are not made good.
     fn asked(&mut self, facts: &Facts, vm: VmId) {
         let Some(of_vm) = self.of(vm) else { return };
         let since = facts.quiet_since(vm);
         if of_vm.quiet_since.replace(since) != Some(since) {
             let from = match since {
-                // It never asked before.
+                // The VM has never issued a request.
                 Nanos::MAX => Nanos::ZERO,
                 since => since,
             };

@@ -208,7 +208,7 @@ impl Vbc {
         self.settle(vm.index());
     }
 
-    /// Keeps those who have no credit left in the list. Returns whether this one has some.
+    /// Keeps the list of VMs without credit up to date. Returns `true` if this VM has credit.
     fn settle(&mut self, slot: usize) -> bool {
         let vm = &mut self.vms[slot];
         if vm.credits > 0 {
@@ -233,7 +233,7 @@ impl Vbc {
         }
     }
 
-    /// Something of a VM has changed: whether it holds the turn up.
+    /// Updates the reason for which a VM delays the end of the turn, after a change.
     fn look(&mut self, facts: &Facts, vm: VmId) {
         let hold = self.hold_of(facts, vm);
         self.turn.set(vm.index(), hold);
@@ -249,7 +249,8 @@ impl Vbc {
         if !self.has_credit(vm.index()) {
             return Hold::No;
         }
-        // Reads that lack memory can use no credit: others must not wait for that.
+        // A VM whose reads wait for payload memory cannot use its credit, so others must not wait
+        // for it.
         let stuck = facts.lacks_memory(vm) && facts.lane_head(vm, Lane::Write).is_none();
         match (facts.waiting(vm), facts.requests(vm)) {
             (1.., _) if stuck && facts.in_flight(vm) > 0 => Hold::Flying,
@@ -267,7 +268,8 @@ impl Vbc {
         }
     }
 
-    /// A new interval begins.
+    /// Begins a new interval: grants credits to the VMs that ran dry; others get theirs when first
+    /// charged.
     fn replenish(&mut self, facts: &Facts, reopen: &mut Reopened) {
         self.interval += 1;
         (self.charged, self.idle, self.members) = (false, false, false);
@@ -275,7 +277,7 @@ impl Vbc {
         while let Some(&slot) = self.dry.get(at) {
             let (slot, vm) = (slot as usize, facts.vm_at(slot as usize));
             self.grant(slot);
-            // Also where debt is left: a controller may still grant more.
+            // VMs in debt are included, since the controller may still grant more.
             reopen.push(vm);
             if !self.settle(slot) {
                 at += 1;
@@ -397,8 +399,8 @@ impl Regulator for Vbc {
         self.look(facts, vm);
     }
 
-    /// [`Knob::Credits`]: what the VM is granted from the next interval on, or in the one that
-    /// begins, where nobody has been charged in it yet.
+    /// Sets the VM's grant ([`Knob::Credits`]) from the next interval on, or in the present one if
+    /// no request was charged in it yet.
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         let (Knob::Credits(credits), true) = (knob, self.present(vm)) else {
             return;
@@ -409,7 +411,8 @@ impl Regulator for Vbc {
         if of_vm.granted_in == self.interval && !self.charged {
             of_vm.credits += of_vm.grant as i32 - old as i32;
             if !self.settle(vm.index()) {
-                // In debt still: it must not wait for the first charge of somebody else.
+                // A VM still in debt after the grant starts the interval's clock: it must not wait
+                // for the first charge of another VM.
                 self.begun = self.begun.min(facts.now());
             }
             self.look(facts, vm);
@@ -427,7 +430,7 @@ impl Regulator for Vbc {
     }
 
     fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        // A flush may have come since, which nobody hears of.
+        // A flush may have arrived since; the regulator gets no event for it.
         self.idle &= facts.device().requests == 0;
         let end = match (self.members, self.idle) {
             (true, _) => IntervalEnd::Members,

@@ -28,8 +28,7 @@ fn with(params: &[(&str, u64)]) -> PolicySpec {
     spec
 }
 
-/// Events of a VM in an interval with their times, from which figures are computed from first
-/// principles.
+/// Events of a VM in an interval, with their times, to compute figures from first principles.
 #[derive(Clone, Debug, Default)]
 struct Diary {
     arrivals: Vec<u64>,

@@ -1,5 +1,5 @@
-//! TA, the tuning action: which merge limit, and whether the throttle, for the next window (section
-//! 4.3).
+//! TA, the tuning action: chooses the merge limit, and the use of the throttle, for the next window
+//! (section 4.3).
 //!
 //! ```text
 //!            too little                    too little              too little
@@ -16,7 +16,7 @@
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;
 
-/// For so long a capacity has to be inadequate until it is said to be.
+/// Time for which a capacity has to be inadequate before status output says so.
 pub(super) const LASTS: Nanos = Nanos::SECOND;
 
 /// Amounts moved and due in a window, with the largest error to carry over, all in one unit: bytes
@@ -25,29 +25,29 @@ pub(super) const LASTS: Nanos = Nanos::SECOND;
 pub(super) struct Moved {
     pub measured: u128,
     pub due: u128,
-    /// An error of more than that is forgotten.
+    /// Largest error that is carried over; the rest of a larger one is dropped.
     pub most: u128,
-    /// A page.
+    /// Amount of one page.
     pub page: u128,
 }
 
-/// The state.
+/// State of the tuning action.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
     /// L, in pages.
     pub limit: u32,
-    /// The largest L.
+    /// Largest L, in pages.
     pub top: u32,
     /// L is 1, and the delay slice holds the target.
     pub throttled: bool,
     /// Sum over past windows of the excess over the target; below zero: a shortfall.
     carried: i128,
-    /// Since when the device has not done enough.
+    /// Time since which the device has moved too little at the largest L; `None`: it moves enough.
     pub short_since: Option<Nanos>,
 }
 
 impl Action {
-    /// At one page, throttled where `throttled`.
+    /// Starts at one page, throttled or not.
     pub(super) fn new(top: u32, throttled: bool) -> Action {
         Action {
             limit: 1,
@@ -58,7 +58,7 @@ impl Action {
         }
     }
 
-    /// Goes on from somewhere else, with nothing carried.
+    /// Continues at another limit, with nothing carried.
     pub(super) fn restart(&mut self, limit: u32, throttled: bool) {
         let top = self.top;
         *self = Action {
@@ -67,8 +67,8 @@ impl Action {
         };
     }
 
-    /// A window has ended in which the VM asked for what it was to have. `tolerance` in per cent;
-    /// `throttles`: there is a delay slice below one page.
+    /// Takes in a window in which the VM asked for its target. `tolerance` in per cent;
+    /// `throttles`: a delay slice exists below one page.
     pub(super) fn act(&mut self, now: Nanos, moved: &Moved, tolerance: u64, throttles: bool) {
         let Moved {
             measured,
@@ -87,7 +87,8 @@ impl Action {
         if carried > band && measured > due {
             self.lower(throttles);
         } else if carried < -band && measured < due {
-            // A slot that has not come yet, and the one before it, are no error.
+            // Under the throttle up to two pages may be due without being late: the slot that is
+            // not yet due, and the one before it.
             if !self.throttled || carried < -2 * page as i128 {
                 self.raise(now, measured + band < due);
             }
@@ -99,7 +100,7 @@ impl Action {
             self.limit -= 1;
         } else if throttles && !self.throttled {
             self.throttled = true;
-            // The slices carry over by themselves what is late from here on.
+            // From here on the throttle itself carries late slots.
             self.carried = 0;
         }
     }
@@ -124,8 +125,8 @@ impl Action {
 mod tests {
     use super::*;
 
-    /// A device whose bandwidth follows the limit at once; returns the mean over some windows, and
-    /// the limits of them.
+    /// Runs windows on a device whose bandwidth follows the limit at once. Returns the mean
+    /// bandwidth, and the limit of each window.
     fn run(action: &mut Action, target: u64, by_limit: &[u64], windows: u64) -> (f64, Vec<u32>) {
         let mut sum = 0;
         let mut limits = Vec::new();

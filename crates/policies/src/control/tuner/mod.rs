@@ -1,5 +1,5 @@
-//! A tuner for each VM with a target, which knows nothing of the others: it turns its VM's merge
-//! limit and throttle until its bandwidth is the target's. Li et al., "Customizable SLO and Its
+//! Independent tuners, one for each VM with a target. Each adjusts its VM's merge limit and throttle
+//! until the bandwidth is the target's. Li et al., "Customizable SLO and Its
 //! Near-Precise Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
 //!
 //! ```text
@@ -47,7 +47,7 @@ use tidegate_core::facts::{Facts, moved};
 use tidegate_core::roles::{Controller, Event, Interests, Knobs};
 use tidegate_core::tuning::Tuning;
 
-/// The controller.
+/// Controller that holds one tuner for each VM with a target.
 #[derive(Debug)]
 pub struct Tuners {
     params: TunerParams,
@@ -58,7 +58,7 @@ pub struct Tuners {
 }
 
 impl Tuners {
-    /// With nobody there, and room for so many VMs.
+    /// Creates a controller without VMs, with room for `vms` of them.
     pub fn new(params: TunerParams, vms: u32) -> Tuners {
         Tuners {
             params,
@@ -71,7 +71,7 @@ impl Tuners {
         self.vms.get_mut(vm.index())?.as_deref_mut()
     }
 
-    /// A VM came, or its objective is another one.
+    /// Creates, changes or releases a VM's tuner by its objective; `anew` for a new VM.
     fn promised(&mut self, facts: &Facts, vm: VmId, anew: bool, out: &mut Knobs) {
         let slot = vm.index();
         if self.vms.len() <= slot {

@@ -1,4 +1,4 @@
-//! The tuner's parameters, and what the registry knows of it.
+//! Parameters of the tuner, and its description for the registry of policy parts.
 
 use super::Tuners;
 use super::target::TargetTerms;
@@ -12,19 +12,20 @@ use tidegate_core::roles::Controller;
 /// Parameters. Those in per cent or milliseconds are in the words of the paper's table I.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunerParams {
-    /// The throttle holds targets at all times; or, as the paper has it, windows of two merge
-    /// limits do.
+    /// Selects the paced tuner, whose throttle holds targets at all times; `false` selects the
+    /// paper's, which alternates between two merge limits by windows.
     pub paced: bool,
-    /// Paced: an I/O takes no longer than that of its target, where its merge limit is free to
-    /// choose.
+    /// Paced tuner: longest time that an I/O may take at the target's rate, where the tuner chooses
+    /// its size.
     pub grain: Nanos,
-    /// MAX_ML: the largest merge limit in pages of 4 KiB, 1 to 4096; paced, it is the device's.
+    /// MAX_ML: largest merge limit in pages of 4 KiB, 1 to 4096; the paced tuner uses the device's
+    /// instead.
     pub max_ml: u32,
-    /// The longest window, and the first, 1 ms to 1 minute.
+    /// Longest window, with which the search begins, 1 ms to 1 minute.
     pub window_max: Nanos,
-    /// The shortest.
+    /// Shortest window.
     pub window_min: Nanos,
-    /// UN_WIN: a range of windows no larger is exhausted.
+    /// UN_WIN: width of a range of windows that is not searched further.
     pub window_step: Nanos,
     /// T_ps in whole seconds, 1 to 600.
     pub interval_s: u32,
@@ -36,17 +37,18 @@ pub struct TunerParams {
     pub threshold: u64,
     /// U, per cent.
     pub unsteady: u64,
-    /// Errors no larger change nothing, per cent; TA and TR.
+    /// Largest error in per cent that TA and TR leave alone.
     pub tolerance: u64,
-    /// By how much TR's factor changes, per cent.
+    /// Change of TR's factor in one step, per cent.
     pub adjust_step: u64,
-    /// TR: what TA aims at is revised.
+    /// TR revises the aim of TA.
     pub revise_target: bool,
-    /// SBR profiling before anything is tuned.
+    /// Runs SBR profiling before tuning.
     pub profiling: bool,
     /// Rate above the aim that is allowed while merge limits alternate, in per cent; 0: no ceiling.
     pub headroom: u64,
-    /// The gains of PI throttling, in thousandths; that of the integral for each second.
+    /// Gains of PI throttling, proportional and integral, in thousandths; the integral one per
+    /// second.
     pub pi: [u64; 2],
 }
 
@@ -80,7 +82,7 @@ impl TunerParams {
     }
 }
 
-/// The place of `paced` among the choices of `tuner`.
+/// Value of the parameter `tuner` that selects the paced tuner.
 const PACED: u64 = 0;
 
 /// Parameters that have a meaning only for tuning by windows.
@@ -101,8 +103,8 @@ const OF_WINDOWS: &[&str] = &[
     "pi_integral",
 ];
 
-/// The choice of `tuner` with which a parameter would say something, where it says nothing with the
-/// one that is made; `None`: it does, or is not the tuner's.
+/// Returns the value of `tuner` with which a parameter has a meaning that it lacks with the present
+/// one; `None` if it has one now, or is not the tuner's.
 pub(crate) fn would_need(params: &Params, name: &str) -> Option<&'static str> {
     match params.find("tuner")? {
         PACED => OF_WINDOWS.contains(&name).then_some("window"),

@@ -1,5 +1,5 @@
-//! TR, target revision: what tuning actions aim at, so that the bandwidth they come to is the
-//! objective's (section 4.3). A step every statistical interval.
+//! TR, target revision: corrects the bandwidth that tuning actions aim at, so that the VM's
+//! bandwidth is the objective's (section 4.3). A step every statistical interval.
 //!
 //! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective:
 //! half the error the first time, two points more on the same side and two less on the other one.
@@ -10,34 +10,34 @@
 
 use tidegate_base::precision::MILLION;
 
-/// All in millionths.
+/// Parameters of target revision, all in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TargetTerms {
-    /// Errors no larger move nothing.
+    /// Errors up to this size change nothing.
     pub tolerance: u64,
-    /// By how much `factor` grows or shrinks.
+    /// Change of `factor` in one step.
     pub step: u64,
-    /// Steps for larger errors are multiplied; and the largest `factor`.
+    /// Errors above this size multiply their step by the run; also the largest `factor`.
     pub threshold: u64,
 }
 
-/// The state.
+/// State of target revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TargetRevision {
-    /// The objective, in bytes a second.
+    /// Objective in bytes a second.
     pub objective: u64,
-    /// b_TARGET, likewise.
+    /// b_TARGET: bandwidth to aim at, in bytes a second.
     pub aim: u64,
     /// adjust_factor, in millionths; 0: nothing has been revised yet.
     pub factor: u64,
     /// The last step was upwards.
     pub up: bool,
-    /// Steps in a row on that side.
+    /// Number of steps in a row in that direction.
     pub run: u64,
 }
 
 impl TargetRevision {
-    /// With nothing revised.
+    /// Starts with the objective as the aim.
     pub(super) fn new(objective: u64) -> TargetRevision {
         TargetRevision {
             objective,
@@ -48,12 +48,12 @@ impl TargetRevision {
         }
     }
 
-    /// The least and the most that the aim may be.
+    /// Returns the smallest and the largest aim: 0.5 and 1.5 of the objective.
     pub(super) fn bounds(objective: u64) -> (u64, u64) {
         ((objective / 2).max(1), objective + objective / 2)
     }
 
-    /// An interval has ended with this B, in millionths.
+    /// Revises the aim after an interval with error B, in millionths.
     pub(super) fn step(&mut self, error: i64, terms: &TargetTerms) {
         let (up, size) = (error < 0, error.unsigned_abs());
         if size <= terms.tolerance {
@@ -93,7 +93,7 @@ mod tests {
         threshold: 100_000,
     };
 
-    /// Aims after each of these errors, in per cent; of an objective of 1000.
+    /// Returns the aim after each of these errors, in per cent, for an objective of 1000.
     fn aims(errors: &[i64]) -> Vec<u64> {
         let mut revision = TargetRevision::new(1000);
         let step = |&percent: &i64| {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(revision.aim, 3 << 49);
     }
 
-    /// A plant that moves a fixed part too much, or too little.
+    /// Checks convergence on a device that always moves a fixed part too much, or too little.
     #[test]
     fn a_constant_drift_is_revised_away() {
         for gain in [0.75, 0.8, 0.9, 1.1, 1.3, 1.6] {

@@ -8,30 +8,30 @@
 
 use tidegate_base::time::Nanos;
 
-/// Gains in thousandths; that of the sum for each second.
+/// Gains of the controller in thousandths; the integral one is per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gains {
     pub proportional: u64,
     pub integral: u64,
 }
 
-/// The state; rates in thousandths of an I/O a second.
+/// State of PI throttling; rates in thousandths of an I/O a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Throughput {
     pub target: u64,
-    /// The sum, in thousandths of an I/O a second times nanoseconds.
+    /// Integral of the error, in thousandths of an I/O a second times nanoseconds.
     pub sum: i64,
     /// Rate that the throttle allows, in thousandths of an I/O a second.
     pub rate: u64,
-    /// The rate stands at its upper bound, and more were due.
+    /// Time since which the rate is at its upper bound and would have to be higher.
     pub short_since: Option<Nanos>,
 }
 
-/// A window counts as this long at most: one that took longer says no more.
+/// Longest time for which one window enters the integral: a stall must not outweigh all others.
 const LONGEST: Nanos = Nanos::from_secs(2);
 
 impl Throughput {
-    /// At the target.
+    /// Starts with the target as the rate.
     pub(super) fn new(target: u64) -> Throughput {
         Throughput {
             target,
@@ -41,7 +41,8 @@ impl Throughput {
         }
     }
 
-    /// In a window of this length so many thousandths of an I/O ended, and more were asked for.
+    /// Takes in a window of the given length in which the VM asked for its target and `ios`
+    /// thousandths of an I/O ended. `tolerance` in per cent.
     pub(super) fn step(
         &mut self,
         now: Nanos,
@@ -86,8 +87,8 @@ mod tests {
         integral: 500,
     };
 
-    /// A device that does what it is let, times a gain, up to so many; in windows of `ms`. Returns
-    /// what it did in each, in thousandths a second.
+    /// Runs windows of `ms` on a device that does what it is let, times a gain, up to `most`.
+    /// Returns the rate in each, in thousandths a second.
     fn run(control: &mut Throughput, windows: u64, ms: u64, gain: f64, most: u64) -> Vec<u64> {
         let length = Nanos::from_millis(ms);
         let step = |window| {

@@ -1,5 +1,5 @@
-//! WR, window revision: how long a tuning action holds. Algorithm 1, a step every statistical
-//! interval.
+//! WR, window revision: finds the window for which a tuning action holds. Algorithm 1, a step every
+//! statistical interval.
 //!
 //! A search by halves between the shortest and the longest window, at the start and whenever V
 //! rises above a threshold, then not again for ten intervals unless the objective changes. Read so
@@ -7,45 +7,45 @@
 //! window always bounds the search from above; where V and beta are good enough the measured window
 //! stays, and where the range is exhausted its middle.
 
-/// In milliseconds, and V and beta in millionths.
+/// Parameters of window revision: windows in milliseconds, V and beta in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WindowTerms {
-    /// The shortest window, at least 1.
+    /// Shortest window, at least 1.
     pub min: u64,
-    /// The longest, and the first.
+    /// Longest window, with which the search begins.
     pub max: u64,
-    /// UN_WIN: a range no larger is exhausted.
+    /// UN_WIN: width of a range of windows that is not searched further.
     pub undivided: u64,
-    /// BEST_V: no better V is looked for.
+    /// BEST_V: V at which the search ends.
     pub best_v: u64,
-    /// B_threshold, of beta.
+    /// B_threshold: largest beta at which a window counts as precise.
     pub threshold: u64,
-    /// U: V may rise by that and still be no worse.
+    /// U: rise of V that does not yet count as worse.
     pub unsteady: u64,
-    /// Above this V the search begins anew.
+    /// V above which the search is restarted.
     pub worst_v: u64,
 }
 
 /// Statistical intervals for which a finished search is not restarted.
 pub(super) const RESTS: u64 = 10;
 
-/// The state.
+/// State of window revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WindowRevision {
     pub terms: WindowTerms,
-    /// The window in force, ms.
+    /// Current window in ms.
     pub window: u64,
     pub low: u64,
     pub high: u64,
-    /// V of the interval before; `None`: there was none, so any V is less.
+    /// V of the interval before; `None`: the first interval, whose V always counts as lower.
     pub last_v: Option<u64>,
     pub searching: bool,
-    /// Intervals until the search may begin anew.
+    /// Intervals until the search may be restarted.
     pub rests: u64,
 }
 
 impl WindowRevision {
-    /// At the beginning of the search.
+    /// Starts a search at the longest window.
     pub(super) fn new(terms: WindowTerms) -> WindowRevision {
         WindowRevision {
             terms,
@@ -58,12 +58,12 @@ impl WindowRevision {
         }
     }
 
-    /// The objective is another one: the search may begin anew when it has to.
+    /// Allows an early restart of the search, as the objective has changed.
     pub(super) fn objective_changed(&mut self) {
         self.rests = 0;
     }
 
-    /// An interval has ended, with such a V and such a beta.
+    /// Takes in an interval's V and beta, and moves to the next window.
     pub(super) fn step(&mut self, v: u64, beta: u64) {
         let terms = self.terms;
         if !self.searching {

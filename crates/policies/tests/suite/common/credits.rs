@@ -26,7 +26,7 @@ pub struct Account {
     /// Not used when the interval ended.
     pub lost: i64,
     pub left: i64,
-    /// This interval's credits are not granted yet: the VM's first charge grants them.
+    /// Credits of this interval are not granted yet: the VM's first charge grants them.
     fresh: bool,
     last_grant: i64,
     /// Spent in this interval, and what there was before.

@@ -548,8 +548,8 @@ impl Model for Nobody {
 }
 
 /// Returns how often a dispatcher picks each of two VMs with four waiting requests, as if each I/O
-/// were followed by the next, before and after half of the picks. Then a controller sets the second
-/// VM's weight to `weight`.
+/// were followed by the next, in each half of the picks. Between the halves a controller sets the
+/// second VM's weight to `weight`.
 pub fn picks_with_a_knob(
     make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
     picks: usize,
