@@ -4,18 +4,18 @@
 //! Node n holds the sum of the last 2^k slots up to the nth, where 2^k is the lowest bit of n:
 //! changing a slot and finding a point each look at log2 of the slots.
 
-/// A number for each slot `0..slots`, at first zero. Never allocates after
+/// Values of the slots `0..slots` with prefix sums; initially 0. Never allocates after
 /// [`Fenwick::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct Fenwick {
-    /// From 1; `sums[0]` is not used.
+    /// Partial sums, indexed from 1; `sums[0]` is not used.
     sums: Vec<u64>,
     values: Vec<u64>,
     total: u64,
 }
 
 impl Fenwick {
-    /// For so many slots.
+    /// Creates values for `slots` slots, all 0.
     pub fn with_capacity(slots: usize) -> Fenwick {
         Fenwick {
             sums: vec![0; slots + 1],
@@ -27,25 +27,25 @@ impl Fenwick {
     /// Memory of a slot, in bytes.
     pub const BYTES_PER_SLOT: usize = 2 * size_of::<u64>();
 
-    /// The number of a slot.
+    /// Returns the value of a slot.
     #[inline]
     pub fn get(&self, slot: usize) -> u64 {
         self.values[slot]
     }
 
-    /// The sum of all, which must stay below 2^64.
+    /// Returns the sum of all values, which must stay below 2^64.
     #[inline]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Gives a slot its number. Panics beyond the capacity.
+    /// Sets the value of a slot. Panics beyond the capacity.
     pub fn set(&mut self, slot: usize, value: u64) {
         let old = core::mem::replace(&mut self.values[slot], value);
         if old == value {
             return;
         }
-        // Below zero, too: sums are right modulo 2^64, and never beyond it.
+        // A decrease wraps around; the sums are still right, since they are below 2^64.
         let change = value.wrapping_sub(old);
         self.total = self.total.wrapping_add(change);
         let mut node = slot + 1;
@@ -55,8 +55,8 @@ impl Fenwick {
         }
     }
 
-    /// The slot that a point falls into, where each takes up its number, one after the other.
-    /// Panics when the point is not below the total.
+    /// Returns the slot that contains `point`, if the slots are laid end to end, each as long as
+    /// its value. Panics if the point is not below the total.
     pub fn find(&self, mut point: u64) -> usize {
         assert!(point < self.total, "a point beyond the total");
         let slots = self.values.len();

@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Everything that ever happened, looked through each time.
+    /// Complete history, searched as a whole each time.
     #[derive(Default)]
     struct History {
         /// Arrived requests: time, slot, operation, beginning, length.

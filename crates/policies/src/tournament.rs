@@ -1,5 +1,5 @@
-//! The smallest of many keys, as a tournament: each match is between two neighbours, and a key
-//! that changes replays only its own way up.
+//! Minimum of many keys, as a tournament: each match is between two neighbours, and a changed key
+//! replays only the matches above it.
 //!
 //! ```text
 //! best                   (2, 5)
@@ -17,22 +17,22 @@
 //! Matches of four entrants have half as many levels and fewer instructions, and take longer
 //! (mclock at 1,000 VMs: 160 instead of 145 ns a request): what is read next depends on who won.
 
-/// Keys in a group: a cache line of them is searched as a whole.
+/// Number of keys in a group: a cache line, which is searched as a whole.
 const GROUP: usize = 8;
 
-/// No key: loses against every other.
+/// Marks an absent key; loses against every other key.
 const ABSENT: u64 = u64::MAX - 1;
 
-/// The least of a set of `(key, id)`; equal keys leave in the order of their ids. Keys of
+/// Set of `(key, id)` with its minimum; equal keys are ordered by id. Keys of
 /// [`Tournament::LARGEST`] and above count as that. Never allocates after
 /// [`Tournament::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct Tournament {
     groups: Vec<Group>,
-    /// The winners of all groups, then those of the matches between two of them, and so on: the
-    /// match after `n` is `groups + n / 2`.
+    /// Winners of all groups, then those of the matches between two of them, and so on: the match
+    /// after `n` is `groups + n / 2`.
     winners: Vec<Winner>,
-    /// Winner of all.
+    /// Winner of all matches: the minimum.
     best: Winner,
     /// Index of the overall winner, and its number of matches. Both grow only as far as ids that
     /// were ever used need.
@@ -60,10 +60,10 @@ const NOBODY: Winner = Winner {
 };
 
 impl Tournament {
-    /// Larger keys are told apart by their ids alone.
+    /// Largest key; larger ones are clamped to it and ordered by id alone.
     pub const LARGEST: u64 = ABSENT - 1;
 
-    /// Nobody yet, of the ids `0..ids`.
+    /// Creates an empty set of the ids `0..ids`.
     pub fn with_capacity(ids: usize) -> Tournament {
         let groups = ids.div_ceil(GROUP).next_power_of_two();
         Tournament {
@@ -75,13 +75,13 @@ impl Tournament {
         }
     }
 
-    /// Memory of `ids` ids.
+    /// Returns the memory of a set of `ids` ids, in bytes.
     pub fn bytes(ids: usize) -> usize {
         let groups = ids.div_ceil(GROUP).next_power_of_two();
         groups * (size_of::<Group>() + 2 * size_of::<Winner>())
     }
 
-    /// The smallest key and its id.
+    /// Returns the smallest key and its id.
     #[inline]
     pub fn peek(&self) -> Option<(u64, usize)> {
         (self.best.key != ABSENT).then_some((self.best.key, self.best.id as usize))
@@ -99,7 +99,7 @@ impl Tournament {
         self.groups[id / GROUP].0[id % GROUP] != ABSENT
     }
 
-    /// Puts `id` in with `key`, or changes its key. Panics beyond the capacity.
+    /// Inserts `id` with `key`, or changes its key. Panics beyond the capacity.
     #[inline]
     pub fn set(&mut self, id: usize, key: u64) {
         let key = key.min(Self::LARGEST);
@@ -110,7 +110,7 @@ impl Tournament {
         }
     }
 
-    /// Takes `id` out; nothing happens when it was not in.
+    /// Removes `id`; does nothing if it is not in the set.
     #[inline]
     pub fn remove(&mut self, id: usize) {
         if self.contains(id) {
@@ -118,7 +118,7 @@ impl Tournament {
         }
     }
 
-    /// Takes `by` off every key, where none is less: their order stays.
+    /// Subtracts `by` from every key. None may be less, so their order stays.
     pub fn lower(&mut self, by: u64) {
         let keys = self.groups.iter_mut().flat_map(|group| &mut group.0);
         let won = self.winners.iter_mut().chain([&mut self.best]);
@@ -129,28 +129,28 @@ impl Tournament {
         }
     }
 
-    /// Takes out everything.
+    /// Removes all ids.
     pub fn clear(&mut self) {
         self.groups.fill(Group([ABSENT; GROUP]));
         self.winners.fill(NOBODY);
         self.best = NOBODY;
     }
 
-    /// Puts `id` in, which is not.
+    /// Inserts `id`, which must not be in the set.
     #[inline(never)]
     fn enter(&mut self, id: usize, key: u64) {
         let at = id / GROUP;
         self.groups[at].0[id % GROUP] = key;
         let winner = &mut self.winners[at];
         winner.present += 1;
-        // Of an empty group, whoever left last is the winner, with a key that loses.
+        // In an empty group the last id that left is still the winner, with a key that loses.
         if key < winner.key || (key == winner.key && id < winner.id as usize) {
             (winner.key, winner.id) = (key, id as u32);
             self.won(at, key, id as u32);
         }
     }
 
-    /// Takes `id` out, which is in.
+    /// Removes `id`, which must be in the set.
     #[inline(never)]
     fn leave(&mut self, id: usize) {
         let at = id / GROUP;
@@ -169,7 +169,7 @@ impl Tournament {
         self.won(at, key, id);
     }
 
-    /// Sets the key of `id`, which has another one, and replays the matches that depend on it.
+    /// Changes the key of `id`, which is in the set, and replays the matches that depend on it.
     #[inline(never)]
     fn replay(&mut self, id: usize, key: u64) {
         let at = id / GROUP;
@@ -179,7 +179,7 @@ impl Tournament {
         let won = winner.id as usize == id;
         let beats = key < winner.key || (key == winner.key && id < winner.id as usize);
         if beats || (won && winner.present == 1) {
-            // Nothing to search: the key beats the winner, or no other one is left to win.
+            // No search needed: the key beats the winner, or no other key is left.
             (winner.key, winner.id) = (key, id as u32);
         } else if won {
             (winner.key, winner.id) = group.winner(at * GROUP);
@@ -190,7 +190,7 @@ impl Tournament {
         self.won(at, key, id);
     }
 
-    /// Group `at` has another winner, or its winner another key.
+    /// Takes in a change of the winner of group `at`, or of its key.
     #[inline(always)]
     fn won(&mut self, at: usize, key: u64, id: u32) {
         if at == self.top {
@@ -200,14 +200,14 @@ impl Tournament {
         }
     }
 
-    /// Replays the matches above a group that has another winner.
+    /// Replays the matches above a group whose winner has changed.
     #[inline(never)]
     fn play(&mut self, of: usize, mut key: u64, mut id: u32) {
         self.raise(of);
         let mut at = of;
         while at != self.top {
             let other = self.winners[at ^ 1];
-            // The left one has the smaller ids, so it wins a draw.
+            // The left entrant has the smaller ids, so it wins a draw.
             let lost = other.key < key + (at & 1) as u64;
             key = if lost { other.key } else { key };
             id = if lost { other.id } else { id };
@@ -221,8 +221,8 @@ impl Tournament {
         (self.best.key, self.best.id) = (key, id);
     }
 
-    /// Makes the winner of group `of` take part: before, matches were held only among the first
-    /// ones.
+    /// Extends the tournament so that the winner of group `of` takes part; before, only the first
+    /// groups did.
     fn raise(&mut self, of: usize) {
         while of >> self.height > 0 {
             let next = self.groups.len() + self.top / 2;
@@ -234,8 +234,9 @@ impl Tournament {
 }
 
 impl Group {
-    /// The smallest, the first of equals. Every comparison is made: it costs less than to guess
-    /// which one may be left out.
+    /// Returns the smallest key of the group and its id; of equal keys the first. `first` is the id
+    /// of the group's first key. All comparisons are made: that costs less than predicting which
+    /// one to omit.
     fn winner(&self, first: usize) -> (u64, u32) {
         let mut best = (self.0[0], 0);
         for at in 1..GROUP {

@@ -59,13 +59,13 @@ impl Treaps {
         }
     }
 
-    /// The key of an id, where it is in a set.
+    /// Returns the key of an id, or `None` if it is in no set.
     pub fn key_of(&self, id: usize) -> Option<u64> {
         let node = &self.nodes[id];
         (node.children[0] != OUT).then_some(node.key)
     }
 
-    /// Puts an id in, which must be in no set.
+    /// Inserts an id, which must be in no set.
     pub fn insert(&mut self, set: usize, key: u64, id: usize) {
         debug_assert!(self.key_of(id).is_none(), "an id is in one set at most");
         let (new, height) = (id as u32, height(id as u32));
@@ -85,7 +85,8 @@ impl Treaps {
         let mut ends = [Hook::Child(new, 0), Hook::Child(new, 1)];
         while at != NIL {
             let side = self.side(key, new, at);
-            // The new one lies on that side of `at`, so `at` goes to the other side of it.
+            // The new node belongs on side `side` of `at`, so `at` goes to the other side of the
+            // new node.
             self.hang(ends[1 - side], at);
             ends[1 - side] = Hook::Child(at, side);
             at = self.nodes[at as usize].children[side];
@@ -94,7 +95,7 @@ impl Treaps {
         self.hang(ends[1], NIL);
     }
 
-    /// Takes an id out; false when it was not in.
+    /// Removes an id from a set; returns `false` if it was not in it.
     pub fn remove(&mut self, set: usize, id: usize) -> bool {
         let Some(key) = self.key_of(id) else {
             return false;
@@ -125,7 +126,7 @@ impl Treaps {
         true
     }
 
-    /// A set's last entry whose key is below `key`, and its first whose key is not.
+    /// Returns a set's last entry whose key is below `key`, and its first whose key is not.
     pub fn around(&self, set: usize, key: u64) -> [Option<(u64, usize)>; 2] {
         let (mut found, mut at) = ([None; 2], self.roots[set]);
         while at != NIL {
@@ -137,12 +138,12 @@ impl Treaps {
         found
     }
 
-    /// A set's first entry.
+    /// Returns a set's first entry.
     pub fn first(&self, set: usize) -> Option<(u64, usize)> {
         self.around(set, 0)[1]
     }
 
-    /// On which side of node `at` an entry belongs.
+    /// Returns the side of node `at`, 0 or 1, on which an entry belongs.
     fn side(&self, key: u64, id: u32, at: u32) -> usize {
         usize::from((self.nodes[at as usize].key, at) < (key, id))
     }
@@ -167,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Every promise of the shape; returns the entries.
+    /// Checks all invariants of the subtree; returns its entries.
     fn check(treaps: &Treaps, at: u32, above: u64) -> Vec<(u64, usize)> {
         if at == NIL {
             return Vec::new();

@@ -26,25 +26,25 @@
 
 const NIL: u32 = u32::MAX;
 
-/// Entries in a node at most.
+/// Maximum number of entries in a node.
 const MOST: usize = 32;
 
-/// Entries in a node at least, roots apart. Two such nodes merge into one with room left, so
-/// that a removal and an insertion in turn do not merge and split for ever.
+/// Minimum number of entries in a node other than a root. Two such nodes merge into one with room
+/// left, so that alternating removals and insertions do not merge and split each time.
 const LEAST: usize = MOST / 2 - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<K> {
     key: K,
     id: u32,
-    /// Inner nodes only.
+    /// Child of an inner node; unused in leaves.
     child: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Node<K> {
     len: u32,
-    /// The leaf behind this one; also links free nodes.
+    /// Next leaf; in a free node, the next free one.
     next: u32,
     entries: [Entry<K>; MOST],
 }
@@ -52,7 +52,7 @@ struct Node<K> {
 #[derive(Clone, Copy, Debug)]
 struct Root {
     node: u32,
-    /// Levels of inner nodes above the leaves.
+    /// Number of levels of inner nodes above the leaves.
     height: u32,
     len: u32,
 }
@@ -74,7 +74,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
 
     /// Creates `sets` empty sets with room for `entries` entries in all.
     pub fn with_capacity(sets: usize, entries: usize) -> Self {
-        // Every root may be as lean as it likes; of the others each level is LEAST full.
+        // Worst case: each root may be nearly empty, and every other node has only LEAST entries.
         let (mut level, mut nodes) = (entries / LEAST + sets, 0);
         while level > sets {
             nodes += level;
@@ -113,12 +113,12 @@ impl<K: Ord + Copy + Default> Forest<K> {
         self.roots[set].len as usize
     }
 
-    /// True when a set has none.
+    /// Returns `true` if a set is empty.
     pub fn is_empty(&self, set: usize) -> bool {
         self.roots[set].len == 0
     }
 
-    /// A set's first entry.
+    /// Returns a set's first entry.
     pub fn first(&self, set: usize) -> Option<(K, usize)> {
         let Root {
             mut node, height, ..
@@ -133,7 +133,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         Some((first.key, first.id as usize))
     }
 
-    /// A set's first entry whose key is not below `key`.
+    /// Returns a set's first entry whose key is not below `key`.
     pub fn first_from(&mut self, set: usize, key: K) -> Option<(K, usize)> {
         if let Some(leaf) = self.last_leaf(set) {
             let entries = &leaf.entries[..leaf.len as usize];
@@ -170,7 +170,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         Some((found.key, found.id as usize))
     }
 
-    /// A set's last entry whose key is below `key`.
+    /// Returns a set's last entry whose key is below `key`.
     pub fn last_before(&self, set: usize, key: K) -> Option<(K, usize)> {
         let Root {
             mut node, height, ..
@@ -178,7 +178,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         if node == NIL {
             return None;
         }
-        // The subtree just before the path, and the levels of inner nodes in it.
+        // Nearest subtree to the left of the path, and its number of levels of inner nodes.
         let (mut before, mut levels) = (NIL, 0);
         for level in (0..height).rev() {
             let this = &self.nodes[node as usize];
@@ -208,13 +208,13 @@ impl<K: Ord + Copy + Default> Forest<K> {
         last(node)
     }
 
-    /// The leaf that was looked at last, if it is this set's.
+    /// Returns the leaf of the last look-up, if it belongs to this set.
     fn last_leaf(&self, set: usize) -> Option<&Node<K>> {
         let (of, node) = self.last;
         (of == set && node != NIL).then(|| &self.nodes[node as usize])
     }
 
-    /// Puts an entry in. It must not be there yet; panics beyond the capacity.
+    /// Inserts an entry that is not in the set yet. Panics beyond the capacity.
     pub fn insert(&mut self, set: usize, key: K, id: usize) {
         let id = id as u32;
         let mut root = self.roots[set];
@@ -247,12 +247,13 @@ impl<K: Ord + Copy + Default> Forest<K> {
         leaf.insert(at, Entry { key, id, child });
     }
 
-    /// Takes an entry out; false when it was not in.
+    /// Removes an entry; returns `false` if it was not in the set.
     pub fn remove(&mut self, set: usize, key: K, id: usize) -> bool {
         let id = id as u32;
         if self.last.0 == set && self.last.1 != NIL {
             let leaf = &mut self.nodes[self.last.1 as usize];
-            // Not if it would become lean: then the way down is needed.
+            // The short cut is not valid if the leaf would become lean: that needs the path from
+            // the root.
             if leaf.len as usize > LEAST && leaf.take(key, id) {
                 self.roots[set].len -= 1;
                 return true;
@@ -279,7 +280,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         found
     }
 
-    /// A root with one child gives way to it; an empty one goes.
+    /// Replaces an inner root with one child by the child, and frees an empty root.
     fn lower_root(&mut self, set: usize) {
         let mut root = self.roots[set];
         let this = &self.nodes[root.node as usize];
@@ -295,7 +296,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         self.roots[set] = root;
     }
 
-    /// Splits the full child at `at` of `parent` into two.
+    /// Splits the full child at index `at` of `parent` into two.
     fn split(&mut self, parent: u32, at: usize, leaf: bool) {
         let right = self.take_node();
         let left = self.nodes[parent as usize].entries[at].child;
@@ -315,18 +316,19 @@ impl<K: Ord + Copy + Default> Forest<K> {
         self.nodes[parent as usize].insert(at + 1, bound);
     }
 
-    /// Makes the lean child at `at` of `parent` more than [`LEAST`] full, from a neighbour or
-    /// together with it. Returns where the child is then.
+    /// Fills the lean child at index `at` of `parent` to more than [`LEAST`] entries, from a
+    /// neighbour or by merging with it. Returns the child's index afterwards.
     fn fill(&mut self, parent: u32, at: usize, leaf: bool) -> usize {
         let has_right = at + 1 < self.nodes[parent as usize].len as usize;
-        // The pair to work on: the child and the neighbour behind it, else before it.
+        // Work on the child and its right neighbour, or its left one if it is the last.
         let pair = if has_right { at } else { at - 1 };
         let above = &self.nodes[parent as usize].entries;
         let (left, mut bound) = (above[pair].child, above[pair + 1]);
         let right = bound.child;
         let [left_node, right_node] = self.two(left, right);
         if !leaf {
-            // An inner node's first key bounds nothing and may be stale; its parent's is true.
+            // The first key of an inner node is no bound and may be stale; the parent's key is
+            // valid.
             right_node.entries[0].key = bound.key;
             right_node.entries[0].id = bound.id;
         }
@@ -390,7 +392,7 @@ impl<K: Ord + Copy> Node<K> {
         first + entries[first..].iter().take_while(before).count()
     }
 
-    /// Under which child of an inner node an entry is, or would be.
+    /// Returns the index of the child under which an entry is, or belongs.
     fn child_of(&self, key: K, id: u32) -> usize {
         let bounds = &self.entries[1..self.len as usize];
         let first = bounds.partition_point(|e| e.key < key);
@@ -404,7 +406,7 @@ impl<K: Ord + Copy> Node<K> {
         self.len += 1;
     }
 
-    /// Takes an entry out of a leaf; false when it is not in.
+    /// Removes an entry from a leaf; returns `false` if it is not in it.
     fn take(&mut self, key: K, id: u32) -> bool {
         let at = self.place_of(key, id);
         let entry = &self.entries[at.min(MOST - 1)];
@@ -427,7 +429,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Every promise of the shape: fill, order, bounds, links. Returns the entries.
+    /// Checks all invariants: fill, order, bounds, links. Returns the entries.
     fn check(forest: &Forest<u64>, set: usize) -> Vec<(u64, usize)> {
         fn walk(
             forest: &Forest<u64>,
@@ -480,7 +482,8 @@ mod tests {
         core::iter::successors(Some(forest.free).filter(|&n| n != NIL), next).count()
     }
 
-    /// A run of insertions (or removals) at neighbouring keys, so that nodes fill and empty.
+    /// Generates runs of insertions (or removals) at neighbouring keys, so that nodes fill and
+    /// empty.
     fn run() -> impl Strategy<Value = (bool, usize, u64, u64, usize)> {
         (any::<bool>(), 0usize..2, 0u64..600, 0u64..4, 1usize..120)
     }

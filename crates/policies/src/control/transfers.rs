@@ -21,9 +21,9 @@ use tidegate_core::facts::Facts;
 use tidegate_core::part::{Honours, PartInfo};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 
-/// The part of the need that is added to it: 1/16.
+/// Divisor of the need for the margin that is added to it: 1/16.
 const MARGIN: u64 = 16;
-/// Time left below which a need would be a burst without end.
+/// Shortest time left that is used in a need: a shorter one would ask for an unlimited burst.
 const LEAST_LEFT: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.

@@ -16,26 +16,26 @@ use std::sync::LazyLock;
 use tidegate_core::part::Part;
 use tidegate_core::roles::{Controller, Dispatcher, Regulator};
 
-/// The policies there are.
+/// Returns all registered policies.
 pub fn registry() -> &'static [PolicyInfo] {
     REGISTRY
 }
 
-/// Every controller that a policy has, in the order of the registry.
+/// Returns every controller that a policy has, in the order of the registry.
 pub fn controllers() -> &'static [Part<dyn Controller>] {
     static ALL: LazyLock<Vec<Part<dyn Controller>>> =
         LazyLock::new(|| each(|info| info.controller));
     &ALL
 }
 
-/// Every regulator that a policy has, in the order of the registry.
+/// Returns every regulator that a policy has, in the order of the registry.
 pub fn regulators() -> &'static [Part<dyn Regulator>] {
     static ALL: LazyLock<Vec<Part<dyn Regulator>>> =
         LazyLock::new(|| each(|info| Some(info.regulator)));
     &ALL
 }
 
-/// Every dispatcher that a policy has, in the order of the registry.
+/// Returns every dispatcher that a policy has, in the order of the registry.
 pub fn dispatchers() -> &'static [Part<dyn Dispatcher>] {
     static ALL: LazyLock<Vec<Part<dyn Dispatcher>>> =
         LazyLock::new(|| each(|info| Some(info.dispatcher)));
@@ -53,7 +53,7 @@ fn each<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
     all
 }
 
-/// A named composition.
+/// Named composition of a controller, a regulator and a dispatcher.
 #[derive(Debug)]
 pub struct PolicyInfo {
     /// Name in the configuration.

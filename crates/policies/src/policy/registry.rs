@@ -5,7 +5,7 @@ use crate::control::share_model::strategy::Strategy;
 use crate::dispatch::cost::CostBy;
 use crate::{control, dispatch, regulate};
 
-/// Every policy.
+/// All policies, in the order in which they are shown.
 pub(super) static REGISTRY: &[PolicyInfo] = &[
     PolicyInfo {
         name: "slo",
@@ -244,7 +244,7 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
         controller: Some(&control::tuner::PART),
         regulator: &regulate::merge_limit::PART,
         dispatcher: &dispatch::cfq::PART,
-        // A VM's turn comes round when four others have had slices of 100 ms.
+        // Four other VMs may have slices of 100 ms before a VM's turn comes round.
         presets: &[("batch", 400_000_000)],
     },
     PolicyInfo {
@@ -259,7 +259,7 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
         controller: Some(&control::tuner::PART),
         regulator: &regulate::merge_limit::PART,
         dispatcher: &dispatch::mclock::PART,
-        // A slot waits until the device has room: for some of its neighbours' I/Os.
+        // A slot may wait until the device has room, for some of the neighbours' I/Os.
         presets: &[("target_floor", 1), ("batch", 20_000_000)],
     },
     PolicyInfo {
@@ -276,10 +276,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
 ];
 
-/// SFQ(D) with the paper's depth, and a request's cost in its VM's allocation alone.
+/// SFQ(D) with the paper's depth. A request's cost is in its VM's allocation, so requests count
+/// equally.
 const VFAIR_PRESETS: &[(&str, u64)] = &[("depth", 32), ("cost", CostBy::Requests.word())];
 
-/// vFair, which its variants are made of.
+/// Entry of vFair, on which the entries of its variants are based.
 const VFAIR: PolicyInfo = PolicyInfo {
     name: "vfair",
     summary: "shares of the device by weight, whatever each VM's requests cost it",

@@ -17,7 +17,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::roles::{Controller, Dispatcher, Regulator, Roles, Stage};
 use tidegate_core::starvation::Bound;
 
-/// A composition with its parameters' values.
+/// Policy: a composition of parts with the values of its parameters.
 #[derive(Clone)]
 pub struct PolicySpec {
     name: String,
@@ -28,10 +28,10 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// A policy of the registry with its defaults.
+    /// Returns a policy of the registry with its defaults.
     ///
     /// # Errors
-    /// When there is none of that name; lists those there are.
+    /// Returns [`PolicyError::Unknown`] with the known names if there is no such policy.
     pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
         let info = find("policy", name, registry(), |info| info.name)?;
         let name = info.name.to_owned();
@@ -42,7 +42,7 @@ impl PolicySpec {
         Ok(spec)
     }
 
-    /// Every policy of the registry, then every composition of parts, with their defaults.
+    /// Returns every policy of the registry, then every composition of parts, with their defaults.
     pub fn all() -> &'static [PolicySpec] {
         static ALL: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
             let named = registry().iter().map(|info| PolicySpec::named(info.name));
@@ -59,10 +59,10 @@ impl PolicySpec {
         &ALL
     }
 
-    /// Parts combined by name, with their defaults.
+    /// Returns a composition of parts, given by name, with their defaults.
     ///
     /// # Errors
-    /// When there is no part of that name; lists those there are.
+    /// Returns [`PolicyError::Unknown`] with the known names if there is no such part.
     pub fn composed(
         controller: Option<&str>,
         regulator: &str,
@@ -113,10 +113,10 @@ impl PolicySpec {
         spec
     }
 
-    /// Sets a parameter; `value` in bytes, nanoseconds, or plain.
+    /// Sets a parameter; `value` in bytes, nanoseconds, or a plain number.
     ///
     /// # Errors
-    /// When the composition has no such parameter, or the value is out of range.
+    /// Returns an error if the composition has no such parameter, or the value is out of range.
     pub fn set(&mut self, param: &str, value: u64) -> Result<(), PolicyError> {
         let found = self
             .params

@@ -36,7 +36,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
 };
 
-/// The regulator.
+/// Regulator that enforces limits.
 #[derive(Debug)]
 pub struct TokenBucket {
     slack: Nanos,
@@ -51,7 +51,8 @@ impl TokenBucket {
         ..Honours::NONE
     };
 
-    /// Late dispatches are made good for `slack`, or for longer where 100 ms have room.
+    /// Creates the regulator. Late dispatches are made good for `slack`, or for longer where 100 ms
+    /// have room.
     pub fn new(slack: Nanos) -> TokenBucket {
         TokenBucket {
             slack,

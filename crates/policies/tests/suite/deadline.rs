@@ -31,17 +31,18 @@ impl Params {
     }
 }
 
-/// A unit as the model last saw it.
+/// Unit as the model last saw it.
 #[derive(Clone, Copy)]
 struct Seen {
     id: ReqId,
     guest: usize,
     lane: Lane,
-    /// Come across while its gate was shut, and not put back: since when, as a number.
+    /// Sequence number of the unit's removal from the order while its gate was shut; `None`: it is
+    /// in it.
     aside: Option<u64>,
 }
 
-/// Scans everything that waits, each time.
+/// Model that scans all waiting units for each pick.
 struct Scan {
     params: Params,
     seen: Vec<Seen>,
@@ -52,7 +53,7 @@ struct Scan {
     batch: u32,
     starved: u32,
     position: [u64; 2],
-    /// The next pick begins a batch; `starved` is so then.
+    /// Direction of the batch that the next pick begins, and the value of `starved` then.
     begins: Option<(Lane, u32)>,
 }
 
@@ -112,7 +113,7 @@ impl Scan {
         }
     }
 
-    /// In the order of addresses; those of shut lanes step aside.
+    /// Returns the next unit in the order of addresses. Units of shut lanes step aside on the way.
     fn next_by_address(&mut self, lab: &Lab, lane: Lane) -> Option<ReqId> {
         let from = self.position[lane.index()];
         loop {
@@ -136,7 +137,7 @@ impl Scan {
             .any(|s| s.lane == lane && lab.open(s.guest, lane))
     }
 
-    /// The oldest of a direction, and since when its time counts.
+    /// Returns the oldest unit of a direction, with the time from which its age counts.
     fn oldest(&self, lab: &Lab, lane: Lane) -> Option<(Nanos, u64, ReqId)> {
         let open = (0..GUESTS).filter(|&g| lab.open(g, lane));
         let heads = open.filter_map(|guest| {
@@ -306,7 +307,7 @@ proptest! {
     }
 }
 
-/// An engine of depth 1 whose I/Os end at once, for the order alone.
+/// Engine of depth 1 whose I/Os end at once, for tests of the order alone.
 struct Disk {
     driver: Driver,
     guest: Guest,
@@ -317,7 +318,7 @@ impl Disk {
         Disk::of(merge_limit, &policy("deadline"))
     }
 
-    /// With parameters other than their defaults.
+    /// Creates the disk with the given parameters.
     fn with(params: &[(&str, u64)]) -> Disk {
         let mut spec = policy("deadline");
         for (name, value) in params {
@@ -338,7 +339,7 @@ impl Disk {
         taken.expect("room");
     }
 
-    /// The blocks at which the next I/Os begin.
+    /// Returns the blocks at which the next I/Os begin.
     fn serve(&mut self, ios: usize) -> Vec<u64> {
         let mut blocks = Vec::new();
         for _ in 0..ios {

@@ -27,13 +27,13 @@ struct Queue {
     deficit: i64,
     weight: u64,
     waits: bool,
-    /// The round of its next turn, and its place in it.
+    /// Round of the queue's next turn, and its place in that round.
     due: u64,
     place: u64,
     granted: bool,
 }
 
-/// Round after round; nothing is passed over but rounds without turns.
+/// Model of DRR that goes round by round and skips only rounds without turns.
 struct Rounds {
     by: usize,
     costs: Costs,

@@ -24,7 +24,7 @@ fn cost(op: Op, len: u32) -> u64 {
     (if moves { len as u64 } else { 0 }).max(COST_SIZE)
 }
 
-/// A winner for each I/O: the tickets of all who wait one after the other, and a finger on one.
+/// Model of the lottery: lays the tickets of all waiting VMs end to end and draws one for each I/O.
 struct Drum {
     seed: u64,
     random: SplitMix64,

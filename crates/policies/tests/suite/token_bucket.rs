@@ -13,12 +13,12 @@ use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{Op, Request};
 use tidegate_core::time::Nanos;
 
-/// The default of the parameter `slack`.
+/// Default of the parameter `slack`, in ns.
 const SLACK: u64 = 900_000;
-/// The engine rounds due times to nanoseconds, and a burst's length in time.
+/// Tolerance in ns: the engine rounds due times, and the length of a burst.
 const ROUNDING: u128 = 2;
 
-/// A leaky bucket. Levels are in units x nanoseconds, so that nothing is ever rounded.
+/// Leaky bucket. Levels are in units times nanoseconds, so no rounding occurs.
 struct Leaky {
     rate: u128,
     size: u128,
@@ -42,7 +42,7 @@ impl Leaky {
         (level - self.size as i128).max(0) as u128 / self.rate
     }
 
-    /// An empty bucket makes good what came late: from this time on.
+    /// Adds units. An empty bucket makes good the time from `from` to `now`.
     fn add(&mut self, now: u64, from: u64, units: u128) {
         self.level -= ((now - self.then) as u128 * self.rate) as i128;
         let late = (now - from) as u128;
@@ -52,7 +52,7 @@ impl Leaky {
     }
 }
 
-/// One scope's buckets: requests (of a normalised size) and bytes, steady and burst.
+/// Buckets of one scope: requests (of a normalised size) and bytes, steady and burst.
 struct Scope {
     norm: Option<u32>,
     ops: Vec<Leaky>,

@@ -1,5 +1,5 @@
-//! Independent tuners, one for each VM with a target. Each adjusts its VM's merge limit and throttle
-//! until the bandwidth is the target's. Li et al., "Customizable SLO and Its
+//! Independent tuners, one for each VM with a target. Each adjusts its VM's merge limit and
+//! throttle until the bandwidth is the target's. Li et al., "Customizable SLO and Its
 //! Near-Precise Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
 //!
 //! ```text
@@ -51,7 +51,7 @@ use tidegate_core::tuning::Tuning;
 #[derive(Debug)]
 pub struct Tuners {
     params: TunerParams,
-    /// By slot; only VMs with a target have one.
+    /// Tuners by slot; `None` for VMs without a target.
     vms: Vec<Option<Box<Tuner>>>,
     /// Time at which the next window or second of each awake tuner ends.
     due: IndexedHeap<Nanos>,

@@ -1,4 +1,4 @@
-//! BD-EDF against its rules, in scans of everything that waits.
+//! Model of BD-EDF's rules that scans all waiting units, and tests of the dispatcher against it.
 
 use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use crate::common::oracle_test;
@@ -22,7 +22,7 @@ struct Params {
     promote: Nanos,
     bound_waits: bool,
     deep_queue: bool,
-    /// The device's.
+    /// Positioning time of the device.
     positioning: Nanos,
 }
 
@@ -58,7 +58,7 @@ struct Last {
     end: u64,
 }
 
-/// An I/O in flight: its deadline, if it has one, and its bytes.
+/// I/O in flight with its deadline, if it has one, and its bytes.
 struct Flying {
     id: IoId,
     due: Option<Nanos>,
@@ -75,7 +75,7 @@ struct Picked {
     due: Option<Nanos>,
 }
 
-/// Looks at everything that waits, each time.
+/// Model that scans all waiting units for each pick.
 struct Scan {
     params: Params,
     last: Option<Last>,
@@ -85,10 +85,11 @@ struct Scan {
     waiting: bool,
     waits: Waits,
     flying: Vec<Flying>,
-    /// By guest: the end of its last I/O, while no request has come since; the mean.
+    /// For each guest the end of its last I/O, until its next request comes, and its mean think
+    /// time.
     thoughts: [(Option<Nanos>, Option<u64>); GUESTS],
     picked: Option<Picked>,
-    /// The device is left waiting until then, and may be until then.
+    /// Time until which the device is kept idle, and the latest time until which it may be.
     until: Option<(Nanos, Nanos)>,
 }
 
@@ -96,7 +97,7 @@ fn is_background(guest: usize) -> bool {
     guest >= 4
 }
 
-/// Weights stand for latencies: one in eight guests has none.
+/// Maps a weight to a latency bound in ms; one in eight guests has none.
 fn latency(weight: u32) -> Option<Nanos> {
     (!weight.is_multiple_of(8)).then(|| Nanos::from_millis(weight as u64))
 }
@@ -145,14 +146,14 @@ impl Scan {
             .collect()
     }
 
-    /// VM-EDF's head.
+    /// Returns the unit with the earliest deadline among the heads of VMs.
     fn head(&self, lab: &Lab) -> Option<(Nanos, Unit)> {
         let heads = self.heads(lab, false).into_iter();
         let due = heads.map(|unit| (self.due_of(lab, &unit), unit));
         due.min_by_key(|(due, unit)| (*due, unit.seq))
     }
 
-    /// Everything of VMs or of the background that waits, and whether it may go.
+    /// Returns all waiting units of VMs or of the background, each with `true` if its gate is open.
     fn all(&self, lab: &Lab, background: bool) -> Vec<(Unit, bool)> {
         let of = lab.waiting.iter();
         let of = of.filter(|&&(_, guest)| is_background(guest) == background);
@@ -173,7 +174,8 @@ impl Scan {
             return Some(unit);
         }
         let own = || open().filter(|unit| unit.vm == last.vm);
-        // Another VM's between here and there, in the same lane.
+        // A unit is separated from the last end if another VM's unit of the same lane is between
+        // them.
         let separates = |unit: &Unit, other: &Unit| {
             let between = match unit.addr < last.end {
                 true => (unit.addr..last.end).contains(&other.addr),
@@ -225,7 +227,7 @@ impl Scan {
         })
     }
 
-    /// A VM's unit goes, if there is room for one more beside those in flight.
+    /// Returns `true` if a VM's unit fits beside the I/Os in flight.
     fn pick(&self, lab: &Lab, unit: Unit, due: Nanos, suitable: bool) -> Option<Picked> {
         if !self.flying.is_empty() && self.params.positioning > Nanos::ZERO {
             let in_flight = self.flying.iter().filter_map(|f| f.due);
@@ -244,7 +246,7 @@ impl Scan {
         })
     }
 
-    /// Until when to wait for the last one's VM.
+    /// Returns the time until which the last unit's VM is waited for.
     fn wait(&self, lab: &Lab, latest: Nanos) -> Option<Nanos> {
         let (last, since) = (self.last?, self.idle_since?);
         let guest = lab.guests.iter().position(|g| g.vm == last.vm)?;

@@ -1,4 +1,4 @@
-//! A little disk with guests of different habits.
+//! Small simulated disk with guests of different access patterns.
 
 use crate::cfq::with;
 use crate::common::{Driver, MS, config};
@@ -8,12 +8,12 @@ use tidegate_core::request::{ClientId, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// A guest of the little disk below.
+/// Access pattern of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habit {
-    /// Requests it keeps open.
+    /// Number of requests that the guest keeps open.
     pub(crate) depth: u32,
-    /// From an answer to its next request.
+    /// Think time in ns from an answer to the next request.
     pub(crate) think: u64,
     /// Sequential requests; `false`: random ones all over the disk.
     pub(crate) sequential: bool,
@@ -38,17 +38,18 @@ pub(crate) struct Patron {
     /// Times of the next requests, as far as known.
     pub(crate) asks: Vec<u64>,
     pub(crate) served: u64,
-    /// The device's time that went to it.
+    /// Device time in ns that the guest's I/Os took.
     pub(crate) busy: u64,
     pub(crate) turns: u64,
     pub(crate) longest_wait: u64,
 }
 
-/// One I/O at a time, or several in order: 500 us where the last one ended, 8 ms elsewhere.
+/// Disk that serves one I/O at a time, or several in order: 500 us for one that begins where the
+/// last one ended, 8 ms elsewhere.
 pub(crate) struct Disk {
     pub(crate) driver: Driver,
     pub(crate) patrons: Vec<Patron>,
-    /// Ends of the I/Os with the device, which come in the order of the starts.
+    /// Ends of the I/Os in flight, in the order of the starts.
     ends: VecDeque<u64>,
     pub(crate) head: u64,
     pub(crate) free_at: u64,

@@ -130,7 +130,7 @@ impl Slow {
         }
     }
 
-    /// Nothing was minted that is not in the books, and nothing is lost that is not.
+    /// Asserts that the credits of all accounts equal those of the books.
     pub(crate) fn balance(&self) {
         let vms = self.vms.values();
         let of_vm = |a: &Account| self.left(a) + self.granted(a, false);
@@ -186,7 +186,7 @@ impl Slow {
         let Some(account) = self.vms.get_mut(&vm) else {
             return;
         };
-        // More than 10^9 a second is as good as that.
+        // Allocations above 10^9 requests a second count as 10^9.
         let allocation = allocation.min(1_000_000_000_000);
         let back = account.allocation == Some(0) && allocation > 0;
         account.changed |= account.allocation.is_some_and(|old| old != allocation);
@@ -200,7 +200,7 @@ impl Slow {
         }
         let account = self.vms[&vm].clone();
         if let (true, true, Some([_, end, _])) = (back, account.active, self.period) {
-            // No more than it would come with.
+            // The VM keeps no more than the burst that it would get as a newcomer.
             let rest = i128::from(end - from) * i128::from(rate);
             let excess = self.left(&account) - self.threshold(&account) - rest;
             self.vms.get_mut(&vm).expect("there").carried -= excess.max(0);
@@ -208,8 +208,8 @@ impl Slow {
         }
     }
 
-    /// No VM takes more, in any time, than it was granted in it and its threshold, but for the
-    /// company of its last unit and what joined its units later.
+    /// Asserts that no VM takes more, in any time, than its grants of that time and its threshold,
+    /// except for requests merged into its last unit or into its units after their admission.
     fn bound_bursts(&mut self) {
         let vms: Vec<VmId> = self.vms.keys().copied().collect();
         for vm in vms {
@@ -225,7 +225,7 @@ impl Slow {
         }
     }
 
-    /// A period has ended.
+    /// Ends a period: settles all accounts and passes unused credits on.
     fn end_period(&mut self, facts: &Facts) {
         let [_, end, _] = self.period.expect("one runs");
         self.balance();

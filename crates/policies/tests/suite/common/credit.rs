@@ -1,4 +1,4 @@
-//! A regulator that gates at admission, for the engine's tests: so many credits a VM, refilled
+//! Regulator that gates at admission, for tests of the engine: a number of credits a VM, refilled
 //! every interval.
 
 use tidegate_base::request::ReqId;

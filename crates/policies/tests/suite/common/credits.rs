@@ -1,5 +1,5 @@
-//! Virtual Bandwidth Control by its rules, in plain loops over all VMs, wrapped around the real
-//! one: after each event both must say the same. Credits are kept in books that must balance.
+//! Model of Virtual Bandwidth Control in plain loops over all VMs, wrapped around the regulator:
+//! after each event both must agree. Credits are kept in books that must balance.
 
 use super::checked::{Checked, Rules};
 use std::collections::BTreeMap;
@@ -14,31 +14,31 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_policies::regulate::proportion::Terms;
 use tidegate_policies::regulate::vbc::VbcParams;
 
-/// One VM's books.
+/// Books of one VM.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// B: so many requests in so many seconds.
+    /// B as a fraction: requests, and the seconds that they are for.
     demand: (u128, u128),
-    /// From a controller, until proportions go back.
+    /// Credits set by a controller, until proportions return to those of the reservations.
     assigned: Option<u32>,
     pub granted: i64,
     pub spent: i64,
-    /// Not used when the interval ended.
+    /// Credits left unused at the ends of intervals.
     pub lost: i64,
     pub left: i64,
     /// Credits of this interval are not granted yet: the VM's first charge grants them.
     fresh: bool,
     last_grant: i64,
-    /// Spent in this interval, and what there was before.
+    /// Credits spent in this interval, and credits at its beginning.
     pub spent_now: i64,
     pub had: i64,
     think: u64,
-    /// Waiting, all inside, and the end of its grace (never quiet: zero), when the VM was last
-    /// heard of.
+    /// State at the VM's last event: requests waiting, requests inside, and the end of its grace
+    /// time (zero if it was never quiet).
     seen: (u32, u32, Nanos),
 }
 
-/// The rules.
+/// Model of the regulator.
 #[derive(Debug)]
 pub struct Slow {
     params: VbcParams,
@@ -51,7 +51,7 @@ pub struct Slow {
     idle: bool,
 }
 
-/// A common place to look at it from.
+/// Model shared by the regulator under test and the test.
 pub type Shared = Arc<Mutex<Slow>>;
 
 pub fn params(spec: &PolicySpec) -> VbcParams {
@@ -109,7 +109,7 @@ impl Slow {
             .expect("a VM is there")
     }
 
-    /// a_i by equations 1 and 4, with all demands brought to one denominator.
+    /// Returns a_i by equations 1 and 4, with all demands brought to one denominator.
     pub fn due(&self, vm: VmId) -> i64 {
         let account = &self.vms[&vm];
         if let Some(credits) = account.assigned {
@@ -120,7 +120,7 @@ impl Slow {
         let (mine, least) = (of(account.demand), of(self.least()));
         let sum: u128 = self.vms.values().map(|vm| of(vm.demand)).sum();
         let beta = self.params.terms.beta as u128;
-        // beta * sum(c) reaches the longest interval, or not.
+        // The first arm holds where beta * sum(c) reaches the longest interval.
         let (over, under) = match beta * sum >= self.most * least {
             true => (self.most * mine, sum),
             false => (beta * mine, least),
@@ -178,7 +178,7 @@ impl Slow {
     fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
         let now = facts.now();
         let due = self.due(vm);
-        // In sizes that the reservation names, or one a request.
+        // One credit per normalisation size begun, or at least one a request.
         let reservation = &facts.objective(vm).reservation;
         let size = match (self.vms[&vm].demand.1, reservation.ops) {
             (1, Some(ops)) => ops.norm,
@@ -222,7 +222,7 @@ impl Slow {
         self.begun = dry.then_some(facts.now());
     }
 
-    /// Nobody has had a credit that was not granted, or was granted one that went nowhere.
+    /// Asserts that every credit was granted, and is either left, spent or lost.
     pub fn balance(&self) {
         for (vm, a) in &self.vms {
             assert_eq!(a.left, a.granted - a.spent - a.lost, "{vm:?}: {a:?}");
@@ -234,7 +234,8 @@ impl Slow {
         self.vms.values_mut().for_each(|vm| vm.assigned = None);
     }
 
-    /// Requests that a VM may demand in so many seconds: the larger of what it reserves.
+    /// Returns the VM's demand as a fraction, requests and seconds: the larger of its two
+    /// reservations.
     fn demand(&self, facts: &Facts, vm: VmId) -> (u128, u128) {
         let reservation = &facts.objective(vm).reservation;
         let size = self.params.terms.request_size as u128;
@@ -279,7 +280,7 @@ impl Slow {
                         *mean - *mean / 8 + t / 8
                     };
                 }
-                // What arrives is admitted at once or held: that is when it is looked at.
+                // An arrival is admitted at once or held; the VM's state is recorded then.
                 return;
             }
             Event::Admitted(unit) => {
@@ -342,7 +343,7 @@ impl Rules for Slow {
         };
         account.assigned = Some(n);
         if !self.charged && !account.fresh {
-            // The new interval has not begun but for this.
+            // Nothing was charged yet, so the grant of the new interval is replaced.
             (account.granted, account.left) = (
                 account.granted - account.last_grant,
                 account.left - account.last_grant,
@@ -369,7 +370,8 @@ impl Rules for Slow {
     }
 }
 
-/// To go around each `vbc` of an engine, with the parameters of the policy then in force.
+/// Returns a wrapper that puts the model beside each `vbc` of an engine, with the parameters of the
+/// policy in force.
 pub fn beside(slow: &Shared) -> impl Fn(Roles) -> Roles + Send + 'static {
     let slow = Arc::clone(slow);
     move |roles| match roles.regulator.stage() {
@@ -386,7 +388,7 @@ pub fn beside(slow: &Shared) -> impl Fn(Roles) -> Roles + Send + 'static {
     }
 }
 
-/// The policy that is swapped to next.
+/// Prepares the model for the policy that is set next.
 pub fn announce(slow: &Shared, spec: &PolicySpec) {
     slow.lock().expect("no panic before").params = params(spec);
 }

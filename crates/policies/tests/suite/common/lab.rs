@@ -1,8 +1,8 @@
-//! Random histories against a slow, obvious model of a dispatcher: arrivals, sizes, merging,
-//! parts, gates, weights, failures, clients and VMs that go, changes of policy.
+//! Test bed that runs random histories against a slow, obvious model of a dispatcher: arrivals,
+//! sizes, merging, parts, gates, weights, failures, clients and VMs that go, changes of policy.
 //!
-//! The lab tells the model of everything; before each dispatch the model says which unit must
-//! go, and the engine's choice is held against it.
+//! The lab passes every event on to the model. Before each dispatch the model names the unit that
+//! must go, and the engine's choice is compared with it.
 
 use super::{Driver, costs};
 use proptest::prelude::*;
@@ -93,7 +93,7 @@ pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value =
 pub trait Model {
     /// Starts anew under another policy.
     fn reset(&mut self, lab: &Lab);
-    /// A VM came into a guest's place.
+    /// A VM was added in a guest's place.
     fn added(&mut self, lab: &Lab, guest: usize);
     /// A guest's weight changed.
     fn weighed(&mut self, lab: &Lab, guest: usize);
@@ -103,7 +103,7 @@ pub trait Model {
     fn next(&mut self, lab: &Lab) -> Option<ReqId>;
     /// A unit went, or a part of it.
     fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
-    /// Nothing went, though the device has room.
+    /// No unit went, though the device has room.
     fn idle(&mut self, _lab: &Lab) {}
     /// A guest's request became a unit.
     fn arrived(&mut self, _lab: &Lab, _guest: usize) {}
@@ -113,7 +113,7 @@ pub trait Model {
     fn removed(&mut self, _lab: &Lab, _vm: VmId) {}
 }
 
-/// A lab's device and guests.
+/// Device and guests of a lab.
 #[derive(Clone, Copy)]
 pub struct Terms<'a> {
     pub depth: u32,
@@ -121,8 +121,9 @@ pub struct Terms<'a> {
     pub positioning: Nanos,
     pub bytes_per_s: u64,
     pub weights: &'a [u32],
-    /// Guests share the device I/O by I/O: in parts, and with a place kept for who is expected. Not
-    /// for models that are others once they were asked: a place is kept without asking anybody.
+    /// Guests share the device I/O by I/O: in parts, and with a place reserved for a VM that is
+    /// expected. Not for models whose state changes with a query: the engine reserves a place
+    /// without asking the
     pub shared: bool,
     /// Latency bound of a guest of the given weight.
     pub latency: fn(u32) -> Option<Nanos>,
@@ -133,7 +134,7 @@ pub struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    /// No latencies, no background.
+    /// Creates terms without latency bounds and background processes.
     pub fn new(depth: u32, merge: bool, weights: &'a [u32]) -> Terms<'a> {
         Terms {
             depth,
@@ -216,14 +217,14 @@ impl Lab {
             .gate_open(self.guests[guest].vm, lane)
     }
 
-    /// Guests in the order of their VMs' slots: in which gates due at one time open.
+    /// Returns the guests in the order of their VMs' slots, in which gates due at one time open.
     pub fn in_order(&self) -> Vec<usize> {
         let mut all: Vec<usize> = (0..self.guests.len()).collect();
         all.sort_by_key(|&g| self.guests[g].vm.index());
         all
     }
 
-    /// I/Os in flight, by the slots of their handles.
+    /// Returns the I/Os in flight, in the order of their slots.
     pub fn in_flight(&self) -> Vec<DeviceIo> {
         let mut all: Vec<DeviceIo> = self.driver.in_flight.iter().copied().collect();
         all.sort_by_key(|io| io.id.index());
@@ -335,7 +336,8 @@ impl Lab {
             }
             Step::Replace { guest, weight } => {
                 let vm = self.guests[guest].vm;
-                // Both fit while the old one leaves; where not, the guest stays.
+                // The leaving VM and the new one need a slot each. Without a free one the guest
+                // stays.
                 let leaves = self.driver.engine.tenants().in_flight(vm) > 0;
                 if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
@@ -382,14 +384,14 @@ impl Lab {
         }
     }
 
-    /// Time passes, one wake-up after the other.
+    /// Advances the time, one wake-up after the other.
     fn pass(&mut self, model: &mut impl Model, span: Nanos) {
         let end = self.driver.now + span;
         while let Some(due) = self.driver.engine.next_timeout().filter(|&due| due <= end) {
             self.driver.now = self.driver.now.max(due);
             self.driver.engine.handle_timeout(self.driver.now);
             model.look(self);
-            // Still due: it is the dispatcher that wants to be asked.
+            // A time-out that is still due is the dispatcher's, which has to be asked.
             if self.driver.engine.next_timeout() == Some(due) {
                 self.start(model);
                 assert_ne!(
@@ -449,7 +451,8 @@ impl Lab {
         self.driver.end_nth(which, outcome);
         let guest = self.guests.iter().position(|guest| guest.vm == io.vm);
         let here = guest.filter(|&guest| self.guests[guest].client.is_some());
-        // In company each goes again, alone; by itself what is left of it does not.
+        // The requests of a merged I/O that failed go again, one by one; a request that failed
+        // alone does not.
         match reqs.as_slice() {
             [alone] if fails => {
                 self.waiting.retain(|w| w.0 != *alone);
@@ -474,7 +477,7 @@ impl Lab {
         }
     }
 
-    /// Requests that an I/O in flight has a part of.
+    /// Returns the requests that an I/O in flight has a part of.
     fn requests_of(&self, io: &DeviceIo) -> Vec<ReqId> {
         let segments = self.driver.engine.io_segments(io.id);
         segments.map(|segment| segment.req).collect()

@@ -15,11 +15,11 @@ pub fn precise(target: Rate) -> Objective {
     }
 }
 
-/// `tuner = "paced"`, and `"window"`.
+/// Parameter that selects the paced tuner.
 pub const PACED: (&str, u64) = ("tuner", 0);
 pub const WINDOW: (&str, u64) = ("tuner", 1);
 
-/// The composition with its parameters.
+/// Returns a composition with the given parameters.
 pub fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     let mut spec = policy(name);
     for &(param, value) in params {
@@ -28,7 +28,8 @@ pub fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     spec
 }
 
-/// 200 us an I/O and 100 MB/s: 17 MB/s at one page, 33.3 at two, 67.7 at eleven; 86.8 at 128 KiB.
+/// Returns the time of an I/O on a disk: 200 us and 100 MB/s, so 17 MB/s at one page, 33.3 at two,
+/// 67.7 at eleven, and 86.8 at 128 KiB.
 pub fn disk(io: &DeviceIo) -> u64 {
     200_000 + u64::from(io.len) * 10
 }
@@ -44,7 +45,7 @@ pub fn world(policy: &PolicySpec, takes: fn(&DeviceIo) -> u64) -> World {
     world
 }
 
-/// Bytes in each of the last so many seconds.
+/// Returns the bytes that a VM moved in each of the last `count` seconds.
 pub fn seconds(world: &World, guest: Guest, count: u64) -> Vec<u64> {
     let bytes = world.bytes(guest);
     let end = world.now();

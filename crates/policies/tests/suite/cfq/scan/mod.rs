@@ -59,14 +59,14 @@ impl Params {
     }
 }
 
-/// A queue by the rules: times as signed numbers, whatever they are.
+/// Queue of the model; times are signed numbers without bounds.
 #[derive(Clone, Debug)]
 struct Queue {
     vm: VmId,
-    /// 1: a VM's asynchronous writes.
+    /// 1 for the queue of a VM's asynchronous writes, else 0.
     kind: usize,
     class: Priority,
-    /// In the tree, due then.
+    /// Due time while the queue is in the tree.
     due: Option<i128>,
     left: i128,
     position: u64,
@@ -84,7 +84,7 @@ struct Queue {
     window: bool,
 }
 
-/// A unit as the model last saw it.
+/// Unit as the model last saw it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     id: ReqId,
@@ -102,7 +102,7 @@ struct Active {
     gives_way_to: Option<usize>,
 }
 
-/// Scans everything, each time.
+/// Model that scans all queues for each pick.
 #[derive(Clone, Debug)]
 struct Scan {
     params: Params,
@@ -113,15 +113,15 @@ struct Scan {
     asked: Option<u64>,
     favoured: bool,
     open: [[bool; 2]; GUESTS],
-    /// The class and tree that has its turn, and until when.
+    /// Class and tree whose turn it is, and the end of the turn.
     serving: Option<(u8, usize, u64)>,
     busy: [u64; 3],
-    /// By class and tree: all thoughts, and when an I/O ended last.
+    /// Think times of a class's tree, and the end of its last I/O.
     thoughts: HashMap<(u8, usize), Vec<u64>>,
     tree_ends: HashMap<(u8, usize), u64>,
 }
 
-/// An average in which each weighs an eighth, once there are three.
+/// Returns the mean with weight 1/8 for each value, or `None` for fewer than three.
 fn mean(thoughts: &[u64]) -> Option<u64> {
     let (mut sum, mut weight) = (0, 0);
     for thought in thoughts {
@@ -313,7 +313,8 @@ impl Scan {
         open && seeks && soon && kind == 0 && class != Priority::Idle
     }
 
-    /// Until when the active one is waited for, with nothing in flight.
+    /// Returns the time until which the device is kept idle for the active queue with nothing in
+    /// flight.
     fn idles_until(&self, lab: &Lab, active: Active) -> Option<u64> {
         let last_end = self.queues[active.queue].last_end?;
         let fits = self.thinks(active.queue) as i128;
@@ -324,7 +325,7 @@ impl Scan {
         (fits && self.waited_for(lab, active.queue)).then_some(until)
     }
 
-    /// The tree's first.
+    /// Returns the queue that is first in the tree.
     fn first(&self) -> Option<usize> {
         let waiting = (0..self.queues.len()).filter(|&q| self.queues[q].due.is_some());
         waiting.min_by_key(|&q| {
@@ -434,7 +435,7 @@ impl Scan {
         }
     }
 
-    /// A unit comes into sight.
+    /// Takes in a unit that the model has not seen yet.
     fn learn(&mut self, lab: &Lab, (id, guest): (ReqId, usize)) {
         if self.seen.iter().any(|s| s.id == id) {
             return;
@@ -457,7 +458,8 @@ impl Scan {
         }
     }
 
-    /// A removed VM whose last I/O has ended is not active any more, and nobody gives way to it.
+    /// Ends the active state of a removed VM whose last I/O has ended, and preemptions in its
+    /// favour.
     fn forget_the_gone(&mut self, lab: &Lab) {
         let gone = |scan: &Scan, queue: usize| {
             let vm = scan.queues[queue].vm;

@@ -77,7 +77,7 @@ impl Scan {
         self.serving = Some((class, tree, lab.driver.now.0 + turn.max(2_000_000)));
     }
 
-    /// The slice that a queue is granted.
+    /// Returns the slice that a queue is granted.
     pub(super) fn granted(&mut self, queue: usize) -> u64 {
         let (slice, class) = (self.slice(queue) as u64, rank(self.queues[queue].class));
         if !self.params.low_latency || class == 2 {
@@ -101,7 +101,7 @@ impl Scan {
         last.filter(|&&seek| seek).count() > 4
     }
 
-    /// A request of a queue arrives.
+    /// Takes in a request of a queue.
     pub(super) fn weigh(&mut self, lab: &Lab, queue: usize, addr: u64, len: u64) {
         if !self.params.group {
             return;
@@ -146,7 +146,8 @@ impl Scan {
         of_queue.window || (soon && self.waiting(|class, kind| (class, kind) == tree) == 0)
     }
 
-    /// A deep seeker that ran dry in the first half of its slice is not waited for.
+    /// Returns `true` for a deep seeker that ran dry in the first half of its slice: it gets no
+    /// idling.
     pub(super) fn note_fast_device(&mut self, lab: &Lab, active: Active) {
         let seeky = self.is_seeky(active.queue);
         let of_queue = &mut self.queues[active.queue];
