@@ -1,4 +1,4 @@
-//! Background tenants under dispatchers that know none: they have what the VMs leave.
+//! Tests of background tenants under dispatchers without support for them: they get what VMs leave.
 
 use crate::common::{KIB, MS, SECOND, World, config, limited, total};
 use tidegate_core::objective::{Objective, Rate};
@@ -7,7 +7,7 @@ use tidegate_core::request::{Op, Request};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{PolicySpec, registry};
 
-/// Every named policy whose dispatcher leaves the background to the engine.
+/// Returns every named policy whose dispatcher leaves the background to the engine.
 fn policies() -> impl Iterator<Item = &'static str> {
     let left = |name: &&'static str| {
         let spec = PolicySpec::named(name).expect("it is registered");
@@ -105,8 +105,8 @@ fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
     }
 }
 
-/// I/Os of the background in ten seconds in which a VM asks for one at a time, 0.1 ms each, and
-/// pauses for so long after each.
+/// Returns the background's I/Os in ten seconds in which a VM issues one request at a time, 0.1 ms
+/// each, with a pause after each.
 fn beside_pauses(positioning: Nanos, pause: u64) -> u64 {
     let mut config = config(8, 0);
     config.device.positioning = positioning;

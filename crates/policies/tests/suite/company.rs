@@ -1,5 +1,5 @@
-//! Requests that continue each other, merged and cut as late as they go to the device: what goes
-//! along, how long I/Os are, and that every byte and every error is that of whose it is.
+//! Tests of requests that continue each other, merged and cut only when they go to the device: the
+//! length of I/Os, the requests in them, and the owner of every byte and every error.
 
 use crate::common::{Driver, Guest, config};
 use proptest::prelude::*;
@@ -28,12 +28,12 @@ const fn sector_of(page: usize) -> usize {
     (FIRST_PAGE + page) * SECTORS_A_PAGE
 }
 
-/// An I/O of so many pages.
+/// Returns begin and length of an I/O of `count` pages.
 fn pages(page: usize, count: u32) -> (u64, u32) {
     (sector_of(page) as u64 * SECTOR, count * PAGE)
 }
 
-/// In front of a policy's controller: turns a merge limit when an objective is set.
+/// Controller in front of a policy's own that sets a merge limit when an objective is set.
 struct Turner {
     inner: Option<Box<dyn Controller>>,
     plan: Arc<Mutex<Vec<(VmId, u32)>>>,
@@ -75,7 +75,7 @@ impl Controller for Turner {
     }
 }
 
-/// A request that was asked for: where, and what a read is to find or has found.
+/// Request that was issued: its place, and the data that a read is to return or has returned.
 struct Asked {
     op: Op,
     from: usize,
@@ -83,7 +83,7 @@ struct Asked {
     bytes: Vec<u64>,
 }
 
-/// One VM, whose disk keeps a stamp a sector; some sectors fail.
+/// Test bed of one VM whose disk keeps a stamp a sector; some sectors fail.
 struct Rig {
     driver: Driver,
     guest: Guest,
@@ -151,7 +151,8 @@ impl Rig {
         self.limit = bytes;
     }
 
-    /// Asks for so many sectors, unless they overlap with what is open.
+    /// Issues a request for `count` sectors, unless it overlaps with an open one. Returns `true` if
+    /// issued.
     fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
         let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
         let client = self.guest.client;
@@ -182,7 +183,7 @@ impl Rig {
         true
     }
 
-    /// Asks for so many pages from this one of those that the tests count from.
+    /// Issues a request for `count` pages from test page `page` on.
     fn ask_pages(&mut self, op: Op, page: usize, count: usize) {
         assert!(self.ask(op, sector_of(page), count * SECTORS_A_PAGE));
     }
@@ -197,7 +198,7 @@ impl Rig {
         Some(io)
     }
 
-    /// The `n`th I/O in flight moves its bytes, up to a bad sector; then it ends.
+    /// Moves the bytes of the `n`th I/O in flight, up to a bad sector, and ends it.
     fn end(&mut self, n: usize) -> Outcome {
         let io = self.driver.in_flight[n];
         let segments: Vec<Segment> = self.driver.engine.io_segments(io.id).collect();
@@ -225,7 +226,7 @@ impl Rig {
         outcome
     }
 
-    /// Takes the answers: each is the one that is due, and what was read is what was written.
+    /// Takes the answers. Asserts that each is due and that reads return what was written.
     fn take(&mut self) {
         for done in self.driver.answers() {
             let asked = self.asked.remove(&done.tag).expect("answered once");
@@ -243,7 +244,7 @@ impl Rig {
         }
     }
 
-    /// Everything goes, one I/O at a time, and the disk is what its shadow is.
+    /// Serves everything, one I/O at a time, and asserts that the disk equals its shadow.
     fn drain(&mut self) {
         self.went.clear();
         loop {
@@ -259,8 +260,8 @@ impl Rig {
     }
 }
 
-/// A policy, or the regulator of merge limits over a dispatcher, which fills I/Os up to so many per
-/// cent.
+/// Returns a policy, or the regulator of merge limits over a dispatcher, which fills I/Os up to
+/// `fill` per cent.
 fn policy(name: &str, fill: u64) -> PolicySpec {
     let spec = match name.split_once('+') {
         Some((regulator, dispatcher)) => PolicySpec::composed(None, regulator, dispatcher),
@@ -272,7 +273,8 @@ fn policy(name: &str, fill: u64) -> PolicySpec {
     spec
 }
 
-/// The first request keeps a device of depth 1 busy until all others are there.
+/// Creates a test bed whose first request keeps a device of depth 1 busy until all others are
+/// there.
 fn behind_a_busy_device(name: &str, merge_limit: u32) -> Rig {
     behind_one_that_fills(name, 100, merge_limit)
 }
@@ -472,7 +474,7 @@ fn in_turns_what_the_deficit_covers_goes_along() {
 /// Step of a random run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A stream goes on, by so many sectors.
+    /// Continues a stream by `sectors` sectors.
     Ask {
         stream: usize,
         write: bool,

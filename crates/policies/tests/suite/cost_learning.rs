@@ -1,5 +1,5 @@
-//! Cost learning in the engine: which windows of I/Os teach the estimator something, and how it
-//! tells VMs apart.
+//! Tests of cost learning in the engine: the windows of I/Os from which the estimator learns, and
+//! its distinction of VMs.
 
 use crate::common::{Driver, Guest};
 use tidegate_core::engine::EngineConfig;
@@ -9,7 +9,7 @@ use tidegate_core::request::{IoError, Op};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// VMs in front of a device that serves one I/O after the other.
+/// VMs on a device that serves one I/O after the other.
 struct Serial {
     driver: Driver,
     guests: Vec<Guest>,
@@ -36,7 +36,7 @@ impl Serial {
         self.driver.ask(client, Op::Read, place, len).expect("room");
     }
 
-    /// The device serves so many, each of which takes a time; as many come after them.
+    /// Serves `count` I/Os of duration `took`; as many new requests follow.
     fn serve(&mut self, count: usize, took: Nanos, outcome: Result<(), IoError>) {
         for _ in 0..count {
             self.driver.start_all();

@@ -1,4 +1,4 @@
-//! Feedback on credits against equations 2 to 4 in plain loops, and its behaviours.
+//! Tests of the feedback on credits: against equations 2 to 4 in plain loops, and its behaviours.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -40,8 +40,8 @@ struct Diary {
     admitted: u32,
 }
 
-/// An interval as it was: why it ended, its first admission and its end, diaries, and the
-/// credits that were in force in it.
+/// Record of an interval: the reason of its end, its first admission and its end, diaries, and
+/// credits in force.
 #[derive(Clone, Debug)]
 struct Chapter {
     end: IntervalEnd,
@@ -63,7 +63,7 @@ struct Notes {
 
 type Shared = Arc<Mutex<Notes>>;
 
-/// Writes down what the regulator hears and is told.
+/// Regulator that records the events and knobs that the real one gets.
 struct Noted {
     real: Box<dyn Regulator>,
     notes: Shared,
@@ -189,7 +189,7 @@ fn noted(world: &mut World) -> Shared {
     notes
 }
 
-/// Equations 1 and 4 over reservations, in whole numbers: halves go up, no float decides.
+/// Returns credits by equations 1 and 4 from reservations, in integers; halves round up.
 fn by_reservations(vms: &[(VmId, u64, Option<u64>)], beta: u32, most: f64) -> Vec<u32> {
     let least = vms.iter().map(|v| v.1).min().expect("one");
     let sum: u64 = vms.iter().map(|v| v.1).sum();
@@ -208,7 +208,7 @@ fn rounds_to(exact: f64, credits: u32) -> bool {
     (exact - credits as f64).abs() <= 0.5 + 1e-9 || (exact < 1.0 && credits == 1)
 }
 
-/// Equations 2 to 4 over a chapter: everybody's Ind, and the credits that follow, not rounded.
+/// Computes equations 2 to 4 over a chapter: each VM's Ind, and the resulting credits, not rounded.
 fn by_the_book(
     chapter: &Chapter,
     vms: &[(VmId, u64, Option<u64>)],
@@ -257,7 +257,7 @@ fn by_the_book(
     (ind, c.iter().map(|c| c * factor).collect())
 }
 
-/// Holds every chapter against the equations; returns how many of them fed something back.
+/// Compares every chapter with the equations. Returns the number that fed something back.
 fn check(notes: &Notes, vms: &[(VmId, u64, Option<u64>)], beta: u32, most: f64) -> usize {
     let (mut fed, mut held) = (0, 0);
     for chapter in &notes.chapters {
@@ -471,11 +471,11 @@ fn any_change_of_the_vms_puts_proportions_back() {
     assert!(last.after.values().all(fits), "{last:?}");
 }
 
-/// A hundred and three hundred requests a second, the first ones within 40 ms: see
+/// Reservations of 100 and 300 requests a second, the first within 40 ms: see
 /// `proportions_converge_to_what_keeps_both_objectives`.
 const PROMISES: [(u64, Option<u64>); 2] = [(100, Some(40)), (300, None)];
 
-/// A world with VMs that were promised this, 16 requests of each at any time.
+/// Creates a world with VMs of these promises, each with 16 requests inside at any time.
 fn loaded(promises: &[(u64, Option<u64>)]) -> (World, Shared, Vec<Guest>) {
     let mut world = World::of(config(1, 0), &with(&[]), MS);
     let notes = noted(&mut world);
@@ -511,7 +511,7 @@ fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
     guests.iter().filter_map(of).collect()
 }
 
-/// Returns why each was refused.
+/// Imports blobs. Returns the reason of each refusal.
 fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, BlobError)> {
     let learnt = guests.iter().map(|guest| guest.vm).zip(blobs);
     let now = world.time();

@@ -1,4 +1,5 @@
-//! VMs and disks come, grow, shrink, move and go while requests wait and are in flight.
+//! Tests of VMs and disks that come, grow, shrink, move and go while requests wait and are in
+//! flight.
 
 use crate::common::{Driver, Guest, config, limited, policy, weighted};
 use tidegate_core::engine::{DiskSpec, Refusal};
@@ -20,7 +21,7 @@ fn answers(driver: &mut Driver) -> Vec<(u64, Outcome)> {
     answers.map(|done| (done.tag, done.outcome)).collect()
 }
 
-/// Serves what is inside, one I/O at a time; returns the answers by tag.
+/// Serves all requests inside, one I/O at a time. Returns the answers by tag.
 fn serve(driver: &mut Driver, check: impl Fn(&DeviceIo)) -> Vec<(u64, Outcome)> {
     while let Some(io) = driver.start() {
         check(&io);
@@ -176,7 +177,7 @@ fn what_was_cut_off_in_flight_fails_wherever_the_disk_moves() {
     assert_eq!(answers(&mut driver), [(2, beyond), (3, beyond)]);
 }
 
-/// A VM of the churn.
+/// VM of the random run.
 struct Tenant {
     vm: VmId,
     disks: Vec<Opened>,
@@ -189,12 +190,13 @@ struct Opened {
     size: u64,
 }
 
-/// Everything that may happen, drawn from one seed; the engine's answers are held against it.
+/// Random run of all operations, drawn from one seed; the engine's answers are compared with its
+/// records.
 struct Churn {
     driver: Driver,
     random: SplitMix64,
     tenants: Vec<Tenant>,
-    /// Requests that the engine took.
+    /// Number of requests that the engine accepted.
     asked: u64,
     /// Base address of the next disk.
     next_base: u64,
@@ -278,7 +280,7 @@ impl Churn {
         (n > 0).then(|| (tenant, self.below(n) as usize))
     }
 
-    /// Longer or shorter, where it is or elsewhere.
+    /// Resizes a disk, at its place or elsewhere.
     fn resize(&mut self) {
         let Some((tenant, disk)) = self.disk() else {
             return;
@@ -345,7 +347,7 @@ impl Churn {
         self.driver.end_nth(at, outcome);
     }
 
-    /// All VMs go; what is in flight ends; nothing is left.
+    /// Removes all VMs and completes all I/Os in flight. Asserts that nothing is left.
     fn end(mut self) {
         for tenant in std::mem::take(&mut self.tenants) {
             self.driver.remove_vm(tenant.vm);

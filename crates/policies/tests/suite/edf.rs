@@ -1,4 +1,4 @@
-//! EDF against its rule in a linear scan, and its behaviours.
+//! Tests of EDF: against its rule in a linear scan, and its behaviours.
 
 use crate::common::lab::{GUESTS, Lab, Model, Terms, starts};
 use crate::common::oracle_test;
@@ -34,7 +34,7 @@ impl Params {
     }
 }
 
-/// Looks at every guest's first unit, each time.
+/// Model that scans every guest's first unit for each pick.
 struct Scan(Params);
 
 impl Model for Scan {
@@ -63,7 +63,7 @@ fn is_background(guest: usize) -> bool {
     guest >= 4
 }
 
-/// Weights stand for latencies: one in eight guests has none.
+/// Maps a weight to a latency bound in ms; one in eight guests has none.
 fn latency(weight: u32) -> Option<Nanos> {
     (!weight.is_multiple_of(8)).then(|| Nanos::from_millis(weight as u64))
 }
@@ -100,7 +100,8 @@ fn promised(ms: u64) -> Objective {
     }
 }
 
-/// Guests ask once each, so many milliseconds after the one before; who goes, in order.
+/// Issues one request of each guest, each so many ms after the one before. Returns the guests in
+/// the order of service.
 fn order(world: &mut World, asks: &[(Guest, u64)]) -> Vec<usize> {
     for &(guest, after) in asks {
         world.driver.now.0 += after * MS;

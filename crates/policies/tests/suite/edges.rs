@@ -1,4 +1,4 @@
-//! The ends of the number line: huge rates, requests, offsets and times.
+//! Tests of extreme values: huge rates, requests, offsets and times.
 //!
 //! Most calls go to the engine itself: the kit's clock and addresses would pass their own ends.
 
@@ -12,7 +12,7 @@ use tidegate_policies::policy::PolicySpec;
 
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;
 
-/// Every policy, and every composition.
+/// Returns the names of all policies and compositions.
 fn names() -> impl Iterator<Item = &'static str> {
     PolicySpec::all().iter().map(PolicySpec::name)
 }
@@ -48,7 +48,7 @@ fn engine_with(
     (engine, client)
 }
 
-/// Serves everything that is due at `now`; returns the bytes that went to the device.
+/// Serves everything that is due at `now`. Returns the bytes that went to the device.
 fn serve(engine: &mut Engine, now: Nanos) -> u64 {
     let mut bytes = 0;
     while let Some(io) = engine.poll_dispatch(now) {

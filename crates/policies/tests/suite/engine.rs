@@ -1,4 +1,4 @@
-//! The engine's own behaviours, one by one. Random sequences are in `tests/`.
+//! Tests of the engine's behaviours, one by one. Random sequences are in `tests/`.
 
 use crate::common::credit::Credits;
 use crate::common::{Driver, config, only_client};
@@ -40,7 +40,7 @@ impl Bench {
         }
     }
 
-    /// Replaces the regulator by one that tests need and no policy has.
+    /// Replaces the regulator by one that only tests need.
     pub(crate) fn with_credits(mut self, per_interval: u32, interval: Nanos) -> Bench {
         // Around the policy in force alone: one that comes later has its own regulator.
         let in_force = AtomicBool::new(true);
@@ -87,7 +87,7 @@ impl Bench {
         self.driver.answers().iter().map(|d| d.tag).collect()
     }
 
-    /// Ends everything, the latest first; returns the answers since the last look.
+    /// Completes everything, the latest I/O first. Returns the answers since the last call.
     pub(crate) fn drain(&mut self) -> Vec<Done> {
         loop {
             self.dispatch();
@@ -446,7 +446,7 @@ fn a_swap_away_from_admission_frees_what_was_pending() {
     b.drain();
 }
 
-/// Turns the first VM's merge limit and weight when the first I/O ends.
+/// Controller that sets the first VM's merge limit and weight when the first I/O ends.
 struct OneTurn {
     vm: VmId,
 }
@@ -621,8 +621,8 @@ fn dropping_a_request_unfinished_is_noticed() {
     taken.expect("room for a request");
 }
 
-/// Found by torture: a request that became pending again at a swap, with a part in flight, was
-/// admitted as if it had waited, and its account said "never".
+/// Regression test, found by torture: a request that became pending again at a change of policy,
+/// with a part in flight, was admitted as if it had waited, and its account said "never".
 #[test]
 fn a_swap_to_admission_leaves_the_account_of_a_part_in_flight_alone() {
     let mut b = Bench::new("limit", 2);

@@ -1,11 +1,11 @@
-//! Depth that is found to be enough, and places that are kept for VMs.
+//! Tests of the adaptive queue depth, and of places reserved for VMs.
 
 use crate::engine::{Bench, KIB};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{IoError, Op, Request};
 use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
-/// The depth that is found for a device that serves one I/O after the other, in 100 us each.
+/// Returns the depth found for a device that serves one I/O after the other, in 100 us each.
 fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
     let mut b = Bench::new("fifo", 8);
     b.driver.engine.device_mut().adapt_depth(Nanos::ZERO, true);
@@ -41,8 +41,8 @@ fn only_data_that_was_moved_tells_what_depth_is_enough() {
     }
 }
 
-/// A write with FUA is durable when it is answered. FUA is of one I/O's data only, so each of its
-/// parts carries it, and a physical block is never cut.
+/// Checks that a write with FUA is durable when it is answered. FUA covers only one I/O's data, so
+/// each part carries it, and a physical block is never cut.
 #[test]
 fn every_part_of_a_durable_write_is_durable_and_whole_blocks() {
     let mut b = Bench::new("sfq", 4);

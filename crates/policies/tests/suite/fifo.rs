@@ -1,4 +1,5 @@
-//! FIFO against a plain queue, and with gates against a list that is scanned from its front.
+//! Tests of FIFO: against a plain queue, and with gates against a list that is scanned from its
+//! front.
 
 use crate::common::{Driver, Guest, config};
 use proptest::prelude::*;
@@ -35,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One request that waits, as the oracle knows it.
+/// Waiting request as the oracle records it.
 struct Waiting {
     tag: u64,
     vm: usize,
@@ -124,7 +125,7 @@ impl Bench {
         }
     }
 
-    /// The engine's choice must be the first in the order of arrival whose lane is open.
+    /// Asserts that the engine picks the first request in the order of arrival whose lane is open.
     fn dispatch(&mut self) {
         while self.driver.in_flight.len() < 4 {
             self.driver.engine.handle_timeout(self.driver.now);

@@ -1,4 +1,4 @@
-//! Disks that hang while others go on, under every policy.
+//! Tests of disks that hang while others go on, under every policy.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tidegate_policies::policy::PolicySpec;
 const DEPTH: u32 = 4;
 const MIB: u64 = 1 << 20;
 
-/// Guests on a device that ends I/Os when it is told to.
+/// Guests on a device that ends I/Os only when told to.
 struct Rig {
     driver: Driver,
     next_tag: u64,
@@ -40,7 +40,7 @@ impl Rig {
         self.driver.guest(&Objective::default())
     }
 
-    /// One more disk of a VM, with its client.
+    /// Adds a disk to a VM, with its client.
     fn guest_of(&mut self, vm: VmId) -> Guest {
         let disk = self.driver.disk(vm);
         let client = self.driver.client(disk);
@@ -60,7 +60,7 @@ impl Rig {
         engine.device_mut().look_for_hung_disks(*now)
     }
 
-    /// Far apart, so that nothing merges.
+    /// Issues a read far from the last one, so that nothing merges.
     fn read(&mut self, guest: Guest) -> u64 {
         self.ask(guest, |tag| Request::read(tag % 32 * MIB, 4096, tag))
     }
@@ -69,7 +69,7 @@ impl Rig {
         self.ask(guest, Request::flush)
     }
 
-    /// Starts all that goes now and takes all answers; returns how many I/Os have started.
+    /// Starts all I/Os that may go now and takes all answers. Returns the number of I/Os started.
     fn dispatch(&mut self) -> usize {
         let started = self.driver.start_all().len();
         self.take_answers();
@@ -87,7 +87,7 @@ impl Rig {
         self.take_answers();
     }
 
-    /// The device serves all disks but one for so long, or until nothing is left.
+    /// Serves all disks but `hung` for `time`, or until nothing is left.
     fn serve_all_but(&mut self, hung: Option<DiskId>, time: Nanos) {
         let until = self.driver.now + time;
         while self.driver.now < until {
@@ -108,7 +108,7 @@ impl Rig {
         }
     }
 
-    /// Everything that is left ends; each request was answered once and well.
+    /// Completes all requests and asserts that each was answered once, without error.
     fn drain(&mut self) {
         self.serve_all_but(None, Nanos::from_secs(600));
         assert_eq!(self.answers.len() as u64, self.next_tag);

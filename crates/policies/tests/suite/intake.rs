@@ -1,5 +1,5 @@
-//! Request slots and payload memory: nobody waits for what another VM holds beyond its part, under
-//! every policy.
+//! Tests of request slots and payload memory: no VM waits for resources that another VM holds
+//! beyond its part, under any policy.
 
 use crate::common::{Driver, config, limited, policy};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use tidegate_policies::policy::PolicySpec;
 const KIB: u32 = 1 << 10;
 const MS: u64 = 1_000_000;
 
-/// An engine with little payload memory, VMs with one client each, and a device that takes a
-/// millisecond.
+/// Engine with little payload memory, VMs with one client each, and a device that takes a
+/// millisecond an I/O.
 struct Crowd {
     driver: Driver,
     clients: Vec<(VmId, ClientId)>,
@@ -55,7 +55,7 @@ impl Crowd {
         self.driver.ask(self.clients[who].1, op, offset, len)
     }
 
-    /// A millisecond passes, in which the device ends what it has.
+    /// Advances the time by a millisecond, in which the device ends its I/Os.
     fn pass(&mut self) {
         self.driver.now += Nanos(MS);
         self.driver.end_all();
@@ -84,7 +84,7 @@ impl Crowd {
         replies.return_kept(engine, *now);
     }
 
-    /// Lets time pass until all is answered.
+    /// Lets time pass until all requests are answered.
     fn drain(&mut self, what: &str) {
         for _ in 0..200_000 {
             if self.driver.engine.is_idle() {
@@ -317,7 +317,8 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
     assert_eq!(again.expect("room").index(), vm.index());
 }
 
-/// One VM, whose part of the reads' memory is 128 KiB, with a client that holds a reply of 64 KiB.
+/// Creates a VM whose part of the reads' memory is 128 KiB, with a client that holds a reply of 64
+/// KiB.
 fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
     let (vm, client) = crowd.clients[0];

@@ -1,5 +1,5 @@
-//! Limits hold at every moment, also while they are being changed, across changes of policy,
-//! and after a driver that stood still.
+//! Tests of limits at every moment, also while they are changed, across changes of policy, and
+//! after a driver that stood still.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -10,8 +10,8 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// Every policy and composition that keeps limits, but for those with credits: what these hold
-/// back is not the limit's.
+/// Policies and compositions that enforce limits, except those with credits: credits hold requests
+/// back for other reasons.
 static LIMITING: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let all = PolicySpec::all().iter();
     let limiting = all
@@ -345,7 +345,7 @@ enum Change {
     Swap(usize),
     Stall(u64),
     Floor(u64),
-    /// The load goes away and comes back.
+    /// The load pauses for this time, in ns, and resumes.
     Quiet(u64),
 }
 
@@ -393,8 +393,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// In any window of up to 100 ms no more than what the rates in force allowed, 1 % of the
-    /// highest, and one request; whatever changes, how often, and however long the device takes.
+    /// Checks every window of up to 100 ms: no more than the rates in force allowed, 1 % of the
+    /// highest, and one request, for any changes and any service times.
     #[test]
     fn a_limit_that_changes_is_never_overshot(
         first in 0..LIMITING.len(),

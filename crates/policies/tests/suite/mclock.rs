@@ -1,4 +1,4 @@
-//! mClock against its rules in linear scans, and what it guarantees.
+//! Tests of mClock against its rules in linear scans.
 
 use crate::common::costs::{self, Costs};
 use crate::common::*;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{DeviceIo, Op};
 
-/// The defaults of mClock's parameters.
+/// Defaults of mClock's parameters.
 const COST_SIZE: u128 = 16 << 10;
 const SLACK: u64 = 900_000;
 const MOST_AHEAD: u128 = 32;
 const DEPTH: usize = 3;
 
-/// One rate's tag: its time multiplied by the rate, so that it is never rounded.
+/// Tag of one rate: its time multiplied by the rate, so that no rounding occurs.
 #[derive(Clone)]
 struct Tag {
     rate: u128,
@@ -43,7 +43,7 @@ impl Tag {
     }
 }
 
-/// Requests and bytes.
+/// Tags of the rates in requests and in bytes.
 type Tags = [Option<Tag>; 2];
 
 fn tags(rate: &Rate) -> Tags {
@@ -70,8 +70,8 @@ fn spend(tags: &mut Tags, io: &DeviceIo) {
     }
 }
 
-/// A late dispatch is made good for the slack; requests that waited, for as much as a window of
-/// 100 ms has room for.
+/// Charges a limit. A late dispatch is made good for the slack, and requests that waited for as
+/// much as a window of 100 ms has room for.
 fn spend_limit(tags: &mut Tags, io: &DeviceIo, now: u64) {
     let slack = now.saturating_sub(SLACK);
     if let [Some(ops), _] = tags
@@ -93,7 +93,7 @@ struct Vm {
     weight: u128,
     /// Place in the order of shares: points x 2^56 / weight.
     share: u128,
-    /// Bytes left of what waits, a number a request.
+    /// Bytes left of each waiting request.
     waiting: Vec<u32>,
     /// The limit held the VM back when it was checked last.
     held: bool,
@@ -108,7 +108,7 @@ struct Oracle {
     /// Longest lateness of reservations that is made good; beyond it time is forgiven to all VMs.
     catch_up: u64,
     forgiven: u64,
-    /// The latest R served.
+    /// Latest R tag served.
     front: u64,
 }
 
@@ -174,7 +174,8 @@ impl Oracle {
         all.min()
     }
 
-    /// The VMs one of which must go now, for its reservation or not; none: nothing may go.
+    /// Returns the VMs one of which must go now, and `true` if it goes for its reservation; an
+    /// empty list if none may go.
     fn picks(&mut self, now: u64) -> (Vec<usize>, bool) {
         for vm in self
             .vms

@@ -1,4 +1,4 @@
-//! The regulator `merge-limit`: how large I/Os are, and how fast they follow each other.
+//! Tests of the regulator `merge-limit`: the size of I/Os and the time between them.
 
 use crate::common::{Guest, KIB, MS, SECOND, World, config, policy, total, within};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Throttle;
 use tidegate_policies::regulate::merge_limit::{MergeLimit, MergeLimitParams};
 
-/// A controller that turns what it is told to, when any objective is set.
+/// Controller that sets the given knobs when any objective is set.
 struct Puppet(Arc<Mutex<Vec<(VmId, Knob)>>>);
 
 impl Controller for Puppet {
@@ -35,7 +35,7 @@ impl Controller for Puppet {
     fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
 }
 
-/// A world under the regulator over FIFO, and who turns its knobs.
+/// World under the regulator over FIFO, with a controller for its knobs.
 struct Lab {
     world: World,
     plan: Arc<Mutex<Vec<(VmId, Knob)>>>,
@@ -44,7 +44,8 @@ struct Lab {
 const SLACK: Nanos = Nanos(900_000);
 
 impl Lab {
-    /// A device of depth 8 that takes so long for an I/O; merges up to 64 KiB.
+    /// Creates a world with a device of depth 8 that takes `service` ns an I/O; merges up to 64
+    /// KiB.
     fn new(service: u64, pages: u32) -> Lab {
         Lab::batching(service, pages, Nanos::ZERO)
     }
@@ -313,8 +314,9 @@ fn limits_hold_in_series_with_the_throttle() {
 }
 
 proptest! {
-    /// Whatever is asked for and however the rate is turned: no more passes than the rate so far,
-    /// an I/O and a tenth of what was lost; and a VM that always asks has all of it.
+    /// Checks that the throttle passes no more than the rate so far, an I/O and a tenth of the lost
+    /// amount, for any requests and any changes of the rate, and that a VM that always asks gets
+    /// all of it.
     #[test]
     fn the_throttle_is_exact(
         rates in prop::collection::vec(50_000u64..3_000_000, 1..6),

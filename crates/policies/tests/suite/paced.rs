@@ -1,5 +1,5 @@
-//! The paced tuner: the throttle holds a target at all times, and the merge limit is as large as
-//! need be.
+//! Tests of the paced tuner: the throttle holds a target at all times, and the merge limit is only
+//! as large as the target needs.
 
 use crate::common::tuned::{MB, PACED, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{Guest, KIB, MS, SECOND, World, total, weighted, within};
@@ -15,17 +15,18 @@ fn paced(name: &str) -> PolicySpec {
     spec(name, &[])
 }
 
-/// One whose I/Os are finer to begin with: 11 pages at 3 MB/s.
+/// Returns a policy whose I/Os start smaller: 11 pages at 3 MB/s.
 fn fine(tuner: (&str, u64)) -> PolicySpec {
     spec("vcup-drr", &[tuner, ("grain", 16 * MS)])
 }
 
-/// 15 MB/s at one page an I/O, 70 at more: what V-Cup's two limits alternate between for 30.
+/// Returns the time of an I/O at 15 MB/s for one page and 70 MB/s for more; for a target of 30 MB/s
+/// V-Cup alternates between the two.
 fn steps(io: &DeviceIo) -> u64 {
     u64::from(io.len) * 1000 / if io.len <= 4096 { 15 } else { 70 }
 }
 
-/// 20 ms an I/O and 100 MB/s: a seek each.
+/// Returns the time of an I/O with a seek: 20 ms and 100 MB/s.
 fn seeks(io: &DeviceIo) -> u64 {
     20 * MS + u64::from(io.len) * 10
 }
@@ -57,7 +58,7 @@ fn every_second_is_the_targets_from_the_first_on() {
 /// Time in nanoseconds that a device takes for an I/O.
 type Takes = fn(&DeviceIo) -> u64;
 
-/// Each second's error, in millionths, and V over the second half of a minute.
+/// Returns each second's error, in millionths, and V over the second half of a minute.
 fn minute(tuner: (&str, u64), target: u64, takes: Takes) -> (Vec<u64>, u64) {
     let mut world = world(&spec("vcup-drr", &[tuner]), takes);
     let guest = world.guest(&precise(Rate::bytes(target)));
@@ -387,9 +388,9 @@ fn the_same_world_is_tuned_alike_twice() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever it asks for and whoever else is there, and however long nobody drives the engine: a
-    /// VM has at no time had more than its target's and an I/O; and one that always asks has all of
-    /// it in the end.
+    /// Checks that a VM never has more than its target's amount and an I/O, for any requests, any
+    /// other VMs and any pauses of the driver, and that one that always asks gets all of it in the
+    /// end.
     #[test]
     fn it_never_has_more_than_its_target_and_all_of_it_in_the_end(
         target in 200_000u64..20_000_000,

@@ -20,7 +20,7 @@ fn seconds(world: &World, guest: Guest) -> Vec<Option<u64>> {
     seconds.iter().collect()
 }
 
-/// A hundred answers a second.
+/// Bytes of a second with a hundred answers.
 const FULL: Option<u64> = Some(100 * 4096);
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::request::Op;
 
-/// Requests a second that are reserved, and allowed; 0: none. And the weight.
+/// Reservation and limit in requests a second, 0 for none, and weight.
 type Terms = (u64, u64, u32);
 
 fn objective((reservation, limit, weight): Terms) -> Objective {
@@ -64,7 +64,7 @@ fn measured(vms: &[Terms], service: u64, seconds: u64) -> Vec<f64> {
     guests.iter().map(rate).collect()
 }
 
-/// Within so much of what is fair, and one request a second.
+/// Asserts that VMs get their fair rates, within a relative error and one request a second.
 fn assert_fair(vms: &[Terms], service: u64, within: f64) {
     let due = fair(vms, SECOND as f64 / service as f64);
     let got = measured(vms, service, 10);
@@ -77,8 +77,8 @@ fn assert_fair(vms: &[Terms], service: u64, within: f64) {
     }
 }
 
-/// The paper's example (section 2): remote desktop, OLTP and data migration with weights 1 : 2 : 3,
-/// 250 IOPS reserved for each of the first two, and the third held to 1000.
+/// Checks the paper's example (section 2): remote desktop, OLTP and data migration with weights 1 :
+/// 2 : 3, 250 IOPS reserved for each of the first two, and the third limited to 1000.
 #[test]
 fn the_papers_three_vms_get_its_shares_at_every_capacity() {
     let vms = [(250, 0, 100), (250, 0, 200), (0, 1000, 300)];
@@ -90,8 +90,8 @@ fn the_papers_three_vms_get_its_shares_at_every_capacity() {
     assert_fair(&vms, SECOND / 2400, 0.03);
 }
 
-/// The example configuration of dmclock's simulator: one server of 160 IOPS, and clients that
-/// come one by one. Costs of several requests are left out: the last client's limit says so.
+/// Checks the example configuration of dmclock's simulator: one server of 160 IOPS, and clients
+/// that come one by one. The last client's limit stands for requests that cost several.
 #[test]
 fn dmclocks_example_clients_get_their_shares_as_they_come() {
     let vms = [(0, 0, 1), (0, 40, 1), (0, 50, 2), (0, 17, 2)];
@@ -130,7 +130,8 @@ fn floors_beyond_the_device_are_met_in_proportion() {
     }
 }
 
-/// One that waits for its answers has a part, too, though it starts anew with each.
+/// Checks that a VM with one request at a time keeps its part of reservations beyond the device's
+/// rate.
 #[test]
 fn a_vm_that_asks_for_one_at_a_time_keeps_its_part_of_floors_beyond_the_device() {
     let mut world = World::new("mclock", 10 * MS);
@@ -144,7 +145,7 @@ fn a_vm_that_asks_for_one_at_a_time_keeps_its_part_of_floors_beyond_the_device()
     assert!(got.abs_diff(2000 / 11) <= 10, "{got} of 2000 services");
 }
 
-/// A device too slow for its floors for a while owes them no more than `catch_up` afterwards.
+/// Checks that a device that was too slow for its floors owes them at most `catch_up` afterwards.
 #[test]
 fn a_debt_of_floors_ends_a_second_after_the_device_recovers() {
     let mut world = World::new("mclock", 10 * MS);
@@ -180,15 +181,16 @@ fn a_debt_of_floors_ends_a_second_after_the_device_recovers() {
     );
 }
 
-/// Weights share what a floor leaves, whatever the VM that has it would get by its own weight.
+/// Checks that weights share the rest that a floor leaves, and that the VM with the floor gets no
+/// more by its own weight.
 #[test]
 fn a_floor_counts_against_the_share_of_its_vm() {
     assert_fair(&[(300, 0, 1), (0, 0, 1)], MS, 0.005);
     assert_fair(&[(700, 0, 1), (0, 0, 1)], MS, 0.005);
 }
 
-/// An I/O that became due while the device was busy waits for it, and the next one not longer
-/// for that.
+/// Checks that an I/O that became due on a busy device waits only for the device, and that the next
+/// one does not wait longer because of it.
 #[test]
 fn a_busy_device_costs_no_vm_its_limit_and_no_floor_below_one() {
     for service in [3 * MS, 7 * MS, 11 * MS] {
@@ -245,10 +247,11 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Floors of at most 80 % of the device, limits above them, any weights. The limits are whole
-    /// requests in 100 ms: there is room to make one good that waits as long as its spacing. One
-    /// that waits for longer, for several others' turns, loses the rest, and they get it: so may
-    /// a VM whose share comes near its limit, for what floors delay it cannot catch up.
+    /// Checks shares against the definition, with floors of at most 80 % of the device, limits
+    /// above them, and any weights. The limits are whole requests in 100 ms, so that a request that
+    /// waits as long as its spacing can be made good. A longer wait, for several others' turns,
+    /// loses the rest to them. So may a VM whose share comes near its limit, since it cannot catch
+    /// up on the delay by floors.
     #[test]
     fn shares_are_those_of_the_definition(
         vms in prop::collection::vec((1u64..=100, 0u64..=600, 1u32..=1000), 1..10),

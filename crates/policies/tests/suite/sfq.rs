@@ -1,5 +1,5 @@
-//! SFQ(D) against the papers' own tagging and against its rules in linear scans, its published
-//! bounds, and its behaviours.
+//! Tests of SFQ(D): against the papers' own tagging, against its rules in linear scans, its
+//! published bounds, and its behaviours.
 
 use crate::common::costs::{self, Costs};
 use crate::common::lab::{self, GUESTS, Lab, Model, Terms};
@@ -19,7 +19,7 @@ use tidegate_policies::dispatch::sfq::{Sfq, SfqParams};
 use tidegate_policies::policy::PolicySpec;
 
 const COST_SIZE: u32 = 16 << 10;
-/// Virtual time of a byte of weight 1.
+/// Virtual time of a byte at weight 1.
 const BYTE: u128 = 1 << 8;
 
 fn sfq(name: &str, cost: usize, depth: u64) -> PolicySpec {
@@ -58,7 +58,7 @@ struct Flow {
     waits: bool,
 }
 
-/// Tags never go round, and with weights that are powers of two they are never rounded.
+/// Model of SFQ's tags. They never wrap, and weights that are powers of two need no rounding.
 struct Tags {
     by: usize,
     costs: Costs,
@@ -142,7 +142,7 @@ fn weight() -> impl Strategy<Value = u32> + Clone {
     (0u32..=13).prop_map(|n| 1 << n)
 }
 
-/// One request as the papers tag it: at its arrival.
+/// Request as the papers tag it, at its arrival.
 struct Tagged {
     start: u128,
     finish: u128,
@@ -167,8 +167,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Every request gets its two tags when it arrives, from v and from the one before it, and
-    /// v is the start tag of the request dispatched last: the order is the same.
+    /// Checks the order against the papers' tagging: a request gets both tags when it arrives, from
+    /// v and from the request before it, and v is the start tag of the request dispatched last.
     #[test]
     fn the_order_is_that_of_tags_given_at_arrival(
         depth in 1u64..=4,
@@ -220,7 +220,7 @@ proptest! {
         }
     }
 
-    /// The published bounds, after each dispatch and each completion, whatever the weights.
+    /// Checks the published bounds after each dispatch and each completion, for any weights.
     #[test]
     fn the_published_bounds_are_never_passed(
         vms in prop::collection::vec((1u32..=1000, 4096u32..=1 << 20), 2..8),
@@ -266,7 +266,8 @@ proptest! {
         }
     }
 
-    /// The module's bound on starvation: what each other VM is dispatched before one that wakes.
+    /// Checks the module's bound on starvation: the service of each other VM before a VM that wakes
+    /// up.
     #[test]
     fn a_woken_vm_waits_for_one_io_each_at_most(
         weights in prop::collection::vec(1u32..=10_000, 1..6),
@@ -507,7 +508,7 @@ fn what_counts_is_what_the_parameter_says() {
     }
 }
 
-/// SFQ by the cost in this place of the words, as a maker of it.
+/// Returns a constructor of SFQ by the cost with index `by` of the words.
 fn maker(by: usize) -> impl Fn(&Capacity) -> Box<dyn Dispatcher> {
     let by = [
         CostBy::Bytes,

@@ -1,4 +1,4 @@
-//! The policy `slo`: every part of an objective, alone and beside the others.
+//! Tests of the policy `slo`: every part of an objective, alone and beside the others.
 
 use crate::common::{Guest, KIB, SECOND, World, config, total, within};
 use tidegate_core::jobs::JobSpec;
@@ -18,7 +18,7 @@ fn reserved(iops: u64) -> Objective {
     }
 }
 
-/// A world in which each of these VMs keeps as many requests of 4 KiB waiting as its depth says.
+/// Creates a world in which each of these VMs keeps as many requests of 4 KiB waiting as its depth.
 fn crowd(vms: &[(Objective, u32)]) -> (World, Vec<Guest>) {
     let mut world = World::new("slo", MS);
     let guests: Vec<Guest> = vms.iter().map(|(vm, _)| world.guest(vm)).collect();
@@ -28,7 +28,7 @@ fn crowd(vms: &[(Objective, u32)]) -> (World, Vec<Guest>) {
     (world, guests)
 }
 
-/// Requests of each guest in `seconds`, after one of warming up.
+/// Returns the requests of each guest in `seconds`, after a second of warm-up.
 fn served(world: &mut World, guests: &[Guest], seconds: u64) -> Vec<u64> {
     world.run(SECOND);
     world.driver.log.clear();

@@ -1,5 +1,5 @@
-//! The tuner by windows: each VM with a target comes to it by merge limit and throttle, whatever
-//! the others do.
+//! Tests of the tuner by windows: each VM with a target reaches it by merge limit and throttle,
+//! regardless of other VMs.
 
 use crate::common::tuned::{MB, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{KIB, MS, SECOND, World, config, limited, total, weighted, within};
@@ -10,7 +10,7 @@ use tidegate_core::request::{DeviceIo, Op, Request};
 use tidegate_core::tuning::{BandwidthRange, Throttle, Tuning};
 use tidegate_policies::policy::PolicySpec;
 
-/// The composition with its parameters, tuned by windows.
+/// Returns a composition with parameters, tuned by windows.
 fn windowed(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     spec(name, &[params, &[WINDOW]].concat())
 }
@@ -421,7 +421,8 @@ fn the_way_to_a_target_does_not_move_the_aim() {
     assert_eq!(now.aim, Some(60 * MB));
 }
 
-/// Torture's seed 45: a knob that is turned while a policy takes over had units let in twice.
+/// Regression test of torture seed 45: a knob that was set while a policy took over let units in
+/// twice.
 #[test]
 fn a_policy_with_a_tuner_and_credits_takes_over_what_waits() {
     let mut world = World::with(config(1, 0), "vbc+fifo", MS);

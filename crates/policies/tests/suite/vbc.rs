@@ -1,4 +1,4 @@
-//! Virtual Bandwidth Control against its rules in plain loops over all VMs, and its behaviours.
+//! Tests of Virtual Bandwidth Control: against its rules in plain loops, and its behaviours.
 
 use crate::common::credits::{self, Shared, Slow};
 use crate::common::crowd::{self, Crowd, Rules};
@@ -29,7 +29,7 @@ fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     spec
 }
 
-/// A world with the rules beside the regulator.
+/// Creates a world whose regulator is compared with the model of its rules.
 fn checked(params: &[(&str, u64)], config: EngineConfig, service: u64) -> (World, Shared) {
     let spec = spec("vbc+fifo", params);
     let slow = Arc::new(Mutex::new(Slow::new(credits::params(&spec))));
@@ -231,7 +231,7 @@ fn a_vm_alone_is_not_held_by_one_that_is_quiet() {
     assert_eq!(served(&world, idle), 10);
 }
 
-/// One request every so often, whether the last was answered or not.
+/// Issues a request of each guest every `every` ns, without waiting for answers.
 fn open_loop(world: &mut World, guests: &[Guest], every: u64, until: u64) {
     let begin = world.now();
     let step = every / guests.len() as u64;
@@ -287,7 +287,7 @@ fn a_grant_that_reopens_very_many_vms_does_not_nest() {
     assert_eq!(world.done.len(), 2 * VMS as usize);
 }
 
-/// A guest with one request at a time that thinks in between.
+/// Runs a guest with one request at a time and a think time. Returns the requests it issued.
 fn synchronous(world: &mut World, guest: Guest, think: u64, until: u64) -> u64 {
     let end = world.now() + until;
     let mut n = 0;
@@ -436,7 +436,7 @@ fn background_tenants_take_no_credits_and_hold_nobody_up() {
 
 // --- Anything, in any order -------------------------------------------------------------------
 
-/// Reservations of all kinds, and the rules beside the regulator.
+/// Reservations of all kinds, with the model of the rules.
 struct Reserved(Shared);
 
 impl Rules for Reserved {
@@ -466,8 +466,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// The regulator and the plain loops agree about everybody's credit and the interval's end
-    /// after every event, and the books balance.
+    /// Checks that regulator and model agree about everybody's credit and the interval's end after
+    /// every event, and that the books balance.
     #[test]
     fn it_keeps_its_rules_under_anything(
         depth in 1u32..6,

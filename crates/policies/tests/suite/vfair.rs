@@ -1,5 +1,5 @@
-//! vFair as a whole: its controller, its regulator and its dispatcher on a device that takes its
-//! time.
+//! Tests of vFair as a whole: controller, regulator and dispatcher on a device with its own service
+//! times.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -10,12 +10,13 @@ use tidegate_core::request::Op;
 use tidegate_core::steer::SharedIo;
 use tidegate_policies::policy::PolicySpec;
 
-/// Nanoseconds that the device takes for a random read.
+/// Returns the nanoseconds that the device takes for a random read.
 fn time(bytes: u32) -> u64 {
     120_000 + 5 * u64::from(bytes)
 }
 
-/// The profile of that, all of it wrong by a factor: above 1 it says that the device is faster.
+/// Returns the device's profile with all rates wrong by a factor; above 1 it claims a faster
+/// device.
 fn profile(wrong: f64) -> Arc<Profile> {
     let sizes = [4096, 16384, 65536, 131_072];
     let points = sizes.map(|size| (size, 1e9 / time(size) as f64 * wrong));
@@ -35,7 +36,7 @@ fn world(policy: &PolicySpec, wrong: f64) -> World {
     world
 }
 
-/// Part of the time since then that the device was busy, and of its time each VM's part.
+/// Returns the part of the time since `since` that the device was busy, and each VM's part of that.
 fn used(world: &World, guests: &[Guest], since: u64) -> (f64, Vec<f64>) {
     let log = || world.driver.log.iter().filter(|s| s.at >= since);
     let of = |guest: &Guest| {
@@ -48,8 +49,8 @@ fn used(world: &World, guests: &[Guest], since: u64) -> (f64, Vec<f64>) {
     (sum / (world.now() - since) as f64, parts)
 }
 
-/// Three VMs of these weights that always want more, with requests of these sizes; each keeps so
-/// many inside that what is in flight at the depth of 32 may all be its own.
+/// Creates VMs of these weights and request sizes that always want more. Each keeps enough requests
+/// inside to fill the queue of depth 32 alone.
 fn backlogged(policy: &PolicySpec, wrong: f64, vms: &[(u32, u32)]) -> (World, Vec<Guest>) {
     let mut world = world(policy, wrong);
     let guests: Vec<Guest> = vms.iter().map(|vm| world.guest(&weighted(vm.0))).collect();
@@ -84,8 +85,8 @@ fn a_profile_that_is_wrong_all_over_still_gives_fair_shares_after_five_seconds()
     }
 }
 
-/// Sizes that are a power of two apart are told apart, whatever lies between them is on a line; the
-/// device's own times are on one, which nothing told the estimator.
+/// Checks shares by learnt costs. The estimator knows a cost for each power of two and interpolates
+/// between them; it is not told that the device's times are linear.
 #[test]
 fn without_a_profile_shares_are_fair_once_costs_are_learnt() {
     for policy in ["vfair", "vfair-bops"] {
@@ -136,7 +137,7 @@ proptest! {
     }
 }
 
-/// By 20 the scale goes in any case, and beyond while the device stands idle.
+/// Checks that the scale exceeds its bound of 20 while the device stands idle.
 #[test]
 fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
     let vms = [(100, 16 * KIB), (200, 64 * KIB)];
@@ -148,7 +149,7 @@ fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
     assert_fair(0.001, &vms, busy, &parts);
 }
 
-/// A guest that always has a flush in flight, as a database has, keeps nobody from learning.
+/// Checks that a guest with a flush always in flight, like a database, does not prevent learning.
 #[test]
 fn costs_are_learnt_beside_flushes() {
     let policy = policy("vfair");
@@ -214,8 +215,8 @@ fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
     }
 }
 
-/// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has
-/// been let in too much.
+/// Checks a background tenant: its queue waits for what VMs leave and is held by no credits, so it
+/// must not count as admitted in excess.
 #[test]
 fn a_background_tenant_has_what_vms_leave_however_deep_its_queue() {
     for depth in [4, 16, 64] {
@@ -363,7 +364,7 @@ fn a_group_keeps_its_share_where_most_of_its_vms_only_trickle() {
     assert!((parts[0] - 0.5).abs() <= 0.025, "{parts:?}");
 }
 
-/// A VM of the oracle's: its weight, its group, the size of its requests, whether it wants any.
+/// VM of the oracle: its weight, its group, the size of its requests, and `true` if it wants any.
 #[derive(Clone, Debug)]
 struct Wants {
     weight: u32,
@@ -401,7 +402,7 @@ fn wants() -> impl Strategy<Value = Wants> {
     })
 }
 
-/// Each VM's part of the device, by looking at all the others.
+/// Returns a VM's part of the device, computed from all others.
 fn part(all: &[Wants], of: usize) -> f64 {
     let competing = || all.iter().filter(|vm| vm.wants);
     let share = |vm: &Wants| match vm.group {
@@ -427,8 +428,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// With requests of one kind a VM, what is allocated is by weight and by what a kind could have
-    /// alone, to a thousandth of a request a second; all times the same scale.
+    /// Checks allocations to a thousandth of a request a second where each VM has requests of one
+    /// kind: by weight and by the kind's own saturation rate, all times the same scale.
     #[test]
     fn allocations_are_those_of_the_slow_oracle(
         first in prop::collection::vec(wants(), 2..8),

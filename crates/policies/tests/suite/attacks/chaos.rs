@@ -1,6 +1,6 @@
-//! Anything a driver may do, drawn at random, with objectives at their edges and a clock that
-//! stands, creeps, jumps and is near its end. After each step the books must agree, after each
-//! poll there must be a wake-up, and at the end everything must drain to zero.
+//! Random tests of all that a driver may do, with objectives at their edges and a clock that
+//! stands, creeps, jumps and is near its end. After each step the books must agree, after each poll
+//! there must be a wake-up, and at the end everything must drain to zero.
 
 use crate::attacks::rig::{Draws, config, policies};
 use crate::common::{AGES, DISK, Driver};
@@ -30,7 +30,7 @@ fn rate(draws: &mut Draws) -> Rate {
     }
 }
 
-/// Whatever is sound: parts that contradict each other are drawn again.
+/// Draws a sound objective: contradictory parts are drawn again.
 fn objective(draws: &mut Draws) -> Objective {
     loop {
         let latencies = [None, Some(1), Some(20_000_000), Some(u64::MAX)];
@@ -170,7 +170,7 @@ impl Chaos {
         self.rig.remove_vm(vm);
     }
 
-    /// Takes away all that may hold a request back.
+    /// Removes everything that may hold a request back.
     fn lift(&mut self) {
         let (now, fifo) = (self.rig.now, PolicySpec::named("fifo"));
         for &vm in &self.vms {
@@ -298,7 +298,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
     chaos.rig.assert_drained();
 }
 
-/// Says which seeds it was.
+/// Runs `n` seeds and names those that failed.
 fn seeds(n: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let failed = |&seed: &u64| std::panic::catch_unwind(|| run(seed)).is_err();
     let failed: Vec<u64> = (0..n).filter(failed).collect();

@@ -22,11 +22,11 @@ fn capped(total: Rate) -> Objective {
     }
 }
 
-/// Each device I/O takes so long.
+/// Duration of a device I/O in ns.
 const SERVICE: u64 = 10_000;
 
-/// Drives one guest that always has `depth` requests inside, until `end`; `verdict` says how
-/// each device I/O ends.
+/// Drives one guest that always has `depth` requests inside, until `end`. `verdict` gives the
+/// outcome of each device I/O.
 fn saturate(
     rig: &mut Driver,
     end: u64,
@@ -52,7 +52,7 @@ fn saturate(
     assert!(rig.now.0 > begin);
 }
 
-/// A guest that asks in sequence with `depth` requests of `len` inside.
+/// Returns a guest that issues sequential requests of `len`, with `depth` inside.
 fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl FnMut(&mut Driver) {
     let mut next = 0;
     move |rig| {
@@ -80,7 +80,7 @@ struct Case {
     gap: u32,
 }
 
-/// Alone; merging; splitting; both, with units that are larger than an I/O.
+/// Requests alone; merging; splitting; both, with units larger than an I/O.
 const CASES: [Case; 4] = [
     Case {
         merge: 0,
@@ -128,7 +128,7 @@ fn each(mut run: impl FnMut(&PolicySpec, &Case, Op)) {
     }
 }
 
-/// `got` of a rate over a time, in which a unit may run it into debt.
+/// Asserts that `got` is the amount of a rate over a time, in which a unit may run it into debt.
 fn assert_exact(got: u64, rate: u64, end: u64, unit: u64, what: &dyn std::fmt::Debug) {
     let due = rate * (end / SECOND);
     assert!(
@@ -235,8 +235,8 @@ fn bytes_that_are_repeated_after_an_error_are_charged_again() {
     });
 }
 
-/// Two clients of one disk take turns, so that units hold requests of both; every so often the
-/// second vanishes. Those of its requests that wait cost nothing.
+/// Checks that cancelled requests cost nothing: two clients of one disk take turns, so that units
+/// hold requests of both, and every so often the second vanishes with requests that wait.
 #[test]
 fn what_is_cancelled_before_it_starts_costs_nothing() {
     for policy in limiting() {
@@ -273,8 +273,9 @@ fn what_is_cancelled_before_it_starts_costs_nothing() {
     }
 }
 
-/// Credits: a unit costs as many as it has requests, what is repeated or split costs no more. So
-/// two VMs that always ask share by their reservations, whatever becomes of their requests.
+/// Checks that a unit costs as many credits as it has requests, and that repetitions and parts cost
+/// no more. Two VMs that always ask thus share by their reservations, whatever becomes of their
+/// requests.
 #[test]
 fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
     for name in ["flubber", "edf-credit"] {

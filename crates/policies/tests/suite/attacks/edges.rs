@@ -1,4 +1,4 @@
-//! The ends of the number line, for every policy: objectives, sizes, places and times.
+//! Tests of extreme values for every policy: objectives, sizes, places and times.
 
 use crate::attacks::rig::{config, limiting, policies};
 use crate::common::{Driver, Guest};
@@ -22,7 +22,7 @@ fn capped(total: Rate) -> Objective {
     }
 }
 
-/// Objectives of the least and the most of everything.
+/// Returns objectives with the smallest and the largest of all values.
 fn extremes() -> Vec<Objective> {
     let none = Objective::default();
     let mut all = Vec::new();

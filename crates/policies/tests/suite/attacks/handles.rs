@@ -1,5 +1,5 @@
-//! VMs removed while their requests are merged with others and in flight; slots used again, and
-//! handles of those who had them before.
+//! Tests of VMs removed while their requests are merged with others and in flight, of slots used
+//! again, and of stale handles to them.
 
 use crate::attacks::rig::{config, policies};
 use crate::common::{DISK, Driver, Guest};
@@ -49,7 +49,7 @@ fn a_vm_removed_with_merged_requests_in_flight_has_each_answered_once() {
     }
 }
 
-/// Everything that a stale handle may be given to.
+/// Asserts that all calls refuse a stale handle.
 fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
     let now = rig.now;
     let unknown = |error: EngineError| matches!(error, EngineError::Unknown { .. });
@@ -142,7 +142,7 @@ fn made_up_handles_are_refused() {
     );
 }
 
-/// A client that vanishes and comes back as often as it likes, with requests in flight each time,
+/// Checks that a client that vanishes and comes back repeatedly, with requests in flight each time,
 /// takes no more slots than it has clients.
 #[test]
 fn clients_that_come_and_go_use_no_slots_up() {

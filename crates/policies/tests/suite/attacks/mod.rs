@@ -1,5 +1,5 @@
-//! Attacks on the engine, written from its documents alone: what it promises, under what a driver
-//! is allowed to do and none would.
+//! Attacks on the engine, written from its documents alone: its promises under calls that a driver
+//! may make but would not.
 
 mod chaos;
 mod charges;

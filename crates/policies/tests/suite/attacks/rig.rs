@@ -1,4 +1,5 @@
-//! Setups of the attacks: policies, a roomy configuration, and draws that are the same everywhere.
+//! Setup of the attacks: policies, a roomy configuration, and draws that are equal on every
+//! machine.
 
 #![allow(
     unreachable_pub,
@@ -9,7 +10,7 @@ use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::{PolicySpec, dispatchers, registry};
 
-/// The registry, and limits in front of every dispatcher.
+/// Returns the registered policies, and compositions with limits before every dispatcher.
 pub fn policies() -> Vec<PolicySpec> {
     let named = registry().iter().map(|p| PolicySpec::named(p.name));
     let limited = dispatchers()
@@ -41,7 +42,7 @@ pub fn config(depth: u32, merge_limit: u32, max_io: u32) -> EngineConfig {
     }
 }
 
-/// xorshift64*: the same on every machine.
+/// Random numbers by xorshift64*, equal on every machine.
 pub struct Draws(u64);
 
 impl Draws {

@@ -1,4 +1,5 @@
-//! Whoever keeps asking is served within what its policy states, beside a thousand others.
+//! Tests of starvation: a VM that keeps asking is served within its policy's bound, beside a
+//! thousand others.
 //!
 //! The device takes 1 ms an I/O and one at a time, so a bound in I/Os is one in milliseconds.
 
@@ -20,8 +21,8 @@ fn many() -> EngineConfig {
     config(1, 0, 1 << 20)
 }
 
-/// I/Os of each of `n` others that may go before one of a VM that waits, of equal weights and
-/// sizes; a VM has one request inside at a time, and so have they.
+/// Returns the I/Os of `n` others that may go before one of a waiting VM, at equal weights and
+/// sizes, if each VM has one request inside at a time.
 fn bound(policy: &PolicySpec, n: u64) -> u64 {
     let (_, regulator, dispatcher) = policy.parts();
     let of_dispatcher = match dispatcher {
@@ -78,7 +79,7 @@ fn as_many(most: u64, bound: impl Fn(u64) -> u64) -> u64 {
     (1..=most).rev().find(fits).expect("a few fit")
 }
 
-/// The longest that an I/O of the first guest was waited for since its last.
+/// Returns the longest time between two I/Os of the first guest.
 fn longest_wait(world: &World, vm: tidegate_core::request::VmId) -> u64 {
     let starts = world
         .driver
@@ -112,8 +113,8 @@ fn one_that_keeps_asking_is_served_beside_a_thousand_that_do() {
     }
 }
 
-/// Flushes pass data by, but never take two turns in a row: so they double a bound at most. And
-/// each flush has its turn, too.
+/// Checks the bound beside flushes. They pass data by, but never take two turns in a row, so they
+/// at most double a bound; each flush has its turn, too.
 #[test]
 fn a_storm_of_flushes_takes_every_other_turn_at_most() {
     for policy in policies() {
@@ -140,8 +141,8 @@ fn a_storm_of_flushes_takes_every_other_turn_at_most() {
     }
 }
 
-/// The background goes once in `background_after`, or as its dispatcher has it: due after 10 s
-/// (`edf`), overdue after 5 s and then between two turns (`cfq`), promoted (`bd-edf`).
+/// Checks that the background goes once in `background_after`, or by its dispatcher's rule: due
+/// after 10 s (`edf`), overdue after 5 s and then between two turns (`cfq`), promoted (`bd-edf`).
 #[test]
 fn the_background_is_served_beside_a_thousand_that_never_stop() {
     for policy in policies() {
@@ -164,8 +165,8 @@ fn the_background_is_served_beside_a_thousand_that_never_stop() {
     }
 }
 
-/// Below others of its class and above, who never stop: level 7 has its slice, and an idle VM one
-/// I/O when it is overdue.
+/// Checks VMs below others that never stop: one of level 7 in the same class has its slice, and an
+/// idle VM one I/O when it is overdue.
 #[test]
 fn the_lowest_priorities_are_served_beside_the_highest_of_their_class() {
     for policy in policies() {

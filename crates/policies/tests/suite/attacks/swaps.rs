@@ -1,5 +1,5 @@
-//! Every policy swapped for every other under load: with merges, splits, background and flushes
-//! in flight, nothing is lost, and consumed limits stay consumed.
+//! Tests that replace every policy by every other under load, with merges, splits, background and
+//! flushes in flight: nothing is lost, and consumed limits stay consumed.
 
 use crate::attacks::rig::{Draws, config, limiting, policies};
 use crate::common::{Driver, Guest};
@@ -91,7 +91,7 @@ fn nothing_is_lost_between_any_two_policies() {
     }
 }
 
-/// Requests first served in each 100 ms, at most.
+/// Returns the largest number of requests first served in 100 ms.
 fn most_in_100_ms(times: &[u64]) -> u64 {
     let mut first = 0;
     let mut most = 0;
@@ -104,7 +104,8 @@ fn most_in_100_ms(times: &[u64]) -> u64 {
     most as u64
 }
 
-/// A VM with one limit, always with requests that wait; the policy is swapped every `period`.
+/// Returns the start times of the requests of a VM with one limit that always has requests waiting,
+/// while the policy is replaced every `period`.
 fn under_swaps(from: &PolicySpec, to: &PolicySpec, iops: u64, period: u64) -> Vec<u64> {
     let mut rig = Driver::new(config(4, 0, 64 * KIB), from);
     let Guest { client, .. } = rig.guest(&capped(Rate::iops(iops)));
@@ -183,7 +184,7 @@ fn a_moment_under_another_policy_buys_nothing() {
     }
 }
 
-/// A limit that changes while no policy keeps it takes what was spent along, at its new rate.
+/// Checks that a limit that changes while no policy enforces it keeps its debt, at its new rate.
 #[test]
 fn what_is_spent_follows_a_limit_that_nobody_keeps() {
     let [limit, fifo] = ["limit", "fifo"].map(|p| PolicySpec::named(p).expect("is listed"));
@@ -226,7 +227,8 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
     }
 }
 
-/// mClock keeps the total alone; what a direction's limit let go is there after it all the same.
+/// Checks that requests charged to a direction's limit stay charged under mClock, which enforces
+/// only the total.
 #[test]
 fn what_a_direction_has_spent_outlives_a_policy_that_keeps_the_total() {
     let [limit, mclock] = ["limit", "mclock"].map(|p| PolicySpec::named(p).expect("is listed"));

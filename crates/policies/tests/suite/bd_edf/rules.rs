@@ -227,7 +227,7 @@ impl Scan {
         })
     }
 
-    /// Returns `true` if a VM's unit fits beside the I/Os in flight.
+    /// Returns the pick of a VM's unit, or `None` if it does not fit beside the I/Os in flight.
     fn pick(&self, lab: &Lab, unit: Unit, due: Nanos, suitable: bool) -> Option<Picked> {
         if !self.flying.is_empty() && self.params.positioning > Nanos::ZERO {
             let in_flight = self.flying.iter().filter_map(|f| f.due);
@@ -279,13 +279,14 @@ impl Scan {
         let Some((due, head)) = self.head(lab) else {
             return self.next_background(lab, promotion.is_some_and(|at| at <= lab.driver.now));
         };
-        // Twice the average way to it, of which the margin is kept anyway.
+        // A rare seek takes twice the average positioning time; the margin covers a part of it.
         let rare = match self.params.bound_waits {
             true => (2 * self.params.positioning.0).saturating_sub(self.params.margin.0),
             false => 0,
         };
         let before = |bytes: u64| due - self.params.transfer(bytes) - Nanos(rare);
-        // The way there and back, or it has to wait as long again.
+        // A background I/O costs a seek there and one back. Without room for both before the VM's
+        // deadline the background has to wait as long again.
         let costs = self.params.bound_waits && self.params.positioning > Nanos::ZERO;
         let far = lab.driver.now + self.params.positioning + self.params.positioning;
         let promotion = match costs && far >= before(lab::MAX_IO.into()) {

@@ -1,4 +1,4 @@
-//! CIRC against its rules in plain loops over all VMs, and its behaviours.
+//! Tests of CIRC: against its rules in plain loops over all VMs, and its behaviours.
 
 mod rules;
 
@@ -22,7 +22,7 @@ const PARAMS: CircParams = CircParams {
     slices: 1,
 };
 
-/// A world under CIRC, whose allocations are set by hand.
+/// World under CIRC whose allocations are set by hand.
 struct Hand {
     world: World,
     slow: Shared,
@@ -30,7 +30,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// A device that takes 64 at a time and a microsecond each.
+    /// Creates a world with a device of depth 64 that takes a microsecond an I/O.
     fn new() -> Hand {
         Hand::of(config(64, 0), "open+fifo", 1000)
     }
@@ -48,7 +48,7 @@ impl Hand {
         Hand { world, slow, plan }
     }
 
-    /// A VM with so many thousandths of a request a second.
+    /// Adds a VM with an allocation in thousandths of a request a second.
     fn guest(&mut self, allocation: u64) -> Guest {
         let guest = self.world.guest(&Objective::default());
         self.turn(guest, allocation);
@@ -487,7 +487,8 @@ fn background_tenants_and_flushes_pass_freely() {
 
 // --- Anything, in any order -------------------------------------------------------------------
 
-/// All are promised the same; their allocations change, at once or when the period ends.
+/// Rules under which all VMs have the same objective and their allocations change, at once or at
+/// the end of the period.
 struct Allocated {
     slow: Shared,
     plan: Arc<Mutex<Plan>>,
@@ -518,8 +519,8 @@ fn crowd_of(depth: u32, policies: &[&str], params: CircParams) -> Crowd<Allocate
     Crowd::new(depth, policies, Allocated { slow, plan }, wrap)
 }
 
-/// Everybody is allocated something, and everything drains. Then they are inactive one after the
-/// other, and nothing is held for anybody.
+/// Allocates credits to all VMs and completes all requests. Afterwards the VMs become inactive one
+/// by one, and nothing is held.
 fn close(mut crowd: Crowd<Allocated>) {
     let mut plan = crowd.rules.plan.lock().expect("no panic before");
     let vms = crowd.guests.iter().map(|guest| (guest.vm, 100_000_000));
@@ -546,8 +547,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// The regulator and the plain loops agree about everybody's credit and the period's end
-    /// after every event, the books of both balance, and no burst exceeds its threshold.
+    /// Checks that regulator and model agree about everybody's credit and the period's end after
+    /// every event, that the books of both balance, and that no burst exceeds its threshold.
     #[test]
     fn it_keeps_its_rules_under_anything(
         depth in 1u32..6,

@@ -1,5 +1,5 @@
-//! A crowd of VMs before a regulator that gates at admission: anything in any order, with a slow
-//! model of its rules around it that looks at each event.
+//! Crowd of VMs behind a regulator that gates at admission: random steps in any order, while a slow
+//! model of the regulator's rules checks each event.
 
 use super::{Driver, Guest, config};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ pub enum Step {
         block: u64,
         blocks: u32,
     },
-    /// One that continues the last.
+    /// Request that continues the last one.
     Adjacent {
         guest: usize,
     },
@@ -35,7 +35,7 @@ pub enum Step {
         which: usize,
         fails: bool,
     },
-    /// With the timers in time, or all of them late.
+    /// Time passes, with the timers in time or (`late`) all of them late.
     Wait {
         micros: u64,
         late: bool,
@@ -56,7 +56,7 @@ pub enum Step {
     },
 }
 
-/// `wait`: the longest time between two things, in microseconds.
+/// Generates steps. `wait` is the longest time between two steps in microseconds.
 pub fn step(wait: u64) -> impl Strategy<Value = Step> {
     let guest = || 0..GUESTS;
     let count = prop_oneof![12 => Just(1u64), 2 => 2u64..4, 1 => 20u64..60];
@@ -81,9 +81,9 @@ pub fn step(wait: u64) -> impl Strategy<Value = Step> {
 
 /// Objectives of the crowd's VMs, and hooks that run before a change.
 pub trait Rules {
-    /// One of many; any number will do.
+    /// Returns the objective with number `n`; any number is valid.
     fn objective(&self, n: usize) -> Objective;
-    /// A VM is about to be given another one of them.
+    /// A VM is about to get objective `n`.
     fn changes(&mut self, _vm: VmId, _n: usize) {}
     /// A policy is about to take over.
     fn swaps(&mut self, _to: &PolicySpec) {}
@@ -98,7 +98,8 @@ pub struct Crowd<R> {
 }
 
 impl<R: Rules> Crowd<R> {
-    /// Under the first of the policies; `wrap` puts the model around its regulator.
+    /// Creates the crowd under the first of the policies; `wrap` puts the model around its
+    /// regulator.
     pub fn new(
         depth: u32,
         policies: Vec<PolicySpec>,
@@ -198,7 +199,7 @@ impl<R: Rules> Crowd<R> {
         _ = self.driver.answers();
     }
 
-    /// Everything drains, whatever held it.
+    /// Completes all requests, whatever delays them, and asserts that nothing is left.
     pub fn drain(&mut self) {
         for _ in 0..10_000 {
             self.driver.start_all();

@@ -122,8 +122,8 @@ pub struct Terms<'a> {
     pub bytes_per_s: u64,
     pub weights: &'a [u32],
     /// Guests share the device I/O by I/O: in parts, and with a place reserved for a VM that is
-    /// expected. Not for models whose state changes with a query: the engine reserves a place
-    /// without asking the
+    /// expected. `false` for models whose state changes with a query, since the engine reserves a
+    /// place without one.
     pub shared: bool,
     /// Latency bound of a guest of the given weight.
     pub latency: fn(u32) -> Option<Nanos>,

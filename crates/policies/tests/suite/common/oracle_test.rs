@@ -1,10 +1,11 @@
-//! Header of tests that hold a policy against its oracle.
+//! Macro for tests that compare a policy with its oracle.
 
-/// Test of a policy against its oracle: random histories in which each pick must be the model's.
+/// Defines a test that compares a policy with its oracle on random histories: each pick must be the
+/// model's.
 ///
 /// The header names the test with its random parameters, the policies without and with a regulator
-/// that gates at dispatch, how a name and parameters become a policy, the guests' weights, how many
-/// steps a history has at most, how many histories there are, what the device is like beyond a
+/// that gates at dispatch, the function from a name and parameters to a policy, the guests'
+/// weights, the maximum number of steps of a history, the number of histories, the device beyond
 /// depth and merging, and the model.
 macro_rules! oracle_test {
     (

@@ -15,7 +15,7 @@ pub fn precise(target: Rate) -> Objective {
     }
 }
 
-/// Parameter that selects the paced tuner.
+/// Parameter `tuner` with the value `paced`; [`WINDOW`] has the value `window`.
 pub const PACED: (&str, u64) = ("tuner", 0);
 pub const WINDOW: (&str, u64) = ("tuner", 1);
 

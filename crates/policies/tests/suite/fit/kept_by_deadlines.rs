@@ -11,24 +11,25 @@ use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
 use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
-/// Largest part of the VM that always has something to do.
+/// Largest I/O in bytes of the VM that always has requests.
 const PART: u32 = 64 << 10;
 /// Simulated requests of a run.
 const REQUESTS: usize = 3000;
 
-/// One promised VM.
+/// Promise to one VM.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     /// Requests a second.
     iops: u64,
     /// The rate is reserved; otherwise it is the envelope of a bound.
     floor: bool,
-    /// Requests at once; 0: no bound, and always something waits.
+    /// Burst of the envelope in requests; 0: no bound, and the VM always has requests.
     burst: u32,
     size: u32,
 }
 
-/// A device that does one thing at a time: `base` for a request, and more by its bytes.
+/// Returns the profile of a device that serves one request at a time: `base` each, and `mib` a
+/// mebibyte.
 fn server(base: Nanos, mib: Nanos) -> Profile {
     let time = |bytes: u32| base.0 + mib.0 * u64::from(bytes) / (1 << 20);
     let iops = |bytes| 1e9 / time(bytes) as f64;
@@ -102,7 +103,7 @@ fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, head
     reckon(&device, &tenants, &assumed)
 }
 
-/// A request: who asks, when it came, by when it is due, by when its floor is to be answered.
+/// Request: its VM, its arrival, the deadline of its bound, and the deadline of its floor.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     vm: usize,
@@ -134,7 +135,7 @@ impl Source {
         }
     }
 
-    /// The next request, at the earliest time that its envelope lets it come, or a while later.
+    /// Returns the next request, at the earliest time that its envelope allows, or a while later.
     fn next(&mut self, vm: usize, bound: Nanos, blocking: Nanos) -> Request {
         self.seed = mix(self.seed);
         if self.promise.burst > 0 {
@@ -168,7 +169,7 @@ impl Source {
     }
 }
 
-/// The largest part of its bound that a request took, and how late the latest floor was.
+/// Returns the largest part of its bound that a request took, and the lateness of the latest floor.
 fn serve(
     profile: &Profile,
     promises: &[Promise],
@@ -224,7 +225,7 @@ fn serve(
     (worst, late)
 }
 
-/// The shortest bound that fits, to a thousandth; `None`: none does.
+/// Returns the shortest bound that fits, to a thousandth; `None` if none does.
 fn shortest(profile: &Profile, depth: u32, promises: &[Promise], headroom: u32) -> Option<Nanos> {
     let fits = |ns| judge(profile, depth, promises, Nanos(ns), headroom).fits();
     let (mut too_short, mut enough) = (0, Nanos::from_secs(10).0);

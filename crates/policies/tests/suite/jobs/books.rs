@@ -31,7 +31,7 @@ fn a_job_is_done_with_the_answer_to_its_last_byte() {
     assert_eq!(world.driver.engine.jobs().job(world.time(), guest.vm), None);
 }
 
-/// A VM behind a device that takes one I/O at a time, up to 16 KiB of it merged.
+/// VM on a device that takes one I/O at a time, with merging up to 16 KiB.
 struct Bench {
     driver: Driver,
     guest: Guest,
@@ -49,7 +49,7 @@ impl Bench {
         taken.expect("there is room");
     }
 
-    /// The next I/O ends like this.
+    /// Starts the next I/O and ends it with `outcome`.
     fn serve(&mut self, outcome: Result<(), IoError>) -> DeviceIo {
         let io = self.driver.start().expect("something waits");
         self.driver.now += Nanos(MS);

@@ -1,4 +1,4 @@
-//! PriDyn: classes of priority so that jobs end in time.
+//! Tests of PriDyn's priority classes, by which jobs end in time.
 
 use crate::common::{Guest, SECOND, World, limited, policy, within};
 use crate::jobs::{MIB, RATE, begin, ends, status, world, world_of, writer};
@@ -11,7 +11,7 @@ fn classes<const N: usize>(world: &World, guests: [Guest; N]) -> [Class; N] {
     guests.map(|guest| world.driver.engine.jobs().standing(guest.vm).class)
 }
 
-/// A VM that asks for a tenth of the device and no more, beside `N` that take what they can get.
+/// Creates a VM that asks for a tenth of the device and no more, beside `N` greedy ones.
 fn meek_and_greedy<const N: usize>(literal: u64) -> (World, Guest, [Guest; N]) {
     let mut spec = policy("pridyn+token-bucket+cfq");
     spec.set("literal", literal).expect("in range");
@@ -21,7 +21,7 @@ fn meek_and_greedy<const N: usize>(literal: u64) -> (World, Guest, [Guest; N]) {
     (world, meek, greedy)
 }
 
-/// Use case 1 of the thesis: alone it takes 60 s, with half of the device 120 s.
+/// Checks use case 1 of the thesis: the job takes 60 s alone and 120 s with half of the device.
 #[test]
 fn a_deadline_that_an_even_share_would_miss_is_met() {
     for (name, met) in [("cfq", false), ("pridyn", true)] {

@@ -1,5 +1,5 @@
-//! Jobs of VMs: what counts for them and how they end, under any policy; and PriDyn, which has them
-//! end in time.
+//! Tests of VMs' jobs: the bytes that count for them and their ends, under any policy; and PriDyn,
+//! which sets priority classes so that they end in time.
 
 mod bandwidths;
 mod books;
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// Device bandwidth: an I/O of a mebibyte takes 20 ms.
 const RATE: u64 = 50 * MIB;
 
-/// One I/O at a time, and what one sequential stream can have is known, or not.
+/// Returns a device of depth 1; `bytes_per_s` is its known sequential rate, or 0.
 fn device(bytes_per_s: u64) -> EngineConfig {
     let mut config = config(1, 0);
     config.device.bytes_per_s = bytes_per_s;
@@ -40,7 +40,7 @@ fn world_of(spec: &PolicySpec, bytes_per_s: u64) -> World {
     )
 }
 
-/// A VM that writes without end, four mebibytes at a time.
+/// Adds a VM that writes without end, four requests of a mebibyte at a time.
 fn writer(world: &mut World, objective: &Objective) -> Guest {
     let guest = world.guest(objective);
     world.load(guest, Op::Write, MIB as u32, 4);

@@ -146,8 +146,7 @@ impl Scan {
         of_queue.window || (soon && self.waiting(|class, kind| (class, kind) == tree) == 0)
     }
 
-    /// Returns `true` for a deep seeker that ran dry in the first half of its slice: it gets no
-    /// idling.
+    /// Ends idling for a deep seeker that ran dry in the first half of its slice.
     pub(super) fn note_fast_device(&mut self, lab: &Lab, active: Active) {
         let seeky = self.is_seeky(active.queue);
         let of_queue = &mut self.queues[active.queue];
