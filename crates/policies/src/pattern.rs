@@ -1,8 +1,8 @@
 //! Request patterns of VMs, as vFair defines them (Lu et al., SoCC 2015, sections 4.1.1 and 4.2).
 //!
-//! A VM has two. *t* is that of its own stream, as its requests arrive: what it asks for. *t'*,
-//! blended, is that of the same requests as the device gets them: what is left of its sequences
-//! once the other VMs' requests stand between.
+//! A VM has two patterns. *t* is that of its own requests as they arrive. *t'*, blended, is that of
+//! the same requests as the device gets them: the part of its sequences that remains between the
+//! other VMs' requests.
 //!
 //! ```text
 //!   VM 1 asks for        a0 a1 a2 a3 ...          t : sequential
@@ -12,21 +12,22 @@
 //! ```
 //!
 //! Readings, where the paper leaves room:
-//! - A request is sequential in t when it begins where one of its VM's last 32 ended: a guest that
+//! - A request is sequential in t if it begins where one of its VM's last 32 ended: a guest that
 //!   reads several files at once is sequential in each.
-//! - It is sequential in t' when it begins where one of the last 32 I/Os ended *since the device
-//!   last did something for another VM*. The paper's figure counts a request as random once another
-//!   VM's stands before it, for a disk's head has moved then. What a VM's own streams do to each
-//!   other is no blending: alone on the device its t' is its t, and nothing is taken from it.
-//! - Guest requests are counted in both, so that both have the same sizes: where some were merged,
-//!   all but the first go on where one ended; a part of a split one is not counted again.
-//! - What moves no data (flushes, discards) is in neither, and ends no sequence.
-//! - A window is 30 ms of the engine's time, the same for all VMs; its mean counts 0.3 of the
-//!   average. An empty one changes nothing, and one without reads (or writes) nothing about those.
-//!   Before its first request a VM is taken for [`Pattern::UNKNOWN`].
+//! - A request is sequential in t' if it begins where one of the last 32 I/Os ended *since the
+//!   device last served another VM*. The paper's figure counts a request as random after another
+//!   VM's, because a disk's head has moved then. A VM's own streams do not blend each other: alone
+//!   on the device its t' equals its t, and nothing is taken from it.
+//! - Guest requests are counted in both, so that both have the same sizes. Of merged requests all
+//!   but the first count as sequential; parts of a split request are not counted again.
+//! - Requests without data (flushes, discards) count in neither, and end no sequence.
+//! - A window is 30 ms of the engine's time, the same for all VMs, and counts 0.3 of the average.
+//!   An empty window changes nothing, and one without reads (or writes) nothing about those. Before
+//!   its first request a VM has [`Pattern::UNKNOWN`].
 //!
-//! A VM's state is 128 bytes, and its last ends 320, of which each request reads 64. Nothing is
-//! allocated for a request. Windows end when somebody looks, so that there is no timer.
+//! A VM's state is 128 bytes, and its last ends 320, of which each request reads 64. Requests
+//! allocate nothing. Windows end when a pattern is read or a request counted, so no timer is
+//! needed.
 
 use tidegate_base::ends::{Ends, Run};
 use tidegate_base::request::{DeviceIo, Op, VmId};

@@ -1,4 +1,4 @@
-//! Feedback on credits: whoever missed its objective in a turn gets a larger part of the next
+//! Feedback on credits: a VM that missed its objective in a turn gets a larger part of the next
 //! one. Jin et al., "Flubber", 2013, section 3.2.2, equations 2 to 4.
 //!
 //! At the end of each interval that was a whole turn, with at least beta requests answered,
@@ -8,24 +8,23 @@
 //! - c_i : c_j = (a_i + Ind_i * beta) : (a_j + Ind_j * beta), normalised to the smallest;
 //! - a_i = beta * c_i, or `max_interval` * c_i / sum(c) where the sum would reach it.
 //!
-//! A VM that asked for less than B_i has no throughput deficit. It did where, had each of its
-//! requests been answered at once, it would still have made fewer than B_i a second: that is
-//! told by how many it made in the time it had none inside, when only its own thinking held it.
+//! A VM that asked for less than B_i has no throughput deficit. It asked for less if it would have
+//! issued fewer than B_i requests a second even with each of them answered at once. Its requests in
+//! its quiet time, when only its own think time delays it, give that rate.
 //!
-//! When all objectives have held for ten intervals in a row, proportions go back towards those
-//! of the reservations by a tenth of the difference an interval. A VM that comes, goes or changes
-//! puts them back at once, and what happened in that interval is forgotten.
+//! When all objectives have held for ten intervals in a row, proportions drift back to those of the
+//! reservations by a tenth of the difference an interval. A VM that comes, goes or changes restores
+//! them at once and discards that interval's measurements.
 //!
-//! Proportions may be taken over from another engine. What is exported of a VM is its objective,
-//! its c_i, what c_i was by reservations, and how the sums of both, over all VMs, stood to each
-//! other. A c_i that is imported is scaled by what has become of the one by reservations, so it
-//! stays as it was where the same VMs are there. A VM of which nothing is imported has its c_i by
-//! reservations, scaled by those sums: so that a VM whose part of an interval had grown still has
-//! more of it than by reservations, beside whomever. Then equation 4 assigns credits.
+//! Proportions may be taken over from another engine. The blob of a VM holds its objective, its
+//! c_i, its c_i by reservations, and the quotient of the sums of both over all VMs. An imported c_i
+//! is scaled by the change of the one by reservations, so that it is unchanged among the same VMs.
+//! A VM without a blob has its c_i by reservations, scaled by the quotient of the sums. So a VM
+//! whose part of an interval had grown still has more of it than by reservations, beside any VMs.
+//! Then equation 4 assigns credits.
 //!
-//! What a VM did is counted as it does it, O(1) an event. At the end of an interval only VMs
-//! that were let in or answered are looked at; all n are only where proportions change, so at
-//! most once in beta answers.
+//! Activity is counted by events, O(1) each. The end of an interval costs O(VMs admitted or
+//! answered); all n VMs are visited only if proportions change, at most once in beta answers.
 
 use super::{LastQuiet, quiet_time};
 use crate::regulate::proportion::{

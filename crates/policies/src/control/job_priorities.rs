@@ -10,12 +10,12 @@
 //! ([`Facts::predictor`]). [`Priorities`] decides which VM gets which class, and documents each
 //! case. This controller connects the two for the VMs of an engine:
 //!
-//! - A VM without changes has its objective's class, and its level of best effort whenever it is
-//!   best effort. Background tenants have what the dispatcher gives them.
-//! - A job that this policy finds running when it takes over is taken over as it stands; nothing is
-//!   done for it before what VMs have is measured next.
+//! - A VM without changes has its objective's class, and its own level whenever it is best effort.
+//!   The dispatcher decides the class of background tenants.
+//! - A job that runs when this policy takes over is taken over as it is; nothing is done for it
+//!   before the next measurement.
 //!
-//! A cycle looks at all VMs.
+//! A cycle visits all VMs.
 
 use crate::regulate::proportion::LITERAL;
 use tidegate_base::objective::{Priority, Rate};

@@ -30,27 +30,27 @@
 //! the end of every period.
 //!
 //! Readings, where the paper leaves room:
-//! - The threshold is `burst` times what the VM is allocated in one period, at least one credit. A
-//!   share by the second would let a VM that was quiet for two seconds have the device for as long:
-//!   in figure 12, where the threshold is "twice of the allocated fair share", the bursting VM gets
-//!   its fair share and the latency of all stays at the device's, so it is the period's.
-//! - A VM passes with a whole credit, and not with less: fractions are saved up, so the smallest
-//!   allocation is kept exactly, and what is let in in any time is never more than the threshold
-//!   beyond what was granted in it, but for the other requests of one merged unit.
-//! - A VM of which nothing is known yet passes freely: no knob is no reason to stop.
-//! - Allocations divide the device: those in force ought to add up to it, whether their VMs use
-//!   them or not. A controller that counts a VM out allocates 0 to it, so that nothing of it is
-//!   given away on top. It then saves up what it would have had until it is inactive, and comes
-//!   back with a burst like any other; with something waiting it is granted nothing. When it is
-//!   allocated something again, what it has is cut to the burst of that.
-//! - A knob counts from when it is turned: at the end of a period for the whole next one, in
-//!   between for what is left of it.
-//! - A period's credits are handed out in `slices` parts, one after the other over the period; with
-//!   1 they come at once, which is the paper's letter. At once they fill the device's queue at the
-//!   beginning of each period, and whoever comes then waits behind all of it; in slices it is as
-//!   deep all the time. What a VM has at the end of a period is the same.
-//! - Periods run while somebody is active. After a stall of the driver a period ends late, once;
-//!   what nobody could have used meanwhile is not granted.
+//! - The threshold is `burst` times the VM's allocation in one period, at least one credit. With a
+//!   share by the second a VM that was quiet for two seconds could have the device for as long. In
+//!   figure 12, where the threshold is "twice of the allocated fair share", the bursting VM gets
+//!   its fair share and the latency of all stays at the device's, so the period's share is meant.
+//! - A VM needs a whole credit to pass. Fractions are saved up, so the smallest allocation is kept
+//!   exactly. Admissions in any time exceed its grants by at most the threshold, apart from the
+//!   other requests of one merged unit.
+//! - A VM without an allocation passes freely: a missing knob is no reason to stop.
+//! - Allocations divide the device: they ought to add up to it, whether their VMs use them or not.
+//!   A controller allocates 0 to a VM that does not compete, so that nothing of it is given away in
+//!   addition. Such a VM saves up its former share until it is inactive, and returns with a burst
+//!   like any other; with a request waiting it is granted nothing. With a new allocation its credit
+//!   is cut to the burst of that.
+//! - A knob counts from the time it is set: at the end of a period for all of the next one,
+//!   otherwise for the rest of the period.
+//! - A period's credits are handed out in `slices` parts over the period; 1 grants them at once, as
+//!   the paper has it. At once they fill the device's queue at the beginning of each period, and
+//!   later requests wait behind all of it; in slices the queue is equally deep all the time. The
+//!   credit at the end of a period is the same.
+//! - Periods run while a VM is active. After a stall of the driver one period ends late; credits
+//!   that no VM could have used meanwhile are not granted.
 //!
 //! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit,
 //! so that the worth of an allocation in a period is a whole number. A request costs O(1), the end

@@ -1,15 +1,15 @@
 //! Regular lateness of a throttled VM's I/Os: the wait that other VMs' turns cause again and again.
 //!
-//! A slot that a dispatcher makes late by a little is made good at the next one; but where each of
-//! them waits for a turn of its own, a VM that may catch up by a tenth of a slot at a time falls
-//! ever further behind. So as many go together as come due during such a wait: what is *regularly*
-//! late goes at once. A stall of the device or of the engine's driver comes once, and is repaid at
-//! its own pace.
+//! A slot that a dispatcher makes slightly late is made good at the next one. But if each slot
+//! waits for a turn of its own, a VM that may catch up by only a tenth of a slot at a time falls
+//! ever further behind. So *regularly* late slots go at once: as many as come due during such a
+//! wait. A stall of the device or of the engine's driver occurs once, and is made good at the usual
+//! pace.
 //!
-//! What is regular is the wait that sixteen in seventeen do not exceed. Its estimate rises by an
-//! eighth of the slots that went since the last wait when one is longer, and falls by a 128th of
-//! them when one is not: so it follows within a second whatever the size of I/Os, and one long
-//! wait, however long, moves it by an eighth of a slot.
+//! Regular lateness is the wait that sixteen in seventeen waits do not exceed. The estimate rises
+//! by an eighth of the slots since the last wait if a wait is longer, and falls by a 128th of them
+//! if not. So it follows within a second for any size of I/Os, and a single long wait moves it by
+//! an eighth of a slot.
 
 use tidegate_base::time::Nanos;
 

@@ -2,24 +2,24 @@
 //! Li et al., "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017,
 //! sections 3.3 and 5.6.
 //!
-//! - **Merge limit.** A VM's requests are merged up to so many pages of 4 KiB, and larger ones are
-//!   split. A controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the
-//!   next merge and the next split: what is in flight keeps its form. Without a controller it is
-//!   `pages`, for all VMs. An I/O that is below `fill` of the limit when it goes takes the
-//!   beginning of the next request along.
-//! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before
-//!   the next may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up
-//!   to 2 s of them: those of `batch` go at once, as dispatchers by time slices have it, and the
+//! - **Merge limit.** A VM's requests are merged up to this many pages of 4 KiB, and larger ones
+//!   are split. A controller sets it for each VM by [`Knob::MergeLimit`], and the engine applies it
+//!   at the next merge and the next split; I/Os in flight are not affected. Without a controller it
+//!   is `pages`, for all VMs. An I/O filled below `fill` per cent of the limit when it goes takes
+//!   the beginning of the next request along.
+//! - **Delay slice.** Under [`Throttle::Exactly`] the next I/O may go only after the time of this
+//!   one's bytes at the rate: 4 KiB / rate for one page, the paper's slice. Up to 2 s of late slots
+//!   are carried over: those of `batch` go at once, which suits dispatchers by time slices, and the
 //!   rest is made good at a tenth above the rate. Time in which the VM asks for nothing is lost.
-//! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request
-//!   counts by its size where the objective's target names one.
-//! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at
-//!   once, too: see `lateness`. A stall is none, and is repaid as above.
-//! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
+//! - **IOPS.** [`Throttle::Ios`] limits device requests, carried in the same way; a request counts
+//!   by its size if the objective's target names one.
+//! - **Regular lateness.** Under [`Knob::Lateness`] slots that other VMs' turns regularly make late
+//!   go at once, too: see `lateness`. A stall is not regular, and is made good as above.
+//! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried over.
 //!
-//! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
+//! Limits and bursts hold in addition, as in [`token_bucket`](super::token_bucket).
 //!
-//! Flushes pass freely and cost nothing. What moves no bytes costs none.
+//! Flushes pass freely and cost nothing. Requests that move no bytes cost no bytes.
 
 use super::lateness::Lateness;
 use super::token_bucket::TokenBucket;

@@ -1,31 +1,29 @@
-//! Virtual Bandwidth Control: credits in proportion to what VMs were promised, granted anew
-//! when everybody has had its turn. Jin et al., "Flubber: Two-level Disk Scheduling in
+//! Virtual Bandwidth Control: credits in proportion to VMs' reservations, granted again when all
+//! VMs have had their turn. Jin et al., "Flubber: Two-level Disk Scheduling in
 //! Virtualized Environment", 2013, section 3.2.
 //!
-//! A guest request costs one credit, whatever its size, when it is admitted; where the reservation
-//! is in bytes a second or names a normalisation size, one for each such size begun
+//! A guest request costs one credit, whatever its size, when it is admitted. If the reservation is
+//! in bytes a second or names a normalisation size, it costs one for each such size begun
 //! ([`Terms::cost`]). A unit of several merged requests costs as many, all at once, and may take
-//! its VM into debt, which the next grants pay off; a request that joins a unit already admitted is
-//! charged as it joins. The parts of a large request, and what is repeated after an error, cost
-//! nothing more; what is cancelled after it was admitted gets nothing back. Flushes pass freely.
+//! its VM into debt, which the next grants pay off. A request merged into an admitted unit is
+//! charged then. The parts of a large request, and repetitions after an error, cost nothing more; a
+//! request cancelled after its admission is not refunded. Flushes pass freely.
 //!
-//! An interval ends, and everybody is granted its a_i (see [`Proportions`]), when
+//! An interval ends, and every VM is granted its a_i (see [`Proportions`]), when
 //!
-//! 1. nobody who has credit left has a request waiting or in flight (*turn*),
+//! 1. no VM with credit left has a request waiting or in flight (*turn*),
 //! 2. nothing waits and nothing is in flight (*idle*), or
 //! 3. a VM comes or goes (*members*).
 //!
-//! A VM that has credit left and nothing waiting holds the turn up only while something of it is in
-//! flight and for a grace after its last answer: it may be about to ask again. One that thinks for
-//! longer than `wait_for` is not worth the grace: its neighbours would get what they reserved and
-//! no more, while the device idles. And never for longer than until the interval is beta / min B
-//! old. The interval's age counts from its first charge, or from its beginning where somebody is in
-//! debt still.
+//! A VM with credit left and nothing waiting delays the end only while a request of it is in
+//! flight, and for a grace time after its last answer, since it may ask again. A VM that thinks for
+//! longer than `wait_for` gets no grace time: the device would idle, and its neighbours would get
+//! no more than their reservations. No VM delays the end beyond the age of beta / min B. The
+//! interval's age counts from its first charge, or from its beginning if a VM is still in debt.
 //!
-//! What a VM is granted is written down when it is next charged, by the interval's number. Only
-//! VMs that ran dry are looked at when an interval begins, and each of those has spent a credit
-//! for it: so an interval costs O(1) amortised over requests, and an event O(log n) for the
-//! grace.
+//! A grant is recorded when its VM is next charged, by the interval's number. Only VMs that ran dry
+//! are visited at the beginning of an interval, and each has spent a credit for that. So an
+//! interval costs O(1) amortised over requests, and an event O(log n) for the grace time.
 
 use super::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,

@@ -7,25 +7,24 @@
 //!   latency <= target  up: to what fills the device        stay
 //! ```
 //!
-//! - *Latency* is that of a request that were let in now: what has been let in and is not done, at
-//!   the rate at which the device ends requests. The device's own latency would not do. With D
-//!   outstanding at most it is never above D requests' time, however much more has been let in and
-//!   waits before the device. Nor would the mean from admission to completion: credits come once a
-//!   period, all that wait go in at once, and their mean is half a period where nothing is wrong.
-//! - *Target*, unless one is given: the latency at depth D, which is D / rate by Little's law: the
-//!   rate is the one at which the device ends requests (`measured`), or would by its profile as it
-//!   is scaled (`profile`). Both are the same where the scale is right; the first one is right
-//!   while it is not.
-//! - *Credits ran out* where a VM ended the period with something waiting and no credit: its own
-//!   and what the regulator passed on were not enough.
-//! - *Short queues.* Where guests keep fewer requests outstanding than the target lets in, nobody
-//!   ever waits for credits, and no share is enforced. So a device that is busy as it is gets no
-//!   more than a third of what is outstanding ([`enough`]).
-//! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device,
-//!   less the part of the excess (more by the part of the lack) that `APPROACH` says, each period.
-//!   What has been let in beyond D is an integral of the scale, so a step by the sign of the
-//!   difference alone would swing around the target for ever. Far below it, at less than half,
-//!   steps are larger, up to 5 % where the device is empty.
+//! - *Latency* is the latency that a request admitted now would see: the requests admitted and not
+//!   done, divided by the rate at which the device ends them. The device's own latency would not
+//!   do: with D outstanding it never exceeds the time of D requests, however many more wait before
+//!   the device. Nor would the mean from admission to completion: credits come once a period, all
+//!   waiting requests go in at once, and their mean is half a period even if nothing is wrong.
+//! - *Target*, unless one is given: the latency at depth D, which is D / rate by Little's law. The
+//!   rate is the measured one (`measured`), or that of the scaled profile (`profile`). Both are
+//!   equal if the scale is right; the measured one is right in any case.
+//! - *Credits ran out* if a VM ended the period with a request waiting and no credit: its own
+//!   credits and those passed on by the regulator did not suffice.
+//! - *Short queues.* If guests keep fewer requests outstanding than the target admits, no VM ever
+//!   waits for credits, and no share is enforced. So a busy device gets at most a third of the
+//!   outstanding requests ([`enough`]).
+//! - *Steps of up to 5 %*, in proportion: each period the admission rate becomes the rate of the
+//!   device, less the part `APPROACH` of the excess (plus that part of the lack). The excess beyond
+//!   D is an integral of the scale, so a step by the sign of the difference alone would swing
+//!   around the target for ever. Far below the target, at less than half, steps are larger, and
+//!   largest at an empty device.
 
 /// Largest relative change of the scale in one period.
 const STEP: f64 = 0.05;
@@ -39,6 +38,7 @@ const BEYOND: f64 = 1e6;
 const NEWEST: f64 = 0.3;
 /// Part of the excess, or of the lack, that one period is to remove.
 const APPROACH: f64 = 0.05;
+/// Part of the relative error of the admission rate by which one period changes the scale.
 const GAIN: f64 = 0.2;
 /// Utilisation by the profile below which a device can do more with a deeper queue.
 const IDLE: f64 = 0.7;

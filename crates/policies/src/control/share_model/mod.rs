@@ -14,24 +14,25 @@
 //!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
 //! ```
 //!
-//! A period is the regulator's ([`IntervalEnd::Period`]); where the regulator has none, its own of
-//! as many nanoseconds as the parameter `period` says, or 30 ms.
+//! A period is the regulator's ([`IntervalEnd::Period`]). Under a regulator without periods the
+//! model has its own of `period`, or 30 ms without that parameter.
 //!
 //! Readings, where the paper leaves room:
-//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after it last asked.
-//!   One that does not is allocated 0, and what it had is the others' at the next period.
-//! - A VM that comes has its share at once, as if it competed; with requests of its own it is among
-//!   the others at the next period, at the latest.
-//! - The weight of a *group* of VMs is divided among those of them that compete, by their own
-//!   weights, on whichever of the hosts that share the device they are.
-//! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a
-//!   fraction of a request a second would be for ever.
-//! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps
-//!   twice what it used lately, and an eighth of its part at least. The regulator passes on what is
-//!   left of that, credit for credit, whatever a request of the one and of the other costs: alone,
-//!   that makes of a sequential reader's unused thousands as many large random requests of its
-//!   neighbours, and a feedback that swings between too many of them and none.
-//! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or
+//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after its last
+//!   request. A VM that does not compete is allocated 0, and its allocation goes to the others at
+//!   the next period.
+//! - A new VM gets its share at once, as if it competed. With requests of its own it counts among
+//!   the others from the next period on, at the latest.
+//! - The weight of a *group* of VMs is divided among its competing VMs by their own weights, on all
+//!   hosts that share the device.
+//! - Allocations are between 1 and 4,000,000 requests a second, whatever the weights: at a fraction
+//!   of a request a second a VM would wait for ever.
+//! - Unused allocation goes to VMs that want more at the next period (`lend`); a VM keeps twice its
+//!   recent use, and an eighth of its part at least. The regulator passes on the rest credit for
+//!   credit, whatever a request of either VM costs. Alone, that would turn the thousands of unused
+//!   credits of a sequential reader into as many large random requests of its neighbours, and the
+//!   feedback would swing between too many of them and none.
+//! - Nothing is exported: a pattern is learnt again in five windows, and the scale in a second or
 //!   two.
 
 pub mod feedback;

@@ -1,28 +1,28 @@
 //! Hosts that share one device: the messages they exchange and the sums made of them (vFair,
 //! section 4.3, after PARDA: Gulati et al., FAST 2009).
 //!
-//! Every period a host says what its VMs weigh together, what they lose by each other, and how its
-//! part of the device is doing. From all of them each host reckons what one host with all VMs
+//! Every period a host reports the sum of its VMs' weights, their loss through each other, and the
+//! state of its part of the device. From all reports each host computes what one host with all VMs
 //! would: the sum of weights, delta P, and the latency and throughput that the scale follows.
 //!
 //! Readings:
-//! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them
-//!   late or not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the
+//! - The scale is an integral. Hosts that integrate by themselves, over figures that arrive late or
+//!   not at all, drift apart for ever. So each reports its own scale, and moves `TOGETHER` of the
 //!   way to the mean.
-//! - Where a latency is given to hold, what all have inside is the sum of their means over a
+//! - With a given latency, the requests inside on all hosts are the sum of their means over a
 //!   period, by Little's law from the times of requests that ended: the paper's system-wide
-//!   latency. A host alone looks at it when its credits are spent. Hosts are not in step: each
-//!   looks when it has least inside, and what several see at several times is less than there ever
-//!   is.
-//! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the
-//!   others'. One whose VMs do not compete says so once, and is silent.
-//! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by
-//!   more than [`SILENT`] is of a host that began anew, and counts.
-//! - Figures that are no numbers, infinite or below zero are dropped: they would be in every sum.
-//! - A group of VMs has one weight, wherever they are: a host tells what those of its VMs that
-//!   compete weigh in it, and has that part of the group's weight. The scheduler of each host knows
-//!   no more of the others' VMs.
-//! - The device holds `depth` requests of all hosts together, where credits are as they should be.
+//!   latency. A single host samples them when its credits are spent. Several hosts are not in step:
+//!   each would sample when it has the fewest inside, and the sum of such samples is less than
+//!   there ever is.
+//! - A host without a report for [`SILENT`] periods is gone, and its VMs' shares go to the others.
+//!   A host whose VMs do not compete reports that once, and is silent.
+//! - A report that a later one overtook is dropped. One whose number is lower by more than
+//!   [`SILENT`] is of a restarted host, and counts.
+//! - Reports with figures that are not finite, or negative, are dropped: they would spoil every
+//!   sum.
+//! - A group of VMs has one weight on all hosts: a host reports the weights of its competing VMs in
+//!   it, and has that part of the group's weight. Hosts know no more of each other's VMs.
+//! - The device holds `depth` requests of all hosts together if credits are right.
 
 use super::feedback::Period;
 use tidegate_base::time::Nanos;

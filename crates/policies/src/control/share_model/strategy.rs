@@ -123,15 +123,16 @@ pub struct Pool {
     spare: f64,
 }
 
-/// Takes from those who need less than they are allocated, and gives the time that is to the
-/// others: to those of the same group first, by their weights, and what a group as a whole leaves
-/// to all, by what groups and VMs of none weigh. What VMs of a group keep and are not likely to use
-/// is allocated to the others of it as well: the regulator would pass it on to all, and the group
-/// have less than it is due. `pools`: one for each group, whatever is in it.
+/// Takes device time from VMs that need less than their allocation, and gives it to the others. VMs
+/// of the same group come first, by their weights. The rest that a whole group leaves goes to all,
+/// by the weights of groups and of VMs without a group. Time that VMs of a group keep but will
+/// likely not use is allocated to the group's other VMs as well: the regulator would pass it on to
+/// all VMs, and the group would have less than its due. `pools` has one entry a group, with any
+/// contents.
 ///
-/// The regulator passes unused credits on one for one, whatever a request of the one and of the
-/// other costs the device: a hundred small ones in sequence that one VM left would become a hundred
-/// large random ones. What is lent here is worth as much to the device as what was left.
+/// Lent time keeps its worth to the device. The regulator alone would pass unused credits on one
+/// for one, whatever a request of either VM costs: a hundred unused small sequential requests would
+/// become a hundred large random ones.
 pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     // A VM may get more than it needs, so the rest is divided again. Four rounds leave a negligible
     // rest.

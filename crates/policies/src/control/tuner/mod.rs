@@ -10,18 +10,18 @@
 //!            b measured ------> TA (`action`) ---> merge limit L, delay slice
 //! ```
 //!
-//! - A target in bytes a second: TA, TR and WR as in section 4.3.
-//! - In bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of the device's requests,
-//!   and TA their mean size, aim / IOPS, by the merge limit alone (section 5.6).
-//! - In IOPS alone: PI throttling; merge limits stay the device's.
-//! - None: the VM is not touched. Nor is a background tenant.
+//! - Target in bytes a second: TA, TR and WR as in section 4.3.
+//! - Target in bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of device requests,
+//!   and TA holds their mean size, aim / IOPS, by the merge limit alone (section 5.6).
+//! - Target in IOPS alone: PI throttling; merge limits stay the device's.
+//! - No target, or a background tenant: the VM is not tuned.
 //!
-//! What happens in a window or a second in which the VM did not ask for its target changes nothing,
-//! and a window that the engine's driver ended far too late does not, either: the throttle makes
-//! good what the stall took. A VM that asks for nothing at all sleeps: it has no timers.
+//! A window or a second in which the VM did not ask for its target changes nothing. Nor does a
+//! window that the engine's driver ended far too late: the throttle makes good the loss by the
+//! stall. A VM without requests sleeps: it has no timers.
 //!
-//! What a VM did is counted at its events, O(1) each; a window's end is O(log n) of the VMs that
-//! are tuned.
+//! A VM's activity is counted by events, O(1) each; the end of a window is O(log n) of the tuned
+//! VMs.
 
 mod action;
 mod measure;

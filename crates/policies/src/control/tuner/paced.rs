@@ -8,17 +8,17 @@
 //!      was enough for half a minute; and for twice as long after each time that half of it was not
 //! ```
 //!
-//! The paper's tuner finds a bandwidth between those of two merge limits, by windows in which it
-//! has one or the other, so how smooth it is depends on the window and has to be searched. Here the
-//! bandwidth is the throttle's, which carries what is late: that is the feed-forward and the
-//! integral, both exact. A merge limit that is larger than need be costs fineness alone. So L
-//! begins as large as is fine enough (`grain`), which is cheap for the device and its other
-//! tenants, and doubles when that is too little.
+//! The paper's tuner holds a bandwidth between those of two merge limits by windows with one or the
+//! other, so its smoothness depends on the window, which has to be searched. Here the throttle
+//! holds the bandwidth and carries late slots: they are the feed-forward and the integral, both
+//! exact. A merge limit larger than needed only makes the bandwidth less smooth. So L begins at the
+//! largest value that is smooth enough (`grain`), which is cheap for the device and its other VMs,
+//! and doubles when that is too little.
 //!
-//! Larger is not always more: a VM that has so many requests outstanding and no more has fewer I/Os
-//! with the device the larger they are, and where each of them waits behind neighbours, few come to
-//! less. So below what is fine enough is looked, too, by quarters, before more is said not to be
-//! had.
+//! Larger is not always faster: a VM with a fixed number of requests outstanding has fewer I/Os at
+//! the device the larger they are, and where each waits behind neighbours, fewer I/Os move less. So
+//! before a shortfall is reported, values below the smooth one are tried, too, each a quarter of
+//! the last.
 
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;

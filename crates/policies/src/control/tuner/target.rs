@@ -3,10 +3,10 @@
 //!
 //! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective:
 //! half the error the first time, two points more on the same side and two less on the other one.
-//! Beyond the threshold a step is multiplied by how many there have been on that side. The aim
-//! stays within 0.5 to 1.5 of the objective, and `factor` within two points and the threshold: half
-//! of an error that a start left behind would otherwise swing from end to end, two points less each
-//! time.
+//! Beyond the threshold a step is multiplied by the number of steps in a row on that side. The aim
+//! stays within 0.5 to 1.5 of the objective, and `factor` between two points and the threshold.
+//! Without these bounds half of a large error at the start would make the aim swing from end to
+//! end, two points less each time.
 
 use tidegate_base::precision::MILLION;
 
