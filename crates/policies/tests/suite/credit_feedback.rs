@@ -335,7 +335,7 @@ fn proportions_converge_to_what_keeps_both_objectives() {
         latency.abs_diff(64) <= 1 && others.abs_diff(7500) < 100,
         "{latency} {others}"
     );
-    // A drift back by a tenth is what it takes to see whether less would do.
+    // Proportions drift back by a tenth to test whether less suffices.
     let (latency, others) = run(1);
     assert!(
         (37..=44).contains(&latency) && others > 5000,
@@ -345,8 +345,8 @@ fn proportions_converge_to_what_keeps_both_objectives() {
 
 #[test]
 fn a_vm_that_asks_for_less_than_its_reservation_has_no_deficit() {
-    // It asks again within its grace each time, so the other one has what it reserved; where so
-    // rare a guest is not waited for, it has the device.
+    // A guest that asks again within its grace time limits the other one to its reservation. A
+    // guest too rare to be waited for leaves the device to the other one.
     for (wait_for, least, most) in [(SECOND, 400, 440), (10 * MS, 3_900, 4_000)] {
         asks_for_less(wait_for, least, most, &[Op::Read]);
     }

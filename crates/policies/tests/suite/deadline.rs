@@ -360,7 +360,7 @@ fn a_batch_goes_up_from_where_the_last_one_ended() {
         disk.ask(Op::Read, block, 1);
     }
     assert_eq!(disk.serve(3), [10, 20, 100]);
-    // What comes in behind waits for the next sweep.
+    // A request behind the head waits for the next sweep.
     disk.ask(Op::Read, 50, 1);
     disk.ask(Op::Read, 320, 1);
     assert_eq!(disk.serve(9), [310, 320, 430, 500, 50]);
@@ -374,7 +374,7 @@ fn a_sweep_that_is_over_begins_again_with_the_oldest() {
     for block in [300, 200, 400] {
         disk.ask(Op::Read, block, 1);
     }
-    // Not with the lowest address: Linux begins with the earliest expiry.
+    // The sweep does not begin at the lowest address: Linux begins with the earliest expiry.
     assert_eq!(disk.serve(9), [300, 400, 200]);
 }
 

@@ -101,7 +101,7 @@ fn no_part_and_no_place_is_for_a_background_process() {
         };
         let disk = b.disk(other);
         let other = b.driver.client(disk);
-        // It waits for each answer, and asks again at once.
+        // The other VM waits for each answer, and issues its next request 50 us later.
         b.ask(guest, Request::read(0, 4096, 0));
         let io = b.dispatch()[0];
         for n in 0..4 {
@@ -111,7 +111,8 @@ fn no_part_and_no_place_is_for_a_background_process() {
             b.end(&of_other, Ok(()));
             b.driver.now += Nanos::from_micros(50);
         }
-        // It is about to come again; the guest has one in flight, and would have another.
+        // The other VM's next request is expected. The guest has one I/O in flight and would start
+        // another.
         b.ask(guest, Request::read(64 << 20, 128 * KIB, 0));
         let went = b.dispatch();
         assert_eq!(went.len(), usize::from(background), "a place is kept");

@@ -188,7 +188,7 @@ fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
     rig.dispatch();
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), SILENCE);
-    // Nobody waits, and nobody has been served for long enough: no need.
+    // No VM waits, and none has been served for long enough, so there is no need to act.
     rig.driver.pass(Nanos::from_secs(3));
     assert!(!rig.look_for_hung_disks());
     rig.read(neighbour);
@@ -212,7 +212,7 @@ fn alone_on_its_device_no_disk_is_taken_out() {
     rig.driver.pass(Nanos::from_secs(100));
     assert!(!rig.look_for_hung_disks());
     assert_eq!(rig.dispatch(), 0, "the depth holds");
-    // A device that hangs as a whole: who comes later is let in once, and hangs, too.
+    // The whole device hangs: a disk that comes later is admitted once, and hangs, too.
     rig.read(idle);
     assert!(rig.look_for_hung_disks());
     rig.dispatch();
@@ -236,7 +236,7 @@ fn a_lone_flush_has_more_time() {
     }
     rig.driver.pass(Nanos::from_millis(200));
     assert!(rig.look_for_hung_disks());
-    // One more I/O may try; later flushes wait for the first.
+    // One more I/O may be tried; later flushes wait for the first.
     let reads = [rig.read(hung), rig.read(hung)];
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
     assert_eq!(rig.driver.in_flight.len(), 2);

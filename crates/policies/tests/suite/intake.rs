@@ -158,11 +158,12 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
             turns += 1;
             assert!(turns < 60_000, "{name}: {:?} open", open(&crowd));
         }
-        // The deaf one has what is its own, and no more than that goes to the device for it.
+        // The VM that takes no replies keeps its own memory, and no more of its requests go to the
+        // device.
         assert!(crowd.driver.engine.view().requests(deaf) > 0, "{name}");
         let holdings = crowd.driver.engine.admission().holdings(deaf);
         assert!(holdings.payload > 0, "{name}");
-        // Its memory comes back: it goes on where it was.
+        // Once its memory is returned, the VM continues.
         crowd.driver.replies.deaf.clear();
         crowd.return_kept();
         crowd.drain(name);
@@ -201,8 +202,8 @@ fn a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_me
         spec.set(name, value).expect("it is in range");
     }
     let mut crowd = Crowd::new(&spec, u64::from(128 * KIB), &plain(1));
-    // The first takes 4 KiB of the last along, which has its memory then. The one between them
-    // finds none.
+    // The first read takes 4 KiB of the last one along, which then has its memory. The read between
+    // them finds none.
     let reads = [(0, 12 * KIB), (1 << 20, 64 * KIB), (12 << 10, 12 * KIB)];
     for (offset, len) in reads {
         crowd.ask(0, Op::Read, offset, len).expect("there is room");

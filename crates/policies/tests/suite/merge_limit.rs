@@ -157,7 +157,7 @@ fn slots_of_a_batch_go_at_once_and_later_ones_as_before() {
 
 #[test]
 fn who_asks_for_nothing_saves_nothing_up() {
-    // One request at a time, so that it is without any between two of them.
+    // With one request at a time the VM has none inside between two requests.
     let mut lab = Lab::new(1_000_000, 1);
     let guest = lab.throttled(Throttle::Exactly(2_000_000));
     lab.world.run(3 * SECOND);

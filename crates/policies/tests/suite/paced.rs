@@ -130,7 +130,7 @@ fn what_cannot_be_had_is_said_and_another_target_held_at_once() {
     world.set(guest, &precise(Rate::bytes(40 * MB)));
     world.run(5 * SECOND);
     assert_eq!(tuning(&world, guest).inadequate, None);
-    // What was late of the other target is not made good at this one.
+    // Backlog of the other target is not made good at this one.
     for second in seconds(&world, guest, 4) {
         assert!(second.abs_diff(40 * MB) <= 128 << 10, "{second}");
     }
@@ -158,7 +158,7 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
         world.set(guest, &precise(Rate::bytes(target)));
         world.run(5 * SECOND);
         let seconds = seconds(&world, guest, 5);
-        // What went last takes its time at the old rate.
+        // The last I/O still takes its time at the old rate.
         assert!(
             seconds[0].abs_diff(target) <= (target / 50).max(128 << 10),
             "{seconds:?} at {target}"
@@ -166,7 +166,7 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
         let off = seconds[1..].iter().map(|s| s.abs_diff(target)).max();
         assert!(off <= Some(128 << 10), "{seconds:?} at {target}");
     }
-    // No target: nothing is left of the tuner.
+    // Without a target nothing of the tuner remains.
     world.set(guest, &weighted(100));
     assert_eq!(world.driver.engine.tenants().tuning(guest.vm), None);
     let from = world.driver.log.len() + 64;

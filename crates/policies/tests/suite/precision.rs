@@ -34,16 +34,16 @@ fn what_moves_in_each_second_is_known_and_idle_ones_are_told_apart() {
         [FULL; 4],
         "from the first whole one on"
     );
-    // The last answer comes at 5.5 s.
+    // The last answer arrives at 5.5 s.
     world.pause(guest, 3 * SECOND);
     let half = Some(51 * 4096);
     let so_far = [FULL, FULL, FULL, FULL, half, None, None];
     assert_eq!(seconds(&world, guest), so_far);
-    // It goes on at 8.5 s.
+    // The VM resumes at 8.5 s.
     world.run(1500 * MS);
     let rest = [Some(49 * 4096), FULL];
     assert_eq!(seconds(&world, guest), [&so_far[..], &rest].concat());
-    // It has something inside, and nothing ends.
+    // Requests are inside, and none ends: those seconds count as 0, not as idle.
     world.stall(2 * SECOND);
     let stuck = [&so_far[..], &rest, &[Some(0); 2]].concat();
     assert_eq!(seconds(&world, guest), stuck);
@@ -85,7 +85,7 @@ fn precision_is_that_of_the_seconds_and_begins_anew_with_another_target() {
     world.set(guest, &precise(800_000));
     assert_eq!(of(&world, Some(800_000)).seconds, 0);
     world.run(3 * SECOND);
-    // That in which it was changed is neither's.
+    // The second of the change counts for neither target.
     assert_eq!(of(&world, Some(800_000)).error, Some(-488_000));
     assert_eq!(seconds(&world, guest), [FULL; 2]);
     world.set(guest, &weighted(100));

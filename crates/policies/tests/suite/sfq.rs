@@ -343,7 +343,7 @@ fn no_more_than_d_are_outstanding() {
         .for_each(|g| world.load(*g, Op::Read, 4096, 16));
     world.run(10 * MS);
     assert_eq!(world.driver.engine.facts().in_flight, 5);
-    // What another policy left in flight counts, too.
+    // I/Os that another policy left in flight count towards the depth, too.
     world.swap("fifo");
     world.run(1);
     assert_eq!(world.driver.engine.facts().in_flight, 32);
@@ -391,7 +391,7 @@ fn idle_time_earns_nothing() {
 fn a_busy_period_forgets_the_one_before() {
     let mut world = World::new("sfq", MS);
     let [a, b] = [0; 2].map(|_| world.guest(&weighted(1)));
-    // One large I/O of a's; then everything is idle.
+    // A large I/O of `a`, then the device is idle.
     world
         .driver
         .request(a.client, Request::read(0, 1 << 20, 0))
@@ -440,7 +440,7 @@ fn flushes_are_charged_to_the_vm_that_sends_them() {
         world.run(10 * MS);
     }
     let turns = |g: Guest| world.driver.log.iter().filter(|s| s.io.vm == g.vm).count();
-    // Of ten turns in 10 ms one is the flush, and it counts as the flusher's.
+    // One of ten turns in 10 ms is the flush, and counts for the VM that flushes.
     let (plain, flusher) = (turns(plain), turns(flusher));
     assert!(plain.abs_diff(flusher) <= 4, "{plain} and {flusher}");
 }
@@ -616,7 +616,7 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
     let policy = sfq("sfq", 3, 1);
     world.driver.engine.set_policy(Nanos::ZERO, &policy);
     near(order(&mut world, &mut n), 4);
-    // One that is taken away goes on counting, as long as the policy stays.
+    // A removed profile stays in use as long as the policy does.
     world.driver.engine.device_mut().set_profile(None);
     near(order(&mut world, &mut n), 4);
 }

@@ -241,7 +241,7 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     let (mut world, guests) = backlogged(&policy("vfair"), 1.0, &vms);
     world.run(3 * SECOND);
     world.unload(guests[0]);
-    // Four periods until it is counted out, and four until nothing is passed on any more.
+    // Four periods until the VM no longer competes, and four until no more credits are passed on.
     world.run(300 * MS);
     let since = world.now();
     world.run(SECOND);
@@ -249,7 +249,7 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     assert!(busy >= 0.98, "{busy}");
     assert_eq!(parts[0], 0.0);
     assert!((parts[1] - 0.5).abs() <= 0.025, "{parts:?}");
-    // It is back at once.
+    // The VM gets its share again at once.
     world.load(guests[0], Op::Read, 16 * KIB, 64);
     let since = world.now();
     world.run(SECOND);
@@ -280,7 +280,7 @@ fn a_vm_that_was_alone_comes_back_with_the_burst_of_its_part_today() {
     let before = world.driver.engine.facts().inside();
     world.load(first, Op::Read, 16 * KIB, 500);
     let at_once = world.driver.engine.facts().inside() - before;
-    // An eleventh of the device for two periods, and what is left of this one.
+    // An eleventh of the device for two periods, and for the rest of this one.
     let part = 3.0 * 0.03 * 1e9 / time(16 * KIB) as f64 / 11.0;
     assert!(
         (1.0..=1.2 * part).contains(&f64::from(at_once)),
@@ -317,11 +317,11 @@ fn a_group_has_one_share_however_many_of_its_vms_want_something() {
             .any(|(p, e)| (p - e).abs() > 0.02);
         assert!(!off, "{parts:?} is not {expected:?}");
     };
-    // One of the three wants nothing.
+    // One of the group's three VMs has no requests.
     near(&parts(&mut world), [0.5, 0.125, 0.375, 0.0]);
     world.load(group[2], Op::Read, 64 * KIB, 64);
     near(&parts(&mut world), [0.5, 0.1, 0.3, 0.1]);
-    // A weight of its own counts from when it is said, and so does leaving the group.
+    // A larger group weight takes effect when it is set, and so does leaving the group.
     let heavier = Group {
         weight: 300,
         ..Group::named("servers".parse().expect("short"))
@@ -409,7 +409,7 @@ fn part(all: &[Wants], of: usize) -> f64 {
         None => f64::from(vm.weight),
         Some(Group { name, .. }) => {
             let same = |other: &&Wants| other.group.is_some_and(|group| group.name == name);
-            // Whoever is there counts for the group's weight, whether it wants anything or not.
+            // All VMs of the group determine its weight, whether they have requests or not.
             let named = all.iter().filter(same).filter_map(|vm| vm.group);
             let weight = named.map(|group| group.weight).max().expect("its own");
             let members: u32 = competing().filter(same).map(|vm| vm.weight).sum();
@@ -435,7 +435,7 @@ proptest! {
         first in prop::collection::vec(wants(), 2..8),
         then in prop::collection::vec(wants(), 8),
     ) {
-        // What is left by one and lent to others comes on top.
+        // Lending is off, because lent time would add to the allocations.
         let mut policy = policy("vfair");
         policy.set("lend", 0).expect("a flag");
         let mut world = world(&policy, 1.0);
@@ -448,7 +448,8 @@ proptest! {
                     world.load(*guest, Op::Read, vm.len, 16);
                 }
             }
-            // What the last ones asked for has been answered, and is forgotten but for 0.7^40.
+            // Requests of the round before are answered by then, and weigh only 0.7^40 in the
+            // means.
             world.run(4 * SECOND);
             let rate = |at: usize| {
                 world.driver.engine.view().allocation(guests[at].vm) as f64
@@ -466,7 +467,7 @@ proptest! {
             for (at, due) in due.iter().enumerate() {
                 let expected = match *due {
                     0.0 => 0.0,
-                    // One request a second is the least.
+                    // The smallest allocation is one request a second.
                     due => (due * scale).max(1000.0),
                 };
                 // But a VM that is held to a few requests a second may still have old ones.

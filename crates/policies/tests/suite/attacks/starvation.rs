@@ -26,7 +26,7 @@ fn many() -> EngineConfig {
 fn bound(policy: &PolicySpec, n: u64) -> u64 {
     let (_, regulator, dispatcher) = policy.parts();
     let of_dispatcher = match dispatcher {
-        // Of these more can be said for equals than they state for all.
+        // SFQ and the two below have tighter bounds among equals than they state for all VMs.
         "sfq" => 2 * n,
         // R is 1, a quantum 64 KiB to twice that, a cost 16 KiB; twice for the scale.
         "drr" => 2 * (2 * 8 + 1) * n,
@@ -52,10 +52,10 @@ fn stated(policy: &PolicySpec, n: u64) -> u64 {
     };
     let ios = |time: Nanos| time.0.div_ceil(SERVICE);
     match policy.starvation(&device, None) {
-        // What came before: the others asked in their turn.
+        // Requests that arrived earlier: each of the others has issued its own.
         Bound::Arrival => 2 * n,
         Bound::Deadline(Due { before: None, .. }) => 2 * n,
-        // A batch may go before what is not due yet.
+        // A batch may go before requests that are not due yet.
         Bound::Deadline(due) => ios(due.deadlines.best_effort_latency) + 2 * n,
         Bound::Shares(shares) => {
             let each = match shares.lead {
@@ -64,9 +64,9 @@ fn stated(policy: &PolicySpec, n: u64) -> u64 {
             };
             each.div_ceil(shares.largest) * n
         }
-        // Draws among equals: longer with a probability below 2^-64.
+        // Draws among equals take longer only with a probability below 2^-64.
         Bound::Draws(_) => Draws::WINS * (n + 1),
-        // Behind all that are older, once it has expired.
+        // Behind all older requests, once it has expired.
         Bound::Age(expiry) => ios(expiry.after[0]) + expiry.batch * 2 * (n + 1),
         Bound::Slices(slices) => ios(slices.longest + slices.idle) * (2 * n + 4),
     }

@@ -22,7 +22,7 @@ fn real_time_starves_best_effort_and_preempts_it() {
     };
     let urgent = disk.vm(Priority::RealTime, urgent);
     disk.run(20 * SECOND);
-    // It waits for the I/O in flight, never for a slice.
+    // The real-time VM waits for the I/O in flight, never for a slice.
     assert!(disk.patrons[urgent].longest_wait <= FAR);
     assert!(disk.patrons[urgent].served > 55);
     let before = disk.patrons[plain].served;
@@ -38,7 +38,7 @@ fn real_time_starves_best_effort_and_preempts_it() {
 fn idle_waits_until_nobody_asks_and_then_for_its_grace() {
     let mut disk = Disk::new(1, FAR, &with(&[("idle_class_overdue", 0)]));
     let idle = disk.vm(Priority::Idle, READER);
-    // Nobody asks from its answer on for 90 ms: less than the grace.
+    // After an answer no VM has requests for 90 ms: less than the grace time.
     let now_and_then = Habit {
         think: 90 * MS,
         ..READER
@@ -50,7 +50,7 @@ fn idle_waits_until_nobody_asks_and_then_for_its_grace() {
     disk.patrons[other].habit.think = 150 * MS;
     disk.run(10 * SECOND);
     let served = disk.patrons[idle].served;
-    // A third of the time is its own.
+    // A third of the time remains for the idle VM.
     assert!((4_000..7_000).contains(&served), "{served}");
 }
 

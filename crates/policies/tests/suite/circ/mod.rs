@@ -168,8 +168,8 @@ fn nothing_known_is_no_reason_to_stop() {
     assert!(!hand.waits(guest));
     hand.world.run(MS);
     assert_eq!(hand.served(guest), 500);
-    // From the first knob on, which comes when the period ends, it is held: three a period. It is
-    // quiet by then, so it finds a burst of six.
+    // The VM is held from its first allocation on, which is set at the end of the period: three
+    // requests a period. It is quiet by then, so it starts with a burst of six.
     hand.turn_at_the_end(guest, 100_000);
     hand.world.run(PERIOD);
     hand.ask(guest, 20);
@@ -177,7 +177,7 @@ fn nothing_known_is_no_reason_to_stop() {
     assert!(hand.waits(guest));
     hand.world.run(SECOND);
     assert_eq!(hand.spent(guest), 20);
-    // One that is not quiet finds none.
+    // A VM that is not quiet gets no burst.
     let other = hand.world.guest(&Objective::default());
     hand.world.load(other, Op::Read, BLOCK, 1000);
     hand.world.run(MS);
@@ -192,17 +192,18 @@ fn a_knob_counts_from_when_it_is_turned() {
     let mut hand = Hand::new();
     let guest = hand.guest(1_000_000);
     hand.ask(guest, 600);
-    // Two periods' worth saved up, and this one's.
+    // Two periods' credits saved up, and those of this period.
     assert_eq!(hand.spent(guest), 90);
-    // For the last third of it twice as much: 10 more, which it sees when the next begins.
+    // Twice the allocation for the last third of the period: 10 more credits, which are usable when
+    // the next one begins.
     hand.world.run(20 * MS);
     hand.turn(guest, 2_000_000);
     assert_eq!(hand.credit(guest), Some(10 * CREDIT));
-    // At the end of a period for all of the next one.
+    // A knob at the end of a period counts for all of the next one.
     hand.turn_at_the_end(guest, 3_000_000);
     hand.world.run(10 * MS + 1);
     assert_eq!(hand.spent(guest), 90 + 10 + 90);
-    // What was granted already may become a debt.
+    // Less than the period's past grant: the difference becomes a debt.
     hand.turn(guest, 1_000_000);
     assert!(hand.credit(guest) < Some(-59 * CREDIT));
     hand.world.run(2 * PERIOD);
@@ -218,14 +219,14 @@ fn a_driver_that_stalls_is_not_paid_for_it() {
     hand.ask(guest, 1000);
     hand.world.run(1);
     let ended = hand.rules(|slow| slow.ended);
-    // A little late: the next period is as much shorter.
+    // A slightly late period makes the next one shorter by as much.
     hand.world.stall(PERIOD + 10 * MS);
     hand.world.run(1);
     assert_eq!(hand.spent(guest), 120);
     hand.world.run(20 * MS);
     assert_eq!(hand.spent(guest), 150);
     assert_eq!(hand.rules(|slow| slow.ended), ended + 2);
-    // Very late: one period ended, and the next begins now.
+    // A very late period ends once, and the next one begins now.
     hand.world.stall(10 * SECOND);
     hand.world.run(PERIOD - 1);
     assert_eq!(hand.spent(guest), 180);
@@ -240,13 +241,13 @@ fn an_inactive_vm_comes_back_with_a_burst_up_to_the_threshold() {
     let (a, _) = (hand.guest(1_000_000), hand.guest(1_000_000));
     hand.ask(a, 200);
     hand.world.run(SECOND);
-    // It has been quiet for more than two periods: inactive, and nothing will happen.
+    // Quiet for more than two periods: the VM is inactive, and no timer runs.
     assert_eq!(hand.credit(a), None);
     assert_eq!(hand.world.driver.engine.next_timeout(), None);
     hand.world.run(SECOND);
     let before = hand.spent(a);
     hand.ask(a, 200);
-    // 60 saved up, 30 of the period that begins.
+    // 60 credits of the burst, and 30 of the new period.
     assert_eq!(hand.spent(a) - before, 90);
     // Quiet for one period, it has not saved as much, and not a credit more than it may.
     let mut hand = Hand::new();
@@ -277,7 +278,8 @@ fn allocations_of_zero() {
     let mut hand = Hand::new();
     let a = hand.guest(1_000_000);
     let zero = hand.guest(0);
-    // It never had another one: a single request, then it waits for one.
+    // Without any other allocation before, the burst is one credit: one request passes, the next
+    // waits.
     hand.ask(zero, 5);
     assert_eq!(hand.spent(zero), 1);
     hand.world.run(SECOND);
@@ -285,7 +287,7 @@ fn allocations_of_zero() {
     hand.turn_at_the_end(zero, 100_000);
     hand.world.run(PERIOD);
     assert_eq!(hand.spent(zero), 1 + 3);
-    // Counted out with nothing inside, a VM keeps its right to a burst.
+    // With an allocation of 0 and nothing inside, a VM keeps its right to a burst.
     hand.ask(a, 60);
     hand.world.run(MS);
     hand.turn(a, 0);
@@ -294,7 +296,7 @@ fn allocations_of_zero() {
     let before = hand.spent(a);
     hand.ask(a, 100);
     assert_eq!(hand.spent(a) - before, 60);
-    // And counted out with something waiting, it is granted nothing.
+    // With an allocation of 0 and requests waiting, it is granted nothing.
     hand.world.run(SECOND);
     assert_eq!(hand.spent(a) - before, 60);
     hand.turn_at_the_end(a, 1_000_000);
@@ -310,11 +312,11 @@ fn a_vm_that_was_counted_out_comes_back_with_the_burst_of_its_new_allocation() {
     hand.world.run(5 * PERIOD);
     hand.ask(vm, 1);
     hand.turn(vm, 100_000);
-    // A burst of six, and the three of this period.
+    // A burst of six, and three credits of this period.
     let most = 9 * CREDIT;
     let credit = hand.credit(vm);
     assert!(credit.is_some_and(|credit| credit <= most), "{credit:?}");
-    // Less than it was is no reason to take from a VM that was never counted out.
+    // A lower allocation takes nothing from a VM whose allocation was never 0.
     let other = hand.guest(1_000_000);
     hand.ask(other, 1);
     hand.turn(other, 100_000);
@@ -331,13 +333,13 @@ fn an_idle_vm_holds_nobody_back_beyond_the_window() {
     let mut hand = Hand::new();
     let (busy, idle) = (hand.guest(1_000_000), hand.guest(3_000_000));
     let all = hand.guest(1_000_000);
-    // It has had its burst, and stops.
+    // The VM uses up its burst, and stops.
     hand.ask(idle, 270);
     for guest in [busy, all] {
         hand.world.load(guest, Op::Read, BLOCK, 900);
     }
     hand.world.run(MS);
-    // Two periods until it is at its threshold, then four over which the mean is taken.
+    // Two periods until the VM reaches its threshold, then four of the moving mean.
     hand.world.run(6 * PERIOD);
     let before = [hand.spent(busy), hand.spent(all)];
     hand.world.run(10 * PERIOD);
@@ -345,7 +347,7 @@ fn an_idle_vm_holds_nobody_back_beyond_the_window() {
     // 5000 a second, shared by the two.
     assert_eq!(after[0] - before[0], 10 * 75);
     assert_eq!(after[1] - before[1], 10 * 75);
-    // It comes back, and has what is its own at once, and the burst.
+    // The VM returns and gets its own credits at once, and the burst.
     hand.ask(idle, 900);
     let left = 180 + 90 - 3;
     assert!(hand.spent(idle) >= 270 + left, "{}", hand.spent(idle));
@@ -367,7 +369,7 @@ fn what_is_given_away_goes_by_allocations_and_is_smoothed() {
         had.push([of(a), of(b)]);
     }
     let _ = gives;
-    // 48 a period from the third one: a quarter of it after the first, and so on.
+    // 48 credits a period from the third one on: a quarter after the first period, and so on.
     let steps: Vec<[i128; 2]> = had
         .windows(2)
         .map(|w| [w[1][0] - w[0][0], w[1][1] - w[0][1]])
@@ -382,7 +384,7 @@ fn what_is_given_away_goes_by_allocations_and_is_smoothed() {
 fn what_nobody_wants_lapses_and_what_is_wanted_is_not_lost() {
     let mut hand = Hand::new();
     let (a, b) = (hand.guest(1_000_000), hand.guest(1_000_000));
-    // Both at half of what they are allocated: nothing is passed on, and nothing piles up.
+    // Both VMs use half of their allocations: nothing is passed on, and nothing accumulates.
     for _ in 0..1000 {
         hand.ask(a, 1);
         hand.ask(b, 1);
@@ -390,8 +392,8 @@ fn what_nobody_wants_lapses_and_what_is_wanted_is_not_lost() {
     }
     let from_others = |hand: &Hand, g: Guest| hand.rules(|slow| slow.vms[&g.vm].from_others);
     assert_eq!(from_others(&hand, a) + from_others(&hand, b), 0);
-    // One wants more: what it saved up, then all that the other one leaves, and no more but what
-    // was on its way when it began: 30 of each of the last four periods.
+    // One VM wants more: it gets its savings, then all that the other VM leaves, and besides only
+    // the credits on their way at the beginning: 30 of each of the last four periods.
     let before = hand.spent(a);
     hand.world.load(a, Op::Read, BLOCK, 900);
     for _ in 0..1500 {
@@ -404,7 +406,7 @@ fn what_nobody_wants_lapses_and_what_is_wanted_is_not_lost() {
 
 #[test]
 fn allocations_that_add_up_to_the_device_keep_it_busy() {
-    // A thousand a second. One that is below a request a period, one that comes and goes.
+    // A device of 1000 requests a second. One VM is below a request a period, one comes and goes.
     let mut hand = Hand::of(config(1, 0), "open+sfq", MS);
     let (a, b) = (hand.guest(600_000), hand.guest(370_000));
     let slow = hand.guest(10_000);

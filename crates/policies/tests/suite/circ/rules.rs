@@ -276,7 +276,7 @@ impl Slow {
             let more = due / wanted * i128::from(account.share);
             account.carried += more;
             account.from_others += more;
-            // It is granted like the rest.
+            // Credits passed on count as granted in the bound on bursts.
             account.beyond -= more;
         }
         match self.vms.values().any(|account| account.active) {
@@ -322,7 +322,7 @@ impl Slow {
             }
             Event::VmRemoved(_) => {
                 let mut account = self.vms.remove(&vm).expect("there");
-                // What is still to come of its rate is nobody's.
+                // The rest of the period's rate is not granted to any VM.
                 let now = self.from(facts.now().0);
                 account.rates.push((now, 0, false));
                 let gave = self.granted(&account, false);

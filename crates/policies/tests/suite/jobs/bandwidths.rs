@@ -35,13 +35,13 @@ fn one_not_measured_yet_has_its_part_of_what_the_device_is_said_to_do() {
     world.run(5 * SECOND);
     let status = begin(&mut world, one, 1_000, 100);
     assert_eq!(status.bandwidth, None);
-    // Three share it: the one who asks for nothing is none of them.
+    // Three VMs share the device; the one without requests does not count.
     let seconds = status.forecast.done.since(world.time()).as_secs_f64();
     assert!((seconds - 60.0).abs() < 0.01, "{seconds}");
     assert!(status.possible);
     assert!(!begin(&mut world, one, 1_000, 19).possible);
     assert!(begin(&mut world, one, 1_000, 21).possible);
-    // It goes faster where it goes fastest: what is foreseen is as before, what is possible is not.
+    // A higher best bandwidth raises the possible rate, not the forecast one.
     world.driver.engine.jobs_mut().say_best_bandwidth(2 * RATE);
     assert_eq!(world.driver.engine.jobs().best_bandwidth(), 2 * RATE);
     assert_eq!(world.driver.engine.jobs().total_bandwidth(1), RATE);
@@ -50,7 +50,7 @@ fn one_not_measured_yet_has_its_part_of_what_the_device_is_said_to_do() {
     assert!(!status.possible);
     let seconds = status.forecast.done.since(world.time()).as_secs_f64();
     assert!((seconds - 60.0).abs() < 0.01, "{seconds}");
-    // Its own job makes it one of them.
+    // A VM with a job of its own counts as one that shares the device.
     let status = begin(&mut world, quiet, 1_000, 100);
     let seconds = status.forecast.done.since(world.time()).as_secs_f64();
     assert!((seconds - 80.0).abs() < 0.01, "{seconds}");
@@ -72,7 +72,7 @@ fn a_profile_says_what_a_device_does_of_which_nothing_else_is_said() {
     assert_eq!(capacity(&world, 1), 100 * MIB, "before there is a job");
     let status = begin(&mut world, one, 1_000, 100);
     assert!((9.9..10.1).contains(&status.forecast.done.as_secs_f64()));
-    // It is another one while a job runs; and what the device is said to do comes first.
+    // The profile may change while a job runs; the stated device rate takes precedence.
     world.driver.engine.device_mut().set_profile(None);
     assert_eq!(capacity(&world, 1), 0);
     world

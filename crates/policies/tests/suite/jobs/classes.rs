@@ -35,13 +35,13 @@ fn a_deadline_that_an_even_share_would_miss_is_met() {
             world.run(SECOND);
             over = ends(&mut world);
         }
-        // Who has written it all writes no more.
+        // The workload ends when its job is done.
         world.unload(urgent);
         world.run(130 * SECOND - world.now());
         let end = over[0];
         assert_eq!((end.vm, end.outcome), (urgent.vm, JobOutcome::Done));
         assert_eq!(end.late.0 == 0, met, "{name}: {}", end.late);
-        // The other one has the device afterwards, in the class that it had: it loses nothing.
+        // The other VM gets the device afterwards, in its former class, so it loses nothing.
         assert_eq!(classes(&world, [urgent, other]), [BestEffort; 2], "{name}");
         assert!(status(&world, other).job.moved > 2_900 * MIB, "{name}");
     }
@@ -51,7 +51,7 @@ fn a_deadline_that_an_even_share_would_miss_is_met() {
 fn others_are_lowered_one_by_one_then_it_is_raised_then_it_is_given_up() {
     let (mut world, meek, [one, two]) = meek_and_greedy(0);
     let all = [meek, one, two];
-    // It has a third of the device until it is measured, which would do: 10 MiB/s.
+    // Until it is measured, the VM is taken to get a third of the device, 10 MiB/s, which would do.
     begin(&mut world, meek, 1_000, 100);
     let mut seen = Vec::new();
     world.run(SECOND / 10);
@@ -66,11 +66,11 @@ fn others_are_lowered_one_by_one_then_it_is_raised_then_it_is_given_up() {
         [Idle, BestEffort, BestEffort],
     ];
     assert_eq!(seen[..4], steps);
-    // It stays so: figure 3.3 as printed would begin anew.
+    // The state is final: only figure 3.3 as printed would begin again.
     assert!(seen[4..].iter().all(|after| *after == steps[3]), "{seen:?}");
     let given_up = status(&world, meek);
     assert!(given_up.given_up && given_up.class == Idle);
-    // Until a job begins, which is lowered for it in turn.
+    // The state ends when a new job begins, whose VM is lowered in turn.
     begin(&mut world, one, 10, 10_000);
     assert!(!status(&world, meek).given_up);
     assert_eq!(classes(&world, all), [Idle, BestEffort, Idle]);
