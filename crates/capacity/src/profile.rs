@@ -1,12 +1,12 @@
-//! What a device can do at most: its saturation profile, and what a request costs by it.
+//! Saturation profile of a device: its maximum throughput, and the device time of a request.
 //!
 //! vFair (Lu et al., SoCC 2015), section 4.1: a device is saturated with requests of one kind at a
-//! time, and a request costs the time it then takes of the device, 1 / IOPS. A workload that mixes
-//! kinds takes the mean of their times, which is the paper's equation 3. That alone is the 2D
-//! estimation, by kind and size; the 3D one (section 4.1.2) has measured random mixes of reads and
-//! writes, too, because each makes the other dearer than it is alone.
+//! time, and the cost of such a request is its device time then, 1 / IOPS. A workload that mixes
+//! kinds costs the mean of their times, the paper's equation 3. This is the 2D estimation, by kind
+//! and size. The 3D estimation (section 4.1.2) also uses measured random mixes of reads and writes,
+//! because each makes the other more expensive than it is alone.
 //!
-//! Times are whole picoseconds, so that a dispatcher may be driven by them: at a million IOPS a
+//! Times are integers of picoseconds, precise enough to drive a dispatcher: at a million IOPS a
 //! request takes 1,000,000 of them.
 
 use tidegate_base::request::Op;
@@ -14,33 +14,33 @@ use tidegate_base::time::Nanos;
 
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
-/// Half the width of a point's 95 % confidence interval, in percent of its mean, beyond which no
-/// promise is reckoned by it. Plans keep a headroom of 20 % of the device's time: a rate that may
-/// be a quarter lower takes a third more time, which is more than that.
+/// Half width of a point's 95 % confidence interval, in percent of its mean, up to which promises
+/// are judged by the point. Plans keep a headroom of 20 % of the device's time; a rate that may be
+/// a quarter lower takes a third more time, which exceeds that.
 pub const TRUSTED_WITHIN_PERCENT: f64 = 25.0;
-/// Points that a message about imprecise ones names.
+/// Number of imprecise points that a message names.
 const IMPRECISE_SHOWN: usize = 3;
 
-/// Where a request lies, seen from the last ones of its stream.
+/// Access pattern of a request relative to the previous ones of its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Access {
-    /// Where an earlier one ended.
+    /// Starts where an earlier request ended.
     Sequential,
-    /// Elsewhere.
+    /// Starts anywhere else.
     Random,
 }
 
-/// Which way the bytes go.
+/// Direction of the data transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Direction {
     /// From the device.
     Read,
-    /// To it.
+    /// To the device.
     Write,
 }
 
 impl Direction {
-    /// That of an operation; everything that changes the disk counts as a write.
+    /// Direction of an operation; every operation that changes the disk counts as a write.
     pub const fn of(op: Op) -> Direction {
         match op {
             Op::Read => Direction::Read,
@@ -49,29 +49,30 @@ impl Direction {
     }
 }
 
-/// How long a saturated device takes for a request of one kind, by its size.
+/// Device time of a request of one kind at saturation, as a function of its size.
 ///
-/// Between measured sizes the time is on the line between them; a smaller request takes as long as
-/// the smallest measured one, and beyond the largest the line of the last two goes on.
+/// Interpolates linearly between measured sizes. A request below the smallest measured size costs
+/// as much as that size; beyond the largest, the line through the last two points continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Curve {
-    /// Bytes, rising; picoseconds, positive.
+    /// Bytes, increasing, with positive picoseconds.
     points: Vec<(u32, u64)>,
 }
 
 impl Curve {
-    /// From sizes in bytes and IOPS at saturation, in any order.
+    /// Creates a curve from sizes in bytes with IOPS at saturation, in any order.
     ///
     /// # Errors
-    /// When there is no point, a size is 0 or named twice, or a rate is not a positive number of at
-    /// most 10^12.
+    /// When there is no point, a size is 0 or occurs twice, or a rate is not between 10^-6 and
+    /// 10^12 IOPS.
     pub fn new(points: &[(u32, f64)]) -> Result<Curve, CurveError> {
         let mut by_size = Vec::with_capacity(points.len());
         for &(size, iops) in points {
             if size == 0 {
                 return Err(CurveError::NoSize);
             }
-            // At most a second for a picosecond's rounding: 10^12 IOPS and 10^-6.
+            // Bounds that keep a time between 1 ps (10^12 IOPS) and 10^18 ps, within u64 (10^-6
+            // IOPS).
             if !(1e-6..=1e12).contains(&iops) {
                 return Err(CurveError::Rate { size });
             }
@@ -87,7 +88,7 @@ impl Curve {
         }
     }
 
-    /// Picoseconds of the device that a request of so many bytes takes.
+    /// Device time of a request of `bytes` bytes, in picoseconds, at least 1.
     pub fn time_ps(&self, bytes: u32) -> u64 {
         let at = self.points.partition_point(|&(size, _)| size <= bytes);
         let last = self.points.len() - 1;
@@ -95,7 +96,8 @@ impl Curve {
             0 => return self.points[0].1,
             at if at <= last => (self.points[at - 1], self.points[at]),
             _ if last == 0 => {
-                // Nothing but its size is known: what moves the bytes is taken for all of it.
+                // A single point: all of its time is taken for data transfer, in proportion to
+                // size.
                 let (size, time) = self.points[0];
                 return (time as u128 * bytes as u128 / size as u128).min(u64::MAX as u128) as u64;
             }
@@ -103,39 +105,39 @@ impl Curve {
         };
         let (run, rise) = ((high.0 - low.0) as i128, high.1 as i128 - low.1 as i128);
         let time = match at > last {
-            // No request is quicker for being longer.
+            // A falling line is not continued: a longer request is never cheaper.
             true => high.1 as i128 + rise.max(0) * (bytes - high.0) as i128 / run,
             false => low.1 as i128 + rise * (bytes - low.0) as i128 / run,
         };
         time.clamp(1, u64::MAX as i128) as u64
     }
 
-    /// Requests a second of this kind and size that saturate the device.
+    /// Requests of this kind and size per second that saturate the device.
     pub fn iops(&self, bytes: u32) -> f64 {
         SECOND_PS as f64 / self.time_ps(bytes) as f64
     }
 
-    /// Measured sizes in bytes with the picoseconds a request of each takes, rising by size.
+    /// Measured sizes in bytes with the picoseconds of a request, by increasing size.
     pub fn points(&self) -> &[(u32, u64)] {
         &self.points
     }
 }
 
-/// Why a curve is none.
+/// Reason why points make no curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CurveError {
-    /// Nothing was measured.
+    /// No points.
     Empty,
     /// A size of 0 bytes.
     NoSize,
-    /// A size is there twice.
+    /// A size that occurs twice.
     Twice {
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
     },
-    /// A rate is not a number between 10^-6 and 10^12 IOPS.
+    /// A rate outside 10^-6 to 10^12 IOPS.
     Rate {
-        /// Bytes of its point.
+        /// Size of the point in bytes.
         size: u32,
     },
 }
@@ -158,42 +160,42 @@ impl core::fmt::Display for CurveError {
 
 impl core::error::Error for CurveError {}
 
-/// What one measurement at one depth showed.
+/// Throughput and latency of one kind and size at one queue depth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DepthPoint {
-    /// Which way.
+    /// Direction of the requests.
     pub direction: Direction,
-    /// Where.
+    /// Access pattern of the requests.
     pub access: Access,
     /// Bytes of each request.
     pub size: u32,
-    /// Requests with the device at any time.
+    /// Requests in flight at any time.
     pub depth: u32,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// Mean time of a request with the device.
+    /// Mean latency of a request at the device.
     pub mean: Nanos,
-    /// Half of them took at most this.
+    /// Median latency.
     pub p50: Nanos,
-    /// 99 of 100 took at most this.
+    /// 99th percentile of the latency.
     pub p99: Nanos,
 }
 
-/// Time of a random 4 KiB read, one at a time, beside writes that keep the device saturated.
+/// Latency of random 4 KiB reads, one at a time, beside writes that saturate the device.
 ///
 /// A disk with a write cache, or flash with a buffer, still has work to do for writes that it has
-/// answered, and holds reads up for it. Latencies of reads alone do not show that.
+/// answered, and delays reads by it. Latencies of reads alone do not show that.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BesideWrites {
     /// Access pattern of the writes.
     pub access: Access,
     /// Bytes of each write.
     pub size: u32,
-    /// Writes with the device at any time.
+    /// Writes in flight at any time.
     pub depth: u32,
-    /// Half of the reads took at most this.
+    /// Median latency of the reads.
     pub p50: Nanos,
-    /// 99 of 100 reads took at most this.
+    /// 99th percentile of the reads' latency.
     pub p99: Nanos,
 }
 
@@ -202,7 +204,7 @@ impl BesideWrites {
     pub const READ_SIZE: u32 = 4096;
 }
 
-/// How saturation is estimated for a mix of kinds.
+/// Method of estimating saturation for a mix of kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Estimation {
     /// By kind and size: equation 3.
@@ -212,21 +214,21 @@ pub enum Estimation {
     ThreeD,
 }
 
-/// What a stream of requests is like: vFair's alpha, beta, gamma and mean size.
+/// Properties of a stream of requests: vFair's alpha, beta, gamma and mean size.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Pattern {
-    /// Reads among all requests, 0 to 1 (alpha).
+    /// Part of reads among all requests, 0 to 1 (alpha).
     pub reads: f64,
-    /// Sequential ones among the reads, 0 to 1 (beta).
+    /// Part of sequential requests among the reads, 0 to 1 (beta).
     pub sequential_reads: f64,
-    /// Sequential ones among the writes, 0 to 1 (gamma).
+    /// Part of sequential requests among the writes, 0 to 1 (gamma).
     pub sequential_writes: f64,
     /// Mean size in bytes.
     pub size: f64,
 }
 
 impl Pattern {
-    /// Random reads of 4 KiB: what a VM is taken for before anything is known of it.
+    /// Random reads of 4 KiB: pattern assumed for a VM that has not been observed.
     pub const UNKNOWN: Pattern = Pattern {
         reads: 1.0,
         sequential_reads: 0.0,
@@ -235,31 +237,32 @@ impl Pattern {
     };
 }
 
-/// A device's saturation profile.
+/// Saturation profile of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// Reads: sequential, random.
+    /// Curves of sequential and of random reads.
     reads: [Curve; 2],
-    /// Writes likewise; `None`: not measured, for the device held something.
+    /// Curves of sequential and of random writes; `None`: not measured, because the device held
+    /// data.
     writes: Option<[Curve; 2]>,
-    /// Random mixes: reads in thousandths, 1 to 999, rising, with their curves.
+    /// Random mixes: thousandths of reads, 1 to 999, increasing, with their curves.
     mixes: Vec<(u32, Curve)>,
     latency: Vec<DepthPoint>,
-    /// Reads beside saturating writes; empty where that was not measured.
+    /// Latencies of reads beside saturating writes; empty if not measured.
     beside_writes: Vec<BesideWrites>,
-    /// Requests outstanding at saturation; 0: not known.
+    /// Requests in flight at saturation; 0: not known.
     depth: u32,
-    /// Points that are too uncertain to be relied on, in words.
+    /// Descriptions of points that are too imprecise to be relied on.
     imprecise: Vec<String>,
 }
 
 impl Profile {
-    /// Picoseconds that a request counts for where no profile is known.
+    /// Device time assumed for a request without a profile, in picoseconds.
     pub const UNKNOWN_PS: u64 = 1 << 20;
 
-    /// From curves of sequential and random reads, of writes where they were measured, of random
-    /// mixes with their reads in thousandths (those outside 1 to 999 are left out: they are no
-    /// mixes), and from what was measured against depth.
+    /// Creates a profile from the curves of sequential and random reads, of writes if measured, of
+    /// random mixes by their thousandths of reads, and from latencies by queue depth. Mixes outside
+    /// 1 to 999 are dropped, because they are pure reads or writes.
     pub fn new(
         reads: [Curve; 2],
         writes: Option<[Curve; 2]>,
@@ -280,12 +283,12 @@ impl Profile {
         }
     }
 
-    /// The same, measured with so many requests outstanding.
+    /// Sets the number of requests that were in flight at saturation.
     pub fn with_depth(self, depth: u32) -> Profile {
         Profile { depth, ..self }
     }
 
-    /// The same, with times of reads beside saturating writes.
+    /// Sets the latencies of reads beside saturating writes.
     pub fn with_beside_writes(self, beside_writes: Vec<BesideWrites>) -> Profile {
         Profile {
             beside_writes,
@@ -293,13 +296,13 @@ impl Profile {
         }
     }
 
-    /// Marks points as too uncertain to be relied on: their names with their intervals, such as
-    /// `4 KiB random reads (±330 %)`. Nothing that is reckoned by the profile changes.
+    /// Marks points as too imprecise to be relied on, by their names with their intervals, such as
+    /// `4 KiB random reads (±330 %)`. Times and rates of the profile stay as they are.
     pub fn with_imprecise(self, imprecise: Vec<String>) -> Profile {
         Profile { imprecise, ..self }
     }
 
-    /// Says which points are too uncertain for promises to be reckoned with; `None`: none is.
+    /// Message naming the points that are too imprecise for judging promises; `None`: none is.
     pub fn imprecision(&self) -> Option<String> {
         let (first, others) = self.imprecise.split_first()?;
         let shown: Vec<&str> = (others.iter().take(IMPRECISE_SHOWN - 1))
@@ -322,12 +325,12 @@ impl Profile {
         ))
     }
 
-    /// Requests that were outstanding at saturation; 0: not known.
+    /// Requests that were in flight at saturation; 0: not known.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// The curve of a kind. Where writes were not measured, that of reads.
+    /// Curve of a kind; writes that were not measured have the curve of reads.
     pub fn curve(&self, direction: Direction, access: Access) -> &Curve {
         match (direction, &self.writes) {
             (Direction::Write, Some(writes)) => &writes[access as usize],
@@ -335,32 +338,32 @@ impl Profile {
         }
     }
 
-    /// Whether writes were measured.
+    /// Returns true if writes were measured.
     pub fn has_writes(&self) -> bool {
         self.writes.is_some()
     }
 
-    /// Measured random mixes: reads in thousandths, rising.
+    /// Measured random mixes by increasing thousandths of reads.
     pub fn mixes(&self) -> &[(u32, Curve)] {
         &self.mixes
     }
 
-    /// What was measured against depth.
+    /// Latencies by queue depth.
     pub fn latency(&self) -> &[DepthPoint] {
         &self.latency
     }
 
-    /// Times of reads beside saturating writes; empty where that was not measured.
+    /// Latencies of reads beside saturating writes; empty if not measured.
     pub fn beside_writes(&self) -> &[BesideWrites] {
         &self.beside_writes
     }
 
-    /// Picoseconds of the device that one request takes, whatever else there is.
+    /// Device time of a request in picoseconds, regardless of other requests.
     pub fn time_ps(&self, direction: Direction, access: Access, bytes: u32) -> u64 {
         self.curve(direction, access).time_ps(bytes)
     }
 
-    /// Mean picoseconds of the device that a request of a pattern takes: 1 / P of equation 3.
+    /// Mean device time of a request of a pattern, in picoseconds: 1 / P of equation 3.
     pub fn mean_time_ps(&self, pattern: &Pattern, estimation: Estimation) -> f64 {
         let bytes = pattern.size.clamp(1.0, u32::MAX as f64) as u32;
         let alpha = pattern.reads.clamp(0.0, 1.0);
@@ -382,13 +385,13 @@ impl Profile {
         sequential + random
     }
 
-    /// Requests a second of a pattern that saturate the device: P of equation 3.
+    /// Requests of a pattern per second that saturate the device: P of equation 3.
     pub fn saturation_iops(&self, pattern: &Pattern, estimation: Estimation) -> f64 {
         SECOND_PS as f64 / self.mean_time_ps(pattern, estimation)
     }
 
-    /// Mean picoseconds of a random request where this part of them reads: on the line between the
-    /// measured mixes on either side.
+    /// Mean device time of a random request in picoseconds, where `reads` (0 to 1) of the requests
+    /// read. Interpolates linearly between the neighbouring measured mixes.
     fn mixed_ps(&self, reads: f64, bytes: u32) -> f64 {
         let thousandths = reads * 1000.0;
         let after = self
@@ -420,7 +423,7 @@ mod tests {
         Curve::new(&[(4096, iops), (1 << 20, iops)]).expect("a curve")
     }
 
-    /// The paper's figures 4 and 7: 8000 IOPS where sequential, 1200 where random.
+    /// Figures 4 and 7 of the paper: 8000 IOPS if sequential, 1200 if random.
     fn paper() -> Profile {
         let reads = [flat(8000.0), flat(1200.0)];
         Profile::new(reads.clone(), Some(reads), Vec::new(), Vec::new())
@@ -435,8 +438,8 @@ mod tests {
         assert_eq!(curve.time_ps(65536), 1_000_000_000);
         assert_eq!(curve.time_ps(65536 + 61440), 1_750_000_000);
         assert_eq!(flat(1000.0).time_ps(8 << 20), 1_000_000_000);
-        // The last line falls: what was measured stays what it is, and beyond it nothing is
-        // quicker.
+        // The last segment falls: measured times stay as they are, and larger requests cost as much
+        // as the last point.
         let falls = Curve::new(&[(4096, 1000.0), (8192, 2000.0)]).expect("a curve");
         assert_eq!(falls.time_ps(8192), 500_000_000);
         assert_eq!(falls.time_ps(65536), 500_000_000);
@@ -488,7 +491,7 @@ mod tests {
         };
         assert!((p(0.5, Estimation::TwoD) - 1000.0).abs() < 1e-6);
         assert!((p(0.5, Estimation::ThreeD) - 500.0).abs() < 1e-6);
-        // Half-way to the mix: half of the time on top.
+        // Half-way to the mix, half of the extra time is added.
         assert!((p(0.25, Estimation::ThreeD) - 1000.0 / 1.5).abs() < 1e-6);
         assert!((p(1.0, Estimation::ThreeD) - 1000.0).abs() < 1e-6);
     }

@@ -1,4 +1,4 @@
-//! The engine's book of jobs: those that run, those that are over, when they are measured next.
+//! Accounts of an engine's deadline transfers: active ones, ended ones, and the next measurement.
 
 use super::{Capacity, Job, JobEnd, JobOutcome, JobSpec, JobTerms, Predictor};
 use std::collections::VecDeque;
@@ -6,24 +6,25 @@ use tidegate_base::device::DeviceFacts;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 
-/// So many jobs that are over wait to be asked for; then the oldest is lost.
+/// Ended transfers that wait for [`Book::poll_end`]; beyond them the oldest is dropped.
 const ENDS: usize = 1024;
-/// The device was busy if no more than one part in so many of an interval was nobody's.
+/// Divisor of an interval: the device counts as busy if at most 1/20 of the interval (5 %) was idle
+/// or served background I/O.
 const BUSY: u64 = 20;
 
-/// What an interval's time of the device is told by.
+/// Cumulative device times and counts; the difference of two gives the load of an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceTime {
-    /// Time without anything in flight, in all.
+    /// Total time without any I/O in flight.
     idle: Nanos,
-    /// Time in which the dispatcher left room unused on purpose, in all.
+    /// Total time in which the dispatcher left capacity unused on purpose.
     deliberate: Nanos,
     ended: u64,
     of_background: u64,
 }
 
 impl DeviceTime {
-    /// As it stands; `deliberate` up to now.
+    /// Takes the totals of a device at `now`, with `deliberate` idle time up to then.
     pub fn of(device: &DeviceFacts, now: Nanos, deliberate: Nanos) -> DeviceTime {
         DeviceTime {
             idle: device.idle_time(now),
@@ -33,8 +34,8 @@ impl DeviceTime {
         }
     }
 
-    /// Whether VMs kept the device busy since then, so long: what was waited for on purpose was
-    /// theirs, too.
+    /// Returns true if VMs kept the device busy for `long`, the time since `then`. Deliberate idle
+    /// time counts as busy, because it serves the VMs.
     fn was_busy(&self, then: &DeviceTime, long: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
         let idle = idle.since(self.deliberate.since(then.deliberate));
@@ -44,23 +45,23 @@ impl DeviceTime {
     }
 }
 
-/// Transfers of one engine, as [`crate::jobs`] says. Made with the first transfer.
+/// Transfers of one engine, as described in [`crate::jobs`]. Created with the first transfer.
 pub struct Book {
     predictor: Predictor,
     ends: VecDeque<JobEnd>,
     terms: JobTerms,
-    /// Jobs that run.
+    /// Number of active transfers.
     running: usize,
-    /// Some job ran in the interval that runs.
+    /// True if any transfer was active in the current interval.
     ran: bool,
-    /// What moves is measured.
+    /// True while bandwidths are measured.
     awake: bool,
     began_with: DeviceTime,
 }
 
 impl Book {
-    /// Of a device that is said to do so many bytes a second for one VM; 0: nothing is said. It
-    /// sleeps.
+    /// Creates the accounts, with measuring off. `alone`: bandwidth that the device is specified to
+    /// give a single VM, in bytes a second; 0: not specified.
     pub fn new(now: Nanos, alone: u64, terms: JobTerms, device: DeviceTime) -> Book {
         let mut book = Book {
             predictor: Predictor::new(now, Capacity::learnt(alone)),
@@ -80,19 +81,19 @@ impl Book {
         &self.predictor
     }
 
-    /// Bandwidth measurements and forecasts of all VMs with transfers, to be fed.
+    /// Bandwidth measurements and forecasts of all VMs with transfers, mutable.
     pub fn predictor_mut(&mut self) -> &mut Predictor {
         &mut self.predictor
     }
 
-    /// Another policy measures otherwise.
+    /// Sets the terms of measurement, which depend on the policy.
     pub fn set_terms(&mut self, terms: JobTerms) {
         self.terms = terms;
         let capacity = self.predictor.capacity_mut();
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
     }
 
-    /// When to measure next; [`Nanos::MAX`] while it sleeps.
+    /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
     pub fn due(&self) -> Nanos {
         match self.awake {
             true => self.predictor.since() + self.terms.interval,
@@ -100,23 +101,23 @@ impl Book {
         }
     }
 
-    /// For how long what moved is measured.
+    /// Length of a measurement interval.
     pub fn interval(&self) -> Nanos {
         self.terms.interval
     }
 
-    /// It sleeps: nobody had a job for a whole interval, so nothing is measured.
+    /// Returns true while measuring is off, because no VM had a transfer for a whole interval.
     pub fn sleeps(&self) -> bool {
         !self.awake
     }
 
-    /// Measuring begins anew. `is_quiet`: who moved nothing for an interval.
+    /// Starts measuring again. `is_quiet` returns true for a VM that moved nothing for an interval.
     pub fn wake(&mut self, now: Nanos, device: DeviceTime, is_quiet: impl Fn(usize) -> bool) {
         (self.awake, self.began_with) = (true, device);
         self.predictor.restart(now, is_quiet);
     }
 
-    /// A job begins, of a VM that has none.
+    /// Begins a transfer of a VM that has none.
     pub fn begin(&mut self, now: Nanos, vm: VmId, spec: &JobSpec) {
         let job = Job {
             bytes: spec.bytes,
@@ -127,18 +128,19 @@ impl Book {
         self.predictor.begin(vm.index(), job, self.terms.carry);
         self.running += 1;
         self.ran = true;
-        // Room for all that run, so that none allocates when it ends.
+        // Reserves an entry for each active transfer, so that ending one never allocates.
         let room = (self.ends.len() + self.running).min(ENDS);
         self.ends.reserve(room.saturating_sub(self.ends.len()));
     }
 
-    /// So many bytes of a VM with a job were answered well. Returns whether it is done with them.
+    /// Counts bytes of successful replies of a VM with a transfer. Returns true if the transfer is
+    /// complete with them.
     #[inline]
     pub fn moved(&mut self, vm: usize, bytes: u32) -> bool {
         self.predictor.job_moved(vm, bytes.into())
     }
 
-    /// A VM's job is over.
+    /// Ends a VM's transfer and records the end; `None`: the VM has no transfer.
     pub fn end(&mut self, now: Nanos, vm: VmId, outcome: JobOutcome) -> Option<JobEnd> {
         let job = self.predictor.end(vm.index())?;
         self.running -= 1;
@@ -156,15 +158,15 @@ impl Book {
         Some(end)
     }
 
-    /// The oldest that is over and was not asked for.
+    /// Takes the oldest recorded end.
     pub fn poll_end(&mut self) -> Option<JobEnd> {
         self.ends.pop_front()
     }
 
-    /// An interval is over; what each VM has moved in all was told before.
+    /// Ends an interval. The caller has reported the total bytes of each VM before.
     pub fn measure(&mut self, now: Nanos, device: DeviceTime) {
         let long = now.since(self.predictor.since());
-        // One that the driver ended far too late says what a stall does, not the device.
+        // An interval that ended far too late measures a stall of the driver, not the device.
         let in_time = long.0
             <= self
                 .terms

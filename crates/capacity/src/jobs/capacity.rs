@@ -1,38 +1,38 @@
-//! What a device does in all with so many that use it: MaxBW - BWloss(N), section 4.2.1 and figure
-//! 4.4 of the thesis.
+//! Total bandwidth of a device by its number of users N: MaxBW - BWloss(N), section 4.2.1 and
+//! figure 4.4 of the thesis.
 //!
-//! It is given, or learnt: an exponential mean of the total bandwidth by N. For an N that was not
-//! seen the nearest smaller one stands that was, and before any was seen what the device is said to
-//! do for one.
+//! The bandwidth is given, or learnt as an exponential mean of the total by N. An N without
+//! observations takes the value of the nearest smaller N that has one, then the bandwidth that the
+//! device is specified to give a single user, then the nearest larger N.
 
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::Rate;
 
-/// What was learnt is called so.
+/// Name of the learnt state in the store.
 const PART: &str = "bandwidths";
 const VERSION: u16 = 1;
-/// A new total counts for so much of the mean: one in eight.
+/// Divisor of a new total in the exponential mean: it counts for one eighth.
 const WEIGHT: u64 = 8;
 
-/// What a device does in all, in bytes a second, by how many use it: given, or learnt as an
+/// Total bandwidth of a device in bytes a second, by number of users: given, or learnt as an
 /// exponential mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capacity {
-    /// MaxBW, and what two or more lose of it.
+    /// MaxBW, and BWloss of two or more users.
     given: Option<(u64, u64)>,
-    /// What one is said to have who is alone; 0: nothing is said.
+    /// Specified bandwidth of a single user; 0: not specified.
     alone: u64,
-    /// What one is said to have at best, wherever on the device; 0: nothing is said.
+    /// Specified bandwidth of a single user at the fastest place of the device; 0: not specified.
     best: u64,
-    /// By N - 1; 0: not seen.
+    /// Learnt bandwidth by N - 1; 0: not observed.
     seen: [u64; Capacity::MOST],
 }
 
 impl Capacity {
-    /// So many users are told apart; more count as so many.
+    /// Largest N that is distinguished; larger ones count as this one.
     pub const MOST: usize = 64;
 
-    /// `max_bandwidth` for one, and `loss` less for two and more.
+    /// Creates a fixed capacity: `max_bandwidth` for one user, and `loss` less for two or more.
     pub fn given(max_bandwidth: u64, loss: u64) -> Capacity {
         Capacity {
             given: Some((max_bandwidth, loss)),
@@ -40,7 +40,7 @@ impl Capacity {
         }
     }
 
-    /// To be learnt. `alone`: what one is said to have who is alone; 0: nothing is said.
+    /// Creates a capacity to be learnt. `alone`: specified bandwidth of a single user; 0: none.
     pub fn learnt(alone: u64) -> Capacity {
         Capacity {
             given: None,
@@ -50,23 +50,23 @@ impl Capacity {
         }
     }
 
-    /// With `max_bandwidth` that is what [`Capacity::given`] says; with 0 it is what was learnt.
+    /// Sets a fixed capacity as [`Capacity::given`]; a `max_bandwidth` of 0 returns to the learnt
+    /// one.
     pub fn give(&mut self, max_bandwidth: u64, loss: u64) {
         self.given = (max_bandwidth > 0).then_some((max_bandwidth, loss));
     }
 
-    /// What one is said to have who is alone.
+    /// Sets the specified bandwidth of a single user.
     pub fn say(&mut self, alone: u64) {
         self.alone = alone;
     }
 
-    /// What one is said to have at best, wherever on the device; 0: nothing is said.
+    /// Sets the specified bandwidth of a single user at the fastest place of the device; 0: none.
     pub fn say_best(&mut self, best: u64) {
         self.best = best;
     }
 
-    /// What one has at best who is alone, as far as is known: less is possible, more is not. 0:
-    /// nothing is known.
+    /// Upper bound on the bandwidth of a single user, as far as is known; 0: not known.
     pub fn best(&self) -> u64 {
         match (self.given, self.seen[0]) {
             (None, 0) => self.best.max(self.of(1)),
@@ -74,12 +74,11 @@ impl Capacity {
         }
     }
 
-    /// With so many that use the device at once; 0: nothing is known of it.
+    /// Total bandwidth with `n` simultaneous users; 0: not known.
     pub fn of(&self, n: usize) -> u64 {
         let n = n.clamp(1, Capacity::MOST);
         if let Some((max, loss)) = self.given {
-            // Who gives a loss of all there is gets next to nothing, which is not the same as not
-            // known.
+            // At least 1, because 0 would mean "not known" where the given loss leaves nothing.
             return if n == 1 {
                 max
             } else {
@@ -93,7 +92,7 @@ impl Capacity {
         smaller.or(said).or_else(larger).copied().unwrap_or(0)
     }
 
-    /// So many kept the device busy, and had so much together.
+    /// Learns from an interval in which `n` users kept the device busy, with their total bandwidth.
     pub fn learn(&mut self, n: usize, bytes_per_s: u64) {
         let seen = &mut self.seen[n.clamp(1, Capacity::MOST) - 1];
         *seen = match *seen {
@@ -102,7 +101,7 @@ impl Capacity {
         };
     }
 
-    /// What was learnt, to be kept; `None`: nothing was.
+    /// Exports the learnt bandwidths; `None`: nothing was learnt.
     pub fn export(&self) -> Option<Blob> {
         let seen = || (1..).zip(&self.seen).filter(|(_, bytes)| **bytes > 0);
         let mut blob = Blob::new(PART, VERSION);
@@ -113,7 +112,10 @@ impl Capacity {
         seen().next().is_some().then_some(blob)
     }
 
-    /// Goes on with what was kept.
+    /// Restores exported bandwidths.
+    ///
+    /// # Errors When the blob is damaged, or has a number of users or a bandwidth out of range. The
+    /// capacity is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let most = Capacity::MOST as u64;
         let mut fields = learnt.fields(PART, VERSION)?;
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!([1, 2, 3, 100].map(|n| capacity.of(n)), [50, 37, 37, 37]);
         capacity.learn(1, 54);
         assert_eq!([0, 1, 2].map(|n| capacity.of(n)), [54, 54, 37]);
-        // Nothing is said, and only more users were seen.
+        // No specified bandwidth, and only larger numbers of users were observed.
         let mut capacity = Capacity::learnt(0);
         assert_eq!(capacity.of(1), 0);
         capacity.learn(3, 30);
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(capacity.best(), 50);
         capacity.say_best(80);
         assert_eq!((capacity.best(), capacity.of(1)), (80, 50));
-        // What two have says nothing of one.
+        // The total of two users says nothing about one.
         capacity.learn(2, 37);
         assert_eq!(capacity.best(), 80);
         capacity.learn(1, 60);

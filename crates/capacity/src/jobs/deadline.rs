@@ -1,15 +1,15 @@
-//! Deadlines for requests that bring none: section 4.2.1 of the thesis, equations 4.1 and 4.2.
+//! Deadlines of requests that come without one: section 4.2.1 of the thesis, equations 4.1 and 4.2.
 //!
-//! Makespan is the time that a request takes with "the full disk bandwidth", which among N that use
-//! the disk is MaxBW - BWloss(N) ([`Capacity`](super::Capacity)). So the text has it, and figure
-//! 4.5 agrees: two that share evenly miss nothing any more at a tolerance of 1. Equation 4.1 as
-//! printed, `IOSize / (MaxBW - BWloss) / N`, divides once more by N.
+//! The makespan is the time that a request takes with "the full disk bandwidth", which among N
+//! users of the disk is MaxBW - BWloss(N) ([`Capacity`](super::Capacity)). This is the text's
+//! definition, and figure 4.5 agrees: two users with even shares miss no deadline from a tolerance
+//! of 1 on. Equation 4.1 as printed, `IOSize / (MaxBW - BWloss) / N`, divides once more by N.
 
 use tidegate_base::time::Nanos;
 
-/// Equation 4.1: how long `bytes` take of `n` that use a disk of `max_bandwidth` with a loss of
-/// `bandwidth_loss` for so many, both in bytes a second, rounded up; [`Nanos::MAX`] where the loss
-/// is all there is. `as_printed`: divided by `n` once more.
+/// Makespan of `bytes` by equation 4.1, rounded up: on a disk of `max_bandwidth` that loses
+/// `bandwidth_loss` with `n` users, both in bytes a second. [`Nanos::MAX`] if the loss leaves
+/// nothing. `as_printed`: divides once more by `n`.
 ///
 /// ```
 /// use tidegate_capacity::jobs::deadline::makespan;
@@ -36,7 +36,8 @@ pub fn makespan(
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Equation 4.2: makespan * (1 + delta), rounded up. `tolerance_milli`: delta, in thousandths.
+/// Deadline by equation 4.2: makespan * (1 + delta), rounded up. `tolerance_milli`: delta in
+/// thousandths.
 ///
 /// ```
 /// use tidegate_capacity::jobs::deadline::with_tolerance;

@@ -1,33 +1,33 @@
-//! The latency predictor: figure 3.3 of the thesis, steps 1 to 5.
+//! Latency predictor: figure 3.3 of the thesis, steps 1 to 5.
 
 use tidegate_base::time::Nanos;
 
-/// So many bytes, by when.
+/// Deadline transfer: an amount of data with a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// R: bytes in all, read and written.
+    /// R: bytes to read and write in total.
     pub bytes: u64,
-    /// When it began.
+    /// Time of its begin.
     pub begun: Nanos,
-    /// D: how long after that it is to be done.
+    /// D: time from the begin until it is to be done.
     pub deadline: Nanos,
-    /// Bytes of it that have moved so far.
+    /// Bytes moved so far.
     pub moved: u64,
 }
 
 impl Job {
-    /// When it is to be done.
+    /// Returns the time at which the transfer is to be done.
     pub fn due(&self) -> Nanos {
         Nanos(self.begun.0.saturating_add(self.deadline.0))
     }
 
-    /// Bytes that are left.
+    /// Bytes still to move.
     pub fn left(&self) -> u64 {
         self.bytes.saturating_sub(self.moved)
     }
 
-    /// Bytes a second with which the rest ends in time, rounded up; 0 once its time is over, for
-    /// then none does.
+    /// Bytes a second with which the rest ends in time, rounded up; 0 once the deadline has passed,
+    /// because no rate meets it any more.
     pub fn needs(&self, now: Nanos) -> u64 {
         let time = self.due().since(now);
         let bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
@@ -38,7 +38,7 @@ impl Job {
         }
     }
 
-    /// L, at so many bytes a second: how long the rest takes, rounded up; [`Nanos::MAX`] at none.
+    /// L: time that the rest takes at a bandwidth, rounded up; [`Nanos::MAX`] at 0 bytes a second.
     pub fn latency(&self, bytes_per_s: u64) -> Nanos {
         let nanos = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
         match nanos {
@@ -48,7 +48,7 @@ impl Job {
         }
     }
 
-    /// What comes of it at so many bytes a second.
+    /// Forecasts the end of the transfer at a bandwidth.
     pub fn forecast(&self, now: Nanos, bytes_per_s: u64) -> Forecast {
         let latency = self.latency(bytes_per_s);
         let done = Nanos(now.0.saturating_add(latency.0));
@@ -60,13 +60,13 @@ impl Job {
     }
 }
 
-/// When a job will be done.
+/// Forecast of the end of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forecast {
-    /// When; [`Nanos::MAX`]: never, as things are.
+    /// Time of the end; [`Nanos::MAX`]: never at this bandwidth.
     pub done: Nanos,
-    /// So long before its deadline; zero when late.
+    /// Time by which the end precedes the deadline; zero if late.
     pub early: Nanos,
-    /// So long after it; zero when in time.
+    /// Time by which the end exceeds the deadline; zero if in time.
     pub late: Nanos,
 }

@@ -1,23 +1,23 @@
-//! Figure 3.3 of the thesis as a whole, for those who keep no books of their own.
+//! Figure 3.3 of the thesis as a whole, for callers that keep no accounts of their own.
 
 use super::{Capacity, Change, Class, Forecast, Job, Predictor, Priorities};
 use tidegate_base::time::Nanos;
 
 /// Latency predictor and priority manager together: [`Predictor`] and [`Priorities`].
 ///
-/// Whoever runs it says what moved, calls [`PriorityManager::measure`] every interval (three
-/// seconds in the thesis) and [`PriorityManager::cycle`] after each job that begins or ends, and
-/// carries out the changes.
+/// The caller reports moved bytes with [`PriorityManager::moved`], calls
+/// [`PriorityManager::measure`] every interval (three seconds in the thesis) and
+/// [`PriorityManager::cycle`] after each transfer that begins or ends, and applies the changes.
 #[derive(Clone, Debug)]
 pub struct PriorityManager {
     predictor: Predictor,
     priorities: Priorities,
-    /// Whose class is another since the last cycle.
+    /// Users whose class changed since the last cycle.
     turned: Vec<usize>,
 }
 
 impl PriorityManager {
-    /// Of a device of so many bytes a second, from now on; 0: not known.
+    /// Creates the manager of a device of `capacity` bytes a second, with no users; 0: not known.
     pub fn new(now: Nanos, capacity: u64) -> PriorityManager {
         PriorityManager {
             predictor: Predictor::new(now, Capacity::given(capacity, 0)),
@@ -26,7 +26,7 @@ impl PriorityManager {
         }
     }
 
-    /// To the letter of figure 3.3: see [`Priorities::as_printed`].
+    /// Follows figure 3.3 to the letter: see [`Priorities::as_printed`].
     pub fn as_printed(self) -> PriorityManager {
         PriorityManager {
             priorities: self.priorities.as_printed(),
@@ -34,7 +34,7 @@ impl PriorityManager {
         }
     }
 
-    /// Without the guard: see [`Priorities::unguarded`].
+    /// Disables the guard: see [`Priorities::unguarded`].
     pub fn unguarded(self) -> PriorityManager {
         PriorityManager {
             priorities: self.priorities.unguarded(),
@@ -42,18 +42,19 @@ impl PriorityManager {
         }
     }
 
-    /// The device does so many bytes a second.
+    /// Sets the total bandwidth of the device in bytes a second.
     pub fn set_capacity(&mut self, capacity: u64) {
         *self.predictor.capacity_mut() = Capacity::given(capacity, 0);
     }
 
-    /// Somebody comes, best effort and without a job; `who` is nobody yet.
+    /// Adds the user `who`, in the best-effort class and without a transfer. The index must be
+    /// free.
     pub fn add(&mut self, now: Nanos, who: usize) {
         self.predictor.add(now, who);
         self.priorities.add(who, Class::BestEffort);
     }
 
-    /// Somebody goes, with its job.
+    /// Removes a user with its transfer, and appends the changes that follow to `out`.
     pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
         let from = out.len();
         self.predictor.remove(who);
@@ -61,29 +62,30 @@ impl PriorityManager {
         self.note_turned(&out[from..]);
     }
 
-    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is
-    /// given. Its job does not wait for others' longer than it can make up for.
+    /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit. A
+    /// transfer of such a user waits for others only as long as the limit lets it catch up.
     pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
         self.predictor.set_limit(who, limit);
     }
 
-    /// Whose class is what; `None`: it is not there.
+    /// Returns the class of a user; `None`: no such user.
     pub fn class(&self, who: usize) -> Option<Class> {
         self.priorities.class(who)
     }
 
-    /// The job of somebody.
+    /// Returns the transfer of a user; `None`: it has none.
     pub fn job(&self, who: usize) -> Option<&Job> {
         self.predictor.job(who)
     }
 
-    /// Case 3 came of it: as things are its job cannot be met.
+    /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
+    /// deadline.
     pub fn is_given_up(&self, who: usize) -> bool {
         self.priorities.is_given_up(who)
     }
 
-    /// A job begins; one that the same had before is over. Returns whether it can be met at all, as
-    /// far as is known: by the whole device.
+    /// Begins a transfer, and ends the previous one of the user. Returns whether the whole device
+    /// could meet its deadline, as far as its capacity is known.
     pub fn begin(&mut self, who: usize, job: Job, out: &mut Vec<Change>) -> bool {
         self.end(who, out);
         self.predictor.begin(who, job, false);
@@ -91,8 +93,9 @@ impl PriorityManager {
         self.predictor.is_possible(who, job.begun)
     }
 
-    /// An admission controller let somebody's job in on these terms: it has this class, and until
-    /// it ends others are down at these.
+    /// Applies the terms on which an admission controller admitted the transfer of `who`: `who`
+    /// gets `class`, and each user in `lowered` stays at the class beside it until the transfer
+    /// ends.
     pub fn admitted(
         &mut self,
         who: usize,
@@ -103,8 +106,8 @@ impl PriorityManager {
         self.priorities.admitted(who, class, lowered, out);
     }
 
-    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it
-    /// is best effort again but for what others' jobs take.
+    /// Ends a transfer that is done or cancelled. Users that were lowered for it return to their
+    /// classes, and `who` returns to best effort, less the steps that other transfers took from it.
     pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {
         if self.predictor.end(who).is_some() {
             let from = out.len();
@@ -117,32 +120,32 @@ impl PriorityManager {
         self.turned.extend(changes.iter().map(|change| change.who));
     }
 
-    /// They are measured anew.
+    /// Restarts the measurement of users whose class changed: their old bandwidth no longer
+    /// applies.
     fn forget_turned(&mut self, now: Nanos) {
         for who in self.turned.drain(..) {
             self.predictor.turned(now, who);
         }
     }
 
-    /// So many bytes of somebody have moved. Returns whether its job is done with them.
+    /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
     pub fn moved(&mut self, who: usize, bytes: u64) -> bool {
         self.predictor.moved(who, bytes)
     }
 
-    /// What comes of somebody's job at the bandwidth that it has; `None`: it has none, or neither
-    /// it nor the device was measured yet.
+    /// Forecasts the end of a user's transfer at its present bandwidth; `None`: the user has no
+    /// transfer, or neither its bandwidth nor the device's is known.
     pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
         self.predictor.forecast(who, now)
     }
 
-    /// An interval is over: what moved in it is what everybody has, and what follows from that is
-    /// done.
+    /// Ends an interval: the bytes moved in it become each user's bandwidth, and a cycle follows.
     pub fn measure(&mut self, now: Nanos, out: &mut Vec<Change>) {
         self.predictor.measure(now, false);
         self.cycle(now, out);
     }
 
-    /// One cycle with what was measured last: at most one of the three cases, behind the guard.
+    /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
     pub fn cycle(&mut self, now: Nanos, out: &mut Vec<Change>) {
         self.forget_turned(now);
         let from = out.len();

@@ -1,7 +1,8 @@
-//! Jobs: so many bytes of a VM, by when. What comes of them at the bandwidth they have, and which
-//! class of priority each VM ought to have so that they end in time. Jain and Lakshmi, "PriDyn:
-//! Enabling Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and
-//! Jain's thesis, chapters 3 and 4.
+//! Deadline transfers (`Job`): an amount of data that a VM is to move by a deadline. The module
+//! forecasts when each transfer ends at its measured bandwidth, and chooses the priority class of
+//! each VM so that transfers end in time. Source: Jain and Lakshmi, "PriDyn: Enabling
+//! Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and Jain's thesis
+//! ("the thesis" in this module), chapters 3 and 4.
 //!
 //! ```text
 //!   what moved, every interval --> Predictor (steps 1 to 5: B, L)
@@ -10,10 +11,11 @@
 //!                                  Capacity (MaxBW - BWloss(N)), for those not measured yet
 //! ```
 //!
-//! These three know no device, clock or VM: [`PriorityManager`] is both halves for who manages the
-//! priorities of a host's processes, or of a host in theory. In the engine (`JobsMut::begin_job`)
-//! the predictor is what all roles may read, whatever the policy, and the controller `pridyn` has
-//! the priorities.
+//! These three types know no device, clock or VM. A user of the device is a small index `who`: a VM
+//! of an engine, or a process of a host. [`PriorityManager`] joins predictor and priorities for
+//! callers that manage the processes of a real or assumed host. In the engine
+//! (`JobsMut::begin_job`) every role may read the predictor, whatever the policy, and the
+//! controller `pridyn` owns the priorities.
 
 mod book;
 mod capacity;

@@ -1,42 +1,41 @@
-//! Who has a job and which bandwidth, and what follows: steps 1 to 5 of figure 3.3.
+//! Transfers and measured bandwidths of all users, with forecasts: steps 1 to 5 of figure 3.3.
 
 use super::{Capacity, Forecast, Job};
 use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
-/// Somebody who uses the device.
+/// User of the device: a VM or a process.
 #[derive(Clone, Debug, Default)]
 struct Process {
     job: Option<Job>,
-    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as
-    /// is known.
+    /// Most that the user can consume, in bytes a second; `None`: no known limit.
     limit: Option<u64>,
-    /// B: what it moved a second in the last interval; `None`: not measured yet.
+    /// B: bytes a second in the last interval; `None`: not measured yet.
     bandwidth: Option<u64>,
-    /// Bytes it has moved in all, as far as was told.
+    /// Total bytes moved, as last reported.
     total: u64,
-    /// The same when what is measured of it began, and when that was: the interval, or its job.
+    /// Value of `total` at `since`, the begin of the measurement: an interval or the transfer.
     before: u64,
     since: Nanos,
-    /// The same at the interval's begin.
+    /// Value of `total` at the begin of the interval.
     at_begin: u64,
 }
 
-/// Measures what everybody has, an interval at a time, and forecasts when jobs will be done.
+/// Measures the bandwidth of every user by interval, and forecasts the ends of transfers.
 ///
-/// Who uses the device is a number, small and used again.
+/// Users are small indices that are reused.
 #[derive(Clone, Debug)]
 pub struct Predictor {
     processes: Vec<Option<Process>>,
     capacity: Capacity,
-    /// When the interval began that runs.
+    /// Begin of the current interval.
     since: Nanos,
-    /// All who used the device in it are there still.
+    /// True if no user of the device left in this interval, so that its total is complete.
     whole: bool,
 }
 
 impl Predictor {
-    /// Nobody uses the device yet.
+    /// Creates a predictor without users.
     pub fn new(now: Nanos, capacity: Capacity) -> Predictor {
         Predictor {
             processes: Vec::new(),
@@ -46,22 +45,22 @@ impl Predictor {
         }
     }
 
-    /// What the device does in all.
+    /// Total bandwidth of the device by number of users.
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// The same, to be changed.
+    /// Total bandwidth of the device, mutable.
     pub fn capacity_mut(&mut self) -> &mut Capacity {
         &mut self.capacity
     }
 
-    /// When the interval began that runs.
+    /// Begin of the current interval.
     pub fn since(&self) -> Nanos {
         self.since
     }
 
-    /// Somebody comes who has moved nothing so far; `who` is nobody yet.
+    /// Adds the user `who`, which has moved nothing so far. The index must be free.
     pub fn add(&mut self, now: Nanos, who: usize) {
         if self.processes.len() <= who {
             self.processes.resize(who + 1, None);
@@ -72,7 +71,7 @@ impl Predictor {
         });
     }
 
-    /// Somebody goes, with its job.
+    /// Removes a user with its transfer.
     pub fn remove(&mut self, who: usize) {
         if let Some(slot) = self.processes.get_mut(who) {
             self.whole &= slot.take().is_none();
@@ -87,33 +86,31 @@ impl Predictor {
         self.processes.get_mut(who)?.as_mut()
     }
 
-    /// The job of somebody.
+    /// Returns the transfer of a user; `None`: it has none.
     pub fn job(&self, who: usize) -> Option<&Job> {
         self.process(who)?.job.as_ref()
     }
 
-    /// What somebody moved a second in the last interval; `None`: it was not measured yet.
+    /// Bandwidth of a user in the last interval, in bytes a second; `None`: not measured yet.
     pub fn bandwidth(&self, who: usize) -> Option<u64> {
         self.process(who)?.bandwidth
     }
 
-    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is
-    /// given.
+    /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit.
     pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
         if let Some(process) = self.process_mut(who) {
             process.limit = limit;
         }
     }
 
-    /// What somebody has who has the whole device to itself, as far as is known: 0 where that is
-    /// not.
+    /// Bandwidth of a user that has the whole device, in bytes a second; 0: not known.
     pub(super) fn of_the_whole(&self, who: usize) -> u64 {
         let limit = self.process(who).and_then(|process| process.limit);
         self.capacity.of(1).min(limit.unwrap_or(u64::MAX))
     }
 
-    /// A job begins, in place of any before. `carry`: it begins with what its owner had in the last
-    /// interval; else nothing is known of it yet.
+    /// Begins a transfer, in place of any before. `carry`: it starts with the bandwidth that its
+    /// user had in the last interval; otherwise its bandwidth is unknown at first.
     pub fn begin(&mut self, who: usize, job: Job, carry: bool) {
         let Some(process) = self.process_mut(who) else {
             return;
@@ -125,12 +122,12 @@ impl Predictor {
         }
     }
 
-    /// A job is over.
+    /// Removes and returns the transfer of a user.
     pub fn end(&mut self, who: usize) -> Option<Job> {
         self.process_mut(who)?.job.take()
     }
 
-    /// So many bytes of somebody have moved. Returns whether its job is done with them.
+    /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
     pub fn moved(&mut self, who: usize, bytes: u64) -> bool {
         if let Some(process) = self.process_mut(who) {
             process.total = process.total.saturating_add(bytes);
@@ -138,7 +135,9 @@ impl Predictor {
         self.job_moved(who, bytes)
     }
 
-    /// The same, where [`Predictor::has_moved`] tells of all that moves before it is measured.
+    /// Counts moved bytes of a transfer alone, without the user's total, which the caller reports
+    /// with [`Predictor::has_moved`] before the measurement. Returns true if the transfer is
+    /// complete.
     #[inline]
     pub fn job_moved(&mut self, who: usize, bytes: u64) -> bool {
         let job = self.process_mut(who).and_then(|of| of.job.as_mut());
@@ -148,14 +147,14 @@ impl Predictor {
         })
     }
 
-    /// So many bytes have moved of somebody, in all.
+    /// Sets the total bytes that a user has moved.
     pub fn has_moved(&mut self, who: usize, total: u64) {
         if let Some(process) = self.process_mut(who) {
             process.total = total;
         }
     }
 
-    /// Somebody's class is another one: what it had before says nothing of what it has now.
+    /// Restarts the measurement of a user whose class changed: its old bandwidth no longer applies.
     pub fn turned(&mut self, now: Nanos, who: usize) {
         if let Some(process) = self.process_mut(who) {
             process.bandwidth = None;
@@ -163,8 +162,8 @@ impl Predictor {
         }
     }
 
-    /// Measuring begins anew, after a time in which nobody did. `is_quiet`: who moved nothing of
-    /// late.
+    /// Restarts measuring after a pause. `is_quiet` returns true for a user that moved nothing
+    /// lately; its bandwidth counts as 0.
     pub fn restart(&mut self, now: Nanos, is_quiet: impl Fn(usize) -> bool) {
         (self.since, self.whole) = (now, true);
         for (who, process) in self.processes.iter_mut().enumerate() {
@@ -176,9 +175,9 @@ impl Predictor {
         }
     }
 
-    /// An interval is over: what moved in it is what everybody has. Of a job that began in its last
-    /// two thirds nothing is known yet. `busy`: they kept the device busy all the time, so that it
-    /// is learnt what it does.
+    /// Ends an interval: the bytes moved in it become each user's bandwidth. A measurement that
+    /// began in the last third of the interval goes on instead. `busy`: users kept the device busy
+    /// all the time, so that its capacity can be learnt.
     pub fn measure(&mut self, now: Nanos, busy: bool) {
         let interval = now.since(self.since);
         if busy && self.whole && interval > Nanos::ZERO {
@@ -199,10 +198,11 @@ impl Predictor {
         (self.since, self.whole) = (now, true);
     }
 
-    /// How many shared the interval that is over, and what they had together. Who had little counts
-    /// for little: so many as would, with even shares, have a sum of squares like theirs.
+    /// Effective number of users in the interval that ended, and their total in bytes a second. The
+    /// number is (sum of shares)^2 / (sum of squared shares), so that a user with a small share
+    /// counts for little.
     fn usage(&self, interval: Nanos) -> (usize, u64) {
-        // In kilobytes, so that no square of a sum is too large.
+        // Kilobytes a second, at most 2^32 - 1, so that the squares of sums fit in 128 bits.
         let moved = |process: &Process| {
             let bytes_per_s = per_s(process.total - process.at_begin, interval);
             u128::from((bytes_per_s / 1000).min(u64::from(u32::MAX)))
@@ -222,14 +222,14 @@ impl Predictor {
         }
     }
 
-    /// It has a job, or it asked for something in the last interval: the others take nothing from
-    /// anybody.
+    /// Returns true if a user has a transfer, or may have moved data in the last interval. Others
+    /// take no bandwidth from anyone.
     pub(super) fn is_active(&self, who: usize) -> bool {
         self.process(who).is_some_and(Process::is_active)
     }
 
-    /// What somebody has: what was measured, or its part of what the device does with so many.
-    /// `None`: neither is known.
+    /// Expected bandwidth of a user in bytes a second: the measured one, or an even share of the
+    /// device among its active users. `None`: neither is known.
     fn expected(&self, process: &Process) -> Option<u64> {
         let share = || {
             let active = self.processes.iter().flatten().filter(|of| of.is_active());
@@ -240,16 +240,16 @@ impl Predictor {
         process.bandwidth.or_else(share)
     }
 
-    /// What comes of somebody's job at the bandwidth that it has; `None`: it has no job, or nothing
-    /// is known yet of what it has.
+    /// Forecasts the end of a user's transfer at its expected bandwidth; `None`: the user has no
+    /// transfer, or its bandwidth is not known.
     pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
         let process = self.process(who)?;
         let job = process.job.as_ref()?;
         Some(job.forecast(now, self.expected(process)?))
     }
 
-    /// Whether somebody's job is in time if it has the whole device from `now` on, as far as is
-    /// known.
+    /// Returns true if a user's transfer is in time with the whole device from `now` on, as far as
+    /// its capacity is known.
     pub fn is_possible(&self, who: usize, now: Nanos) -> bool {
         let limit = self.process(who).and_then(|process| process.limit);
         let whole = self.capacity.best().min(limit.unwrap_or(u64::MAX));

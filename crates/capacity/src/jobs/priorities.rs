@@ -1,27 +1,27 @@
-//! Who has which class of priority: figure 3.3 of the thesis, steps 6 to 21, and the guard of
-//! section 4.2.2.
+//! Assignment of priority classes to users: figure 3.3 of the thesis, steps 6 to 21, and the guard
+//! of section 4.2.2.
 
 use super::{Job, Predictor};
 use tidegate_base::objective::Priority;
 use tidegate_base::time::Nanos;
 
-/// A class of priority, the strongest last.
+/// Priority class, ordered from the weakest to the strongest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub enum Class {
-    /// Served when nobody else asks.
+    /// Served when no other class has requests.
     Idle,
-    /// As everybody is who has nothing in particular.
+    /// Default class of users without a particular priority.
     #[default]
     BestEffort,
-    /// Served before all others.
+    /// Served before all other classes.
     RealTime,
 }
 
 impl Class {
-    /// All, the weakest first.
+    /// All classes, the weakest first.
     pub const ALL: [Class; 3] = [Class::Idle, Class::BestEffort, Class::RealTime];
 
-    /// As it is written: `realtime`, `best-effort` or `idle`.
+    /// Name in reports: `realtime`, `best-effort` or `idle`.
     pub fn name(self) -> &'static str {
         match self {
             Class::RealTime => "realtime",
@@ -30,12 +30,12 @@ impl Class {
         }
     }
 
-    /// The class so many steps above, the strongest at most.
+    /// Class that many steps above, at most the strongest.
     pub fn raised(self, steps: usize) -> Class {
         Class::ALL[(self as usize + steps).min(Class::ALL.len() - 1)]
     }
 
-    /// The class so many steps below, the weakest at least.
+    /// Class that many steps below, at least the weakest.
     pub fn lowered(self, steps: usize) -> Class {
         Class::ALL[(self as usize).saturating_sub(steps)]
     }
@@ -51,17 +51,17 @@ impl From<Priority> for Class {
     }
 }
 
-/// Somebody's class is to be another.
+/// Change of a user's class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Whose, as they were added.
+    /// Index of the user.
     pub who: usize,
-    /// From now on.
+    /// New class.
     pub class: Class,
 }
 
-/// For whose jobs somebody was lowered, a step each. There are two steps from the top to the
-/// bottom.
+/// Users for whose transfers a user was lowered, one step each. Two steps lead from the top class
+/// to the bottom, so two entries suffice.
 #[derive(Clone, Copy, Default, Debug)]
 struct Lowered([Option<usize>; 2]);
 
@@ -80,13 +80,13 @@ impl Lowered {
         }
     }
 
-    /// Takes a step back. False when there is none.
+    /// Removes the latest step. Returns false if there is none.
     fn pop(&mut self) -> bool {
         let last = self.0.iter_mut().rev().find(|step| step.is_some());
         last.and_then(Option::take).is_some()
     }
 
-    /// Takes back what was for somebody's job; returns how many steps that were.
+    /// Removes the steps taken for the transfer of `for_whom`, and returns their number.
     fn forget(&mut self, for_whom: usize) -> usize {
         let before = self.steps();
         self.0.iter_mut().for_each(|step| {
@@ -96,28 +96,28 @@ impl Lowered {
     }
 }
 
-/// Somebody's place among the others.
+/// State of one user.
 #[derive(Clone, Debug)]
 struct Place {
-    /// What it has when nobody's job changes that.
+    /// Class while no transfer changes it.
     base: Class,
     class: Class,
     lowered: Lowered,
-    /// Case 3 set its job to idle: it is no critical one until a job begins or ends.
+    /// Case 3 set the user to idle: its transfer is not critical until any transfer begins or ends.
     given_up: bool,
 }
 
-/// Who is critical, in a cycle.
+/// Critical user of a cycle, and the deadline by which it was chosen.
 struct Critical {
     who: usize,
     by: Nanos,
 }
 
-/// Decides who has which class so that jobs end in time, one step a cycle.
+/// Chooses the classes with which transfers end in time, one step a cycle.
 ///
-/// Whoever runs it calls [`Priorities::cycle`] every interval (three seconds in the thesis), and
-/// after each job that begins or ends, and carries out the changes. Who has a job, and which
-/// bandwidth, is said by the [`Predictor`]; somebody without a job has all the time there is.
+/// The caller runs [`Priorities::cycle`] every interval (three seconds in the thesis) and after
+/// each transfer that begins or ends, and applies the changes. The [`Predictor`] knows transfers
+/// and bandwidths; a user without a transfer counts as having unlimited time.
 #[derive(Clone, Debug, Default)]
 pub struct Priorities {
     places: Vec<Option<Place>>,
@@ -126,23 +126,23 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// Steps 6 to 17 to the letter. Deadlines are compared by their length, not by when they are; a
-    /// job that was given up is critical again in the next cycle; and one that was lowered for
-    /// another is critical by what it has meanwhile, so that two that would both be in time one
-    /// after the other take turns at being lowered. The guard holds all the same.
+    /// Follows steps 6 to 17 to the letter, but keeps the guard. Deadlines are compared by their
+    /// length, not by the time at which they fall due. A transfer that was given up is critical
+    /// again in the next cycle. A transfer that was lowered for another is critical by its lowered
+    /// bandwidth, so that two that would be in time one after the other are lowered in turns.
     pub fn as_printed(self) -> Priorities {
         let as_printed = true;
         Priorities { as_printed, ..self }
     }
 
-    /// Without the guard: a job past its deadline stays as it is, as before section 4.2.2.
+    /// Disables the guard: a transfer past its deadline keeps its class, as before section 4.2.2.
     pub fn unguarded(self) -> Priorities {
         let unguarded = true;
         Priorities { unguarded, ..self }
     }
 
-    /// Somebody comes, with the class that it has when nobody's job changes that; `who` is nobody
-    /// yet.
+    /// Adds the user `who` with the class that it has while no transfer changes it. The index must
+    /// be free.
     pub fn add(&mut self, who: usize, base: Class) {
         if self.places.len() <= who {
             self.places.resize(who + 1, None);
@@ -155,7 +155,7 @@ impl Priorities {
         });
     }
 
-    /// Somebody goes, with its job.
+    /// Removes a user with its transfer.
     pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
         self.job_ended(who, out);
         if let Some(place) = self.places.get_mut(who) {
@@ -163,17 +163,19 @@ impl Priorities {
         }
     }
 
-    /// Whose class is what; `None`: it is not there.
+    /// Returns the class of a user; `None`: no such user.
     pub fn class(&self, who: usize) -> Option<Class> {
         Some(self.place(who)?.class)
     }
 
-    /// Case 3 came of it: as things are its job cannot be met.
+    /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
+    /// deadline.
     pub fn is_given_up(&self, who: usize) -> bool {
         self.place(who).is_some_and(|place| place.given_up)
     }
 
-    /// Somebody's class is another when nobody's job changes that. `has_job`: its own does.
+    /// Sets a user's base class. `has_job`: the user has a transfer, whose end will apply the
+    /// class.
     pub fn set_base(&mut self, who: usize, base: Class, has_job: bool, out: &mut Vec<Change>) {
         let Some(place) = self.place_mut(who) else {
             return;
@@ -185,15 +187,16 @@ impl Priorities {
         }
     }
 
-    /// A job has begun: those that were given up may be met now.
+    /// Reconsiders transfers that were given up; to be called after a transfer has begun.
     pub fn job_began(&mut self) {
         for place in self.places.iter_mut().flatten() {
             place.given_up = false;
         }
     }
 
-    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it
-    /// is what it was but for what others' jobs take. Those that were given up may be met now.
+    /// Ends the transfer of a user. Users that were lowered for it return to their classes, and
+    /// `who` returns to its base class, less the steps that other transfers took from it. Transfers
+    /// that were given up are reconsidered.
     pub fn job_ended(&mut self, who: usize, out: &mut Vec<Change>) {
         if let Some(place) = self.place(who) {
             let class = place.base.lowered(place.lowered.steps());
@@ -203,8 +206,8 @@ impl Priorities {
         self.job_began();
     }
 
-    /// Somebody's job was let in on these terms: it has this class, and until it ends others are
-    /// down at these.
+    /// Applies the terms on which the transfer of `who` was admitted: `who` gets `class`, and each
+    /// user in `lowered` stays at most at the class beside it until the transfer ends.
     pub fn admitted(
         &mut self,
         who: usize,
@@ -220,7 +223,7 @@ impl Priorities {
         self.set(who, class, out);
     }
 
-    /// One cycle with what was measured last: at most one of the three cases, behind the guard.
+    /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
     pub fn cycle(&mut self, predictor: &Predictor, now: Nanos, out: &mut Vec<Change>) {
         if !self.unguarded {
             self.guard(predictor, now, out);
@@ -236,7 +239,7 @@ impl Priorities {
         }
     }
 
-    /// Section 4.2.2: a job past its deadline is not starved; it is real time until it ends.
+    /// Section 4.2.2: a transfer past its deadline is not starved; it is real time until it ends.
     fn guard(&mut self, predictor: &Predictor, now: Nanos, out: &mut Vec<Change>) {
         for who in 0..self.places.len() {
             let is_late = predictor.job(who).is_some_and(|job| job.due() < now);
@@ -247,7 +250,8 @@ impl Priorities {
         }
     }
 
-    /// By what deadlines are compared. "D is minimum" is of what is left of it, unless as printed.
+    /// Key by which deadlines are compared. "D is minimum" means the earliest point in time, unless
+    /// as printed.
     fn by(&self, job: &Job) -> Nanos {
         match self.as_printed {
             true => job.deadline,
@@ -255,7 +259,8 @@ impl Priorities {
         }
     }
 
-    /// Step 6. Who is late or given up is no candidate.
+    /// Step 6: returns the user with the most urgent transfer that would miss its deadline.
+    /// Transfers that are late already or given up are no candidates.
     fn critical(&self, predictor: &Predictor, now: Nanos) -> Option<Critical> {
         let in_danger = |(who, place): (usize, &Place)| {
             let job = predictor.job(who)?;
@@ -270,8 +275,8 @@ impl Priorities {
             .min_by_key(|critical| critical.by)
     }
 
-    /// Steps 8 and 9: of those who have more time and keep their own deadlines, the one with the
-    /// most time to spare.
+    /// Steps 8 and 9: among users with later deadlines, or none, that keep their own, returns the
+    /// one with the most time to spare.
     fn best_to_lower(
         &self,
         critical: &Critical,
@@ -291,13 +296,13 @@ impl Priorities {
                 who != critical.who && place.class > Class::Idle && predictor.is_active(who);
             (lowerable && spare > Nanos::ZERO).then_some((who, spare))
         };
-        // The first of those that are alike.
+        // Strict comparison keeps the first of several with equal spare time.
         let all = self.all().filter_map(spare);
         let best = all.reduce(|best, next| if next.1 > best.1 { next } else { best });
         best.map(|(who, _)| who)
     }
 
-    /// Case 1.
+    /// Case 1: lowers a user by one step for the transfer of `for_whom`.
     fn lower(&mut self, who: usize, for_whom: usize, out: &mut Vec<Change>) {
         if let Some(place) = self.place_mut(who) {
             place.lowered.push(for_whom);
@@ -306,7 +311,7 @@ impl Priorities {
         }
     }
 
-    /// Case 2. Who was lowered for another takes that back first.
+    /// Case 2: raises a user by one step, and takes back the latest step by which it was lowered.
     fn raise(&mut self, who: usize, out: &mut Vec<Change>) {
         if let Some(place) = self.place_mut(who) {
             place.lowered.pop();
@@ -315,7 +320,7 @@ impl Priorities {
         }
     }
 
-    /// Case 3: no assignment keeps its deadline, so nobody is to suffer for it.
+    /// Case 3: no assignment of classes meets the deadline, so no other user is to suffer for it.
     fn give_up(&mut self, who: usize, out: &mut Vec<Change>) {
         if let Some(place) = self.place_mut(who) {
             (place.given_up, place.lowered) = (true, Lowered::default());
@@ -324,7 +329,7 @@ impl Priorities {
         self.restore(who, out);
     }
 
-    /// Step 17: those that were lowered for somebody's job are what they were.
+    /// Step 17: returns users that were lowered for the transfer of `for_whom` to their classes.
     fn restore(&mut self, for_whom: usize, out: &mut Vec<Change>) {
         for who in 0..self.places.len() {
             if let Some(place) = self.place_mut(who) {
@@ -357,8 +362,8 @@ impl Priorities {
     }
 }
 
-/// It was lowered for jobs of others, and is in time if it has the device once they are due, as far
-/// as it can use that.
+/// Returns true if a transfer that was lowered for others is still in time when it gets the device
+/// after the last of those is due, at the bandwidth that its user can consume.
 fn can_wait(predictor: &Predictor, who: usize, place: &Place, job: &Job) -> bool {
     let helped = place
         .lowered

@@ -1,84 +1,84 @@
-//! Jobs as a driver of the engine asks for them, and as it is told of them.
+//! Deadline transfers in the engine's interface: their request, status and end.
 
 use super::{Class, Forecast, Job};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 
-/// A job as it is asked for.
+/// Request for a deadline transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobSpec {
-    /// Bytes to be read and written, in all; at least 1.
+    /// Bytes to read and write in total, at least 1.
     pub bytes: u64,
-    /// How long after its begin they are to have moved; at least 1 ns.
+    /// Time from the begin until all bytes are to have moved, at least 1 ns.
     pub deadline: Nanos,
 }
 
-/// On which terms an admission controller let a VM's job in: PCOS, figure 5.8 of the thesis.
+/// Terms on which an admission controller admitted a VM's transfer: PCOS, figure 5.8 of the thesis.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Admission {
-    /// The job's class.
+    /// Class of the transfer's VM.
     pub class: Class,
-    /// Other VMs that are down at these classes until the job ends.
+    /// Other VMs that stay at these classes until the transfer ends.
     pub lowered: Vec<(VmId, Class)>,
 }
 
-/// How a job of a VM stands.
+/// Status of a VM's transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobStatus {
-    /// The job, as far as it has come.
+    /// Transfer with its progress so far.
     pub job: Job,
-    /// B: what its VM moved a second in the last interval; `None`: not measured yet.
+    /// B: bytes a second of its VM in the last interval; `None`: not measured yet.
     pub bandwidth: Option<u64>,
-    /// What comes of it. While nothing is known of the device either: neither early nor late.
+    /// Forecast of its end; neither early nor late while no bandwidth is known.
     pub forecast: Forecast,
-    /// Its VM's class just now; best effort under policies without classes.
+    /// Current class of its VM; best effort under policies without classes.
     pub class: Class,
-    /// Case 3 came of it: as things are it cannot be met, so nobody suffers for it until a job
-    /// begins or ends.
+    /// True if case 3 applied: no assignment of classes meets the deadline, so no other VM suffers
+    /// for it until a transfer begins or ends.
     pub given_up: bool,
-    /// The whole device would do it in time, as far as is known.
+    /// True if the whole device could meet the deadline, as far as its capacity is known.
     pub possible: bool,
 }
 
-/// A job that is over.
+/// End of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobEnd {
-    /// Whose it was.
+    /// VM of the transfer.
     pub vm: VmId,
-    /// The job, as far as it came.
+    /// Transfer with its progress at the end.
     pub job: Job,
-    /// When: its last byte was answered then, or it was cancelled.
+    /// Time of the last byte's reply, or of the cancellation.
     pub ended: Nanos,
-    /// So long after its deadline; zero when in time.
+    /// Time by which the end exceeded the deadline; zero if in time.
     pub late: Nanos,
-    /// How.
+    /// Outcome.
     pub outcome: JobOutcome,
 }
 
-/// How a job ended.
+/// Outcome of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobOutcome {
     /// All its bytes have moved.
     Done,
-    /// It was not wanted any more, its VM began another, or left.
+    /// Cancelled on request, replaced by another transfer of its VM, or ended because the VM left.
     Cancelled,
 }
 
-/// How jobs are measured, and what they are taken to have before they were.
+/// Parameters of measuring bandwidths, with the capacity assumed before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobTerms {
-    /// What everybody has is measured so often.
+    /// Interval between measurements.
     pub interval: Nanos,
-    /// A job begins with what its VM had in the last interval; else nothing is known of it yet.
+    /// A transfer starts with its VM's bandwidth of the last interval; otherwise with none known.
     pub carry: bool,
-    /// MaxBW, in bytes a second; 0: what the device does in all is learnt.
+    /// MaxBW in bytes a second; 0: the capacity of the device is learnt.
     pub max_bandwidth: u64,
-    /// BWloss, in bytes a second, for two or more VMs. Means nothing where MaxBW is 0.
+    /// BWloss in bytes a second, for two or more VMs. Ignored where MaxBW is 0.
     pub bandwidth_loss: u64,
 }
 
 impl JobTerms {
-    /// The interval of the thesis.
+    /// Interval in the thesis.
     pub const INTERVAL: Nanos = Nanos::from_secs(3);
 }
 
@@ -93,11 +93,11 @@ impl Default for JobTerms {
     }
 }
 
-/// How a VM stands with a controller that turns classes for jobs.
+/// State of a VM in a controller that changes classes for transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// Its class.
+    /// Current class.
     pub class: Class,
-    /// See [`JobStatus::given_up`].
+    /// True if case 3 applied, see [`JobStatus::given_up`].
     pub given_up: bool,
 }

@@ -21,17 +21,17 @@ fn a_job_needs_what_is_left_in_the_time_that_is_left() {
     assert_eq!(done.needs(Nanos::from_secs(5)), 0);
 }
 
-/// A disk that knows classes: real time has all that it asks for, then best effort; idle has what
-/// they leave. Within a class all have the same.
+/// Disk with priority classes: real time gets all that it asks for, then best effort, then idle.
+/// Users of one class share evenly.
 struct Disk {
     manager: PriorityManager,
     now: Nanos,
     bytes_per_s: u64,
-    /// Who uses it, at most so many bytes a second.
+    /// Demand of each user, in bytes a second; 0: the user is idle.
     wants: Vec<u64>,
-    /// When each one's job ended.
+    /// Time at which each user's transfer ended.
     ended: Vec<Option<Nanos>>,
-    /// All changes, with the second they came in.
+    /// All changes, each with its second, user and class.
     changes: Vec<(u64, usize, Class)>,
 }
 
@@ -71,7 +71,7 @@ impl Disk {
         can_be
     }
 
-    /// What each one has for a tenth of a second.
+    /// Bytes that each user gets in a tenth of a second.
     fn shares(&self) -> Vec<u64> {
         let mut left = self.bytes_per_s / 10;
         let mut shares = vec![0; self.wants.len()];
@@ -113,8 +113,8 @@ impl Disk {
     }
 }
 
-/// Use case 1 of the thesis: two writers of 3,000 MB on a disk of 54 MB/s, deadlines of the first
-/// from what is met anyway to what cannot be.
+/// Use case 1 of the thesis: two writers of 3,000 MB on a disk of 54 MB/s. The deadlines of the
+/// first range from one that is met in any case to one that cannot be met.
 #[test]
 fn deadlines_are_met_wherever_the_disk_can() {
     for deadline in [120, 112, 100, 80, 70, 64] {
@@ -128,19 +128,19 @@ fn deadlines_are_met_wherever_the_disk_can() {
             "{took} of {deadline}: {:?}",
             disk.changes
         );
-        // The other one is no later than it would be: the disk is as busy.
+        // The other transfer ends no later than it would alone: the disk is busy all the time.
         assert!(disk.took(1).expect("it ended") <= 112.0);
     }
-    // As printed, what the second has while it is lowered for the first makes it critical: both
-    // take turns.
+    // As printed, the second transfer becomes critical by its lowered bandwidth, so that both are
+    // lowered in turns.
     let mut disk = Disk::new(54 * MB, &[54 * MB; 2]);
     disk.manager = disk.manager.clone().as_printed();
     disk.begin(1, 3_000 * MB, 1_000);
     disk.begin(0, 3_000 * MB, 70);
     disk.run(200);
     assert!(disk.changes.len() > 20 && disk.took(0).is_some_and(|took| took > 70.0));
-    // Alone it would take 55.6 s. Until it is seen that it cannot be met its neighbour may suffer,
-    // then no more.
+    // Alone the transfer takes 55.6 s. Its neighbour may suffer until the deadline is seen to be
+    // out of reach, and not after.
     let mut disk = Disk::new(54 * MB, &[54 * MB; 2]);
     disk.begin(1, 3_000 * MB, 1_000);
     assert!(!disk.begin(0, 3_000 * MB, 50));
@@ -152,8 +152,8 @@ fn deadlines_are_met_wherever_the_disk_can() {
 
 #[test]
 fn one_step_a_cycle_case_one_then_two_then_three() {
-    // Neither the neighbours' being idle nor real time gives it what it needs: it asks for too
-    // little itself.
+    // Neither idle neighbours nor real time give the transfer its bandwidth, because its own user
+    // asks for too little.
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB]);
     disk.run(3);
     disk.begin(0, 1_000 * MB, 100);
@@ -166,8 +166,8 @@ fn one_step_a_cycle_case_one_then_two_then_three() {
         (12, 1, Class::BestEffort),
         (12, 2, Class::BestEffort),
     ];
-    // 1,000 MB in 100 s are 10 MB/s; a third of the disk is taken for granted before it is
-    // measured.
+    // 1,000 MB in 100 s are 10 MB/s; until it is measured, the transfer is assumed to have a third
+    // of the disk.
     let mut expected = expected.to_vec();
     for step in &mut expected {
         step.0 += 3;
@@ -175,8 +175,8 @@ fn one_step_a_cycle_case_one_then_two_then_three() {
     assert_eq!(disk.changes, expected);
 }
 
-/// The algorithm as printed takes a job that it gave up for a critical one again in the next cycle,
-/// and lowers, raises, raises and gives up with period 4.
+/// As printed, the algorithm makes a transfer that it gave up critical again in the next cycle, and
+/// then lowers, raises, raises and gives up with period 4.
 #[test]
 fn what_was_given_up_stays_so_until_a_job_begins_or_ends() {
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB, 50 * MB]);
@@ -187,7 +187,7 @@ fn what_was_given_up_stays_so_until_a_job_begins_or_ends() {
     let so_far = disk.changes.len();
     disk.run(20);
     assert_eq!(disk.changes.len(), so_far, "{:?}", &disk.changes[so_far..]);
-    // Another job begins: it is tried once more, and given up once more.
+    // Another transfer begins: the first is tried once more, and given up once more.
     disk.begin(1, 100 * MB, 900);
     assert!(!disk.manager.is_given_up(0));
 }
@@ -206,7 +206,7 @@ fn who_was_lowered_for_a_job_is_restored_at_its_end() {
     for who in 0..3 {
         assert_eq!(disk.manager.class(who), Some(Class::BestEffort));
     }
-    // A job that is not wanted any more ends likewise.
+    // A cancelled transfer ends in the same way.
     disk.wants[0] = 54 * MB;
     disk.begin(0, 4_000 * MB, 90);
     disk.run(9);
@@ -217,8 +217,8 @@ fn who_was_lowered_for_a_job_is_restored_at_its_end() {
     assert_eq!(disk.manager.class(0), None);
 }
 
-/// The disk does both side by side, but who takes 10 MB/s at most cannot make up for what it lost
-/// to the other.
+/// The disk could serve both side by side, but a user limited to 10 MB/s cannot catch up on what it
+/// lost to the other.
 #[test]
 fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_for() {
     let late = |limit| {
@@ -233,7 +233,7 @@ fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_f
     assert_eq!(late(Some(10 * MB)), [false, false]);
 }
 
-/// What it takes at most is what it is in time with at best.
+/// The user's limit bounds the best case.
 #[test]
 fn a_job_that_its_owner_is_too_slow_for_is_not_possible() {
     let mut disk = Disk::new(54 * MB, &[10 * MB]);
@@ -269,7 +269,7 @@ fn who_is_lowered_where_a_job_is_let_in_is_restored_at_its_end() {
 
 #[test]
 fn a_job_past_its_deadline_is_not_starved() {
-    // Its neighbour's job is never in danger, and real time by nothing but the guard.
+    // The neighbour's transfer is never in danger, so only the guard gives real time.
     let mut disk = Disk::new(50 * MB, &[50 * MB, 50 * MB]);
     disk.begin(0, 1_000 * MB, 10);
     disk.run(9);
@@ -280,7 +280,7 @@ fn a_job_past_its_deadline_is_not_starved() {
     assert!(disk.took(0).is_some());
 }
 
-/// As before section 4.2.2: it waits for its neighbour's end, however late it is.
+/// As before section 4.2.2: a late transfer waits for its neighbour's end.
 #[test]
 fn without_the_guard_a_job_past_its_deadline_stays_as_it_is() {
     let mut disk = Disk::new(50 * MB, &[50 * MB, 50 * MB]);
@@ -344,7 +344,7 @@ fn forecasts_say_when_and_by_how_much() {
         (Nanos::ZERO, Nanos::from_secs(5))
     );
     assert_eq!(job.forecast(now, 0).done, Nanos::MAX);
-    // Rounded up: less than a nanosecond late is late.
+    // Rounded up, so that a transfer late by less than a nanosecond counts as late.
     assert_eq!(job.latency(7 * MB), Nanos(8_571_428_572));
     let done = Job {
         moved: 101 * MB,
@@ -367,8 +367,8 @@ fn what_is_not_measured_has_its_part_of_the_device() {
     assert!(manager.begin(0, job(Nanos::ZERO), &mut out));
     let done = manager.forecast(0, Nanos::ZERO).expect("it has a job").done;
     assert_eq!(done, Nanos::from_secs(10));
-    // Two of the three turn out to do nothing; a job that begins just before the end is not
-    // measured yet.
+    // Two of the three users turn out to be idle; a transfer that begins just before the interval's
+    // end is not measured yet.
     manager.moved(0, 30 * MB);
     let late = Nanos(2_900_000_000);
     assert!(manager.begin(1, job(late), &mut out));
