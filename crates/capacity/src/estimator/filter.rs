@@ -1,13 +1,13 @@
-//! Recursive least squares with a prior and forgetting: a Kalman filter whose state walks.
+//! Recursive least squares with a prior and forgetting: a Kalman filter with a random-walk state.
 //!
-//! The state is what an I/O of each kind and [`Node`](super::NODES) costs. A window says that the
-//! sum of costs over all I/Os of it was its length; so each window is one equation, however long it
-//! was, with an error in parts of its length. How large that is, is itself estimated, from how far
-//! windows are off. Forgetting pulls the covariance towards that of the prior: what is not seen any
-//! more becomes as uncertain as it was, and no more uncertain than that (no wind-up).
+//! The state is the cost of an I/O of each kind and [`Node`](super::NODES). A window observes that
+//! the costs of all its I/Os add up to its length, with an error relative to the length; so each
+//! window is one equation, however long it was. The variance of the error is estimated from the
+//! windows' deviations. Forgetting pulls the covariance towards the prior's: a cost that is no
+//! longer observed becomes as uncertain as it was at first, and no more than that (no wind-up).
 //!
-//! Only sums, products and quotients, the same number of them for each window, in one order: the
-//! same windows give the same bits on every machine.
+//! The filter uses sums, products and quotients alone, the same number for each window, in a fixed
+//! order: the same windows give the same bits on every machine.
 
 use core::ops::RangeInclusive;
 
@@ -15,44 +15,45 @@ use super::prior::{self, COSTS, Weights};
 use super::{KINDS, MOST};
 use tidegate_base::learnt::{Blob, BlobError, Fields};
 
-/// Few of all costs, by place and how many I/Os: those that are of one size, two nodes for each
+/// Sparse vector of costs, as places and numbers of I/Os: those of one size, two nodes for each
 /// kind.
 pub(super) type Few = [(usize, f64); 2 * KINDS];
 
-/// What part of the way to the prior's covariance each window goes. The prior's is about 5 in parts
-/// of the cost squared: what is not seen any more is unsure by 10 % again after some 1,000 windows,
-/// and of what is seen well in each, with an error of 3 % a window, the last 10 count.
+/// Part of the way to the prior's covariance that each window goes. The prior's relative variance
+/// is about 5: a cost that is no longer observed is uncertain by 10 % again after some 1,000
+/// windows, and a cost observed well in each window, with an error of 3 %, depends on the last 10.
 const FORGET: f64 = 2e-6;
-/// What a window counts in the smoothed error.
+/// Weight of a window in the smoothed variance of the error.
 const SMOOTH: f64 = 0.05;
-/// A window's error, in parts of its length, squared: at least, at most, and at first.
+/// Variance of a window's relative error: lower bound, upper bound and initial value.
 const NOISE: [f64; 3] = [0.01 * 0.01, 1.0, 0.1 * 0.1];
-/// No cost falls below this part of the prior's.
+/// Lower bound on a cost, as a part of the prior's.
 const LEAST: f64 = 0.01;
-/// So many windows in a row off to one side by so much, and the device is another one by now.
+/// Number of consecutive windows off to one side by the factor `OFF` after which the device counts
+/// as changed.
 const OFF_IN_A_ROW: u64 = 20;
 const OFF: f64 = 1.3;
-/// In standard deviations: no accident of what is unsure.
+/// Deviation in standard deviations beyond which uncertainty does not explain a window.
 const BEYOND: f64 = 3.0;
-/// How much of what was known is not any more, on another device, or after a time in which nobody
-/// looked.
+/// Part of the knowledge that is dropped when the device changed or after a pause.
 const DOUBT: f64 = 0.02;
-/// Nanoseconds that no I/O of 1 MiB or less takes of any device, nor can be told from nothing.
+/// Range in nanoseconds of the cost of an I/O of up to 1 MiB, on any device; bounds imported
+/// values.
 const POSSIBLE: RangeInclusive<f64> = 1e-3..=1e12;
 
-/// See the [module](self).
+/// State of the filter; the [module](self) describes the method.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
-    /// Nanoseconds an I/O, as the prior has them.
+    /// Prior costs in nanoseconds per I/O.
     prior: Weights,
     costs: Weights,
-    /// The prior's covariance, in parts of its costs.
+    /// Prior covariance, relative to the prior costs.
     spread: Box<[[f64; COSTS]; COSTS]>,
     covariance: Box<[[f64; COSTS]; COSTS]>,
     noise: f64,
     windows: u64,
-    /// Windows in a row that were off to the same side (positive: longer than reckoned), and the
-    /// lengths and reckoned lengths of them, summed up.
+    /// Number of consecutive windows that were off to one side (positive: longer than predicted),
+    /// and the sums of their lengths and predicted lengths.
     row: i64,
     off: [f64; 2],
 }
@@ -71,12 +72,12 @@ impl Filter {
         }
     }
 
-    /// Windows it has learnt from.
+    /// Number of windows learnt from.
     pub(super) fn windows(&self) -> u64 {
         self.windows
     }
 
-    /// Adds what was learnt to what is kept.
+    /// Appends the state to a blob.
     pub(super) fn export(&self, blob: &mut Blob) {
         blob.push_u64(self.windows).push_f64(self.noise);
         for (prior, cost) in self.prior.iter().zip(&self.costs) {
@@ -89,7 +90,7 @@ impl Filter {
         }
     }
 
-    /// Goes on with what was learnt before, less sure of it.
+    /// Restores an exported state with added uncertainty.
     pub(super) fn import(&mut self, fields: &mut Fields<'_>) -> Result<(), BlobError> {
         let mut kept = self.clone();
         kept.windows = fields.u64()?.clamp(1, MOST);
@@ -111,14 +112,14 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether the covariance can be one: two costs vary together no more than each by itself.
+    /// Checks that the covariance can be one: |cov(a, b)|^2 <= var(a) var(b).
     fn check(&self) -> Result<(), BlobError> {
         let of = &self.covariance;
         for at in 0..COSTS {
             for to in 0..=at {
                 let both = of[at][at] * of[to][to];
                 let value = of[at][to];
-                // It is computed, so the last digits may be off.
+                // Rounding may have changed the last digits of a computed matrix.
                 if of[at][at] < 0.0 || value * value > both * (1.0 + 1e-6) {
                     let value = value.to_string();
                     let what = "how two costs vary together";
@@ -129,14 +130,15 @@ impl Filter {
         Ok(())
     }
 
-    /// A window of `len` nanoseconds in which the device did these I/Os, and had enough to do.
+    /// Learns from a window of `len` nanoseconds in which the device did these I/Os and had enough
+    /// to do.
     pub(super) fn learn(&mut self, ios: &Weights, len: f64) {
         let reckoned = dot(ios, &self.costs);
         if self.windows == 0 {
             self.scale(len / reckoned, 1.0);
         }
         self.windows += 1;
-        // In parts of its length, so that all windows count alike.
+        // Relative to the length, so that all windows weigh the same.
         let mut part = *ios;
         part.iter_mut().for_each(|n| *n /= len);
         if self.is_off(&part, len, reckoned) {
@@ -149,9 +151,9 @@ impl Filter {
         self.bound();
     }
 
-    /// Whether a window is off by more than what is unsure explains. Nothing is learnt from it: it
-    /// was an accident, or all of the device is another by now, which several in a row to one side
-    /// tell.
+    /// Returns true if a window deviates by more than the uncertainty explains; nothing is learnt
+    /// from it. A single one is an outlier; several in a row to one side mean that the whole device
+    /// changed, and scale all costs.
     fn is_off(&mut self, part: &Weights, len: f64, reckoned: f64) -> bool {
         let error = 1.0 - reckoned / len;
         let beyond = error * error > BEYOND * BEYOND * (self.known(part) + self.noise);
@@ -168,7 +170,7 @@ impl Filter {
         }
         self.row += side;
         self.off = [self.off[0] + len, self.off[1] + reckoned];
-        // If most are off, it is the error that is larger.
+        // If most windows deviate, the error estimate is too small: let it grow.
         let seen = (error * error).min(4.0 * self.noise).min(NOISE[1]);
         self.noise += SMOOTH / 5.0 * (seen - self.noise);
         if self.row.unsigned_abs() >= OFF_IN_A_ROW {
@@ -177,19 +179,19 @@ impl Filter {
         true
     }
 
-    /// The variance of what these I/Os cost.
+    /// Variance of the total cost of these I/Os, without the window's error.
     fn known(&self, ios: &Weights) -> f64 {
         let rows = ios.iter().zip(self.covariance.iter());
         let seen = rows.filter(|(n, _)| **n != 0.0);
         seen.map(|(n, row)| n * dot(ios, row)).sum::<f64>().max(0.0)
     }
 
-    /// What so many I/Os cost, in nanoseconds.
+    /// Total cost of these I/Os, in nanoseconds.
     pub(super) fn cost(&self, ios: &Few) -> f64 {
         ios.iter().map(|&(at, n)| n * self.costs[at]).sum()
     }
 
-    /// The variance of that.
+    /// Variance of the total cost of these I/Os.
     pub(super) fn variance(&self, ios: &Few) -> f64 {
         let with_all = |at: usize| -> f64 {
             let row = &self.covariance[at];
@@ -199,8 +201,7 @@ impl Filter {
         sum.max(0.0)
     }
 
-    /// All costs are this many times what they were, and `doubt` of what was known at first is not
-    /// known again.
+    /// Multiplies all costs by `by`, and returns the part `doubt` of the covariance to the prior's.
     fn scale(&mut self, by: f64, doubt: f64) {
         for cost in self.costs.iter_mut().chain(&mut self.prior) {
             *cost *= by;
@@ -225,8 +226,9 @@ impl Filter {
         }
     }
 
-    /// The costs of `weights` are seen to be `sum`, with an error of this variance. Returns how far
-    /// off it was, and the variance that was expected of that without the error.
+    /// Updates the costs by an observation: `weights` cost `sum`, with an error of variance
+    /// `error`. Returns the deviation from the prediction, and the variance of the prediction
+    /// itself.
     fn correct(&mut self, weights: &Weights, sum: f64, error: f64) -> (f64, f64) {
         let mut gain = [0.0; COSTS];
         for (gain, row) in gain.iter_mut().zip(self.covariance.iter()) {
@@ -244,10 +246,10 @@ impl Filter {
         (off, known)
     }
 
-    /// No I/O takes less than nothing: the cost that is lowest by its prior is put back to the
-    /// least that there is, and others move along as far as they are not told apart from it: a
-    /// projection by the covariance (Simon, Kalman filtering with state constraints, IET Control
-    /// Theory 2010). It is no observation, so nothing becomes surer by it.
+    /// Keeps all costs positive. The cost that is lowest relative to its prior returns to the lower
+    /// bound, and correlated costs move along: a projection by the covariance (Simon, Kalman
+    /// filtering with state constraints, IET Control Theory 2010). The projection is no
+    /// observation, so the covariance stays as it is.
     fn bound(&mut self) {
         for _ in 0..4 {
             let part = |at: usize| self.costs[at] / self.prior[at];

@@ -1,37 +1,36 @@
-//! What requests cost of a device that nobody has measured, learnt while it works.
+//! Costs of requests on a device without a saturation profile, learnt while it works.
 //!
-//! vFair (Lu et al., SoCC 2015, section 4.1) reckons with 1 / P of its equation 3: what a request
-//! of a pattern takes of the device when it is saturated. Its P come from a profile. Where there is
-//! none, they can be had from the same equation turned round: in a window in which the device
-//! always had enough to do, the costs of all that it did sum up to the window's length,
-//!
+//! vFair (Lu et al., SoCC 2015, section 4.1) uses 1 / P of its equation 3: the device time of a
+//! request of a pattern at saturation. Its P come from a profile. Without one, the same equation
+//! gives them in reverse: in a window in which the device always had enough to do, the costs of all
+//! I/Os add up to the window's length,
 //! ```text
 //!   length = sum over kinds and sizes of  I/Os x cost
 //! ```
 //!
-//! so each such window is an equation for the costs, and with windows of unlike mixes they can be
-//! told apart. `filter` solves them recursively; `prior` is what is taken for granted before.
+//! so that each such window is an equation for the costs, and windows of different mixes separate
+//! them. `filter` solves the equations recursively; `prior` holds the costs assumed at first.
 //!
 //! **Kinds.** Reads and writes, sequential and random, each by size: costs at powers of two from 4
-//! KiB to 1 MiB, on the line between them for others, as a profile's curves have them
-//! ([`Curve`]). An I/O is sequential as in the pattern t' (`pattern`): what
-//! the device gets counts, not what a VM asked for.
+//! KiB to 1 MiB, interpolated linearly between them, like the curves of a profile ([`Curve`]). An
+//! I/O is sequential as in the pattern t' (`pattern`): the I/O that the device receives counts, not
+//! the VM's request.
 //!
-//! **Windows.** A window is over after 120 ms and [`IOS`] ends, or after a second; it counts when
-//! enough was in flight for 95 % of it, nothing failed, and it had at least 16 ends. An I/O belongs
-//! to the window in which it ends: with a queue in front of what is the bottleneck, most of what is
-//! in flight has cost nothing yet.
+//! **Windows.** A window ends after 120 ms and [`IOS`] ended I/Os, or after a second. It counts if
+//! enough I/Os were in flight for 95 % of it, none failed, and at least 16 ended. An I/O belongs to
+//! the window in which it ends: with a queue in front of the bottleneck, most I/Os in flight have
+//! cost nothing yet.
 //!
-//! **What cannot be told apart.** VMs that are always served in the same proportion have one sum
-//! between them, however long one looks. So a controller that learns varies proportions a little,
-//! back and forth, window by window: [`CostEstimator::dither`], a signal of its own for each VM
-//! whose mean is nothing, large while much is unsure and small later (persistent excitation).
+//! **Collinear costs.** VMs that are always served in the same proportion have one sum of costs
+//! between them, for any number of windows. A controller that learns therefore varies proportions a
+//! little, back and forth, window by window: [`CostEstimator::dither`] is a signal of its own for
+//! each VM, with mean 0, large while costs are uncertain and small later (persistent excitation).
 //!
-//! **How sure.** Each answer has the half width of its 90 % interval, by the filter's covariance:
-//! [`LearntCost::within`]. What was seen seldom, long ago or never apart from others is uncertain
-//! by this. Above [`LearntCost::KNOWN`] it is as good as not known.
+//! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
+//! covariance: [`LearntCost::within`]. Costs of I/Os that are rare, long ago or never apart from
+//! others are uncertain by it. Above [`LearntCost::KNOWN`] a cost counts as unknown.
 //!
-//! Memory is fixed; a request costs a few additions, a window some ten thousand operations.
+//! Memory is fixed; an I/O costs a few additions, a window some ten thousand operations.
 
 mod filter;
 mod prior;
@@ -48,63 +47,63 @@ use tidegate_base::random::mix;
 use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
 
-/// Whose what is kept is, and which version of it.
+/// Name and version of the learnt state in the store.
 const PART: &str = "cost-estimator";
 const VERSION: u16 = 1;
-/// What is counted over all windows is no more, or somebody made it up.
+/// Largest count that a stored state may have; larger ones are corrupt.
 const MOST: u64 = 1 << 62;
 
 /// Kinds of I/O: reads and writes, each sequential and random.
 const KINDS: usize = 4;
-/// Sizes at which costs are estimated: powers of two from 2^12 bytes.
+/// Number of sizes at which costs are estimated: powers of two from `2^SMALLEST` bytes.
 const NODES: usize = 9;
 const SMALLEST: u32 = 12;
-/// An I/O in the counts of a window.
+/// Weight of one I/O in the fixed-point counts of a window.
 const ONE: u64 = 1 << 16;
 
-/// A window is no shorter.
+/// Shortest window.
 const SHORTEST: Nanos = Nanos::from_millis(120);
-/// And no longer, if it has `FEWEST` ends.
+/// Longest window, if it has `FEWEST` ended I/Os.
 const LONGEST: Nanos = Nanos::SECOND;
-/// Ends after which a window that is long enough is over.
+/// Ended I/Os after which a window of sufficient length is over.
 pub const IOS: u32 = 128;
 const FEWEST: u32 = 16;
-/// The device has enough to do with so many I/Os in flight, or three quarters of the most that
-/// there may be, whoever says so: it, a depth that was found to be enough, or the dispatcher.
+/// I/Os in flight with which the device has enough to do. Fewer suffice where the depth is lower:
+/// three quarters of the depth, whether the device, the learnt depth or the dispatcher limits it.
 const ENOUGH: u32 = 24;
 
-/// By how much proportions are varied at least, and at most.
+/// Smallest and largest variation of proportions, as a part of a VM's share.
 const DITHER: [f64; 2] = [0.03, 0.5];
 /// Half the width of a 90 % interval, in standard deviations.
 const INTERVAL: f64 = 1.645;
 
-/// What was learnt of a cost.
+/// Learnt cost of a request, with its uncertainty.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LearntCost {
-    /// Picoseconds of the device, positive. Where nothing was learnt, what is taken for granted.
+    /// Device time in picoseconds, positive; the assumed cost where nothing was learnt.
     pub time_ps: f64,
-    /// Half the width of its 90 % interval, in parts of it: 0.1 is 10 % either way. Infinite before
-    /// anything was seen.
+    /// Half width of its 90 % interval, as a part of the cost: 0.1 is 10 % either way. Infinite
+    /// before the first window.
     pub within: f64,
 }
 
 impl LearntCost {
-    /// What is not known to this precision is as good as not known.
+    /// Largest relative half width at which a cost counts as known.
     pub const KNOWN: f64 = 0.15;
-    /// Half width of the interval up to which promises are judged by a cost as it is learnt, in
-    /// parts of it: that up to which a profile's points are trusted. Plans keep a headroom of 20 %.
+    /// Largest relative half width at which promises are judged by the learnt cost itself, the same
+    /// as for a profile's points. Plans keep a headroom of 20 %.
     pub const JUDGED: f64 = TRUSTED_WITHIN_PERCENT / 100.0;
-    /// Largest allowance for an uncertain cost, in parts of it. Before anything was seen costs are
+    /// Largest allowance for an uncertain cost, as a part of it. Before the first window costs are
     /// the prior's, which is right to about a factor of four.
     const ALLOWANCE_MAX: f64 = 3.0;
 
-    /// Whether it can be relied on.
+    /// Returns true if the cost is known to within [`LearntCost::KNOWN`].
     pub fn is_known(&self) -> bool {
         self.within <= LearntCost::KNOWN
     }
 
-    /// Returns picoseconds of the device to reckon promises with: the learnt cost, or the upper end
-    /// of its interval while that is wider than [`LearntCost::JUDGED`].
+    /// Returns the device time for judging promises, in picoseconds: the learnt cost, or the upper
+    /// end of its interval while that is wider than [`LearntCost::JUDGED`].
     pub fn pessimistic_ps(&self) -> f64 {
         if self.within <= LearntCost::JUDGED {
             return self.time_ps;
@@ -113,36 +112,35 @@ impl LearntCost {
     }
 }
 
-/// What was learnt of a kind of I/O.
+/// Learnt cost of one kind of I/O.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LearntKind {
-    /// Which way.
+    /// Direction of the I/Os.
     pub direction: Direction,
-    /// Where.
+    /// Access pattern of the I/Os.
     pub access: Access,
-    /// I/Os that were learnt from.
+    /// I/Os in the windows that counted.
     pub ios: u64,
     /// Their mean size in bytes; 0 without any.
     pub size: u32,
-    /// What one of this size costs.
+    /// Cost of an I/O of this size.
     pub cost: LearntCost,
 }
 
-/// What was learnt of a device.
+/// Learnt costs of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Learnt {
-    /// Windows that were learnt from.
+    /// Windows that counted.
     pub windows: u64,
-    /// Windows in which the device had not enough to do, or an I/O failed: nothing can be learnt
-    /// then.
+    /// Windows in which the device had too little to do or an I/O failed, and that did not count.
     pub idle_windows: u64,
-    /// Sequential reads, random ones, then writes likewise.
+    /// Sequential reads, random reads, sequential writes, random writes.
     pub kinds: [LearntKind; KINDS],
 }
 
 impl Learnt {
-    /// How sure it is of what it has seen: the mean of `within` over the kinds, by the time they
-    /// took; infinite before anything was seen.
+    /// Mean of `within` over the kinds seen, weighted by their device time; infinite before the
+    /// first window.
     pub fn within(&self) -> f64 {
         let time = |kind: &LearntKind| kind.ios as f64 * kind.cost.time_ps;
         let seen = || self.kinds.iter().filter(|kind| kind.ios > 0);
@@ -156,47 +154,46 @@ impl Learnt {
     }
 }
 
-/// See the [module](self).
+/// Estimator of request costs; the [module](self) describes the method.
 #[derive(Clone, Debug)]
 pub struct CostEstimator {
     filter: Filter,
     run: Run,
-    /// What is in flight is, by the slot of its I/O.
+    /// Kind of each I/O in flight, by its slot.
     kinds: Vec<Kind>,
     window: Window,
-    /// Windows that were over, learnt from or not.
+    /// Number of windows that ended, whether they counted or not.
     over: u64,
-    /// Windows that others had learnt from before.
+    /// Number of windows in the imported state.
     imported: u64,
-    /// Over all windows that were learnt from: I/Os and bytes by kind.
+    /// I/Os by kind over all windows that counted; `bytes` likewise.
     ios: [u64; KINDS],
     bytes: [u64; KINDS],
 }
 
-/// What an I/O in flight is.
+/// Kind of an I/O in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Not in flight, or from before anybody looked.
+    /// Not in flight, or started before the estimator was attached.
     Unknown,
-    /// It moves no data.
+    /// No data, such as a flush.
     Other,
-    /// The kind's number.
+    /// Data, with the index of its kind.
     Data(u8),
 }
 
-/// What is counted anew in each window.
+/// Counts of the current window.
 #[derive(Clone, Debug)]
 struct Window {
     from: Nanos,
-    /// Until when time is counted.
+    /// Time up to which the window is accounted.
     seen: Nanos,
-    /// Time in which the device had not enough to do. A flush beside enough of what has a cost is
-    /// none of it: a database always has one in flight, and its costs are learnt as they are beside
-    /// it.
+    /// Time in which the device had too little to do. A flush beside enough data I/Os adds none: a
+    /// database always has one in flight, and costs are learnt as they are beside it.
     slack: Nanos,
-    /// I/Os in flight that move data.
+    /// Data I/Os in flight.
     data: u32,
-    /// I/Os with data that ended.
+    /// Data I/Os that ended.
     ended: u32,
     failed: bool,
     counts: [u64; COSTS],
@@ -205,7 +202,7 @@ struct Window {
 }
 
 impl CostEstimator {
-    /// Of a device of which nothing is known but this.
+    /// Creates an estimator with the prior costs of a device of this specification.
     pub fn new(now: Nanos, spec: &DeviceSpec) -> CostEstimator {
         CostEstimator {
             filter: Filter::new(prior::costs(spec)),
@@ -219,8 +216,8 @@ impl CostEstimator {
         }
     }
 
-    /// An I/O goes to the device, of which it moves so many bytes. `depth`: I/Os in flight at most,
-    /// as things stand and by the dispatcher.
+    /// Counts an I/O that starts at the device and moves `bytes` bytes there; 0: no data. `depth`:
+    /// limit on I/Os in flight, the lower of the device's and the dispatcher's.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
         let window = &mut self.window;
         window.pass(now, enough(depth));
@@ -238,14 +235,16 @@ impl CostEstimator {
         *kind = Kind::Data(number as u8);
     }
 
-    /// Counts an I/O that has ended. Returns whether a window that says something is over by that.
+    /// Counts an I/O that ended, `well` if without an error. Returns true if this closes a window
+    /// that counts.
     pub fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool, depth: u32) -> bool {
         let window = &mut self.window;
         window.pass(now, enough(depth));
         window.failed |= !well;
         match core::mem::replace(&mut self.kinds[io.id.index()], Kind::Unknown) {
             Kind::Other => {}
-            // It started before anybody looked.
+            // Started before the estimator was attached: its kind is unknown, so the window cannot
+            // count.
             Kind::Unknown => window.failed = true,
             Kind::Data(kind) => {
                 let kind = usize::from(kind);
@@ -259,12 +258,12 @@ impl CostEstimator {
         window.is_over() && self.close()
     }
 
-    /// A VM's slot is another one's now.
+    /// Drops the stream state of a VM whose slot is reused.
     pub fn forget(&mut self, vm: VmId) {
         self.run.forget(vm);
     }
 
-    /// Closes the window. Returns whether it said something.
+    /// Closes the window, and learns from it if it counts. Returns whether it counted.
     #[cold]
     #[inline(never)]
     fn close(&mut self) -> bool {
@@ -287,14 +286,14 @@ impl CostEstimator {
         says_something
     }
 
-    /// Returns the number of windows that are over, whether they said something or not.
+    /// Number of windows that ended, whether they counted or not.
     #[inline]
     pub fn over(&self) -> u64 {
         self.over
     }
 
-    /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or
-    /// since [`CostEstimator::import`].
+    /// Exports the learnt costs; `None`: nothing was learnt since the estimator was created or
+    /// [`CostEstimator::import`] was called.
     pub fn export(&self) -> Option<Blob> {
         if self.filter.windows() == self.imported {
             return None;
@@ -307,17 +306,17 @@ impl CostEstimator {
         Some(blob)
     }
 
-    /// Goes on with what was learnt of the device before, less sure of it, as where the device is
-    /// another one by now: it counts at once, is not known until it is seen again, and is soon
-    /// learnt anew where that shows something else.
+    /// Restores exported costs with added uncertainty, because the device may have changed since.
+    /// The costs apply at once, count as unknown until they are observed again, and give way soon
+    /// where observations differ.
     ///
     /// # Errors
-    /// When it is not that, or cannot be. Then nothing has changed.
+    /// When the blob is damaged or out of range. The estimator is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let mut fields = learnt.fields(PART, VERSION)?;
         let (mut ios, mut bytes) = ([0; KINDS], [0; KINDS]);
         for kind in 0..KINDS {
-            // Sums that cannot be do no harm: they are only shown.
+            // Sums out of range are clamped, not refused: they only appear in reports.
             (ios[kind], bytes[kind]) = (fields.u64()?.min(MOST), fields.u64()?.min(MOST));
         }
         let mut filter = self.filter.clone();
@@ -330,21 +329,21 @@ impl CostEstimator {
         Ok(())
     }
 
-    /// What a request of a pattern takes of the saturated device: 1 / P of equation 3.
+    /// Device time of a request of a pattern at saturation: 1 / P of equation 3.
     pub fn cost(&self, pattern: &Pattern) -> LearntCost {
         self.cost_of(&parts(pattern), bytes(pattern))
     }
 
-    /// The same in picoseconds, without how sure it is, which takes longer to say.
+    /// Device time as of [`CostEstimator::cost`], in picoseconds, without its costlier uncertainty.
     pub fn time_ps(&self, pattern: &Pattern) -> f64 {
         self.filter.cost(&weights(&parts(pattern), bytes(pattern))) * 1000.0
     }
 
-    /// What an I/O of such parts of the kinds costs.
+    /// Cost of an I/O that is of each kind with probability `parts`.
     fn cost_of(&self, parts: &[f64; KINDS], bytes: u32) -> LearntCost {
         let weights = weights(parts, bytes);
         let ns = self.filter.cost(&weights);
-        // Each cost is positive, so their sum is.
+        // Each cost is positive, so the divisor is.
         let within = match self.filter.windows() {
             0 => f64::INFINITY,
             _ => INTERVAL * self.filter.variance(&weights).sqrt() / ns,
@@ -355,12 +354,12 @@ impl CostEstimator {
         }
     }
 
-    /// Number of windows that were learnt from: where it stays, no cost has changed.
+    /// Number of windows that counted; costs change only when it does.
     pub fn windows(&self) -> u64 {
         self.filter.windows()
     }
 
-    /// What was learnt so far.
+    /// Learnt costs by kind, with the counts of windows.
     pub fn learnt(&self) -> Learnt {
         let kind = |direction, access| {
             let kind = number(direction, access);
@@ -389,22 +388,21 @@ impl CostEstimator {
         }
     }
 
-    /// Returns a profile made of the learnt costs, pessimistic where those are uncertain, and
-    /// whether promises can be judged by it: what was seen is known to within
-    /// [`LearntCost::JUDGED`]. It has no latencies, and no mixes: costs are learnt among all that
-    /// there is.
+    /// Returns a profile of the learnt costs, pessimistic where they are uncertain, and whether
+    /// promises can be judged by it: the costs seen are known to within [`LearntCost::JUDGED`]. The
+    /// profile has no latencies, and no mixes, because costs are learnt within the present mix.
     pub fn profile(&self) -> (Profile, bool) {
         let profile = self.profile_of(|parts, bytes| self.cost_of(parts, bytes).pessimistic_ps());
         (profile, self.learnt().within() <= LearntCost::JUDGED)
     }
 
-    /// Returns a profile made of the learnt costs as they are expected to be, however sure that is:
-    /// for shares of the device, where a cost that is too high is as unjust as one that is too low.
+    /// Returns a profile of the expected costs, however uncertain. For shares of the device, where
+    /// a cost that is too high is as unfair as one that is too low.
     pub fn expected(&self) -> Profile {
         self.profile_of(|parts, bytes| self.filter.cost(&weights(parts, bytes)) * 1000.0)
     }
 
-    /// Returns a profile by the picoseconds of I/Os of such parts of the kinds and such a size.
+    /// Returns a profile from the picoseconds of an I/O by its parts of each kind and its size.
     fn profile_of(&self, time_ps: impl Fn(&[f64; KINDS], u32) -> f64) -> Profile {
         let curve = |direction, access| {
             let mut parts = [0.0; KINDS];
@@ -420,9 +418,9 @@ impl CostEstimator {
         Profile::new(reads, Some(writes), Vec::new(), Vec::new())
     }
 
-    /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so
-    /// that costs can be told apart: at most a half either way, by how unsure its cost is
-    /// ([`LearntCost::within`]). Over two windows its mean is 0.
+    /// Variation of a VM's share in the current window, as a part of the share, by which costs can
+    /// be told apart: between 0.03 and 0.5 either way, in proportion to the uncertainty `within` of
+    /// its cost ([`LearntCost::within`]). The mean over two windows is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
         let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
         match self.dithers_up(vm) {
@@ -431,7 +429,7 @@ impl CostEstimator {
         }
     }
 
-    /// Returns whether [`CostEstimator::dither`] is positive in the window that goes on.
+    /// Returns true if [`CostEstimator::dither`] is positive in the current window.
     #[inline]
     pub fn dithers_up(&self, vm: VmId) -> bool {
         let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
@@ -454,7 +452,7 @@ impl Window {
         }
     }
 
-    /// The next one begins; what is in flight is so still.
+    /// Starts the next window; I/Os in flight stay so.
     fn restart(&mut self) {
         *self = Window {
             data: self.data,
@@ -462,7 +460,7 @@ impl Window {
         };
     }
 
-    /// Time passes, as things stand.
+    /// Accounts the time up to `now` with the present number of I/Os in flight.
     fn pass(&mut self, now: Nanos, enough: u32) {
         let span = now.since(self.seen);
         self.seen = self.seen.max(now);
@@ -471,7 +469,7 @@ impl Window {
         }
     }
 
-    /// An I/O of a kind ends.
+    /// Counts an ended I/O of a kind, split between the two nearest sizes.
     fn count(&mut self, kind: usize, bytes: u32) {
         for (node, part) in nodes(bytes) {
             self.counts[kind * NODES + node] += part;
@@ -486,28 +484,28 @@ impl Window {
     fn says_something(&self) -> bool {
         let len = self.seen.since(self.from);
         let full = self.slack.0.saturating_mul(20) <= len.0;
-        // Much longer than a window should be: nobody looked, the machine may have stood still.
+        // Much longer than a window should be: no I/O ended, or the machine stood still.
         full && !self.failed && self.ended >= FEWEST && len <= Nanos(2 * LONGEST.0)
     }
 }
 
-/// I/Os in flight with which a device has enough to do that may have so many at most.
+/// I/Os in flight with which a device of this depth has enough to do.
 fn enough(depth: u32) -> u32 {
     ENOUGH.min((depth * 3).div_ceil(4))
 }
 
-/// A kind's place among them.
+/// Index of a kind: sequential reads, random reads, sequential writes, random writes.
 fn number(direction: Direction, access: Access) -> usize {
     direction as usize * 2 + access as usize
 }
 
-/// Bytes of an I/O at a node.
+/// Size of a node in bytes.
 fn node_bytes(node: usize) -> f64 {
     f64::from(1_u32 << (SMALLEST as usize + node))
 }
 
-/// Between which two nodes a size lies, and how much of an I/O it is of each. Beyond the last it is
-/// more of that one; below the first it is all of it.
+/// Two neighbouring nodes of a size, with the part of an I/O that each gets, in units of `ONE`.
+/// Sizes beyond the last node scale that node; sizes below the first count as the first.
 fn nodes(bytes: u32) -> [(usize, u64); 2] {
     let log = bytes.max(1).ilog2();
     let largest = SMALLEST + NODES as u32 - 1;
@@ -526,7 +524,7 @@ fn nodes(bytes: u32) -> [(usize, u64); 2] {
     [(at, ONE - high), (at + 1, high)]
 }
 
-/// What parts of a pattern's requests are of each kind.
+/// Parts of a pattern's requests by kind, which add up to 1.
 fn parts(pattern: &Pattern) -> [f64; KINDS] {
     let alpha = pattern.reads.clamp(0.0, 1.0);
     let beta = pattern.sequential_reads.clamp(0.0, 1.0);
@@ -543,7 +541,7 @@ fn bytes(pattern: &Pattern) -> u32 {
     pattern.size.clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// An I/O of such parts of the kinds in the costs that are estimated: which, and how much of each.
+/// Weights of the estimated costs in the cost of an I/O: places and factors.
 fn weights(parts: &[f64; KINDS], bytes: u32) -> Few {
     let near = nodes(bytes).map(|(node, of_one)| (node, of_one as f64 / ONE as f64));
     core::array::from_fn(|at| {

@@ -1,31 +1,32 @@
-//! What an I/O is taken to cost before anything is known, and how unsure that is.
+//! Costs assumed before the first window, and their covariance.
 
 use super::{KINDS, NODES, SMALLEST, node_bytes};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 
-/// Costs that are estimated: a node for each size, by kind of I/O.
+/// Number of estimated costs: a node for each size and kind of I/O.
 pub(super) const COSTS: usize = KINDS * NODES;
-/// By cost: how many I/Os, or what part of one.
+/// Vector over all costs: costs, or numbers of I/Os.
 pub(super) type Weights = [f64; COSTS];
 
-/// On a device of which nothing was told, an I/O costs as much as so many bytes that it moves.
+/// Cost of an I/O beyond its data on an unspecified device, in bytes moved in the same time.
 const WORTH: f64 = 16384.0;
-/// What such a device moves, in bytes a nanosecond. It only counts until the first window.
+/// Bandwidth assumed for an unspecified device, in bytes per nanosecond; matters until the first
+/// window only.
 const RATE: f64 = 0.25;
-/// An I/O that continues another costs this part of what one elsewhere costs for its place alone.
+/// Positioning cost of a sequential I/O, as a part of a random one's.
 const IN_PLACE: f64 = 1.0 / 40.0;
 
-/// How far costs may be from the prior, in parts of it: all together, each direction, each kind,
-/// with the size's logarithm (from the middle of the sizes to either end), and each by itself.
+/// Relative standard deviations of the prior: common to all costs, per direction, per kind, along
+/// the logarithm of the size (from the middle of the sizes to either end), and per cost.
 const ALL: f64 = 1.0;
 const DIRECTION: f64 = 1.5;
 const KIND: f64 = 1.0;
 const SIZE: f64 = 1.0;
 const EACH: f64 = 0.2;
 
-/// Nanoseconds, by cost: the way to its place and the bytes. Where the device was told to have no
-/// way to go, or nothing was told, place does not matter.
+/// Prior costs in nanoseconds: positioning and data transfer. Without a specified positioning time,
+/// sequential and random I/Os cost the same.
 pub(super) fn costs(spec: &DeviceSpec) -> Weights {
     let mut costs = [0.0; COSTS];
     let rate = match spec.bytes_per_s {
@@ -47,7 +48,7 @@ pub(super) fn costs(spec: &DeviceSpec) -> Weights {
     costs
 }
 
-/// The covariance of costs in parts of them.
+/// Prior covariance, relative to the prior costs.
 pub(super) fn spread() -> [[f64; COSTS]; COSTS] {
     let mut spread = [[0.0; COSTS]; COSTS];
     let middle = (NODES - 1) as f64 / 2.0;

@@ -12,7 +12,8 @@ const UNTOLD: DeviceSpec = DeviceSpec {
     bytes_per_s: 0,
 };
 
-/// Nanoseconds that no prior comes near: writes are dear, sequential reads nearly free, no line.
+/// Costs in nanoseconds far from any prior: writes expensive, sequential reads nearly free, and not
+/// linear in size.
 fn true_costs() -> Weights {
     core::array::from_fn(|at| {
         let (kind, node) = (at / NODES, (at % NODES) as f64);
@@ -20,16 +21,16 @@ fn true_costs() -> Weights {
     })
 }
 
-/// A window of I/Os of some kinds and sizes, with its length.
+/// Window of I/Os of some kinds and sizes, with its length in nanoseconds.
 fn window(random: &mut SplitMix64, true_costs: &Weights, of: &[usize]) -> (Weights, f64) {
     let mut ios = [0.0; COSTS];
     for &at in of {
-        // Each takes much of the time now and then.
+        // Scaled so that each cost makes up a large part of the time now and then.
         ios[at] = (random.below(60) as f64) * (3e7 / true_costs[at]).max(1.0);
     }
     ios[of[0]] += 1.0;
     let len: f64 = ios.iter().zip(true_costs).map(|(n, cost)| n * cost).sum();
-    // Up to 10 % either way.
+    // Error of up to 10 % either way.
     let error = (random.below(2001) as f64 - 1000.0) / 10_000.0;
     (ios, len * (1.0 + error))
 }
@@ -66,7 +67,7 @@ fn costs_of_what_was_seen_are_found() {
             );
             assert!(deviation < 0.1, "seed {seed}, cost {at}: {deviation}");
         }
-        // Sequential reads were never seen: nobody says they are known.
+        // Sequential reads were never seen, so their cost must stay uncertain.
         let unseen = filter.variance(&one(4)).sqrt() / filter.cost(&one(4));
         assert!(unseen > 0.3, "seed {seed}: {unseen}");
     }
@@ -120,7 +121,7 @@ fn no_cost_is_ever_negative_and_nothing_is_ever_no_number() {
     for seed in 0..30 {
         let (mut random, mut filter) = (SplitMix64::new(seed), Filter::new(prior::costs(&UNTOLD)));
         for _ in 0..500 {
-            // What no sum of costs can be: lengths have nothing to do with what was done.
+            // Inconsistent input: lengths are unrelated to the I/Os.
             let mut ios = [0.0; COSTS];
             for _ in 0..=random.below(4) {
                 ios[random.below(COSTS as u64) as usize] = 1.0 + random.below(200) as f64;
@@ -172,7 +173,7 @@ fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
         let time = profile.time_ps(Direction::Read, Access::Random, size);
         (time as f64, known)
     };
-    // 32 KiB at 0.25 bytes a nanosecond by the prior, four times that before anything was seen.
+    // The prior gives 32 KiB at 0.25 bytes a nanosecond; four times that before the first window.
     let (before, known) = time(&estimator);
     assert!(
         (before / (4.0 * 131_072_000.0) - 1.0).abs() < 1e-3,
@@ -193,7 +194,7 @@ fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
         "{after}"
     );
     assert!(known);
-    // Writes were not seen: the prior, scaled as reads are, with its whole allowance.
+    // Writes were not seen: the prior, scaled as reads are, with the whole allowance.
     let (profile, _) = estimator.profile();
     let learnt = estimator.cost(&Pattern {
         reads: 0.0,
