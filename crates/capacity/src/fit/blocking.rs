@@ -1,15 +1,14 @@
-//! Blocking time: how long a device keeps a request that is due from its turn.
+//! Blocking time: time for which a device keeps a request that is due from being served.
 //!
-//! What is with the device cannot be called back, whosever it is. So a request that is due waits
-//! for
+//! I/Os in the device cannot be called back. So a request that is due waits for
 //!
-//! - **what is in flight:** as many I/Os as the depth allows, of the largest part that anybody may
-//!   have there. As long as those take of the device, or as 99 of 100 of them stay with it by the
-//!   profile, whichever is longer;
+//! - **I/Os in flight:** as many as the depth allows, of the largest part that any VM may send.
+//!   They take their device time, or the 99th percentile of their latency by the profile, whichever
+//!   is longer;
 //! - **one background part**, where background I/Os go one at a time;
-//! - **what the device holds up:** a device that answers writes before it has done them lets reads
-//!   wait for what it has yet to do. The profile's reads beside saturating writes say how long,
-//!   beyond what is in flight.
+//! - **held-up reads:** a device that answers writes before it has done them delays reads by the
+//!   work that is left. The profile's latencies of reads beside saturating writes give the delay,
+//!   beyond the I/Os in flight.
 
 use super::cost::{Costs, points, times};
 use super::load::Load;
@@ -21,14 +20,14 @@ use tidegate_base::time::Nanos;
 /// Blocking time of a device by its causes, in picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Blocking {
-    /// I/Os in flight: the depth times the largest part.
+    /// Time of the I/Os in flight: the depth times the largest part.
     pub in_flight: u64,
-    /// One background part.
+    /// Time of one background part.
     pub background: u64,
-    /// Writes that the device has answered and not done, beyond what is in flight.
+    /// Delay by writes that the device has answered and not done, beyond the I/Os in flight.
     pub held_up: u64,
-    /// A request's own time with the device beyond what it takes of the device's time: a flash
-    /// disk serves many requests at a time, each slowly.
+    /// Latency of a request beyond its device time: a flash disk serves many requests at a time,
+    /// each slowly.
     pub service: u64,
     /// True if the profile has latencies; without them only device time is known.
     pub is_measured: bool,
@@ -80,7 +79,7 @@ impl Blocking {
         blocking
     }
 
-    /// B: time for which the device does other things than what is due.
+    /// B: time for which the device is busy with other requests than those due.
     pub(super) fn device_ps(&self) -> u128 {
         u128::from(self.in_flight) + u128::from(self.background) + u128::from(self.held_up)
     }
@@ -91,13 +90,13 @@ impl Blocking {
     }
 }
 
-/// Returns the 99th percentile of a read's latency, in picoseconds, beside `depth` writes of `size`
-/// bytes, less the read's own: by the next larger measured depth and size, or by the largest there
-/// are. 0: not measured.
+/// Returns the 99th percentile of a read's latency beside `depth` writes of `size` bytes, less the
+/// read's own, in picoseconds. Takes the next larger measured depth and size, or the largest ones;
+/// 0: not measured.
 fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
     let all = costs.device.profile.beside_writes();
-    // Short or few writes are part of long or many: a point of those that took longer bounds one
-    // of these from below.
+    // A point of smaller or fewer writes that shows a longer latency is a lower bound for larger
+    // ones.
     let reaches = |of: fn(&BesideWrites) -> u32, wanted: u32| {
         let enough = all.iter().map(of).filter(|&it| it >= wanted).min();
         enough.or_else(|| all.iter().map(of).max()).unwrap_or(0)
@@ -111,9 +110,9 @@ fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
     longest.0.saturating_mul(1000).saturating_sub(alone)
 }
 
-/// Picoseconds that 99 of 100 random requests stay with the device at that depth: on the line
-/// between measured depths, no shorter than at any smaller one; beyond the deepest in proportion. A
-/// size above those measured stays longer as it costs more. `None`: not measured.
+/// 99th percentile of the latency of random requests at a depth, in picoseconds; `None`: not
+/// measured. Interpolates linearly between measured depths, never below that of a smaller depth;
+/// beyond the deepest it grows in proportion. Beyond the measured sizes it grows with the cost.
 pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u32) -> Option<u64> {
     let other = match direction {
         Direction::Read => Direction::Write,
@@ -135,14 +134,14 @@ pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u3
     Some(times(stay_at(&found, depth), longer(of, measured)))
 }
 
-/// Picoseconds by the measured points themselves, rising by depth.
+/// Latency in picoseconds at a depth, from points in order of depth.
 fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
     let ps = |time: Nanos| u128::from(time.0) * 1000;
     let (mut before, mut longest) = (0, 0);
     for point in points {
         let next = longest.max(ps(point.p99));
         if point.depth >= depth {
-            // The shallowest stands for all that are shallower.
+            // Depths below the smallest measured one take its value.
             let run = u128::from(point.depth - before);
             let left = u128::from(point.depth - depth);
             let below = (next - longest) * left / run;
@@ -155,15 +154,15 @@ fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
     u64::try_from(deeper).unwrap_or(u64::MAX)
 }
 
-/// By how much longer `of` is than `measured`, in millionths, rounded up, at least one.
+/// Ratio of `of` to `measured` in millionths, rounded up, at least one.
 fn longer(of: u64, measured: u64) -> u64 {
     let one = super::cost::ONE;
     let factor = (u128::from(of) * u128::from(one)).div_ceil(measured.into());
     u64::try_from(factor).unwrap_or(u64::MAX).max(one)
 }
 
-/// Depths between which costs do not change: each stretch from its shallowest to its deepest, the
-/// deepest stretch first, from the device's depth down to the fewest that it may be lowered to.
+/// Ranges of depth in which costs are constant, each as its smallest and largest depth. The deepest
+/// range comes first; the ranges cover the device's depth down to `least`.
 pub(super) fn stretches(device: &Device<'_>, least: u32) -> Vec<(u32, u32)> {
     let least = least.clamp(1, device.depth);
     let measured = device.profile.latency().iter().map(|p| p.depth);

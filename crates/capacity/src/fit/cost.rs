@@ -1,16 +1,16 @@
-//! What requests take of a device at the depth that it is driven at.
+//! Device time of requests at the depth at which the device is driven.
 
 use super::Device;
 use crate::profile::{Access, DepthPoint, Direction, Estimation, Pattern, Profile};
 
-/// A factor of one, in millionths.
+/// Factor of one, in millionths.
 pub(super) const ONE: u64 = 1_000_000;
 
-/// Times by the profile, at the device's depth.
+/// Device times by the profile, scaled to the device's depth.
 #[derive(Clone, Debug)]
 pub(super) struct Costs<'a> {
     pub(super) device: Device<'a>,
-    /// By how much more a request takes at the device's depth than at saturation, in millionths, by
+    /// Ratio of a request's time at the device's depth to that at saturation, in millionths, by
     /// direction and access.
     slower: [[u64; 2]; 2],
 }
@@ -30,27 +30,27 @@ impl<'a> Costs<'a> {
         costs
     }
 
-    /// Picoseconds of the device that a request takes, at least 1.
+    /// Device time of a request in picoseconds, at least 1.
     pub(super) fn time_ps(&self, direction: Direction, access: Access, bytes: u32) -> u64 {
         let time = self.device.profile.time_ps(direction, access, bytes);
         let slower = self.slower[direction as usize][access as usize];
         times(time, slower)
     }
 
-    /// The same of a sequential request among those of others: no less than of a random one.
+    /// Device time of a sequential request among those of other VMs: no less than of a random one.
     pub(super) fn blended_ps(&self, direction: Direction, bytes: u32) -> u64 {
         let time = |access| self.time_ps(direction, access, bytes);
         time(Access::Sequential).max(time(Access::Random))
     }
 }
 
-/// By how much dearer random requests are in mixes, for each size that there is.
+/// Factors by which mixes make random requests costlier, for each size in use.
 #[derive(Clone, Debug)]
 pub(super) struct Mixing {
-    /// Reads in thousandths: both ends of each stretch between two measured mixes, in four parts
-    /// each, rising. Without mixes all is one stretch.
+    /// Ends of the stretches in thousandths of reads, increasing: each interval between measured
+    /// mixes is divided into four. Without mixes a single stretch covers all proportions.
     ends: Vec<u32>,
-    /// Sizes, rising, with their factors at each of those ends, in millionths.
+    /// Sizes, increasing, with their factors at each of those ends, in millionths.
     factors: Vec<(u32, Vec<u64>)>,
 }
 
@@ -72,7 +72,7 @@ impl Mixing {
         Mixing { ends, factors }
     }
 
-    /// So many stretches.
+    /// Number of stretches.
     pub(super) fn stretches(&self) -> usize {
         self.ends.len() - 1
     }
@@ -82,14 +82,14 @@ impl Mixing {
         (self.ends[stretch], self.ends[stretch + 1])
     }
 
-    /// The factor in a stretch, in millionths. Between two neighbouring proportions it rises or
-    /// falls: the larger end bounds it.
+    /// Largest factor in a stretch, in millionths. The factor is monotonic in a stretch, so the
+    /// larger of both ends bounds it.
     pub(super) fn in_stretch(&self, stretch: usize, size: u32) -> u64 {
         let factors = self.of(size);
         factors[stretch].max(factors[stretch + 1])
     }
 
-    /// The largest factor of a size, in millionths.
+    /// Largest factor of a size, in millionths.
     pub(super) fn dearest(&self, size: u32) -> u64 {
         self.of(size).iter().copied().fold(ONE, u64::max)
     }
@@ -100,9 +100,9 @@ impl Mixing {
     }
 }
 
-/// By how much more random requests take in a mix with so many reads, in thousandths, than reads
-/// and writes alone do; in millionths, rounded up, at least one. A mix that takes less is not
-/// counted on.
+/// Ratio of the time of random requests in a mix to that of its reads and writes alone, in
+/// millionths, rounded up, at least one; `reads` is in thousandths. A mix that costs less gets no
+/// credit.
 fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
     let pattern = Pattern {
         reads: f64::from(reads) / 1000.0,
@@ -112,19 +112,19 @@ fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
     };
     let mean = |estimation| profile.mean_time_ps(&pattern, estimation);
     let factor = mean(Estimation::ThreeD) / mean(Estimation::TwoD);
-    // An ulp more than one is one: a mix that was not measured costs nothing.
+    // Tolerates rounding errors: a mix that was not measured must give exactly one.
     let factor = (factor * ONE as f64 - 1e-3).ceil();
     (factor as u64).max(ONE)
 }
 
-/// A time by a factor in millionths, rounded up.
+/// Multiplies a time by a factor in millionths, and rounds up.
 pub(super) fn times(time: u64, factor: u64) -> u64 {
     let product = (u128::from(time) * u128::from(factor)).div_ceil(u128::from(ONE));
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// The measurements against depth of a kind, of the size that is nearest to `bytes`: the next
-/// larger, or the largest. In the order of depth.
+/// Latency points of a kind in order of depth, for the next larger measured size than `bytes`, or
+/// the largest.
 pub(super) fn points(
     device: &Device<'_>,
     direction: Direction,
@@ -147,12 +147,13 @@ pub(super) fn points(
     points
 }
 
-/// A device that is driven at less than the depth it is saturated at does less: the rate at the
-/// deepest measured depth that it is driven at, below that at saturation, of the smallest size.
+/// Factor in millionths by which requests take longer than at saturation, because the device is
+/// driven at less depth: the ratio of the rate at saturation to that at the deepest measured depth
+/// within the device's, for the smallest measured size.
 fn slower(device: &Device<'_>, direction: Direction, access: Access) -> u64 {
     let points = points(device, direction, access, 0);
     let at_depth = points.iter().rfind(|p| p.depth <= device.depth);
-    // Not measured as low: all of it is less in proportion.
+    // Below the smallest measured depth the rate is taken as proportional to the depth.
     let rate = match (at_depth, points.first()) {
         (Some(point), _) => point.iops,
         (None, Some(first)) => first.iops * f64::from(device.depth) / f64::from(first.depth),
@@ -160,6 +161,6 @@ fn slower(device: &Device<'_>, direction: Direction, access: Access) -> u64 {
     };
     let saturated = device.profile.curve(direction, access).iops(points[0].size);
     let factor = (saturated / rate * ONE as f64).ceil();
-    // No rate is below a picosecond's rounding of the profile.
+    // Upper bound for rates below the resolution of the profile.
     (factor.clamp(ONE as f64, 1e15)) as u64
 }

@@ -1,8 +1,8 @@
-//! Latency bounds: a demand-bound test for deadlines that do not preempt.
+//! Latency bounds: a demand-bound test for non-preemptive deadlines.
 //!
-//! Floors and requests with a bound form one queue, ordered by deadline. A request of VM i that
-//! arrives when everything is against it waits for the device's blocking time B, for what is due
-//! before it, and then for itself. For every bound t that was promised there must hold
+//! Floors and requests with a bound form one queue, ordered by deadline. In the worst case a
+//! request of VM i waits for the device's blocking time B, for requests due before it, and then for
+//! its own service. For every promised bound t there must hold
 //!
 //! ```text
 //! B + longest service of those due by t + sum over j of dem_j(t) <= headroom * t
@@ -11,20 +11,19 @@
 //!            max(floor_j t, c_j b_j + (t - L_j) env_j)    from t = L_j on, for VMs with a bound
 //! ```
 //!
-//! with L the bounds, c the time of the device that a request takes (one's own counts as part of
-//! its service), b the burst of the envelope, and floor and env the parts of the device that floor
-//! and envelope take. A floor request is due no earlier than 1/rate after its tag, so at most t *
-//! rate of them are due within t, and the line `floor_j t` bounds them without a step. A VM whose
-//! floor is due no earlier than its bound (rate * L at most 1) is counted by its bound alone. While
-//! all parts together are below one, the left side grows slower than t from one bound to the next,
-//! so these are all there is to look at. (Jeffay, Stanat and Martel, *On Non-Preemptive Scheduling
-//! of Periodic and Sporadic Tasks*, RTSS 1991, has the test for one server; Albers and Slomka, *An
-//! Event Stream Driven Approximation for the Analysis of Real-Time Systems*, ECRTS 2004, the line
-//! above the steps.)
+//! with the bounds L, the device time c of a request (its own is part of its service), the burst b
+//! of the envelope, and the parts floor and env of the device that floor and envelope take. A floor
+//! request is due no earlier than 1/rate after its tag, so at most t * rate of them are due within
+//! t, and the line `floor_j t` bounds them without a step. A VM whose floor is due no earlier than
+//! its bound (rate * L at most 1) is counted by its bound alone. While all parts together are below
+//! one, the left side grows slower than t between bounds, so that testing the bounds suffices.
+//! (Jeffay, Stanat and Martel, *On Non-Preemptive Scheduling of Periodic and Sporadic Tasks*, RTSS
+//! 1991, gives the test for one server; Albers and Slomka, *An Event Stream Driven Approximation
+//! for the Analysis of Real-Time Systems*, ECRTS 2004, the line above the steps.)
 //!
-//! Where all bounds hold, nothing is due that delays a floor by more than B: its requests are
-//! answered by tag + 1/rate + T, where T is B and the longest service beyond one's own cost.
-//! `blocking` has the parts of both.
+//! Where all bounds hold, no request due earlier delays a floor by more than B: its requests are
+//! answered by tag + 1/rate + T, where T is B plus the longest service beyond a request's own cost.
+//! `blocking` computes the parts of both.
 
 use super::blocking::{Blocking, stay};
 use super::cost::{Costs, Mixing, ONE, times};
@@ -34,29 +33,31 @@ use super::{Bound, SECOND_PS, Tenant};
 use crate::profile::{Access, Direction};
 use tidegate_base::time::Nanos;
 
-/// One VM, all times in picoseconds.
+/// Demand of one VM, with all times in picoseconds.
 #[derive(Clone, Copy, Default)]
 struct Vm {
-    /// A request's time of the device.
+    /// Device time of a request.
     cost: u64,
-    /// Device time of a second that its floor takes, as far as that is due before its bound.
+    /// Device time per second of its floor, as far as the floor is due before the bound.
     floor: u64,
-    /// Device time of a second that its envelope takes; without an envelope 0: one request counts.
+    /// Device time per second of its envelope; 0 without an envelope: one request counts.
     envelope: u64,
-    /// Requests at once.
+    /// Requests of the envelope that may arrive at once.
     burst: u32,
-    /// A request's time with a device that does nothing else; `None`: not measured.
+    /// 99th percentile of a request's latency on an otherwise idle device; `None`: not measured.
     alone: Option<u64>,
 }
 
 /// Verdicts on all latency bounds, with the blocking time of the device.
 pub(super) struct Bounds {
-    /// By tenant.
+    /// Verdict of each VM, in the order of the VMs; `None`: no bound.
     pub(super) of: Vec<Option<Bound>>,
     pub(super) blocking: Blocking,
 }
 
-/// `worst`: device time of a second that all that was promised takes at the worst mix, picoseconds.
+/// Tests all latency bounds. `assumed`: whether sequential requests are blended, and the headroom
+/// in thousandths. `worst`: device time per second of all promises at the worst mix, in
+/// picoseconds.
 pub(super) fn bounds(
     costs: &Costs<'_>,
     mixing: &Mixing,
@@ -109,17 +110,16 @@ pub(super) fn bounds(
     Bounds { of, blocking }
 }
 
-/// What those due so far ask for.
+/// Demand of floors, and of VMs with the bounds tested so far.
 #[derive(Default)]
 struct Demand {
-    /// Device time of a second that all floors take, each at the mix that is worst for it,
-    /// picoseconds.
+    /// Device time per second of all floors, each at the mix that is worst for it, in picoseconds.
     floors: u128,
-    /// Device time of a second that all of them take together at the worst mix, picoseconds.
+    /// Device time per second of all promises together at the worst mix, in picoseconds.
     worst: u128,
-    /// VMs with a bound that is due: their bounds and what they ask for beyond their floors.
+    /// VMs whose bound is tested or shorter, with their bounds.
     due: Vec<(Nanos, Vm)>,
-    /// The longest service beyond one's own cost.
+    /// Longest service beyond a request's own cost.
     beyond: u64,
 }
 
@@ -129,13 +129,14 @@ impl Demand {
         self.beyond = (self.beyond).max(vm.alone.unwrap_or(0).saturating_sub(vm.cost));
     }
 
-    /// Picoseconds until all that is due by then is answered.
+    /// Picoseconds until all requests due within `bound` are answered.
     fn until(&self, bound: Nanos, blocking: &Blocking) -> u128 {
         let envelopes = self.due.iter().map(|(_, vm)| u128::from(vm.envelope));
         if envelopes.sum::<u128>() > u128::from(SECOND_PS) {
             return u128::MAX;
         }
-        // A line's picoseconds in some nanoseconds, times 10^9.
+        // Picoseconds per second times nanoseconds: picoseconds scaled by 10^9, divided once at the
+        // end.
         let within = |part: u64, time: Nanos| u128::from(part) * u128::from(time.0);
         let asks = |(of, vm): &(Nanos, Vm)| {
             let burst = u128::from(vm.cost) * u128::from(vm.burst) * u128::from(Nanos::SECOND.0);
@@ -144,8 +145,9 @@ impl Demand {
         let beyond_floor = |due: &(Nanos, Vm)| asks(due).saturating_sub(within(due.1.floor, bound));
         let floors = self.floors.saturating_mul(u128::from(bound.0));
         let each = (self.due.iter().map(beyond_floor)).fold(floors, u128::saturating_add);
-        // Each floor is as dear as any mix makes it, but not all of them at once: what envelopes
-        // ask for then comes on top, whatever part of it is in the floors.
+        // `floors` takes each floor at its costliest mix, which cannot hold for all at once.
+        // `worst` takes all promises at one mix and the envelopes in addition, even where they are
+        // part of the floors. Both bound the demand, so the smaller one counts.
         let worst = self.worst.saturating_mul(u128::from(bound.0));
         let together = (self.due.iter().map(asks)).fold(worst, u128::saturating_add);
         let more = each.min(together).div_ceil(u128::from(Nanos::SECOND.0));
@@ -157,14 +159,14 @@ impl Demand {
 }
 
 impl Vm {
-    /// `factor`: how much dearer mixing makes its requests, in millionths.
+    /// Demand of a VM. `factor`: cost of its requests in mixes, in millionths.
     fn of(costs: &Costs<'_>, load: &Load, factor: u64, blended: bool, bound: Option<Nanos>) -> Vm {
         let mut vm = Vm {
             burst: load.burst,
             ..Vm::default()
         };
         let mut used = 0u128;
-        // Without a promise one at a time is reckoned with, of whatever it is expected to do.
+        // Without a promise, one request at a time counts, in either direction that the VM may use.
         let silent = load.requests() == 0;
         for (direction, rate, may) in [
             (Direction::Read, load.reads, load.may_read),
@@ -188,7 +190,7 @@ impl Vm {
             let alone = stay(costs, direction, load.size, 1).map(|alone| times(alone, factor));
             vm.alone = vm.alone.max(alone);
         }
-        // Both are parts of all its requests, which are the larger of the two.
+        // Floor and envelope are parts of the VM's requests, which are the larger of the two.
         let all = u128::from(load.requests().max(1));
         let part = |rate: u64| per_second(used.saturating_mul(rate.into()).div_ceil(all).min(used));
         vm.envelope = part(load.envelope.unwrap_or(0));
@@ -200,8 +202,8 @@ impl Vm {
     }
 }
 
-/// Returns true if requests of the floor are due no earlier than the bound allows, so that those
-/// of the envelope stand for them.
+/// Returns true if requests of the floor are due no earlier than the bound allows, so that those of
+/// the envelope cover them.
 fn is_due_after(load: &Load, bound: Nanos) -> bool {
     let inside = load.envelope.is_some_and(|rate| rate >= load.floor);
     let by_bound = u128::from(load.floor) * u128::from(bound.0);

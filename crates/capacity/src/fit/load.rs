@@ -1,4 +1,4 @@
-//! What a VM may ask for at most of what it was promised.
+//! Promised requests of a VM at most, with the properties assumed of them.
 
 use super::Tenant;
 use super::cost::Costs;
@@ -6,37 +6,37 @@ use crate::profile::{Access, Direction};
 use tidegate_base::expect::THOUSAND;
 use tidegate_base::objective::{Objective, Rate};
 
-/// Rates are in millionths of a request a second: less is nothing to any device.
+/// Unit of rates: one millionth of a request per second, negligible on any device.
 pub(super) const MILLION: u128 = 1_000_000;
-/// The size of a request whose rate in IOPS names none.
+/// Size in bytes of a request of an IOPS rate that names none.
 const IOPS_SIZE: u32 = 4096;
-/// The size of a request of a bandwidth: what Linux reads ahead.
+/// Size in bytes of a request of a bandwidth: Linux's default read-ahead.
 const BANDWIDTH_SIZE: u32 = 128 << 10;
 
-/// Requests that were promised, and what they were taken for.
+/// Promised requests of a VM, with the properties assumed of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Millionths of a read a second, at most.
+    /// Reads at most, in millionths of a request per second.
     pub reads: u64,
-    /// Millionths of a write a second, at most.
+    /// Writes at most, in millionths of a request per second.
     pub writes: u64,
-    /// Sequential ones among either, in thousandths.
+    /// Part of sequential requests among reads and among writes, in thousandths.
     pub sequential: u32,
     /// Bytes of a request.
     pub size: u32,
-    /// Bytes of the longest I/O that may be in the way of others.
+    /// Bytes of the longest I/O by which the VM may delay others.
     pub longest: u32,
-    /// Millionths of a request a second that are due as a floor: reservation, target or deadline
-    /// transfer, at most all of them.
+    /// Requests due as a floor, in millionths per second: reservation, target or deadline transfer.
+    /// At most reads and writes together.
     pub floor: u64,
-    /// Millionths of a request a second inside the envelope of the latency bound; `None`: no bound,
-    /// or one that is best effort.
+    /// Requests inside the envelope of the latency bound, in millionths per second; `None`: no
+    /// bound, or one that is best effort.
     pub envelope: Option<u64>,
-    /// Requests of the envelope that may come at once, at least 1.
+    /// Requests of the envelope that may arrive at once, at least 1.
     pub burst: u32,
-    /// Whether it reads at all, whatever was promised.
+    /// True if the VM may read, promised or not.
     pub may_read: bool,
-    /// Whether it writes at all.
+    /// True if the VM may write, promised or not.
     pub may_write: bool,
 }
 
@@ -57,7 +57,8 @@ impl Load {
         let most = at_most(&limit.total, size);
         let (mut due, mut envelope) = (0, None);
         if !tenant.background {
-            // Bytes that a floor moves are bytes of the transfer, too.
+            // The transfer's bytes count towards the floors, and theirs towards it: the largest is
+            // due.
             let floors = [floor[0], floor[1], &transfer].map(|rate| at_least(rate, size));
             due = floors.into_iter().fold(0, u128::max).min(most);
             let inside = objective.envelope();
@@ -83,13 +84,13 @@ impl Load {
         }
     }
 
-    /// Millionths of a request a second, at most.
+    /// Requests at most, in millionths per second.
     pub fn requests(&self) -> u64 {
         self.reads.saturating_add(self.writes)
     }
 }
 
-/// The size its rates count at: a reservation's own, or a target's, or a transfer's.
+/// Size at which the rates count: that of the first rate given, in the order of `floor`.
 fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
     let said = floor.into_iter().find(|rate| !rate.is_none());
     match said.map(|rate| (rate.ops, rate.bytes_per_s)) {
@@ -102,7 +103,7 @@ fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
     }
 }
 
-/// The same objective with other floors, and its requests as long as they were taken for.
+/// Returns an objective whose requests are `size` bytes long, whatever its floors are changed to.
 pub(super) fn of_size(objective: Objective, size: u32) -> Objective {
     let floor = [&objective.reservation, &objective.target];
     let nothing = floor.iter().all(|rate| rate.is_none());
@@ -113,7 +114,7 @@ pub(super) fn of_size(objective: Objective, size: u32) -> Objective {
     kept
 }
 
-/// All reads, or all writes: whichever takes more time, in thousandths of reads.
+/// Thousandths of reads of the costlier direction: all reads or all writes.
 fn dearer(costs: &Costs<'_>, size: u32) -> u32 {
     let time = |direction| costs.time_ps(direction, Access::Random, size);
     match time(Direction::Write) > time(Direction::Read) {
@@ -122,7 +123,8 @@ fn dearer(costs: &Costs<'_>, size: u32) -> u32 {
     }
 }
 
-/// Of what nothing is known may be as long as the device takes; what follows each other is merged.
+/// Longest I/O of a VM in bytes: the device's largest if its size is not known; at least the merge
+/// limit if its requests may be adjacent.
 fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
     let expects = &objective.expects;
     let silent = objective.reservation.is_none() && objective.target.is_none();
@@ -133,13 +135,13 @@ fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
     }
 }
 
-/// Millionths of a request of that size a second that satisfy a floor: both of its figures hold.
+/// Requests of a size that satisfy a floor with both of its figures, in millionths per second.
 fn at_least(rate: &Rate, size: u32) -> u128 {
     let both = figures(rate, size);
     both.into_iter().flatten().max().unwrap_or(0)
 }
 
-/// Millionths of a request of that size a second that a cap lets through.
+/// Requests of a size that a limit permits, in millionths per second.
 fn at_most(rate: &Rate, size: u32) -> u128 {
     let both = figures(rate, size);
     both.into_iter().flatten().min().unwrap_or(u128::MAX)
@@ -148,7 +150,7 @@ fn at_most(rate: &Rate, size: u32) -> u128 {
 fn figures(rate: &Rate, size: u32) -> [Option<u128>; 2] {
     let size = u128::from(size.max(1));
     let ops = rate.ops.map(|ops| {
-        // A request counts max(1, size / norm).
+        // A request counts as max(1, size / norm) requests.
         let norm = ops.norm.map_or(size, u128::from);
         (u128::from(ops.per_s) * MILLION * norm).div_ceil(norm.max(size))
     });

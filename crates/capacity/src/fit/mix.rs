@@ -1,38 +1,39 @@
-//! Reads and writes that meet: what the VMs can make of the device at worst.
+//! Worst mix of reads and writes that VMs can make of their promised requests.
 //!
-//! Random reads and writes make each other dearer, by how much depends on their proportion. VMs
-//! need not all ask at once, so every proportion that a part of what was promised can have is
-//! looked at: in each stretch between measured proportions, all of the direction that there is less
-//! of, and of the other the dearest, as much as that proportion takes. The worst of these is no
-//! less than what any part of the load takes; so whatever is added, it never becomes less.
+//! Random reads and writes make each other costlier, by an amount that depends on their proportion.
+//! VMs need not all be active at once, so every proportion is examined that a part of the promised
+//! load can have. In each stretch between measured proportions that is all of the scarcer
+//! direction, and of the other the costliest requests, as many as the proportion takes. The worst
+//! of these costs no less than any part of the load; so an added load never reduces it.
 
 use super::cost::{Costs, Mixing, times};
 use super::load::{Load, MILLION};
 use crate::profile::{Access, Direction};
 use tidegate_base::time::Nanos;
 
-/// Millionths of a random request a second, with what one takes.
+/// Requests of one VM, direction and access pattern, in millionths per second, with the time of
+/// one.
 struct Stream {
-    /// Whose.
+    /// Index of the VM.
     tenant: usize,
     rate: u64,
     size: u32,
-    /// Picoseconds.
+    /// Device time of a request in picoseconds.
     time: u64,
 }
 
-/// Picoseconds a second from millionths of them, rounded up.
+/// Converts millionths of a picosecond per second to picoseconds per second, rounded up.
 pub(super) fn per_second(time: u128) -> u64 {
     u64::try_from(time.div_ceil(MILLION)).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds from picoseconds, rounded up.
+/// Converts picoseconds to nanoseconds, rounded up.
 pub(super) fn nanos(ps: u128) -> Nanos {
     Nanos(u64::try_from(ps.div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
-/// What each of them takes of the device when all together take most, in millionths of a picosecond
-/// a second.
+/// Device time of each VM in the mix in which all together take most, in millionths of a picosecond
+/// per second.
 pub(super) fn worst(
     costs: &Costs<'_>,
     mixing: &Mixing,
@@ -80,7 +81,7 @@ pub(super) fn worst(
 
 fn split(rate: u64, sequential: u32) -> (u64, u64) {
     let streams = (u128::from(rate) * u128::from(sequential)).div_ceil(1000) as u64;
-    // Not the rest of it: each part is rounded up, so that neither becomes less with more.
+    // Each part is rounded up by itself, so that neither shrinks when the other grows.
     let rest = (u128::from(rate) * u128::from(1000 - sequential)).div_ceil(1000) as u64;
     (streams, rest)
 }
@@ -89,7 +90,8 @@ fn take(before: u128, rate: u64, time: u64) -> u128 {
     before.saturating_add(u128::from(rate).saturating_mul(u128::from(time)))
 }
 
-/// The most that a part of the load takes whose proportion lies in the stretch, or a little more.
+/// Device time of the costliest part of the load with its proportion in the stretch, or slightly
+/// outside.
 fn in_stretch(
     mixing: &Mixing,
     [reads, writes]: &[Vec<Stream>; 2],
@@ -111,7 +113,7 @@ fn in_stretch(
     };
     for (streams, mut left) in [(reads, most_reads), (writes, most_writes)] {
         let mut dearest: Vec<_> = streams.iter().map(|s| (time(s), s)).collect();
-        // Equal times in the order of VMs: stable.
+        // A stable sort keeps requests of equal time in the order of VMs.
         dearest.sort_by_key(|(time, _)| core::cmp::Reverse(*time));
         for (time, stream) in dearest {
             let rate = left.min(u128::from(stream.rate)) as u64;

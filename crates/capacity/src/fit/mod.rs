@@ -1,29 +1,29 @@
-//! Whether what was promised to VMs fits their device together.
+//! Fit: checks that the promises to all VMs of a device can be kept together.
 //!
-//! One function, [`reckon`], for plans, checks, refusals and the admission of deadline transfers.
-//! Three things must be enough, each for all VMs at once:
+//! [`reckon`] serves plans, checks, refusals and the admission of deadline transfers. Three
+//! resources must suffice, each for all VMs at once:
 //!
-//! - **Device time.** A reservation (a target, a deadline transfer and the envelope of a latency
-//!   bound, too) takes its requests a second times what one takes of the device, by the saturation
-//!   profile (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The sum may be at most the
-//!   headroom, 80 % unless said: what is beyond is for what no profile knows. `mix` says how reads
-//!   and writes that meet are reckoned.
+//! - **Device time.** A reservation, a target, a deadline transfer or the envelope of a latency
+//!   bound takes its requests per second times the device time of one, by the saturation profile
+//!   (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The sum may be at most the headroom, by
+//!   default 80 %; the rest covers what no profile knows. `mix` describes the worst mix of reads
+//!   and writes.
 //! - **Latency.** A request with a bound waits for the device's blocking time (`blocking`) and for
-//!   what is due before it, and is then with the device itself: a demand-bound test as for
-//!   deadlines that do not preempt (`latency`). That may take the headroom's part of the bound.
+//!   requests due before it, and is then served itself: a demand-bound test for non-preemptive
+//!   deadlines (`latency`). The sum may be at most the headroom's part of the bound.
 //! - **Capacity.** The bytes of the disks.
 //!
-//! Beside the verdict there are two figures: [`Fit::blocking`], by which a floor may be late, and
-//! [`Fit::depth_bound`], the deepest queue with which every bound is held.
+//! Beside the verdict there are two figures: [`Fit::blocking`], the time by which a floor may be
+//! late, and [`Fit::depth_bound`], the largest queue depth that keeps every bound.
 //!
-//! The reckoning errs to the safe side: it asks what the VMs, each asking for at most what it was
-//! promised, can make of the device at worst. So nothing that is added makes it fit better, and the
-//! order of VMs does not matter. Times are whole picoseconds, rounded up.
+//! The result errs on the safe side: it is the worst that VMs can do to the device while each asks
+//! for at most what it was promised. So an added promise never makes the others fit better, and the
+//! order of VMs does not matter. Times are integers of picoseconds, rounded up.
 //!
-//! What is not said of a VM's requests ([`Expects`](tidegate_base::expect::Expects)) is assumed:
-//! they are random; as long as the size their rate is counted at (4 KiB where it names none, 128
-//! KiB for a bandwidth, what both give where there are both); all reads or all writes, whichever is
-//! dearer.
+//! Properties of requests that a VM's objective leaves out
+//! ([`Expects`](tidegate_base::expect::Expects)) are assumed: random; of the size at which their
+//! rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a bandwidth, the quotient of both
+//! where there are both); all reads or all writes, whichever costs more.
 //!
 //! ```
 //! use tidegate_capacity::fit::{Assumed, Device, Queueing, Tenant, reckon};
@@ -43,7 +43,7 @@
 //! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
 //! let vm = |name| Tenant::new(name, &objective);
 //!
-//! // 100 of 200 IOPS are half of the device: one fits, two do not.
+//! 100 of 200 IOPS are half of the device: one VM fits, two do not.
 //! assert!(reckon(&device, &[vm("a")], &Assumed::default()).fits());
 //! assert!(!reckon(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
 //! ```
@@ -67,53 +67,53 @@ pub use load::Load;
 pub use nearest::{nearest, nearest_of_all};
 pub use say::{changed_parts, refusal};
 
-/// Picoseconds of the device in a second.
+/// Picoseconds in a second: the device time of a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;
-/// Background parts a second that are served whatever the VMs do: one per 500 ms.
+/// Background parts per second that are served whatever the VMs do: one per 500 ms.
 const BACKGROUND_PARTS: u128 = 2;
 
-/// What is shared.
+/// Device that VMs share.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// What it can do at most.
+    /// Saturation profile.
     pub profile: &'a Profile,
-    /// I/Os in flight at it at most, at least 1.
+    /// Maximum number of I/Os in flight, at least 1.
     pub depth: u32,
-    /// Largest I/O in bytes: how long the requests of a VM may be of which nothing is known.
+    /// Largest I/O in bytes; assumed for VMs whose request size is not known.
     pub max_io: u32,
-    /// Adjacent requests are merged up to so many bytes.
+    /// Size in bytes up to which adjacent requests are merged.
     pub merge_limit: u32,
-    /// Bytes that it holds; `None`: not known, then disks are not counted.
+    /// Size in bytes; `None`: not known, then disks are not counted.
     pub capacity: Option<u64>,
-    /// Depth and parts as latency bounds may have them, at most those configured.
+    /// Limits on depth and I/O size that latency bounds may tighten to.
     pub queueing: Queueing,
 }
 
 /// Limits by which a device's queue is kept short for its latency bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Queueing {
-    /// Fewest I/Os in flight that the depth is lowered to for a bound, at least 1; `None`: the
-    /// depth stays what it is.
+    /// Smallest depth to which latency bounds may lower the depth, at least 1; `None`: the depth
+    /// stays as configured.
     pub least_depth: Option<u32>,
-    /// Largest part of an I/O in bytes while VMs share the device; `None`: I/Os go whole.
+    /// Largest part of an I/O in bytes while VMs share the device; `None`: I/Os are not split.
     pub part: Option<u32>,
-    /// Largest device time of a background part, one of which is in flight at a time; `None`:
-    /// background I/Os go like those of VMs.
+    /// Largest device time of a background part, with one part in flight at a time; `None`:
+    /// background I/Os are scheduled like those of VMs.
     pub background_part: Option<Nanos>,
 }
 
-/// Somebody whose disks lie on the device.
+/// VM or background process with disks on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenant<'a> {
-    /// For messages.
+    /// Name, for messages.
     pub name: &'a str,
-    /// What was promised.
+    /// Promises.
     pub objective: &'a Objective,
-    /// A process of the host: nothing is reserved for it, but its I/Os are in the way.
+    /// Background process of the host: without promises, but its I/Os delay others.
     pub background: bool,
-    /// Bytes of its disks.
+    /// Total bytes of its disks.
     pub disk_bytes: u64,
-    /// Bytes a second that its deadline transfer needs to end in time; 0: it has none.
+    /// Bytes per second that its deadline transfer needs to end in time; 0: no transfer.
     pub transfer: u64,
 }
 
@@ -130,13 +130,13 @@ impl<'a> Tenant<'a> {
     }
 }
 
-/// What a plan takes for granted.
+/// Assumptions of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Assumed {
-    /// How much of the device's time, and of a latency bound, may be promised away, in thousandths,
-    /// 1 to 1000.
+    /// Part of the device's time, and of a latency bound, that may be promised, in thousandths, 1
+    /// to 1000.
     pub headroom: u32,
-    /// What becomes of sequential requests.
+    /// Treatment of sequential requests.
     pub streams: Streams,
 }
 
@@ -150,92 +150,93 @@ impl Default for Assumed {
     }
 }
 
-/// What becomes of sequential requests where several VMs share a device.
+/// Treatment of sequential requests where several VMs share a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Streams {
-    /// They are served by turns with the others', and so cost as much as random ones (vFair's
+    /// Interleaved with requests of other VMs, so that they cost as much as random ones (vFair's
     /// figure 7: the blender). A VM that is alone on its device keeps its streams.
     Blended,
-    /// They stay sequential, as with a scheduler that serves a VM for a while, or where going
-    /// elsewhere costs nothing.
+    /// Served in sequence, as with a scheduler that serves one VM for a while, or on a device
+    /// without positioning times.
     Kept,
 }
 
-/// What is to be enough for all of them.
+/// Resource that must suffice for all VMs of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
-    /// Time of the device, of which the headroom may be promised.
+    /// Device time, of which the headroom may be promised.
     DeviceTime,
-    /// Time of a request.
+    /// Latency of requests with a bound.
     Latency,
-    /// Bytes.
+    /// Bytes of the device.
     Capacity,
 }
 
-/// What one VM needs.
+/// Requirements of one VM.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Need {
-    /// What its requests were taken for, and how many there are at most that were promised.
+    /// Promised requests at most, and the properties assumed of them.
     pub load: Load,
-    /// Time of the device, in picoseconds a second, when all together need most.
+    /// Device time in picoseconds per second, in the mix in which all VMs together need most.
     pub time_ps: u64,
-    /// Its latency bound; `None`: it has none.
+    /// Latency bound; `None`: not promised.
     pub bound: Option<Bound>,
 }
 
-/// What becomes of a latency bound.
+/// Verdict on a latency bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// What was promised.
+    /// Promised bound.
     pub asked: Nanos,
-    /// The time that it and what is due before it take at most, by the headroom; `None`: not known,
-    /// for the profile has no latencies.
+    /// Worst-case latency, divided by the headroom to compare with the bound; `None`: not known,
+    /// because the profile has no latencies.
     pub takes: Option<Nanos>,
-    /// What its requests take on a device that does nothing else, 99 of 100.
+    /// 99th percentile of the latency on an otherwise idle device; `None`: not measured.
     pub alone: Option<Nanos>,
-    /// No rate is said for which it holds ([`Objective::envelope`]): one request at a time was
-    /// reckoned with, and nothing is promised beyond that.
+    /// No envelope is given for which it holds ([`Objective::envelope`]): the verdict assumes one
+    /// request at a time, and promises nothing beyond that.
     pub best_effort: bool,
 }
 
 impl Bound {
-    /// Returns whether it is held, as far as is known.
+    /// Returns true if the bound holds, or is not known to fail.
     pub fn holds(&self) -> bool {
         self.takes.is_none_or(|takes| takes <= self.asked)
     }
 }
 
-/// Whether they fit, and why.
+/// Result of a fit: needs of all VMs against the device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fit {
-    /// In the order of the tenants.
+    /// Needs in the order of the VMs.
     pub needs: Vec<Need>,
-    /// Device time that all together need at most, in picoseconds a second.
+    /// Device time that all VMs together need at most, in picoseconds per second.
     pub time_ps: u64,
-    /// Device time that may be promised, in picoseconds a second.
+    /// Device time that may be promised, in picoseconds per second.
     pub budget_ps: u64,
-    /// Bytes of all disks.
+    /// Total bytes of all disks.
     pub disk_bytes: u64,
-    /// Bytes there are, where that is known.
+    /// Bytes of the device; `None`: not known.
     pub capacity: Option<u64>,
-    /// Blocking time T of the device at `depth_bound`: a floor's request is on time when it is
-    /// answered by tag + 1/rate + T. A VM that was accepted keeps the largest T since then.
+    /// Blocking time T of the device at `depth_bound`: a floor's request is on time if it is
+    /// answered by tag + 1/rate + T. T is the worst case; the engine judges by less where the
+    /// device, at its measured pace, completes its queue sooner.
     pub blocking: Nanos,
     /// Causes of the blocking time.
     pub blocked_by: Blocking,
-    /// Most I/Os in flight with which every latency bound holds that any depth holds, at most
-    /// [`Device::depth`], which it is where nothing lowers it. A bound that no depth holds lowers
+    /// Largest depth at which all latency bounds hold that can hold at any depth, at most
+    /// [`Device::depth`], the value where nothing lowers it. A bound that holds at no depth lowers
     /// nothing: the device would do less, and the bound would be missed all the same.
     pub depth_bound: u32,
 }
 
 impl Fit {
-    /// Whether all of it fits.
+    /// Returns true if all three resources suffice.
     pub fn fits(&self) -> bool {
         self.short_of().is_none()
     }
 
-    /// What there is too little of; device time first, for bounds follow from it.
+    /// Resource that does not suffice; device time first, because latencies depend on it.
     pub fn short_of(&self) -> Option<Resource> {
         let held = |need: &Need| need.bound.is_none_or(|bound| bound.holds());
         if self.time_ps > self.budget_ps {
@@ -249,9 +250,9 @@ impl Fit {
         }
     }
 
-    /// Whether it does not fit and makes that worse than it was `before`, which has the same
-    /// tenants in the same order, or the first of them. Promises may be too much already: then less
-    /// is welcome, and more is not.
+    /// Returns true if promises do not fit and exceed the device by more than `before`, which has
+    /// the same VMs in the same order, or the first of them. Where too much is promised already, a
+    /// change may reduce the excess but not raise it.
     pub fn is_worse_than(&self, before: &Fit) -> bool {
         let time = self.time_ps > self.budget_ps && self.time_ps > before.time_ps;
         let disks = self.capacity.is_some_and(|bytes| self.disk_bytes > bytes)
@@ -267,7 +268,7 @@ impl Fit {
         time || disks || late
     }
 
-    /// What is nearest to its end, and how much of it is taken, in thousandths rounded up.
+    /// Returns the scarcest resource with its used part, in thousandths rounded up.
     pub fn tightest(&self) -> (Resource, u32) {
         let part = |used: u64, all: u64| {
             let part = (u128::from(used) * 1000).div_ceil(u128::from(all.max(1)));
@@ -279,7 +280,7 @@ impl Fit {
         let capacity = self
             .capacity
             .map(|all| (Resource::Capacity, part(self.disk_bytes, all)));
-        // The first of those that are equal.
+        // Strict comparison keeps the first of several equal parts.
         bounds
             .chain(capacity)
             .fold(time, |most, next| match next.1 > most.1 {
@@ -289,12 +290,12 @@ impl Fit {
     }
 }
 
-/// Rounds in which bounds are left out that no depth holds; after that all are.
+/// Rounds in which bounds that hold at no depth are dropped; the last drops all bounds.
 const ROUNDS: u32 = 4;
 
-/// Reckons whether what was promised to all of them fits the device, with the deepest queue with
-/// which it does. Where no depth holds all bounds, needs are those at the depth that misses them by
-/// least, and depth and blocking time those of the bounds that can be held.
+/// Checks the promises of all VMs against the device, at the largest depth at which they fit. If no
+/// depth keeps all bounds, `needs` are those at the depth that misses them by least, while depth
+/// and blocking time are those of the bounds that can hold.
 pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
     let mut found = at_best_depth(device, tenants, assumed);
     if found.short_of() != Some(Resource::Latency) || device.queueing.least_depth.is_none() {
@@ -329,13 +330,13 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
     found
 }
 
-/// Returns the blocking time T of the device at exactly the depth given, for a device whose queue
-/// is kept shorter than its bounds demand. [`Fit::blocking`] is the one at [`Fit::depth_bound`].
+/// Returns the blocking time T at exactly the given depth, for a device whose queue is kept shorter
+/// than its bounds demand. [`Fit::blocking`] is the one at [`Fit::depth_bound`].
 pub fn blocking(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Nanos {
     at_depth(device, tenants, assumed).blocking
 }
 
-/// Reckons with the deepest queue with which all of it fits, or that misses bounds by least.
+/// Returns the fit at the largest depth at which all promises fit, or that misses bounds by least.
 fn at_best_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
     let at = |depth| at_depth(&Device { depth, ..*device }, tenants, assumed);
     let mut found = at(device.depth);
@@ -349,7 +350,7 @@ fn at_best_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed)
         let lowest = at(low);
         match lowest.short_of() {
             None | Some(Resource::Capacity) => return deepest(lowest, low, high, at),
-            // Fewer in flight have the device do less: the depth above is as near as it gets.
+            // A smaller depth only reduces throughput further, so the last `found` stays the best.
             Some(Resource::DeviceTime) => {}
             Some(Resource::Latency) if lowest.tightest().1 < found.tightest().1 => found = lowest,
             Some(Resource::Latency) => {}
@@ -358,8 +359,8 @@ fn at_best_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed)
     found
 }
 
-/// Returns the fit with the deepest queue of a stretch in which every bound holds, as it does at
-/// its shallowest. Costs are the same in all of it, so blocking alone grows with the depth.
+/// Returns the fit at the largest depth of a stretch at which every bound holds, as it does at the
+/// smallest. Costs are constant in a stretch, so that blocking alone grows with the depth.
 fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
     let (mut found, mut yes, mut no) = (lowest, low, high + 1);
     while no - yes > 1 {
@@ -373,7 +374,7 @@ fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
     found
 }
 
-/// Reckons with the device's depth as it is.
+/// Returns the fit at the given depth of the device.
 fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
     let costs = cost::Costs::new(device);
     let blended = assumed.streams == Streams::Blended && tenants.len() > 1;
@@ -401,7 +402,7 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
         time_ps: mix::per_second(time),
         bound,
     });
-    // Summed before it is rounded: who comes first does not matter.
+    // Summed before rounding, so that the order of VMs does not matter.
     let all = sum(&taken);
     Fit {
         needs: needs.collect(),

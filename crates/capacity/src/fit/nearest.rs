@@ -1,20 +1,19 @@
-//! The nearest promise that would fit.
+//! Nearest objectives that fit a device.
 
 use super::load::of_size;
 use super::{Assumed, Device, Tenant, reckon};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::time::Nanos;
 
-/// Bandwidths are lowered in steps of so many bytes a second.
+/// Granularity of a lowered bandwidth, in bytes per second.
 const BANDWIDTH_STEP: u64 = 1000;
-/// Longer than any bound that can be written.
+/// Upper bound of the search for a latency; longer than any configurable bound.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
-/// What one of them could be promised, with the others as they are: the largest reservation and
-/// target, in whole IOPS and kB/s and in the proportion that was asked for, and with those the
-/// shortest latency bound no shorter than asked for, to three digits. What cannot be promised at
-/// all is left out. `None`: nothing of its promise is too much, or taking it all away does not
-/// help.
+/// Returns the largest objective that one VM could be promised with all others unchanged.
+/// Reservation and target are lowered in proportion, in whole IOPS and kB/s; then the latency bound
+/// is lengthened, rounded up to three digits. A part that cannot be promised at all is left out.
+/// `None`: the objective fits as it is, or nothing fits even without it.
 pub fn nearest(
     device: &Device<'_>,
     tenants: &[Tenant<'_>],
@@ -36,12 +35,12 @@ pub fn nearest(
     let scaled = |part| {
         let mut less = of_size(scaled(&asked, part, most), size);
         if most > 0 && part == 0 {
-            // With nothing promised its requests stay as long as they were taken for.
+            // Without a floor its requests would lose the size that they were assumed to have.
             less.expects.size.get_or_insert(size);
         }
         less
     };
-    // A floor takes device time, and is due before bounds of others.
+    // Floors first: they take device time, and are due before bounds of others.
     let unbounded = |part| Objective {
         latency: None,
         ..scaled(part)
@@ -57,8 +56,8 @@ pub fn nearest(
             let holds = |ns: u64| with(&bounded(Some(Nanos(ns)))).fits();
             match holds(LATENCY_MAX.0) {
                 true => {
-                    // The longest that does not hold is one nanosecond short of the shortest that
-                    // does.
+                    // `last` returns the longest bound that fails; the shortest that holds is 1 ns
+                    // longer.
                     let beyond = last(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
                     bounded(Some(rounded_up(Nanos(asked.0 + beyond + 1))))
                 }
@@ -70,9 +69,8 @@ pub fn nearest(
     with(&near).fits().then_some(near)
 }
 
-/// What all of them could be promised, every reservation and target lowered in the same proportion,
-/// in thousandths of what was asked for: the largest that the device has time for. `None`: it has
-/// time for all of it.
+/// Returns the largest part of all reservations and targets that the device has time for, in
+/// thousandths, with the objectives lowered to it. `None`: the device has time for all of them.
 pub fn nearest_of_all(
     device: &Device<'_>,
     tenants: &[Tenant<'_>],
@@ -99,7 +97,7 @@ pub fn nearest_of_all(
     Some((part as u32, all(part)))
 }
 
-/// Steps between nothing and what was asked for.
+/// Number of steps between no rate and the one asked for: IOPS, or units of `BANDWIDTH_STEP`.
 fn scale_of(objective: &Objective) -> u64 {
     let rate = match objective.target.is_none() {
         true => &objective.reservation,
@@ -112,7 +110,7 @@ fn scale_of(objective: &Objective) -> u64 {
     }
 }
 
-/// The objective with `part` of `all` of its floors.
+/// Returns the objective with floors lowered to `part` of `all`.
 fn scaled(objective: &Objective, part: u64, all: u64) -> Objective {
     Objective {
         reservation: part_of(&objective.reservation, part, all),
@@ -143,7 +141,8 @@ fn part_of(rate: &Rate, part: u64, all: u64) -> Rate {
     }
 }
 
-/// The last of 0 to `most` for which it is so, where it is so up to some number and not beyond.
+/// Binary search for the largest number up to `most` for which `so` holds; `so` must hold for a
+/// prefix. `None`: it does not hold for 0.
 fn last(most: u64, so: impl Fn(u64) -> bool) -> Option<u64> {
     if !so(0) {
         return None;
@@ -159,7 +158,7 @@ fn last(most: u64, so: impl Fn(u64) -> bool) -> Option<u64> {
     Some(yes)
 }
 
-/// To three digits.
+/// Rounds up to three significant digits.
 fn rounded_up(time: Nanos) -> Nanos {
     let mut step = 1;
     while time.0.div_ceil(step) > 999 {

@@ -1,4 +1,4 @@
-//! What a fit is, in words.
+//! Messages about a fit.
 
 use core::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_units::Thousandths;
 
-/// A part of a second of the device: `40.2 %`, rounded up.
+/// Part of a second of device time, rounded up: `40.2 %`.
 pub(super) fn part(time_ps: u64) -> Thousandths {
     let part = (u128::from(time_ps) * 1000).div_ceil(u128::from(SECOND_PS));
     Thousandths(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
-/// A time as it can be written: three decimals at most, and none that say nothing.
+/// Time as a user would write it: up to three decimals without trailing zeroes.
 fn time(of: Nanos) -> String {
     let text = of.to_string();
     match text.split_once(' ') {
@@ -26,7 +26,7 @@ fn time(of: Nanos) -> String {
 }
 
 impl Fit {
-    /// What there is too little of, in a sentence; empty where all of it fits.
+    /// Sentence that names the scarce resource; empty if all promises fit.
     pub fn reason(&self, tenants: &[Tenant<'_>]) -> String {
         match self.short_of() {
             None => String::new(),
@@ -71,8 +71,8 @@ fn late_reason(name: &str, bound: &Bound) -> String {
     text
 }
 
-/// Why it does not fit, that one of them is promised what it is promised, and what would fit
-/// instead. `None`: it fits.
+/// Returns why promises do not fit with the objective of one VM, and what would fit instead.
+/// `None`: all of them fit.
 pub fn refusal(
     device: &Device<'_>,
     tenants: &[Tenant<'_>],
@@ -103,8 +103,8 @@ pub fn refusal(
     Some((reason, instead))
 }
 
-/// The parts in which `near` differs from `asked`, a line each as a configuration's
-/// `[vm.objective]` has them.
+/// Parts in which `near` differs from `asked`, each as a line of a configuration's
+/// `[vm.objective]`.
 pub fn changed_parts(asked: &Objective, near: &Objective) -> Vec<String> {
     let mut parts = Vec::new();
     let rates = [

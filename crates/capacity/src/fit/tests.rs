@@ -7,7 +7,7 @@ fn flat(iops: f64) -> Curve {
     Curve::new(&[(4096, iops), (1 << 20, iops)]).expect("a curve")
 }
 
-/// The paper's figures 4 and 7: 8000 IOPS where sequential, 1200 where random.
+/// Figures 4 and 7 of the paper: 8000 IOPS if sequential, 1200 if random.
 fn paper() -> Profile {
     let reads = [flat(8000.0), flat(1200.0)];
     Profile::new(reads.clone(), Some(reads), Vec::new(), Vec::new())
@@ -55,17 +55,17 @@ fn fit(profile: &Profile, objectives: &[Objective], streams: Streams) -> Fit {
 
 #[test]
 fn the_papers_two_vms_fit_until_their_streams_meet() {
-    // Figure 4: half of 8000 and half of 1200 are a whole device while the stream is one.
+    // Figure 4: half of 8000 and half of 1200 are a whole device while the stream stays sequential.
     let both = [iops(4000, 1000), iops(600, 0)];
     let kept = fit(&paper(), &both, Streams::Kept);
     assert_eq!(kept.needs[0].time_ps, SECOND_PS / 2);
     // 600 times 833,333,333 ps, as the profile rounds 1/1200 s.
     assert_eq!(kept.needs[1].time_ps, 499_999_999_800);
     assert_eq!(kept.short_of(), Some(Resource::DeviceTime));
-    // Figure 7: blended, 4000 of what was a stream need 4000 / 1200 devices.
+    // Figure 7: blended, the stream's 4000 requests need 4000 / 1200 devices.
     let blended = fit(&paper(), &both, Streams::Blended);
     assert_eq!(blended.needs[0].time_ps, 4000 * 833_333_333);
-    // Alone a stream is one.
+    // A VM that is alone keeps its stream sequential.
     let alone = fit(&paper(), &both[..1], Streams::Blended);
     assert_eq!((alone.time_ps, alone.fits()), (SECOND_PS / 2, true));
 }
@@ -87,12 +87,12 @@ fn rates_are_requests_of_the_expected_size() {
     let normal = rate(ops(100, Some(16384)), None);
     assert_eq!(of(reserve(normal)), (100_000_000, 16384));
     assert_eq!(of(reserve(Rate::bytes(1 << 20))), (8_000_000, 128 << 10));
-    // Both figures: they meet at 10 kB.
+    // Both figures of a rate are given: they meet at 10 kB.
     assert_eq!(
         of(reserve(rate(ops(100, None), Some(1_000_000)))),
         (100_000_000, 10_000)
     );
-    // Four of the size that counts as one: a quarter of the requests.
+    // Requests of four times the size that counts as one: a quarter of the requests.
     let expects = Expects {
         size: Some(65536),
         ..Expects::NOTHING
@@ -102,7 +102,7 @@ fn rates_are_requests_of_the_expected_size() {
         ..reserve(normal)
     };
     assert_eq!(of(longer), (25_000_000, 65536));
-    // A target counts like a reservation, and no VM takes more than its limit.
+    // A target counts like a reservation, and no VM counts for more than its limit.
     let target = Objective {
         target: Rate::iops(300),
         ..reserve(Rate::iops(100))
@@ -144,7 +144,7 @@ fn what_is_not_said_is_the_dearer_direction() {
 }
 
 fn mixes() -> Profile {
-    // A mix of halves takes twice what reads or writes take.
+    // In a mix of halves requests take twice as long as in reads or writes alone.
     Profile::new(
         [flat(1000.0), flat(1000.0)],
         Some([flat(1000.0), flat(1000.0)]),
@@ -165,7 +165,7 @@ fn reads_and_writes_that_meet_are_dearer_by_their_mix() {
     let halves = fit(&mixes(), &[of(200, 1000), of(200, 0)], Streams::Blended);
     assert_eq!(halves.time_ps, SECOND_PS / 10 * 8);
     assert!(halves.fits());
-    // A few writes make no mix of halves out of many reads: 400 reads alone take 40 %.
+    // Few writes and many reads make no mix of halves: 400 reads alone take 40 %.
     let few = fit(&mixes(), &[of(400, 1000), of(4, 0)], Streams::Blended);
     assert!(few.time_ps > SECOND_PS / 10 * 4, "{few:?}");
     assert!(few.time_ps < SECOND_PS / 100 * 51, "{few:?}");
@@ -202,11 +202,11 @@ fn a_shallow_queue_does_less_than_the_profile_says() {
     // Factors are rounded up to millionths.
     let near = |time: u64, to: u64| (to - 1000..to + SECOND_PS / 500_000).contains(&time);
     assert!(near(at(32), third) && near(at(64), third));
-    // Between measured depths that of the shallower one.
+    // Between measured depths the shallower one counts.
     assert!(near(at(1), SECOND_PS) && near(at(31), SECOND_PS));
 }
 
-/// One read at a time takes 4 ms, 8 ms at most; two 8 and 16.
+/// Disk with 4 ms per read, 8 ms at the 99th percentile; at depth 2 twice as long.
 fn disk() -> Profile {
     let point = |depth: u32| DepthPoint {
         direction: Direction::Read,
@@ -247,23 +247,24 @@ fn takes(profile: &Profile, depth: u32, objectives: &[Objective]) -> Vec<Option<
 
 #[test]
 fn a_bound_waits_for_the_device_its_turn_and_its_service() {
-    // One at a time: 8 ms until the device is free, and 8 ms for itself.
+    // Depth 1: 8 ms until the device is free, and 8 ms of its own.
     assert_eq!(takes(&disk(), 1, &[within(30, 25)]), [Some(16.0)]);
-    // Two at a time: Two comes free in 8 ms as well, and then it is one of two.
+    // Depth 2: one of two slots is free within 8 ms as well; then the request is one of two.
     assert_eq!(takes(&disk(), 2, &[within(30, 25)]), [Some(24.0)]);
-    // Another with the same bound goes before it: 4 ms more.
+    // A request of another VM with the same bound goes first: 4 ms more.
     let two = [within(30, 25), within(30, 25)];
     assert_eq!(takes(&disk(), 1, &two), [Some(20.0); 2]);
-    // One that is due later does not; but waits for the other's next, a tenth of what comes after.
+    // A request with a longer bound does not go first, but waits for the other's next one: a tenth
+    // of the time after it.
     let apart = [within(30, 25), within(50, 20)];
     assert_eq!(takes(&disk(), 1, &apart), [Some(16.0), Some(22.0)]);
-    // At 25 IOPS its floor is due every 40 ms, before its bound: a tenth of all the time, too.
+    // At 25 IOPS the floor is due every 40 ms, before the bound: a tenth of all the time, too.
     let floor_first = [within(30, 25), within(50, 25)];
     assert_eq!(takes(&disk(), 1, &floor_first), [Some(19.0), Some(23.0)]);
-    // So is the floor of somebody without a bound, as far as it is due by then.
+    // Floors of VMs without a bound count as far as they are due by then.
     let floor = [within(30, 25), iops(50, 0)];
     assert_eq!(takes(&disk(), 1, &floor), [Some(22.0), None]);
-    // A long request of somebody who was promised nothing may be with the device.
+    // A long request of a VM without promises may be in flight.
     let silent = Objective::default();
     let mut dear = disk();
     assert_eq!(
@@ -348,7 +349,7 @@ fn what_is_too_much_already_may_become_less_but_not_more() {
     assert!(!before.is_worse_than(&before));
     assert!(!of([1000, 400]).is_worse_than(&before));
     assert!(of([1000, 501]).is_worse_than(&before));
-    // What fits is never worse.
+    // A load that fits is never worse.
     assert!(!of([500, 460]).is_worse_than(&of([1, 1])));
     let bound = |ms| {
         let bounds = [within(ms, 25), Objective::default()];
@@ -364,7 +365,7 @@ fn what_is_too_much_already_may_become_less_but_not_more() {
     assert!(!bound(10).is_worse_than(&alone));
 }
 
-/// One request at a time takes 1 ms of the device, as many of any size at any depth.
+/// Device with 1 ms of device time per request, for any size and depth.
 fn server() -> Profile {
     let point = |depth: u32| DepthPoint {
         direction: Direction::Read,
@@ -407,7 +408,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
             &Assumed::default(),
         )
     };
-    // 32 in flight and one of its own are 33 ms, and 100 ms of every second are due before it.
+    // 32 in flight and one of its own are 33 ms; floors take 100 ms of every second.
     assert_eq!((of(100).depth_bound, of(100).fits()), (32, true));
     // 0.8 x 20 ms hold 2 ms of floors, 1 ms of its own and 13 in flight.
     let fit = of(20);
@@ -417,8 +418,8 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
         fit.needs[0].bound.and_then(|b| b.takes),
         Some(Nanos::from_millis(20))
     );
-    // Not even with one: 1 ms in flight, 1 ms of its own and 0.2 ms of floors. Then the depth is
-    // lowered for nothing.
+    // Not even depth 1 holds it: 1 ms in flight, 1 ms of its own and 0.2 ms of floors. So the depth
+    // is not lowered.
     let fit = of(2);
     assert_eq!(
         (fit.depth_bound, fit.short_of()),
@@ -428,7 +429,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
         fit.needs[0].bound.and_then(|b| b.takes),
         Some(Nanos(2_750_000))
     );
-    // Beside it, the bound that can be held is.
+    // The bound that can hold still lowers the depth beside it.
     let objectives = [within(20, 25), within(2, 25)];
     let fit = reckon(
         &steered(&profile),
@@ -446,7 +447,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
         "{fit:?}"
     );
     assert!(fit.depth_bound <= alone.depth_bound, "{fit:?}, {alone:?}");
-    // A depth that is not adapted holds the bounds that 32 in flight allow.
+    // A depth that is not adapted keeps only bounds that hold with 32 in flight.
     let fixed = reckon(
         &on(&profile),
         &tenants(&[within(20, 25)]),
@@ -458,7 +459,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
 #[test]
 fn a_depth_below_which_floors_are_short_is_not_gone_below() {
     let mut points = server().latency().to_vec();
-    // One at a time the device does a tenth, two half of what it does when saturated.
+    // At depth 1 the device delivers a tenth of its saturated rate, at depth 2 half.
     (points[0].iops, points[1].iops) = (100.0, 500.0);
     let curves = [flat(1000.0), flat(1000.0)];
     let profile = Profile::new(curves, None, Vec::new(), points);
@@ -471,7 +472,7 @@ fn a_depth_below_which_floors_are_short_is_not_gone_below() {
         )
     };
     assert_eq!((of(12, 300).depth_bound, of(12, 300).fits()), (5, true));
-    // Two in flight would hold the bound, but not the floor, and four miss it.
+    // Depth 2 would keep the bound but not the floor; depth 4 misses the bound.
     let fit = of(9, 500);
     assert_eq!(
         (fit.depth_bound, fit.short_of()),
@@ -489,7 +490,7 @@ fn background_is_one_short_part_where_the_policy_cuts_it() {
     let millisecond = SECOND_PS / 1000;
     assert_eq!(fit.blocked_by.background, millisecond);
     assert_eq!(fit.blocking, Nanos::from_millis(33));
-    // One part per 500 ms is counted, 25 requests of 1 ms beside it.
+    // One part per 500 ms counts, beside 25 requests of 1 ms.
     assert_eq!(fit.needs[1].time_ps, 2 * millisecond);
     assert_eq!(fit.time_ps, 27 * millisecond);
 }
@@ -520,7 +521,7 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
         };
         reckon(&device, &tenants(&objectives), &Assumed::default()).blocked_by
     };
-    // 40 ms without what the read takes alone and without the one in flight.
+    // 40 ms without the read's own latency and without the I/O in flight.
     let millisecond = SECOND_PS / 1000;
     assert_eq!(blocking(0, 1).held_up, 38 * millisecond);
     assert_eq!(blocking(0, 4).held_up, 85 * millisecond);
@@ -542,7 +543,7 @@ fn transfers_need_their_rate_and_floors_are_part_of_it() {
         };
         reckon(&on(&profile), &[tenant], &Assumed::default())
     };
-    // 500 requests of 128 KiB a second.
+    // 500 requests of 128 KiB per second.
     let half = SECOND_PS / 2;
     assert_eq!(of(Rate::NONE, 500 * (128 << 10)).time_ps, half);
     assert_eq!(
@@ -582,12 +583,12 @@ fn a_bound_holds_inside_its_envelope() {
         reckon(&device, &tenants(&[objective]), &assumed).needs[0]
     };
     let takes = |need: Need| need.bound.and_then(|bound| bound.takes);
-    // 1 ms in flight and 8 that come at once; 200 a second need a fifth of the device.
+    // 1 ms in flight and a burst of 8; 200 requests per second need a fifth of the device.
     let need = of(with(Some(200), Some(8)));
     assert_eq!(takes(need), Some(Nanos::from_millis(9)));
     assert_eq!(need.time_ps, SECOND_PS / 5);
     assert!(!need.bound.expect("it has one").best_effort);
-    // Without a rate nothing is promised, and one at a time is reckoned with.
+    // Without a rate nothing is promised, and one request at a time is assumed.
     let need = of(with(None, None));
     assert_eq!(
         (takes(need), need.time_ps),

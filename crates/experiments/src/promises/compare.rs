@@ -1,52 +1,53 @@
-//! A policy's outcome in a cell beside those of other policies.
+//! Comparison of a policy's outcome in a cell with those of other policies.
 
 use super::mix::Demand;
 use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 
-/// Part by which a promised measure may be worse than the best one's.
+/// Largest part by which a promised measure may be worse than the best peer's.
 const WITHIN: f64 = 0.25;
-/// Difference in a measure that counts as better or worse.
+/// Smallest relative difference in a measure that counts as better or worse.
 const PARETO: f64 = 0.10;
-/// Points of device time, and of precision, that count as no difference.
+/// Differences in a share, in points of device time, and in precision, in percent, that are
+/// ignored.
 const POINTS: f64 = 1.0;
 const PRECISION: f64 = 0.1;
-/// Nanoseconds of latency that count as no difference, on flash and on a hard disk.
+/// Differences in latency that are ignored, in nanoseconds, on flash and on a hard disk.
 const FLASH_NS: f64 = 200_000.0;
 const HDD_NS: f64 = 5_000_000.0;
-/// Part of the best one's work that has to be done, on flash and on a hard disk.
+/// Required part of the best peer's work, on flash and on a hard disk.
 const FLASH_WORK: f64 = 0.97;
 const HDD_WORK: f64 = 0.90;
 
 /// Verdict on a policy in a cell.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Verdict {
-    /// Promises that were missed.
+    /// Keys of missed promises.
     pub missed: Vec<String>,
-    /// Others that keep every promise which the policy keeps; empty: nobody else does.
+    /// Names of other policies that keep every promise which this one keeps; empty: none does.
     pub peers: Vec<String>,
-    /// Failures against the peers, in words.
+    /// Messages on demands not met, and on measures in which a peer is better.
     pub failures: Vec<String>,
 }
 
 impl Verdict {
-    /// True when every promise was kept and no peer does better.
+    /// True if every promise was kept, every demand met, and no peer does better.
     pub fn is_good(&self) -> bool {
         self.missed.is_empty() && self.failures.is_empty()
     }
 }
 
-/// What an outcome is judged by beside other outcomes.
+/// Conditions of a comparison besides the outcomes.
 #[derive(Clone, Debug)]
 pub struct Basis {
-    /// The device is a flash disk.
+    /// True if the device is a flash disk, false for a hard disk.
     pub flash: bool,
     /// Demands of the mix.
     pub demand: Demand,
-    /// Outcome under `fifo`, of a run to its end; `None` where the mix demands nothing of it.
+    /// Outcome under `fifo` of a complete run; `None` if the mix makes no demand relative to it.
     pub fifo: Option<Outcome>,
 }
 
-/// Compares the outcome of a policy with those of others by their names.
+/// Compares the outcome of a policy with those of other policies, given with their names.
 pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Verdict {
     let flash = basis.flash;
     let peers: Vec<&(String, Outcome)> = (others.iter())
@@ -82,7 +83,7 @@ pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Ve
     }
 }
 
-/// Demands of the mix that are not met.
+/// Messages on demands of the mix that are not met.
 fn demands(own: &Outcome, basis: &Basis) -> Vec<String> {
     let mut failures = Vec::new();
     let vm = |outcome: &Outcome, name: &str| {
@@ -110,7 +111,7 @@ fn demands(own: &Outcome, basis: &Basis) -> Vec<String> {
     failures
 }
 
-/// A measure that is too far from the best of the peers, in words.
+/// Message on a measure that is too far behind the best peer's; `None`: near enough.
 fn behind_best(
     key: &str,
     measured: Measured,
@@ -135,8 +136,8 @@ fn behind_best(
     })
 }
 
-/// True if the other keeps every promise that the first keeps, and gives no VM without a promise
-/// less than half of what the first gives it.
+/// True if the other keeps every promise that the first keeps, and gives each VM without a promise
+/// at least half of what the first gives it.
 fn is_peer(own: &Outcome, other: &Outcome) -> bool {
     let kept = other.kept();
     let keeps_all = own.kept().iter().all(|key| kept.contains(key));
@@ -146,7 +147,7 @@ fn is_peer(own: &Outcome, other: &Outcome) -> bool {
     other.given_up.is_empty() && keeps_all && fair
 }
 
-/// Measures of the promises of a run, by key.
+/// Measures of a run's promises, by key.
 fn measures(outcome: &Outcome) -> impl Iterator<Item = (String, Measured)> {
     let of_vm = |vm: &VmOutcome| {
         let name = vm.name.clone();
@@ -158,7 +159,7 @@ fn measures(outcome: &Outcome) -> impl Iterator<Item = (String, Measured)> {
     outcome.vms.iter().flat_map(of_vm)
 }
 
-/// Measures by which the other is better, if it is worse in none.
+/// Measures in which the other is better; `None` if there is none, or if it is worse in one.
 fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
     let mut better = Vec::new();
     for (key, own) in measures(own) {
@@ -166,7 +167,7 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
         let Some((_, other)) = found else { continue };
         let (own, other) = match own.unit {
             Unit::Served => (1.0 / own.value.max(1e-9), 1.0 / other.value.max(1e-9)),
-            // Whole points and tenths are no differences.
+            // Differences below a point of share or 0.1 % of precision do not count.
             Unit::Points => (own.value.max(POINTS), other.value.max(POINTS)),
             Unit::Precision => (own.value.max(PRECISION), other.value.max(PRECISION)),
             Unit::P99 => (own.value, other.value),
@@ -181,7 +182,7 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
     (!better.is_empty()).then(|| better.join(", "))
 }
 
-/// True if a measure is farther from the best one than is allowed.
+/// True if a measure is farther behind the best than allowed.
 fn is_behind(own: &Measured, best: f64, flash: bool) -> bool {
     let slack = match own.unit {
         Unit::Served => return own.value < best * (1.0 - WITHIN),
@@ -193,7 +194,7 @@ fn is_behind(own: &Measured, best: f64, flash: bool) -> bool {
     own.value > best * (1.0 + WITHIN) && own.value > best + slack
 }
 
-/// A measure in words.
+/// Measure with its unit, for messages.
 fn said(measured: &Measured) -> String {
     let value = measured.value;
     match measured.unit {
@@ -271,7 +272,7 @@ mod tests {
         assert!(verdict(&own, outcome(0.95, true, 100.0, 1.0)).is_good());
         let beaten = verdict(&own, outcome(0.9, true, 100.0, 1.0));
         assert_eq!(beaten.failures.len(), 1, "{beaten:?}");
-        // More than a quarter, and more than 0.2 ms.
+        // Worse by more than a quarter, and by more than 0.2 ms.
         let far = verdict(&own, outcome(0.7, true, 100.0, 1.0));
         assert_eq!(far.failures.len(), 2, "{far:?}");
     }

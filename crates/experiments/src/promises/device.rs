@@ -1,4 +1,4 @@
-//! Devices that promises are judged on.
+//! Devices on which promises are judged.
 
 use crate::ExperimentError;
 use crate::folder::embedded;
@@ -11,31 +11,31 @@ use tidegate_units::parse_duration;
 
 const FILE: &str = "devices.toml";
 
-/// Device of the catalogue with the figures that mixes are scaled by.
+/// Device of the catalogue, with the figures to which mixes are scaled.
 #[derive(Clone, Debug)]
 pub struct PromiseDevice {
-    /// Name of its model.
+    /// Name of its device model.
     pub model: String,
-    /// Flash disk, not a hard disk.
+    /// True for a flash disk, false for a hard disk.
     pub flash: bool,
-    /// Time that a request may have to wait for what the device has begun.
+    /// Blocking time: longest wait for I/Os that the device has begun.
     pub blocking: Nanos,
-    /// Unit of time of transfers.
+    /// Unit of time of deadline transfers.
     pub span: Nanos,
-    /// Time before anything is judged.
+    /// Time before judging begins.
     pub warm_up: Nanos,
-    /// Profile by which costs are reckoned, also where the scheduler has none.
+    /// Profile for costs, used by the judge even where the scheduler has none.
     pub profile: Arc<Profile>,
 }
 
-/// Place of the grid.
+/// Cell of the grid, without its mix.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Device.
     pub device: PromiseDevice,
-    /// The scheduler has the device's profile.
+    /// True if the scheduler has the device's profile.
     pub profiled: bool,
-    /// Mean round trip of guests in microseconds, drawn exponentially.
+    /// Mean round trip of guests in microseconds, exponentially distributed.
     pub rtt_us: u32,
 }
 
@@ -58,7 +58,7 @@ struct Entry {
 /// All devices, in the order of their file.
 ///
 /// # Errors
-/// When the file is not as it should be.
+/// When the file is not valid.
 pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
     let wrong = |what: String| ExperimentError::data(FILE, what);
     let document: Document =

@@ -1,4 +1,4 @@
-//! Mixes of VMs: habits of hosts, sized by the device that they are put on.
+//! Mixes of VMs: typical workloads of hosts, scaled to the device.
 
 use super::device::Cell;
 use super::template;
@@ -10,27 +10,27 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Scenario};
 use toml::{Table, Value};
 
-/// Demands of a mix beyond what its VMs are promised.
+/// Demands of a mix beyond the promises to its VMs.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Demand {
-    /// VM whose 99 % quantile over all requests is to be within its latency bound.
+    /// Name of the VM whose 99th percentile over all requests must be within its latency bound.
     pub p99_within_bound: Option<String>,
-    /// VM that is to have a part of what it has under `fifo`.
+    /// VM that must get a part of its bandwidth under `fifo`.
     pub of_fifo: Option<OfFifo>,
 }
 
-/// Part of its bandwidth under `fifo` that a VM is to have.
+/// Part of its bandwidth under `fifo` that a VM must get.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfFifo {
-    /// VM.
+    /// Name of the VM.
     pub vm: String,
-    /// Part of the bandwidth in percent.
+    /// Required part of the bandwidth, in percent.
     pub percent: f64,
 }
 
-/// Mix of VMs by its name.
+/// Mix of VMs, embedded in the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Name on the command line.
@@ -48,7 +48,7 @@ macro_rules! mixes {
     };
 }
 
-/// Name of a file without its ending.
+/// File name without its extension.
 const fn stem(file: &'static str) -> &'static str {
     file.split_at(file.len() - ".toml".len()).0
 }
@@ -76,14 +76,14 @@ pub fn mixes() -> &'static [Mix] {
     MIXES
 }
 
-/// Table of a mix's demands, which are no part of its scenario.
+/// Name of the table with a mix's demands, which is not part of its scenario.
 const DEMAND: &str = "demand";
 
 impl Mix {
-    /// Demands beyond what its VMs are promised.
+    /// Returns the demands beyond the promises to its VMs.
     ///
     /// # Errors
-    /// When the mix is not as it should be.
+    /// When the mix is not valid.
     pub fn demand(&self) -> Result<Demand, ExperimentError> {
         let wrong = |error: toml::de::Error| ExperimentError::data(self.file, error);
         let mut root: Table = self.text.parse().map_err(wrong)?;
@@ -91,11 +91,11 @@ impl Mix {
         Ok(demand.map_err(wrong)?.unwrap_or_default())
     }
 
-    /// Scenario of this mix in a cell, as text that `tidegate sim` takes, too. `steered`: with
+    /// Returns the scenario of this mix in a cell, as text for `tidegate sim`. `steered`: with
     /// `adaptive_depth` and `max_io_shared`; `seconds`: judged time.
     ///
     /// # Errors
-    /// When the mix is not as it should be.
+    /// When the mix is not valid.
     pub fn text(
         &self,
         cell: &Cell,
@@ -136,10 +136,10 @@ impl Mix {
         Ok(root.to_string())
     }
 
-    /// Scenario of this mix in a cell, under a policy.
+    /// Returns the scenario of this mix in a cell under a policy.
     ///
     /// # Errors
-    /// When the mix is not as it should be, or the policy cannot be had in the cell.
+    /// When the mix is not valid, or the policy is not available in the cell.
     pub(super) fn scenario(
         &self,
         cell: &Cell,

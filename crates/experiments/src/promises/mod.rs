@@ -5,9 +5,9 @@
 //!                                                                                    |
 //!                                     outcomes of all policies in a cell --> compare +--> verdict
 //! ```
-//!
-//! `docs/promises.md` says what is judged, and how a policy is compared with others. `mix` and
+//! `docs/promises.md` describes the rules of judging and of comparing policies. `mix` and
 //! `template` scale a mix to its device, `judge` is the oracle of kept and missed seconds, `run`
+//! runs a mix under a policy, and `compare` sets a policy's outcome beside the others'.
 //! runs a mix under a policy, and `compare` sets a policy's outcome beside the others'.
 
 mod compare;

@@ -1,92 +1,92 @@
-//! Outcome of a run: what each VM had, and which promises were kept.
+//! Outcome of a run: service of each VM, and promises kept.
 
 use serde::{Deserialize, Serialize};
 
 /// Result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Seconds that were judged.
+    /// Number of judged seconds.
     pub seconds: u64,
-    /// Requests that were answered, also in the warm-up.
+    /// Requests answered, including those of the warm-up.
     pub requests: u64,
-    /// Promises that the run was given up for; empty where it came to its end.
+    /// Keys of promises for which the run was aborted; empty if it was complete.
     pub given_up: Vec<String>,
-    /// Device time of all requests by the profile, in seconds a second.
+    /// Device time of all requests by the profile, in seconds per second.
     pub work: f64,
     /// VMs and background processes, in the order of the mix.
     pub vms: Vec<VmOutcome>,
 }
 
-/// What a VM had.
+/// Service of a VM, and its promises.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VmOutcome {
     /// Name.
     pub name: String,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Half of the requests took at most this long from their arrival at Tidegate, in nanoseconds.
+    /// Median latency from arrival at Tidegate, in nanoseconds.
     pub p50_ns: u64,
-    /// 99 of 100.
+    /// 99th percentile of the latency, in nanoseconds.
     pub p99_ns: u64,
     /// Part of all device time by the profile, 0 to 1.
     pub device_time: f64,
-    /// Bound on its latency in nanoseconds; `None`: it has none.
+    /// Latency bound in nanoseconds; `None`: not promised.
     pub bound_ns: Option<u64>,
-    /// Promises; none where nothing is promised.
+    /// Judged promises; empty if nothing is promised.
     pub promises: Vec<Promise>,
 }
 
-/// One part of an objective, and whether it was kept.
+/// Part of an objective, with the verdict on it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Promise {
-    /// Part: `floor`, `latency`, `limit`, `target`, `share` or `transfer`.
+    /// Name of the part: `floor`, `latency`, `limit`, `target`, `share` or `transfer`.
     pub part: String,
-    /// Promised value.
+    /// Promised value, as text.
     pub promised: String,
-    /// Seconds that were judged; of transfers their number.
+    /// Number of judged seconds; for transfers the number of transfers.
     pub seconds: u64,
-    /// Seconds among them that were missed.
+    /// Number of missed seconds, or transfers, among them.
     pub missed: u64,
-    /// Seconds that were the device's own.
+    /// Number of seconds excluded because the device stalled.
     pub devices: u64,
-    /// Kept in 99 % of the seconds; `None`: nothing was judged.
+    /// True if at least 99 % of the seconds were kept; `None`: nothing was judged.
     pub kept: Option<bool>,
-    /// Measured value that policies are compared by; `None`: there is none.
+    /// Measured value by which policies are compared; `None`: not compared.
     pub measured: Option<Measured>,
 }
 
 /// Measured value of a promise.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// Value.
+    /// Value, in the unit beside it.
     pub value: f64,
-    /// Kind of value.
+    /// Unit and direction of comparison.
     pub unit: Unit,
 }
 
-/// Kind of a measured value.
+/// Unit of a measured value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Part of the promised rate that was served, at most 1: more is better.
+    /// Served part of the promised rate, at most 1; more is better.
     Served,
-    /// 99 % quantile in nanoseconds: less is better.
+    /// 99th percentile of the latency in nanoseconds; less is better.
     P99,
-    /// Distance from the share in points of device time: less is better.
+    /// Distance from the share in points of device time; less is better.
     Points,
-    /// Beta in percent: less is better.
+    /// Beta in percent; less is better.
     Precision,
 }
 
 impl Promise {
-    /// Key of a VM's promise.
+    /// Key of a VM's promise: `VM.PART`.
     pub fn key(vm: &str, part: &str) -> String {
         format!("{vm}.{part}")
     }
 
-    /// Seconds that were kept in percent of those judged; `None`: nothing was judged.
+    /// Kept seconds in percent of the judged ones; `None`: nothing was judged.
     pub fn kept_percent(&self) -> Option<f64> {
         let kept = self.seconds - self.missed;
         (self.seconds > 0).then(|| 100.0 * kept as f64 / self.seconds as f64)
@@ -94,7 +94,7 @@ impl Promise {
 }
 
 impl Promise {
-    /// Becomes all of these, which are of one VM and part.
+    /// Merges promises of one VM and part, from runs with different seeds, into `self`.
     fn merge(&mut self, all: &[Promise]) {
         self.seconds = all.iter().map(|it| it.seconds).sum();
         self.missed = all.iter().map(|it| it.missed).sum();
@@ -113,21 +113,21 @@ impl Promise {
 }
 
 impl Outcome {
-    /// Keys of the promises that were kept.
+    /// Keys of kept promises.
     pub fn kept(&self) -> Vec<String> {
         self.keys(|promise| promise.kept == Some(true))
     }
 
-    /// Keys of the promises that were missed.
+    /// Keys of missed promises.
     pub fn missed(&self) -> Vec<String> {
         self.keys(|promise| promise.kept == Some(false))
     }
 
-    /// Runs of several seeds as one: a promise is kept when every run keeps it, seconds are summed,
-    /// and everything else is the mean.
+    /// Merges runs with different seeds: a promise is kept if every run keeps it, seconds and
+    /// requests are summed, and everything else is the mean.
     ///
     /// # Panics
-    /// When there is none.
+    /// When `runs` is empty.
     pub fn merged(runs: &[Outcome]) -> Outcome {
         let mut merged = runs.first().expect("there is a run").clone();
         if runs.len() == 1 {

@@ -14,11 +14,11 @@ use tidegate_sim::world::World;
 use tidegate_units::format_duration;
 use tidegate_workload::job::{Flow, Job};
 
-/// Seconds that are judged at most.
+/// Largest number of judged seconds.
 pub const SECONDS: u64 = 200;
-/// Requests after which a run ends, with the second that it is in.
+/// Number of requests after which a run ends, at the end of the second.
 pub const REQUESTS: u64 = 2_000_000;
-/// Seconds that are judged at least, however many requests there are.
+/// Smallest number of judged seconds, whatever the number of requests.
 const FEWEST_SECONDS: u64 = 5;
 
 /// Run of a mix in a cell.
@@ -26,23 +26,23 @@ const FEWEST_SECONDS: u64 = 5;
 pub struct Run {
     /// Policy of the device.
     pub policy: PolicySpec,
-    /// With `adaptive_depth` and `max_io_shared = "64 KiB"`.
+    /// True for `adaptive_depth` and `max_io_shared = "64 KiB"`.
     pub steered: bool,
-    /// Seed of everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Seconds that are judged at most.
+    /// Largest number of judged seconds.
     pub seconds: u64,
-    /// Requests after which the run ends.
+    /// Number of requests after which the run ends.
     pub requests: u64,
-    /// Promises, as in [`Promise::key`], of which none may be missed: the run is given up as soon
-    /// as one cannot be kept any more.
+    /// Keys of promises ([`Promise::key`]) that must be kept: the run is aborted as soon as one of
+    /// them cannot be kept any more.
     pub needed: Vec<String>,
 }
 
 /// Runs a mix in a cell.
 ///
 /// # Errors
-/// When the mix is not as it should be, or the policy cannot be had in the cell.
+/// When the mix is not valid, or the policy is not available in the cell.
 pub fn run(mix: &Mix, cell: &Cell, run: &Run) -> Result<Outcome, ExperimentError> {
     let scenario = mix.scenario(cell, &run.policy, (run.steered, run.seconds, run.seed))?;
     Ok(play(scenario, &cell.device, run))
@@ -67,7 +67,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         world.step(&mut |_| {});
         world.take_requests(0, &mut events);
         if world.now() != second + Nanos::SECOND {
-            // Only a warm-up of no whole seconds ends between two of them.
+            // A step ends between whole seconds only where the warm-up does.
             continue;
         }
         second = world.now();
@@ -99,12 +99,12 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     }
 }
 
-/// True if a workload asks for more whenever it is answered.
+/// True if a workload issues the next request as soon as one is answered.
 fn is_backlogged(workload: &Job) -> bool {
     matches!(workload.flow, Flow::Closed { think: None, .. })
 }
 
-/// Needed promises that cannot be kept any more.
+/// Keys of needed promises that cannot be kept any more.
 fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
     if run.needed.is_empty() {
         return Vec::new();
@@ -119,7 +119,7 @@ fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
         ];
         for (part, judged) in parts {
             let key = Promise::key(name, part);
-            // However long it runs, no more seconds are judged than these.
+            // More than 1 % of the longest possible run was missed.
             if judged.missed * 100 > run.seconds && run.needed.contains(&key) {
                 broken.push(key);
             }
@@ -157,7 +157,7 @@ fn vm_outcome(
     }
 }
 
-/// Promises of a VM that were judged by the second.
+/// Promises of a VM that are judged by the second.
 fn promises(
     judge: &VmJudge,
     report: &VmReport,
@@ -205,7 +205,7 @@ fn promises(
     promises
 }
 
-/// Share of a VM with a weight of its own.
+/// Share of a VM with a weight of its own; `None`: no such weight, or too few seconds to judge.
 fn share(judge: &VmJudge, seconds: u64) -> Option<Promise> {
     let (had, due, judged) = judge.share(seconds)?;
     let points = 100.0 * (had - due);
@@ -222,7 +222,7 @@ fn share(judge: &VmJudge, seconds: u64) -> Option<Promise> {
     })
 }
 
-/// Points of device time that a VM may be short of its share.
+/// Points of device time by which a VM may be short of its share.
 const SHARE_POINTS: f64 = 2.0;
 
 fn promise(part: &str, promised: String, judged: &Part, measured: Option<Measured>) -> Promise {
@@ -237,7 +237,7 @@ fn promise(part: &str, promised: String, judged: &Part, measured: Option<Measure
     }
 }
 
-/// Deadline transfers of a VM.
+/// Deadline transfers of a VM; `None`: it has none.
 fn transfers(report: &VmReport) -> Option<Promise> {
     let deadlines = report.responses.as_ref()?.deadlines.as_ref()?;
     let judged = deadlines.met + deadlines.missed;
@@ -286,7 +286,7 @@ mod tests {
         let (db, bulk) = (&fifo.vms[0], &fifo.vms[1]);
         assert!(db.p99_ns > 50_000_000 && bulk.promises.is_empty());
         assert!((db.device_time + bulk.device_time - 1.0).abs() < 1e-9);
-        // Requests cost what they take of a saturated device.
+        // The cost of requests is their time at a saturated device.
         assert!((0.9..1.1).contains(&fifo.work), "{}", fifo.work);
         let needed = ["db.latency".to_owned()];
         let given_up = outcome("p1-latency", "fifo", &needed);

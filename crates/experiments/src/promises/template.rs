@@ -1,4 +1,4 @@
-//! Figures of a mix: parts of what a device does, written as `{WHAT AMOUNT ...}` in its text.
+//! Figures of a mix, relative to a device: `{WHAT AMOUNT ...}` in the text of a mix.
 //!
 //! ```text
 //!   {iops 10 % random read 8 KiB}                 rate that takes 10 % of the device: "4238 IOPS"
@@ -8,8 +8,8 @@
 //!   {span 2}                                      two of its spans
 //! ```
 //!
-//! Percentages are of the rate at saturation by the device's profile, so those of all floors of a
-//! mix add up to the device time that is promised.
+//! Percentages are of the rate at saturation by the device's profile, so that the percentages of
+//! all floors of a mix add up to the promised device time.
 
 use super::device::PromiseDevice;
 
@@ -17,13 +17,13 @@ use tidegate_core::profile::{Access, Direction};
 use tidegate_core::time::Nanos;
 use tidegate_units::{format_duration, parse_bytes};
 
-/// Block of a device: sizes are whole ones.
+/// Block size of a device in bytes; amounts of data are multiples of it.
 const BLOCK: u64 = 4096;
 
-/// Replaces every figure in braces by its value on a device.
+/// Replaces every figure in quotes and braces by its value on a device.
 ///
 /// # Errors
-/// The first figure that is not understood.
+/// Describes the first figure that cannot be read.
 pub(super) fn expand(text: &str, device: &PromiseDevice) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

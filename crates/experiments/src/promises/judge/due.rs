@@ -5,8 +5,8 @@ use tidegate_core::time::Nanos;
 
 const SECOND_PS: u128 = 1_000_000_000_000;
 
-/// Time in picoseconds that a rate allows for a request of `len` bytes; of two rates the longer,
-/// because a floor holds as soon as either is given.
+/// Time that a rate allots to a request of `len` bytes, in picoseconds. Of two rates the longer
+/// time, because a floor is kept as soon as either rate is served.
 fn step_ps(rate: &Rate, len: u32) -> u128 {
     let ops = rate.ops.map(|ops| {
         let unit = u128::from(ops.norm.unwrap_or(1).max(1));
@@ -26,12 +26,12 @@ fn step_ps(rate: &Rate, len: u32) -> u128 {
 #[derive(Clone, Debug)]
 pub(super) struct DueTimes {
     rate: Rate,
-    /// End of the last request's time, in picoseconds.
+    /// End of the previous request's time, in picoseconds.
     next_ps: u128,
 }
 
 impl DueTimes {
-    /// Due times under a rate; `None` if there is none.
+    /// Due times under a rate; `None`: no rate.
     pub(super) fn new(rate: &Rate) -> Option<DueTimes> {
         (!rate.is_none()).then_some(DueTimes {
             rate: *rate,
@@ -39,15 +39,15 @@ impl DueTimes {
         })
     }
 
-    /// Due time of a request that arrives: its tag + 1 / rate. Requests come in order of arrival.
+    /// Due time of a request: its tag + 1 / rate. Calls must be in order of arrival.
     pub(super) fn due(&mut self, arrived: Nanos, len: u32) -> Nanos {
         let tag = self.next_ps.max(u128::from(arrived.0) * 1000);
         self.next_ps = tag + step_ps(&self.rate, len);
         Nanos((self.next_ps / 1000) as u64)
     }
 
-    /// True if a request that arrives is within the rate, with a burst of one request. Only such
-    /// requests use the rate up.
+    /// True if a request that arrives is within the rate, with a burst of one request. Requests
+    /// beyond the rate do not use it up.
     pub(super) fn takes(&mut self, arrived: Nanos, len: u32) -> bool {
         let arrived_ps = u128::from(arrived.0) * 1000;
         let within = self.next_ps <= arrived_ps;

@@ -1,26 +1,26 @@
-//! Limits: what was answered in a second against what is allowed.
+//! Limits: answers of a second against the allowed rate.
 
 use tidegate_core::objective::{Limit, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Operations that a rate counts.
+/// Predicate of the operations that a rate counts.
 type Counts = fn(Op) -> bool;
 
-/// One rate of a limit, with the level of its bucket.
+/// One rate of a limit, with the level of its token bucket.
 #[derive(Clone, Debug)]
 struct Bucket {
     counts: Counts,
     rate: f64,
-    /// Rate while a burst lasts, and its credit: QEMU's bucket, which holds `length` of that rate
-    /// (`throttle_compute_wait`) and leaks at the limit's.
+    /// Rate during a burst, and its credit: QEMU's bucket, which holds `length` of that rate
+    /// (`throttle_compute_wait`) and leaks at the limit's rate.
     burst: Option<(f64, f64)>,
-    /// Units of a request; `None`: bytes.
+    /// Bytes of a request that counts as one; `None`: every request counts as one.
     norm: Option<u32>,
     in_bytes: bool,
     used: f64,
     largest: f64,
-    /// Units above the rate that are not made up for.
+    /// Units served above the rate and not yet compensated.
     level: f64,
 }
 
@@ -38,7 +38,7 @@ impl Bucket {
         self.largest = self.largest.max(units);
     }
 
-    /// Ends a second; true if it was kept.
+    /// Ends a second, and returns whether it was kept.
     fn end_second(&mut self, blocking: Nanos) -> bool {
         let span = 1.0 + blocking.as_secs_f64();
         let (rate, credit) = self.burst.unwrap_or((self.rate, 0.0));
@@ -46,8 +46,8 @@ impl Bucket {
         let slack = self.largest + self.rate * blocking.as_secs_f64();
         let kept = self.used <= rate * span + self.largest && self.level <= credit + slack;
         (self.used, self.largest) = (0.0, 0.0);
-        // The slack is each second's own: one that used it does not condemn those after it, whose
-        // answers come a request sooner or later.
+        // The slack applies to each second by itself: a second that used it leaves no debt to the
+        // next, whose answers come a request sooner or later.
         self.level = self.level.min(credit);
         kept
     }
@@ -61,7 +61,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Rates of a limit; `None` if there are none.
+    /// Creates buckets for the rates of a limit; `None`: it has none.
     pub(super) fn new(limit: &Limit, blocking: Nanos) -> Option<Limits> {
         let burst = limit.burst.as_ref();
         let kinds: [(Counts, &Rate, Rate); 3] = [
@@ -113,10 +113,10 @@ impl Limits {
         self.buckets.iter_mut().for_each(|it| it.count(op, len));
     }
 
-    /// Ends a second; true if every rate was kept.
+    /// Ends a second, and returns whether every rate was kept.
     pub(super) fn end_second(&mut self) -> bool {
         let blocking = self.blocking;
-        // Each of them ends its second, also after one that was not kept.
+        // No short circuit: every bucket has to end its second.
         let mut kept = true;
         for bucket in &mut self.buckets {
             kept &= bucket.end_second(blocking);
@@ -161,7 +161,7 @@ mod tests {
             ..Limit::NONE
         };
         let mut limits = Limits::new(&limit, Nanos::ZERO).expect("there is a rate");
-        // A bucket of 400 that fills by 100 a second.
+        // Bucket of 400 that fills by 100 a second.
         for _ in 0..4 {
             assert!(second(&mut limits, 200));
         }

@@ -1,19 +1,19 @@
-//! Judge of promises: an oracle that sees nothing but arrivals and answers of requests, and how
-//! long they were with the device.
+//! Judge of promises: an oracle that sees the arrivals and answers of requests and their time at
+//! the device, and nothing of the scheduler.
 //!
 //! ```text
 //!   World::take_requests --> Judge::second, once a second --> kept and missed seconds per part
 //! ```
 //!
 //! A *floor* (reservation, target) gives request k the tag max(arrival, previous tag + 1 / rate);
-//! it is on time when answered by its tag + 1 / rate + the device's blocking time. A second is
-//! kept when all but one of its requests were on time. A *latency* holds for requests that arrive
-//! within the reservation's rate; a second is kept when 99 % of them were in time. A request counts
-//! in the second of its answer, and one that is late in every second between its due time and its
-//! answer; a second throughout which a late request waits is missed. A *limit* is kept in a second
-//! in which no more was answered than it allows in that second and the blocking time before it,
-//! and one request. Seconds in which the device ended nothing for 100 ms are the device's: they
-//! are counted apart.
+//! the request is on time if answered by its tag + 1 / rate + the device's blocking time. A second
+//! is kept if all but one of its requests were on time. A *latency* holds for requests that arrive
+//! within the reservation's rate; a second is kept if 99 % of them were in time. A request counts
+//! in the second of its answer, and a late one in every second between its due time and its answer;
+//! a second throughout which a late request waits is missed. A *limit* is kept in a second whose
+//! answers exceed what it allows in that second and the blocking time before it by at most one
+//! request. Seconds in which the device ended nothing for 100 ms are counted apart, as stalls of
+//! the device.
 
 mod due;
 mod limits;
@@ -37,13 +37,13 @@ pub(super) struct Judge {
     requests: Requests,
     /// End of the device's last stall.
     stalled_until: Option<Nanos>,
-    /// Seconds that were judged.
+    /// Number of judged seconds.
     seconds: u64,
 }
 
 impl Judge {
-    /// Judge of VMs with these objectives. `true`: the VM has a share of the device; a background
-    /// process has none, and neither has a VM that asks at a rate of its own.
+    /// Creates the judge of VMs with these objectives. `true`: the VM takes part in sharing; a
+    /// background process and a VM that issues requests at a rate of its own do not.
     pub(super) fn new(device: &PromiseDevice, objectives: &[(Objective, bool)]) -> Judge {
         let vms = objectives.iter().map(|(objective, shares)| {
             let weighted = *shares && has_weight(objective);
@@ -58,7 +58,7 @@ impl Judge {
         }
     }
 
-    /// Judges the second that ends at `end`, by its events. `counts`: the warm-up is over.
+    /// Judges the second that ends at `end` by its events. `counts`: the warm-up is over.
     pub(super) fn second(&mut self, end: Nanos, events: &[RequestEvent], counts: bool) {
         let start = end.since(Nanos::SECOND);
         for event in events {
@@ -91,7 +91,7 @@ impl Judge {
         }
     }
 
-    /// Adds the second's share of every VM of which something waited all the time.
+    /// Adds the second to the share of every VM with requests waiting throughout.
     fn judge_shares(&mut self) {
         let waited: Vec<usize> = (0..self.vms.len())
             .filter(|&vm| self.vms[vm].waits_for_share())
@@ -106,18 +106,18 @@ impl Judge {
         }
     }
 
-    /// Judged VMs, in the order of the scenario.
+    /// Judges of the VMs, in the order of the scenario.
     pub(super) fn vms(&self) -> &[VmJudge] {
         &self.vms
     }
 
-    /// Seconds that were judged.
+    /// Number of judged seconds.
     pub(super) fn seconds(&self) -> u64 {
         self.seconds
     }
 }
 
-/// True if an objective names a share of its own.
+/// True if an objective sets a weight or a group.
 fn has_weight(objective: &Objective) -> bool {
     objective.weight != Objective::DEFAULT_WEIGHT || objective.group.is_some()
 }
@@ -130,8 +130,8 @@ mod tests {
     use tidegate_core::request::Op;
     use tidegate_sim::device::Arrival;
 
-    /// Judge of a VM with a floor of 100 IOPS and a bound of 20 ms, on a device whose blocking time
-    /// is 4 ms.
+    /// Judge of a VM with a floor of 100 IOPS and a latency bound of 20 ms, on a device with a
+    /// blocking time of 4 ms.
     fn judge() -> Judge {
         let all = devices().expect("they are read");
         let ssd = all.iter().find(|it| it.model == "ssd-sata-300gb");
@@ -160,7 +160,7 @@ mod tests {
         RequestEvent::Answered { at, slot, device }
     }
 
-    /// Judged and missed seconds of the floor and of the latency.
+    /// Judged and missed seconds of floor and latency.
     fn parts(judge: &Judge) -> [(u64, u64); 2] {
         let vm = &judge.vms()[0];
         [&vm.floor_part, &vm.latency_part].map(|part| (part.seconds, part.missed))
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn one_late_request_a_second_breaks_no_floor_and_two_do() {
         let mut judge = judge();
-        // Due 10 ms after the arrival and the blocking time; in time for the bound.
+        // Due at 14 ms: 10 ms after the arrival plus the blocking time; the bound is kept.
         let one = [
             arrived(0, 0),
             answered(15, 0),
@@ -197,7 +197,7 @@ mod tests {
         for end in 2..=4 {
             judge.second(Nanos::from_secs(end), &[], true);
         }
-        // One late request is no breach in the second in which it becomes late.
+        // A single late request does not break the second in which it becomes late.
         assert_eq!(parts(&judge), [(4, 3), (4, 4)]);
         judge.second(Nanos::from_secs(5), &[answered(4001, 0)], true);
         assert_eq!(parts(&judge), [(5, 3), (5, 5)]);

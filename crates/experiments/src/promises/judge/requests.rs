@@ -1,9 +1,9 @@
-//! Requests between their arrival and their answer.
+//! Requests between arrival and answer.
 
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Request that the scheduler has and has not answered.
+/// Request that has not been answered.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Request {
     pub(super) vm: usize,
@@ -12,13 +12,13 @@ pub(in super::super) struct Request {
     pub(super) len: u32,
     /// Device time by the profile, in picoseconds.
     pub(super) cost_ps: u64,
-    /// Time by which its floor wants it answered; `None`: it has none.
+    /// Latest answer by which the floor is kept; `None`: no floor applies.
     pub(super) floor_due: Option<Nanos>,
-    /// Time by which its latency bound wants it answered; `None`: outside of the VM's envelope.
+    /// Latest answer by which the latency bound is kept; `None`: outside of the VM's envelope.
     pub(super) latency_due: Option<Nanos>,
 }
 
-/// Requests by the slot that the simulator gave them.
+/// Unanswered requests, by the simulator's slot.
 #[derive(Default)]
 pub(in super::super) struct Requests {
     slots: Vec<Option<Request>>,

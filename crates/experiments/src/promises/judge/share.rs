@@ -1,17 +1,17 @@
-//! Shares of device time by weight among VMs that had something waiting all second.
+//! Shares of device time by weight, among VMs with requests waiting throughout a second.
 
-/// Claim of a VM on the device time of a second, in any unit of time.
+/// Claim of a VM on the device time of a second; all times in one unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub(super) weight: f64,
-    /// Device time that its floor takes.
+    /// Device time that the floor takes.
     pub(super) floor: f64,
-    /// Device time that it had.
+    /// Device time that the VM had.
     pub(super) had: f64,
 }
 
-/// Device time that is due to each VM of what all of them had together: by weight, and no less than
-/// its floor. Service by floor counts against the share.
+/// Device time due to each VM, out of the total of all: by weight, but at least its floor. Service
+/// by floor counts against the share.
 pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
     let mut left: f64 = claims.iter().map(|claim| claim.had).sum();
     let mut due = vec![None; claims.len()];
@@ -19,7 +19,7 @@ pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
         let open: Vec<usize> = (0..claims.len()).filter(|&vm| due[vm].is_none()).collect();
         let weights: f64 = open.iter().map(|&vm| claims[vm].weight).sum();
         let by_weight = |vm: usize| left * claims[vm].weight / weights;
-        // VMs whose floor is more than their weight gives have the floor, and others the rest.
+        // A VM whose floor exceeds its part by weight gets the floor; the others share the rest.
         let bound: Vec<usize> = (open.iter().copied())
             .filter(|&vm| claims[vm].floor > by_weight(vm))
             .collect();

@@ -1,4 +1,4 @@
-//! Judge of one VM.
+//! Judge of a VM's promises by the second.
 
 use super::due::DueTimes;
 use super::limits::Limits;
@@ -11,32 +11,32 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_sim::device::{Arrival, Times};
 
-/// Streams of a VM that are told apart, as the engine does.
+/// Number of concurrent streams of a VM that are recognised, as in the engine.
 const STREAMS: usize = 8;
 
-/// Requests of a stream that may arrive before one that was issued earlier.
+/// Number of requests by which requests of a stream may arrive out of order.
 const SWAPPED: u64 = 32;
 
-/// A share is judged when at least one second in so many had something to share.
+/// A share is judged if at least one second in this many had something to share.
 const FEW_SECONDS: u64 = 10;
 
-/// Requests of a second that a promise holds for.
+/// Requests of a second to which a promise applies.
 #[derive(Clone, Copy, Default, Debug)]
 struct Second {
     judged: u64,
     late: u64,
-    /// A late request waited all second.
+    /// True if a late request waited throughout the second.
     stuck: bool,
 }
 
-/// Seconds of one part of an objective.
+/// Judged seconds of one part of an objective.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in super::super) struct Part {
-    /// Seconds in which there was something to judge.
+    /// Number of seconds with something to judge.
     pub(in super::super) seconds: u64,
-    /// Seconds among them that were missed.
+    /// Number of missed seconds among them.
     pub(in super::super) missed: u64,
-    /// Seconds that were the device's own.
+    /// Number of seconds excluded because the device stalled.
     pub(in super::super) devices: u64,
     now: Second,
 }
@@ -44,7 +44,7 @@ pub(in super::super) struct Part {
 impl Part {
     fn judge(&mut self, due: Nanos, answered: Nanos, start: Nanos) {
         let late = answered > due;
-        // One that is late counts in the second of its due time and in that of its answer.
+        // A late request counts in the second of its due time and in that of its answer.
         debug_assert!(answered >= start);
         self.now.judged += 1;
         self.now.late += u64::from(late);
@@ -71,13 +71,13 @@ impl Part {
         self.missed += u64::from(second.stuck || !keeps(&second));
     }
 
-    /// True when at least 99 % of the seconds were kept; `None`: nothing was judged.
+    /// True if at least 99 % of the seconds were kept; `None`: nothing was judged.
     pub(in super::super) fn is_kept(&self) -> Option<bool> {
         (self.seconds > 0).then_some(self.missed * 100 <= self.seconds)
     }
 }
 
-/// Share of device time in the seconds in which a VM had something waiting all the time.
+/// Device time over the seconds in which a VM had something waiting throughout.
 #[derive(Clone, Copy, Default, Debug)]
 struct ShareTally {
     seconds: u64,
@@ -86,7 +86,7 @@ struct ShareTally {
     total: f64,
 }
 
-/// Times of a second in which something of a VM waited for the scheduler.
+/// Intervals of a second in which a request of a VM waited for the scheduler.
 #[derive(Clone, Default, Debug)]
 struct Waited(Vec<(Nanos, Nanos)>);
 
@@ -101,7 +101,7 @@ impl Waited {
         self.0.clear();
     }
 
-    /// Whether they cover 95 % of a second.
+    /// True if the intervals cover 95 % of the second.
     fn is_all_second(&mut self) -> bool {
         self.0.sort_unstable();
         let (mut covered, mut end) = (Nanos::ZERO, Nanos::ZERO);
@@ -114,7 +114,7 @@ impl Waited {
     }
 }
 
-/// Judge of one VM.
+/// Judge of a VM's promises.
 pub(in super::super) struct VmJudge {
     objective: Objective,
     shares: bool,
@@ -124,24 +124,24 @@ pub(in super::super) struct VmJudge {
     target: Option<DueTimes>,
     envelope: Option<DueTimes>,
     limits: Option<Limits>,
-    /// Rate that a target is not to be beyond.
+    /// Rate that a target must not exceed.
     target_cap: Option<Limits>,
-    /// Kept and missed seconds.
+    /// Kept and missed seconds of the floor or target.
     pub(in super::super) floor_part: Part,
     pub(in super::super) latency_part: Part,
     pub(in super::super) limit_part: Part,
     share: ShareTally,
-    /// Latencies at the scheduler since the warm-up; `None` before.
+    /// Latencies from arrival to answer since the warm-up.
     times: Times,
     counted: Counted,
     counted_second: Counted,
-    /// When something of it waited for the scheduler in this second.
+    /// Intervals of the current second in which a request waited for the scheduler.
     waited: Waited,
     ends: [[u64; STREAMS]; 2],
     turn: [usize; 2],
 }
 
-/// Requests that were answered.
+/// Totals of answered requests.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in super::super) struct Counted {
     pub(in super::super) requests: u64,
@@ -179,11 +179,11 @@ impl VmJudge {
         }
     }
 
-    /// Takes a request that arrives.
+    /// Accounts a request that arrives, and returns it with its due times.
     pub(super) fn arrived(&mut self, arrival: &Arrival, profile: &Profile) -> Request {
         let (at, len) = (arrival.at, arrival.len);
         let flush = arrival.op == Op::Flush;
-        // A floor below a target is met with it.
+        // A target includes any floor below it.
         let due = match (&mut self.target, &mut self.floor) {
             (Some(target), _) => Some(target.due(at, len)),
             (None, Some(floor)) => Some(floor.due(at, len)),
@@ -202,8 +202,9 @@ impl VmJudge {
         }
     }
 
-    /// Device time of a request by the profile: in sequence if it begins near to where one of the
-    /// VM's streams of its direction ended, because a drawn round trip swaps requests of a stream.
+    /// Device time of a request by the profile, in picoseconds. The request is sequential if it
+    /// begins near the end of one of the VM's streams of its direction, because a random round trip
+    /// reorders requests of a stream.
     fn cost_ps(&mut self, arrival: &Arrival, profile: &Profile) -> u64 {
         if !matches!(arrival.op, Op::Read | Op::Write) {
             return 0;
@@ -230,7 +231,7 @@ impl VmJudge {
         profile.time_ps(direction, access, arrival.len)
     }
 
-    /// Takes the answer to a request, in the second that began at `start`.
+    /// Accounts the answer to a request, in the second that began at `start`.
     pub(super) fn answered(
         &mut self,
         request: &Request,
@@ -256,7 +257,7 @@ impl VmJudge {
         }
     }
 
-    /// Takes note of a request that waits at the end of a second.
+    /// Accounts a request that is unanswered at the end of a second.
     pub(super) fn waits(&mut self, request: &Request, start: Nanos, end: Nanos) {
         self.waited.add(request.arrived.max(start), end);
         if let Some(due) = request.floor_due {
@@ -267,7 +268,7 @@ impl VmJudge {
         }
     }
 
-    /// Ends a second. `counts`: the warm-up is over.
+    /// Ends a second. `counts`: the warm-up is over; `devices_own`: the device stalled.
     pub(super) fn end_second(&mut self, counts: bool, devices_own: bool) {
         let how = (counts, devices_own);
         let beyond = self.target_cap.as_mut().map(Limits::end_second) == Some(false);
@@ -295,9 +296,9 @@ impl VmJudge {
         self.waited.clear();
     }
 
-    /// True if something of it waited for the scheduler all second, and it has a share by its
-    /// weight alone: neither a limit nor a class nor the background decides what it has. A VM whose
-    /// requests are all with the device has what it asked for.
+    /// True if requests of the VM waited for the scheduler throughout the second, and its weight
+    /// alone decides its share: no limit, target, priority class or background does. A VM whose
+    /// requests are all at the device has what it asked for.
     pub(super) fn waits_for_share(&mut self) -> bool {
         let by_weight = matches!(self.objective.priority, Priority::BestEffort(_));
         self.waited.is_all_second()
@@ -307,7 +308,7 @@ impl VmJudge {
             && self.target.is_none()
     }
 
-    /// Its claim on the device time of the second.
+    /// Claim of the VM on the device time of the second.
     pub(super) fn claim(&self) -> Claim {
         let second = &self.counted_second;
         let had = second.cost_ps as f64;
@@ -329,7 +330,7 @@ impl VmJudge {
         }
     }
 
-    /// Adds the device time that was due to it in the second, of `total` for all.
+    /// Adds a second to the share: `due` of the device time `total` of all VMs that waited.
     pub(super) fn add_share(&mut self, due: f64, total: f64) {
         let had = self.counted_second.cost_ps as f64;
         let share = &mut self.share;
@@ -339,9 +340,9 @@ impl VmJudge {
         share.total += total;
     }
 
-    /// Part of the device time that it had and that was due to it, 0 to 1, with the seconds that
-    /// it was judged over; `None` if it has no weight of its own, or had to share in fewer than one
-    /// in ten of all `seconds`.
+    /// Parts of the device time that the VM had and that was due to it, 0 to 1, with the number of
+    /// judged seconds. `None`: it has no weight of its own, or had to share in fewer than one in
+    /// ten of all `seconds`.
     pub(in super::super) fn share(&self, seconds: u64) -> Option<(f64, f64, u64)> {
         let share = &self.share;
         let often = share.seconds * FEW_SECONDS >= seconds && share.total > 0.0;
@@ -359,13 +360,14 @@ impl VmJudge {
         &self.times
     }
 
-    /// Requests answered since the warm-up.
+    /// Totals of requests answered since the warm-up.
     pub(in super::super) fn counted(&self) -> &Counted {
         &self.counted
     }
 }
 
-/// Limit that a target is not to be beyond in a second: it repays stalls at 1.1 times its rate.
+/// Limit on a target's rate in a second: 1.1 times the target, the rate at which it catches up
+/// after a stall.
 fn above(target: &Rate) -> Limit {
     let more = |per_s: u64| per_s + per_s / 10;
     Limit {
