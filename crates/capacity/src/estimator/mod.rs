@@ -121,7 +121,7 @@ pub struct LearntKind {
     pub access: Access,
     /// I/Os in the windows that counted.
     pub ios: u64,
-    /// Their mean size in bytes; 0 without any.
+    /// Mean size of these I/Os in bytes; 0 without any.
     pub size: u32,
     /// Cost of an I/O of this size.
     pub cost: LearntCost,

@@ -77,7 +77,7 @@ impl Mixing {
         self.ends.len() - 1
     }
 
-    /// Both ends of a stretch, in thousandths of reads.
+    /// First and last point of a stretch, in thousandths of reads.
     pub(super) fn ends(&self, stretch: usize) -> (u32, u32) {
         (self.ends[stretch], self.ends[stretch + 1])
     }

@@ -43,7 +43,7 @@
 //! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
 //! let vm = |name| Tenant::new(name, &objective);
 //!
-//! 100 of 200 IOPS are half of the device: one VM fits, two do not.
+//! // 100 of 200 IOPS are half of the device: one VM fits, two do not.
 //! assert!(reckon(&device, &[vm("a")], &Assumed::default()).fits());
 //! assert!(!reckon(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
 //! ```
@@ -85,7 +85,7 @@ pub struct Device<'a> {
     pub merge_limit: u32,
     /// Size in bytes; `None`: not known, then disks are not counted.
     pub capacity: Option<u64>,
-    /// Limits on depth and I/O size that latency bounds may tighten to.
+    /// Limits to which depth and I/O size may be lowered for latency bounds.
     pub queueing: Queueing,
 }
 

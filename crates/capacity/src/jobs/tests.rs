@@ -175,7 +175,7 @@ fn one_step_a_cycle_case_one_then_two_then_three() {
     assert_eq!(disk.changes, expected);
 }
 
-/// As printed, the algorithm makes a transfer that it gave up critical again in the next cycle, and
+/// The algorithm as printed makes a transfer that it gave up critical again in the next cycle, and
 /// then lowers, raises, raises and gives up with period 4.
 #[test]
 fn what_was_given_up_stays_so_until_a_job_begins_or_ends() {
@@ -280,7 +280,7 @@ fn a_job_past_its_deadline_is_not_starved() {
     assert!(disk.took(0).is_some());
 }
 
-/// As before section 4.2.2: a late transfer waits for its neighbour's end.
+/// Behaviour before section 4.2.2: a late transfer waits for its neighbour's end.
 #[test]
 fn without_the_guard_a_job_past_its_deadline_stays_as_it_is() {
     let mut disk = Disk::new(50 * MB, &[50 * MB, 50 * MB]);
