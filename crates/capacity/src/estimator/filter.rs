@@ -134,6 +134,7 @@ impl Filter {
     /// to do.
     pub(super) fn learn(&mut self, ios: &Weights, len: f64) {
         let reckoned = dot(ios, &self.costs);
+        // The prior knows the ratios of costs better than their level, which the first window sets.
         if self.windows == 0 {
             self.scale(len / reckoned, 1.0);
         }
@@ -146,6 +147,7 @@ impl Filter {
         }
         self.forget();
         let (error, known) = self.correct(&part, 1.0, self.noise);
+        // The expected squared deviation is the variance of the error plus that of the prediction.
         let seen = (error * error - known).clamp(NOISE[0], NOISE[1]);
         self.noise += SMOOTH * (seen - self.noise);
         self.bound();
@@ -251,6 +253,8 @@ impl Filter {
     /// filtering with state constraints, IET Control Theory 2010). The projection is no
     /// observation, so the covariance stays as it is.
     fn bound(&mut self) {
+        // A projection may push another cost below its bound, so a few rounds follow; the loop
+        // after them clamps the rest.
         for _ in 0..4 {
             let part = |at: usize| self.costs[at] / self.prior[at];
             let lowest = (1..COSTS).fold(0, |low, at| if part(at) < part(low) { at } else { low });

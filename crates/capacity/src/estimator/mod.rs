@@ -432,6 +432,8 @@ impl CostEstimator {
     /// Returns true if [`CostEstimator::dither`] is positive in the current window.
     #[inline]
     pub fn dithers_up(&self, vm: VmId) -> bool {
+        // Two successive windows share a hash and differ in parity: opposite signs, so that the
+        // mean is 0.
         let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
         (pair ^ self.over) & 1 == 0
     }
@@ -483,6 +485,7 @@ impl Window {
 
     fn says_something(&self) -> bool {
         let len = self.seen.since(self.from);
+        // At least 95 % of the window with enough in flight.
         let full = self.slack.0.saturating_mul(20) <= len.0;
         // Much longer than a window should be: no I/O ended, or the machine stood still.
         full && !self.failed && self.ended >= FEWEST && len <= Nanos(2 * LONGEST.0)

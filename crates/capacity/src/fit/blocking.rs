@@ -118,6 +118,7 @@ pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u3
         Direction::Read => Direction::Write,
         Direction::Write => Direction::Read,
     };
+    // In order of likeness, because a profile may have latencies of some kinds only.
     let kinds = [
         (direction, Access::Random),
         (other, Access::Random),

@@ -103,6 +103,8 @@ fn in_stretch(
     let rate = |streams: &[Stream]| streams.iter().map(|s| u128::from(s.rate)).sum::<u128>();
     let (all_reads, all_writes) = (rate(reads), rate(writes));
     let (low, high) = (u128::from(low), u128::from(high));
+    // Beside all writes, at most this many reads keep the proportion of reads at `high` or below;
+    // writes beside all reads likewise.
     let most_reads = match high {
         1000 => all_reads,
         high => all_reads.min((all_writes * high).div_ceil(1000 - high)),

@@ -306,6 +306,7 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
     for round in 1..=ROUNDS {
         let needs = held.as_ref().map_or(&found.needs, |held: &Fit| &held.needs);
         for (objective, need) in promised.iter_mut().zip(needs) {
+            // A bound that holds at no depth must not lower the depth for others.
             if round == ROUNDS || need.bound.is_some_and(|bound| !bound.holds()) {
                 objective.latency = None;
             }

@@ -189,6 +189,8 @@ impl Predictor {
         for process in self.processes.iter_mut().flatten() {
             process.at_begin = process.total;
             let length = now.since(process.since);
+            // Less than a third of an interval is too short to measure: it counts with the next
+            // one.
             if length.0.saturating_mul(3) < interval.0 || length == Nanos::ZERO {
                 continue;
             }
@@ -255,6 +257,7 @@ impl Predictor {
         let whole = self.capacity.best().min(limit.unwrap_or(u64::MAX));
         match self.process(who).and_then(|of| of.job.zip(Some(of))) {
             Some((job, process)) if whole > 0 => {
+                // The user may have been faster than the capacity that was given or learnt.
                 let most = whole.max(process.bandwidth.unwrap_or(0));
                 job.forecast(now, most).late == Nanos::ZERO
             }

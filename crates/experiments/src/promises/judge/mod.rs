@@ -96,6 +96,7 @@ impl Judge {
         let waited: Vec<usize> = (0..self.vms.len())
             .filter(|&vm| self.vms[vm].waits_for_share())
             .collect();
+        // A VM without a competitor has nothing to share.
         if waited.len() < 2 {
             return;
         }
