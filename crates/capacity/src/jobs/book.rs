@@ -8,8 +8,8 @@ use tidegate_base::time::Nanos;
 
 /// Ended transfers that wait for [`Book::poll_end`]; beyond them the oldest is dropped.
 const ENDS: usize = 1024;
-/// Divisor of an interval: the device counts as busy if at most 1/20 of the interval (5 %) was idle
-/// or served background I/O.
+/// Divisor of an interval: the device counts as busy if it was idle for at most 1/20 of it, and at
+/// most 1/20 of the ended I/Os were background I/O.
 const BUSY: u64 = 20;
 
 /// Cumulative device times and counts; the difference of two gives the load of an interval.
