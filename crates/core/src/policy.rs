@@ -1,7 +1,5 @@
-//! Policy as the engine sees it: something that builds the three roles, and says of itself what
-//! it enforces.
-//!
-//! The composition of parts by name, with their parameters, is `tidegate_policies::policy`.
+//! Interface between the engine and a policy, which builds the three roles and states what it
+//! enforces.
 
 use crate::part::{Honours, ParamInfo};
 use crate::roles::Roles;
@@ -34,7 +32,7 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// True if deadline transfers are helped to end in time.
     fn helps_jobs(&self) -> bool;
 
-    /// True if a VM with this objective is served before weights count.
+    /// True if a VM with this objective is served up to a least rate before weights count.
     fn has_floor(&self, objective: &Objective) -> bool;
 
     /// True if the dispatcher may hold a VM whose gate is open

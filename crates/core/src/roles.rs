@@ -1,7 +1,10 @@
-//! The three roles every scheduler here is composed of, and the words they speak.
+//! Roles of a scheduling policy, and the events, answers and knobs through which the engine calls
+//! them.
 //!
-//! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
-//! state first, then tells the roles that asked to hear of it ([`Interests`]).
+//! A [`Controller`] turns knobs, a [`Regulator`] bounds the rate of each VM, a [`Dispatcher`]
+//! orders what may go. The engine owns requests, queues and I/Os in flight, which roles read
+//! through [`Facts`]. It changes its own state first, then tells the roles whose [`Interests`]
+//! cover the event.
 
 use crate::facts::Facts;
 use crate::starvation::Bound;
@@ -15,265 +18,266 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::{Admission, JobTerms, Standing};
 use tidegate_capacity::profile::Profile;
 
-/// Memory in bytes.
+/// Memory that a role or the engine takes, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Footprint {
-    /// Scheduling state a VM.
+    /// Scheduling state of one VM.
     pub vm: usize,
-    /// Objective, statistics and histograms a VM.
+    /// Objective, statistics and histograms of one VM.
     pub vm_cold: usize,
-    /// A guest request, with its place in the queues and its account.
+    /// One guest request, with its place in the queues and its latency account.
     pub request: usize,
 }
 
-/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of
-/// the medium's own costs the device more than the I/O that it saves, where it saves less than a
+/// Default of [`Regulator::fill`], in per cent. A part that begins inside a stripe or a physical
+/// block costs the device extra work, which outweighs the I/O saved when that is less than a
 /// quarter.
 pub const FILL: u32 = 75;
 
-/// Where a regulator holds requests back.
+/// Point of the request path at which a regulator holds units back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// It holds nothing back; its gate is never asked.
+    /// Nowhere: the engine never asks the gate.
     Open,
-    /// Before the dispatcher knows of them (credits: VBC, CIRC).
+    /// Before the dispatcher learns of a unit; one decision a unit (credits: VBC, CIRC).
     Admission,
-    /// Between the dispatcher's index and the device, a lane at a time (token bucket, delay
-    /// slice).
+    /// Between the dispatcher's index and the device; one gate a lane (token bucket, delay slice).
     Dispatch,
 }
 
-/// A regulator's answer.
+/// Answer of a regulator's gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// The unit may go.
+    /// The unit may go now.
     Pass,
-    /// Not before this time; the engine asks again then.
+    /// Closed until this time; the engine then asks again.
     Until(Nanos),
-    /// Not until the regulator reopens it.
+    /// Closed until the regulator reopens it ([`Reopened::push`]).
     Blocked,
 }
 
-/// A dispatcher's answer.
+/// Answer of [`Dispatcher::pick`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// This unit goes next, in an I/O of at most `max` bytes (the engine also keeps to the device's
-    /// largest I/O): a part of it, or with it what continues it of its VM. `held`: how long the
-    /// dispatcher itself held this VM back for its limit since its last pick, for the account.
+    /// Start the unit now, in an I/O of at most `max` bytes and the device's largest I/O. A longer
+    /// unit goes in part; a shorter one may take along waiting requests of its VM that continue it.
     Start {
-        /// The unit.
+        /// Unit that goes next.
         head: ReqId,
-        /// Bytes at most.
+        /// Largest I/O in bytes.
         max: u32,
-        /// For the account.
+        /// Time for which the dispatcher held this VM back for its limit since its last pick;
+        /// booked as regulated.
         held: Nanos,
     },
-    /// Something could go, and is left waiting on purpose until this time or the next event.
+    /// Leave the device room unused on purpose, though a unit could go, until this time or the next
+    /// event (anticipation).
     Wait(Nanos),
-    /// Nothing may go before this time ([`Nanos::MAX`]: before the next event).
+    /// No unit may go before this time; [`Nanos::MAX`]: before the next event.
     Idle(Nanos),
 }
 
-/// How often a dispatcher left the device waiting for a request that might come, since its
-/// policy took over.
+/// Waits in which a dispatcher left the device room unused for a request that might come, since the
+/// policy took effect.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Waits {
-    /// Waits begun.
+    /// Waits that began.
     pub begun: u64,
-    /// Those that such a request ended.
+    /// Waits that ended because the expected request came.
     pub succeeded: u64,
 }
 
-/// What a controller turns.
+/// Setting of one VM that a controller changes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Knob {
-    /// Weight among VMs.
+    /// Weight among VMs, in place of the objective's.
     Weight(u32),
-    /// Credits an interval.
+    /// Credits that the VM gets in each interval of the regulator.
     Credits(u32),
-    /// Class of priority, in place of the objective's.
+    /// Priority class, in place of the objective's.
     Class(Priority),
-    /// Rate granted, in thousandths of a request a second: from [`Knob::LEAST_ALLOCATION`] to
-    /// [`Knob::MOST_ALLOCATION`]; or 0, for a VM that is counted out for now.
+    /// Rate granted, in thousandths of a request per second: [`Knob::LEAST_ALLOCATION`] to
+    /// [`Knob::MOST_ALLOCATION`], or 0 for a VM left out of the allocation for now.
     Allocation(u64),
-    /// Merge at most to, and split above, this many bytes, within the device's own bounds;
-    /// [`u32::MAX`]: as the regulator has it for all ([`Regulator::merge_limit`]). The engine
-    /// itself keeps it; what is in flight stays as it is.
+    /// Size in bytes up to which requests merge and above which they are split, within the device's
+    /// own bounds; [`u32::MAX`]: as [`Regulator::merge_limit`] says. The engine applies it itself;
+    /// I/Os in flight are unaffected.
     MergeLimit(u32),
-    /// How fast its I/Os may follow each other.
+    /// Pace at which the VM's I/Os may follow each other.
     Throttle(Throttle),
-    /// A throttle that makes good late slots begins anew, with none late; and from now on those
-    /// that are regularly late because others have their turn first go at once, by up to so long.
-    /// Zero: none, as without this knob.
+    /// Longest regular wait for other VMs' turns that a throttle makes good at once; zero: none.
+    /// Setting it also clears the lateness that the throttle has recorded so far.
     Lateness(Nanos),
-    /// Bytes a second that the VM is to have whatever its objective says, for a deadline transfer;
-    /// 0: no more than that. At most [`Rate::MAX`](tidegate_base::objective::Rate::MAX).
+    /// Least rate in bytes per second, whatever the objective says, for a deadline transfer; 0:
+    /// none. At most [`Rate::MAX`](tidegate_base::objective::Rate::MAX).
     Floor(u64),
 }
 
 impl Knob {
-    /// One request a second.
+    /// Smallest allocation: one request per second.
     pub const LEAST_ALLOCATION: u64 = 1_000;
-    /// Four million requests a second: more than devices do, and below 2^32.
+    /// Largest allocation: four million requests per second, above what devices do and below 2^32
+    /// thousandths.
     pub const MOST_ALLOCATION: u64 = 4_000_000_000;
 }
 
-/// What happened. The engine's own state already shows it.
+/// Change that roles hear of. [`Facts`] already show the state after it.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// A guest request came and became a unit.
+    /// A guest request arrived and became a unit of its own.
     Arrived(ReqId),
-    /// A guest request came and joined a waiting unit, which has grown.
+    /// A guest request arrived and merged into a waiting unit, which has grown.
     Merged {
-        /// The unit.
+        /// Unit that grew.
         into: ReqId,
-        /// The guest request.
+        /// Guest request that joined.
         by: ReqId,
     },
-    /// A unit was admitted (regulators that gate at admission charge here).
+    /// A unit was admitted. Regulators that gate at admission charge here.
     Admitted(ReqId),
-    /// A waiting unit was taken back: its client vanished or its VM was removed.
+    /// A waiting unit was cancelled: its connection closed or its VM was removed.
     Cancelled(ReqId),
-    /// An I/O went to the device (regulators that gate at dispatch charge here).
+    /// An I/O went to the device. Regulators that gate at dispatch charge here.
     Started(&'a DeviceIo),
-    /// An I/O that was already in flight when this policy took over. Its cost is spent.
+    /// An I/O was in flight when this policy took effect. The policy before it was charged for it.
     Inherited(&'a DeviceIo),
-    /// An I/O came back; or its disk hangs, so that it does not count any more: then with an error,
-    /// and when it truly ends no role is told.
+    /// An I/O completed, or counts as failed because its disk hangs. The true end of a hung I/O is
+    /// not told.
     Ended {
-        /// The I/O.
+        /// I/O that ended.
         io: &'a DeviceIo,
-        /// How.
+        /// Success or error.
         outcome: Outcome,
-        /// Its time with the device.
+        /// Time from submission to the device until now.
         took: Nanos,
     },
-    /// A guest request was finished.
+    /// A guest request was answered.
     Answered(&'a Done),
-    /// The regulator's interval ended. What the controller turns now is in force before the
-    /// first unit of the next one is let in.
+    /// An interval of the regulator ended. Knobs turned now take effect before the first unit of
+    /// the next interval is admitted.
     IntervalEnded(Interval),
-    /// A VM came.
+    /// A VM was added.
     VmAdded(VmId),
-    /// Its objective changed.
+    /// A VM's objective changed.
     VmChanged(VmId),
-    /// It is gone; its slot will be used again.
+    /// A VM was removed; its slot will be reused.
     VmRemoved(VmId),
-    /// A waiting unit begins further on: what was its beginning goes with the I/O that just started
-    /// before it.
+    /// A waiting unit begins further on: its beginning leaves with the I/O that just started before
+    /// it on the disk.
     Advanced(ReqId),
-    /// Another host that shares the device says how it is.
+    /// Another host that shares the device sent a report.
     Peer {
-        /// Its number among them.
+        /// Number of the sender among the hosts.
         host: u32,
-        /// What it says.
+        /// Report of the sender.
         share: &'a PeerShare,
     },
-    /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]);
-    /// also when this policy takes over with one there, before it hears of VMs.
+    /// The device's profile was set, replaced or removed ([`Facts::profile`]). A policy that takes
+    /// effect hears this of an existing profile before it hears of VMs.
     ProfileChanged,
-    /// Costs were learnt ([`Facts::costs`]), or other ones than before, of a device without a
-    /// profile; also when a policy takes over that reckons with costs and some were learnt.
+    /// Learnt costs of a device without a profile became known or changed ([`Facts::costs`]). A
+    /// policy that uses costs and takes effect later hears this of existing ones.
     CostsLearnt,
-    /// A VM's job begins ([`Facts::predictor`]); or has begun before, when this policy takes over.
+    /// A VM's deadline transfer began ([`Facts::predictor`]), or was under way when this policy
+    /// took effect.
     JobBegan(VmId),
-    /// The job that has just begun was let in on these terms. Whoever did that has looked at all
-    /// classes, so no [`Event::JobsChanged`] follows.
+    /// The transfer that just began was admitted on these terms. Admission has examined all
+    /// priority classes, so no [`Event::JobsChanged`] follows.
     JobAdmitted {
-        /// Whose.
+        /// VM of the transfer.
         vm: VmId,
-        /// Which.
+        /// Terms of the admission.
         terms: &'a Admission,
     },
-    /// It is over, or the VM about to leave.
+    /// A VM's deadline transfer ended, or the VM is about to be removed.
     JobEnded(VmId),
-    /// Jobs are to be looked at: one has begun or ended, or what VMs have was measured anew
+    /// Transfers need a new evaluation: one began or ended, or the rates of VMs were measured again
     /// ([`Facts::predictor`]).
     JobsChanged,
-    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). Its lane has
-    /// been closed or opened before.
+    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). The engine
+    /// has closed or opened the read lane already.
     Memory(VmId),
 }
 
-/// What a host tells the others that share its device, once a period.
+/// Report that a host sends once a period to the others that share its device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PeerShare {
-    /// Rising: a message that a later one has overtaken is told by it.
+    /// Sequence number, rising; reveals messages that a later one has overtaken.
     pub number: u64,
-    /// What its VMs that compete weigh together; 0: none does.
+    /// Sum of the weights of the host's VMs that compete; 0: none competes.
     pub weight: f64,
-    /// The sum of their weights, each by the part of its throughput that it loses by blending.
+    /// Sum of those weights, each times the fraction of throughput that its VM loses by blending.
     pub lost: f64,
-    /// Requests that it has let in and that are not done: its latency by Little's law, with
-    /// `ended`.
+    /// Requests admitted and not completed, at the end of the period. With `ended`, they give the
+    /// host's latency by Little's law.
     pub inside: f64,
-    /// The same in the mean over the period, where `inside` is what it was at its end.
+    /// Mean of `inside` over the period.
     pub mean_inside: f64,
-    /// Requests that ended, a second.
+    /// Requests completed per second.
     pub ended: f64,
-    /// Requests that it let in, a second.
+    /// Requests admitted per second.
     pub admitted: f64,
-    /// Somebody's credits ran out.
+    /// True if some VM ran out of credits.
     pub ran_out: bool,
-    /// What its saturation rates are multiplied by.
+    /// Factor that the host applies to its saturation rates.
     pub scale: f64,
-    /// The groups that its VMs that compete are of.
+    /// Groups of the host's VMs that compete.
     pub groups: PeerGroups,
 }
 
-/// Part of a group of VMs, as a host tells the others that share its device.
+/// Members of a group on one host, as reported to the others that share its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerGroup {
-    /// The group, with the weight that this host's VMs name.
+    /// Group, with the weight that this host's VMs name for it.
     pub group: Group,
-    /// What those of its VMs on this host that compete weigh by themselves, together.
+    /// Sum of the own weights of the group's VMs on this host that compete.
     pub competing: u64,
 }
 
-/// Some groups, [`PeerGroups::MOST`] at most.
+/// List of at most [`PeerGroups::MOST`] groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PeerGroups([Option<PeerGroup>; PeerGroups::MOST]);
 
 impl PeerGroups {
-    /// So many groups fit a message.
+    /// Groups that fit a message between hosts.
     pub const MOST: usize = 16;
 
-    /// One more; past [`PeerGroups::MOST`] it is left out.
+    /// Adds a group; drops it when [`PeerGroups::MOST`] are there already.
     pub fn push(&mut self, group: PeerGroup) {
         if let Some(room) = self.0.iter_mut().find(|room| room.is_none()) {
             *room = Some(group);
         }
     }
 
-    /// All of them, in the order in which they came.
+    /// Returns the groups in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &PeerGroup> {
         self.0.iter().flatten()
     }
 }
 
-/// An interval of a regulator, when it has ended.
+/// Interval of a regulator that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interval {
-    /// They are numbered as they come.
+    /// Sequence number.
     pub number: u64,
-    /// Why it ended.
+    /// Reason for its end.
     pub end: IntervalEnd,
 }
 
-/// Why a regulator's interval ended.
+/// Reason for which an interval of a regulator ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntervalEnd {
-    /// Everybody had its turn: what was granted is used up, or nobody wants the rest.
+    /// All VMs had their turn: the grants are used up, or no VM wants the rest.
     Turn,
-    /// Nobody wanted anything: nothing waited, nothing was in flight.
+    /// The device was idle: no request waited and no I/O was in flight.
     Idle,
-    /// A VM came or went.
+    /// A VM was added or removed.
     Members,
-    /// Its time is over: intervals of this regulator are as long as one another.
+    /// The fixed interval length has passed.
     Period,
 }
 
-/// Which events a role hears, as a set of bits. The others cost it nothing.
+/// Set of events that a role hears, one bit each. Events outside the set cost the role nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interests(pub u16);
 
@@ -294,11 +298,12 @@ impl Interests {
     pub const ANSWERED: Interests = Interests(1 << 6);
     /// [`Event::IntervalEnded`].
     pub const INTERVALS: Interests = Interests(1 << 7);
-    /// VMs coming, changing, going: every role with a state per VM needs these.
+    /// [`Event::VmAdded`], [`Event::VmChanged`] and [`Event::VmRemoved`]: for every role with state
+    /// per VM.
     pub const VMS: Interests = Interests(1 << 8);
     /// [`Event::Inherited`].
     pub const INHERITED: Interests = Interests(1 << 9);
-    /// The role has timers of its own.
+    /// Calls of [`Regulator::on_timer`]; controllers have them in any case.
     pub const TIMERS: Interests = Interests(1 << 10);
     /// [`Event::ProfileChanged`] and [`Event::CostsLearnt`].
     pub const PROFILE: Interests = Interests(1 << 11);
@@ -310,22 +315,22 @@ impl Interests {
     pub const JOBS: Interests = Interests(1 << 14);
     /// [`Event::Memory`].
     pub const MEMORY: Interests = Interests(1 << 15);
-    /// Nothing.
+    /// Empty set.
     pub const NONE: Interests = Interests(0);
 
-    /// Both sets.
+    /// Returns the union of two sets.
     pub const fn and(self, other: Interests) -> Interests {
         Interests(self.0 | other.0)
     }
 
-    /// Whether any of `other` is in it.
+    /// Returns `true` if the set contains any event of `other`.
     pub const fn has(self, other: Interests) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 impl Event<'_> {
-    /// The interest that covers this event.
+    /// Returns the interest that covers this event.
     pub const fn interest(&self) -> Interests {
         match self {
             Event::Arrived(_) => Interests::ARRIVED,
@@ -350,25 +355,25 @@ impl Event<'_> {
     }
 }
 
-/// How far a VM's limit is used up, handed from one policy to the next so that a swap never
-/// buys a burst: requests and bytes, for the total, reads and writes. `None`: not tracked.
+/// Use of a VM's limit, in requests and bytes, for the total, reads and writes. A policy hands it
+/// to its successor, so that a policy change never buys a burst. `None`: not tracked.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Consumed(pub [[Option<Spent>; 2]; 3]);
 
-/// How far one limit is used up.
+/// Use of one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Spent {
-    /// How long from now until anything may go again.
+    /// Time from now until the limit lets anything go again.
     pub owed: Nanos,
-    /// What is still saved up for a burst, as the time the limit takes to save it. `None`:
-    /// not tracked, so nothing.
+    /// Burst allowance left, as the time in which the limit accrues it. `None`: not tracked, hence
+    /// treated as zero.
     pub saved: Option<Nanos>,
-    /// How long from now until the burst's own rate lets anything go again.
+    /// Time from now until the burst rate lets anything go again.
     pub burst_owed: Nanos,
 }
 
 impl Consumed {
-    /// Where this one does not track a limit, the other may.
+    /// Fills the limits that this policy does not track from `other`.
     pub fn or(self, other: Consumed) -> Consumed {
         let mut all = self.0;
         for (mine, theirs) in all.iter_mut().flatten().zip(other.0.iter().flatten()) {
@@ -377,7 +382,8 @@ impl Consumed {
         Consumed(all)
     }
 
-    /// The debts alone: nobody counted what might have been saved up.
+    /// Returns the debts without burst allowances, for a successor of a policy that did not count
+    /// them.
     pub(crate) fn debts(mut self) -> Consumed {
         for spent in self.0.iter_mut().flatten().flatten() {
             spent.saved = None;
@@ -386,41 +392,40 @@ impl Consumed {
     }
 }
 
-/// VMs whose gate a regulator reopened.
+/// VMs whose gates a regulator reopened.
 #[derive(Debug, Default)]
 pub struct Reopened(pub(crate) Vec<VmId>);
 
 impl Reopened {
-    /// The engine shall ask this VM's gate again.
+    /// Makes the engine ask this VM's gates again.
     pub fn push(&mut self, vm: VmId) {
         self.0.push(vm);
     }
 }
 
-/// Knobs a controller turned.
+/// Knobs that a controller turned, in order.
 #[derive(Debug, Default)]
 pub struct Knobs(pub(crate) Vec<(VmId, Knob)>);
 
 impl Knobs {
-    /// Turns one.
+    /// Sets a knob of a VM.
     pub fn turn(&mut self, vm: VmId, knob: Knob) {
         self.0.push((vm, knob));
     }
 }
 
-/// How much of each VM may pass? Owns credits or tokens, nothing else.
+/// Bounds how much of each VM may pass: limits, credits, delay slices. Owns no queues and no order.
 pub trait Regulator: Send {
-    /// Where it gates. Must never change.
+    /// Returns the point at which it gates. Must never change.
     fn stage(&self) -> Stage;
 
-    /// Which events it hears.
+    /// Returns the events it hears. Must never change.
     fn interests(&self) -> Interests {
         Interests::NONE
     }
 
-    /// May this unit, the first of its lane, go? Pure: charging happens on events. Unless a
-    /// regulator says otherwise, as [`Regulator::admits`] has it, and if not, not until it reopens
-    /// the gate.
+    /// Decides if a unit, the first of its lane, may go now. Pure: charging happens on events. By
+    /// default [`Regulator::admits`] decides, and a closed gate waits for [`Reopened::push`].
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         match self.admits(facts, facts.queued(unit).vm_lane().0) {
             true => Gate::Pass,
@@ -428,8 +433,8 @@ pub trait Regulator: Send {
         }
     }
 
-    /// The same of the first unit of a lane, asked at dispatch. A regulator that need not look
-    /// at the unit answers without: with many VMs its memory has long left the caches.
+    /// Decides as [`Regulator::gate`] does for the first unit of a lane, at dispatch. Override it
+    /// when the unit's size does not matter: with many VMs, its slot has long left the CPU caches.
     fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
         match facts.lane_head(vm, lane) {
             Some(head) => self.gate(facts, head),
@@ -437,253 +442,250 @@ pub trait Regulator: Send {
         }
     }
 
-    /// Charges, and learns of VMs.
+    /// Handles an event: charges VMs and follows their objectives. Gates in `_reopen` are asked
+    /// again.
     fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
 
-    /// Whether a VM's next unit would be let in, were there one; only asked of those that gate
-    /// at admission, after each unit let in and each reopening. Dispatchers read it as
-    /// [`Facts::may_enter`]: nobody waits for a VM that has nothing left to spend.
+    /// Returns `true` if a VM's next unit, were there one, would be admitted. Asked of regulators
+    /// that gate at admission, after each admission and reopening. Dispatchers read the answer as
+    /// [`Facts::may_enter`], and do not idle the device for a VM that has nothing left to spend.
     fn admits(&self, _facts: &Facts, _vm: VmId) -> bool {
         true
     }
 
-    /// How far a VM's requests are merged, and above how many bytes they are split, as long as no
-    /// controller says so ([`Knob::MergeLimit`]); for background tenants only the device's own
-    /// bounds hold.
+    /// Returns the size in bytes up to which requests merge and above which they are split, for VMs
+    /// without [`Knob::MergeLimit`]. Background processes have only the device's own bounds.
     fn merge_limit(&self) -> u32 {
         u32::MAX
     }
 
-    /// In per cent of a VM's merge limit: an I/O that is shorter when it goes takes as much of the
-    /// next request along as fits. Whole requests go along in any case, and where the device's own
-    /// bounds hold, none is cut.
+    /// Returns the part of a VM's merge limit, in per cent, below which an I/O that goes takes
+    /// along as much of the next request as fits. Whole requests always go along; none is cut where
+    /// the limit is the device's own largest I/O.
     fn fill(&self) -> u32 {
         FILL
     }
 
-    /// A controller's knob. After [`Knob::Throttle`] the VM's gates are asked again.
+    /// Applies a knob. After [`Knob::Throttle`] the engine asks the VM's gates again.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
-    /// When it wants to be woken (with [`Interests::TIMERS`]).
+    /// Returns the time of the next timer ([`Interests::TIMERS`]); [`Nanos::MAX`]: none.
     fn next_timer(&self) -> Nanos {
         Nanos::MAX
     }
 
-    /// It is that time, or later. Returns the interval that ended, if one did; then it is asked
-    /// again for as long as [`Regulator::next_timer`] is due.
+    /// Runs the timer, perhaps late. Returns the interval that ended, if any; the engine calls it
+    /// again while [`Regulator::next_timer`] is due.
     fn on_timer(&mut self, _facts: &Facts, _reopen: &mut Reopened) -> Option<Interval> {
         None
     }
 
-    /// What one more VM and one more request take in it.
+    /// Returns the memory that one more VM and one more request take.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
 
-    /// How far a VM's limit is used up.
+    /// Returns the use of a VM's limit, for the policy that takes over.
     fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 
-    /// Takes over what another policy's limit had used; called once after `VmAdded`. What is
-    /// not tracked there counts as used: no burst.
+    /// Takes over the use of a VM's limit from the policy before; called once, after
+    /// [`Event::VmAdded`]. A limit that was not tracked starts without burst allowance.
     fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
 }
 
-/// Promises that have given way on a device that is slower than promised, by kind.
+/// Promises suspended because the device is slower than promised, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SteppedDown {
-    /// True if background processes have their least rate.
+    /// True if background processes are down to their least rate.
     pub background: bool,
-    /// Number of deadline transfers that have their VM's share alone.
+    /// Deadline transfers that get only their VM's share.
     pub transfers: u32,
-    /// Number of targets that have their VM's reservation and share.
+    /// Targets that get only their VM's reservation and share.
     pub targets: u32,
-    /// Number of latency bounds that are not scheduled by.
+    /// Latency bounds that scheduling ignores.
     pub latencies: u32,
 }
 
-/// Which of the admitted units goes to the device next? Owns an index of them, which the
-/// engine can rebuild at any time by inserting all of them again in the order of arrival.
+/// Orders the admitted units and picks the next one. Owns an index of them, which the engine can
+/// rebuild at any time by inserting them again in the order of arrival.
 pub trait Dispatcher: Send {
-    /// Which events it hears.
+    /// Returns the events it hears. Must never change.
     fn interests(&self) -> Interests {
         Interests::NONE
     }
 
-    /// True where VMs compete and their units do not: then [`Dispatcher::insert`] need only say
-    /// that a lane has got a first unit (or another one), and [`Dispatcher::remove`] that it has
-    /// none left. Must never change.
+    /// Returns `true` if the index holds lanes, not units. [`Dispatcher::insert`] then reports that
+    /// a lane has a first unit, or another one, and [`Dispatcher::remove`] that it is empty. Must
+    /// never change.
     fn by_lane(&self) -> bool {
         false
     }
 
-    /// A unit was admitted, or comes again after it failed in company or its first part left.
-    /// Units come in the order of arrival except for those.
+    /// Adds a unit: admitted, or back after a merged I/O failed or its first part left. Units come
+    /// in the order of arrival, except those that are back.
     fn insert(&mut self, facts: &Facts, unit: ReqId);
 
-    /// A unit leaves the index: wholly started or cancelled (then it is out of its lane already),
-    /// or about to come again in smaller units. One that goes with the unit that was picked leaves
-    /// before `Started`.
+    /// Removes a unit: wholly started, cancelled (already out of its lane), or about to return as
+    /// smaller units. A unit merged into the picked one leaves before [`Event::Started`].
     fn remove(&mut self, facts: &Facts, unit: ReqId);
 
-    /// A lane's gate opened or shut. Units of a shut lane must not be picked, and must not be
+    /// Notes that a lane's gate opened or closed. Units of a closed lane must be neither picked nor
     /// waited for.
     fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool);
 
-    /// What happened. `Started` comes before the `remove` of a unit that was wholly started.
+    /// Handles an event. [`Event::Started`] precedes the `remove` of a unit that was wholly
+    /// started.
     fn on_event(&mut self, _facts: &Facts, _event: &Event) {}
 
-    /// A controller's knob.
+    /// Applies a knob.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
-    /// Whether it serves background tenants itself ([`Facts::is_background`]). Where not, it
-    /// never hears of them, and the engine gives them what the VMs leave.
+    /// Returns `true` if it serves background processes itself ([`Facts::is_background`]).
+    /// Otherwise it never hears of them, and the engine gives them what VMs leave.
     fn serves_background(&self) -> bool {
         false
     }
 
-    /// Returns whether what it would pick now was promised and is due, so that it goes although as
-    /// many I/Os are in flight as the load needs. Asked only where that is so, and answered `true`
-    /// for no more than the device can do: each one lengthens the queue.
+    /// Returns `true` if the unit it would pick was promised and is due, so that it goes beyond the
+    /// adapted queue depth. Asked only at that depth. Each `true` lengthens the queue, so promises
+    /// beyond the device's ability must get `false`.
     fn is_due_beyond_depth(&mut self, _facts: &Facts) -> bool {
         false
     }
 
-    /// Returns true if it uses what requests cost of the device; costs are then learnt where there
-    /// is no profile ([`Facts::estimator`]). Must never change.
+    /// Returns `true` if it uses request costs, which are then learnt for a device without a
+    /// profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
     }
 
-    /// How long it may pass over a VM that waits with its gate open, on such a device, with such a
-    /// profile of it if there is one. Torture holds it to that.
+    /// Returns the bound on passing over a waiting VM whose gate is open, on this device and with
+    /// its profile, if any. The torture test checks the bound.
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;
 
-    /// Whether it may leave a VM waiting whose gate is open while the device has room, for a limit
-    /// or a depth that it keeps itself.
+    /// Returns `true` if, for a limit or depth of its own, it may hold back a VM whose gate is open
+    /// while the device has room.
     fn may_hold(&self) -> bool {
         false
     }
 
-    /// I/Os with the device at most, by a depth that it keeps itself, whatever more the device
-    /// takes. Must never change.
+    /// Returns its own bound on I/Os in flight, below the device's depth. Must never change.
     fn depth(&self) -> u32 {
         u32::MAX
     }
 
-    /// The device has room: what goes next? The unit stays in the index until `remove`.
+    /// Chooses the next unit, as the device has room. The unit stays in the index until `remove`.
     fn pick(&mut self, facts: &Facts) -> Pick;
 
-    /// Waits on purpose so far, where it waits for something that may or may not come.
+    /// Returns the anticipatory waits so far; `None`: it never anticipates.
     fn waits(&self) -> Option<Waits> {
         None
     }
 
-    /// Returns the promises that are not scheduled by at present, because the device is slower than
-    /// promised.
+    /// Returns the promises suspended now because the device is slower than promised.
     fn stepped_down(&self) -> SteppedDown {
         SteppedDown::default()
     }
 
-    /// What one more VM and one more request take in it.
+    /// Returns the memory that one more VM and one more request take.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
 
-    /// How far a VM's limit is used up.
+    /// Returns the use of a VM's limit, if it enforces one, for the policy that takes over.
     fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 
-    /// See [`Regulator::adopt`].
+    /// Takes over the use of a VM's limit, as [`Regulator::adopt`] does.
     fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
 }
 
-/// What should the knobs be? Acts on events and timers, from observed statistics; may compute
-/// in floating point, for it never decides who goes next.
+/// Turns knobs on events and timers, from observed statistics. May use floating point, since it
+/// never decides which unit goes next.
 pub trait Controller: Send {
-    /// Which events it hears.
+    /// Returns the events it hears. Must never change.
     fn interests(&self) -> Interests;
 
-    /// What happened.
+    /// Handles an event; knobs in `out` are applied right after it.
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs);
 
-    /// When it wants to be woken.
+    /// Returns the time of the next timer; [`Nanos::MAX`]: none.
     fn next_timer(&self) -> Nanos;
 
-    /// It is that time.
+    /// Runs the timer; knobs in `out` are applied right after it.
     fn on_timer(&mut self, facts: &Facts, out: &mut Knobs);
 
-    /// Whether it turns [`Knob::Allocation`]: for every VM, background tenants apart, inside
-    /// [`Event::VmAdded`] and whenever it sees fit. Must never change.
+    /// Returns `true` if it sets [`Knob::Allocation`] for every VM, background processes apart,
+    /// inside [`Event::VmAdded`] and at any later time. Must never change.
     fn allocates(&self) -> bool {
         false
     }
 
-    /// Whether it reckons with what requests cost of the device, which is learnt then where there
-    /// is no profile ([`Facts::estimator`]). Must never change.
+    /// Returns `true` if it uses request costs, which are then learnt for a device without a
+    /// profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
     }
 
-    /// How jobs are measured while it is in force. Must never change.
+    /// Returns the terms by which deadline transfers are measured. Must never change.
     fn job_terms(&self) -> JobTerms {
         JobTerms::default()
     }
 
-    /// How a VM stands just now, where it turns classes so that jobs end in time; `None`: it does
-    /// not.
+    /// Returns the standing of a VM's transfer; `None`: no class is turned for its deadline.
     fn standing(&self, _vm: VmId) -> Option<Standing> {
         None
     }
 
-    /// How it tunes a VM just now; `None`: it does not.
+    /// Returns the tuning of a VM; `None`: it is not tuned.
     fn tuning(&self, _facts: &Facts, _vm: VmId) -> Option<Tuning> {
         None
     }
 
-    /// What the other hosts that share the device are to be told, since it was asked last; for
-    /// those that hear of [`Event::Peer`].
+    /// Takes the report to the other hosts that share the device, if one is due since the last
+    /// call. For controllers that hear [`Event::Peer`].
     fn poll_share(&mut self) -> Option<PeerShare> {
         None
     }
 
-    /// What it has learnt of a VM that is worth keeping beyond the engine's life; `None`: nothing.
+    /// Returns learnt state of a VM to persist beyond the engine's life; `None`: none.
     fn export(&self, _facts: &Facts, _vm: VmId) -> Option<Blob> {
         None
     }
 
-    /// Takes over what a part of its name exported of a VM, in another engine maybe. Comes for
-    /// some of the VMs or all of them, when all are there; then [`Controller::imported`].
+    /// Restores state that a controller of the same name exported, perhaps in another engine.
+    /// Called for some or all VMs once all are added; then comes [`Controller::imported`].
     ///
     /// # Errors
-    /// When it is not its own, or does not fit the VM any more. Then nothing has changed.
+    /// Returns an error, and changes nothing, if the state has another origin or no longer fits the
+    /// VM.
     fn import(&mut self, _facts: &Facts, _vm: VmId, _learnt: &Blob) -> Result<(), BlobError> {
         Err(BlobError::Unwanted("the controller learns nothing"))
     }
 
-    /// The same of a VM whose disks lie elsewhere now: what was learnt of them is found out anew,
-    /// and what was learnt of the VM is taken over. Unless a controller says otherwise, that is all
-    /// of it.
+    /// Restores state as [`Controller::import`] does for a VM whose disks have moved. State of the
+    /// disks is learnt anew, state of the VM is kept; by default everything is kept.
     ///
     /// # Errors
-    /// As [`Controller::import`].
+    /// Fails as [`Controller::import`] does.
     fn import_moved(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
         self.import(facts, vm, learnt)
     }
 
-    /// All that there is to import has been: knobs may be turned for it.
+    /// Ends the restore after the last [`Controller::import`]; may turn knobs for it.
     fn imported(&mut self, _facts: &Facts, _out: &mut Knobs) {}
 }
 
-/// The parts of a composition, ready to work.
+/// Roles of one policy, ready to work.
 pub struct Roles {
-    /// Turns knobs; most compositions have none.
+    /// Turns knobs; `None` in most policies.
     pub controller: Option<Box<dyn Controller>>,
-    /// Says how much of each VM may pass.
+    /// Bounds how much of each VM may pass.
     pub regulator: Box<dyn Regulator>,
-    /// Says which of that goes next.
+    /// Picks what goes next.
     pub dispatcher: Box<dyn Dispatcher>,
 }
 

@@ -1,12 +1,12 @@
-//! How requests and VMs lie in memory.
+//! Memory layout of requests and VMs.
 //!
-//! Requests live in a slab; queues hold slot numbers. A slot is hot (what scheduling looks at)
-//! and cold (the account, the answer's address), kept in two arrays.
+//! Requests live in a slab; queues hold slot numbers. A slot has a hot part, which scheduling
+//! reads, and a cold part, with the latency account and the reply's address, in two arrays.
 //!
-//! With many VMs nearly everything the engine touches has left the caches since it was last
-//! touched, and its time is the number of lines it waits for. So a slot's hot part is one line
-//! and its cold part another, a VM is two neighbouring ones, and handles of things that stay
-//! while a request is inside (its client, its disk) are kept as slot numbers alone.
+//! With many VMs nearly every cache line that the engine touches has left the caches since its last
+//! use, so the engine's time is the number of lines it waits for. Hence the hot part of a slot
+//! takes one line and the cold part another, a VM takes two adjacent lines, and handles of what
+//! outlives a request (connection, disk) are stored as slot numbers without generations.
 
 use crate::attainment::Standing;
 use tidegate_base::device::DeviceFacts;
@@ -16,70 +16,70 @@ use tidegate_base::time::Nanos;
 
 pub(crate) mod state {
     pub(crate) const FREE: u8 = 0;
-    /// First of a unit in a lane, not admitted yet.
+    /// Head of a unit in a lane, not admitted yet.
     pub(crate) const PENDING: u8 = 1;
-    /// First of a unit in a lane, known to the dispatcher.
+    /// Head of a unit in a lane, known to the dispatcher.
     pub(crate) const ADMITTED: u8 = 2;
-    /// Behind the first of a unit.
+    /// Merged into a unit behind its head.
     pub(crate) const PASSENGER: u8 = 3;
-    /// Wholly handed to the device.
+    /// Wholly submitted to the device.
     pub(crate) const STARTED: u8 = 4;
-    /// A flush in its express lane.
+    /// Flush in the express lane.
     pub(crate) const EXPRESS: u8 = 5;
-    /// First of a unit that was admitted, and waits for its disk to hang no more.
+    /// Head of an admitted unit that waits until its disk no longer hangs.
     pub(crate) const PARKED: u8 = 6;
 }
 
 pub(crate) mod flag {
     pub(crate) const FUA: u8 = 1;
     pub(crate) const KEEP_ALLOCATED: u8 = 2;
-    /// Not to be merged: it failed in company once.
+    /// Never merged again: an I/O that it was merged into has failed.
     pub(crate) const ALONE: u8 = 4;
-    /// Its operation was charged.
+    /// Operation charged to the limit.
     pub(crate) const CHARGED: u8 = 8;
-    /// A hint: where it ends, one of its kind began that waited, too, and did not join it.
+    /// Hint: a waiting request of the same kind began where this one ends, and did not join it.
     pub(crate) const FOLLOWED: u8 = 16;
-    /// An I/O of several requests has failed of which a part of it was: once nothing of it is in
-    /// flight it goes again, from its beginning.
+    /// An I/O of several requests failed that carried a part of this one. Once none of it is in
+    /// flight, it starts again from its beginning.
     pub(crate) const AGAIN: u8 = 32;
-    /// A read or write that holds payload memory: see [`crate::engine::PayloadBounds`].
+    /// Read or write that holds payload memory: see [`crate::engine::PayloadBounds`].
     pub(crate) const HOLDS: u8 = 64;
-    /// First of a unit of reads that holds payload memory and waits in its lane: counted in
+    /// Head of a unit of reads that holds payload memory and waits in its lane: counted in
     /// [`Vm::holders`](super::Vm::holders).
     pub(crate) const HOLDER: u8 = 128;
-    /// What has to be the same of all requests of a unit.
+    /// Flags on which all requests of a unit must agree.
     pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED | HOLDS | HOLDER);
 }
 
-/// Why a lane is closed: bits of [`Vm::shut`].
+/// Reasons for which a lane is closed: bits of [`Vm::shut`].
 pub(crate) mod shut {
-    /// The regulator has shut the lane's gate; time in which it is shut counts as regulated.
+    /// Gate closed by the regulator; the time counts as regulated.
     pub(crate) const REGULATED: u8 = 1;
-    /// The lane's reads lack payload memory.
+    /// Reads of the lane lack payload memory.
     pub(crate) const STARVED: u8 = 2;
 }
 
-/// What scheduling looks at, in one cache line.
+/// Part of a request slot that scheduling reads, in one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Hot {
-    /// First byte on the device.
+    /// Offset on the device in bytes.
     pub addr: u64,
     pub seq: u64,
-    /// Bytes of this guest request.
+    /// Length of this guest request in bytes.
     pub len: u32,
-    /// Bytes of it handed to the device.
+    /// Bytes submitted to the device so far.
     pub issued: u32,
-    /// First of a unit: bytes of all its guest requests, and how many it has.
+    /// Heads of units only: bytes and number of all guest requests of the unit.
     pub unit_len: u32,
     pub unit_reqs: u32,
-    /// Neighbours in the lane (first of a unit only). `prev` means nothing in the lane's first
-    /// unit; `next` also links the free list.
+    /// Neighbours in the lane (heads of units only). `prev` is undefined in the lane's first unit;
+    /// `next` also links the free list.
     pub next: u32,
     pub prev: u32,
-    /// The guest request behind this one in its unit.
+    /// Next guest request of the unit.
     pub chain_next: u32,
-    /// First of a unit: its guest requests with the highest and the lowest address.
+    /// Heads of units only: guest requests with the highest and the lowest address.
     pub chain_last: u32,
     pub chain_first: u32,
     pub vm: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Hot {
 const _: () = assert!(size_of::<Hot>() == 64);
 
 impl Hot {
-    /// Slot that is free; `next` is the free one behind it.
+    /// Returns a free slot; `next` is the free slot behind it.
     pub(crate) const fn vacant(next: u32) -> Hot {
         Hot {
             generation: 0,
@@ -114,11 +114,8 @@ impl Hot {
         }
     }
 
-    /// Makes the slot `slot` the first free one, before `free`, and returns it; its handle names
-    /// nothing from now on.
-    ///
-    /// # Panics
-    /// When the slot is free.
+    /// Puts the slot `slot` at the head of the free list, before `free`, and returns it. Its old
+    /// handle is invalid from now on.
     #[inline(always)]
     pub(crate) fn vacate(&mut self, slot: u32, free: u32) -> u32 {
         assert!(self.state != state::FREE, "a request ends only once");
@@ -137,28 +134,28 @@ impl Hot {
     }
 }
 
-/// The answer's address and the account, in one cache line.
+/// Part of a request slot with the reply's address and the latency account, in one cache line.
 ///
-/// To stay within it, the account keeps running sums in place of begin and sum: while something
-/// is going on, its begin has been subtracted, so that adding the end leaves the sum. Queueing
-/// is what remains of the time from arrival to end.
+/// Each sum of the account also stores the begin of an interval that is open: the begin is
+/// subtracted when the interval opens, and the end added when it closes. Sums of open intervals are
+/// therefore wrapped. Queueing is the rest of the time from arrival to end.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Cold {
     pub tag: u64,
     pub arrived: Nanos,
-    /// While it waits: less the lane's shut time and the device's deliberate time when it began
-    /// to.
+    /// Time held by the regulator, and time of deliberate idling. While the request waits, both are
+    /// less the lane's and the device's totals at the begin of the wait.
     regulated: u64,
     deliberate: u64,
     merged_wait: u64,
-    /// While it is with the device: less the time it went there.
+    /// Time at the device; while an I/O is in flight, less the time of its submission.
     device: u64,
     pub client: u32,
     pub disk: u32,
-    /// The VM served just before this request first was; `NIL`: its own, or none.
+    /// VM served just before this request first was; `NIL`: its own, or none.
     pub behind: u32,
-    /// Its I/Os in flight.
+    /// I/Os of this request in flight.
     pub outstanding: u16,
     pub error: Option<IoError>,
 }
@@ -180,8 +177,8 @@ impl Cold {
         error: None,
     };
 
-    /// It arrived: a new account, and its first wait. `shut` and `deliberate` are what its lane
-    /// and the device have seen of being held back in all.
+    /// Opens the account at the arrival, with the first wait. `shut` and `deliberate` are the
+    /// lane's total closed time and the device's total deliberate idling.
     pub(crate) fn open(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
         self.arrived = now;
         self.regulated = 0u64.wrapping_sub(shut.0);
@@ -193,14 +190,14 @@ impl Cold {
         self.error = None;
     }
 
-    /// It waits again.
+    /// Begins another wait.
     pub(crate) fn begin_wait(&mut self, shut: Nanos, deliberate: Nanos) {
         self.regulated = self.regulated.wrapping_sub(shut.0);
         self.deliberate = self.deliberate.wrapping_sub(deliberate.0);
     }
 
-    /// A wait ended. A passenger's is booked as that, whatever its lane did: only a request's
-    /// first wait can be one.
+    /// Ends a wait. The wait of a back-merged request (`passenger`) counts as merged wait, whatever
+    /// its lane did; only a request's first wait can be one.
     pub(crate) fn end_wait(&mut self, now: Nanos, passenger: bool, shut: Nanos, deliberate: Nanos) {
         let waited = self.waited(now);
         if passenger {
@@ -208,20 +205,23 @@ impl Cold {
             (self.regulated, self.deliberate) = (0, 0);
             return;
         }
-        // The lane may have been shut for longer than the request was there.
+        // The totals may include closed time from before the arrival: the wait itself bounds the
+        // share.
         self.regulated = self.regulated.wrapping_add(shut.0).min(waited);
         let rest = waited - self.regulated;
         self.deliberate = self.deliberate.wrapping_add(deliberate.0).min(rest);
     }
 
-    /// It was admitted: until here the regulator held it, and now it waits for its turn.
+    /// Notes the admission: all time until now counts as regulated, and the wait for the turn
+    /// begins.
     pub(crate) fn admitted(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
         self.regulated = self.waited(now);
         self.deliberate = 0;
         self.begin_wait(shut, deliberate);
     }
 
-    /// How long a regulator has held it so far. `shut` is its lane's.
+    /// Returns the time for which a regulator has held the request so far. `shut` is its lane's
+    /// total.
     pub(crate) fn held(&self, now: Nanos, shut: Nanos) -> Nanos {
         let held = match self.outstanding {
             0 => self.regulated.wrapping_add(shut.0).min(self.waited(now)),
@@ -230,17 +230,18 @@ impl Cold {
         Nanos(held)
     }
 
-    /// Its lane may have been shut for longer than it was there, which is told once its wait ends.
-    /// What it was held so far is that from here on; else it would seem to be held still, until it
-    /// has waited as long.
+    /// Fixes the regulated time so far when the lane reopens. The lane may have been closed since
+    /// before the arrival, which only the end of the wait would correct: without this, the request
+    /// would seem to be held further until it has waited that long.
     pub(crate) fn settle(&mut self, now: Nanos, shut: Nanos) {
         if self.outstanding == 0 {
             self.regulated = self.held(now, shut).0.wrapping_sub(shut.0);
         }
     }
 
-    /// Since when it counts as being with the device, where an I/O of it was held back for so long
-    /// only because of a cap there; what it waited for otherwise stays that.
+    /// Returns the time from which the request counts as being at the device, when a cap in front
+    /// of the device held an I/O back for `held`. Only time that no other cause accounts for is
+    /// moved.
     pub(crate) fn with_device_since(&self, now: Nanos, held: Nanos) -> Nanos {
         let rest = self
             .waited(now)
@@ -248,7 +249,7 @@ impl Cold {
         now - Nanos(held.0.min(rest))
     }
 
-    /// One more of its I/Os goes to the device.
+    /// Notes that an I/O of the request goes to the device.
     pub(crate) fn part_started(&mut self, now: Nanos) {
         if self.outstanding == 0 {
             self.device = self.device.wrapping_sub(now.0);
@@ -256,7 +257,7 @@ impl Cold {
         self.outstanding += 1;
     }
 
-    /// One of its I/Os came back.
+    /// Notes that an I/O of the request completed.
     pub(crate) fn part_ended(&mut self, now: Nanos) {
         self.outstanding -= 1;
         if self.outstanding == 0 {
@@ -264,13 +265,14 @@ impl Cold {
         }
     }
 
-    /// Its time so far, the device's and a passenger's apart, while none of it is in flight.
+    /// Returns the time since arrival without the device's and merged waits, in nanoseconds. Valid
+    /// while none of the request is in flight.
     fn waited(&self, now: Nanos) -> u64 {
         let elapsed = now.since(self.arrived).0;
         elapsed.saturating_sub(self.device + self.merged_wait)
     }
 
-    /// The account, once nothing of it waits or is in flight.
+    /// Returns the account, once nothing of the request waits or is in flight.
     pub(crate) fn account(&self, now: Nanos) -> Account {
         let held = self.regulated + self.deliberate;
         Account {
@@ -287,7 +289,7 @@ impl Cold {
 pub(crate) struct LaneQueue {
     pub head: u32,
     pub tail: u32,
-    /// First unit that is not admitted; `NIL`: all are.
+    /// First unit that is not admitted; `NIL`: none.
     pub pending: u32,
 }
 
@@ -298,7 +300,7 @@ impl LaneQueue {
         pending: NIL,
     };
 
-    /// The first admitted unit; `NIL`: none.
+    /// Returns the first admitted unit; `NIL`: none.
     #[inline]
     pub(crate) fn admitted_head(&self) -> u32 {
         // `head == pending` also covers the empty lane: both are NIL.
@@ -314,58 +316,60 @@ impl LaneQueue {
 pub(crate) enum Life {
     Free,
     Live,
-    /// Removed; what is in flight has not ended yet.
+    /// Removed, with I/Os still in flight.
     Leaving,
 }
 
-/// The engine's hot state of one VM: one cache line for what is in its queues, and its
-/// neighbour for what passes by.
+/// Hot state of one VM: one cache line for the state of its queues, and the adjacent line for what
+/// each request updates.
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 pub(crate) struct Vm {
     pub lanes: [LaneQueue; 2],
-    /// Why each lane is closed, by the bits of [`shut`]; 0: it is open.
+    /// Reasons for which each lane is closed, as bits of [`shut`]; 0: open.
     pub shut: [u8; 2],
     pub life: Life,
-    /// A process of the host: see [`Facts::is_background`](crate::facts::Facts::is_background).
+    /// True for a background process: see
+    /// [`Facts::is_background`](crate::facts::Facts::is_background).
     pub background: bool,
-    /// A regulator at admission would not let its next unit in.
+    /// True if a regulator at admission would not admit the next unit.
     pub spent: bool,
-    /// What it is answered counts for its job.
+    /// True if replies count towards a deadline transfer.
     pub has_job: bool,
-    /// Its requests are judged: see [`crate::attainment`].
+    /// True if requests are judged for attainment: see [`crate::attainment`].
     pub judged: bool,
-    /// Reads of it were set aside because another one of the lane holds the memory they lack.
+    /// True if reads were set aside because another one of the lane holds the memory they lack.
     pub shelved: bool,
     pub generation: u32,
-    /// Guest requests waiting (also flushes).
+    /// Guest requests that wait, including flushes.
     pub waiting: u32,
     /// Guest requests inside the engine.
     pub requests: u32,
     pub in_flight: u32,
     pub merge_limit: u32,
-    /// Larger reads and writes are split.
+    /// Size in bytes above which reads and writes are split.
     pub largest_io: u32,
-    /// Guest requests that came, and that were answered, modulo 2^32: see [`Ledger`].
+    /// Guest requests that arrived and that were answered, modulo 2^32: see [`Ledger`].
     pub arrived: u32,
     pub answered: u32,
-    /// The second of its last answer, or of the request that ended a quiet time: see
+    /// Second of the last reply, or of the request that ended a quiet time: see
     /// [`Seconds`](tidegate_base::seconds::Seconds).
     pub second: u32,
     /// Units in the read lane that hold payload memory.
     pub holders: u32,
-    /// How long each lane has been shut in all; of one that is, less the time it was shut.
+    /// Total time in which the regulator closed each lane, in nanoseconds; less the time of closing
+    /// while the lane is closed.
     pub shut_sum: [u64; 2],
-    /// When its last outstanding request was answered.
+    /// Time at which the last outstanding request was answered.
     pub quiet_since: Nanos,
     pub edges: Edges,
 }
 
 const _: () = assert!(size_of::<Vm>() == 128);
 
-/// Where the last reads and writes of a VM began and ended, as 16-bit fingerprints. A request
-/// that meets none of these merges with nothing, and most do not: this saves looking at the
-/// units that wait, each of which is a line that has long left the caches.
+/// Fingerprints of 16 bits of the begins and ends of a VM's last reads and writes. A request that
+/// matches none of them merges with nothing, as most do: the check saves a walk over waiting units,
+/// each on a line that has long left the caches.
 #[derive(Clone, Copy)]
 pub(crate) struct Edges {
     begins: [u16; Edges::COUNT],
@@ -385,8 +389,8 @@ impl Edges {
             .rotate_left(16) as u16
     }
 
-    /// Whether a request of `op` may begin where one of the last ended, or end where one
-    /// began; seldom wrongly so. It takes the place of the oldest: `count` of them came before.
+    /// Returns `true` if a request of `op` may begin where one of the last ended, or end where one
+    /// began; false positives are rare. Records it in place of the oldest: `count` came before it.
     #[inline]
     pub(crate) fn meet(&mut self, count: u32, op: Op, begin: u64, end: u64) -> bool {
         let (begin, end) = (Edges::print(op, begin), Edges::print(op, end));
@@ -401,7 +405,7 @@ impl Edges {
 }
 
 impl Vm {
-    /// Slot of a VM that is not there.
+    /// Returns a free VM slot.
     pub(crate) fn vacant() -> Vm {
         Vm {
             lanes: [LaneQueue::EMPTY; 2],
@@ -436,7 +440,7 @@ impl Vm {
         }
     }
 
-    /// How it stands on a device, for its attainment.
+    /// Returns the VM's standing on a device, for its attainment.
     #[inline]
     pub(crate) fn standing(&self, device: &DeviceFacts) -> Standing {
         Standing {
@@ -446,7 +450,7 @@ impl Vm {
         }
     }
 
-    /// How long a lane has been shut in all.
+    /// Returns the total time in which the regulator closed a lane, modulo 2^64.
     pub(crate) fn shut_time(&self, lane: Lane, now: Nanos) -> Nanos {
         let sum = self.shut_sum[lane.index()];
         if self.shut[lane.index()] & shut::REGULATED != 0 {
@@ -456,13 +460,13 @@ impl Vm {
         }
     }
 
-    /// Whether a lane is closed, for whatever reason.
+    /// Returns `true` if a lane is closed, for whatever reason.
     #[inline]
     pub(crate) fn is_closed(&self, lane: Lane) -> bool {
         self.shut[lane.index()] != 0
     }
 
-    /// Sets or clears a regulator's reason to close a lane; false when it was so already.
+    /// Sets or clears a regulator's reason to close a lane. Returns `false` if nothing changed.
     pub(crate) fn set_regulated(&mut self, lane: Lane, closed: bool, now: Nanos) -> bool {
         let reasons = &mut self.shut[lane.index()];
         if (*reasons & shut::REGULATED != 0) == closed {
@@ -478,7 +482,7 @@ impl Vm {
         true
     }
 
-    /// The lane's first admitted unit, if its gate is open; `NIL`: none.
+    /// Returns the first admitted unit of a lane whose gate is open; `NIL`: none.
     #[inline]
     pub(crate) fn open_head(&self, lane: usize) -> u32 {
         if self.shut[lane] != 0 {

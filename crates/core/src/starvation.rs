@@ -1,29 +1,31 @@
-//! How long a dispatcher may pass over a VM that waits with its gate open: every dispatcher states
-//! its bound ([`Dispatcher::starvation`](crate::roles::Dispatcher::starvation)), and torture holds
-//! it to that.
+//! Bounds on the time for which a dispatcher may pass over a waiting VM whose gate is open. Every
+//! dispatcher states its bound ([`Dispatcher::starvation`](crate::roles::Dispatcher::starvation)),
+//! and the torture test checks it.
 //!
-//! A bound is plain data of one of a few kinds. Whoever checks it knows nothing of how the
-//! dispatcher works, only what it promised.
+//! A bound is plain data of one of a few kinds, so that the checker depends on the promise and not
+//! on how the dispatcher works.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::{Objective, Priority};
 use tidegate_base::time::Nanos;
 
-/// What "the start time of a request" is in Flubber's eq. 5.
+/// Meaning of "the start time of a request" in Flubber's eq. 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineFrom {
-    /// When it arrived: a promise to the VM, which counts what credits and limits hold back, too.
+    /// Arrival of the request: a promise to the VM, which includes the time that credits and limits
+    /// hold it back.
     Arrival,
-    /// Its arrival and what a regulator held it, so for credits the time they let it in: what a
-    /// scheduler below them sees. Linux's `struct request` has its `start_time` from there.
+    /// Arrival plus the time that a regulator held the request, hence with credits the time of
+    /// admission: the view of a scheduler below them. Linux's `struct request` takes its
+    /// `start_time` there.
     Admission,
 }
 
 impl DeadlineFrom {
-    /// As the configuration calls them, in this order.
+    /// Words of the configuration, in the order of the variants.
     pub const WORDS: &'static [&'static str] = &["arrival", "admission"];
 
-    /// The one at this place among [`WORDS`](DeadlineFrom::WORDS).
+    /// Returns the variant of the word at this index of [`WORDS`](DeadlineFrom::WORDS).
     pub fn from_word(place: u64) -> DeadlineFrom {
         match place {
             0 => DeadlineFrom::Arrival,
@@ -32,22 +34,22 @@ impl DeadlineFrom {
     }
 }
 
-/// How deadlines come of start times (Flubber, eq. 5).
+/// Derivation of deadlines from start times (Flubber, eq. 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlines {
-    /// From when on they count.
+    /// Start time that deadlines count from.
     pub from: DeadlineFrom,
-    /// So much before the objective's end: what serving it may take.
+    /// Service time allowed for: deadlines are earlier than the objective's by this.
     pub margin: Nanos,
-    /// The objective of a VM that has a reservation and no latency.
+    /// Latency assumed for a VM that has a reservation and no latency objective.
     pub default_latency: Nanos,
-    /// That of a VM that was promised neither. It must not have a place before promises, only
-    /// not wait for ever.
+    /// Latency assumed for a VM that was promised neither: long enough not to come before promises,
+    /// short enough to prevent starvation.
     pub best_effort_latency: Nanos,
 }
 
 impl Deadlines {
-    /// When a unit that started then is due, of a VM with this objective.
+    /// Returns the deadline of a unit that started at `start`, for a VM with this objective.
     pub fn due(&self, objective: &Objective, start: Nanos) -> Nanos {
         let latency = match objective.latency {
             Some(latency) => latency,
@@ -58,50 +60,50 @@ impl Deadlines {
     }
 }
 
-/// How long a dispatcher may pass over a VM.
+/// Bound on the time or service for which a dispatcher may pass over a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound {
-    /// Not at all: first come, first served, and the device is never left idle.
+    /// First come, first served, with the device never left idle: no VM is passed over.
     Arrival,
-    /// By deadline: what is due first goes first.
+    /// Earliest deadline first.
     Deadline(Due),
-    /// By weight: while a VM waits, another gets at most so much.
+    /// Service by weight: bounds what another VM gets while one waits.
     Shares(Shares),
-    /// By draws, each with a chance by weight.
+    /// Lottery: draws with chances by weight.
     Draws(Draws),
-    /// By age: once it has expired, at most so many I/Os go before it.
+    /// Expiry: bounds the I/Os that go before a unit that has expired.
     Age(Expiry),
-    /// By time slices within a class of priority.
+    /// Time slices within a priority class.
     Slices(Slices),
 }
 
-/// What an I/O costs, where a bound is reckoned in cost.
+/// Cost of an I/O, for bounds that count cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cost {
-    /// Its bytes, at least so many.
+    /// Bytes of the I/O, with a minimum.
     Bytes {
-        /// The smallest cost.
+        /// Smallest cost in bytes.
         least: u64,
     },
-    /// One for each request it serves first.
+    /// One for each guest request that the I/O is the first to serve.
     Requests,
-    /// One for every `size` begun.
+    /// One for every `size` bytes begun.
     Classes {
-        /// Bytes.
+        /// Size of a class in bytes.
         size: u64,
     },
-    /// Picoseconds of the device, by its profile; see
-    /// `CostBy::DeviceTime` of `tidegate_policies::dispatch::cost`.
+    /// Picoseconds of device time by the profile; see `CostBy::DeviceTime` of
+    /// `tidegate_policies::dispatch::cost`.
     DeviceTime {
-        /// What a flush costs.
+        /// Cost of a flush, in picoseconds.
         flush: u64,
-        /// The largest cost of an I/O.
+        /// Largest cost of an I/O, in picoseconds.
         largest: u64,
     },
 }
 
 impl Cost {
-    /// What a flush costs.
+    /// Returns the cost of a flush.
     pub fn flush(self) -> u64 {
         match self {
             Cost::Bytes { least } => least,
@@ -110,8 +112,8 @@ impl Cost {
         }
     }
 
-    /// By how much rounded tags may let another VM get further ahead: less than a unit, but for
-    /// picoseconds, where it is as many of them as VMs have weight.
+    /// Returns the extra lead that rounded tags may give another VM, in units of the cost. The lead
+    /// is below one unit, except in picoseconds, where it grows with the weights.
     pub fn rounding(self) -> u64 {
         match self {
             Cost::Bytes { .. } | Cost::Requests | Cost::Classes { .. } => 0,
@@ -119,7 +121,8 @@ impl Cost {
         }
     }
 
-    /// The largest cost of an I/O. As many requests as sectors may be merged into one.
+    /// Returns the largest cost of an I/O on this device. An I/O may merge as many requests as it
+    /// has sectors.
     pub fn largest(self, device: &DeviceSpec) -> u64 {
         let bytes = device.max_io as u64;
         match self {
@@ -131,110 +134,110 @@ impl Cost {
     }
 }
 
-/// How far ahead of a VM that waits others may get.
+/// Lead that others may gain over a waiting VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lead {
-    /// So much by the other's weight to the waiting one's, and so much once.
+    /// Lead in proportion to the other's weight over the waiting one's, plus a constant.
     Ahead {
-        /// For equal weights.
+        /// Lead for equal weights, in units of the cost.
         ahead: u64,
-        /// Whatever the weights.
+        /// Constant lead, in units of the cost.
         once: u64,
     },
-    /// In turns, with quanta by weight: so much for the lightest.
+    /// Round robin with quanta by weight.
     Turns {
-        /// In units of the cost.
+        /// Quantum of the lightest VM, in units of the cost.
         quantum: u64,
     },
 }
 
-/// A bound by weights. It holds among VMs that nothing else than weights tells apart.
+/// Bound by weights. Holds among VMs that differ in nothing but weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shares {
-    /// What an I/O costs.
+    /// Measure of an I/O's cost.
     pub cost: Cost,
-    /// The largest cost of an I/O.
+    /// Largest cost of an I/O, in units of `cost`.
     pub largest: u64,
-    /// What the weights are.
+    /// Source of the weights.
     pub weights: Weights,
-    /// How far others may get.
+    /// Lead that others may gain.
     pub lead: Lead,
 }
 
-/// What a bound by weights is reckoned with.
+/// Source of the weights of a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weights {
-    /// Those of objectives; what anybody was passed over is forgotten when one changes.
+    /// Weights of objectives. A change of one resets what VMs were passed over.
     Objectives,
-    /// What a controller allocates ([`Facts::allocation`](crate::facts::Facts)), which changes all
-    /// the time: of two VMs' weights the largest quotient counts that there was while the one
-    /// waited.
+    /// Rates that a controller allocates ([`Facts::allocation`](crate::facts::Facts)) and changes
+    /// at any time. Between two VMs, the largest quotient since the one began to wait counts.
     Allocations {
-        /// How much further each change may let its VM get, in units of the cost.
+        /// Extra lead that each change may give its VM, in units of the cost.
         rounding: u64,
     },
 }
 
-/// A bound by draws: for each I/O one of the VMs that wait is drawn, with a chance by its weight
-/// over what it was served when it won last. While a VM wins none, the sum of its chances is at
-/// most [`Draws::WINS`].
+/// Bound by draws. Each I/O goes to one of the waiting VMs, drawn with a chance by its weight over
+/// the cost of its last win. While a VM wins none, the sum of its chances is at most
+/// [`Draws::WINS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Draws {
-    /// The smallest cost of an I/O, and that of a flush, in bytes.
+    /// Smallest cost of an I/O, and cost of a flush, in bytes.
     pub least: u64,
-    /// The largest.
+    /// Largest cost of an I/O, in bytes.
     pub largest: u64,
-    /// A flush adds to what its VM was served, up to the cost of so many.
+    /// Number of flushes up to whose cost flushes add to what their VM was served.
     pub flushes: u64,
 }
 
 impl Draws {
-    /// To have won nothing where so many wins were to be expected has a probability below
-    /// e^-45, which is below 2^-64.
+    /// Expected wins without a win that refute the bound: the probability is below e^-45, which is
+    /// below 2^-64.
     pub const WINS: u64 = 45;
 }
 
-/// A bound by deadlines: where they lie, and from when on they are kept.
+/// Bound by deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// Those of VMs.
+    /// Deadlines of VMs.
     pub deadlines: Deadlines,
-    /// That of a background tenant, after its arrival; `None`: it has none, and is passed over.
+    /// Latency of a background process, counted from the arrival; `None`: no deadline, so it may be
+    /// passed over for ever.
     pub background_latency: Option<Nanos>,
-    /// How long before a deadline nothing else may go any more; `None`: never.
+    /// Time before a deadline from which nothing else may go; `None`: never.
     pub before: Option<Nanos>,
-    /// A background unit may go before VMs now and then.
+    /// True if a background unit may go before VMs now and then.
     pub promotes: bool,
-    /// The device may be left alone as long as it has an I/O in flight.
+    /// True if the dispatcher may leave device room unused while an I/O is in flight.
     pub may_drain: bool,
 }
 
-/// A bound by age.
+/// Bound by age.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// After how long reads and writes expire.
+    /// Ages at which reads and writes expire.
     pub after: [Nanos; 2],
-    /// I/Os in a batch at most.
+    /// Largest number of I/Os in a batch.
     pub batch: u64,
-    /// Batches of reads that may pass waiting writes over.
+    /// Batches of reads that may pass over waiting writes.
     pub writes_starved: u64,
 }
 
-/// A bound by time slices.
+/// Bound by time slices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slices {
-    /// The longest slice.
+    /// Longest slice.
     pub longest: Nanos,
-    /// How long the device is left idle for one VM.
+    /// Time for which the device is left idle for one VM.
     pub idle: Nanos,
-    /// After how long an idle VM has an I/O before all others; zero: never.
+    /// Wait after which a VM of the idle class has an I/O before all others; zero: never.
     pub overdue: Nanos,
-    /// VMs have classes.
+    /// True if VMs have priority classes.
     pub priorities: bool,
-    /// The class of background tenants; `None`: their objective's.
+    /// Priority class of background processes; `None`: as in their objective.
     pub background: Option<Priority>,
-    /// Reads and writes have queues of their own.
+    /// True if reads and writes have separate queues.
     pub by_lane: bool,
-    /// For how long those of a kind go on among themselves at most, whoever is due before.
+    /// Longest time for which I/Os of one kind go among themselves, whichever unit is due before.
     pub workload: Nanos,
 }

@@ -1,66 +1,66 @@
-//! What a tuner does for its VM, as plain data: for people, metrics and reports.
+//! Report of how the bandwidth tuner treats a VM, as plain data for the API, metrics and reports.
 
 use tidegate_base::time::Nanos;
 
-/// How fast a VM's I/Os may follow each other on their way to the device.
+/// Pace of a VM's I/Os on their way to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Throttle {
-    /// As fast as they come.
+    /// No pace.
     #[default]
     Off,
-    /// So many bytes a second: each I/O takes its bytes' time of it, and what comes late through no
-    /// fault of the VM's is made good. 1 to 2^50.
+    /// Rate in bytes per second, 1 to 2^50. I/Os take slots in proportion to their bytes; slots
+    /// that are late through no fault of the VM are made good.
     Exactly(u64),
-    /// At most so many bytes a second; what comes late is lost. 1 to 2^50.
+    /// Maximum rate in bytes per second, 1 to 2^50; slots that are late are lost.
     AtMost(u64),
-    /// So many thousandths of an I/O a second; late ones are made good. 1 to 2^50.
+    /// Rate in thousandths of an I/O per second, 1 to 2^50; slots that are late are made good.
     Ios(u64),
 }
 
-/// How a VM that is held to a precise bandwidth is tuned just now.
+/// Tuning of a VM that is held to a precise bandwidth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
-    /// Its I/Os have at most so many bytes; `None`: as many as the device allows.
+    /// Largest size in bytes of the VM's I/Os; `None`: only the device's own bound.
     pub merge_limit: Option<u32>,
-    /// How fast they may follow each other.
+    /// Pace of the VM's I/Os.
     pub throttle: Throttle,
-    /// How long each tuning action holds.
+    /// Time for which each tuning action holds.
     pub window: Nanos,
-    /// No better window is looked for at the moment.
+    /// True if no better window is searched for at present.
     pub settled: bool,
-    /// The bandwidth that tuning actions aim at, in bytes a second; `None`: only IOPS are held.
+    /// Bandwidth that tuning actions aim at, in bytes per second; `None`: only IOPS are held.
     pub aim: Option<u64>,
-    /// The bandwidths that can be promised; `None`: they were not measured.
+    /// Bandwidths that can be promised; `None`: not measured.
     pub range: Option<BandwidthRange>,
-    /// The range is being measured: how many merge limits of how many are done.
+    /// Merge limits measured so far and in total, while the range is measured.
     pub profiling: Option<(u32, u32)>,
     /// B and V over the last statistical interval, in millionths (see
-    /// [`tidegate_base::precision`]); `None`: none has ended yet.
+    /// [`tidegate_base::precision`]); `None`: no interval has ended.
     pub precision: Option<(i64, u64)>,
-    /// The VM asks for its target and the device does not do it; `None`: it does, or did less than
-    /// a second ago.
+    /// Shortfall, if the VM asks for its target and the device does not deliver it; `None` if it
+    /// does, or did within the last second.
     pub inadequate: Option<Inadequate>,
 }
 
-/// The bandwidths that a VM was found to have at its smallest and at its best merge limit: what can
-/// be promised reaches from nothing to the highest.
+/// Measured bandwidths of a VM at its smallest and at its best merge limit. Anything from zero to
+/// the highest can be promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BandwidthRange {
-    /// At one page an I/O, in bytes a second: less needs a throttle.
+    /// Bandwidth at one page per I/O, in bytes per second; lower rates need a throttle.
     pub lowest: u64,
-    /// The highest that there was, in bytes a second.
+    /// Highest bandwidth measured, in bytes per second.
     pub highest: u64,
-    /// The merge limit at which it was, in bytes.
+    /// Merge limit in bytes at which the highest bandwidth was measured.
     pub merge_limit: u32,
 }
 
-/// A capacity that is too small for what was promised.
+/// Capacity too small for the promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inadequate {
-    /// Since when it has been, without a break.
+    /// Start of the shortfall, without a break since.
     pub since: Nanos,
-    /// What can be had instead, in bytes a second: what the VM had of late.
+    /// Bandwidth that is available instead, in bytes per second: the VM's own of late.
     pub bytes_per_s: u64,
-    /// The same in thousandths of a device I/O a second.
+    /// Rate that is available instead, in thousandths of a device I/O per second.
     pub ios_per_s: u64,
 }

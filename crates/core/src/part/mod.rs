@@ -1,4 +1,5 @@
-//! Parts of policies: how an implementation of a role describes itself, and how it is built.
+//! Description and construction of the parts of policies: implementations of a controller, a
+//! regulator or a dispatcher.
 
 mod params;
 
@@ -7,36 +8,37 @@ pub use params::{ParamInfo, ParamKind, Params};
 
 use core::fmt;
 
-/// How much a role must have room for.
+/// Sizes for which a role is built, and duties that other parts take from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
-    /// VM slots.
+    /// Number of VM slots.
     pub vms: u32,
-    /// Guest requests.
+    /// Number of guest requests inside the engine at most.
     pub requests: u32,
-    /// The regulator keeps the limits, bursts and all: a dispatcher must not as well.
+    /// True if the regulator enforces limits and bursts, so that the dispatcher must not enforce
+    /// them again.
     pub limits_kept: bool,
-    /// A controller allocates rates to VMs
-    /// ([`Controller::allocates`](crate::roles::Controller::allocates)): their weights are in
-    /// those.
+    /// True if a controller allocates rates to VMs
+    /// ([`Controller::allocates`](crate::roles::Controller::allocates)), in which weights are
+    /// included.
     pub allocated: bool,
 }
 
-/// One implementation of a role, as all who know of it share it.
+/// Shared description of one implementation of a role.
 pub type Part<R> = &'static PartInfo<R>;
 
-/// One implementation of a role.
+/// Description of one implementation of a role.
 pub struct PartInfo<R: ?Sized + 'static> {
-    /// What the configuration calls it.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// One line for a list.
+    /// Summary of one line, for lists.
     pub summary: &'static str,
-    /// Its parameters. Names are unique over all parts.
+    /// Parameters of the part. Names are unique over all parts.
     pub params: &'static [ParamInfo],
-    /// What it enforces of an objective, as far as its parameters do not say otherwise
-    /// ([`Policy::honours`](crate::policy::Policy::honours)).
+    /// Parts of an objective that it enforces with default parameters;
+    /// [`Policy::honours`](crate::policy::Policy::honours) tells the effect of others.
     pub honours: Honours,
-    /// Makes one.
+    /// Builds an instance of the part.
     pub build: fn(&Params, &Capacity) -> Box<R>,
 }
 
@@ -46,31 +48,31 @@ impl<R: ?Sized> fmt::Debug for PartInfo<R> {
     }
 }
 
-/// Which parts of an objective a policy enforces; the rest is said to be not enforced.
+/// Parts of an objective that a policy enforces; the others are reported as not enforced.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Honours {
-    /// The floor.
+    /// Minimum rate.
     pub reservation: bool,
-    /// The cap on reads and writes together.
+    /// Maximum rate of all requests together.
     pub limit: bool,
-    /// Caps on reads and writes apart.
+    /// Maximum rates of reads and of writes, each its own.
     pub limit_by_direction: bool,
-    /// Bursts above a cap.
+    /// Bursts above the limit.
     pub burst: bool,
-    /// Holding a rate precisely.
+    /// Rate held precisely, neither less nor more.
     pub target: bool,
-    /// Shares.
+    /// Share of the throughput by weight.
     pub weight: bool,
-    /// One share for several VMs.
+    /// One weight shared by several VMs.
     pub group: bool,
-    /// The bound on each request's time.
+    /// Bound on the time of each request.
     pub latency: bool,
-    /// Classes of priority.
+    /// I/O priority classes.
     pub priority: bool,
 }
 
 impl Honours {
-    /// Nothing.
+    /// Enforces no part of an objective.
     pub const NONE: Honours = Honours {
         reservation: false,
         limit: false,
@@ -83,7 +85,7 @@ impl Honours {
         priority: false,
     };
 
-    /// What either enforces.
+    /// Returns the parts that either set enforces.
     pub const fn or(self, other: Honours) -> Honours {
         Honours {
             reservation: self.reservation || other.reservation,
@@ -98,7 +100,7 @@ impl Honours {
         }
     }
 
-    /// Without classes of priority, where `waived`.
+    /// Returns the set without priority classes if `waived`.
     pub const fn waiving_priority(self, waived: bool) -> Honours {
         Honours {
             priority: self.priority && !waived,

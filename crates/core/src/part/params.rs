@@ -1,39 +1,39 @@
-//! Parameters of parts: what each is called, what its number means, and its value.
+//! Parameters of parts: name, unit, range and value.
 
-/// What a parameter's number means.
+/// Unit of a parameter's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamKind {
-    /// Bytes.
+    /// Size in bytes.
     Bytes,
-    /// A span in nanoseconds.
+    /// Duration in nanoseconds.
     Duration,
-    /// A plain number.
+    /// Number without a unit.
     Count,
-    /// 0 or 1.
+    /// Boolean: 0 or 1.
     Flag,
-    /// One of these words, by its place among them.
+    /// Index of one of these words.
     Choice(&'static [&'static str]),
 }
 
-/// One parameter of a part.
+/// Description of one parameter of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParamInfo {
-    /// What the configuration calls it.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// What its number means.
+    /// Unit of the value.
     pub kind: ParamKind,
-    /// Its value where none is given.
+    /// Value used where the configuration gives none.
     pub default: u64,
-    /// The smallest value allowed.
+    /// Smallest allowed value.
     pub min: u64,
-    /// The largest value allowed.
+    /// Largest allowed value.
     pub max: u64,
-    /// One line: what it does.
+    /// Effect of the parameter, in one line.
     pub help: &'static str,
 }
 
 impl ParamInfo {
-    /// A span of time, up to an hour.
+    /// Describes a duration of 0 to one hour, in nanoseconds.
     pub const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
         ParamInfo {
             name,
@@ -45,7 +45,7 @@ impl ParamInfo {
         }
     }
 
-    /// On unless said.
+    /// Describes a boolean that is on by default.
     pub const fn flag(name: &'static str, help: &'static str) -> ParamInfo {
         ParamInfo {
             name,
@@ -57,7 +57,7 @@ impl ParamInfo {
         }
     }
 
-    /// A choice among words, of which the first is the default.
+    /// Describes a choice among words; the first is the default.
     pub const fn choice(
         name: &'static str,
         words: &'static [&'static str],
@@ -73,7 +73,7 @@ impl ParamInfo {
         }
     }
 
-    /// What may be given, in words.
+    /// Returns the allowed values in words, for messages.
     pub fn allowed(&self) -> String {
         let unit = match self.kind {
             ParamKind::Bytes => " bytes",
@@ -85,27 +85,30 @@ impl ParamInfo {
     }
 }
 
-/// Values of a composition's parameters.
+/// Parameters of a composition, with their values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Params(pub Vec<(&'static ParamInfo, u64)>);
 
 impl Params {
-    /// The value of a parameter, where the composition has it.
+    /// Returns the value of a parameter; `None` if the composition does not have it.
     pub fn find(&self, name: &str) -> Option<u64> {
         let param = self.0.iter().find(|(info, _)| info.name == name);
         param.map(|&(_, value)| value)
     }
 
-    /// The value of a parameter that the part declares.
+    /// Returns the value of a parameter that the part declares.
+    ///
+    /// # Panics
+    /// When the composition does not have the parameter.
     pub fn get(&self, name: &str) -> u64 {
         self.find(name)
             .expect("a part asks only for parameters it declares")
     }
 }
 
-/// How late a paced dispatch may come and still be made good, whatever it costs. Well below 1 % of
-/// 100 ms, so that no window of 100 ms is overshot by more than 1 % and one request; where the same
-/// holds for longer, requests that waited are made good for longer.
+/// Longest delay of a paced dispatch that is always made good, in nanoseconds. The default is well
+/// below 1 % of 100 ms, so that no window of 100 ms exceeds the limit by more than 1 % and one
+/// request. Requests that waited are made good for longer where that bound still holds.
 pub const SLACK: ParamInfo = ParamInfo {
     name: "slack",
     kind: ParamKind::Duration,
