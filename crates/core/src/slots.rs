@@ -230,7 +230,7 @@ impl Cold {
         Nanos(held)
     }
 
-    /// Fixes the regulated time so far when the lane reopens. The lane may have been closed since
+    /// Fixes the regulated time so far, at a change of policy. The lane may have been closed since
     /// before the arrival, which only the end of the wait would correct: without this, the request
     /// would seem to be held further until it has waited that long.
     pub(crate) fn settle(&mut self, now: Nanos, shut: Nanos) {
@@ -349,7 +349,8 @@ pub(crate) struct Vm {
     pub merge_limit: u32,
     /// Size in bytes above which reads and writes are split.
     pub largest_io: u32,
-    /// Guest requests that arrived and that were answered, modulo 2^32: see [`Ledger`].
+    /// Guest requests that arrived and that were answered, modulo 2^32: see
+    /// [`Ledger`](crate::stats::Ledger).
     pub arrived: u32,
     pub answered: u32,
     /// Second of the last reply, or of the request that ended a quiet time: see

@@ -1,9 +1,9 @@
-//! What is counted for every VM: for controllers, for the API and for people.
+//! Statistics of every VM: for controllers, the API and reports.
 //!
-//! Counting one request touches a dozen cache lines of its VM's statistics, more than scheduling
-//! it does. So the request path only writes down what happened, a line of the VM's ledger
-//! each time, and several entries are counted together: when the ledger is full, or before
-//! anybody reads. What is read is always complete.
+//! Counting one request touches a dozen cache lines of its VM's statistics, more than scheduling it
+//! does. So the request path only writes an entry to the VM's ledger, and entries are counted
+//! several at a time: when the ledger is full, or before somebody reads. Readers always see
+//! complete statistics.
 
 mod histogram;
 
@@ -15,64 +15,65 @@ use tidegate_base::request::{Account, Lane, Op, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
-/// Counters of one operation.
+/// Counters of one operation of a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OpCount {
-    /// Guest requests that came.
+    /// Guest requests that arrived.
     pub arrived: u64,
-    /// Guest requests that ended well.
+    /// Guest requests that succeeded.
     pub ops: u64,
-    /// Their bytes.
+    /// Bytes of guest requests that succeeded.
     pub bytes: u64,
     /// Guest requests that failed.
     pub errors: u64,
 }
 
-/// How many VMs a VM remembers it waited behind.
+/// Number of VMs of which a VM keeps the time that it waited behind them.
 pub const BEHIND: usize = 4;
-/// How far back a request may continue an earlier one: vFair's reading of "sequential".
+/// Number of earlier requests, one of which a sequential request continues: vFair's definition.
 pub const SEQUENTIAL_WINDOW: usize = 32;
 
-/// Everything counted for one VM since it was added.
+/// Statistics of one VM since it was added.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VmStats {
     ops: [OpCount; Op::ALL.len()],
-    /// Requests by the power of two their size reaches: index `i` counts sizes of
-    /// 2^(i+8)+1 to 2^(i+9) bytes, the first everything up to 512 B, and every flush, which has no
-    /// size; the last all above 16 MiB.
+    /// Requests by the power of two that their size does not exceed. Index `i` counts sizes of
+    /// 2^(i+8)+1 to 2^(i+9) bytes; index 0 also everything up to 512 B, and flushes, which have no
+    /// size; index 16 everything above 16 MiB.
     pub sizes: [u64; 17],
-    /// Reads that started where one of the VM's last 32 requests ended.
+    /// Reads that started where one of the VM's last [`SEQUENTIAL_WINDOW`] reads and writes ended.
     pub sequential_reads: u64,
-    /// Writes likewise.
+    /// Writes that started where one of the VM's last [`SEQUENTIAL_WINDOW`] reads and writes ended.
     pub sequential_writes: u64,
-    /// Guest requests that joined a waiting one, or whose beginning went to the device with
+    /// Guest requests that merged into a waiting one, or whose beginning went to the device with
     /// another's end.
     pub merged: u64,
     /// Device I/Os beyond the first that guest requests were split into.
     pub split: u64,
-    /// Guest requests cancelled: their client vanished.
+    /// Guest requests cancelled because their connection closed.
     pub cancelled: u64,
     /// Time from arrival to first service, by lane.
     queue_time: [Histogram; 2],
-    /// Time with the device, by lane.
+    /// Time at the device, by lane.
     service_time: [Histogram; 2],
-    /// Time from arrival to end, both lanes.
+    /// Time from arrival to reply, over both lanes.
     pub latency: Histogram,
-    /// Where all its requests' time went.
+    /// Sum of the accounts of all requests: the time in each stage.
     pub account: Account,
-    /// Exponential mean (1/8) of the time between the VM's last answer and its next request,
-    /// where nothing of it was outstanding in between.
+    /// Exponential mean (weight 1/8) of the time between the VM's last reply and its next request,
+    /// where nothing of the VM was outstanding in between.
     pub think_time: Nanos,
     behind: [(Option<VmId>, Nanos); BEHIND],
     recent_ends: RecentEnds,
 }
 
-/// Entries between two countings. The ends of all that arrived between them must fit the window
-/// that sequential requests are told by.
+/// Entries that the ledger holds until they are counted. The ends of all arrivals in it must fit
+/// the window by which sequential requests are recognised.
 const ARRIVALS: usize = SEQUENTIAL_WINDOW;
 const ANSWERS: usize = 8;
 
-/// A request that came. Sectors modulo 2^32, as [`RecentEnds`] compares them.
+/// Entry of a request that arrived. Positions in sectors modulo 2^32, as [`RecentEnds`] compares
+/// them.
 #[derive(Clone, Copy)]
 struct Arrival {
     start: u32,
@@ -81,12 +82,12 @@ struct Arrival {
     op: Op,
 }
 
-/// A request that was answered, in one cache line.
+/// Entry of a request that was answered, in one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Answer {
     pub account: Account,
-    /// The VM served just before it.
+    /// VM served just before the request.
     pub behind: Option<VmId>,
     pub len: u32,
     pub op: Op,
@@ -94,14 +95,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What is the same for requests that are counted together.
+    /// Returns the operation and the success, which agree among entries that are counted together.
     #[inline]
     fn kind(&self) -> u16 {
         u16::from_le_bytes([self.op as u8, u8::from(self.well)])
     }
 
-    /// Times of waiting, with the device, and of both. The parts of an account add up to a time
-    /// that has passed, so none of these sums overflows.
+    /// Returns the time of waiting, at the device, and the sum. The parts of an account add up to a
+    /// time that has passed, so none of the sums overflows.
     #[inline(always)]
     fn times(&self) -> [Nanos; 3] {
         let [waits @ .., device] = self.account.parts();
@@ -112,15 +113,15 @@ impl Answer {
 
 const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<Answer>() == 64);
 
-/// A VM's statistics, and what was not counted in them yet.
+/// Statistics of a VM, with the entries not counted yet.
 ///
-/// How many entries there ever were is known to the caller, who has the VM at hand anyway: so
-/// an entry is written without reading anything first, and nobody waits for the line it goes to.
+/// The caller, who has the VM's slot at hand anyway, keeps the numbers of entries. So an entry is
+/// written without a read before it, and nothing waits for the cache line it goes to.
 #[derive(Clone)]
 pub(crate) struct Ledger {
     arrivals: [Arrival; ARRIVALS],
     answers: [Answer; ANSWERS],
-    /// Readers count what is open too, and to them it must not matter: hence the cell.
+    /// Behind a cell, since readers with `&self` count the open entries first.
     counted: RefCell<Counted>,
     seconds: Seconds,
 }
@@ -157,7 +158,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// A request came. `count`: how many came before; it is moved on.
+    /// Records an arrival. `count`: arrivals before; it is advanced.
     #[inline]
     pub(crate) fn arrived(&mut self, count: &mut u32, op: Op, addr: u64, len: u32) {
         self.arrivals[*count as usize % ARRIVALS] = Arrival {
@@ -172,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// A request was answered. `count`: how many were before; it is moved on.
+    /// Records a reply. `count`: replies before; it is advanced.
     pub(crate) fn answered(&mut self, count: &mut u32, answer: Answer) {
         self.answers[*count as usize % ANSWERS] = answer;
         *count = count.wrapping_add(1);
@@ -181,24 +182,24 @@ impl Ledger {
         }
     }
 
-    /// For what is rare enough to be counted at once.
+    /// Returns the statistics for counts that are rare enough to bypass the ledger.
     pub(crate) fn at_once(&mut self) -> &mut VmStats {
         &mut self.counted.get_mut().stats
     }
 
-    /// From the next second on it is counted what moves in each.
+    /// Starts to count the bytes moved in each second, from the next second on.
     pub(crate) fn begin_seconds(&mut self, second: u32, arrivals: u32, answers: u32) {
         let total = self.read(arrivals, answers).total_bytes();
         self.seconds.begin(second, total);
     }
 
-    /// It is this second now, and what is written down so far came before.
+    /// Advances to a second; entries so far belong to the seconds before.
     pub(crate) fn pass_seconds(&mut self, second: u32, asked: bool, arrivals: u32, answers: u32) {
         let total = self.read(arrivals, answers).total_bytes();
         self.seconds.pass(second, total, asked);
     }
 
-    /// What moved in the last seconds, up to this one.
+    /// Returns the bytes moved in the last seconds, up to this one.
     pub(crate) fn seconds(&self, second: u32, asked: bool, arrivals: u32, answers: u32) -> Seconds {
         let mut seconds = self.seconds.clone();
         let total = self.read(arrivals, answers).total_bytes();
@@ -206,14 +207,15 @@ impl Ledger {
         seconds
     }
 
-    /// The statistics, complete. `arrivals` and `answers`: how many there were.
+    /// Returns the statistics, complete. `arrivals` and `answers`: numbers of entries so far.
     pub(crate) fn read(&self, arrivals: u32, answers: u32) -> Ref<'_, VmStats> {
         let counted = self.counted.borrow();
         if (counted.arrivals, counted.answers) == (arrivals, answers) {
             return Ref::map(counted, |c| &c.stats);
         }
         drop(counted);
-        // Nobody else is reading this VM: since the first who did, nothing more was written.
+        // No other borrow is alive: the first reader has counted everything, and nothing was
+        // written since.
         let mut counted = self.counted.borrow_mut();
         counted.arrivals(&self.arrivals, arrivals);
         counted.answers(&self.answers, answers);
@@ -232,7 +234,7 @@ impl Counted {
 
     fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
         for entries in open(ledger, self.answers, to) {
-            // Requests of one operation are counted together: its sums stay in registers.
+            // Entries of one operation are counted together, so that its sums stay in registers.
             let mut left = entries;
             while let Some(first) = left.first() {
                 let alike = left.iter().position(|answer| answer.kind() != first.kind());
@@ -245,7 +247,7 @@ impl Counted {
     }
 }
 
-/// Entries `from` to `to` of a ledger that goes round, in their order.
+/// Returns entries `from` to `to` of a circular ledger, in order.
 #[inline(always)]
 fn open<T, const N: usize>(ledger: &[T; N], from: u32, to: u32) -> [&[T]; 2] {
     let count = to.wrapping_sub(from) as usize;
@@ -255,43 +257,43 @@ fn open<T, const N: usize>(ledger: &[T; N], from: u32, to: u32) -> [&[T]; 2] {
 }
 
 impl VmStats {
-    /// Memory of its histograms and of its last seconds; the rest lies in its ledger.
+    /// Heap memory of one VM's histograms and last seconds, in bytes; the rest lies in its ledger.
     pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>() + Seconds::HEAP_BYTES;
 
-    /// Counters of one operation.
+    /// Returns the counters of one operation.
     pub fn op(&self, op: Op) -> &OpCount {
         &self.ops[op as usize]
     }
 
-    /// Guest requests that ended well, of all operations.
+    /// Returns the number of guest requests that succeeded, over all operations.
     pub fn total_ops(&self) -> u64 {
         self.ops.iter().map(|o| o.ops).sum()
     }
 
-    /// Bytes read and written.
+    /// Returns the bytes read and written.
     pub fn total_bytes(&self) -> u64 {
         self.op(Op::Read).bytes + self.op(Op::Write).bytes
     }
 
-    /// Reads among reads and writes, 0 to 1; `None` before the first.
+    /// Returns the fraction of reads among reads and writes, 0 to 1; `None` before the first.
     pub fn read_share(&self) -> Option<f64> {
         let (reads, writes) = (self.op(Op::Read).ops, self.op(Op::Write).ops);
         (reads + writes > 0).then(|| reads as f64 / (reads + writes) as f64)
     }
 
-    /// Time from arrival to first service.
+    /// Returns the time from arrival to first service.
     pub fn queue_time(&self, lane: Lane) -> &Histogram {
         &self.queue_time[lane.index()]
     }
 
-    /// Time with the device.
+    /// Returns the time at the device.
     pub fn service_time(&self, lane: Lane) -> &Histogram {
         &self.service_time[lane.index()]
     }
 
-    /// VMs it waited behind, the longest first: an estimate that charges a request's queueing to
-    /// the VM served just before it first was, once it is answered, and keeps the heaviest few
-    /// (Space-Saving, Metwally 2005).
+    /// Returns the VMs it waited behind, the longest wait first. An estimate: the queueing of an
+    /// answered request is charged to the VM served just before it first was, and only the heaviest
+    /// few are kept (Space-Saving, Metwally 2005).
     pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
         let mut all = self.behind;
         all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));
@@ -299,13 +301,13 @@ impl VmStats {
             .filter_map(|(vm, waited)| Some((vm?, waited)))
     }
 
-    /// Counts requests that came, at most [`ARRIVALS`] of them.
+    /// Counts arrivals, at most [`ARRIVALS`] of them.
     fn arrived(&mut self, entries: &[Arrival]) {
         if entries.is_empty() {
             return;
         }
-        // Those that move data, packed: whether they are sequential is told from all of them. A
-        // one says which are reads.
+        // Reads and writes alone, packed, since the window of ends spans all of them. `reads` is 1
+        // for a read.
         let (mut starts, mut reads, mut count) = ([0; ARRIVALS], [0u32; ARRIVALS], 0);
         let mut ends = self.recent_ends.room();
         for entry in entries {
@@ -341,7 +343,7 @@ impl VmStats {
         });
     }
 
-    /// Counts requests of one operation that were answered, all well or none.
+    /// Counts replies of one operation, all of them successful or none.
     fn answered(&mut self, entries: &[Answer]) {
         let Some(&Answer { op, well, .. }) = entries.first() else {
             return;
@@ -376,7 +378,7 @@ impl VmStats {
         self.latency.add_totals(requests, waited + device, latency);
     }
 
-    /// Books the queueing of requests to the VMs that were served before them.
+    /// Charges the queueing of requests to the VMs that were served before them.
     #[inline(never)]
     fn all_waited(&mut self, entries: &[Answer]) {
         for answer in entries {
@@ -404,25 +406,25 @@ impl VmStats {
     }
 }
 
-/// What several answers add up to.
+/// Sums over several replies.
 struct Totals {
     bytes: u64,
-    /// Sums of the parts of their accounts.
+    /// Sums of each part of their accounts, in nanoseconds.
     parts: [u64; 5],
-    /// Longest time of waiting, with the device, and of both.
+    /// Longest time of waiting, at the device, and of both together.
     longest: [Nanos; 3],
-    /// Some were served just behind another VM.
+    /// True if some were served just behind another VM.
     behind_others: bool,
 }
 
 impl Totals {
-    /// Adds up answers, and counts their times in the buckets of the histograms of waiting, of the
-    /// device's time and of both. Nothing that could overflow is looked at for each answer: what
-    /// cannot is told from the whole. Two passes, each of few figures that stay in registers.
+    /// Adds up replies, and counts their times in the histograms of waiting, of the device's time
+    /// and of both. Overflow is excluded once for all entries instead of checked at each. Two
+    /// passes, each with few enough sums to stay in registers.
     #[inline(always)]
     fn of(entries: &[Answer], histograms: [&mut Histogram; 3]) -> Totals {
         let [waits, services, latencies] = histograms;
-        // A bucket holds no more than its histogram, and each time is counted in all three.
+        // No bucket counts more than its histogram, and each time is counted in all three.
         if latencies.count > u64::from(u32::MAX) - ANSWERS as u64 {
             return Totals::with_full_buckets(entries, [waits, services, latencies]);
         }
@@ -436,7 +438,7 @@ impl Totals {
                 *longest = (*longest).max(time);
             }
         }
-        // No part is longer than the whole.
+        // No part is longer than the whole, so sums over `ANSWERS` entries cannot overflow below.
         if longest[2].0 > u64::MAX / ANSWERS as u64 {
             return Totals::of_long(entries, longest);
         }
@@ -456,7 +458,7 @@ impl Totals {
         }
     }
 
-    /// As [`Totals::of`], where buckets may be full.
+    /// Adds up replies as [`Totals::of`] does, where buckets may be full.
     #[cold]
     #[inline(never)]
     fn with_full_buckets(entries: &[Answer], mut histograms: [&mut Histogram; 3]) -> Totals {
@@ -472,7 +474,7 @@ impl Totals {
         Totals::of_long(entries, longest)
     }
 
-    /// Adds up answers whose times may be centuries long.
+    /// Adds up replies whose times may be centuries long, with saturation.
     #[cold]
     #[inline(never)]
     fn of_long(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
@@ -491,7 +493,7 @@ impl Totals {
     }
 }
 
-/// Where a VM's last requests ended, the oldest first, in sectors modulo 2^32.
+/// Ends of a VM's last requests, the oldest first, in sectors modulo 2^32.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct RecentEnds([u32; SEQUENTIAL_WINDOW]);
 
@@ -503,7 +505,7 @@ impl Default for RecentEnds {
 }
 
 impl RecentEnds {
-    /// The ends, and room behind them for those of [`ARRIVALS`] more.
+    /// Returns the ends, with room behind them for those of [`ARRIVALS`] more.
     #[inline(always)]
     fn room(&self) -> [u32; SEQUENTIAL_WINDOW + ARRIVALS] {
         let mut ends = [0; SEQUENTIAL_WINDOW + ARRIVALS];
@@ -511,7 +513,7 @@ impl RecentEnds {
         ends
     }
 
-    /// Keeps the last ones of `ends`, in which `count` were added to [`RecentEnds::room`].
+    /// Keeps the last of `ends`, in which `count` were added to [`RecentEnds::room`].
     fn keep_last(&mut self, ends: &[u32; SEQUENTIAL_WINDOW + ARRIVALS], count: usize) {
         self.0
             .copy_from_slice(&ends[count..count + SEQUENTIAL_WINDOW]);

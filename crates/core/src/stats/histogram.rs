@@ -1,8 +1,9 @@
-//! Histograms of times.
+//! Log-linear histograms of times.
 
 use tidegate_base::time::Nanos;
 
-/// Sub-buckets an octave: a bucket is at most 1/16 wide, so quantiles err by at most 6 %.
+/// Bits of the sub-buckets in an octave: a bucket is at most 1/16 wide, so quantiles err by at most
+/// 6 %.
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
 /// The first octave begins at 2^10 ns (1 us), the last ends at 2^37 ns (137 s).
@@ -11,7 +12,7 @@ const OCTAVES: u32 = 27;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = OCTAVES as usize * SUB;
 
-/// A histogram of times, log-linear, of fixed size: recording never allocates.
+/// Log-linear histogram of times, of fixed size: recording never allocates.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     pub(super) buckets: Box<[u32; BUCKETS]>,
@@ -49,7 +50,7 @@ impl Histogram {
         self.add_totals(1, t, t);
     }
 
-    /// Counts in their sum what [`Histogram::buckets`] were told of `count` times.
+    /// Adds to the totals the `count` times that were entered in [`Histogram::buckets`] directly.
     #[inline]
     pub(super) fn add_totals(&mut self, count: u64, sum: Nanos, max: Nanos) {
         self.max = self.max.max(max);
@@ -67,7 +68,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets all times, without giving back memory.
+    /// Removes all times and keeps the memory.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
         (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
@@ -93,8 +94,8 @@ impl Histogram {
         Nanos(self.sum.0.checked_div(self.count).unwrap_or(0))
     }
 
-    /// An upper bound of the `q`-quantile, at most 6 % above it; `q` in 0 to 1. Zero when
-    /// nothing was counted.
+    /// Returns an upper bound of the `q`-quantile, at most 6 % above it, for `q` of 0 to 1. Zero
+    /// when nothing was counted.
     pub fn quantile(&self, q: f64) -> Nanos {
         let total: u64 = self.buckets.iter().map(|&n| n as u64).sum();
         let rank = ((q.clamp(0.0, 1.0) * total as f64).ceil() as u64).max(1);
@@ -108,7 +109,7 @@ impl Histogram {
         self.max
     }
 
-    /// Buckets that hold something, in order: exclusive upper bound and count.
+    /// Returns the buckets that are not empty, in order: exclusive upper bound and count.
     pub fn iter(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
         let used = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
         used.map(|(i, &n)| (upper_bound(i), n as u64))

@@ -2,7 +2,7 @@
 
 use tidegate_base::request::VmId;
 
-/// How much queueing with the device is allowed for the sake of its throughput.
+/// Queueing at the device that is allowed for the sake of its throughput.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DepthTuning {
     /// At most 1.5 % of the work is given up for a shorter queue, 2.5 % where I/Os take over 1 ms.

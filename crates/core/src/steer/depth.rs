@@ -74,8 +74,8 @@ const LONG: Nanos = Nanos::from_millis(100);
 /// A measurement of few but regular I/Os decides after this time: 8 of 1 MiB at 200 MB/s.
 const REGULAR: Nanos = Nanos::from_millis(40);
 const ENDS_REGULAR: u32 = 12;
-/// Time for which a disk with seeks is not measured after its depth has changed, as what it has
-/// read ahead flatters the depth that follows.
+/// Time without measurement after a change of depth on a disk with seeks: read-ahead from before
+/// flatters the depth that follows.
 const SETTLE_SEEKS: Nanos = Nanos::from_millis(20);
 /// Ends without a full depth after which a comparison is given up.
 const DROPPED_MAX: u32 = 64;
@@ -83,29 +83,29 @@ const DROPPED_MAX: u32 = 64;
 const BATCH_MAX: u32 = 64;
 /// Batches that a comparison takes at least: of fewer the error is not known.
 const BATCHES_MIN: u32 = 4;
-/// I/Os in a row of `HEAVIER` times the mean work, after which the load has changed.
+/// I/Os in a row whose work is `HEAVIER` times the mean, after which the load counts as changed.
 const HEAVY_ENDS: u32 = 12;
 const HEAVIER: f64 = 3.0;
 /// A load is another one when its I/Os or its rate differ by this factor.
 const CHANGED: f64 = 1.5;
-/// A comparison with a depth that is in force or was takes at least so long, since a device's
-/// buffers make its rate go up and down within milliseconds.
+/// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
+/// go up and down within milliseconds.
 const COMPARE_MIN: Nanos = Nanos::from_millis(2);
-/// A comparison that is not certain goes on for so long.
+/// Longest uncertain comparison.
 const COMPARE_LONG: Nanos = Nanos::from_millis(30);
-/// Pause between probes: at first, and at most; and at least so many times what the last
-/// measurement took, before a larger depth, which delivers no less, and before a smaller one.
+/// Pause between probes: first, longest, and the least multiples of the last measurement's duration
+/// before a probe of a larger depth, which loses no work, and of a smaller one.
 const PAUSE_MIN: Nanos = Nanos::from_millis(50);
 const PAUSE_MAX: Nanos = Nanos(4 * Nanos::SECOND.0);
 const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
-/// Bound of the time that what is in flight takes, where each I/O has at most so many bytes.
+/// Bound of the time that I/Os in flight take, for I/Os of up to `part` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
     pub(crate) time: Nanos,
-    /// VM for whose sake.
+    /// VM whose latency asks for it.
     pub(crate) vm: Option<VmId>,
     /// Bytes of the longest part of an I/O.
     pub(crate) part: u32,
@@ -115,13 +115,13 @@ pub(crate) struct Budget {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) op: Op,
-    /// Bytes that it moved; none: what it did is no work.
+    /// Bytes that it moved; 0: no work.
     pub(crate) bytes: u32,
     /// I/Os with the device before it ended.
     pub(crate) in_flight: u32,
 }
 
-/// See the [module](self).
+/// Control of one device's queue depth; see the [module](self).
 pub(crate) struct DepthControl {
     top: u32,
     /// Smallest depth, and the one to begin with.
@@ -134,7 +134,7 @@ pub(crate) struct DepthControl {
     too_small: u32,
     phase: Phase,
     meter: RateMeter,
-    /// Ends of I/Os from before the depth changed, not counted; and until when none is counted.
+    /// Completions not counted after a change of depth, and the time until which none is counted.
     settle: u32,
     settle_until: Nanos,
     heavy: u32,
@@ -143,7 +143,7 @@ pub(crate) struct DepthControl {
     pause: Nanos,
     /// The next probe goes up.
     up_next: bool,
-    /// Something waits because as many are in flight as may be.
+    /// True if units wait because the depth is full.
     waits: bool,
     work: Work,
     /// Bound given from outside.
@@ -248,8 +248,8 @@ impl DepthControl {
         };
         let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, budget.part));
         let longest = ops[0].max(ops[1]);
-        // A depth that small I/Os do not fill has a rate that says nothing of large ones: taken for
-        // what the device can do, it would keep the depth where it is.
+        // A rate of small I/Os that do not fill the depth says nothing of large ones: taken for the
+        // device's ability, it would keep the depth where it is.
         let latest = self.latest.map_or(0.0, |rate| rate.per_ns);
         let per_ns = self.work.saturated.unwrap_or(0.0).max(latest);
         self.budget_depth = match per_ns > 0.0 {
@@ -279,7 +279,7 @@ impl DepthControl {
         limit.min(self.most())
     }
 
-    /// Returns whether what the load was found to need, or would be tried next, is beyond a bound.
+    /// Returns `true` if the depth that the load needs, or the next one to try, is beyond a bound.
     #[inline]
     pub(crate) fn is_bounded(&self) -> bool {
         let most = self.most();
@@ -349,7 +349,7 @@ impl DepthControl {
         }
     }
 
-    /// Returns whether ends count although nothing waits.
+    /// Returns `true` if ends count although nothing waits.
     fn counts_unfilled(&self) -> bool {
         match self.phase {
             Phase::Unfilled => true,
@@ -423,13 +423,13 @@ impl DepthControl {
                     self.descend(now, rate);
                 }
             }
-            // More came than ever was in flight: whether that pays is not known yet.
+            // More is outstanding than ever was in flight: the gain is not known yet.
             Phase::Hold { .. } if self.trimmed => self.begin(now),
             Phase::Hold { until, first } => self.held(now, rate, until, first),
         }
     }
 
-    /// A smaller depth was measured.
+    /// Evaluates the measurement of a smaller depth.
     fn tried(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
         let (gain, error) = self.unsteady.gain(&rate, &reference);
         match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
@@ -449,7 +449,7 @@ impl DepthControl {
         }
     }
 
-    /// The depth in force was measured again, after a smaller one had delivered `tried`.
+    /// Evaluates the depth in force again, after a smaller one had delivered `tried`.
     fn confirm(&mut self, now: Nanos, rate: Rate, candidate: u32, [tried, reference]: [Rate; 2]) {
         self.unsteady.learn(&reference, &rate);
         let (gain, error) = self.unsteady.gain(&tried, &rate);
@@ -470,24 +470,23 @@ impl DepthControl {
         }
     }
 
-    /// The depth in force has this rate.
+    /// Records the rate of the depth in force.
     fn note(&mut self, rate: Rate) {
         self.latest = Some(rate);
         self.each = rate.each;
         self.best = self.best.max(rate.per_ns);
     }
 
-    /// Returns whether a measurement with this relative error is long enough to decide.
+    /// Returns `true` if a measurement with this relative error is long enough to decide.
     fn is_judged(&self, now: Nanos, error: f64) -> bool {
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
         let few_but_regular = ends >= ENDS_REGULAR && elapsed >= REGULAR && error < 0.01;
         ends >= ENDS_MIN || (few_but_regular && !self.seeks)
     }
 
-    /// Returns whether `margin`, known to `error`, is positive; `None`: not decided yet. Where the
-    /// measurement is over before that is certain, it is with `lean` errors added: so
-    /// that a disk with seeks keeps the larger depth. On an unsteady device less makes certain that
-    /// the margin is negative, since what is tried there may cost much until it is given up.
+    /// Decides if `margin`, known to `error`, is positive; `None`: not yet. A measurement that ends
+    /// uncertain counts with `lean` errors added, so that a disk with seeks keeps the larger depth.
+    /// An unsteady device is certain of negative margins sooner, since a trial may cost much.
     fn verdict(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
         let sure = margin >= CERTAIN * error || margin <= -error * (CERTAIN + self.doubt());
         let sure = sure && self.is_judged(now, error);
@@ -499,7 +498,7 @@ impl DepthControl {
         }
     }
 
-    /// The same for a comparison of a depth with a smaller one, which has time: `margin` is that of
+    /// Decides as [`DepthControl::verdict`] does, with more time, between two depths. `margin`: of
     /// the smaller one, or of the larger one where `lean` is positive.
     fn compare(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
@@ -528,7 +527,7 @@ impl DepthControl {
         self.tuning.loss(took > 1e6)
     }
 
-    /// Twice the depth, or what follows where there is none.
+    /// Doubles the depth, or goes on to smaller ones where a bound forbids it.
     fn grow(&mut self, now: Nanos, rate: Rate) {
         let twice = (self.depth * 2).min(self.most());
         if twice <= self.depth {
@@ -539,7 +538,7 @@ impl DepthControl {
         self.change(now, Phase::Grow { below: Some(rate) });
     }
 
-    /// Twice the depth did not pay: back, unless it delivers more than may be given up.
+    /// Goes back after a doubling that gained no more than may be given up.
     fn fall_back(&mut self, now: Nanos, rate: Rate, below: Rate, gain: f64) {
         let half = self.depth.div_ceil(2);
         if gain > self.loss(&below) {
@@ -576,7 +575,8 @@ impl DepthControl {
         self.change(now, Phase::Hold { until, first: None });
     }
 
-    /// The depth in force was measured: whether the load is another one, or a probe is due.
+    /// Evaluates a window of the depth in force: looks for another load, or begins a probe that is
+    /// due.
     fn held(&mut self, now: Nanos, rate: Rate, until: Nanos, first: Option<Rate>) {
         let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
         if self.meter.counted() < ENDS_MAX && !long {
@@ -604,7 +604,7 @@ impl DepthControl {
         self.meter = self.new_meter(now);
     }
 
-    /// Looks whether a larger or a smaller depth would be better by now.
+    /// Begins a trial of a larger or a smaller depth, by turns.
     fn probe(&mut self, now: Nanos, reference: Rate) {
         self.best = reference.per_ns;
         let twice = (self.depth * 2).min(self.most());
@@ -625,7 +625,7 @@ impl DepthControl {
         self.descend(now, reference);
     }
 
-    /// The work of an I/O is `grown` times what it was, or the rate is another one.
+    /// Handles another load, whose work per I/O is `grown` times that before or whose rate differs.
     fn another_load(&mut self, now: Nanos, grown: f64) {
         let each = self.each;
         if grown > CHANGED {
@@ -633,7 +633,7 @@ impl DepthControl {
             self.depth = (depth as u32).max(self.least);
         }
         self.begin(now);
-        // A window in which the load changed shows a part of it: the rest shortens the queue, too.
+        // A window in which the load changed shows only a part of it, which the next ones complete.
         self.each = if grown > CHANGED { each * grown } else { each };
     }
 
@@ -646,7 +646,7 @@ impl DepthControl {
         self.change(now, Phase::Grow { below: None });
     }
 
-    /// The depth is not full: it can be compared with less, but not with more.
+    /// Handles a depth that is not full: comparable with less, but not with more.
     fn lose(&mut self, now: Nanos) {
         let peak = core::mem::take(&mut self.peak);
         let may_shrink = self.depth > self.start() && !self.seeks;
@@ -659,8 +659,7 @@ impl DepthControl {
         }
     }
 
-    /// A queue that nobody fills keeps nothing back, and what the load has in flight may still be
-    /// more than the device needs: looks whether less delivers as much.
+    /// Compares a load that never fills the depth with less, which may deliver as much.
     fn shrink(&mut self, now: Nanos, peak: u32) {
         let peak = peak.max(self.start());
         if peak < self.depth {

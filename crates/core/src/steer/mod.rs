@@ -1,5 +1,5 @@
-//! How the device is used whatever the policy: how deep its queue is kept, and how long an I/O may
-//! be while others share it.
+//! Control of the device below every policy: adaptive queue depth, and the largest I/O while
+//! several VMs share the device.
 
 mod allowed;
 pub(crate) mod depth;

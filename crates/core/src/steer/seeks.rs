@@ -1,17 +1,17 @@
-//! Whether the time of an I/O is mostly its seek, as on a hard disk.
+//! Test for a device whose I/O time is mostly seek time, as on a hard disk.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::{CostEstimator, LearntCost};
 use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 
-/// Random reads of 4 KiB take so many times as long as sequential ones where seeks dominate, and
-/// at least a millisecond.
+/// Ratio of the times of random and of sequential reads of 4 KiB from which seeks dominate, and the
+/// least random time in picoseconds (1 ms).
 const SEEKS_RATIO: u64 = 8;
 const SEEKS_LEAST_PS: u64 = 1_000_000_000;
 
-/// Returns whether the time of an I/O is mostly its seek: by the profile, else by what the engine
-/// was told of the device.
+/// Returns `true` if the time of an I/O is mostly its seek: by the profile, else by the device's
+/// specification.
 pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bool {
     let Some(profile) = profile else {
         return spec.positioning > Nanos::ZERO;
@@ -21,8 +21,8 @@ pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bo
     random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
 }
 
-/// Returns whether the time of an I/O is mostly its seek, by learnt costs; `None`: they do not tell
-/// yet.
+/// Returns `true` if the time of an I/O is mostly its seek, by learnt costs; `None`: they are too
+/// uncertain.
 pub(crate) fn learnt(estimator: &CostEstimator) -> Option<bool> {
     let time = |sequential: f64| {
         let cost = estimator.cost(&Pattern {

@@ -1,25 +1,25 @@
-//! A device that several VMs share at the same time: long I/Os go in parts, and a place is kept for
-//! who is about to come.
+//! Bounds on the I/Os of each VM while several share the device: long I/Os are split, and a place
+//! is reserved for a VM that is about to issue its next request.
 //!
-//! A VM that asks for little and waits for each answer is never in the policy's queue when the
-//! device gets room: its next request comes a moment after the answer to the last. Whatever weight
-//! it has, it then waits for what a neighbour with a deep queue has put before the device: long
-//! I/Os, and more than one of them. Two things help, and neither costs the device time:
+//! A VM that issues one request at a time is never in the policy's queue when the device gets room:
+//! its next request comes a moment after the reply to the last. Whatever its weight, it then waits
+//! for all I/Os that a neighbour with a deep queue has submitted. Two measures shorten that wait at
+//! no cost in device time:
 //!
 //! - **Parts.** While another VM has requests inside, or one came within the last 10 ms, an I/O
 //!   moves at most `max_io_shared` bytes; the rest of its request waits in the queue, where the
 //!   policy decides again, and requests are not merged to more. Where the device has a profile,
-//!   parts are longer (twice as long, and so on), or there are none, if the device would take more
-//!   than a quarter longer for them all than for the whole: on a disk with seeks it would.
+//!   parts are doubled until all of them together take at most a quarter longer than the whole;
+//!   where no length does, the I/O is not split. On a disk with seeks that is the rule.
 //! - **A place.** A VM that has just been answered and has nothing else inside is expected back
 //!   within twice the time it usually takes, if that is at most a millisecond. Until then the last
 //!   free place of the device's depth is not given to others, as long as something is in flight:
-//!   the device has work, and the one who comes finds as little of it as may be.
+//!   the device has work, and the request that comes finds as little of it as possible.
 //!
-//! Neither is done for the sake of a background process: it has what VMs leave.
+//! Neither applies for the sake of a background process, which has what VMs leave.
 //!
-//! Who goes next stays the policy's choice, and so do its bounds: parts cost what their bytes cost,
-//! and a device with one place less is what a smaller depth is.
+//! The policy still chooses which unit goes next, and its bounds hold: parts cost what their bytes
+//! cost, and one place less is a smaller depth.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::Op;
@@ -27,33 +27,35 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 
-/// For so long after its last request a VM may come again, as far as parts are concerned.
+/// Time after a VM's last request for which others' I/Os are split on its account.
 const MAY_COME: Nanos = Nanos::from_millis(10);
-/// Nobody who usually takes longer is expected.
+/// Longest usual think time of a VM for which a place is reserved.
 const THINKS_MAX: Nanos = Nanos::from_millis(1);
-/// All parts of an I/O may take so many quarters of its time, where their length was asked for.
+/// Most time that all parts of an I/O may take, as a fraction of the whole's time, where the
+/// configuration gives their length.
 const ASKED_MAX: (u128, u128) = (5, 4);
-/// The same where their length is chosen: at least 97 % of the whole's rate.
+/// Most time that all parts may take where their length is chosen: at least 97 % of the whole's
+/// rate.
 const AUTO_MAX: (u128, u128) = (100, 97);
-/// Shortest part that is chosen: below it flash delivers less for the processor's time that each
-/// I/O takes.
+/// Shortest part that is chosen, in bytes: below it, the CPU time of each I/O costs flash
+/// throughput.
 const AUTO_LEAST: u32 = 64 << 10;
-/// Answers after which learnt costs are looked at again.
+/// Replies after which learnt costs are evaluated again.
 const ANSWERS: u32 = 1024;
-/// Lengths by power of two.
+/// Number of powers of two of an I/O's length.
 const LENGTHS: usize = u32::BITS as usize;
 const NOBODY: u32 = u32::MAX;
 
 /// Largest I/O while several VMs use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum SharedIo {
-    /// As large as otherwise, and no place is kept.
+    /// No bound, and no place is reserved.
     Off,
-    /// The shortest that costs the device at most 3 % of its work, by its profile or by learnt
+    /// Shortest size that costs the device at most 3 % of its work, by its profile or by learnt
     /// costs.
     #[default]
     Auto,
-    /// So many bytes, more where that would take the device a quarter longer.
+    /// Size in bytes, doubled while all parts would take more than a quarter longer than the whole.
     Bytes(u32),
 }
 
@@ -77,40 +79,41 @@ impl SharedIo {
     }
 }
 
-/// A VM, and until or since when.
+/// VM, and a time until or since which something holds for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     vm: u32,
     at: Nanos,
 }
 
-/// See the [module](self).
+/// State of the bounds for shared devices; see the [module](self).
 pub(crate) struct Sharing {
-    /// Length of parts in bytes, as it was asked for.
+    /// Configured length of parts.
     asked: SharedIo,
-    /// Shortest part and longest I/O of the device in bytes, and whether seeks dominate there, as
-    /// far as is known without its costs.
+    /// Shortest part and the device's longest I/O in bytes; and if seeks dominate, as far as is
+    /// known without costs.
     least: u32,
     max_io: u32,
     seeks: bool,
-    /// Answers since learnt costs were looked at.
+    /// Replies since learnt costs were evaluated.
     answers: u32,
-    /// The length of parts, by the direction and the power of two that an I/O's length does not
-    /// exceed; [`u32::MAX`]: it goes whole.
+    /// Length of parts in bytes, by direction and by the power of two that an I/O's length does not
+    /// exceed; [`u32::MAX`]: no split.
     parts: [[u32; LENGTHS]; 2],
-    /// Whose request came last, and whose before it that was another VM.
+    /// VM whose request came last, and the last other VM before it.
     last: [Seen; 2],
-    /// By VM: how long it usually takes from its last answer to its next request.
+    /// Usual time from a VM's last reply to its next request, by VM slot; [`Nanos::MAX`]: not
+    /// known.
     thinks: Vec<Nanos>,
-    /// Who is about to come, and until when.
+    /// VM whose next request is expected, and until when.
     expected: Seen,
-    /// Requests inside, over all VMs that are not in the background.
+    /// Requests inside, over all VMs without background processes.
     inside: u32,
 }
 
 impl Sharing {
-    /// Creates the state for a device with such a profile, and so many requests `inside` by now of
-    /// VMs that are not in the background.
+    /// Creates the state for a device. `inside`: requests inside by now of VMs that are not in the
+    /// background.
     pub(crate) fn new(
         asked: SharedIo,
         vms: usize,
@@ -142,12 +145,12 @@ impl Sharing {
         sharing
     }
 
-    /// Returns whether the length of parts is chosen by what they cost.
+    /// Returns `true` if the length of parts is chosen by their cost.
     pub(crate) fn is_auto(&self) -> bool {
         self.asked == SharedIo::Auto
     }
 
-    /// Takes what was learnt of whether seeks dominate, for I/Os whose costs are not known.
+    /// Sets if seeks dominate, which decides for I/Os whose costs are not known.
     pub(crate) fn set_seeks(&mut self, seeks: bool) {
         self.seeks = seeks;
     }
@@ -172,7 +175,8 @@ impl Sharing {
         }
     }
 
-    /// Chooses the length of parts anew by learnt costs, now and then. Returns whether it did.
+    /// Chooses the length of parts by learnt costs, once in [`ANSWERS`] replies. Returns `true` if
+    /// it did.
     pub(crate) fn learn(&mut self, estimator: &CostEstimator) -> bool {
         if self.answers < ANSWERS || !self.is_auto() {
             return false;
@@ -194,8 +198,8 @@ impl Sharing {
         true
     }
 
-    /// Chooses the length of parts by the time that an I/O of a direction and size takes at random,
-    /// where that is known.
+    /// Chooses the length of parts. `time`: time of a random I/O by direction and size; `None`: not
+    /// known.
     fn choose(&mut self, time: impl Fn(Direction, u32) -> Option<u128>) {
         let (least, auto, seeks) = (self.least, self.is_auto(), self.seeks);
         let most = if auto { AUTO_MAX } else { ASKED_MAX };
@@ -211,7 +215,7 @@ impl Sharing {
         }
     }
 
-    /// A VM came into this slot.
+    /// Resets a slot for a VM that was added.
     pub(crate) fn vm_added(&mut self, vm: u32) {
         let slot = vm as usize;
         if self.thinks.len() <= slot {
@@ -223,7 +227,7 @@ impl Sharing {
         }
     }
 
-    /// A request of a VM came; `thought`: so long after its last answer, with none inside.
+    /// Notes a VM's request; `thought`: time since its last reply, if none was inside.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos, vm: u32, thought: Option<Nanos>) {
         self.inside += 1;
@@ -241,20 +245,20 @@ impl Sharing {
         }
     }
 
-    /// A request was answered whose VM is not in the background.
+    /// Notes a reply to a VM that is not in the background.
     #[inline]
     pub(crate) fn answered(&mut self) {
         self.inside -= 1;
         self.answers = self.answers.saturating_add(1);
     }
 
-    /// Requests inside, over all VMs that are not in the background.
+    /// Returns the requests inside, over all VMs without background processes.
     #[inline]
     pub(crate) fn inside(&self) -> u32 {
         self.inside
     }
 
-    /// A VM was answered, and has nothing inside any more.
+    /// Notes that a VM was answered and has nothing inside any more.
     #[inline]
     pub(crate) fn went_quiet(&mut self, now: Nanos, vm: u32) {
         let thinks = self.thinks[vm as usize];
@@ -266,14 +270,15 @@ impl Sharing {
         }
     }
 
-    /// Who is expected, and until when; `None`: nobody.
+    /// Returns the VM whose next request is expected, and until when; `None`: none.
     #[inline]
     pub(crate) fn expected(&self, now: Nanos) -> Option<(u32, Nanos)> {
         let Seen { vm, at } = self.expected;
         (vm != NOBODY && now < at).then_some((vm, at))
     }
 
-    /// How much of a VM's I/O goes at once; `beside`: others have requests inside.
+    /// Returns the bytes of a VM's I/O that may go at once; `beside`: other VMs have requests
+    /// inside.
     #[inline]
     pub(crate) fn part(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
         let came =

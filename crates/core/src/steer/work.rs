@@ -1,15 +1,17 @@
-//! Work of I/Os: what the control of the depth compares rates by.
+//! Work of I/Os, the unit in which the depth control compares rates.
 
 use tidegate_base::request::Op;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 
-/// Bytes that an I/O counts for at least where there is no profile.
+/// Least work of an I/O in bytes, where there is no profile: below it, a device's time hardly
+/// falls.
 const LEAST_BYTES: u32 = 16 << 10;
 /// Work of I/Os, with the last answer by direction, since sizes repeat.
 pub(super) struct Work {
     last: [(u32, f64); 2],
     access: Access,
-    /// Work that the device does in a nanosecond at saturation; `None`: not known.
+    /// Work that the device does in a nanosecond at saturation; `None`: not known. A profile states
+    /// work in picoseconds of a saturated device, hence 1000.
     pub(super) saturated: Option<f64>,
 }
 
@@ -17,8 +19,8 @@ impl Work {
     pub(super) fn new(profile: Option<&Profile>, seeks: bool) -> Work {
         Work {
             last: [(0, 0.0); 2],
-            // What flash takes for scattered writes depends on how much of it is free today, by a
-            // factor of ten: reckoned with, a few writes more or less would look like another rate.
+            // The time that flash takes for scattered writes varies by a factor of ten with its
+            // free space: in the measure, a few writes more or less would look like another rate.
             access: if seeks {
                 Access::Random
             } else {

@@ -1,9 +1,9 @@
-//! Does the device still do what its profile says?
+//! Comparison of a device with its profile.
 //!
-//! A profile says what a saturated device takes for each I/O, so only seconds count in which it had
-//! enough in flight all the time, or in which the learnt cap held back what waited. The ratio of
-//! the time that passed to the time that the profile gives for what ended is 1 where they agree, 2
-//! where the device takes twice as long.
+//! A profile states the time that a saturated device takes for each I/O, so only seconds count in
+//! which enough I/Os were in flight all the time, or in which the learnt cap held waiting I/Os
+//! back. The ratio of the elapsed time to the profile's time for the completed I/Os is 1 where they
+//! agree, 2 where the device takes twice as long.
 //!
 //! ```text
 //!            5 seconds in a row beyond 20 %, and the mean, too
@@ -17,41 +17,42 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
-/// Seconds in a row that it takes to part, and to agree again.
+/// Seconds in a row after which the verdict changes, either way.
 const IN_A_ROW: u32 = 5;
-/// Beyond this the device has parted from its profile.
+/// Ratio, or its inverse, beyond which the device has parted from its profile.
 const BAND: f64 = 1.2;
-/// Within this it agrees again.
+/// Ratio, or its inverse, within which the device agrees again.
 const INNER: f64 = 1.1;
-/// What a second counts in the smoothed ratio.
+/// Weight of a second in the smoothed ratio.
 const SMOOTH: f64 = 0.25;
-/// A second in which the device hung says no more than this.
+/// Largest ratio, or inverse, that a second counts for, such as one in which the device hung.
 const MOST: f64 = 16.0;
-/// I/Os that a second must have to say anything.
+/// Completed I/Os below which a second is not evaluated.
 const IOS: u64 = 16;
 
-/// How a device compares with its profile.
+/// Comparison of a device with its profile.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Drift {
-    /// Time that passed by the time that the profile gives for what was done meanwhile, smoothed;
-    /// above 1: the device is slower. 1 until a second was judged.
+    /// Elapsed time over the profile's time for the completed I/Os, smoothed; above 1: the device
+    /// is slower. 1 before the first evaluated second.
     pub ratio: f64,
-    /// Standard deviation of the seconds' ratios around it, smoothed likewise.
+    /// Standard deviation of the seconds' ratios around it, with the same smoothing.
     pub spread: f64,
-    /// Seconds that were judged.
+    /// Number of evaluated seconds.
     pub windows: u64,
-    /// Since when it agrees or does not; zero: from the start.
+    /// Time of the last change of the verdict; zero: none yet.
     pub since: Nanos,
-    /// It does not do what its profile says.
+    /// Direction of the deviation; `None`: the device agrees with its profile.
     pub parted: Option<Parting>,
     /// I/Os that must be in flight for a second to count.
     pub enough: u32,
-    /// The engine never has so many in flight: nothing will be judged.
+    /// True if the engine's depth is below `enough`, so that no second will be evaluated.
     pub too_shallow: bool,
 }
 
 impl Drift {
-    /// Where a ratio lies: to leave a side takes less than to come to it.
+    /// Returns the verdict on a ratio, with hysteresis: [`INNER`] bounds the present verdict,
+    /// [`BAND`] any other.
     fn side(&self, ratio: f64) -> Option<Parting> {
         match Parting::of(ratio, INNER) {
             inner if inner == self.parted => inner,
@@ -60,17 +61,18 @@ impl Drift {
     }
 }
 
-/// To which side a device has parted from its profile.
+/// Direction in which a device deviates from its profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parting {
-    /// It takes longer than the profile says.
+    /// The device takes longer than the profile says.
     Slower,
-    /// It takes less: a cache, a short span of the disk, a profile of something else.
+    /// The device takes less, because of a cache, a short span of the disk or a profile of another
+    /// device.
     Faster,
 }
 
 impl Parting {
-    /// In a word.
+    /// Returns the name for messages and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Parting::Slower => "slower",
@@ -87,8 +89,9 @@ impl Parting {
     }
 }
 
-/// I/Os in flight with which the device is as fast as its profile says: so many that each kind that
-/// was measured against depth is within 5 % of its most, else as many as it was measured with.
+/// Returns the I/Os in flight at which the device is as fast as its profile says: the least depth
+/// at which every kind of I/O measured against depth is within 5 % of its maximum, at most the
+/// depth of the profile's measurements.
 pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
     let kind = |p: &tidegate_capacity::profile::DepthPoint| (p.direction, p.access, p.size);
     let points = profile.latency();
@@ -108,14 +111,14 @@ pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
     needed.map_or(measured, |n| n.min(measured)).max(1)
 }
 
-/// Judges one second after the other.
+/// Evaluation of one second after the other.
 pub(super) struct Judge {
     pub(super) drift: Drift,
     variance: f64,
-    /// Where the last seconds were, and how many in a row.
+    /// Verdict on each of the last seconds, and the number of them in a row.
     side: Option<Parting>,
     row: u32,
-    /// It has parted, or agrees again, and nobody was told.
+    /// True if the verdict has changed and nobody has been told.
     pub(super) changed: bool,
 }
 
@@ -162,17 +165,18 @@ impl Judge {
     }
 }
 
-/// What a second says; `None`: nothing.
+/// Returns the ratio of a second; `None`: it does not count.
 fn ratio(window: &Window) -> Option<f64> {
     let (least, most) = window.expected?;
     let full = window.slack.0 * 20 <= window.len.0;
-    // Much longer than a window should be: nobody looked, the machine may have stood still.
+    // A window is closed by the next I/O: a much longer one means that nothing ran, or that the
+    // machine stood still.
     let seen = window.len.0 <= WINDOW.0 * 2;
     if window.failed || !full || !seen || window.ios < IOS || least <= 0.0 {
         return None;
     }
     let passed = window.len.0 as f64;
-    // Within what is not known it agrees.
+    // The expected time is a range, within which the device agrees: the ratio is then 1.
     let ratio = passed / passed.clamp(least, most);
     Some(ratio.clamp(1.0 / MOST, MOST))
 }

@@ -1,29 +1,30 @@
-//! What the device did in a second: I/Os by kind, how full it was, how long it was held.
+//! Measurement of one second of a device: I/Os by kind, queue occupancy, time held back by a cap.
 
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Estimation, Pattern, Profile};
 
-/// How long a window is, at least: it ends with the next I/O that starts or ends.
+/// Shortest window; it is closed by the next I/O that starts or ends.
 pub(crate) const WINDOW: Nanos = Nanos::SECOND;
-/// I/Os by the power of two of their size, 512 bytes to 32 MiB and more.
+/// Number of size classes by powers of two: 512 bytes to 32 MiB and more; and the exponent of the
+/// smallest.
 const SIZES: usize = 17;
 const SMALLEST: u32 = 9;
-/// Ends of as many I/Os are remembered, to see what continues one.
+/// Number of I/Os whose ends are remembered, to recognise one that continues them.
 const ENDS: usize = 16;
 const PLACES: usize = 3;
 
-/// What an I/O is, for the profile.
+/// Kind of an I/O in terms of the profile: direction and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kind(u8);
 
 impl Kind {
-    /// No data, so no time by the profile: a flush, a discard.
+    /// I/O without data, for which the profile has no time: a flush, a discard.
     pub(crate) const OTHER: Kind = Kind(u8::MAX);
-    /// Continues the I/O before it.
+    /// I/O that continues the one before it.
     const NEXT: u8 = 0;
-    /// Continues another one of the last [`ENDS`]: sequential for a device that follows several
-    /// streams, random for one that does not.
+    /// I/O that continues another one of the last [`ENDS`]: sequential for a device that follows
+    /// several streams, random for one that does not.
     const NEAR: u8 = 1;
     const ELSEWHERE: u8 = 2;
 
@@ -47,50 +48,51 @@ impl Cell {
 
 type Cells = [[Cell; SIZES]; 2 * PLACES];
 
-/// A window that is over.
+/// Measurement of a window that is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// When it ended.
+    /// End of the window.
     pub(crate) end: Nanos,
-    /// How long it was.
+    /// Length of the window.
     pub(crate) len: Nanos,
-    /// I/Os with data that ended in it.
+    /// I/Os with data that ended in the window.
     pub(crate) ios: u64,
-    /// Their bytes.
+    /// Bytes of those I/Os.
     pub(crate) bytes: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest of those I/Os.
     pub(crate) largest: u64,
-    /// An I/O failed.
+    /// True if an I/O failed or was taken out.
     pub(crate) failed: bool,
-    /// Time in which the device had not enough to do, or something that has no time by the profile.
+    /// Time in which the device had too few I/Os in flight, or one for which the profile has no
+    /// time.
     pub(crate) slack: Nanos,
-    /// Time with fewer than two I/Os in flight, or with fewer than the depth in force where that is
-    /// one.
+    /// Time with fewer than two I/Os in flight, or with none if the depth in force is one.
     pub(crate) thin: Nanos,
-    /// Time in which the learnt cap held back what waited.
+    /// Time in which the learnt cap held back waiting I/Os.
     pub(crate) held: Nanos,
-    /// I/Os in flight in the mean, in thousandths.
+    /// Mean number of I/Os in flight, in thousandths.
     pub(crate) depth_milli: u64,
-    /// Nanoseconds that the profile gives for what ended, at least and at most: what continues one
-    /// of the last I/Os but not the last is sequential or random, and reads and writes of different
-    /// sizes slow each other down or do not.
+    /// Profile's time for the completed I/Os, least and most, in nanoseconds. The range covers two
+    /// unknowns: an I/O that continues an earlier one but not the last may be sequential or random,
+    /// and reads and writes of different sizes may slow each other down or not.
     pub(crate) expected: Option<(f64, f64)>,
-    /// I/Os in flight with which the device does what its profile says.
+    /// I/Os in flight at which the device does what its profile says.
     pub(crate) enough: u32,
-    /// A number for what the I/Os were like, below [`Window::PATTERNS`].
+    /// Class of the window's workload, below [`Window::PATTERNS`].
     pub(crate) pattern: usize,
 }
 
 impl Window {
-    /// Reads in quarters, sequential ones in halves, the mean size as a power of two.
+    /// Number of workload classes: reads in quarters, sequential I/Os in halves, mean size as a
+    /// power of two.
     pub(crate) const PATTERNS: usize = 5 * 3 * SIZES;
 
-    /// I/Os a second, in thousandths.
+    /// Returns the I/Os per second, in thousandths.
     pub(crate) fn iops_milli(&self) -> u64 {
         per_s(self.ios * 1000, self.len)
     }
 
-    /// Bytes a second.
+    /// Returns the bytes per second.
     pub(crate) fn bytes_per_s(&self) -> u64 {
         per_s(self.bytes, self.len)
     }
@@ -101,30 +103,30 @@ fn per_s(units: u64, len: Nanos) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// Counts one window after the other.
+/// Measurement of one window after the other.
 pub(crate) struct Meter {
-    /// I/Os in flight with which the device does what its profile says.
+    /// I/Os in flight at which the device does what its profile says.
     pub(super) enough: u32,
-    /// I/Os in flight from which on time is not thin: 2, or the depth in force below it.
+    /// I/Os in flight below which time is thin: 2, or the depth in force below it.
     pub(super) few: u32,
     from: Nanos,
-    /// Until when time is counted.
+    /// Time up to which the sums are complete.
     seen: Nanos,
     /// I/Os with data in flight.
     data: u32,
     others: u32,
-    /// The learnt cap holds back what waits, if it may go at all: how long so far, and how much of
-    /// it would be slack.
+    /// True while the learnt cap holds back what waits; and the nanoseconds so far, all of them and
+    /// those that would be slack. Only the end of the hold shows which sum they belong to.
     held: bool,
     holding: (u64, u64),
     ends: [u64; ENDS],
     next_end: usize,
-    /// Where the last I/O ended.
+    /// End of the last I/O.
     last: u64,
     sums: Sums,
 }
 
-/// What is counted anew in each window.
+/// Sums of one window.
 #[derive(Clone, Copy)]
 struct Sums {
     cells: Cells,
@@ -167,12 +169,12 @@ impl Meter {
         }
     }
 
-    /// I/Os with data in flight.
+    /// Returns the I/Os with data in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         self.data
     }
 
-    /// Time passes, as things stand.
+    /// Adds the time since the last call to the sums, under the present state.
     fn pass(&mut self, now: Nanos) {
         let span = now.since(self.seen).0;
         if span == 0 {
@@ -224,8 +226,8 @@ impl Meter {
         Kind(direction as u8 * PLACES as u8 + place)
     }
 
-    /// An I/O counts no more, as its disk hangs. It has not passed: as one of no bytes it would
-    /// show a cap of none, at whose pace nothing would ever go.
+    /// Stops counting an I/O whose disk hangs. The I/O must not count as completed: with zero bytes
+    /// it would show a cap of zero, at whose pace nothing would ever go.
     pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
         self.pass(now);
         self.sums.failed = true;
@@ -251,7 +253,7 @@ impl Meter {
         cell.bytes += bytes as u64;
     }
 
-    /// The learnt cap holds back what waits.
+    /// Notes that the learnt cap holds back what waits.
     pub(crate) fn hold(&mut self, now: Nanos) {
         if !self.held {
             self.pass(now);
@@ -259,8 +261,8 @@ impl Meter {
         }
     }
 
-    /// It does not any more. `went`: an I/O went at once, so that the cap was what held it; else it
-    /// was something else, such as its VM's limit.
+    /// Notes the end of the hold. `went`: an I/O went at once, so that the cap was the cause;
+    /// otherwise something else was, such as the VM's limit.
     pub(crate) fn release(&mut self, now: Nanos, went: bool) {
         if !self.held {
             return;
@@ -274,7 +276,7 @@ impl Meter {
         }
     }
 
-    /// What was counted so far belongs to no window.
+    /// Begins a new window and drops the present one.
     pub(crate) fn restart(&mut self, now: Nanos) {
         self.pass(now);
         self.from = now;
@@ -282,13 +284,14 @@ impl Meter {
         self.holding = (0, 0);
     }
 
-    /// The window, once it is over; then the next one has begun.
+    /// Returns the window once its time is over, and begins the next one.
     pub(crate) fn close(&mut self, now: Nanos, profile: Option<&Profile>) -> Option<Window> {
         if now.since(self.from) < WINDOW {
             return None;
         }
         self.pass(now);
-        // Who holds it is not known yet: too short to matter.
+        // A hold that goes on has no known cause yet: its slack counts, as the span is too short to
+        // matter.
         self.sums.slack += std::mem::take(&mut self.holding).1;
         let len = now.since(self.from);
         let sums = &self.sums;
@@ -317,7 +320,7 @@ impl Meter {
     }
 }
 
-/// I/Os and bytes over all sizes.
+/// Returns I/Os and bytes over all sizes.
 fn total(row: &[Cell; SIZES]) -> (u64, u64) {
     row.iter().fold((0, 0), |(ios, bytes), cell| {
         (ios + cell.ios, bytes + cell.bytes)
@@ -343,16 +346,16 @@ fn pattern(cells: &Cells, ios: u64, bytes: u64) -> usize {
     (reads * 3 + sequential) * SIZES + size.min(SIZES - 1)
 }
 
-/// Nanoseconds that the profile gives for these I/Os, at least and at most.
+/// Returns the profile's time for these I/Os, least and most, in nanoseconds.
 fn expected(cells: &Cells, profile: &Profile) -> (f64, f64) {
-    // What may be either counts as sequential in one, as random in the other.
+    // I/Os that may be sequential or random count as the one in `a`, as the other in `b`.
     let with = |near| expected_with(cells, profile, near);
     let (a, b) = (with(Access::Sequential), with(Access::Random));
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// Nanoseconds that the profile gives for these I/Os, at least and at most, where those that
-/// continue an earlier one but not the last are of this access.
+/// Returns the profile's time for these I/Os, least and most, in nanoseconds. `near`: access of
+/// those that continue an earlier I/O but not the last.
 fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
     let mut sequential = 0.0;
     // Random I/Os by size: picoseconds if reads and writes were apart, and what reads and writes
@@ -388,9 +391,8 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
         all[0].add(&of_size[0]);
         all[1].add(&of_size[1]);
     }
-    // Mixes were measured with one size for reads and writes. Where sizes differ it is not known
-    // what those of one size cost those of another: nothing, or as much as if all had the mean
-    // size.
+    // The profile has mixes of one size. The effect of reads of one size on writes of another is
+    // unknown: none, or as much as if all had the mean size.
     let by_size = apart.iter().zip(&random);
     let by_size: f64 = by_size.map(|(time, of)| time * mixing(of, profile)).sum();
     let by_mean = apart.iter().sum::<f64>() * mixing(&all, profile);
@@ -398,8 +400,8 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
     (ns(by_size.min(by_mean)), ns(by_size.max(by_mean)))
 }
 
-/// Factor by which random reads and writes take longer together than apart, as far as that was
-/// measured.
+/// Returns the factor by which random reads and writes take longer together than apart, as
+/// measured; 1 where one of them is missing.
 fn mixing([reads, writes]: &[Cell; 2], profile: &Profile) -> f64 {
     if reads.ios == 0 || writes.ios == 0 {
         return 1.0;

@@ -1,4 +1,4 @@
-//! What the device does is held against what it is known to be able to do.
+//! Device monitor: compares what the device does with what it is known to be able to do.
 //!
 //! ```text
 //!   started, ended --> meter --a second is over--> drift: does it still do what its profile says?
@@ -6,9 +6,9 @@
 //!   poll_dispatch <-------- hold: not before -----+
 //! ```
 //!
-//! Seconds are told apart by the I/Os that start and end: there is no timer and no clock of its
-//! own, and an idle device costs nothing. An engine that was given no profile and is not to learn
-//! caps has no watch at all.
+//! Starts and completions of I/Os divide time into seconds: there is no timer and no clock of its
+//! own, and an idle device costs nothing. An engine without a profile that is not to learn caps has
+//! no monitor at all.
 
 pub(crate) mod cap;
 pub(crate) mod drift;
@@ -26,20 +26,20 @@ use tidegate_base::request::DeviceIo;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
-/// Something about the device has changed that an operator wants to be told of.
+/// Change of the device that concerns an operator.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Notice {
-    /// It does not do what its profile says.
+    /// The device no longer does what its profile says.
     Parted(Drift),
-    /// It does again.
+    /// The device does again what its profile says.
     Agrees(Drift),
-    /// A cap in front of it was learnt, or is another one now.
+    /// A cap in front of the device was learnt or has changed.
     Capped(LearntCap),
-    /// There is no such cap any more.
+    /// The learnt cap is gone.
     Uncapped,
 }
 
-/// See the [module](self).
+/// Monitor of one device; see the [module](self).
 pub(crate) struct Watch {
     /// I/Os in flight with which the device is as fast as its profile says.
     enough: u32,
@@ -49,7 +49,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// What there is to watch, as far as it was not watched before. `None`: nothing.
+    /// Creates a monitor that continues the measurements of `before`; `None`: neither a profile to
+    /// compare with nor a cap to learn.
     pub(crate) fn new(
         before: Option<Box<Watch>>,
         profile: Option<&Profile>,
@@ -77,8 +78,8 @@ impl Watch {
         }))
     }
 
-    // Not inlined: an engine without a watch would carry it through its hottest functions.
-    /// An I/O goes to the device. What it is has to be given back when it ends.
+    // Not inlined: an engine without a monitor would carry the code through its hottest functions.
+    /// Notes that an I/O goes to the device. Returns its kind, for [`Watch::ended`].
     #[inline(never)]
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, spec: &DeviceSpec) -> Kind {
         let kind = self.meter.started(now, io, spec.zeroes_are_writes);
@@ -88,18 +89,18 @@ impl Watch {
         kind
     }
 
-    /// An I/O has ended.
+    /// Notes that an I/O completed.
     #[inline(never)]
     pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
         self.meter.ended(now, kind, bytes, well);
     }
 
-    /// An I/O that is with the device still counts no more, as its disk hangs.
+    /// Stops counting an I/O that is still at the device, as its disk hangs.
     pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
         self.meter.taken_out(now, kind);
     }
 
-    /// A second may be over: what it says.
+    /// Evaluates the window if its second is over.
     pub(crate) fn look(&mut self, now: Nanos, profile: Option<&Profile>) {
         let Some(window) = self.meter.close(now, profile) else {
             return;
@@ -114,8 +115,8 @@ impl Watch {
         }
     }
 
-    /// Until when nothing but flushes may go, if it may not now; an I/O that ends may change that.
-    /// `waits`: something would go.
+    /// Returns the time until which only flushes may go, if a cap demands it; an I/O that ends may
+    /// change it. `waits`: a unit would go.
     #[inline]
     pub(crate) fn hold(&mut self, now: Nanos, waits: bool) -> Option<Nanos> {
         let Watch { meter, learner, .. } = self;
@@ -132,7 +133,8 @@ impl Watch {
         until
     }
 
-    /// What was held back may go, and goes, or does not for another reason.
+    /// Notes that the cap holds nothing back any more. `went`: an I/O goes now; otherwise another
+    /// reason holds it.
     pub(crate) fn release(&mut self, now: Nanos, went: bool) {
         self.meter.release(now, went);
     }
@@ -153,17 +155,17 @@ impl Watch {
         self.learner.as_ref()?.wanted_depth()
     }
 
-    /// How the device compares with its profile.
+    /// Returns the comparison of the device with its profile.
     pub(crate) fn drift(&self) -> Option<Drift> {
         self.judge.as_ref().map(|judge| judge.drift)
     }
 
-    /// The cap that it is held to.
+    /// Returns the cap that the engine keeps to.
     pub(crate) fn cap(&self) -> Option<LearntCap> {
         self.learner.as_ref()?.cap()
     }
 
-    /// Begins with a cap that was known before.
+    /// Starts with a cap known from outside; I/Os and bytes per second.
     pub(crate) fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes: Option<u64>) {
         if let Some(learner) = &mut self.learner {
             learner.assume(now, iops, bytes);
@@ -171,12 +173,12 @@ impl Watch {
         }
     }
 
-    /// The cap that it is held to, to be kept.
+    /// Returns the state of the learnt cap, to be persisted.
     pub(crate) fn export_cap(&self) -> Option<Blob> {
         self.learner.as_ref()?.export()
     }
 
-    /// Begins with a cap that was kept.
+    /// Starts with a persisted cap.
     pub(crate) fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
         let learner =
             (self.learner.as_mut()).ok_or(BlobError::Unwanted("no cap is to be learnt"))?;
@@ -185,7 +187,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What has changed since this was asked last.
+    /// Takes the next change since the last call.
     pub(crate) fn notice(&mut self) -> Option<Notice> {
         if let Some(judge) = &mut self.judge
             && std::mem::take(&mut judge.changed)

@@ -1,4 +1,4 @@
-//! Phases in which the queue depth is looked for.
+//! Phases of the search for the queue depth.
 
 use crate::steer::rate::Rate;
 use tidegate_base::time::Nanos;
@@ -7,18 +7,19 @@ use tidegate_base::time::Nanos;
 pub(super) enum Phase {
     /// The depth doubles while it pays; `below`: the rate at half of it.
     Grow { below: Option<Rate> },
-    /// A smaller depth than `reference` was measured at.
+    /// Measures `candidate`, smaller than the depth at which `reference` was measured.
     Descend { candidate: u32, reference: Rate },
-    /// The depth in force again, after a smaller one delivered `tried`, which was enough.
+    /// Measures the depth in force again, after the smaller `candidate` delivered enough with
+    /// `tried`.
     Confirm {
         candidate: u32,
         tried: Rate,
         reference: Rate,
     },
-    /// Twice the depth that `reference` was measured at.
+    /// Measures twice the depth at which `reference` was measured.
     Rise { candidate: u32, reference: Rate },
-    /// The load does not fill the depth: what it delivers like this, to compare with less.
+    /// Measures a load that does not fill the depth, for comparison with a smaller depth.
     Unfilled,
-    /// The depth is in force; `first`: what the load was when it was found.
+    /// Keeps the depth until `until`; `first`: rate in the first window of the phase.
     Hold { until: Nanos, first: Option<Rate> },
 }

@@ -1,4 +1,4 @@
-//! Control of the depth on devices that do so many I/Os a second at a depth.
+//! Tests of the depth control on simulated devices whose rate depends on the I/Os in flight.
 
 use super::*;
 use tidegate_base::random::SplitMix64;
@@ -116,8 +116,8 @@ fn the_knee_is_found_through_noise() {
     }
 }
 
-/// A disk of a cloud, whose rate goes up and down by a third: were chance taken for a gain, the
-/// depth would be raised now and then, and 10 times the knee would be as likely as the knee.
+/// A cloud disk whose rate goes up and down by a third: were chance taken for a gain, the depth
+/// would be raised now and then, and 10 times the knee would be as likely as the knee.
 #[test]
 fn a_device_that_is_unsteady_gets_no_more_than_it_needs() {
     for (knee, sways_ms) in [(2, 10), (2, 30), (2, 100), (3, 30)] {
@@ -164,7 +164,7 @@ fn a_device_that_needs_more_gets_more() {
         device.run(&mut control, 5000);
         let mean = device.depths / device.ends;
         assert!(mean <= 12, "{mean}");
-        // Its rate with what it has now is an eighth of what it was.
+        // At its present depth, the device now does an eighth of its rate.
         device.knee = 32;
         device.run(&mut control, 2000);
         assert!(control.depth() >= 30, "seed {seed}: {}", control.depth());

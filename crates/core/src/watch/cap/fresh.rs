@@ -1,8 +1,8 @@
-//! How many are in flight just behind a cap.
+//! Measurement of the I/Os in flight just below the pace of a cap, with no queue in its bucket.
 
 use tidegate_base::time::Nanos;
 
-/// What is in flight just behind the cap, summed up over time.
+/// I/Os in flight behind the cap, integrated over time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fresh {
     from: Nanos,
@@ -26,8 +26,9 @@ impl Fresh {
         }
     }
 
-    /// Time has passed, and from now on so many are in flight. Returns how many were in the mean,
-    /// once that has been seen for `long`; nothing of it, where too little asked to be held.
+    /// Adds the time since the last call and takes the present state. Returns the mean of I/Os in
+    /// flight, rounded up, once `long` has passed; begins anew where something was held for less
+    /// than half of that, since then the load and not the cap bounded it.
     pub(super) fn pass(
         &mut self,
         now: Nanos,

@@ -1,9 +1,8 @@
-//! A cap in front of the device is learnt, and queues stay where they can be scheduled.
+//! Learning of a cap in front of the device, so that queues stay where the policy orders them.
 //!
-//! A hypervisor or a cloud holds a disk back with a token bucket: so many I/Os or bytes a second.
-//! What is sent faster queues in the bucket, first come, first served, and no policy here decides
-//! about it any more. So once a cap is known, I/Os go at [`PACE`](pace::PACE) of it, and the queue
-//! is the engine's.
+//! A hypervisor or a cloud bounds a disk by a token bucket of I/Os or bytes per second. I/Os beyond
+//! it queue in the bucket, first come, first served, out of the policy's reach. So once a cap is
+//! known, I/Os go at [`PACE`](pace::PACE) of it, and the queue is the engine's.
 //!
 //! ```text
 //!             pinned for 3 s, and          half in flight,          the queue in the
@@ -15,27 +14,27 @@
 //!      +---- the device itself is the limit, or the cap was in nobody's way for so long +
 //! ```
 //!
-//! **Recognising it.** For three seconds at least two I/Os were in flight, and the rate of I/Os or
-//! that of bytes stayed the same, while the device could do more: its profile gives 80 % of the
-//! time at most for what was done; without a profile, it did a quarter more of the same before, in
-//! I/Os and in bytes (while the bucket had a burst left). And still each I/O took longer than it
-//! does at saturation, or did then: with few in flight a device is slow without a cap, too. Then
-//! the test: for a second only half as many I/Os may be in flight. A device that had room would
-//! lose throughput; behind a cap only latency falls (Little's law). Where the depth is adapted, it
-//! is so small that no queue is behind the cap, and half of it would say nothing: then for a second
-//! twice as many and two more may be in flight. A device that had room would deliver more.
+//! **Recognition.** For three seconds at least two I/Os were in flight, and the rate of I/Os or of
+//! bytes stayed the same, while the device could do more: its profile's time for the work is at
+//! most 80 % of the elapsed time; without a profile, it did a quarter more of the same before, in
+//! I/Os and in bytes (while the bucket had a burst left). Each I/O must also have taken longer than
+//! at saturation, or than in that earlier second: with few in flight a device is slow without a
+//! cap, too. Then the test: for a second only half as many I/Os may be in flight. A device that had
+//! room would lose throughput; behind a cap only latency falls (Little's law). An adapted depth is
+//! so small that no queue forms behind the cap, and half of it would show nothing: then for a
+//! second twice as many and two more may be in flight. A device that had room would deliver more.
 //!
-//! **Which cap.** Where I/Os are of one size, both rates are pinned, and what is capped is not
-//! known: then an I/O may go while either rate has room for it. As soon as sizes change, one of the
-//! two rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
+//! **Kind of cap.** With I/Os of one size both rates are pinned, and the capped one is unknown:
+//! then an I/O may go while either rate has room for it. As soon as sizes change, one of the two
+//! rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
 //!
-//! **Another cap.** Behind a lower cap I/Os queue up: in 100 ms never as few in flight as usual.
-//! Then a second is measured, with a few in flight and no pace: the rate is the cap. For a higher
-//! one, every 10 s in which the cap is in the way, I/Os go faster by an eighth, by a quarter or at
-//! twice the rate in turn, for a second, or for as long as what the pace has left in the bucket
-//! since it was empty could last; it ends as soon as I/Os queue up. What passes is the new rate,
-//! and the next second tries twice of it. Where what is measured is neither what was known nor a
-//! cap of the other kind, the cap is forgotten and learnt anew.
+//! **Change of the cap.** Behind a lower cap I/Os queue up: for 100 ms there are never as few in
+//! flight as usual. Then a second is measured, with a few in flight and no pace: its rate is the
+//! cap. To find a higher one, every 10 s in which the cap is in the way, I/Os go faster by an
+//! eighth, by a quarter or at twice the rate in turn, for a second, or for as long as the tokens
+//! that the pace has saved in the bucket could last; the probe ends as soon as I/Os queue up. The
+//! rate that passes is the new cap, and the next second tries twice of it. If the measurement fits
+//! neither the known cap nor a cap of the other kind, the cap is forgotten and learnt anew.
 
 mod fresh;
 mod pace;
@@ -51,100 +50,104 @@ use recognise::{SECONDS, Second, TEST_AGAIN};
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
-/// Whose what is kept is, and which version of it.
+/// Name and version of the persisted state.
 const PART: &str = "cap-learner";
 const VERSION: u16 = 1;
 
-/// Fewer I/Os in a second say nothing: caps below it are not learnt.
+/// I/Os in a second below which it is not evaluated: lower caps are not learnt.
 const IOS: u64 = 8;
-/// For so long I/Os must have queued up for the cap to be another one; longer where they are few.
+/// Time for which I/Os must have queued up for the cap to have changed; longer where I/Os are few.
 const QUEUED_UP: Nanos = Nanos::from_millis(100);
-/// A second goes faster every so often.
+/// Interval between probes for a higher cap.
 const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
-/// A cap that was in nobody's way for so long is forgotten.
+/// Time after which a cap that held nothing back is forgotten.
 const FORGET: Nanos = Nanos(600 * Nanos::SECOND.0);
-/// For so many seconds at most what was saved up in the bucket is used up, before more than the cap
-/// is another cap.
+/// Seconds after which tokens saved in the bucket are used up, so that a rate above the cap is
+/// another cap.
 const USED_UP: u32 = 4;
-/// Behind a cap so many in flight may be usual, if half of what was there is fewer.
+/// I/Os in flight behind a cap that may be usual, if half of those at its recognition are fewer.
 const USUAL_MOST: u32 = 4;
-/// I/Os that hang are waited for no longer.
+/// Longest drain: I/Os that hang are not waited for.
 const DRAIN: Nanos = Nanos(5 * Nanos::SECOND.0);
-/// A second that a test or a measurement needs is over by then, whatever hangs.
+/// Time after which a test or a measurement stops to bound I/Os in flight, in case some hang.
 const OVER: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// A cap that was learnt.
+/// Cap in front of the device, as learnt or assumed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LearntCap {
-    /// I/Os a second; `None`: not capped.
+    /// Cap in I/Os per second; `None`: not capped.
     pub iops: Option<f64>,
-    /// Bytes a second; `None`: not capped.
+    /// Cap in bytes per second; `None`: not capped.
     pub bytes_per_s: Option<u64>,
-    /// One of the two is capped, and it is not known which: all I/Os had one size.
+    /// True if only one of the two is capped, and it is not known which, since all I/Os had one
+    /// size.
     pub either: bool,
-    /// Since when a cap has been known, whatever it was.
+    /// Time since which some cap has been known.
     pub since: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// No cap is known.
+    /// No cap is known; looks for one.
     Watching,
-    /// So many in flight at most: does the rate fall?
+    /// Tests a suspected cap with at most `bound` in flight: a rate that holds confirms it.
     Test { bound: u32, at: Point, rates: Rates },
-    /// Up to so many in flight, more than the adapted depth: does the rate rise?
+    /// Tests a suspected cap with up to `depth` in flight, more than the adapted depth `in_flight`:
+    /// a rate that does not rise confirms it.
     Raise {
         depth: u32,
         in_flight: u32,
         at: Point,
         rates: Rates,
     },
-    /// Nothing goes until the queue in the bucket is gone.
+    /// Nothing goes until the queue in the bucket is gone, or until the time.
     Drain { until: Nanos },
-    /// At the pace of the cap; `scale` 64ths of it.
+    /// I/Os go at the pace of the cap, times `scale` 64ths.
     Paced { scale: u64 },
-    /// So many in flight at most, and no pace: what passes?
+    /// Measures the rate that passes, with at most `bound` in flight and no pace; `second` counts
+    /// from 1.
     Measure { bound: u32, second: u32 },
 }
 
-/// See the [module](self).
+/// State of the learning; see the [module](self).
 pub(super) struct Learner {
     state: State,
-    /// When it began, and its windows.
+    /// Begin of the state, and of its windows.
     since: Nanos,
     rates: Option<Rates>,
-    /// What they were before they were raised, since a queue in the bucket showed them last.
+    /// Rates that a queue in the bucket showed last, before a probe raised them; `None`: not raised
+    /// since.
     before: Option<Rates>,
     known_since: Nanos,
     pace: Pace,
-    /// Seconds in a row that look capped.
+    /// Last seconds, of which `row` in a row look capped.
     seconds: [Second; SECONDS],
     row: usize,
-    /// The second with the most I/Os, by what they were like, and how long each took then, in
+    /// Second with the most I/Os by workload class, and the mean time of an I/O in it in
     /// picoseconds.
     earlier: Box<[(Point, u128); Window::PATTERNS]>,
-    /// Depth in force and the configured one, where it is adapted and smaller.
+    /// Depth in force and the configured one, where adaption keeps it smaller.
     pub(super) adapted: Option<(u32, u32)>,
     test_at: Nanos,
     test_pause: Nanos,
-    /// As few as usual in flight behind the cap, and the most that this may be.
+    /// I/Os in flight that are usual behind the cap, and the most that this may be.
     usual: u32,
     usual_most: u32,
-    /// By how much more are usual than it looked.
+    /// Factor on the measured usual number; doubled after each false alarm.
     patience: u32,
-    /// What is usual is being found out, after the queue in the bucket was gone.
+    /// Measurement of the usual number, after the queue in the bucket was gone.
     fresh: Option<Fresh>,
     /// Bytes of the largest I/O in the last second.
     largest: u32,
-    /// When as few were in flight last.
+    /// Last time at which no more than the usual number were in flight.
     seen_few: Nanos,
-    /// For how long they must queue up.
+    /// Time for which more than usual must be in flight to count as a queue.
     queued_up: Nanos,
     probe_at: Nanos,
     probes: usize,
-    /// When the last of them began to go faster.
+    /// Time at which the last probe began to go faster.
     probed: Nanos,
-    /// When the cap was in the way last.
+    /// Last time at which the cap was in the way.
     used: Nanos,
     announced: Option<LearntCap>,
 }
@@ -193,7 +196,7 @@ impl Learner {
         }
     }
 
-    /// The cap that is known.
+    /// Returns the known cap.
     pub(super) fn cap(&self) -> Option<LearntCap> {
         let rates = self.rates?;
         Some(LearntCap {
@@ -204,7 +207,7 @@ impl Learner {
         })
     }
 
-    /// Begins with a cap that was known before.
+    /// Starts with a cap known from outside; I/Os and bytes per second.
     pub(super) fn assume(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>) {
         if ios.is_some() || bytes.is_some() {
             let ios = ios.map(|rate| rate.saturating_mul(1000));
@@ -212,8 +215,8 @@ impl Learner {
         }
     }
 
-    /// Begins with a cap, of I/Os in thousandths. What has passed before is not taken for possible
-    /// still.
+    /// Starts with a cap, in thousandths of an I/O and bytes per second. Its `reach` is zero: rates
+    /// that passed in another life prove nothing today.
     fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
         let rates = Rates {
             ios: ios.map(|rate| rate.max(1000)),
@@ -224,7 +227,7 @@ impl Learner {
         self.keep(now, rates, USUAL_MOST);
     }
 
-    /// The cap that is known, to be kept.
+    /// Returns the state of the known cap, to be persisted.
     pub(super) fn export(&self) -> Option<Blob> {
         let rates = self.rates?;
         let mut blob = Blob::new(PART, VERSION);
@@ -234,7 +237,7 @@ impl Learner {
         Some(blob)
     }
 
-    /// Begins with a cap that was kept.
+    /// Starts with a persisted cap.
     pub(super) fn import(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
         let mut fields = learnt.fields(PART, VERSION)?;
         let (ios, bytes, either) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -252,7 +255,8 @@ impl Learner {
         Ok(())
     }
 
-    /// From now on I/Os go at the pace of this cap; behind it at most so many are usual in flight.
+    /// Adopts a cap and drains its queue; `usual_most` bounds the I/Os in flight that are usual
+    /// behind it.
     fn keep(&mut self, now: Nanos, rates: Rates, usual_most: u32) {
         self.usual_most = usual_most.max(USUAL_MOST);
         (self.patience, self.rates, self.before) = (1, Some(rates), None);
@@ -261,7 +265,8 @@ impl Learner {
         self.drain(now);
     }
 
-    /// The cap, where it is another one than was said last: by a twentieth at least.
+    /// Takes the cap if it differs by 5 % or more from the one announced last; `Some(None)`: it is
+    /// gone.
     pub(super) fn announce(&mut self) -> Option<Option<LearntCap>> {
         let differs = |a: f64, b: f64| (a - b).abs() > 0.05 * b;
         let cap = self.cap();
@@ -284,15 +289,15 @@ impl Learner {
         Some(cap)
     }
 
-    /// An I/O with data goes to the device.
+    /// Charges an I/O with data to the pace.
     pub(super) fn started(&mut self, now: Nanos, bytes: u32) {
         if let State::Paced { .. } = self.state {
             self.pace.spend(now, bytes);
         }
     }
 
-    /// Until when nothing may go, if it may not; and whether a window begins here. `waits`:
-    /// something would go.
+    /// Returns the time until which nothing may go, if any, and `true` if a window begins here.
+    /// `waits`: a unit would go.
     pub(super) fn hold(
         &mut self,
         now: Nanos,
@@ -312,7 +317,7 @@ impl Learner {
                 self.go(State::Paced { scale: 64 }, now);
                 (self.pace, self.fresh) = (Pace::NONE, Some(Fresh::new(now)));
                 self.set_pace(64, now);
-                // The last one may have passed just now, and the bucket is in its debt.
+                // The last I/O may have passed just now, with the bucket in debt for it.
                 self.pace.spend(now + LATE, self.largest);
                 let due = self.pace.due();
                 ((due > now).then_some(due), true)
@@ -347,7 +352,7 @@ impl Learner {
         }
     }
 
-    /// I/Os queue up: a second that went faster is over, or the cap is another one.
+    /// Handles a queue behind the cap: ends a probe, or measures a cap that may have changed.
     fn queue_up(&mut self, scale: u64, now: Nanos) -> (Option<Nanos>, bool) {
         if scale > 64 {
             self.probe_at = now + PROBE;
@@ -365,7 +370,7 @@ impl Learner {
         (Some(until), true)
     }
 
-    /// A window is over. Returns whether the next one begins anew, for something else begins.
+    /// Evaluates a window. Returns `true` if the next one begins anew, in another state.
     pub(super) fn window(&mut self, window: &Window) -> bool {
         let (now, at) = (window.end, Point::of(window));
         self.largest = window.largest as u32;
@@ -403,7 +408,7 @@ impl Learner {
                     *rates = after;
                     self.before = None;
                     match found {
-                        // So many in flight are needed: it holds nothing back.
+                        // Even this many in flight are usual: the cap holds nothing back.
                         Found::Same if self.usual >= self.usual_most => {
                             self.test_later(now);
                             return true;
@@ -431,7 +436,7 @@ impl Learner {
         self.go(State::Watching, now);
     }
 
-    /// Goes on at a pace. What is in flight stays, and so does what is known of it.
+    /// Changes the pace alone: I/Os in flight and their usual number stay valid.
     fn go_at(&mut self, scale: u64, now: Nanos) {
         self.set_pace(scale, now);
         self.state = State::Paced { scale };

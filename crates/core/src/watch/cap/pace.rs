@@ -1,16 +1,15 @@
-//! The pace of a cap: when the next I/O may go.
+//! Pace of a cap: the time at which the next I/O may go.
 
 use super::rates::Rates;
 use tidegate_base::pace::Pacer;
 use tidegate_base::time::Nanos;
 
-/// I/Os go at this part of the cap, in 64ths: the bucket never fills, and 3 % are lost.
+/// Rate of I/Os as a part of the cap, in 64ths: the bucket never fills, for 3 % of the rate.
 pub(super) const PACE: u64 = 62;
-/// How late an I/O may go for the next ones to come as if it had been on time: what timers are
-/// late.
+/// Lateness of an I/O that later ones make good, sized for late timers.
 pub(super) const LATE: Nanos = Nanos::from_millis(5);
 
-/// When the next I/O may go.
+/// Pacers of I/Os and of bytes; `either`: one of them suffices.
 pub(super) struct Pace {
     ios: Pacer,
     bytes: Pacer,
@@ -24,17 +23,18 @@ impl Pace {
         either: false,
     };
 
-    /// `scale`: faster than the cap, in 64ths.
+    /// Sets the pace to `scale` 64ths of [`PACE`] of the cap.
     pub(super) fn set(&mut self, rates: &Rates, scale: u64, now: Nanos) {
         let pace = |cap: Option<u64>| {
             let rate = cap.unwrap_or(0) as u128 * (PACE * scale) as u128 / (64 * 64);
-            // Never so slow that it is none.
+            // A rate rounded to 0 would mean no pace.
             u64::try_from(rate)
                 .unwrap_or(u64::MAX)
                 .max(cap.is_some() as u64)
         };
         if self.either != rates.either {
-            // Of two rates of which one was the cap the other may be far behind: that is no debt.
+            // While one of two rates sufficed, the other may have fallen far behind: that is no
+            // debt.
             *self = Pace::NONE;
         }
         self.ios.set_rate(pace(rates.ios), 1, now);
@@ -49,7 +49,7 @@ impl Pace {
         }
     }
 
-    /// An I/O goes.
+    /// Charges an I/O that goes, in thousandths of an I/O and in bytes.
     pub(super) fn spend(&mut self, now: Nanos, bytes: u32) {
         for (pacer, cost) in [(&mut self.ios, 1000), (&mut self.bytes, bytes as u64)] {
             pacer.forget_before(now - LATE);

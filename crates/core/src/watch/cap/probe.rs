@@ -1,4 +1,4 @@
-//! At the cap's pace: now and then a second goes faster, for the cap may be a higher one by now.
+//! Operation at the cap's pace, with probes for a higher cap.
 
 use super::pace::PACE;
 use super::rates::Point;
@@ -6,13 +6,14 @@ use super::{FORGET, Learner, OVER, PROBE, QUEUED_UP};
 use crate::watch::meter::Window;
 use tidegate_base::time::Nanos;
 
-/// The device itself is the limit: at least.
+/// Profile's least time for the work over the elapsed time, from which the device itself is the
+/// limit.
 const AT_ITS_LIMIT: f64 = 0.9;
-/// By so much in turn, in 64ths.
+/// Paces of probes in turn, in 64ths of the cap's pace: 9/8, 5/4 and 2.
 const STEPS: [u64; 3] = [72, 80, 128];
 
 impl Learner {
-    /// A second at the cap's pace, or faster.
+    /// Evaluates a second at the cap's pace, or faster.
     pub(super) fn paced(&mut self, window: &Window, at: Point, scale: u64) {
         let now = window.end;
         let Some(mut rates) = self.rates else { return };
@@ -46,7 +47,7 @@ impl Learner {
             self.go_at(scale, now);
             return;
         }
-        // Half of what it was to be faster by.
+        // Passed if the rate exceeds the cap by more than half of what the probe added.
         let more = |rate: u64, cap: Option<u64>| {
             cap.is_some_and(|cap| rate as u128 * 128 > cap as u128 * (64 + scale) as u128)
         };
@@ -65,8 +66,9 @@ impl Learner {
         }
     }
 
-    /// Whether going faster has lasted for longer than by what the pace, just below the cap, has
-    /// left in the bucket since that was empty. In seconds, rounded against it.
+    /// Returns `true` if the probe has lasted for longer than the tokens can that the pace, just
+    /// below the cap, has left in the bucket since it was empty. In seconds, rounded against the
+    /// probe.
     fn outlasts(&self, now: Nanos, scale: u64) -> bool {
         let seconds = |time: Nanos| time.0 / Nanos::SECOND.0;
         let saved = (64 - PACE) * (seconds(self.probed.since(self.since)) + 1);

@@ -1,8 +1,8 @@
-//! What is known of a cap, and what a queue in front of the device shows of it.
+//! Known rates of a cap, and evidence from a queue in front of the device.
 
 use crate::watch::meter::Window;
 
-/// What passes in a second: I/Os in thousandths, and bytes.
+/// Rates of a second: thousandths of an I/O, and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Point {
     pub(super) ios: u64,
@@ -25,47 +25,48 @@ impl Point {
     }
 }
 
-/// `a` is at least 97 % of `b`.
+/// Returns `true` if `a` is at least 97 % of `b`.
 pub(super) fn reaches(a: u64, b: u64) -> bool {
     a as u128 * 100 >= b as u128 * 97
 }
 
-/// `a` is more than 106 % of `b`.
+/// Returns `true` if `a` is more than 106 % of `b`.
 pub(super) fn exceeds(a: u64, b: u64) -> bool {
     a as u128 * 100 > b as u128 * 106
 }
 
-/// `a` is `b`, but for an I/O at either end of a second, and for 1 %.
+/// Returns `true` if `a` is `b` within 1 % and `one`, the I/O at either end of a second.
 pub(super) fn near(a: u64, b: u64, one: u64) -> bool {
     a.abs_diff(b) <= one + b / 100
 }
 
-/// What a queue in front of the device shows of a cap.
+/// Evidence that a queue in front of the device gives of a cap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// What was known.
+    /// The known cap.
     Same,
-    /// More of what was known.
+    /// A cap of the same kind that is higher than known, or of the kind that was unknown.
     More,
-    /// More than was known passes: out of what was saved up in the bucket, or it is another cap.
+    /// A rate above the cap: tokens saved in the bucket, or another cap.
     Over,
-    /// Something else: it is another cap, or none.
+    /// Neither: another cap, or none.
     Other,
 }
 
-/// What is known of a cap.
+/// Rates at which a cap is known to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rates {
     pub(super) ios: Option<u64>,
     pub(super) bytes: Option<u64>,
-    /// One of the two it is.
+    /// True if one of the two is the cap, and it is not known which.
     pub(super) either: bool,
-    /// The most that has passed of each.
+    /// Highest rate of each that has passed.
     pub(super) reach: Point,
 }
 
 impl Rates {
-    /// Of a queue in front of the device, of which this passed in a second.
+    /// Returns the rates of a queue in front of the device, of which `at` passed in a second; `ios`
+    /// and `bytes`: the rates that stayed the same.
     pub(super) fn pinned(at: Point, ios: bool, bytes: bool) -> Rates {
         Rates {
             ios: ios.then_some(at.ios),
@@ -75,7 +76,7 @@ impl Rates {
         }
     }
 
-    /// More of one has passed than it is known for: that one is not the cap.
+    /// Notes a rate that passed. Where either rate may be the cap, one that is exceeded is not.
     pub(super) fn narrow(&mut self, at: Point) {
         if self.either && self.ios.is_some_and(|cap| exceeds(at.ios, cap)) {
             (self.ios, self.either) = (None, false);
@@ -85,8 +86,8 @@ impl Rates {
         self.reach = self.reach.most(at);
     }
 
-    /// I/Os queued up while this passed in a second, where the rates have been raised from what
-    /// they were `before`: what passed then may have been saved up in the bucket.
+    /// Judges a second in which I/Os queued up. Rates raised by a probe fall back to `before`,
+    /// since the rate that passed then may have been tokens saved in the bucket.
     pub(super) fn measured_after(
         &mut self,
         before: Option<Rates>,
@@ -107,13 +108,14 @@ impl Rates {
         }
     }
 
-    /// The same: one of the two rates is at its cap. The largest I/O had so many bytes.
+    /// Judges a second in which one of the two rates is at its cap. `largest`: bytes of the largest
+    /// I/O.
     fn measured(&mut self, at: Point, largest: u64) -> Found {
         self.narrow(at);
         if self.either
             && let (Some(ios), Some(bytes)) = (self.ios, self.bytes)
         {
-            // Where one is at its cap and the other is not, it is the one.
+            // If only one of the two is at its cap, it is the capped one.
             match (near(at.ios, ios, 1000), near(at.bytes, bytes, largest)) {
                 (true, false) => (self.bytes, self.either) = (None, false),
                 (false, true) => (self.ios, self.either) = (None, false),
@@ -123,14 +125,14 @@ impl Rates {
         let mut known = false;
         for (cap, rate) in [(&mut self.ios, at.ios), (&mut self.bytes, at.bytes)] {
             if let Some(cap) = cap.as_mut().filter(|cap| reaches(rate, **cap)) {
-                // As far as it was a little too much, it is no more.
+                // A known rate that was slightly too high is corrected, never raised.
                 (*cap, known) = (rate.min(*cap), true);
             }
         }
         if known {
             return Found::Same;
         }
-        // What has passed before cannot be capped below it.
+        // A rate that has passed before cannot be the cap below it.
         let by_ios = !exceeds(self.reach.ios, at.ios);
         let by_bytes = !exceeds(self.reach.bytes, at.bytes);
         match (by_ios, by_bytes) {
@@ -141,7 +143,7 @@ impl Rates {
         Found::More
     }
 
-    /// More has passed without a queue.
+    /// Raises the rates to `at`, which passed without a queue.
     pub(super) fn raise(&mut self, at: Point) {
         self.ios = self.ios.map(|cap| cap.max(at.ios));
         self.bytes = self.bytes.map(|cap| cap.max(at.bytes));

@@ -1,19 +1,19 @@
-//! Recognising a cap: seconds that look capped, and the test of half as many in flight.
+//! Recognition of a cap: seconds that look capped, and the test with fewer or more I/Os in flight.
 
 use super::rates::{Point, Rates, reaches};
 use super::{IOS, Learner, State};
 use crate::watch::meter::Window;
 use tidegate_base::time::Nanos;
 
-/// Seconds that must look capped.
+/// Seconds in a row that must look capped.
 pub(super) const SECONDS: usize = 3;
-/// The device can do more: the profile's time by the time that passed, at most.
+/// Profile's time for the work over the elapsed time, up to which the device can do more.
 const CAN_DO_MORE: f64 = 0.8;
-/// A test that failed is not repeated before; twice as long each time, up to `TEST_MOST`.
+/// Pause after a failed test, doubled each time up to `TEST_MOST`.
 pub(super) const TEST_AGAIN: Nanos = Nanos(30 * Nanos::SECOND.0);
 const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// A second, as far as it may show a cap.
+/// Measurements of a second that matter for a cap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
     pub(super) at: Point,
@@ -23,7 +23,8 @@ pub(super) struct Second {
 }
 
 impl Learner {
-    /// Does a second look capped? Then so it does three times, or begins to.
+    /// Evaluates a second without a known cap. Returns `true` if a test begins, after three seconds
+    /// that look capped.
     pub(super) fn watched(&mut self, window: &Window, at: Point) -> bool {
         let more = self.can_do_more(window, at);
         let full = window.thin.0 * 20 <= window.len.0;
@@ -62,24 +63,26 @@ impl Learner {
         true
     }
 
-    /// Whether the device can do more than this, and still each I/O took longer than it would then.
+    /// Returns `true` if the device can do more than in this second although each I/O took longer
+    /// than it would then.
     fn can_do_more(&mut self, window: &Window, at: Point) -> bool {
-        // By Little's law, in picoseconds.
+        // Mean time of an I/O by Little's law, in picoseconds.
         let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
         let (before, took_before) = self.earlier[window.pattern];
         if at.ios > before.ios {
             self.earlier[window.pattern] = (at, took);
         }
         match window.expected {
-            // With few in flight an I/O is as fast as ever: the test decides.
+            // At an adapted depth an I/O is as fast as ever, so its time shows nothing: the test
+            // decides.
             Some((_, most)) if self.adapted.is_some() => most <= CAN_DO_MORE * window.len.0 as f64,
             Some((_, most)) => {
                 let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
             }
             None => {
-                // Of bytes, too: a pattern has sizes up to twice as large as its smallest, of which
-                // the device's own interface lets pass fewer a second.
+                // Bytes count as well: sizes within a class differ up to twice, and a device's
+                // interface lets fewer of the larger ones pass.
                 let slower = took > took_before || self.adapted.is_some();
                 let quarter_more = |of: fn(&Point) -> u64| of(&before) / 5 >= of(&at) / 4;
                 quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && slower
@@ -87,7 +90,8 @@ impl Learner {
         }
     }
 
-    /// What stayed the same over the last seconds, but for an I/O at either end of each.
+    /// Returns the rates that stayed the same over the last seconds, within 3 % and the I/O at
+    /// either end of each.
     fn pinned(&self) -> Option<Rates> {
         let all = &self.seconds;
         let largest = all.iter().map(|s| s.largest).max().unwrap_or(0);
@@ -110,7 +114,7 @@ impl Learner {
         (ios || bytes).then(|| Rates::pinned(at, ios, bytes))
     }
 
-    /// Half as many were in flight.
+    /// Ends the test with half as many in flight: a rate that held confirms the cap.
     pub(super) fn tested(&mut self, window: &Window, at: Point, before: Point, rates: Rates) {
         let now = window.end;
         self.row = 0;
@@ -125,7 +129,8 @@ impl Learner {
         self.keep(now, rates, bound);
     }
 
-    /// More than `in_flight` were in flight, the adapted depth.
+    /// Ends the test with more than `in_flight`, the adapted depth: a rate that did not rise
+    /// confirms it.
     pub(super) fn raised(
         &mut self,
         window: &Window,
@@ -136,7 +141,7 @@ impl Learner {
     ) {
         let now = window.end;
         self.row = 0;
-        // Within what counts as the same rate, and with really more of them.
+        // Within 5 % the rate is the same; and the mean must show that more really were in flight.
         let same = |at: u64, before: u64| at <= before + before / 20;
         let held = (rates.ios.is_none() || same(at.ios, before.ios))
             && (rates.bytes.is_none() || same(at.bytes, before.bytes));
@@ -147,7 +152,7 @@ impl Learner {
         }
     }
 
-    /// There is no cap, or none that can be kept: for a while it is not looked for.
+    /// Gives up the search for a while: there is no cap, or none that can be kept.
     pub(super) fn test_later(&mut self, now: Nanos) {
         self.test_at = now + self.test_pause;
         self.test_pause = (self.test_pause + self.test_pause).min(TEST_MOST);
