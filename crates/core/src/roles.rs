@@ -1,10 +1,16 @@
-//! Roles of a scheduling policy, and the events, answers and knobs through which the engine calls
-//! them.
+//! Interface of scheduling policies: three roles, and the events, answers and knobs between them
+//! and the engine. `docs/dev/adding-a-policy.md` builds a dispatcher step by step.
 //!
-//! A [`Controller`] turns knobs, a [`Regulator`] bounds the rate of each VM, a [`Dispatcher`]
-//! orders what may go. The engine owns requests, queues and I/Os in flight, which roles read
-//! through [`Facts`]. It changes its own state first, then tells the roles whose [`Interests`]
-//! cover the event.
+//! A [`Controller`] turns knobs, a [`Regulator`] bounds how much of each VM may pass, a
+//! [`Dispatcher`] picks what goes next. The engine owns requests, queues and I/Os in flight, which
+//! roles read through [`Facts`]. It changes its own state first, then tells the roles whose
+//! [`Interests`] cover the event.
+//!
+//! A *unit* is a guest request, or several that merged, and waits in its VM's *lane* of reads or of
+//! writes. It passes [`Event::Arrived`], the gate and [`Event::Admitted`] under a regulator of
+//! [`Stage::Admission`], [`Dispatcher::insert`], the gate under one of [`Stage::Dispatch`],
+//! [`Dispatcher::pick`], then [`Event::Started`] and [`Event::Ended`] for each of its I/Os, and
+//! [`Event::Answered`] for each of its guest requests.
 
 use crate::facts::Facts;
 use crate::starvation::Bound;
@@ -39,7 +45,7 @@ pub const FILL: u32 = 75;
 pub enum Stage {
     /// Nowhere: the engine never asks the gate.
     Open,
-    /// Before the dispatcher learns of a unit; one decision a unit (credits: VBC, CIRC).
+    /// Before the dispatcher learns of a unit, one gate a VM (credits: VBC, CIRC).
     Admission,
     /// Between the dispatcher's index and the device; one gate a lane (token bucket, delay slice).
     Dispatch,
@@ -66,12 +72,10 @@ pub enum Pick {
         head: ReqId,
         /// Largest I/O in bytes.
         max: u32,
-        /// Time for which the dispatcher held this VM back for its limit since its last pick;
-        /// booked as regulated.
+        /// Time since its last pick for which the dispatcher's own limit held the VM back.
         held: Nanos,
     },
-    /// Leave the device room unused on purpose, though a unit could go, until this time or the next
-    /// event (anticipation).
+    /// Leave the device with room until this time or the next event, to anticipate a request.
     Wait(Nanos),
     /// No unit may go before this time; [`Nanos::MAX`]: before the next event.
     Idle(Nanos),
@@ -116,8 +120,7 @@ pub enum Knob {
 impl Knob {
     /// Smallest allocation: one request per second.
     pub const LEAST_ALLOCATION: u64 = 1_000;
-    /// Largest allocation: four million requests per second, above what devices do and below 2^32
-    /// thousandths.
+    /// Largest allocation: four million requests per second, beyond any device; fits 32 bits.
     pub const MOST_ALLOCATION: u64 = 4_000_000_000;
 }
 
@@ -133,16 +136,15 @@ pub enum Event<'a> {
         /// Guest request that joined.
         by: ReqId,
     },
-    /// A unit was admitted. Regulators that gate at admission charge here.
+    /// A unit passed the gate of [`Stage::Admission`], where regulators of that stage charge.
     Admitted(ReqId),
     /// A waiting unit was cancelled: its connection closed or its VM was removed.
     Cancelled(ReqId),
-    /// An I/O went to the device. Regulators that gate at dispatch charge here.
+    /// An I/O went to the device. Regulators of [`Stage::Dispatch`] charge here.
     Started(&'a DeviceIo),
     /// An I/O was in flight when this policy took effect. The policy before it was charged for it.
     Inherited(&'a DeviceIo),
-    /// An I/O completed, or counts as failed because its disk hangs. The true end of a hung I/O is
-    /// not told.
+    /// An I/O completed, or counts as failed since its disk hangs; its true end is then not told.
     Ended {
         /// I/O that ended.
         io: &'a DeviceIo,
@@ -162,8 +164,7 @@ pub enum Event<'a> {
     VmChanged(VmId),
     /// A VM was removed; its slot will be reused.
     VmRemoved(VmId),
-    /// A waiting unit begins further on: its beginning leaves with the I/O that just started before
-    /// it on the disk.
+    /// A waiting unit begins further on: its beginning went with the I/O that just started.
     Advanced(ReqId),
     /// Another host that shares the device sent a report.
     Peer {
@@ -298,8 +299,7 @@ impl Interests {
     pub const ANSWERED: Interests = Interests(1 << 6);
     /// [`Event::IntervalEnded`].
     pub const INTERVALS: Interests = Interests(1 << 7);
-    /// [`Event::VmAdded`], [`Event::VmChanged`] and [`Event::VmRemoved`]: for every role with state
-    /// per VM.
+    /// [`Event::VmAdded`], [`Event::VmChanged`] and [`Event::VmRemoved`]; for state per VM.
     pub const VMS: Interests = Interests(1 << 8);
     /// [`Event::Inherited`].
     pub const INHERITED: Interests = Interests(1 << 9);
@@ -382,8 +382,7 @@ impl Consumed {
         Consumed(all)
     }
 
-    /// Returns the debts without burst allowances, for a successor of a policy that did not count
-    /// them.
+    /// Returns the debts alone, for a predecessor that did not count burst allowances.
     pub(crate) fn debts(mut self) -> Consumed {
         for spent in self.0.iter_mut().flatten().flatten() {
             spent.saved = None;
@@ -403,12 +402,12 @@ impl Reopened {
     }
 }
 
-/// Knobs that a controller turned, in order.
+/// Knobs that a controller turned in one call. The engine applies the last one first.
 #[derive(Debug, Default)]
 pub struct Knobs(pub(crate) Vec<(VmId, Knob)>);
 
 impl Knobs {
-    /// Sets a knob of a VM.
+    /// Sets a knob of a VM; at most once a call for each knob, since the order is not kept.
     pub fn turn(&mut self, vm: VmId, knob: Knob) {
         self.0.push((vm, knob));
     }
@@ -419,13 +418,14 @@ pub trait Regulator: Send {
     /// Returns the point at which it gates. Must never change.
     fn stage(&self) -> Stage;
 
-    /// Returns the events it hears. Must never change.
+    /// Returns the events that the role hears. Must never change.
     fn interests(&self) -> Interests {
         Interests::NONE
     }
 
-    /// Decides if a unit, the first of its lane, may go now. Pure: charging happens on events. By
-    /// default [`Regulator::admits`] decides, and a closed gate waits for [`Reopened::push`].
+    /// Decides if a unit may go now: the first of its lane or, at admission, the VM's oldest. Pure:
+    /// charging happens on events. By default as [`Regulator::admits`] says, with closed gates
+    /// waiting for [`Reopened::push`].
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         match self.admits(facts, facts.queued(unit).vm_lane().0) {
             true => Gate::Pass,
@@ -442,8 +442,7 @@ pub trait Regulator: Send {
         }
     }
 
-    /// Handles an event: charges VMs and follows their objectives. Gates in `_reopen` are asked
-    /// again.
+    /// Handles an event: charges VMs, and pushes those whose gates the engine shall ask again.
     fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
 
     /// Returns `true` if a VM's next unit, were there one, would be admitted. Asked of regulators
@@ -511,7 +510,7 @@ pub struct SteppedDown {
 /// Orders the admitted units and picks the next one. Owns an index of them, which the engine can
 /// rebuild at any time by inserting them again in the order of arrival.
 pub trait Dispatcher: Send {
-    /// Returns the events it hears. Must never change.
+    /// Returns the events that the role hears. Must never change.
     fn interests(&self) -> Interests {
         Interests::NONE
     }
@@ -535,8 +534,7 @@ pub trait Dispatcher: Send {
     /// waited for.
     fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool);
 
-    /// Handles an event. [`Event::Started`] precedes the `remove` of a unit that was wholly
-    /// started.
+    /// Handles an event. [`Event::Started`] precedes the `remove` of a wholly started unit.
     fn on_event(&mut self, _facts: &Facts, _event: &Event) {}
 
     /// Applies a knob.
@@ -606,7 +604,7 @@ pub trait Dispatcher: Send {
 /// Turns knobs on events and timers, from observed statistics. May use floating point, since it
 /// never decides which unit goes next.
 pub trait Controller: Send {
-    /// Returns the events it hears. Must never change.
+    /// Returns the events that the role hears. Must never change.
     fn interests(&self) -> Interests;
 
     /// Handles an event; knobs in `out` are applied right after it.

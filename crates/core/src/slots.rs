@@ -14,7 +14,9 @@ use tidegate_base::request::{Account, IoError, Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
+/// States of a request slot.
 pub(crate) mod state {
+    /// In the free list.
     pub(crate) const FREE: u8 = 0;
     /// Head of a unit in a lane, not admitted yet.
     pub(crate) const PENDING: u8 = 1;
@@ -30,8 +32,11 @@ pub(crate) mod state {
     pub(crate) const PARKED: u8 = 6;
 }
 
+/// Flags of a request slot, one bit each.
 pub(crate) mod flag {
+    /// Forced unit access, as the client asked.
     pub(crate) const FUA: u8 = 1;
+    /// Zeroing must not punch a hole (NBD's `NO_HOLE`).
     pub(crate) const KEEP_ALLOCATED: u8 = 2;
     /// Never merged again: an I/O that it was merged into has failed.
     pub(crate) const ALONE: u8 = 4;
@@ -65,6 +70,7 @@ pub(crate) mod shut {
 pub(crate) struct Hot {
     /// Offset on the device in bytes.
     pub addr: u64,
+    /// Position in the order of arrival over all VMs; also orders units that wait again.
     pub seq: u64,
     /// Length of this guest request in bytes.
     pub len: u32,
@@ -82,10 +88,14 @@ pub(crate) struct Hot {
     /// Heads of units only: guest requests with the highest and the lowest address.
     pub chain_last: u32,
     pub chain_first: u32,
+    /// Slot of the VM.
     pub vm: u32,
+    /// Number of requests that the slot has held, modulo 2^32; distinguishes old handles.
     pub generation: u32,
+    /// One of [`state`].
     pub state: u8,
     pub op: Op,
+    /// Bits of [`flag`].
     pub flags: u8,
 }
 
@@ -142,6 +152,7 @@ impl Hot {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Cold {
+    /// Client's handle of the request, returned with the reply.
     pub tag: u64,
     pub arrived: Nanos,
     /// Time held by the regulator, and time of deliberate idling. While the request waits, both are
@@ -151,12 +162,15 @@ pub(crate) struct Cold {
     merged_wait: u64,
     /// Time at the device; while an I/O is in flight, less the time of its submission.
     device: u64,
+    /// Slot of the connection.
     pub client: u32,
+    /// Slot of the disk.
     pub disk: u32,
     /// VM served just before this request first was; `NIL`: its own, or none.
     pub behind: u32,
     /// I/Os of this request in flight.
     pub outstanding: u16,
+    /// Error of the reply; `None`: none so far.
     pub error: Option<IoError>,
 }
 
@@ -285,6 +299,7 @@ impl Cold {
     }
 }
 
+/// Queue of one lane: units in the order of arrival, admitted ones first, as slot numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneQueue {
     pub head: u32,
@@ -312,6 +327,7 @@ impl LaneQueue {
     }
 }
 
+/// State of a VM slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Life {
     Free,
@@ -325,6 +341,7 @@ pub(crate) enum Life {
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 pub(crate) struct Vm {
+    /// Queues of reads and of writes.
     pub lanes: [LaneQueue; 2],
     /// Reasons for which each lane is closed, as bits of [`shut`]; 0: open.
     pub shut: [u8; 2],
@@ -345,7 +362,9 @@ pub(crate) struct Vm {
     pub waiting: u32,
     /// Guest requests inside the engine.
     pub requests: u32,
+    /// I/Os of the VM in flight.
     pub in_flight: u32,
+    /// Size in bytes up to which requests merge.
     pub merge_limit: u32,
     /// Size in bytes above which reads and writes are split.
     pub largest_io: u32,
@@ -363,6 +382,7 @@ pub(crate) struct Vm {
     pub shut_sum: [u64; 2],
     /// Time at which the last outstanding request was answered.
     pub quiet_since: Nanos,
+    /// Fingerprints by which most arrivals are known not to merge.
     pub edges: Edges,
 }
 
@@ -384,6 +404,8 @@ impl Edges {
         ends: [0; Edges::COUNT],
     };
 
+    /// Returns the fingerprint of a position, a multiplicative (Fibonacci) hash that the operation
+    /// perturbs.
     fn print(op: Op, addr: u64) -> u16 {
         (addr ^ op as u64)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)

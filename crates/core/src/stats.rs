@@ -126,6 +126,7 @@ pub(crate) struct Ledger {
     seconds: Seconds,
 }
 
+/// Statistics with the numbers of arrivals and replies that they include.
 #[derive(Clone, Default)]
 struct Counted {
     stats: VmStats,
@@ -225,6 +226,7 @@ impl Ledger {
 }
 
 impl Counted {
+    /// Counts the arrivals up to number `to`.
     fn arrivals(&mut self, ledger: &[Arrival; ARRIVALS], to: u32) {
         for entries in open(ledger, self.arrivals, to) {
             self.stats.arrived(entries);
@@ -232,6 +234,7 @@ impl Counted {
         self.arrivals = to;
     }
 
+    /// Counts the replies up to number `to`.
     fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
         for entries in open(ledger, self.answers, to) {
             // Entries of one operation are counted together, so that its sums stay in registers.
@@ -334,7 +337,9 @@ impl VmStats {
         self.recent_ends.keep_last(&ends, count);
     }
 
+    /// Adds a think time to its mean.
     pub(crate) fn thought(&mut self, t: Nanos) {
+        // Zero until the first think time, which then counts in full.
         let mean = self.think_time.0;
         self.think_time = Nanos(if mean == 0 {
             t.0
@@ -390,6 +395,8 @@ impl VmStats {
         }
     }
 
+    /// Adds `t` to the time waited behind a VM. One that is not in the table takes over the entry
+    /// with the least time, and its time, as Space-Saving does.
     fn waited(&mut self, behind: VmId, t: Nanos) {
         let known = self.behind.iter_mut().find(|(vm, _)| *vm == Some(behind));
         if let Some((_, waited)) = known {

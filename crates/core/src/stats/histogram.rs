@@ -126,6 +126,7 @@ pub(super) fn bucket_of(t: Nanos) -> usize {
     ((octaves << SUB_BITS) + (t >> below) as usize - SUB).min(BUCKETS - 1)
 }
 
+/// Returns the exclusive upper bound of a bucket.
 fn upper_bound(bucket: usize) -> Nanos {
     let octave = (bucket >> SUB_BITS) as u32 + FIRST_OCTAVE;
     let sub = (bucket & (SUB - 1)) as u64 + 1;

@@ -200,6 +200,7 @@ impl DepthControl {
         control
     }
 
+    /// Returns the depth to begin with.
     fn start(&self) -> u32 {
         let start = if self.seeks { START_SEEKS } else { START_FLASH };
         start.min(self.top)

@@ -239,6 +239,7 @@ impl Sharing {
         if let Some(thought) = thought {
             let mean = &mut self.thinks[vm as usize];
             *mean = match *mean {
+                // The first think time counts in full, later ones with a weight of 1/8.
                 Nanos::MAX => thought,
                 mean => Nanos(mean.0 - mean.0 / 8 + thought.0 / 8),
             };

@@ -16,6 +16,7 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Creates the measure for a device. `seeks`: seeks dominate its times.
     pub(super) fn new(profile: Option<&Profile>, seeks: bool) -> Work {
         Work {
             last: [(0, 0.0); 2],

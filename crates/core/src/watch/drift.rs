@@ -80,6 +80,7 @@ impl Parting {
         }
     }
 
+    /// Returns the side of the band on which a ratio lies; `None`: within.
     fn of(ratio: f64, band: f64) -> Option<Parting> {
         match ratio {
             r if r > band => Some(Parting::Slower),
@@ -114,6 +115,7 @@ pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
 /// Evaluation of one second after the other.
 pub(super) struct Judge {
     pub(super) drift: Drift,
+    /// Square of [`Drift::spread`].
     variance: f64,
     /// Verdict on each of the last seconds, and the number of them in a row.
     side: Option<Parting>,
@@ -123,6 +125,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// Creates a judge of a device; `enough`: I/Os in flight for a second to count.
     pub(super) fn new(enough: u32, spec: &DeviceSpec) -> Judge {
         Judge {
             drift: Drift {
@@ -141,6 +144,7 @@ impl Judge {
         }
     }
 
+    /// Evaluates a second, if it counts.
     pub(super) fn judge(&mut self, window: &Window) {
         let Some(ratio) = ratio(window) else { return };
         let drift = &mut self.drift;
@@ -148,6 +152,7 @@ impl Judge {
         match drift.windows {
             1 => drift.ratio = ratio,
             _ => {
+                // Exponentially weighted mean and variance.
                 let off = ratio - drift.ratio;
                 drift.ratio += SMOOTH * off;
                 self.variance = (1.0 - SMOOTH) * (self.variance + SMOOTH * off * off);
@@ -168,6 +173,7 @@ impl Judge {
 /// Returns the ratio of a second; `None`: it does not count.
 fn ratio(window: &Window) -> Option<f64> {
     let (least, most) = window.expected?;
+    // Slack in at most 5 % of the time.
     let full = window.slack.0 * 20 <= window.len.0;
     // A window is closed by the next I/O: a much longer one means that nothing ran, or that the
     // machine stood still.

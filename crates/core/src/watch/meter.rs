@@ -26,13 +26,16 @@ impl Kind {
     /// I/O that continues another one of the last [`ENDS`]: sequential for a device that follows
     /// several streams, random for one that does not.
     const NEAR: u8 = 1;
+    /// I/O that continues none of them.
     const ELSEWHERE: u8 = 2;
 
+    /// Returns `true` if the I/O moves data.
     pub(crate) fn is_data(self) -> bool {
         self != Kind::OTHER
     }
 }
 
+/// I/Os of one kind and size, and their bytes.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cell {
     ios: u64,
@@ -46,6 +49,7 @@ impl Cell {
     }
 }
 
+/// Cells by direction and place ([`row`]), then by size.
 type Cells = [[Cell; SIZES]; 2 * PLACES];
 
 /// Measurement of a window that is over.
@@ -98,6 +102,7 @@ impl Window {
     }
 }
 
+/// Returns units per second.
 fn per_s(units: u64, len: Nanos) -> u64 {
     let rate = units as u128 * Nanos::SECOND.0 as u128 / len.0.max(1) as u128;
     u64::try_from(rate).unwrap_or(u64::MAX)
@@ -109,11 +114,13 @@ pub(crate) struct Meter {
     pub(super) enough: u32,
     /// I/Os in flight below which time is thin: 2, or the depth in force below it.
     pub(super) few: u32,
+    /// Begin of the window.
     from: Nanos,
     /// Time up to which the sums are complete.
     seen: Nanos,
     /// I/Os with data in flight.
     data: u32,
+    /// I/Os without data in flight.
     others: u32,
     /// True while the learnt cap holds back what waits; and the nanoseconds so far, all of them and
     /// those that would be slack. Only the end of the hold shows which sum they belong to.
@@ -152,6 +159,7 @@ impl Sums {
 }
 
 impl Meter {
+    /// Creates a meter of an idle device.
     pub(crate) fn new(now: Nanos) -> Meter {
         Meter {
             enough: 1,
@@ -198,6 +206,7 @@ impl Meter {
         }
     }
 
+    /// Counts an I/O that starts, and returns its kind by the ends of those before.
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, zeroes_are_writes: bool) -> Kind {
         self.pass(now);
         let direction = match io.op {
@@ -238,6 +247,7 @@ impl Meter {
         *in_flight = in_flight.saturating_sub(1);
     }
 
+    /// Counts an I/O that completed. `well`: without an error.
     pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
         self.pass(now);
         self.sums.failed |= !well;
@@ -247,6 +257,7 @@ impl Meter {
         }
         self.data = self.data.saturating_sub(1);
         self.sums.largest = self.sums.largest.max(bytes);
+        // Sizes outside the classes count in the first and the last.
         let size = (bytes.max(1).ilog2().max(SMALLEST) - SMALLEST) as usize;
         let cell = &mut self.sums.cells[kind.0 as usize][size.min(SIZES - 1)];
         cell.ios += 1;
@@ -327,10 +338,12 @@ fn total(row: &[Cell; SIZES]) -> (u64, u64) {
     })
 }
 
+/// Returns the index of a direction and place in [`Cells`].
 fn row(direction: Direction, place: u8) -> usize {
     direction as usize * PLACES + place as usize
 }
 
+/// Returns the workload class of a window, below [`Window::PATTERNS`].
 fn pattern(cells: &Cells, ios: u64, bytes: u64) -> usize {
     if ios == 0 {
         return 0;

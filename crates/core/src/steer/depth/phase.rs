@@ -3,6 +3,7 @@
 use crate::steer::rate::Rate;
 use tidegate_base::time::Nanos;
 
+/// Measurement in progress, or the depth in force.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Phase {
     /// The depth doubles while it pays; `below`: the rate at half of it.

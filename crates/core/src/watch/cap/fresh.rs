@@ -15,6 +15,7 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
+    /// Begins a measurement with nothing in flight.
     pub(super) fn new(now: Nanos) -> Fresh {
         Fresh {
             from: now,

@@ -86,6 +86,7 @@ pub struct LearntCap {
     pub since: Nanos,
 }
 
+/// State of the learning; see the diagram of the [module](self).
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// No cap is known; looks for one.
@@ -114,10 +115,12 @@ pub(super) struct Learner {
     state: State,
     /// Begin of the state, and of its windows.
     since: Nanos,
+    /// Known cap.
     rates: Option<Rates>,
     /// Rates that a queue in the bucket showed last, before a probe raised them; `None`: not raised
     /// since.
     before: Option<Rates>,
+    /// Time since which some cap has been known.
     known_since: Nanos,
     pace: Pace,
     /// Last seconds, of which `row` in a row look capped.
@@ -128,6 +131,7 @@ pub(super) struct Learner {
     earlier: Box<[(Point, u128); Window::PATTERNS]>,
     /// Depth in force and the configured one, where adaption keeps it smaller.
     pub(super) adapted: Option<(u32, u32)>,
+    /// Earliest time of the next test, and the pause after it if it fails.
     test_at: Nanos,
     test_pause: Nanos,
     /// I/Os in flight that are usual behind the cap, and the most that this may be.
@@ -143,16 +147,19 @@ pub(super) struct Learner {
     seen_few: Nanos,
     /// Time for which more than usual must be in flight to count as a queue.
     queued_up: Nanos,
+    /// Earliest time of the next probe, and the number of probes of this cap.
     probe_at: Nanos,
     probes: usize,
     /// Time at which the last probe began to go faster.
     probed: Nanos,
     /// Last time at which the cap was in the way.
     used: Nanos,
+    /// Cap that [`Learner::announce`] returned last.
     announced: Option<LearntCap>,
 }
 
 impl Learner {
+    /// Creates a learner that knows no cap.
     pub(super) fn new(now: Nanos) -> Learner {
         let nothing = Second {
             at: Point { ios: 0, bytes: 0 },
@@ -342,10 +349,12 @@ impl Learner {
         }
     }
 
+    /// Enters a state.
     fn go(&mut self, state: State, now: Nanos) {
         (self.state, self.since, self.seen_few) = (state, now, now);
     }
 
+    /// Sets the pace to `scale` 64ths of the cap's.
     fn set_pace(&mut self, scale: u64, now: Nanos) {
         if let Some(rates) = &self.rates {
             self.pace.set(rates, scale, now);
@@ -358,13 +367,16 @@ impl Learner {
             self.probe_at = now + PROBE;
             return self.drain(now);
         }
+        // More than usual, so that the bucket never runs dry while its rate is measured.
         let bound = 2 * self.usual + 2;
         self.go(State::Measure { bound, second: 1 }, now);
         (None, true)
     }
 
+    /// Stops I/Os until those in flight are back; returns what [`Learner::hold`] does.
     fn drain(&mut self, now: Nanos) -> (Option<Nanos>, bool) {
         let until = now + DRAIN;
+        // Until the usual number is measured behind the empty bucket.
         self.usual = self.usual_most;
         self.go(State::Drain { until }, now);
         (Some(until), true)
@@ -431,6 +443,7 @@ impl Learner {
         }
     }
 
+    /// Drops the cap and looks for another.
     fn forget(&mut self, now: Nanos) {
         (self.rates, self.before, self.row) = (None, None, 0);
         self.go(State::Watching, now);

@@ -42,6 +42,7 @@ impl Pace {
         self.either = rates.either;
     }
 
+    /// Returns the time at which the next I/O may go.
     pub(super) fn due(&self) -> Nanos {
         match self.either {
             true => self.ios.due().min(self.bytes.due()),

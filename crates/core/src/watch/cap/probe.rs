@@ -30,6 +30,8 @@ impl Learner {
         if scale == 64 {
             rates.narrow(at);
             if whole && window.ios > 0 {
+                // At low rates the time of four I/Os must pass, or a single one would look like a
+                // queue.
                 let gap = Nanos(window.len.0 / window.ios);
                 self.queued_up = QUEUED_UP.max(Nanos(gap.0 * 4)).min(OVER);
             }
@@ -56,6 +58,8 @@ impl Learner {
             return;
         }
         if passed {
+            // Kept over several raises: only a queue shows which of them the bucket's tokens paid
+            // for.
             self.before.get_or_insert(rates);
             rates.raise(at);
             self.rates = Some(rates);

@@ -10,6 +10,7 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// Returns the rates of a window.
     pub(super) fn of(window: &Window) -> Point {
         Point {
             ios: window.iops_milli(),
@@ -17,6 +18,7 @@ impl Point {
         }
     }
 
+    /// Returns the larger of each rate.
     fn most(self, other: Point) -> Point {
         Point {
             ios: self.ios.max(other.ios),

@@ -17,8 +17,10 @@ const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
     pub(super) at: Point,
+    /// Bytes of the largest I/O.
     pub(super) largest: u64,
     pub(super) len: Nanos,
+    /// Mean of I/Os in flight, rounded down.
     pub(super) in_flight: u64,
 }
 
@@ -27,6 +29,7 @@ impl Learner {
     /// that look capped.
     pub(super) fn watched(&mut self, window: &Window, at: Point) -> bool {
         let more = self.can_do_more(window, at);
+        // Fewer than two in flight in at most 5 % of the time.
         let full = window.thin.0 * 20 <= window.len.0;
         if !full || !more || window.failed || window.ios < IOS {
             self.row = 0;
@@ -77,6 +80,8 @@ impl Learner {
             // decides.
             Some((_, most)) if self.adapted.is_some() => most <= CAN_DO_MORE * window.len.0 as f64,
             Some((_, most)) => {
+                // Mean time of an I/O at saturation, in picoseconds: `enough` in flight at the
+                // profile's rate.
                 let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
             }
