@@ -11,7 +11,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_capacity::profile::Profile;
 
-/// A scheduling policy: the engine builds its roles from it, drivers and checkers ask what it
+/// Scheduling policy: the engine builds its roles from it; drivers and checkers ask what it
 /// enforces.
 pub trait Policy: Any + Debug + Send + Sync {
     /// Name as the configuration spells it: `mclock`, or `token-bucket+mclock` for a composition.
@@ -20,16 +20,18 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// Names of the controller, the regulator and the dispatcher.
     fn parts(&self) -> (Option<&'static str>, &'static str, &'static str);
 
-    /// Parameters with their values, in bytes, nanoseconds, or plain.
+    /// Parameters with their values: bytes, nanoseconds or numbers without a unit, by
+    /// [`ParamKind`](crate::part::ParamKind).
     fn params(&self) -> &[(&'static ParamInfo, u64)];
 
-    /// Parts of an objective that are enforced for a VM.
+    /// Parts of an objective that the policy enforces for a VM.
     fn honours(&self) -> Honours;
 
-    /// Parts of an objective that are enforced for a VM, or for a process of the background.
+    /// Parts of an objective that the policy enforces for a VM or, with `background`, for a
+    /// background process.
     fn honours_for(&self, background: bool) -> Honours;
 
-    /// True if deadline transfers are helped to end in time.
+    /// True if the policy helps deadline transfers to end in time.
     fn helps_jobs(&self) -> bool;
 
     /// True if a VM with this objective is served up to a least rate before weights count.
@@ -39,7 +41,7 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// ([`Dispatcher::may_hold`](crate::roles::Dispatcher::may_hold)).
     fn may_hold(&self) -> bool;
 
-    /// Longest time for which a VM may be passed over on a device, with a profile of it or without.
+    /// Bound on passing over a waiting VM, on a device with or without a profile.
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;
 
     /// Builds the roles, with room for `vms` VMs and `requests` guest requests.

@@ -1,11 +1,11 @@
-//! Queue depth that keeps the device busy, and no more.
+//! Adaptive queue depth: the smallest that keeps the device busy.
 //!
-//! What waits with the device is served in the device's order, and a request that arrives waits
-//! behind all of it; what waits in the engine is served in the policy's order. So of all depths
-//! that deliver the same work, the smallest is the best: the product of the rate at which the
-//! device delivers work and the time that an unloaded device takes for it (bandwidth-delay
-//! product). Below it, twice the depth delivers up to twice the work in the same service time;
-//! above it, the work stays and the service time grows.
+//! I/Os at the device are served in the device's order, and a request that arrives waits behind all
+//! of them; units in the engine are served in the policy's order. So of all depths that deliver the
+//! same work, the smallest is the best: the product of the rate at which the device delivers work
+//! and the time that an unloaded device takes for it (bandwidth-delay product). Below it, twice the
+//! depth delivers up to twice the work in the same service time; above it, the work stays and the
+//! service time grows.
 //!
 //! ```text
 //!            +5 % or more: twice the depth
@@ -19,30 +19,30 @@
 //!              +-- the load has changed ---+
 //! ```
 //!
-//! - **Work** is what an I/O costs the device: by the profile (flash: as if in sequence), or its
-//!   bytes with a floor, since below it a device's time for an I/O hardly falls ([`Work`]). What
-//!   moves no data and what fails is no work.
-//! - **Begin** at 4, or at 2 where seeks dominate, or at what the bound allows. Depths grow before
-//!   anything is known to need them, never the other way round, so the first requests of a guest
-//!   meet a short queue. Doubling takes 32 I/Os that end, more where their rate is irregular.
+//! - **Work** is the cost of an I/O at the device: by the profile (flash: as if sequential), or its
+//!   bytes with a floor, below which a device's time for an I/O hardly falls ([`Work`]). I/Os that
+//!   move no data or fail are no work.
+//! - **Begin** at 4, or at 2 where seeks dominate, or at what the bound allows. The depth starts
+//!   small and grows, never the other way round, so that the first requests of a guest meet a short
+//!   queue. Doubling takes 32 completions, more where their rate is irregular.
 //! - **Rates** are compared by their standard errors ([`Rate`]): a regular device is judged after
-//!   32 ends, an irregular one after up to 256 or 100 ms. What was in flight when the depth
-//!   changed is not counted.
-//! - **A device that is faster and slower by itself**, as a disk of a cloud is, differs from one
-//!   measurement to the next by more than their standard errors. How much is learnt where two
-//!   measurements of one depth follow each other, and is part of the error of each comparison
-//!   ([`Unsteadiness`]). What is not certain for that reason alone is decided for the
-//!   smaller depth, or chance would raise the depth now and then, and nothing would lower it.
+//!   32 completions, an irregular one after up to 256 or 100 ms. I/Os in flight at a change of
+//!   depth do not count.
+//! - **An unsteady device**, such as a cloud disk, differs from one measurement to the next by more
+//!   than their standard errors. The difference is learnt where two measurements of one depth
+//!   follow each other, and is part of the error of each comparison ([`Unsteadiness`]). A
+//!   comparison that is uncertain for that reason alone favours the smaller depth, or chance would
+//!   raise the depth now and then, and nothing would lower it.
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
-//!   it, but for what may be given up ([`DepthTuning`]). Where that is not certain the larger depth
-//!   stays, since a queue that is too short costs work.
-//! - **Only a full depth says that more is needed.** Where fewer are outstanding than the depth
+//!   it, but for what may be given up ([`DepthTuning`]). Otherwise an uncertain comparison leaves
+//!   the larger depth, since a queue that is too short costs work.
+//! - **Only a full depth shows that more is needed.** Where fewer are outstanding than the depth
 //!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that
-//!   was in flight, and from there as ever: a few guests that ask for all they can keep a device
-//!   busy, and never fill its queue.
-//! - **The load has changed** when the mean work of an I/O, or the rate, is another one by half as
-//!   much again. The depth is divided by what an I/O's work has grown by at once, so that the work
-//!   in flight stays, and grows again from there.
+//!   was in flight, and is then reduced as usual: a few guests with shallow queues can keep a
+//!   device busy without ever filling its queue.
+//! - **The load has changed** when the mean work of an I/O, or the rate, differs by a factor of
+//!   1.5. The depth is divided at once by the growth of an I/O's work, so that the work in flight
+//!   stays, and grows again from there.
 //! - **Bounds.** The depth is at most the configured one, at most a number given from outside
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.

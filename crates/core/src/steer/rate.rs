@@ -1,21 +1,21 @@
 //! Rate at which a device delivers work while its depth is full, with its standard error.
 //!
-//! Ends are counted in batches. A batch counts only if something waited for the depth at nearly all
-//! of its ends, so gaps that the load or the policy leaves do not look like a slow device. The
-//! error is that of a ratio estimator over batches, so it follows from what was seen, whether the
-//! device is regular (an interface) or irregular (seeks).
+//! Completions are counted in batches. A batch counts only if a unit waited for the depth at nearly
+//! all of its completions, so that gaps that the load or the policy leaves do not look like a slow
+//! device. The error is that of a ratio estimator over batches: it reflects the observed variation,
+//! whether the device is regular (an interface) or irregular (seeks).
 
 use tidegate_base::time::Nanos;
 
-/// Ends of the shortest batch.
+/// Completions in the shortest batch.
 pub(super) const BATCH: u32 = 4;
-/// Ends of a batch at which something has to wait for the depth, in quarters.
+/// Completions of a batch at which a unit must wait for the depth, in quarters.
 const FULL_QUARTERS: u32 = 3;
 
 /// Measured rate of delivered work.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Rate {
-    /// Units of work per nanosecond.
+    /// Work per nanosecond: picoseconds of a saturated device by the profile, else bytes.
     pub(super) per_ns: f64,
     /// Standard error, as a fraction of `per_ns`.
     pub(super) error: f64,
@@ -38,9 +38,9 @@ impl Rate {
 pub(super) struct RateMeter {
     /// Start of the measurement.
     since: Nanos,
-    /// Ends of a batch.
+    /// Completions in a batch.
     batch: u32,
-    /// Start, ends, work and full ends of the batch that is counted now.
+    /// Start, completions, work and completions at a full depth of the present batch.
     batch_since: Nanos,
     ends: u32,
     work: f64,
@@ -57,8 +57,8 @@ pub(super) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Begins a measurement by batches of so many ends, at least [`BATCH`]. I/Os that end in bursts
-    /// look less irregular the longer batches are.
+    /// Begins a measurement with batches of `batch` completions, at least [`BATCH`]. I/Os that
+    /// complete in bursts look less irregular the longer batches are.
     pub(super) fn new(now: Nanos, batch: u32) -> RateMeter {
         RateMeter {
             since: now,
@@ -77,13 +77,14 @@ impl RateMeter {
         }
     }
 
-    /// Drops the batch that is counted now, since the device had nothing to do meanwhile.
+    /// Drops the present batch, since the device had nothing to do meanwhile.
     pub(super) fn interrupt(&mut self, now: Nanos) {
         (self.batch_since, self.ends) = (now, 0);
         (self.work, self.full) = (0.0, 0);
     }
 
-    /// Counts an I/O that has ended. Returns whether a batch is over.
+    /// Counts an I/O that completed; `full`: units waited for the depth. Returns `true` if a batch
+    /// is over.
     #[inline]
     pub(super) fn ended(&mut self, now: Nanos, work: f64, full: bool) -> bool {
         self.ends += 1;
@@ -108,17 +109,17 @@ impl RateMeter {
         true
     }
 
-    /// Returns the number of ends that count.
+    /// Returns the number of completions that count.
     pub(super) fn counted(&self) -> u32 {
         self.batches * self.batch
     }
 
-    /// Returns the ends of batches dropped since the last one that counted.
+    /// Returns the completions in batches dropped since the last one that counted.
     pub(super) fn dropped(&self) -> u32 {
         self.dropped * self.batch
     }
 
-    /// Returns the ends of a batch.
+    /// Returns the completions in a batch.
     pub(super) fn batch(&self) -> u32 {
         self.batch
     }
@@ -134,7 +135,8 @@ impl RateMeter {
             return None;
         }
         let (n, per_ns) = (f64::from(self.batches), self.w / self.t);
-        // Squared residuals of work against time x rate.
+        // Squared residuals of work against time x rate. Over n - 1 they give the variance of a
+        // batch, times n that of the total.
         let residuals = self.ww - 2.0 * per_ns * self.wt + per_ns * per_ns * self.tt;
         let variance = residuals.max(0.0) * n / (n - 1.0);
         Some(Rate {

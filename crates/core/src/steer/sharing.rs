@@ -150,7 +150,7 @@ impl Sharing {
         self.asked == SharedIo::Auto
     }
 
-    /// Sets if seeks dominate, which decides for I/Os whose costs are not known.
+    /// Takes the learnt answer on whether seeks dominate, which decides for I/Os of unknown cost.
     pub(crate) fn set_seeks(&mut self, seeks: bool) {
         self.seeks = seeks;
     }

@@ -1,13 +1,13 @@
-//! Unsteadiness of a device: how much its rate changes by itself.
+//! Unsteadiness of a device: the extent to which its rate changes by itself.
 //!
-//! A disk of a cloud is faster and slower for milliseconds or seconds, because others use what
-//! lies behind it. Two measurements of such a device differ by more than their standard errors,
-//! which are those of single I/Os. What two measurements of one depth differ by is therefore
-//! learnt, and is a part of the error wherever two depths are compared.
+//! A cloud disk is faster and slower for milliseconds or seconds, because others use the storage
+//! behind it. Two measurements of such a device differ by more than their standard errors, which
+//! cover the variation of single I/Os alone. The difference between measurements of one depth is
+//! therefore learnt, and is part of the error wherever two depths are compared.
 
 use super::rate::Rate;
 
-/// Measurements over which the unsteadiness is a mean.
+/// Measurements over which the exponential mean extends.
 const OVER: f64 = 8.0;
 /// Largest difference that one measurement counts for, as a fraction of the rate.
 const LARGEST: f64 = 0.5;
