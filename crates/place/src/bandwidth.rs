@@ -18,8 +18,8 @@ pub enum BandwidthError {
     Nothing,
     /// Loss that leaves no bandwidth.
     #[error(
-        "with {n} transfers the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the loss \
-         must be smaller"
+        "with {n} transfers the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the \
+         loss must be smaller"
     )]
     AllLost {
         /// Number of users with which the loss occurs.
@@ -90,8 +90,8 @@ mod tests {
         let all = Bandwidth::new(54, &[0, 54]).expect_err("nothing left");
         assert_eq!(
             all.to_string(),
-            "with 2 transfers the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss must \
-             be smaller"
+            "with 2 transfers the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss \
+             must be smaller"
         );
         let many = Bandwidth::new(54, &[0; MOST + 1]);
         assert_eq!(many, Err(BandwidthError::TooMany(MOST + 1)));

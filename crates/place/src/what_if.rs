@@ -1,5 +1,5 @@
-//! What-if analysis: rates and lateness of the transfers on a host under other classes (proactive
-//! agent of figure 5.9).
+//! Rates and lateness of the transfers on a host if they had other classes (proactive agent of
+//! figure 5.9).
 //!
 //! A transfer is in time exactly if its rate is at least the rate it needs, the remaining bytes
 //! over the remaining time. The needed rates are computed once, so the evaluation of a combination

@@ -2,7 +2,7 @@
 
 use tidegate_units::human::GROUP;
 
-/// Whether the reader's terminal understands colours.
+/// Support of colours by the reader's terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Style {
     /// Text without escape sequences.

@@ -81,7 +81,8 @@ impl LearntFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// If the file is of another format, newer than this daemon reads, or its checksum does not match.
+    /// If the file is of another format, newer than this daemon reads, or its checksum does not
+    /// match.
     pub fn read(file: &Value) -> Result<LearntFile, FileError> {
         match file.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}

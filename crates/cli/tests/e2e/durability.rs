@@ -20,7 +20,7 @@ enum End {
     Killed,
 }
 
-/// Whose writes go on while the daemon ends.
+/// Client whose writes go on while the daemon ends.
 struct Writer {
     running: Running,
     export: &'static str,

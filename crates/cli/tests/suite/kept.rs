@@ -84,8 +84,8 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     }
     let warned = said(&checked);
     for part in [
-        "vm \"clash\": in the store, but cannot be served: export \"bulk\" exists already: VM \"bulk\" \
-         has it",
+        "vm \"clash\": in the store, but cannot be served: export \"bulk\" exists already: VM \
+         \"bulk\" has it",
         "vm \"lost\": in the store, but cannot be served: lost.raw: No such file or directory",
         "`tidegate vm remove lost --persist` removes it",
         "vm \"bulk\": in the store and in the configuration file: the file is used",
