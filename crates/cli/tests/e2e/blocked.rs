@@ -103,7 +103,7 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
         daemon.exited().is_some()
     });
     assert!(
-        daemon.logged(&["while starting: ending at once"]),
+        daemon.logged(&["while starting: stopping at once"]),
         "{}",
         daemon.log()
     );

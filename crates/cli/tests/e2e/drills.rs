@@ -115,7 +115,7 @@ fn a_dying_disk_is_its_own_guests_trouble(backing: Backing) {
 
     let clear = tidegate(&daemon, &["disk", "fault", "clear", "sick"]);
     assert!(
-        clear.starts_with("sick has no fault rules; before, "),
+        clear.starts_with("sick has no fault rules; earlier rules struck "),
         "{clear}"
     );
     works(&daemon, &["write -P 3 0 1M", "flush", "read -P 3 0 1M"]);

@@ -212,7 +212,7 @@ fn what_the_policy_has_learnt_outlives_the_daemon() {
         };
         wait_for("the log", || {
             let log = daemon.log();
-            count(&log, ["with what it had learnt", "vms=2"]) == times
+            count(&log, ["the policy has its learnt state again", "vms=2"]) == times
                 && count(&log, ["listening on", "nbd.sock"]) == times + 1
         });
     };
