@@ -79,11 +79,16 @@ class Workload:
     def fio(self, directory, number):
         table = self.table
         own = [f"[{self.vm}-{number}]", f"uri=nbd+unix:///{self.vm}?socket={directory / self.vm}.sock"]
-        own += [f"{key}={table[key]}" for key in self.SAME if key in table]
+        same = [key for key in self.SAME if key in table]
+        if "fsync" in table and "rate_iops" in table:
+            same = [key for key in same if key != "rate_process"]
+        own += [f"{key}={table[key]}" for key in same]
         own += [f"{key}={figure(table[key], SIZES)}" for key in self.SIZED if key in table]
         own += [f"{key}={figure(table[key], TIMES_US)}us" for key in self.TIMES if key in table]
         if "rate_iops" in table:
-            own.append(f"rate_iops={round(float(table['rate_iops'].split()[0]))}")
+            rate = float(table["rate_iops"].split()[0])
+            # fio 3.33 ends an NBD job with an error that has both a rate and flushes.
+            own.append(f"thinktime={round(1e6 / rate)}" if "fsync" in table else f"rate_iops={round(rate)}")
         if "size" not in table:
             own.append(f"size={WRITTEN if table['rw'] == 'write' else '100%'}")
         return "\n".join(own)
@@ -160,7 +165,8 @@ def judge(args, mix, directory, disk):
         kept, missed, stalled = (now - then for now, then in zip((kept, missed, stalled), earlier))
         judged = kept + missed
         rows.append({"vm": key[0], "part": key[1], "judged_s": judged, "missed_s": missed,
-                     "stalled_s": stalled, "kept": missed * 100 <= judged, "detail": detail})  # fmt: skip
+                     "stalled_s": stalled, "kept": judged > 0 and missed * 100 <= judged,
+                     "detail": detail if judged else "nothing was judged"})  # fmt: skip
     return {"mix": mix.name, "parts": rows, "stalls_s": machine.stalls}
 
 
