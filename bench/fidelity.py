@@ -27,14 +27,12 @@ such a machine: chrt -r 5 python3 bench/fidelity.py
 """
 
 import argparse
-import http.client
 import json
 import math
 import os
 import platform
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -51,6 +49,7 @@ from measure import (
     Fio,
     Running,
     Watcher,
+    control_api,
     first_line,
     processor,
     progress,
@@ -285,15 +284,7 @@ def measure_time(args, directory, model, operation, block, think_us):
 
 def stats(directory):
     """The daemon's counters, by VM."""
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    with connection.sock:
-        connection.sock.connect(str(directory / "control.sock"))
-        connection.request("GET", "/v1/stats?buckets=true")
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise BenchError(f"the daemon's counters: {answer.status} {answer.reason}")
-        return {vm["vm"]: vm for vm in json.loads(answer.read())["vms"]}
+    return {vm["vm"]: vm for vm in control_api(directory, "/v1/stats?buckets=true")["vms"]}
 
 
 def between(before, after):

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import http.client
 import json
 import os
 import platform
@@ -158,6 +159,19 @@ def serve(args, directory, device, vms):
         text += f"[[vm.disk]]\n{disk}"
     config.write_text(text)
     return Server("tidegate", "", lambda _: [str(args.tidegate), "serve", str(config)])
+
+
+def control_api(directory, path):
+    """What the daemon of `serve` answers to a GET on its control socket."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    with connection.sock:
+        connection.sock.connect(str(directory / "control.sock"))
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise BenchError(f"GET {path}: {answer.status} {answer.reason}")
+        return json.loads(answer.read())
 
 
 def prefill(path, size):

@@ -16,11 +16,9 @@ say nothing; how long it did is printed. On a busy machine: chrt -r 5 python3 be
 """
 
 import argparse
-import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,9 +27,8 @@ import tomllib
 from pathlib import Path
 
 from fidelity import SIZES, TIMES_US, figure, lines
-from measure import BenchError, Fio, Running, Watcher, prefill, progress, serve
+from measure import BenchError, Fio, Running, Watcher, control_api, prefill, progress, serve
 
-MIB = 1 << 20
 # Mixes whose workloads fio has words for, and devices whose rates it reaches on two processors.
 MIXES = ("p1-floors", "p1-latency", "p2-background", "oltp", "etcd", "noisy-writer", "ordinary-host")
 DEVICES = ("hdd-7200-1tb", "ssd-sata-300gb")
@@ -137,12 +134,7 @@ def emulated(args, model, name):
 
 def attainment(directory):
     """Kept, missed and stalled seconds by (VM, part)."""
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    with connection.sock:
-        connection.sock.connect(str(directory / "control.sock"))
-        connection.request("GET", "/v1/vms")
-        vms = json.loads(connection.getresponse().read())
+    vms = control_api(directory, "/v1/vms")
     vms = vms["vms"] if isinstance(vms, dict) else vms
     return {(vm["name"], part["part"]): [part[key] for key in ("kept_s", "missed_s", "stalled_s")] +
             [part["detail"]] for vm in vms for part in vm.get("attainment", [])}  # fmt: skip

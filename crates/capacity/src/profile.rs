@@ -63,7 +63,7 @@ impl Curve {
     /// Creates a curve from sizes in bytes with IOPS at saturation, in any order.
     ///
     /// # Errors
-    /// When there is no point, a size is 0 or occurs twice, or a rate is not between 10^-6 and
+    /// If there is no point, a size is 0 or occurs twice, or a rate is not between 10^-6 and
     /// 10^12 IOPS.
     pub fn new(points: &[(u32, f64)]) -> Result<Curve, CurveError> {
         let mut by_size = Vec::with_capacity(points.len());

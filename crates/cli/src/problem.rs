@@ -123,7 +123,7 @@ pub(crate) fn report(error: &anyhow::Error) {
 
 /// Returns the text of an error: message, causes, place and help.
 fn text(error: &anyhow::Error) -> String {
-    // These types print their own places and help.
+    // Errors of these types print their own places and help.
     let speaks_for_itself = error.is::<Problem>()
         || error.is::<Problems>()
         || error.is::<ConfigErrors>()

@@ -90,7 +90,8 @@ fn what_a_process_starts_counts_with_it_and_has_its_class() {
         (world.host.of(210), world.host.of(220)),
         (vec![IDLE], vec![IDLE])
     );
-    // Its parent ends: it stays with its target and is restored with the others.
+    // The parent of a process ends: the process stays with its target and is restored with the
+    // others.
     world.host.end(210, true);
     let said = world.run(2);
     assert!(!says(&said, "Left"), "{said:?}");
@@ -114,7 +115,7 @@ fn the_bytes_of_a_child_that_ended_count_once() {
             world.run(3);
             moved += 30 * MB;
             assert_eq!(world.moved(0), moved, "{waits}, child {n}");
-            // Of the bytes after the last scan only those that the parent inherits are known.
+            // After the last scan only bytes that the parent inherits are known.
             host.change(110 + n, |fake| fake.moved += 2 * MB);
             host.end(110 + n, waits);
             moved += if waits { 2 * MB } else { 0 };

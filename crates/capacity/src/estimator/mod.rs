@@ -311,7 +311,7 @@ impl CostEstimator {
     /// where observations differ.
     ///
     /// # Errors
-    /// When the blob is damaged or out of range. The estimator is then unchanged.
+    /// If the blob is damaged or out of range. The estimator is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let mut fields = learnt.fields(PART, VERSION)?;
         let (mut ios, mut bytes) = ([0; KINDS], [0; KINDS]);

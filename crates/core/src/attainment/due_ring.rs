@@ -141,7 +141,7 @@ impl DueRing {
             late: core::mem::take(&mut self.open[at]),
             hanging: self.overdue > 0,
         };
-        // Those answered late inside the second are no longer outstanding.
+        // Requests answered late inside the second are no longer outstanding.
         self.overdue += closed.late - core::mem::take(&mut self.late_inside);
         self.run(self.running.saturating_add(1));
         closed

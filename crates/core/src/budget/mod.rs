@@ -223,7 +223,7 @@ impl Budget {
     /// Adds a member in a free slot.
     ///
     /// # Panics
-    /// When the slot is taken.
+    /// If the slot is taken.
     pub fn add(&mut self, who: usize, shares: Shares) {
         if self.members.len() <= who {
             self.members.resize(who + 1, VACANT);

@@ -123,7 +123,7 @@ fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pendin
         .active
         .unit_came(&mut engine.facts, id, place, alone, pending);
     if with.own_memory {
-        // Its lane may be closed for lack of payload memory, which this request does not need.
+        // The lane may be closed for lack of payload memory, which this request does not need.
         engine.facts.queues.count_holder(id.index);
         engine.active.let_holder_go(&mut engine.facts, id.index);
     }

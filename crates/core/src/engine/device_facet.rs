@@ -329,7 +329,7 @@ impl DeviceMut<'_> {
     /// Continues with costs that were learnt of this device before ([`CostEstimator::import`]).
     ///
     /// # Errors
-    /// When costs are not learnt here, or the blob does not hold them. Then nothing has changed.
+    /// If costs are not learnt here, or the blob does not hold them. Then nothing has changed.
     pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         match &mut self.engine.facts.estimator {
             Some(estimator) => estimator.import(learnt),
@@ -340,7 +340,7 @@ impl DeviceMut<'_> {
     /// Starts with a cap that was learnt of this device before, as [`DeviceMut::assume_cap`].
     ///
     /// # Errors
-    /// When caps are not learnt here, or the blob does not hold one. Then nothing has changed.
+    /// If caps are not learnt here, or the blob does not hold one. Then nothing has changed.
     pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
         self.engine.facts.queues.advance(now);
         match &mut self.engine.control.watch {

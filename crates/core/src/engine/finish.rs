@@ -161,7 +161,7 @@ impl Engine {
     /// Takes the completion of a device I/O.
     ///
     /// # Panics
-    /// When the I/O is not in flight: a driver that reports one twice would otherwise answer
+    /// If the I/O is not in flight: a driver that reports one twice would otherwise answer
     /// another request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.facts.queues.advance(now);
