@@ -92,7 +92,16 @@ def make_servers(names, args, disk, directory):
 
 
 def make_tidegate(args, disk, directory):
-    binary = Path(args.tidegate).resolve()
+    builds = {"tidegate": Path(args.tidegate), **args.beside}
+    return [
+        server
+        for name, binary in builds.items()
+        for server in make_build(name, binary.resolve(), args, disk, directory)
+    ]
+
+
+def make_build(name, binary, args, disk, directory):
+    """One build of Tidegate, with each policy."""
     if not os.access(binary, os.X_OK):
         raise BenchError(f"{binary} is not there; build it with: make build")
     version = first_line(str(binary), "--version")
@@ -113,7 +122,7 @@ def make_tidegate(args, disk, directory):
         return command
 
     return [
-        Server(f"tidegate {policy}", version, command_for(policy), "bench")
+        Server(f"{name} {policy}", version, command_for(policy), "bench")
         for policy in args.policy.split(",")
     ]
 
@@ -298,6 +307,8 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
     parser.add_argument("--policy", default="fifo", help="one or more, with commas (fifo)")
+    parser.add_argument("--beside", action="append", default=[], metavar="NAME=BINARY",
+                        help="another build of Tidegate, e.g. the one before a change")  # fmt: skip
     parser.add_argument("--device-depth", type=int, help="Tidegate's `depth` (its default)")
     parser.add_argument("--servers", default="tidegate,nbdkit,qemu-nbd,qsd",
                         help="which, with commas; ratios are the first one's (all)")  # fmt: skip
@@ -312,6 +323,11 @@ def parse_args():
     if args.rounds < 1 or args.seconds < 1 or args.size % (4 * MIB) or args.size <= 0:
         parser.error("--rounds and --seconds are at least 1, --size-mib is a multiple of 4")
     args.names = args.servers.split(",")
+    if wrong := [build for build in args.beside if not all(build.partition("="))]:
+        parser.error(f"--beside {wrong[0]}: a name and a binary, for example before=/tmp/tidegate")
+    args.beside = {
+        name: Path(binary) for name, _, binary in (build.partition("=") for build in args.beside)
+    }
     if unknown := [name for name in args.names if name not in MAKERS]:
         parser.error(f"--servers: no {unknown[0]!r}; there are: {', '.join(MAKERS)}")
     args.workloads = [w for w in WORKLOADS if args.only in w.key]
