@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
-use tidegate_core::fit::Queueing;
+use tidegate_core::fit::{self, Queueing};
+use tidegate_core::policy::Policy;
 use tidegate_core::profile::Profile;
 use tidegate_core::steer::{DepthTuning, SharedIo};
 use tidegate_core::time::Nanos;
@@ -185,13 +186,27 @@ impl Scheduling {
     /// and profile.
     pub fn queueing(&self) -> Queueing {
         let shared = self.max_io_shared;
-        let part = |profile: &Arc<Profile>| shared.longest_part(profile, self.max_io);
+        let profile = self.profile.as_ref();
         Queueing {
             // An adapted depth goes as low as the tightest bound needs.
             least_depth: self.adaptive_depth.then_some(1),
-            part: self.profile.as_ref().and_then(part),
-            ..Queueing::default()
+            part: profile.and_then(|profile| shared.longest_part(profile, self.max_io)),
+            background_part: profile.and_then(|profile| self.policy.background_part(profile)),
         }
+    }
+
+    /// Returns a device of `capacity` bytes for the planner; `None`: it has no profile, or one too
+    /// imprecise to plan with, which would admit or refuse objectives wrongly.
+    pub fn planned(&self, capacity: Option<u64>) -> Option<fit::Device<'_>> {
+        let profile = self.profile.as_deref()?;
+        profile.imprecision().is_none().then(|| fit::Device {
+            profile,
+            depth: self.depth,
+            max_io: self.max_io,
+            merge_limit: self.merge_limit,
+            capacity,
+            queueing: self.queueing(),
+        })
     }
 
     /// Returns the bounds of payload memory in bytes.

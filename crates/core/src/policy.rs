@@ -9,6 +9,7 @@ use core::fmt::Debug;
 use std::sync::Arc;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
+use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
 /// Scheduling policy: the engine builds its roles from it; drivers and checkers ask what it
@@ -40,6 +41,10 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// True if the dispatcher may hold a VM whose gate is open
     /// ([`Dispatcher::may_hold`](crate::roles::Dispatcher::may_hold)).
     fn may_hold(&self) -> bool;
+
+    /// Longest device time of a background I/O beside VMs, if such I/Os go one at a time
+    /// ([`Dispatcher::background_part`](crate::roles::Dispatcher::background_part)).
+    fn background_part(&self, profile: &Profile) -> Option<Nanos>;
 
     /// Bound on passing over a waiting VM, on a device with or without a profile.
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;

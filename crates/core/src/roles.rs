@@ -546,6 +546,13 @@ pub trait Dispatcher: Send {
         false
     }
 
+    /// Returns the longest device time of a background I/O beside VMs, if such I/Os go one at a
+    /// time, so that promises wait for one of them at most. `None`: background I/Os are scheduled
+    /// like those of VMs. The default is `None`.
+    fn background_part(&self, _profile: &Profile) -> Option<Nanos> {
+        None
+    }
+
     /// Returns `true` if the unit it would pick was promised and is due, so that it goes beyond the
     /// adapted queue depth. Asked only at that depth. Each `true` lengthens the queue, so promises
     /// beyond the device's ability must get `false`.

@@ -14,19 +14,7 @@ pub const MEASURE_AGAIN: &str = "measure the device again while nothing else use
 /// Returns a device for the planner; `None` if it has no profile, or one too imprecise to plan
 /// with.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
-    let profile = config.scheduling.profile.as_deref()?;
-    // An imprecise profile would admit or reject objectives wrongly.
-    if profile.imprecision().is_some() {
-        return None;
-    }
-    Some(fit::Device {
-        profile,
-        depth: config.scheduling.depth,
-        max_io: config.scheduling.max_io,
-        merge_limit: config.scheduling.merge_limit,
-        capacity: capacity(&config.kind),
-        queueing: config.scheduling.queueing(),
-    })
+    config.scheduling.planned(capacity(&config.kind))
 }
 
 /// Returns the capacity of a device in bytes; `None` for files and memory, which are limited by

@@ -175,9 +175,10 @@ impl DeviceMut<'_> {
             control,
             attainment,
             promises,
+            active,
             ..
         } = &mut *self.engine;
-        promises.reckon(facts, control, attainment)
+        promises.reckon(facts, control, attainment, &*active.roles.dispatcher)
     }
 
     /// Takes disks that hang out of the depth count from now on, when

@@ -10,6 +10,7 @@
 use super::device::DeviceControl;
 use crate::attainment::Attainments;
 use crate::facts::{Facts, Life};
+use crate::roles::Dispatcher;
 use crate::steer::{DepthBound, seeks};
 use std::borrow::Cow;
 use tidegate_base::device::DeviceSpec;
@@ -190,6 +191,7 @@ impl Promises {
         facts: &mut Facts,
         control: &mut DeviceControl,
         attainment: &mut Attainments,
+        dispatcher: &dyn Dispatcher,
     ) -> bool {
         let now = facts.queues.now;
         if now < self.due {
@@ -201,7 +203,7 @@ impl Promises {
             control.learn_seeks(facts, found);
         }
         self.depth = counted_depth(facts, control);
-        let outcome = reckoned(facts, control, self.depth, now);
+        let outcome = reckoned(facts, control, dispatcher, self.depth);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -252,7 +254,13 @@ fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
 
 /// Reckons all promises together, with floors judged at a queue of `depth`; `None`: the costs of
 /// requests are not known.
-fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> Option<Feasibility> {
+fn reckoned(
+    facts: &Facts,
+    control: &DeviceControl,
+    dispatcher: &dyn Dispatcher,
+    depth: u32,
+) -> Option<Feasibility> {
+    let now = facts.queues.now;
     let (profile, is_learnt) = costs(facts)?;
     let spec = &facts.queues.device.spec;
     let device = fit::Device {
@@ -264,7 +272,7 @@ fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> O
         queueing: Queueing {
             least_depth: control.depth_control.is_some().then_some(1),
             part: control.longest_part(spec.max_io),
-            background_part: None,
+            background_part: dispatcher.background_part(&profile),
         },
     };
     let live =

@@ -79,6 +79,10 @@ impl Policy for Plain {
         Honours::NONE
     }
 
+    fn background_part(&self, _profile: &Profile) -> Option<Nanos> {
+        None
+    }
+
     fn helps_jobs(&self) -> bool {
         false
     }

@@ -23,6 +23,9 @@ const HDD_WORK: f64 = 0.90;
 pub struct Verdict {
     /// Keys of missed promises.
     pub missed: Vec<String>,
+    /// True if some promises were kept, and the promises of the cell do not fit the device
+    /// together: then missed ones are judged beside other policies only.
+    pub excused: bool,
     /// Names of other policies that keep every promise which this one keeps; empty: none does.
     pub peers: Vec<String>,
     /// Messages on demands not met, and on measures in which a peer is better.
@@ -30,9 +33,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// True if every promise was kept, every demand met, and no peer does better.
+    /// True if every promise was kept, or not all of them fit the device, every demand was met, and
+    /// no peer does better.
     pub fn is_good(&self) -> bool {
-        self.missed.is_empty() && self.failures.is_empty()
+        (self.missed.is_empty() || self.excused) && self.failures.is_empty()
     }
 }
 
@@ -78,6 +82,7 @@ pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Ve
     }
     Verdict {
         missed: own.missed(),
+        excused: !own.infeasible.is_empty() && !own.kept().is_empty(),
         peers: peers.iter().map(|(name, _)| name.clone()).collect(),
         failures,
     }
@@ -237,6 +242,7 @@ mod tests {
             requests: 1,
             given_up: Vec::new(),
             work,
+            infeasible: String::new(),
             vms: vec![
                 vm("db", vec![latency], 1.0),
                 vm("bulk", Vec::new(), other_bytes),

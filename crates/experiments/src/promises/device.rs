@@ -11,6 +11,12 @@ use tidegate_units::parse_duration;
 
 const FILE: &str = "devices.toml";
 
+/// Size in bytes of the writes that delay a read in a device's blocking time: the shortest part
+/// into which an I/O is split.
+const BESIDE_SIZE: u32 = 64 << 10;
+/// Number of these writes: the depth with which an adapted queue begins.
+const BESIDE_DEPTH: u32 = 4;
+
 /// Device of the catalogue, with the figures to which mixes are scaled.
 #[derive(Clone, Debug)]
 pub struct PromiseDevice {
@@ -18,8 +24,11 @@ pub struct PromiseDevice {
     pub model: String,
     /// True for a flash disk, false for a hard disk.
     pub flash: bool,
-    /// Blocking time: longest wait for I/Os that the device has begun.
+    /// Blocking time, T of a floor's rule: 99th percentile of a read beside [`BESIDE_DEPTH`] random
+    /// writes of [`BESIDE_SIZE`] bytes, by the profile.
     pub blocking: Nanos,
+    /// Unit of latency bounds.
+    pub bound: Nanos,
     /// Unit of time of deadline transfers.
     pub span: Nanos,
     /// Time before judging begins.
@@ -50,7 +59,7 @@ struct Document {
 struct Entry {
     model: String,
     flash: bool,
-    blocking: String,
+    bound: String,
     span: String,
     warm_up: String,
 }
@@ -72,7 +81,9 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
             .map_err(|error| wrong(error.to_string()))?;
         Ok(PromiseDevice {
             flash: entry.flash,
-            blocking: time(&entry.blocking)?,
+            blocking: blocking(&profile)
+                .ok_or_else(|| wrong(format!("no reads beside writes of {}", entry.model)))?,
+            bound: time(&entry.bound)?,
             span: time(&entry.span)?,
             warm_up: time(&entry.warm_up)?,
             profile: Arc::new(profile),
@@ -80,4 +91,11 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
         })
     });
     devices.collect()
+}
+
+/// Blocking time of a device; `None`: its profile has no such reads beside writes.
+fn blocking(profile: &Profile) -> Option<Nanos> {
+    let measured = profile.beside_writes().iter();
+    let mut asked = measured.filter(|it| it.size == BESIDE_SIZE && it.depth == BESIDE_DEPTH);
+    asked.next().map(|it| it.p99)
 }

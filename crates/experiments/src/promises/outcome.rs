@@ -13,6 +13,10 @@ pub struct Outcome {
     pub given_up: Vec<String>,
     /// Device time of all requests by the profile, in seconds per second.
     pub work: f64,
+    /// Reason why the promises do not fit the device together, by the reckoning of `tidegate plan`
+    /// with the device's profile; empty if they fit. The reckoning knows of a VM what its objective
+    /// says and assumes the worst of the rest, so promises that do not fit may still be kept.
+    pub infeasible: String,
     /// VMs and background processes, in the order of the mix.
     pub vms: Vec<VmOutcome>,
 }

@@ -5,6 +5,8 @@ use super::judge::{Judge, Part, VmJudge};
 use super::mix::Mix;
 use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 use crate::ExperimentError;
+use tidegate_config::device::Scheduling;
+use tidegate_core::fit::{self, Assumed, Tenant};
 use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
@@ -48,7 +50,27 @@ pub fn run(mix: &Mix, cell: &Cell, run: &Run) -> Result<Outcome, ExperimentError
     Ok(play(scenario, &cell.device, run))
 }
 
+/// Reason why the promises of a scenario do not fit its device together, by the device's profile;
+/// empty if they fit.
+fn infeasible(scenario: &Scenario, device: &PromiseDevice) -> String {
+    let entry = &scenario.devices[0];
+    let scheduling = Scheduling {
+        profile: Some(device.profile.clone()),
+        ..entry.scheduling.clone()
+    };
+    let planned = scheduling.planned(Some(entry.model.spec().capacity));
+    let planned = planned.expect("profiles of the catalogue are precise");
+    let tenants = scenario.tenants.iter().map(|vm| Tenant {
+        background: vm.background,
+        disk_bytes: vm.disk_size,
+        ..Tenant::new(&vm.name, &vm.objective)
+    });
+    let tenants: Vec<Tenant<'_>> = tenants.collect();
+    fit::reckon(&planned, &tenants, &Assumed::default()).reason(&tenants)
+}
+
 fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
+    let infeasible = infeasible(&scenario, device);
     let objectives: Vec<(Objective, bool)> = (scenario.tenants.iter())
         .map(|vm| {
             (
@@ -91,6 +113,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         requests: report.requests,
         given_up,
         work: per_s(total as f64 / 1e12, seconds),
+        infeasible,
         vms: vms
             .map(|((judge, report), (objective, _))| {
                 vm_outcome(judge, report, objective, (seconds, total))

@@ -4,7 +4,7 @@
 //!   {iops 10 % random read 8 KiB}                 rate that takes 10 % of the device: "4238 IOPS"
 //!   {bytes 20 % sequential write 1 MiB}           the same in bytes: "34187771 B/s"
 //!   {data 50 % sequential read 1 MiB for 2}       bytes which that moves in two of its spans
-//!   {time 2}                                      twice the device's blocking time
+//!   {time 2}                                      twice the device's unit of latency bounds
 //!   {span 2}                                      two of its spans
 //! ```
 //!
@@ -46,7 +46,7 @@ fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
     match words.as_slice() {
         ["time", times] => {
             let times = number(times).ok_or_else(unknown)?;
-            Ok(format_duration(scaled(device.blocking, times)))
+            Ok(format_duration(scaled(device.bound, times)))
         }
         ["span", times] => {
             let times = number(times).ok_or_else(unknown)?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::names::nearest;
 use tidegate_base::objective::Objective;
+use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, Part};
 use tidegate_core::policy::Policy;
@@ -236,6 +237,10 @@ impl Policy for PolicySpec {
         let reserved = self.dispatcher.honours.reservation && !objective.reservation.is_none();
         let promised = self.dispatcher.name == slo::PART.name && slo::is_promised(objective);
         under_target || reserved || promised
+    }
+
+    fn background_part(&self, profile: &Profile) -> Option<Nanos> {
+        self.build(1, 1).dispatcher.background_part(profile)
     }
 
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {

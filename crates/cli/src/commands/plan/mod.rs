@@ -9,6 +9,7 @@ use tidegate_api::objective::ObjectiveView;
 use tidegate_config::objective;
 use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
+use tidegate_core::policy::Policy;
 use tidegate_server::control::view;
 use tidegate_server::fitting::MEASURE_AGAIN;
 use tidegate_units::Thousandths;
@@ -278,8 +279,8 @@ impl<'a> DeviceView<'a> {
         DeviceView {
             device: &site.name,
             imprecise: site.imprecision(),
-            policy: &site.policy,
-            depth: site.depth,
+            policy: site.scheduling.policy.name(),
+            depth: site.scheduling.depth,
             fits: fit.map(Fit::fits),
             short_of: fit.and_then(Fit::short_of).map(resource),
             reason: found

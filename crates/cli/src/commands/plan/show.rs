@@ -2,6 +2,7 @@
 
 use tidegate_config::objective::access_word;
 use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
+use tidegate_core::policy::Policy;
 use tidegate_report::{Align, Cell, Style, Table, Tone};
 use tidegate_server::control::view;
 use tidegate_units::Thousandths;
@@ -20,7 +21,9 @@ fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
     let site = plan.site;
     let mut text = format!(
         "Device {}: policy {}, queue depth {}\n\n",
-        site.name, site.policy, site.depth
+        site.name,
+        site.scheduling.policy.name(),
+        site.scheduling.depth
     );
     let Some(found) = &plan.found else {
         let known = if plan.promises() {
@@ -164,7 +167,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         }
     }
     table.fact("blocking", blocking(found));
-    if fit.depth_bound < plan.site.depth {
+    if fit.depth_bound < plan.site.scheduling.depth {
         let depth = format!("at most {}, because of latency bounds", fit.depth_bound);
         table.fact("queue depth", depth);
     }
@@ -179,7 +182,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
 
 /// Returns true if bounds leave out how long reads wait for writes that the device has answered.
 fn writes_are_not_known(plan: &Plan<'_>, found: &Found) -> bool {
-    let profile = plan.site.profile.as_ref();
+    let profile = plan.site.scheduling.profile.as_ref();
     let unknown = profile.is_none_or(|profile| profile.beside_writes().is_empty());
     unknown && found.fit.needs.iter().any(|need| need.load.may_write)
 }

@@ -1,14 +1,12 @@
 //! Devices with their VMs, from a configuration or a scenario.
 
 use std::path::Path;
-use std::sync::Arc;
-use tidegate_core::policy::Policy;
 
 use anyhow::Result;
+use tidegate_config::device::Scheduling;
 use tidegate_config::document;
-use tidegate_core::fit::{self, Queueing, Tenant};
+use tidegate_core::fit::{self, Tenant};
 use tidegate_core::objective::Objective;
-use tidegate_core::profile::Profile;
 use tidegate_server::config::{self, Config, DeviceKind};
 use tidegate_server::fitting;
 use tidegate_sim::scenario::Scenario;
@@ -20,15 +18,9 @@ use crate::simulate::{self, Changes};
 /// Device to plan.
 pub(super) struct Site {
     pub(super) name: String,
-    pub(super) policy: String,
     /// Argument of `tidegate profile` that would measure the device.
     pub(super) measure: String,
-    pub(super) profile: Option<Arc<Profile>>,
-    pub(super) depth: u32,
-    pub(super) max_io: u32,
-    pub(super) merge_limit: u32,
-    /// Queueing that latency bounds assume.
-    pub(super) queueing: Queueing,
+    pub(super) scheduling: Scheduling,
     /// Capacity in bytes, if known.
     pub(super) capacity: Option<u64>,
     pub(super) vms: Vec<Who>,
@@ -65,24 +57,13 @@ impl Site {
     /// Returns the device as the planner takes it; `None` if it has no profile, or one too
     /// imprecise to plan with.
     pub(super) fn device(&self) -> Option<fit::Device<'_>> {
-        let profile = self.profile.as_deref()?;
-        if self.imprecision().is_some() {
-            return None;
-        }
-        Some(fit::Device {
-            profile,
-            depth: self.depth,
-            max_io: self.max_io,
-            merge_limit: self.merge_limit,
-            capacity: self.capacity,
-            queueing: self.queueing,
-        })
+        self.scheduling.planned(self.capacity)
     }
 
     /// Returns the reason why the profile is too imprecise to plan with; `None` if it is precise
     /// enough, or if there is none.
     pub(super) fn imprecision(&self) -> Option<String> {
-        self.profile.as_ref()?.imprecision()
+        self.scheduling.profile.as_ref()?.imprecision()
     }
 
     /// Returns the device's VMs as the planner takes them.
@@ -124,16 +105,11 @@ fn of_config(config: &Config) -> Vec<Site> {
         .enumerate()
         .map(|(index, device)| Site {
             name: device.name.clone(),
-            policy: device.scheduling.policy.name().to_owned(),
             measure: match &device.kind {
                 DeviceKind::Emulated { model } => model.name.clone(),
                 DeviceKind::File | DeviceKind::Memory => "DEVICE".to_owned(),
             },
-            profile: device.scheduling.profile.clone(),
-            depth: device.scheduling.depth,
-            max_io: device.scheduling.max_io,
-            merge_limit: device.scheduling.merge_limit,
-            queueing: device.scheduling.queueing(),
+            scheduling: device.scheduling.clone(),
             capacity: fitting::capacity(&device.kind),
             vms: (fitting::tenants(config, index).iter())
                 .map(|tenant| Who {
@@ -153,13 +129,8 @@ fn of_scenario(scenario: &Scenario) -> Vec<Site> {
         let on_it = scenario.tenants.iter().filter(|t| t.device == index);
         Site {
             name: device.name.clone(),
-            policy: device.scheduling.policy.name().to_owned(),
             measure: device.model.name.clone(),
-            profile: device.scheduling.profile.clone(),
-            depth: device.scheduling.depth,
-            max_io: device.scheduling.max_io,
-            merge_limit: device.scheduling.merge_limit,
-            queueing: device.scheduling.queueing(),
+            scheduling: device.scheduling.clone(),
             capacity: Some(device.model.spec().capacity),
             vms: on_it
                 .map(|tenant| Who {

@@ -38,7 +38,24 @@ pub(super) fn show(judged: &[Judged], compared: bool, out: Output) -> Result<()>
     if compared {
         out.table(&verdicts(judged))?;
     }
-    Ok(())
+    Ok(out.text(&format!("\n{}\n", totals(judged)))?)
+}
+
+/// Returns the numbers of cells that keep every promise, among all and among feasible ones.
+fn totals(judged: &[Judged]) -> String {
+    let keeps = |one: &&Judged| one.verdict.missed.is_empty();
+    let feasible = || {
+        let cells = judged.iter();
+        cells.filter(|one| one.outcome.infeasible.is_empty())
+    };
+    format!(
+        "every promise kept in {} of {} cells, and in {} of the {} whose promises fit the device \
+         together (`tidegate plan`)",
+        judged.iter().filter(keeps).count(),
+        judged.len(),
+        feasible().filter(keeps).count(),
+        feasible().count(),
+    )
 }
 
 fn line(judged: &Judged, compared: bool) -> Line<'_> {
@@ -64,6 +81,9 @@ pub(super) fn summary(judged: &Judged) -> String {
     let mut text = format!("{}: {kept} of {of} promises kept", judged.place.name());
     if !missed.is_empty() {
         text += &format!(" (missed: {})", missed.join(", "));
+        if !judged.outcome.infeasible.is_empty() {
+            text += ", not all fit the device";
+        }
     }
     if judged.others > 0 {
         text += &match judged.verdict.peers.len() {
@@ -95,8 +115,13 @@ fn vms(judged: &[Judged]) -> Table {
     ]);
     for one in judged {
         let outcome = &one.outcome;
+        let fit = if outcome.infeasible.is_empty() {
+            ""
+        } else {
+            ", promises do not all fit the device"
+        };
         let heading = format!(
-            "{}: {}, {} requests in {} s, device busy {:.1} %",
+            "{}: {}, {} requests in {} s, device busy {:.1} %{fit}",
             one.place.name(),
             one.policy,
             outcome.requests,

@@ -135,13 +135,14 @@ mod tests {
     /// blocking time of 4 ms.
     fn judge() -> Judge {
         let all = devices().expect("they are read");
-        let ssd = all.iter().find(|it| it.model == "ssd-sata-300gb");
+        let mut ssd = all.into_iter().find(|it| it.model == "ssd-sata-300gb");
+        ssd.as_mut().expect("it is among them").blocking = Nanos::from_millis(4);
         let objective = Objective {
             reservation: Rate::iops(100),
             latency: Some(Nanos::from_millis(20)),
             ..Objective::default()
         };
-        Judge::new(ssd.expect("it is among them"), &[(objective, true)])
+        Judge::new(&ssd.expect("it is among them"), &[(objective, true)])
     }
 
     fn arrived(ms: u64, slot: u32) -> RequestEvent {

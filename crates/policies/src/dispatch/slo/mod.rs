@@ -49,7 +49,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::profile::Profile;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Honours, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
@@ -509,17 +509,24 @@ fn background_part(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
     let Some(profile) = profile else {
         return BACKGROUND_PART_UNKNOWN.max(spec.physical_block);
     };
-    use tidegate_capacity::profile::{Access, Direction};
-    let time = |bytes| {
-        let of = |direction| profile.time_ps(direction, Access::Random, bytes);
-        of(Direction::Read).max(of(Direction::Write))
-    };
-    let most = BACKGROUND_PART_PS.max(2 * time(4 << 10));
+    let most = background_part_ps(profile);
     let mut part = BACKGROUND_PART_LEAST.max(spec.physical_block);
-    while part < spec.max_io && time(2 * part) <= most {
+    while part < spec.max_io && random_ps(profile, 2 * part) <= most {
         part *= 2;
     }
     part
+}
+
+/// Returns the longest background I/O beside VMs, in picoseconds of device time, apart from those
+/// of [`BACKGROUND_PART_LEAST`] bytes.
+fn background_part_ps(profile: &Profile) -> u64 {
+    BACKGROUND_PART_PS.max(2 * random_ps(profile, 4 << 10))
+}
+
+/// Returns the device time of a random I/O, read or written, in picoseconds.
+fn random_ps(profile: &Profile, bytes: u32) -> u64 {
+    let of = |direction| profile.time_ps(direction, Access::Random, bytes);
+    of(Direction::Read).max(of(Direction::Write))
 }
 
 impl Dispatcher for Slo {
@@ -599,6 +606,11 @@ impl Dispatcher for Slo {
 
     fn serves_background(&self) -> bool {
         true
+    }
+
+    fn background_part(&self, profile: &Profile) -> Option<Nanos> {
+        let least = random_ps(profile, BACKGROUND_PART_LEAST);
+        Some(Nanos(background_part_ps(profile).max(least).div_ceil(1000)))
     }
 
     fn reckons_with_costs(&self) -> bool {
