@@ -282,8 +282,12 @@ mod tests {
     use super::*;
 
     fn outcome(mix: &str, policy: &str, needed: &[String]) -> Outcome {
+        on("ssd-sata-300gb", mix, policy, needed)
+    }
+
+    fn on(model: &str, mix: &str, policy: &str, needed: &[String]) -> Outcome {
         let all = devices().expect("they are read");
-        let device = all.into_iter().find(|it| it.model == "ssd-sata-300gb");
+        let device = all.into_iter().find(|it| it.model == model);
         let cell = Cell {
             device: device.expect("it is among them"),
             profiled: true,
@@ -322,6 +326,21 @@ mod tests {
         let missed = outcome("p1-floors", "fifo", &[]).missed();
         let shares = ["db.floor", "db.share", "web.share"];
         assert_eq!(missed, shares.map(str::to_owned));
+    }
+
+    #[test]
+    fn the_default_policy_keeps_weights_on_a_disk_that_orders_its_queue() {
+        let kept = on("hdd-7200-1tb", "p1-floors", "slo", &[]);
+        assert_eq!(kept.missed(), [""; 0], "{kept:?}");
+        let fifo = on("hdd-7200-1tb", "p1-floors", "fifo", &[]);
+        assert!(kept.work > 0.9 * fifo.work, "{} {}", kept.work, fifo.work);
+        assert_eq!(kept.infeasible, "");
+    }
+
+    #[test]
+    fn promises_beyond_the_device_are_infeasible_by_the_plan() {
+        let demo = on("hdd-7200-1tb", "demo", "slo", &[]);
+        assert!(demo.infeasible.contains("of its time"), "{demo:?}");
     }
 
     #[test]

@@ -25,12 +25,15 @@
 //! - **On a disk that seeks, no promised I/O is passed over.** While a promised I/O has been with
 //!   the disk for longer than its promise leaves, nothing more goes, for up to a second
 //!   (`at_disk`).
+//! - **The upper half of such a disk's queue** is for VMs that are not ahead of one whose requests
+//!   are all with the disk: otherwise VMs would share the disk by their depths (`absent`).
 //! - **Background** processes have a rate that grows while VMs do not lose by it (`background`).
 //!
 //! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
 //! other VM of its class is served at most its own weight's share of (32 of the smallest I/Os + the
 //! largest cost), two I/Os and a stay.
 
+mod absent;
 mod at_disk;
 mod background;
 mod dither;
@@ -39,6 +42,7 @@ mod promises;
 mod shares;
 
 use super::cost::{CostBy, CostModel, CostParams};
+use absent::Absent;
 use at_disk::AtDisk;
 use background::BackgroundRate;
 use dither::Dither;
@@ -150,6 +154,8 @@ pub struct Slo {
     background_part: u32,
     /// Promised I/Os in flight at a disk that seeks.
     at_disk: AtDisk,
+    /// VMs of which all requests are in flight at a disk that seeks.
+    absent: Absent,
     /// Variation of charges while costs are learnt.
     dither: Dither,
 }
@@ -176,6 +182,7 @@ impl Slo {
             most_ahead: 0,
             background_part: BACKGROUND_PART_UNKNOWN,
             at_disk: AtDisk::with_capacity(AT_DISK),
+            absent: Absent::with_capacity(AT_DISK),
             dither: Dither::default(),
         };
         slo.most_ahead = MOST_AHEAD * slo.cost.flush();
@@ -291,6 +298,7 @@ impl Slo {
     fn wake(&mut self, facts: &Facts, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
+        self.absent.came(slot);
         if facts.is_background(vm) {
             if self.background_waiting == 0 {
                 self.background.wakes(facts.now());
@@ -315,6 +323,9 @@ impl Slo {
             self.background_waiting -= u32::from(facts.is_background(vm));
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
+            if facts.device().seeks && facts.in_flight(vm) > 0 && !facts.is_background(vm) {
+                self.absent.left(slot);
+            }
         }
     }
 
@@ -394,7 +405,10 @@ impl Slo {
         // A promise also holds for an I/O that went by share, before its deadline made it urgent.
         if self.promises.has(slot) {
             let positioning = facts.device().spec.positioning;
-            self.at_disk.started(facts.now(), io.id, positioning);
+            let bytes = moved(facts, io.op, io.len).into();
+            let first = io.first_served();
+            let late_from = self.promises.late_from(slot, io.arrived, bytes, first);
+            (self.at_disk).started(facts.now(), io.id, positioning, late_from);
         }
         self.stay = match self.stay.vm == slot {
             true => Stay {
@@ -420,6 +434,16 @@ impl Slo {
         let head = facts.head(vm).filter(|_| facts.is_live(vm))?;
         let continues = facts.queued(head).unit().addr == facts.device().last_addr;
         (continues && !facts.is_background(vm)).then_some(head)
+    }
+
+    /// Returns whether the VM whose turn it is by share is to leave the upper half of the disk's
+    /// queue to those that are behind it.
+    #[cold]
+    fn leaves_upper_half(&mut self, facts: &Facts, slot: usize) -> bool {
+        let device = facts.device();
+        let shares = &self.shares;
+        2 * device.in_flight >= device.spec.depth
+            && (self.absent).any(facts, |absent| shares.is_behind(absent, slot))
     }
 
     /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
@@ -581,6 +605,7 @@ impl Dispatcher for Slo {
                 self.sleep(facts, vm);
                 self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
+                self.absent.came(vm.index());
                 if self.stay.vm == vm.index() {
                     self.stay = Stay::NONE;
                 }
@@ -676,6 +701,14 @@ impl Dispatcher for Slo {
                 Err(at) => part_at = at,
             }
         }
+        let first = self.shares.first(now);
+        if facts.device().seeks
+            && earliest.is_none()
+            && first.is_some_and(|slot| self.leaves_upper_half(facts, slot))
+        {
+            // The end of an I/O changes it.
+            return Pick::Idle(part_at);
+        }
         if self.stay.left > 0
             && let Some(head) = self.stays(facts, earliest.map(|(deadline, _)| deadline))
         {
@@ -687,7 +720,7 @@ impl Dispatcher for Slo {
                 held: Nanos::ZERO,
             };
         }
-        let (by, slot) = match (earliest, self.shares.first(now)) {
+        let (by, slot) = match (earliest, first) {
             (Some((_, slot)), _) => (By::Promise, slot),
             (None, Some(slot)) => (By::Share, slot),
             (None, None) => return Pick::Idle(part_at),

@@ -44,6 +44,9 @@ const NEVER: Nanos = Nanos::MAX;
 struct Promise {
     /// Tags of the VM's rate, on the clock of tags.
     pacer: RatePacer,
+    /// Time by which the VM's last request is late as a floor is judged, in the driver's time: all
+    /// requests count, served by promise or by share.
+    judged: RatePacer,
     /// Time after its tag by which a request is to go; [`NEVER`]: nothing is promised.
     span: Nanos,
     /// Latency bound; [`NEVER`]: none.
@@ -57,6 +60,7 @@ struct Promise {
 impl Promise {
     const NONE: Promise = Promise {
         pacer: RatePacer::NONE,
+        judged: RatePacer::NONE,
         span: NEVER,
         latency: NEVER,
         transfer: 0,
@@ -163,6 +167,7 @@ impl Promises {
             rate.ops = None;
         }
         promise.pacer.set_rate(&rate, now - self.forgiven);
+        promise.judged.set_rate(&rate, now);
         promise.latency = match objective.latency {
             Some(latency) if !promise.down.has(Part::Latency) => latency,
             _ => NEVER,
@@ -227,6 +232,26 @@ impl Promises {
     pub(super) fn first(&self) -> Option<(Nanos, usize)> {
         let (deadline, vm) = self.due.peek()?;
         Some((Nanos(deadline), vm))
+    }
+
+    /// Returns the time by which an I/O that goes now is to end at the latest, short of the device's
+    /// blocking time: its arrival or the due time of the request before, and one spacing more
+    /// (SLO.md, "What a promise is"). A VM that is served beyond its rate is far from late.
+    /// [`Nanos::ZERO`] for a VM with a latency bound or without a rate.
+    pub(super) fn late_from(
+        &mut self,
+        vm: usize,
+        arrived: Nanos,
+        bytes: u64,
+        first: FirstServed,
+    ) -> Nanos {
+        let promise = &mut self.vms[vm];
+        promise.judged.forget_before(arrived);
+        promise.judged.spend(bytes, first);
+        match promise.judged.any_due() {
+            Some(due) if promise.latency == NEVER => due,
+            _ => Nanos::ZERO,
+        }
     }
 
     /// Charges an I/O that was served by promise.
@@ -312,6 +337,26 @@ mod tests {
         // A request that came later than its tag is due its latency after it came.
         promises.place(ms(90), 0, head(ms(80)));
         assert_eq!(promises.first(), Some((ms(83), 0)));
+    }
+
+    #[test]
+    fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
+        let one = FirstServed {
+            ops: 1,
+            bytes: 4096,
+        };
+        let late_from =
+            |promises: &mut Promises, arrived| promises.late_from(0, arrived, 4096, one);
+        let mut promises = Promises::with_capacity(1);
+        promises.set(Nanos::ZERO, 0, &reserved(100, None));
+        // Ten requests at once are due a spacing of 10 ms one after the other.
+        let due: Vec<Nanos> = (0..10).map(|_| late_from(&mut promises, ms(5))).collect();
+        assert_eq!((due[0], due[9]), (ms(15), ms(105)));
+        // A later one is due a spacing after it came: idle time earns nothing.
+        assert_eq!(late_from(&mut promises, ms(300)), ms(310));
+        // A latency bound counts from the arrival, so every delay matters.
+        promises.set(ms(300), 0, &reserved(100, Some(ms(3))));
+        assert_eq!(late_from(&mut promises, ms(300)), Nanos::ZERO);
     }
 
     #[test]

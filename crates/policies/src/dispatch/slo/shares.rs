@@ -408,6 +408,16 @@ impl Shares {
         flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
     }
 
+    /// Returns whether a VM had less than another one of its class, by weight.
+    pub(super) fn is_behind(&self, vm: usize, other: usize) -> bool {
+        let flow = |vm: usize| match self.group_of(vm) {
+            None => self.members[vm].flow,
+            Some(group) => group.flow,
+        };
+        let is_same_class = self.members[vm].class == self.members[other].class;
+        is_same_class && flow(vm).tag < flow(other).tag
+    }
+
     /// Charges a VM the cost of an I/O. With `most`, the I/O was served by promise: that brings the
     /// VM ahead of its share by at most that cost. A floor counts against its VM's share, but the
     /// debt is bounded.
