@@ -86,6 +86,8 @@ const BATCHES_MIN: u32 = 4;
 /// I/Os in a row whose work is `HEAVIER` times the mean, after which the load counts as changed.
 const HEAVY_ENDS: u32 = 12;
 const HEAVIER: f64 = 3.0;
+/// Time for which the heaviest I/O of a load is remembered, up to twice as long.
+const REMEMBERED: Nanos = Nanos::SECOND;
 /// A load is another one when its I/Os or its rate differ by this factor.
 const CHANGED: f64 = 1.5;
 /// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
@@ -137,7 +139,15 @@ pub(crate) struct DepthControl {
     /// Completions not counted after a change of depth, and the time until which none is counted.
     settle: u32,
     settle_until: Nanos,
+    /// I/Os in a row that are heavier than those of the present load, and the heaviest of them.
     heavy: u32,
+    heaviest_in_a_row: f64,
+    /// Work of the heaviest I/Os of the present load: of the span of [`REMEMBERED`] before this
+    /// one, and of this one. A load of large and small I/Os is so not taken for another one
+    /// whenever a dozen of the large ones end in a row.
+    heaviest: [f64; 2],
+    /// End of this span.
+    span_end: Nanos,
     /// Mean work of an I/O of the present load; 0: not known.
     each: f64,
     pause: Nanos,
@@ -180,6 +190,9 @@ impl DepthControl {
             settle: 0,
             settle_until: now,
             heavy: 0,
+            heaviest_in_a_row: 0.0,
+            heaviest: [0.0; 2],
+            span_end: now,
             each: 0.0,
             pause: PAUSE_MIN,
             up_next: true,
@@ -336,10 +349,17 @@ impl DepthControl {
             return;
         }
         let work = self.work.of(profile, end.op, end.bytes);
-        let heavy = self.each > 0.0 && work >= HEAVIER * self.each;
-        self.heavy = if heavy { self.heavy + 1 } else { 0 };
-        if self.heavy >= HEAVY_ENDS {
-            return self.another_load(now, work / self.each);
+        if self.is_heavy(work) {
+            self.heavy += 1;
+            self.heaviest_in_a_row = self.heaviest_in_a_row.max(work);
+            if self.heavy >= HEAVY_ENDS {
+                return self.another_load(now, work / self.each);
+            }
+        } else {
+            // Between lighter ones, heavy I/Os are part of the load.
+            let in_a_row = core::mem::take(&mut self.heaviest_in_a_row);
+            self.heaviest[1] = self.heaviest[1].max(work).max(in_a_row);
+            self.heavy = 0;
         }
         let full = self.waits || self.counts_unfilled();
         if !settles && self.meter.ended(now, work, full) {
@@ -348,6 +368,12 @@ impl DepthControl {
                 self.reckon_budget(profile);
             }
         }
+    }
+
+    /// Returns `true` if an I/O is heavier than the present load's.
+    fn is_heavy(&self, work: f64) -> bool {
+        let [before, now] = self.heaviest;
+        self.each > 0.0 && work >= HEAVIER * self.each && work > before.max(now)
     }
 
     /// Returns `true` if ends count although nothing waits.
@@ -361,6 +387,10 @@ impl DepthControl {
 
     /// Looks at the measurement after a batch.
     fn judge(&mut self, now: Nanos) {
+        if now >= self.span_end {
+            self.heaviest = [self.heaviest[1], 0.0];
+            self.span_end = now + REMEMBERED;
+        }
         if self.meter.dropped() >= DROPPED_MAX {
             return self.lose(now);
         }

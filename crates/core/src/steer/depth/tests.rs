@@ -185,6 +185,28 @@ fn longer_ios_shorten_the_queue_within_100_ms() {
 }
 
 #[test]
+fn a_dozen_large_ios_in_a_mixed_load_are_not_another_load() {
+    let mut device = Noisy::new(32, 200_000.0, 0, 3);
+    let mut control = control(32);
+    let large = |device: &mut Noisy| (device.bytes, device.most) = (1 << 20, 6000.0);
+    let small = |device: &mut Noisy| (device.bytes, device.most) = (16 << 10, 200_000.0);
+    // Some six large I/Os in each 1,000 small ones.
+    for _ in 0..200 {
+        small(&mut device);
+        device.run(&mut control, 5);
+        large(&mut device);
+        device.run(&mut control, 1);
+    }
+    small(&mut device);
+    device.run(&mut control, 50);
+    let before = control.depth();
+    assert!(before >= 16, "{before}");
+    large(&mut device);
+    device.run(&mut control, 3);
+    assert!(control.depth() >= before / 2, "{}", control.depth());
+}
+
+#[test]
 fn a_depth_that_nothing_waits_for_does_not_grow() {
     let mut device = Noisy::new(64, 20_000.0, 0, 1);
     device.outstanding = 1;

@@ -5,11 +5,17 @@
 //! of the queue is for VMs that are not ahead of an absent one: a disk gains little there (5 % of
 //! the work from 16 to 31 on a 7200 rpm disk), and the absent VM soon has something waiting again.
 
+use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 
-/// VMs with all their requests in flight, by slot; at most as many as the disk's queue has places.
+/// Longest time for which others wait for an absent VM. One whose requests take longer has a disk
+/// that hangs or reports errors late.
+const LONGEST: Nanos = Nanos::SECOND;
+
+/// VMs with all their requests in flight, as slots and the time since when; at most as many as the
+/// disk's queue has places.
 #[derive(Debug, Default)]
-pub(super) struct Absent(Vec<usize>);
+pub(super) struct Absent(Vec<(usize, Nanos)>);
 
 impl Absent {
     /// Creates an empty list with room for `vms` VMs. Nothing is allocated later: VMs beyond the
@@ -19,24 +25,35 @@ impl Absent {
     }
 
     /// Notes that nothing of a VM waits any more, while I/Os of it are in flight.
-    pub(super) fn left(&mut self, slot: usize) {
-        if self.0.len() < self.0.capacity() && !self.0.contains(&slot) {
-            self.0.push(slot);
+    pub(super) fn left(&mut self, now: Nanos, slot: usize) {
+        if self.0.len() < self.0.capacity() && !self.has(slot) {
+            self.0.push((slot, now));
         }
+    }
+
+    fn has(&self, slot: usize) -> bool {
+        self.0.iter().any(|&(absent, _)| absent == slot)
     }
 
     /// Notes that something of a VM waits again, or that the VM is gone.
     #[inline]
     pub(super) fn came(&mut self, slot: usize) {
         if !self.0.is_empty() {
-            self.0.retain(|&absent| absent != slot);
+            self.0.retain(|&(absent, _)| absent != slot);
         }
     }
 
-    /// Returns whether a VM with I/Os in flight meets a condition. Forgets VMs without.
-    pub(super) fn any(&mut self, facts: &Facts, is_meant: impl Fn(usize) -> bool) -> bool {
+    /// Returns the time until which others wait for the VMs of which `is_meant` is true; `None` if
+    /// for none. Forgets VMs without I/Os in flight.
+    pub(super) fn waited_for(
+        &mut self,
+        facts: &Facts,
+        is_meant: impl Fn(usize) -> bool,
+    ) -> Option<Nanos> {
         self.0
-            .retain(|&slot| facts.in_flight(facts.vm_at(slot)) > 0);
-        self.0.iter().any(|&slot| is_meant(slot))
+            .retain(|&(slot, _)| facts.in_flight(facts.vm_at(slot)) > 0);
+        let meant = self.0.iter().filter(|&&(slot, _)| is_meant(slot));
+        let until = meant.map(|&(_, since)| since + LONGEST).max()?;
+        (until > facts.now()).then_some(until)
     }
 }

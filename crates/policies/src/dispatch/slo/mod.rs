@@ -324,7 +324,7 @@ impl Slo {
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
             if facts.device().seeks && facts.in_flight(vm) > 0 && !facts.is_background(vm) {
-                self.absent.left(slot);
+                self.absent.left(facts.now(), slot);
             }
         }
     }
@@ -436,14 +436,17 @@ impl Slo {
         (continues && !facts.is_background(vm)).then_some(head)
     }
 
-    /// Returns whether the VM whose turn it is by share is to leave the upper half of the disk's
-    /// queue to those that are behind it.
+    /// Returns the time until which the VM whose turn it is by share leaves the upper half of the
+    /// disk's queue to those that are behind it; `None`: it may go. The end of an I/O may change
+    /// that.
     #[cold]
-    fn leaves_upper_half(&mut self, facts: &Facts, slot: usize) -> bool {
+    fn leaves_upper_half(&mut self, facts: &Facts, slot: usize) -> Option<Nanos> {
         let device = facts.device();
+        if 2 * device.in_flight < device.spec.depth {
+            return None;
+        }
         let shares = &self.shares;
-        2 * device.in_flight >= device.spec.depth
-            && (self.absent).any(facts, |absent| shares.is_behind(absent, slot))
+        (self.absent).waited_for(facts, |absent| shares.is_behind(absent, slot))
     }
 
     /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
@@ -703,11 +706,10 @@ impl Dispatcher for Slo {
         }
         let first = self.shares.first(now);
         if facts.device().seeks
-            && earliest.is_none()
-            && first.is_some_and(|slot| self.leaves_upper_half(facts, slot))
+            && let (None, Some(slot)) = (earliest, first)
+            && let Some(until) = self.leaves_upper_half(facts, slot)
         {
-            // The end of an I/O changes it.
-            return Pick::Idle(part_at);
+            return Pick::Idle(until.min(part_at));
         }
         if self.stay.left > 0
             && let Some(head) = self.stays(facts, earliest.map(|(deadline, _)| deadline))
