@@ -84,6 +84,13 @@ pub enum Unit {
     Precision,
 }
 
+impl VmOutcome {
+    /// True if the VM is promised service: any part of an objective but a limit.
+    pub fn is_promised_service(&self) -> bool {
+        self.promises.iter().any(|promise| promise.part != "limit")
+    }
+}
+
 impl Promise {
     /// Key of a VM's promise: `VM.PART`.
     pub fn key(vm: &str, part: &str) -> String {

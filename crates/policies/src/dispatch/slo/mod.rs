@@ -705,13 +705,15 @@ impl Dispatcher for Slo {
             }
         }
         let first = self.shares.first(now);
+        let early = self.promises.first_early();
         if facts.device().seeks
-            && let (None, Some(slot)) = (earliest, first)
+            && let (None, None, Some(slot)) = (earliest, early, first)
             && let Some(until) = self.leaves_upper_half(facts, slot)
         {
             return Pick::Idle(until.min(part_at));
         }
         if self.stay.left > 0
+            && early.is_none()
             && let Some(head) = self.stays(facts, earliest.map(|(deadline, _)| deadline))
         {
             let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
@@ -722,8 +724,8 @@ impl Dispatcher for Slo {
                 held: Nanos::ZERO,
             };
         }
-        let (by, slot) = match (earliest, first) {
-            (Some((_, slot)), _) => (By::Promise, slot),
+        let (by, slot) = match (earliest.map(|(_, slot)| slot).or(early), first) {
+            (Some(slot), _) => (By::Promise, slot),
             (None, Some(slot)) => (By::Share, slot),
             (None, None) => return Pick::Idle(part_at),
         };
