@@ -13,6 +13,8 @@
 //! - What a stall of the device took from a VM, up to two seconds, is repaid at no more than 1.1
 //!   times the target, so that the mean over seconds is the target's (V-Cup, ToS 2017, section 2.2:
 //!   errors are reckoned over intervals).
+//! - On a disk that seeks, lateness up to 100 ms is made good at once, so that a stream goes in
+//!   batches.
 //! - Time in which the VM had nothing inside for 100 ms or longer is not repaid: it did not ask.
 //! - A target in IOPS counts guest requests, as reservations and limits do.
 //! - A flush passes freely and costs nothing.
@@ -34,6 +36,10 @@ const REPAID: Nanos = Nanos::from_secs(2);
 /// takes between an answer and its next request, shorter than the seconds by which targets are
 /// judged.
 const IDLE: Nanos = Nanos::from_millis(100);
+
+/// Lateness of a target that is made good at once on a disk that seeks: a stream goes in batches, or
+/// each of its I/Os would take a positioning.
+const BATCH: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
@@ -136,7 +142,11 @@ impl LimitTarget {
     #[cold]
     #[inline(never)]
     fn charge_target(&mut self, facts: &Facts, io: &DeviceIo) {
-        let slack = self.slack;
+        let slack = if facts.device().seeks {
+            self.slack.max(BATCH)
+        } else {
+            self.slack
+        };
         if io.op != Op::Flush
             && let Some(Some(target)) = self.targets.get_mut(io.vm.index())
         {

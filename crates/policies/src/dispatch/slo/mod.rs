@@ -424,10 +424,18 @@ impl Slo {
 
     /// Returns the head that continues the last I/O, if the device is to stay with its stream.
     #[cold]
-    fn stays(&self, facts: &Facts, deadline: Option<Nanos>) -> Option<ReqId> {
+    fn stays(&self, facts: &Facts, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
         let spec = &facts.device().spec;
-        let near = facts.now() + Nanos(NEAR * spec.positioning.0);
-        if deadline.is_some_and(|deadline| deadline < near) {
+        let near = Nanos(NEAR * spec.positioning.0);
+        // A floor is judged with the device's blocking time, a latency bound without.
+        let is_near = |(deadline, slot): (Nanos, usize)| {
+            if self.promises.has_latency(slot) {
+                deadline < facts.now() + near
+            } else {
+                deadline + near < facts.now()
+            }
+        };
+        if earliest.is_some_and(is_near) {
             return None;
         }
         let vm = facts.vm_at(self.stay.vm);
@@ -714,7 +722,7 @@ impl Dispatcher for Slo {
         }
         if self.stay.left > 0
             && early.is_none()
-            && let Some(head) = self.stays(facts, earliest.map(|(deadline, _)| deadline))
+            && let Some(head) = self.stays(facts, earliest)
         {
             let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
             self.last_pick = if promised { By::Promise } else { By::Share };
