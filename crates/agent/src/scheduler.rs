@@ -37,7 +37,7 @@ impl Scheduler {
     pub const HONOUR_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
 
     /// Returns whether the active scheduler supports priority classes.
-    pub fn honours_classes(&self) -> bool {
+    pub fn enforces_classes(&self) -> bool {
         Scheduler::HONOUR_CLASSES.contains(&self.active.as_str())
     }
 
@@ -94,9 +94,9 @@ mod tests {
     fn the_active_one_stands_in_brackets() {
         let found = Scheduler::parse("vda".to_owned(), "none mq-deadline kyber [bfq]\n");
         assert_eq!((found.active.as_str(), found.offered.len()), ("bfq", 4));
-        assert!(found.honours_classes());
+        assert!(found.enforces_classes());
         let found = Scheduler::parse("vda".to_owned(), "[none]\n");
-        assert!(!found.honours_classes());
+        assert!(!found.enforces_classes());
         assert_eq!(found.offered, ["none"]);
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Serialize;
 use tidegate_core::objective::Objective;
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::{self, PolicySpec};
 
@@ -79,9 +79,9 @@ static NAMED: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
 fn enforcing(
     objective: &Objective,
     background: bool,
-    honoured: fn(&Honours) -> bool,
+    enforced_parts: fn(&Enforces) -> bool,
 ) -> Vec<&'static str> {
-    let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours_for(background));
+    let by = |spec: &PolicySpec, part: fn(&Enforces) -> bool| part(&spec.enforces_for(background));
     // A part that no policy enforces would exclude every policy, so it is left out here.
     let asked: Vec<_> = promises()
         .filter(|promise| (promise.view)(objective).is_some())
@@ -93,7 +93,7 @@ fn enforcing(
         .collect();
     // Policies with the tuner are meant for targets; without one they are no useful advice.
     let tuned = |spec: &PolicySpec| objective.target.is_none() && spec.parts().0 == Some("tuner");
-    let alone = |spec: &&PolicySpec| by(spec, honoured) && !tuned(spec);
+    let alone = |spec: &&PolicySpec| by(spec, enforced_parts) && !tuned(spec);
     let all = |spec: &&PolicySpec| alone(spec) && asked.iter().all(|&part| by(spec, part));
     let names = |specs: Vec<&'static PolicySpec>| specs.into_iter().map(PolicySpec::name).collect();
     let named: Vec<_> = NAMED.iter().filter(all).collect();
@@ -106,11 +106,11 @@ fn enforcing(
     }
 }
 
-/// Returns the parts of `objective` that a policy with `honours` does not enforce. `background`
+/// Returns the parts of `objective` that a policy with `enforces` does not enforce. `background`
 /// selects the policies advised for background processes.
-pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) -> Vec<Unenforced> {
+pub fn unenforced(objective: &Objective, enforces: &Enforces, background: bool) -> Vec<Unenforced> {
     promises()
-        .filter(|promise| !(promise.is_enforced)(honours))
+        .filter(|promise| !(promise.is_enforced)(enforces))
         .filter_map(|promise| {
             let value = (promise.view)(objective)?;
             Some(Unenforced {
@@ -126,8 +126,8 @@ pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) ->
 /// enforced by `after` and not by `before`.
 pub fn newly_enforced(
     objective: &Objective,
-    before: &Honours,
-    after: &Honours,
+    before: &Enforces,
+    after: &Enforces,
 ) -> Vec<(&'static str, String)> {
     promises()
         .filter(|promise| (promise.is_enforced)(after) && !(promise.is_enforced)(before))
@@ -137,7 +137,7 @@ pub fn newly_enforced(
 
 /// Warns at each part of the objective at `field` that `policy` does not enforce.
 pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, background: bool) {
-    for part in unenforced(objective, &policy.honours_for(background), background) {
+    for part in unenforced(objective, &policy.enforces_for(background), background) {
         let place = field.find(part.part).unwrap_or_else(|| field.clone());
         place.warn(part.what(policy.name()), &part.help());
     }
@@ -157,7 +157,7 @@ pub fn warn_of_schedule(
     for (field, entry) in list.iter().zip(schedule.entries()) {
         let missing = unenforced(
             &entry.objective,
-            &policy.honours_for(background),
+            &policy.enforces_for(background),
             background,
         );
         // Parts of the base objective have had their warning; only parts written here get one.
@@ -170,9 +170,9 @@ pub fn warn_of_schedule(
 }
 
 /// Returns the names of the parts of an objective that a policy enforces.
-pub fn honoured(honours: &Honours) -> Vec<&'static str> {
+pub fn enforced_parts(enforces: &Enforces) -> Vec<&'static str> {
     promises()
-        .filter(|promise| (promise.is_enforced)(honours))
+        .filter(|promise| (promise.is_enforced)(enforces))
         .map(|promise| promise.name)
         .collect()
 }
@@ -184,19 +184,19 @@ mod tests {
 
     /// Returns the policies that would enforce each part that FIFO does not.
     fn would(objective: &Objective) -> Vec<(&'static str, Vec<&'static str>)> {
-        let all = unenforced(objective, &Honours::NONE, false);
+        let all = unenforced(objective, &Enforces::NONE, false);
         all.into_iter().map(|u| (u.part, u.enforced_by)).collect()
     }
 
     /// Policies of the registry that enforce these parts, but tuners only where one is asked for.
-    fn named(parts: &[fn(&Honours) -> bool], tuners: bool) -> Vec<&'static str> {
+    fn named(parts: &[fn(&Enforces) -> bool], tuners: bool) -> Vec<&'static str> {
         let all = NAMED.iter().filter(|spec| {
-            let honours = spec.honours_for(false);
+            let enforces = spec.enforces_for(false);
             let fits = match tuners {
-                true => honours.target,
+                true => enforces.target,
                 false => spec.parts().0 != Some("tuner"),
             };
-            fits && parts.iter().all(|part| part(&honours))
+            fits && parts.iter().all(|part| part(&enforces))
         });
         all.map(PolicySpec::name).collect()
     }
@@ -210,10 +210,10 @@ mod tests {
         };
         let of = |name| {
             let spec = PolicySpec::named(name).expect("registered");
-            spec.honours_for(false)
+            spec.enforces_for(false)
         };
         let (fifo, mclock) = (of("fifo"), of("mclock"));
-        let named = |before: &Honours, after: &Honours| {
+        let named = |before: &Enforces, after: &Enforces| {
             let parts = newly_enforced(&objective, before, after);
             parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>()
         };

@@ -100,7 +100,7 @@ pub mod told;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
 pub use document::Loaded;
-pub use enforced::{Unenforced, honoured, newly_enforced, unenforced};
+pub use enforced::{Unenforced, enforced_parts, newly_enforced, unenforced};
 pub use field::Field;
 pub use library::Library;
 pub use names::Names;

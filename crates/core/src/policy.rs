@@ -1,7 +1,7 @@
 //! Interface between the engine and a policy, which builds the three roles and states what it
 //! enforces.
 
-use crate::part::{Honours, ParamInfo};
+use crate::part::{Enforces, ParamInfo};
 use crate::roles::Roles;
 use crate::starvation::Bound;
 use core::any::Any;
@@ -26,11 +26,11 @@ pub trait Policy: Any + Debug + Send + Sync {
     fn params(&self) -> &[(&'static ParamInfo, u64)];
 
     /// Parts of an objective that the policy enforces for a VM.
-    fn honours(&self) -> Honours;
+    fn enforces(&self) -> Enforces;
 
     /// Parts of an objective that the policy enforces for a VM or, with `background`, for a
     /// background process.
-    fn honours_for(&self, background: bool) -> Honours;
+    fn enforces_for(&self, background: bool) -> Enforces;
 
     /// True if the policy helps deadline transfers to end in time.
     fn helps_jobs(&self) -> bool;

@@ -319,7 +319,7 @@ impl Interests {
     pub const NONE: Interests = Interests(0);
 
     /// Returns the union of two sets.
-    pub const fn and(self, other: Interests) -> Interests {
+    pub const fn union(self, other: Interests) -> Interests {
         Interests(self.0 | other.0)
     }
 

@@ -153,9 +153,9 @@ pub struct Patterns {
 impl Patterns {
     /// Events that [`Patterns::on_event`] needs.
     pub const INTERESTS: Interests = Interests::ARRIVED
-        .and(Interests::MERGED)
-        .and(Interests::STARTED)
-        .and(Interests::VMS);
+        .union(Interests::MERGED)
+        .union(Interests::STARTED)
+        .union(Interests::VMS);
 
     /// Creates an observer with `vms` slots.
     pub fn new(vms: usize) -> Patterns {

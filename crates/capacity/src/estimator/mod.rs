@@ -48,7 +48,7 @@ use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
 
 /// Name and version of the learnt state in the store.
-const PART: &str = "cost-estimator";
+const BLOB_NAME: &str = "cost-estimator";
 const VERSION: u16 = 1;
 /// Largest count that a stored state may have; larger ones are corrupt.
 const MOST: u64 = 1 << 62;
@@ -298,7 +298,7 @@ impl CostEstimator {
         if self.filter.windows() == self.imported {
             return None;
         }
-        let mut blob = Blob::new(PART, VERSION);
+        let mut blob = Blob::new(BLOB_NAME, VERSION);
         for kind in 0..KINDS {
             blob.push_u64(self.ios[kind]).push_u64(self.bytes[kind]);
         }
@@ -313,7 +313,7 @@ impl CostEstimator {
     /// # Errors
     /// If the blob is damaged or out of range. The estimator is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
-        let mut fields = learnt.fields(PART, VERSION)?;
+        let mut fields = learnt.fields(BLOB_NAME, VERSION)?;
         let (mut ios, mut bytes) = ([0; KINDS], [0; KINDS]);
         for kind in 0..KINDS {
             // Sums out of range are clamped, not refused: they only appear in reports.

@@ -9,7 +9,7 @@ use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::Rate;
 
 /// Name of the learnt state in the store.
-const PART: &str = "bandwidths";
+const BLOB_NAME: &str = "bandwidths";
 const VERSION: u16 = 1;
 /// Divisor of a new total in the exponential mean: it counts for one eighth.
 const WEIGHT: u64 = 8;
@@ -104,7 +104,7 @@ impl Capacity {
     /// Exports the learnt bandwidths; `None`: nothing was learnt.
     pub fn export(&self) -> Option<Blob> {
         let seen = || (1..).zip(&self.seen).filter(|(_, bytes)| **bytes > 0);
-        let mut blob = Blob::new(PART, VERSION);
+        let mut blob = Blob::new(BLOB_NAME, VERSION);
         blob.push_u64(seen().count() as u64);
         for (n, &bytes) in seen() {
             blob.push_u64(n).push_u64(bytes);
@@ -118,7 +118,7 @@ impl Capacity {
     /// capacity is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let most = Capacity::MOST as u64;
-        let mut fields = learnt.fields(PART, VERSION)?;
+        let mut fields = learnt.fields(BLOB_NAME, VERSION)?;
         let mut seen = [0; Capacity::MOST];
         for _ in 0..fields.u64_in("how many numbers of users are known", 1..=most)? {
             let n = fields.u64_in("a number of users", 1..=most)?;
@@ -198,7 +198,7 @@ mod tests {
             let cut = Blob::from_bytes(bytes[..cut].to_vec());
             assert!(again.import(&cut).is_err());
         }
-        let mut wrong = Blob::new(PART, VERSION);
+        let mut wrong = Blob::new(BLOB_NAME, VERSION);
         wrong.push_u64(1).push_u64(65).push_u64(7);
         let said = again.import(&wrong).unwrap_err().to_string();
         assert_eq!(said, "a number of users is 65, which cannot be");

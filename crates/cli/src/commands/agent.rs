@@ -74,7 +74,7 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
 fn check_scheduler(args: &AgentArgs) -> Result<()> {
     let found =
         scheduler_of(&args.disk).map_err(|error| Problem::new(error.to_string()).at("--disk"))?;
-    if found.honours_classes() {
+    if found.enforces_classes() {
         return Ok(());
     }
     let what = format!(

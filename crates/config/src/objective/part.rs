@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate_core::objective::Objective;
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 
 use crate::field::Field;
 use crate::keys::KeyInfo;
@@ -32,7 +32,7 @@ pub struct Promise {
     /// Returns the promised value on one line; `None` where nothing is promised.
     pub view: fn(&Objective) -> Option<String>,
     /// Returns true if a policy enforces the promise.
-    pub is_enforced: fn(&Honours) -> bool,
+    pub is_enforced: fn(&Enforces) -> bool,
 }
 
 /// Command-line option that sets a value of an objective.

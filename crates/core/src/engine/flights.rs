@@ -9,7 +9,7 @@ use tidegate_base::time::Nanos;
 /// Bits of [`Flight::marks`].
 pub(super) mod mark {
     /// More of a VM's unit was to come when the I/O started.
-    pub(in crate::engine) const PART: u8 = 1;
+    pub(in crate::engine) const DESCRIPTOR: u8 = 1;
     /// The I/O is of a process of the host.
     pub(in crate::engine) const BACKGROUND: u8 = 2;
     /// The I/O does not count against the device's depth: it was started on a disk that hangs.
@@ -79,7 +79,7 @@ impl Flight {
 #[cold]
 #[inline(never)]
 pub(super) fn enter_shares(device: &mut DeviceFacts, marks: u8) {
-    device.parts.in_flight += u32::from(marks & mark::PART != 0);
+    device.parts.in_flight += u32::from(marks & mark::DESCRIPTOR != 0);
     device.background.in_flight += u32::from(marks & mark::BACKGROUND != 0);
 }
 
@@ -87,7 +87,7 @@ pub(super) fn enter_shares(device: &mut DeviceFacts, marks: u8) {
 #[cold]
 #[inline(never)]
 pub(super) fn leave_shares(device: &mut DeviceFacts, marks: u8) {
-    device.parts.in_flight -= u32::from(marks & mark::PART != 0);
+    device.parts.in_flight -= u32::from(marks & mark::DESCRIPTOR != 0);
     device.background.in_flight -= u32::from(marks & mark::BACKGROUND != 0);
 }
 
@@ -95,7 +95,7 @@ pub(super) fn leave_shares(device: &mut DeviceFacts, marks: u8) {
 #[cold]
 #[inline(never)]
 pub(super) fn end_shares(device: &mut DeviceFacts, marks: u8) {
-    device.parts.ended += u64::from(marks & mark::PART != 0);
+    device.parts.ended += u64::from(marks & mark::DESCRIPTOR != 0);
     device.background.ended += u64::from(marks & mark::BACKGROUND != 0);
     if marks & mark::UNCOUNTED == 0 {
         leave_shares(device, marks);

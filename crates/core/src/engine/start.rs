@@ -342,7 +342,7 @@ impl Engine {
         flight.marks = match (going.background, whole) {
             (true, _) => mark::BACKGROUND,
             (false, true) => 0,
-            (false, false) => mark::PART,
+            (false, false) => mark::DESCRIPTOR,
         };
         self.last_vm = vm;
         self.enter_device(io.index);

@@ -3,7 +3,7 @@
 //! its own because the test kit's depends on this crate, whose private fields it would not see.
 
 use super::*;
-use crate::part::{Honours, ParamInfo};
+use crate::part::{Enforces, ParamInfo};
 use crate::roles::{Dispatcher, Gate, Pick, Regulator, Roles};
 use crate::starvation::Bound;
 use crate::steer::SharedIo;
@@ -71,12 +71,12 @@ impl Policy for Plain {
         &[]
     }
 
-    fn honours(&self) -> Honours {
-        Honours::NONE
+    fn enforces(&self) -> Enforces {
+        Enforces::NONE
     }
 
-    fn honours_for(&self, _: bool) -> Honours {
-        Honours::NONE
+    fn enforces_for(&self, _: bool) -> Enforces {
+        Enforces::NONE
     }
 
     fn background_part(&self, _profile: &Profile) -> Option<Nanos> {

@@ -25,10 +25,10 @@ pub struct Capacity {
 }
 
 /// Shared description of one implementation of a role.
-pub type Part<R> = &'static PartInfo<R>;
+pub type Part<R> = &'static PartDescriptor<R>;
 
 /// Description of one implementation of a role.
-pub struct PartInfo<R: ?Sized + 'static> {
+pub struct PartDescriptor<R: ?Sized + 'static> {
     /// Name in the configuration.
     pub name: &'static str,
     /// Summary of one line, for lists.
@@ -36,13 +36,13 @@ pub struct PartInfo<R: ?Sized + 'static> {
     /// Parameters of the part. Names are unique over all parts.
     pub params: &'static [ParamInfo],
     /// Parts of an objective that it enforces with default parameters;
-    /// [`Policy::honours`](crate::policy::Policy::honours) tells the effect of others.
-    pub honours: Honours,
+    /// [`Policy::enforces`](crate::policy::Policy::enforces) tells the effect of others.
+    pub enforces: Enforces,
     /// Builds an instance of the part.
     pub build: fn(&Params, &Capacity) -> Box<R>,
 }
 
-impl<R: ?Sized> fmt::Debug for PartInfo<R> {
+impl<R: ?Sized> fmt::Debug for PartDescriptor<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -50,7 +50,7 @@ impl<R: ?Sized> fmt::Debug for PartInfo<R> {
 
 /// Parts of an objective that a policy enforces; the others are reported as not enforced.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Honours {
+pub struct Enforces {
     /// Minimum rate.
     pub reservation: bool,
     /// Maximum rate of all requests together.
@@ -71,9 +71,9 @@ pub struct Honours {
     pub priority: bool,
 }
 
-impl Honours {
+impl Enforces {
     /// Enforces no part of an objective.
-    pub const NONE: Honours = Honours {
+    pub const NONE: Enforces = Enforces {
         reservation: false,
         limit: false,
         limit_by_direction: false,
@@ -86,8 +86,8 @@ impl Honours {
     };
 
     /// Returns the parts that either set enforces.
-    pub const fn or(self, other: Honours) -> Honours {
-        Honours {
+    pub const fn or(self, other: Enforces) -> Enforces {
+        Enforces {
             reservation: self.reservation || other.reservation,
             limit: self.limit || other.limit,
             limit_by_direction: self.limit_by_direction || other.limit_by_direction,
@@ -101,8 +101,8 @@ impl Honours {
     }
 
     /// Returns the set without priority classes if `waived`.
-    pub const fn waiving_priority(self, waived: bool) -> Honours {
-        Honours {
+    pub const fn waiving_priority(self, waived: bool) -> Enforces {
+        Enforces {
             priority: self.priority && !waived,
             ..self
         }

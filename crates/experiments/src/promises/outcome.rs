@@ -92,7 +92,7 @@ impl VmOutcome {
 }
 
 impl Promise {
-    /// Key of a VM's promise: `VM.PART`.
+    /// Key of a VM's promise: `VM.DESCRIPTOR`.
     pub fn key(vm: &str, part: &str) -> String {
         format!("{vm}.{part}")
     }

@@ -51,7 +51,7 @@ pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) 
             *members.entry(group.name).or_insert(0) += u64::from(vm.objective.weight);
         }
     }
-    if members.is_empty() || policy.honours().group {
+    if members.is_empty() || policy.enforces().group {
         return;
     }
     // A common multiple keeps the weights whole numbers in the same proportions.

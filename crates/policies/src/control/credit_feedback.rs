@@ -35,7 +35,7 @@ use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
 
 /// Intervals in a row with all objectives kept after which proportions drift back.
@@ -60,7 +60,7 @@ pub struct CreditFeedbackParams {
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "credit-feedback",
     summary: "more credits for whoever missed its objective",
     params: &[
@@ -78,10 +78,10 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
         REQUEST_SIZE,
         LITERAL,
     ],
-    honours: Honours {
+    enforces: Enforces {
         reservation: true,
         latency: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let of = CreditFeedbackParams {
@@ -403,11 +403,11 @@ impl Controller for CreditFeedback {
     fn interests(&self) -> Interests {
         match self.params.feedback {
             true => Interests::ARRIVED
-                .and(Interests::MERGED)
-                .and(Interests::ADMITTED)
-                .and(Interests::ANSWERED)
-                .and(Interests::INTERVALS)
-                .and(Interests::VMS),
+                .union(Interests::MERGED)
+                .union(Interests::ADMITTED)
+                .union(Interests::ANSWERED)
+                .union(Interests::INTERVALS)
+                .union(Interests::VMS),
             false => Interests::NONE,
         }
     }
@@ -437,7 +437,7 @@ impl Controller for CreditFeedback {
         if self.coarse {
             return None;
         }
-        let mut blob = Blob::new(PART.name, LEARNT_VERSION);
+        let mut blob = Blob::new(DESCRIPTOR.name, LEARNT_VERSION);
         for figure in promise(facts.objective(vm)) {
             blob.push_u64(figure);
         }
@@ -454,7 +454,7 @@ impl Controller for CreditFeedback {
                 "credits are not for this VM, or do not change",
             ));
         }
-        let mut fields = learnt.fields(PART.name, LEARNT_VERSION)?;
+        let mut fields = learnt.fields(DESCRIPTOR.name, LEARNT_VERSION)?;
         let mut promised = [0; 4];
         for figure in &mut promised {
             *figure = fields.u64()?;

@@ -23,7 +23,7 @@ use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::{Admission, Change, Class, JobTerms, Priorities, Standing};
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 
 /// Parameters.
@@ -38,7 +38,7 @@ pub struct JobPrioritiesParams {
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "pridyn",
     summary: "classes of priority so that jobs end in time",
     params: &[
@@ -79,7 +79,7 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
         ),
         LITERAL,
     ],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |params, capacity| {
         let of = JobPrioritiesParams {
             terms: JobTerms {
@@ -206,7 +206,7 @@ fn priority(facts: &Facts, vm: VmId, class: Class) -> Priority {
 
 impl Controller for JobPriorities {
     fn interests(&self) -> Interests {
-        Interests::VMS.and(Interests::JOBS)
+        Interests::VMS.union(Interests::JOBS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

@@ -18,7 +18,7 @@ use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::Job;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Honours, PartInfo};
+use tidegate_core::part::{Enforces, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 
 /// Divisor of the need for the margin that is added to it: 1/16.
@@ -27,11 +27,11 @@ const MARGIN: u64 = 16;
 const LEAST_LEFT: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
-pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "transfers",
     summary: "a floor for each deadline transfer, as large as it needs to end in time",
     params: &[],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |_, capacity| Box::new(Transfers::with_capacity(capacity.vms as usize)),
 };
 
@@ -97,7 +97,7 @@ fn need(now: Nanos, job: &Job) -> Option<u64> {
 
 impl Controller for Transfers {
     fn interests(&self) -> Interests {
-        Interests::JOBS.and(Interests::VMS)
+        Interests::JOBS.union(Interests::VMS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

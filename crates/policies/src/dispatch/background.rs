@@ -1,9 +1,9 @@
 //! Background processes (a backup, a scrub) under dispatchers that do not serve them: they get what
 //! the VMs leave.
 //!
-//! `Aside` wraps such a dispatcher while there are background processes. The dispatcher gets the
-//! events of VMs only; background units are kept in a queue of their own, from which they go in
-//! batches by address ([`Deadline`]).
+//! `BackgroundQueue` wraps such a dispatcher while there are background processes. The dispatcher
+//! gets the events of VMs only; background units are kept in a queue of their own, from which they
+//! go in batches by address ([`Deadline`]).
 //!
 //! ```text
 //!   a background unit may go, with room for it among `background_depth` in flight, when
@@ -84,7 +84,7 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
 ];
 
 /// Dispatcher of VMs, with the background served from what they leave.
-pub(crate) struct Aside {
+pub(crate) struct BackgroundQueue {
     vms: Box<dyn Dispatcher>,
     /// Events that `vms` asked for.
     hears: Interests,
@@ -101,19 +101,19 @@ pub(crate) struct Aside {
     passed_over_since: Nanos,
 }
 
-impl Aside {
+impl BackgroundQueue {
     pub(crate) fn new(
         vms: Box<dyn Dispatcher>,
         params: BackgroundParams,
         capacity: &Capacity,
-    ) -> Aside {
+    ) -> BackgroundQueue {
         // The index decides the order only; `pick` below decides when a background I/O may go.
         let order = DeadlineParams {
             expire: [Nanos::from_millis(500); 2],
             fifo_batch: 16,
             writes_starved: 2,
         };
-        Aside {
+        BackgroundQueue {
             hears: vms.interests(),
             vms,
             params,
@@ -189,12 +189,12 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
     }
 }
 
-impl Dispatcher for Aside {
+impl Dispatcher for BackgroundQueue {
     fn interests(&self) -> Interests {
-        (self.hears.and(self.index.interests()))
-            .and(Interests::STARTED)
-            .and(Interests::ENDED)
-            .and(Interests::INHERITED)
+        (self.hears.union(self.index.interests()))
+            .union(Interests::STARTED)
+            .union(Interests::ENDED)
+            .union(Interests::INHERITED)
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {

@@ -71,7 +71,7 @@ mod sorted;
 use super::by_deadline::{ByDeadline, head_of, leads};
 use background::Background;
 use device::{InFlight, Thinking};
-pub(crate) use part::PART;
+pub(crate) use part::DESCRIPTOR;
 use sorted::Sorted;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -360,11 +360,11 @@ impl Dispatcher for BdEdf {
             false => Interests::NONE,
         };
         Interests::STARTED
-            .and(Interests::ENDED)
-            .and(Interests::INHERITED)
-            .and(Interests::MERGED)
-            .and(Interests::VMS)
-            .and(thinking)
+            .union(Interests::ENDED)
+            .union(Interests::INHERITED)
+            .union(Interests::MERGED)
+            .union(Interests::VMS)
+            .union(thinking)
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {

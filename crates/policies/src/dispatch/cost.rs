@@ -267,7 +267,7 @@ impl CostModel {
     /// Returns the events that the model needs besides the starts of I/Os.
     pub(super) fn interests(&self) -> Interests {
         match self.params.by {
-            CostBy::DeviceTime => Interests::PROFILE.and(Interests::VMS),
+            CostBy::DeviceTime => Interests::PROFILE.union(Interests::VMS),
             CostBy::Bytes | CostBy::Requests | CostBy::SizeClasses => Interests::NONE,
         }
     }

@@ -48,7 +48,7 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, NIL};
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Expiry};
 
@@ -64,7 +64,7 @@ pub struct DeadlineParams {
 }
 
 /// Registry entry of the `deadline` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "deadline",
     summary: "batches in the order of addresses, begun with the oldest once it has expired",
     params: &[
@@ -95,7 +95,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             help: "batches of reads that may go before writes that wait",
         },
     ],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |params, capacity| {
         let params = DeadlineParams {
             expire: ["read_expire", "write_expire"].map(|name| Nanos(params.get(name))),
@@ -349,10 +349,10 @@ fn lane_of(vm: VmId, lane: Lane) -> usize {
 impl Dispatcher for Deadline {
     fn interests(&self) -> Interests {
         Interests::STARTED
-            .and(Interests::MERGED)
-            .and(Interests::ADVANCED)
-            .and(Interests::ADMITTED)
-            .and(Interests::VMS)
+            .union(Interests::MERGED)
+            .union(Interests::ADVANCED)
+            .union(Interests::ADMITTED)
+            .union(Interests::VMS)
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {

@@ -50,7 +50,7 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, NIL, Unit};
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
@@ -64,7 +64,7 @@ pub struct DrrParams {
 }
 
 /// Registry entry of the `drr` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "drr",
     summary: "shares by weight in turns",
     params: &[
@@ -79,9 +79,9 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
         CostParams::BY,
         CostParams::SIZE,
     ],
-    honours: Honours {
+    enforces: Enforces {
         weight: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = DrrParams {
@@ -320,7 +320,7 @@ impl Drr {
 
 impl Dispatcher for Drr {
     fn interests(&self) -> Interests {
-        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
+        (Interests::STARTED.union(Interests::VMS)).union(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {

@@ -32,7 +32,7 @@ use tidegate_base::request::{Lane, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Capacity, Honours, ParamInfo, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Deadlines, Due};
 
@@ -46,7 +46,7 @@ pub struct EdfParams {
 }
 
 /// Registry entry of the `edf` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "edf",
     summary: "the earliest deadline first",
     params: &[
@@ -60,9 +60,9 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             "when a background process's request is due; the paper's baseline: 500 ms",
         ),
     ],
-    honours: Honours {
+    enforces: Enforces {
         latency: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = EdfParams {

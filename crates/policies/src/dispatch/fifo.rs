@@ -13,16 +13,16 @@ use tidegate_base::request::{Lane, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, NIL};
-use tidegate_core::part::{Capacity, Honours, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Footprint, Pick};
 use tidegate_core::starvation::Bound;
 
 /// Registry entry of the `fifo` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "fifo",
     summary: "in the order of arrival",
     params: &[],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |_, capacity| Box::new(Fifo::new(capacity)),
 };
 

@@ -46,7 +46,7 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, moved};
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Cost, Draws};
 
@@ -60,7 +60,7 @@ pub struct LotteryParams {
 }
 
 /// Registry entry of the `lottery` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "lottery",
     summary: "shares by weight, by drawing tickets",
     params: &[
@@ -74,9 +74,9 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             help: "the same seed draws the same tickets",
         },
     ],
-    honours: Honours {
+    enforces: Enforces {
         weight: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = LotteryParams {
@@ -175,7 +175,7 @@ impl Lottery {
 
 impl Dispatcher for Lottery {
     fn interests(&self) -> Interests {
-        Interests::STARTED.and(Interests::VMS)
+        Interests::STARTED.union(Interests::VMS)
     }
 
     fn by_lane(&self) -> bool {

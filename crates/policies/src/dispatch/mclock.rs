@@ -62,7 +62,7 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, moved};
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor, SLACK};
 use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Spent};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
@@ -113,7 +113,7 @@ pub struct MClockParams {
 }
 
 /// Registry entry of the `mclock` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "mclock",
     summary: "reservations first, then shares by weight, never above limits",
     params: &[
@@ -130,11 +130,11 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
         },
         TARGET_FLOOR,
     ],
-    honours: Honours {
+    enforces: Enforces {
         reservation: true,
         limit: true,
         weight: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = MClockParams {
@@ -527,7 +527,7 @@ impl Tags {
 
 impl Dispatcher for MClock {
     fn interests(&self) -> Interests {
-        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
+        (Interests::STARTED.union(Interests::VMS)).union(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {

@@ -48,7 +48,7 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
@@ -62,7 +62,7 @@ pub struct SfqParams {
 }
 
 /// Registry entry of the `sfq` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "sfq",
     summary: "shares by weight, fair from one request to the next",
     params: &[
@@ -77,9 +77,9 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
         CostParams::BY,
         CostParams::SIZE,
     ],
-    honours: Honours {
+    enforces: Enforces {
         weight: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = SfqParams {
@@ -204,7 +204,7 @@ impl Sfq {
 
 impl Dispatcher for Sfq {
     fn interests(&self) -> Interests {
-        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
+        (Interests::STARTED.union(Interests::VMS)).union(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {

@@ -17,9 +17,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 what VMs do not miss. Where the device is slower than promised, promises step \
                 down kind by kind: the background, transfers, targets, latency bounds, and \
                 reservations in proportion.",
-        controller: Some(&control::transfers::PART),
-        regulator: &regulate::limit_target::PART,
-        dispatcher: &dispatch::slo::PART,
+        controller: Some(&control::transfers::DESCRIPTOR),
+        regulator: &regulate::limit_target::DESCRIPTOR,
+        dispatcher: &dispatch::slo::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -30,8 +30,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 nothing is promised: a VM that keeps many requests waiting takes the device. \
                 Cheapest of all; right for one VM alone, or to see what the others are worth.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::fifo::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::fifo::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -42,8 +42,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 requests and bytes a second, bursts with a length. It protects neighbours only as \
                 far as limits are set low, and gives no VM a floor: use mclock for that.",
         controller: None,
-        regulator: &regulate::token_bucket::PART,
-        dispatcher: &dispatch::fifo::PART,
+        regulator: &regulate::token_bucket::DESCRIPTOR,
+        dispatcher: &dispatch::fifo::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -56,8 +56,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 its reservation hardly waits. Caps by direction and bursts need the token bucket: \
                 policy = { regulator = \"token-bucket\", dispatcher = \"mclock\" }.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::mclock::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::mclock::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -71,8 +71,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 with; for shares by what requests cost take sfq with cost = \"device-time\", for \
                 floors and caps mclock.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::sfq::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::sfq::DESCRIPTOR,
         presets: &[("cost", CostBy::SizeClasses.word())],
     },
     PolicyInfo {
@@ -85,8 +85,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 knows no floors, caps or latency: use mclock for those, or put the token bucket \
                 in front.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::sfq::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::sfq::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -99,8 +99,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 far apart. It knows no floors, caps or latency; for caps put the token bucket in \
                 front.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::drr::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::drr::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -113,8 +113,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 not depend on when it asks. It knows no floors, caps or latency; for caps put the \
                 token bucket in front.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::lottery::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::lottery::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -127,8 +127,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 VMs: one that keeps many requests waiting takes the device, as on a plain Linux \
                 host.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::deadline::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::deadline::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -142,8 +142,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 limits or credits in front where VMs cannot be trusted. On disks that seek it \
                 pays for the order it keeps.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::edf::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::edf::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -154,9 +154,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 more once it missed its IOPS or its latency; what has been let in goes by \
                 deadlines. It keeps proportions and bounds waiting, and looks at no addresses: on \
                 a disk that seeks it pays for that.",
-        controller: Some(&control::credit_feedback::PART),
-        regulator: &regulate::vbc::PART,
-        dispatcher: &dispatch::edf::PART,
+        controller: Some(&control::credit_feedback::DESCRIPTOR),
+        regulator: &regulate::vbc::DESCRIPTOR,
+        dispatcher: &dispatch::edf::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -169,9 +169,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 deadlines, but while the earliest lies ahead the disk goes on with what continues \
                 the last I/O or comes from the same VM, and waits for it. For hard disks whose \
                 VMs are promised IOPS and a latency.",
-        controller: Some(&control::credit_feedback::PART),
-        regulator: &regulate::vbc::PART,
-        dispatcher: &dispatch::bd_edf::PART,
+        controller: Some(&control::credit_feedback::DESCRIPTOR),
+        regulator: &regulate::vbc::DESCRIPTOR,
+        dispatcher: &dispatch::bd_edf::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -183,8 +183,8 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 the other. Real-time VMs go before all others, idle ones when nobody else asks. \
                 Made for disks that seek; on flash it keeps the device emptier than it need be.",
         controller: None,
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::cfq::PART,
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::cfq::DESCRIPTOR,
         presets: &[],
     },
     PolicyInfo {
@@ -197,9 +197,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 not enough nobody suffers for it any longer. Without jobs it is cfq. For hard \
                 disks with jobs of minutes whose deadlines differ; jobs much shorter than its \
                 interval are decided by a guess.",
-        controller: Some(&control::job_priorities::PART),
-        regulator: &regulate::open::PART,
-        dispatcher: &dispatch::cfq::PART,
+        controller: Some(&control::job_priorities::DESCRIPTOR),
+        regulator: &regulate::open::DESCRIPTOR,
+        dispatcher: &dispatch::cfq::DESCRIPTOR,
         presets: &[],
     },
     VFAIR,
@@ -241,9 +241,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 feedback, its I/Os made smaller or larger a page at a time. CFQ below shares the \
                 disk among VMs. A VM without a target is not touched. For hard disks and arrays \
                 of them; on flash use vcup-mclock or vcup-drr.",
-        controller: Some(&control::tuner::PART),
-        regulator: &regulate::merge_limit::PART,
-        dispatcher: &dispatch::cfq::PART,
+        controller: Some(&control::tuner::DESCRIPTOR),
+        regulator: &regulate::merge_limit::DESCRIPTOR,
+        dispatcher: &dispatch::cfq::DESCRIPTOR,
         // Four other VMs may have slices of 100 ms before a VM's turn comes round.
         presets: &[("batch", 400_000_000)],
     },
@@ -256,9 +256,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
         about: "The tuners of vcup above mClock: targets that are held precisely from above by \
                 their throttles and from below as reservations, so that neighbours cannot take \
                 them; and reservations and weights for the others, at the device's full depth.",
-        controller: Some(&control::tuner::PART),
-        regulator: &regulate::merge_limit::PART,
-        dispatcher: &dispatch::mclock::PART,
+        controller: Some(&control::tuner::DESCRIPTOR),
+        regulator: &regulate::merge_limit::DESCRIPTOR,
+        dispatcher: &dispatch::mclock::DESCRIPTOR,
         // A slot may wait until the device has room, for some of the neighbours' I/Os.
         presets: &[("target_floor", 1), ("batch", 20_000_000)],
     },
@@ -269,9 +269,9 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                  Bandwidth\", ToS 2017",
         about: "The tuners of vcup above deficit round robin: besides targets that are held \
                 precisely, shares by weight in bytes, cheaply and at the device's full depth.",
-        controller: Some(&control::tuner::PART),
-        regulator: &regulate::merge_limit::PART,
-        dispatcher: &dispatch::drr::PART,
+        controller: Some(&control::tuner::DESCRIPTOR),
+        regulator: &regulate::merge_limit::DESCRIPTOR,
+        dispatcher: &dispatch::drr::DESCRIPTOR,
         presets: &[],
     },
 ];
@@ -290,8 +290,8 @@ const VFAIR: PolicyInfo = PolicyInfo {
             that, whatever the others do. So a VM with few small requests gets its share \
             beside one with many large ones. What a VM does not use the others have; a short \
             burst is let through. It needs the device's profile (tidegate profile).",
-    controller: Some(&control::share_model::PART),
-    regulator: &regulate::circ::PART,
-    dispatcher: &dispatch::sfq::PART,
+    controller: Some(&control::share_model::DESCRIPTOR),
+    regulator: &regulate::circ::DESCRIPTOR,
+    dispatcher: &dispatch::sfq::DESCRIPTOR,
     presets: VFAIR_PRESETS,
 };

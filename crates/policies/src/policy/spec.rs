@@ -2,7 +2,7 @@
 
 use super::{controllers, dispatchers, registry, regulators};
 use crate::control::{job_priorities, transfers, tuner};
-use crate::dispatch::background::{self, Aside, BackgroundParams};
+use crate::dispatch::background::{self, BackgroundParams, BackgroundQueue};
 use crate::dispatch::cost::CostParams;
 use crate::dispatch::{cfq, mclock, slo};
 use crate::regulate::merge_limit;
@@ -13,7 +13,7 @@ use tidegate_base::names::nearest;
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, Part};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, Params, Part};
 use tidegate_core::policy::Policy;
 use tidegate_core::roles::{Controller, Dispatcher, Regulator, Roles, Stage};
 use tidegate_core::starvation::Bound;
@@ -145,19 +145,19 @@ impl PolicySpec {
 
     /// Returns the parts of an objective that the controller enforces with this regulator. A target
     /// needs a throttle; a regulator without one leaves only the merge limit.
-    fn of_controller(&self) -> Honours {
-        let of = self.controller.map_or(Honours::NONE, |c| c.honours);
-        Honours {
-            target: of.target && self.regulator.name == merge_limit::PART.name,
+    fn of_controller(&self) -> Enforces {
+        let of = self.controller.map_or(Enforces::NONE, |c| c.enforces);
+        Enforces {
+            target: of.target && self.regulator.name == merge_limit::DESCRIPTOR.name,
             ..of
         }
     }
 
     /// Returns the parts of an objective that the dispatcher enforces with these parameters, for a
     /// VM or for a background tenant.
-    fn of_dispatcher(&self, background: bool) -> Honours {
+    fn of_dispatcher(&self, background: bool) -> Enforces {
         let waived = cfq::waives_priority(&self.params, background);
-        self.dispatcher.honours.waiving_priority(waived)
+        self.dispatcher.enforces.waiving_priority(waived)
     }
 
     /// Checks that the policy works on a device with a saturation profile, or without one.
@@ -181,7 +181,7 @@ impl PolicySpec {
         Capacity {
             vms,
             requests,
-            limits_kept: self.regulator.honours.limit,
+            limits_kept: self.regulator.enforces.limit,
             allocated: false,
         }
     }
@@ -204,23 +204,23 @@ impl Policy for PolicySpec {
         &self.params.0
     }
 
-    fn honours(&self) -> Honours {
+    fn enforces(&self) -> Enforces {
         let of_dispatcher = self.of_dispatcher(false);
         let of_controller = self.of_controller();
-        of_controller.or(self.regulator.honours).or(of_dispatcher)
+        of_controller.or(self.regulator.enforces).or(of_dispatcher)
     }
 
-    fn honours_for(&self, background: bool) -> Honours {
+    fn enforces_for(&self, background: bool) -> Enforces {
         if !background {
-            return self.honours();
+            return self.enforces();
         }
         let parts = self.build(1, 1);
         let of_dispatcher = match parts.dispatcher.serves_background() {
             true => self.of_dispatcher(true),
-            false => Honours::NONE,
+            false => Enforces::NONE,
         };
         match parts.regulator.stage() {
-            Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
+            Stage::Dispatch => of_dispatcher.or(self.regulator.enforces),
             Stage::Open | Stage::Admission => of_dispatcher,
         }
     }
@@ -228,14 +228,14 @@ impl Policy for PolicySpec {
     fn helps_jobs(&self) -> bool {
         let turns =
             |part: Part<dyn Controller>| self.controller.is_some_and(|c| c.name == part.name);
-        let by_class = turns(&job_priorities::PART) && self.of_dispatcher(false).priority;
-        by_class || (turns(&transfers::PART) && self.dispatcher.name == slo::PART.name)
+        let by_class = turns(&job_priorities::DESCRIPTOR) && self.of_dispatcher(false).priority;
+        by_class || (turns(&transfers::DESCRIPTOR) && self.dispatcher.name == slo::DESCRIPTOR.name)
     }
 
     fn has_floor(&self, objective: &Objective) -> bool {
         let under_target = mclock::under_targets(&self.params) && !objective.target.is_none();
-        let reserved = self.dispatcher.honours.reservation && !objective.reservation.is_none();
-        let promised = self.dispatcher.name == slo::PART.name && slo::is_promised(objective);
+        let reserved = self.dispatcher.enforces.reservation && !objective.reservation.is_none();
+        let promised = self.dispatcher.name == slo::DESCRIPTOR.name && slo::is_promised(objective);
         under_target || reserved || promised
     }
 
@@ -263,8 +263,8 @@ impl Policy for PolicySpec {
         if !roles.dispatcher.serves_background() {
             let params = BackgroundParams::from_params(&self.params);
             let capacity = self.capacity(vms, requests);
-            let aside = Aside::new(roles.dispatcher, params, &capacity);
-            roles.dispatcher = Box::new(aside);
+            let queue = BackgroundQueue::new(roles.dispatcher, params, &capacity);
+            roles.dispatcher = Box::new(queue);
         }
         roles
     }
@@ -402,33 +402,33 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_parameters_take_away_are_not_honoured() {
+    fn classes_that_parameters_take_away_are_not_enforced() {
         let mut spec = PolicySpec::named("cfq").expect("registered");
-        assert!(spec.honours().priority && spec.honours_for(false).priority);
+        assert!(spec.enforces().priority && spec.enforces_for(false).priority);
         // A background tenant's class is the parameter's, and its objective's only if that says so.
-        assert!(!spec.honours_for(true).priority);
+        assert!(!spec.enforces_for(true).priority);
         let as_named = cfq::BackgroundClass::WORDS
             .iter()
             .position(|&word| word == "as-named");
         let as_named = as_named.expect("one of the words") as u64;
         spec.set("background_class", as_named).expect("in range");
-        assert!(spec.honours_for(true).priority);
+        assert!(spec.enforces_for(true).priority);
         spec.set("priorities", 0).expect("in range");
-        assert_eq!(spec.honours(), Honours::NONE);
-        assert_eq!(spec.honours_for(true), Honours::NONE);
+        assert_eq!(spec.enforces(), Enforces::NONE);
+        assert_eq!(spec.enforces_for(true), Enforces::NONE);
     }
 
     #[test]
-    fn a_target_is_honoured_where_there_is_a_throttle() {
-        let honours = |regulator| {
+    fn a_target_is_enforced_where_there_is_a_throttle() {
+        let enforces = |regulator| {
             let spec = PolicySpec::composed(Some("tuner"), regulator, "drr");
-            spec.expect("there are such parts").honours_for(false)
+            spec.expect("there are such parts").enforces_for(false)
         };
-        assert!(honours("merge-limit").target && honours("merge-limit").limit);
-        assert!(!honours("open").target && !honours("token-bucket").target);
+        assert!(enforces("merge-limit").target && enforces("merge-limit").limit);
+        assert!(!enforces("open").target && !enforces("token-bucket").target);
         let vcup = PolicySpec::named("vcup").expect("registered");
-        assert!(vcup.honours().target && !vcup.honours_for(true).target);
-        assert!(vcup.honours_for(true).limit, "of the background, too");
+        assert!(vcup.enforces().target && !vcup.enforces_for(true).target);
+        assert!(vcup.enforces_for(true).limit, "of the background, too");
     }
 
     #[test]

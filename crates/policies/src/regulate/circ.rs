@@ -64,7 +64,7 @@ use smoothed::Smoothed;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{
     Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
@@ -89,7 +89,7 @@ impl CircParams {
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "circ",
     summary: "credits every period as allocated; unused ones go to those who ran dry",
     params: &[
@@ -126,7 +126,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             help: "a period's credits are handed out in so many parts, spread over it",
         },
     ],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |params, capacity| {
         let params = CircParams {
             period: Nanos(params.get("period")),
@@ -239,10 +239,10 @@ impl Regulator for Circ {
 
     fn interests(&self) -> Interests {
         Interests::ARRIVED
-            .and(Interests::MERGED)
-            .and(Interests::ADMITTED)
-            .and(Interests::VMS)
-            .and(Interests::TIMERS)
+            .union(Interests::MERGED)
+            .union(Interests::ADMITTED)
+            .union(Interests::VMS)
+            .union(Interests::TIMERS)
     }
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {

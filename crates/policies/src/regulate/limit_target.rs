@@ -23,7 +23,7 @@ use super::token_bucket::TokenBucket;
 use tidegate_base::objective::Rate;
 use tidegate_base::pace::{RatePacer, repaid};
 use tidegate_core::facts::{Facts, moved};
-use tidegate_core::part::{Honours, PartInfo, SLACK};
+use tidegate_core::part::{Enforces, PartDescriptor, SLACK};
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
@@ -42,11 +42,11 @@ const IDLE: Nanos = Nanos::from_millis(100);
 const BATCH: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "limit-target",
     summary: "limits as token-bucket keeps them, and the cap of a target",
     params: &[SLACK],
-    honours: Honours {
+    enforces: Enforces {
         target: true,
         ..TokenBucket::HONOURS
     },

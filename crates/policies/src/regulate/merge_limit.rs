@@ -28,7 +28,7 @@ use tidegate_base::pace::{Pacer, repaid};
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::{Facts, moved};
-use tidegate_core::part::{ParamInfo, ParamKind, PartInfo, SLACK};
+use tidegate_core::part::{ParamInfo, ParamKind, PartDescriptor, SLACK};
 use tidegate_core::roles::{
     Consumed, Event, FILL, Footprint, Gate, Interests, Knob, Regulator, Reopened, Stage,
 };
@@ -42,7 +42,7 @@ const CARRIED: Nanos = Nanos::from_secs(2);
 pub const ONE_IO: u64 = 1000;
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "merge-limit",
     summary: "how large I/Os may be and how fast they follow each other; limits as in token-bucket",
     params: &[
@@ -72,7 +72,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
         ),
         SLACK,
     ],
-    honours: TokenBucket::HONOURS,
+    enforces: TokenBucket::HONOURS,
     build: |params, capacity| {
         let of = MergeLimitParams {
             pages: params.get("pages") as u32,
@@ -250,7 +250,7 @@ impl Regulator for MergeLimit {
     }
 
     fn interests(&self) -> Interests {
-        self.limits.interests().and(Interests::ARRIVED)
+        self.limits.interests().union(Interests::ARRIVED)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

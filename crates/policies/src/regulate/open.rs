@@ -2,15 +2,15 @@
 
 use tidegate_base::request::ReqId;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Honours, PartInfo};
+use tidegate_core::part::{Enforces, PartDescriptor};
 use tidegate_core::roles::{Gate, Regulator, Stage};
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "open",
     summary: "holds nothing back",
     params: &[],
-    honours: Honours::NONE,
+    enforces: Enforces::NONE,
     build: |_, _| Box::new(Open),
 };
 

@@ -20,7 +20,7 @@
 
 use tidegate_core::facts::Facts;
 use tidegate_core::limit_accounts::LimitAccounts;
-use tidegate_core::part::{Honours, PartInfo, SLACK};
+use tidegate_core::part::{Enforces, PartDescriptor, SLACK};
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
@@ -28,11 +28,11 @@ use tidegate_core::roles::{
 use tidegate_core::time::Nanos;
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "token-bucket",
     summary: "limits in requests and bytes a second, by direction, with bursts",
     params: &[SLACK],
-    honours: TokenBucket::HONOURS,
+    enforces: TokenBucket::HONOURS,
     build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
 };
 
@@ -44,11 +44,11 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub(crate) const HONOURS: Honours = Honours {
+    pub(crate) const HONOURS: Enforces = Enforces {
         limit: true,
         limit_by_direction: true,
         burst: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     };
 
     /// Creates the regulator. Late dispatches are made good for `slack`, or for longer where 100 ms
@@ -77,7 +77,7 @@ impl Regulator for TokenBucket {
     }
 
     fn interests(&self) -> Interests {
-        Interests::STARTED.and(Interests::VMS)
+        Interests::STARTED.union(Interests::VMS)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

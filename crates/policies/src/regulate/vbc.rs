@@ -32,7 +32,7 @@ use super::turn::{Hold, Turn};
 use tidegate_base::request::{Lane, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::{Facts, Unit, moved};
-use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{
     Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
@@ -56,7 +56,7 @@ pub struct VbcParams {
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "vbc",
     summary: "credits in proportion to reservations, granted anew when all had their turn",
     params: &[
@@ -83,9 +83,9 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
         },
         LITERAL,
     ],
-    honours: Honours {
+    enforces: Enforces {
         reservation: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = VbcParams {
@@ -346,14 +346,14 @@ impl Regulator for Vbc {
 
     fn interests(&self) -> Interests {
         Interests::ARRIVED
-            .and(Interests::MERGED)
-            .and(Interests::ADMITTED)
-            .and(Interests::CANCELLED)
-            .and(Interests::STARTED)
-            .and(Interests::ANSWERED)
-            .and(Interests::VMS)
-            .and(Interests::MEMORY)
-            .and(Interests::TIMERS)
+            .union(Interests::MERGED)
+            .union(Interests::ADMITTED)
+            .union(Interests::CANCELLED)
+            .union(Interests::STARTED)
+            .union(Interests::ANSWERED)
+            .union(Interests::VMS)
+            .union(Interests::MEMORY)
+            .union(Interests::TIMERS)
     }
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {

@@ -42,7 +42,7 @@ struct Turner {
 impl Controller for Turner {
     fn interests(&self) -> Interests {
         let inner = self.inner.as_ref().map(|inner| inner.interests());
-        inner.unwrap_or(Interests::NONE).and(Interests::VMS)
+        inner.unwrap_or(Interests::NONE).union(Interests::VMS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

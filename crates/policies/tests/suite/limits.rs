@@ -14,8 +14,9 @@ use tidegate_policies::policy::PolicySpec;
 /// back for other reasons.
 static LIMITING: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let all = PolicySpec::all().iter();
-    let limiting = all
-        .filter(|spec| spec.honours().limit && spec.parts().0.is_none() && spec.parts().1 != "vbc");
+    let limiting = all.filter(|spec| {
+        spec.enforces().limit && spec.parts().0.is_none() && spec.parts().1 != "vbc"
+    });
     limiting.map(PolicySpec::name).collect()
 });
 

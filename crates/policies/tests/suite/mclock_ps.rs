@@ -65,9 +65,9 @@ fn a_request_counts_one_for_every_16_kib() {
 
 #[test]
 fn nothing_but_weights_is_promised() {
-    let honours = policy("mclock-ps").honours();
-    assert!(honours.weight);
-    assert!(!honours.reservation && !honours.limit);
+    let enforces = policy("mclock-ps").enforces();
+    assert!(enforces.weight);
+    assert!(!enforces.reservation && !enforces.limit);
     let mut world = World::new("mclock-ps", MS);
     let floor = world.guest(&Objective {
         reservation: Rate::iops(900),

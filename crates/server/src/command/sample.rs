@@ -31,7 +31,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             _ => Objective::default(),
         },
         feasibility: None,
-        honours: policy.honours(),
+        enforces: policy.enforces(),
         disks: vec![DiskSnapshot {
             export: (*vm).to_owned(),
             size: 1 << 30,

@@ -8,7 +8,7 @@ use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
 use tidegate_core::objective::Objective;
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_core::precision::Precision;
 use tidegate_core::request::VmId;
@@ -80,7 +80,7 @@ pub struct VmSnapshot {
     /// Verdict on whether all objectives on the device fit; `None` while costs are unknown.
     pub feasibility: Option<Feasibility>,
     /// Parts of an objective that the device's policy enforces.
-    pub honours: Honours,
+    pub enforces: Enforces,
     /// True for a process of the host instead of a VM.
     pub background: bool,
     /// Disks with their sizes and failures.

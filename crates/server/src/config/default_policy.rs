@@ -44,7 +44,7 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
     let newly = |at: usize| {
         let vms = config.vms.iter().filter(move |vm| vm.device == at);
         vms.flat_map(|vm| {
-            let [before, now] = [&before, &now].map(|policy| policy.honours_for(vm.background));
+            let [before, now] = [&before, &now].map(|policy| policy.enforces_for(vm.background));
             let parts = |objective: &Objective| newly_enforced(objective, &before, &now);
             let promised = vm.promised();
             let base = parts(promised.base());

@@ -105,7 +105,7 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
         .iter()
         .map(|word| word.choice(&OPERATION_WORDS))
         .collect();
-    (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.and(ops?)))
+    (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.union(ops?)))
 }
 
 /// Reads a probability such as `"0.1 %"`, in millionths.
@@ -238,7 +238,7 @@ mod tests {
             "stall": "2 s", "torn": "1 KiB", "error": "ENOSPC",
         }));
         let read = Rule {
-            on: Ops::of(Op::Write).and(Ops::of(Op::Discard)),
+            on: Ops::of(Op::Write).union(Ops::of(Op::Discard)),
             from: 1 << 30,
             to: (1 << 30) + (64 << 20),
             every: 7,

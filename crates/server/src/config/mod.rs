@@ -42,8 +42,8 @@ pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
 pub use schema::schema;
 pub use tidegate_config::{
-    ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, honoured, objective, policy,
-    schedule, unenforced,
+    ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
+    policy, schedule, unenforced,
 };
 
 /// Configuration with the warnings about it.

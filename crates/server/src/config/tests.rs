@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use tidegate_core::objective::{OpsRate, Rate};
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{PolicySpec, registry};
@@ -324,12 +324,12 @@ fn defaults_need_four_lines_a_section() {
 
 /// Returns the policies of the registry that enforce these parts of an objective, without tuners,
 /// which require a target.
-pub(crate) fn enforcing(parts: &[fn(&Honours) -> bool]) -> Vec<&'static str> {
+pub(crate) fn enforcing(parts: &[fn(&Enforces) -> bool]) -> Vec<&'static str> {
     let names = registry().iter().map(|info| info.name);
     let enforce = |name: &&str| {
         let spec = PolicySpec::named(name).unwrap_or_else(|e| panic!("{e}"));
-        let honours = spec.honours_for(false);
-        spec.parts().0 != Some("tuner") && parts.iter().all(|part| part(&honours))
+        let enforces = spec.enforces_for(false);
+        spec.parts().0 != Some("tuner") && parts.iter().all(|part| part(&enforces))
     };
     names.filter(enforce).collect()
 }

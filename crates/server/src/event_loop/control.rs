@@ -177,7 +177,7 @@ impl Loop {
             objective: *self.engine.tenants().objective(vm.id),
             feasibility: self.engine.device().feasibility(),
             background: self.engine.view().is_background(vm.id),
-            honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
+            enforces: (self.engine.policy()).enforces_for(self.engine.view().is_background(vm.id)),
             disks: (vm.disks.iter())
                 .map(|&disk| self.disk_snapshot_with(disk, oldest))
                 .collect(),

@@ -19,8 +19,8 @@ impl Ops {
     pub const ANY: Ops = Ops(0b1_1111);
     /// Set of the operations of which a part can reach the medium.
     pub const CHANGES: Ops = Ops::of(Op::Write)
-        .and(Ops::of(Op::Discard))
-        .and(Ops::of(Op::WriteZeroes));
+        .union(Ops::of(Op::Discard))
+        .union(Ops::of(Op::WriteZeroes));
 
     /// Returns the set of one operation.
     pub const fn of(op: Op) -> Ops {
@@ -28,7 +28,7 @@ impl Ops {
     }
 
     /// Returns the union of both sets.
-    pub const fn and(self, other: Ops) -> Ops {
+    pub const fn union(self, other: Ops) -> Ops {
         Ops(self.0 | other.0)
     }
 

@@ -200,7 +200,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
                 Rule {
                     on: (Op::ALL.into_iter().enumerate())
                         .filter(|(bit, _)| ops >> bit & 1 == 1)
-                        .fold(Ops::NONE, |all, (_, op)| all.and(Ops::of(op))),
+                        .fold(Ops::NONE, |all, (_, op)| all.union(Ops::of(op))),
                     from,
                     to,
                     every,

@@ -71,7 +71,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
         "unenforced",
         "Parts of the objective that the policy in force does not enforce have the value 1",
         Read::Gauges("part", |vm| {
-            let parts = unenforced(&vm.objective, &vm.honours, vm.background);
+            let parts = unenforced(&vm.objective, &vm.enforces, vm.background);
             parts
                 .into_iter()
                 .map(|part| (part.part.to_owned(), 1.0))

@@ -355,9 +355,9 @@ impl Regulator for Audited {
 
     fn interests(&self) -> Interests {
         let own = Interests::ADMITTED
-            .and(Interests::MERGED)
-            .and(Interests::VMS);
-        self.inner.interests().and(own)
+            .union(Interests::MERGED)
+            .union(Interests::VMS);
+        self.inner.interests().union(own)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

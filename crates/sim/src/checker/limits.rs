@@ -11,7 +11,7 @@ use super::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
@@ -127,7 +127,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Sets the ceilings of a VM that is added or whose objective or policy changed. `honours`
+    /// Sets the ceilings of a VM that is added or whose objective or policy changed. `enforces`
     /// lists what the policy enforces for this VM.
     pub fn set(
         &mut self,
@@ -135,7 +135,7 @@ impl Limits {
         vm: VmId,
         objective: &Objective,
         policy: &dyn Policy,
-        honours: &Honours,
+        enforces: &Enforces,
     ) {
         if self.vms.len() <= vm.index() {
             self.vms.resize_with(vm.index() + 1, Meters::default);
@@ -148,13 +148,13 @@ impl Limits {
             .find(|(info, _)| info.name == "slack");
         // The regulator admits a unit that is due within the next nanosecond, hence the 1.
         let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;
-        let burst = limit.burst.filter(|_| honours.burst);
+        let burst = limit.burst.filter(|_| enforces.burst);
         let bursts = burst.map(|b| [b.total, b.read, b.write]);
         let scopes = [limit.total, limit.read, limit.write];
         let kept = [
-            honours.limit,
-            honours.limit_by_direction,
-            honours.limit_by_direction,
+            enforces.limit,
+            enforces.limit_by_direction,
+            enforces.limit_by_direction,
         ];
         for (scope, rate) in scopes.iter().enumerate() {
             let burst = burst.zip(bursts).map(|(b, all)| (all[scope], b.length));

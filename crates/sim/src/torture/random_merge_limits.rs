@@ -56,7 +56,7 @@ impl RandomMergeLimits {
 
 impl Controller for RandomMergeLimits {
     fn interests(&self) -> Interests {
-        (self.interests.and(Interests::ARRIVED)).and(Interests::STARTED)
+        (self.interests.union(Interests::ARRIVED)).union(Interests::STARTED)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

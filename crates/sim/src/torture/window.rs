@@ -57,9 +57,9 @@ impl Regulator for Window {
 
     fn interests(&self) -> Interests {
         Interests::ADMITTED
-            .and(Interests::CANCELLED)
-            .and(Interests::ANSWERED)
-            .and(Interests::VMS)
+            .union(Interests::CANCELLED)
+            .union(Interests::ANSWERED)
+            .union(Interests::VMS)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

@@ -40,7 +40,7 @@ impl FanOut {
             regulator,
             dispatcher,
             controller,
-            any: regulator.and(dispatcher).and(controller),
+            any: regulator.union(dispatcher).union(controller),
             timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
             by_lane: roles.dispatcher.by_lane(),
             allocates: roles.controller.as_ref().is_some_and(|c| c.allocates()),

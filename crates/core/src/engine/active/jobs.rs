@@ -86,7 +86,7 @@ impl ActivePolicy {
         let of_controller = self.roles.controller.as_ref();
         let of_controller = of_controller.and_then(|controller| controller.standing(vm));
         of_controller.unwrap_or_else(|| Standing {
-            class: match self.policy.honours().priority {
+            class: match self.policy.enforces().priority {
                 true => facts.objective(vm).priority.into(),
                 false => Class::BestEffort,
             },

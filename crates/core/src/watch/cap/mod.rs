@@ -51,7 +51,7 @@ use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
 /// Name and version of the persisted state.
-const PART: &str = "cap-learner";
+const DESCRIPTOR: &str = "cap-learner";
 const VERSION: u16 = 1;
 
 /// I/Os in a second below which it is not evaluated: lower caps are not learnt.
@@ -237,7 +237,7 @@ impl Learner {
     /// Returns the state of the known cap, to be persisted.
     pub(super) fn export(&self) -> Option<Blob> {
         let rates = self.rates?;
-        let mut blob = Blob::new(PART, VERSION);
+        let mut blob = Blob::new(DESCRIPTOR, VERSION);
         blob.push_u64(rates.ios.unwrap_or(0))
             .push_u64(rates.bytes.unwrap_or(0))
             .push_u64(rates.either.into());
@@ -246,7 +246,7 @@ impl Learner {
 
     /// Starts with a persisted cap.
     pub(super) fn import(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
-        let mut fields = learnt.fields(PART, VERSION)?;
+        let mut fields = learnt.fields(DESCRIPTOR, VERSION)?;
         let (ios, bytes, either) = (fields.u64()?, fields.u64()?, fields.u64()?);
         fields.end()?;
         let known = [ios, bytes].map(|rate| (rate > 0).then_some(rate));

@@ -50,7 +50,7 @@ use strategy::{Claim, Strategy};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
-use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, ParamInfo, Params, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 
 /// Periods after its last request for which a VM still competes.
@@ -116,7 +116,7 @@ impl ShareModelParams {
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "share-model",
     summary: "allocates rates by weight and by what each VM's requests cost the device",
     params: &[
@@ -126,9 +126,9 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
         LATENCY_TARGET,
         LATENCY_BY,
     ],
-    honours: Honours {
+    enforces: Enforces {
         group: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let saturation = Saturation::from_params(params);
@@ -582,10 +582,10 @@ fn wants_more(facts: &Facts, vm: VmId) -> bool {
 impl Controller for ShareModel {
     fn interests(&self) -> Interests {
         Patterns::INTERESTS
-            .and(Interests::ANSWERED)
-            .and(Interests::INTERVALS)
-            .and(Interests::PROFILE)
-            .and(Interests::PEERS)
+            .union(Interests::ANSWERED)
+            .union(Interests::INTERVALS)
+            .union(Interests::PROFILE)
+            .union(Interests::PEERS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

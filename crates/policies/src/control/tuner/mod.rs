@@ -34,7 +34,7 @@ mod throughput;
 mod window;
 
 pub use params::TunerParams;
-pub(crate) use params::{PART, would_need};
+pub(crate) use params::{DESCRIPTOR, would_need};
 
 use crate::regulate::merge_limit::ios;
 use measure::Amount;
@@ -133,9 +133,9 @@ impl Tuners {
 impl Controller for Tuners {
     fn interests(&self) -> Interests {
         Interests::ARRIVED
-            .and(Interests::MERGED)
-            .and(Interests::ENDED)
-            .and(Interests::VMS)
+            .union(Interests::MERGED)
+            .union(Interests::ENDED)
+            .union(Interests::VMS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

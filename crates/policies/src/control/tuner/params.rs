@@ -6,7 +6,7 @@ use super::throughput::Gains;
 use super::window::WindowTerms;
 use tidegate_base::precision::MILLION;
 use tidegate_base::time::Nanos;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, Params, PartDescriptor};
 use tidegate_core::roles::Controller;
 
 /// Parameters. Those in per cent or milliseconds are in the words of the paper's table I.
@@ -145,7 +145,7 @@ const fn window(name: &'static str, default_ms: u64, help: &'static str) -> Para
 }
 
 /// Description for the registry of policy parts.
-pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "tuner",
     summary: "merge limit and throttle by which each VM with a target comes to it, by feedback",
     params: &[
@@ -267,9 +267,9 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
             "PI throttling: the integral gain for each second, in thousandths",
         ),
     ],
-    honours: Honours {
+    enforces: Enforces {
         target: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let of = TunerParams {

@@ -5,17 +5,17 @@ use crate::dispatch::by_deadline::{
     BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of,
 };
 use tidegate_base::time::Nanos;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::Dispatcher;
 
 /// Registry entry of the `bd-edf` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "bd-edf",
     summary: "batches and waits between deadlines, for disks that seek",
     params: PARAMS,
-    honours: Honours {
+    enforces: Enforces {
         latency: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let params = BdEdfParams {

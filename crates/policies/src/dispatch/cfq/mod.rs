@@ -75,7 +75,7 @@ mod queue;
 mod trees;
 
 pub use params::{BackgroundClass, CfqParams};
-pub(crate) use params::{PART, waives_priority};
+pub(crate) use params::{DESCRIPTOR, waives_priority};
 
 use active::{Active, Turn};
 use order::Order;
@@ -305,12 +305,12 @@ impl Cfq {
 impl Dispatcher for Cfq {
     fn interests(&self) -> Interests {
         Interests::STARTED
-            .and(Interests::ENDED)
-            .and(Interests::INHERITED)
-            .and(Interests::ARRIVED)
-            .and(Interests::MERGED)
-            .and(Interests::ADVANCED)
-            .and(Interests::VMS)
+            .union(Interests::ENDED)
+            .union(Interests::INHERITED)
+            .union(Interests::ARRIVED)
+            .union(Interests::MERGED)
+            .union(Interests::ADVANCED)
+            .union(Interests::VMS)
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {

@@ -3,7 +3,7 @@
 use super::Cfq;
 use tidegate_base::objective::Priority;
 use tidegate_base::time::Nanos;
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, Params, PartDescriptor};
 use tidegate_core::roles::Dispatcher;
 use tidegate_core::starvation::{Bound, Slices};
 
@@ -150,13 +150,13 @@ pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
 }
 
 /// Registry entry of the `cfq` dispatcher.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "cfq",
     summary: "time slices of the disk, by class and level of priority",
     params: PARAMS,
-    honours: Honours {
+    enforces: Enforces {
         priority: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |params, capacity| {
         let duration = |name| Nanos(params.get(name));

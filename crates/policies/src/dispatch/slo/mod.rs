@@ -55,22 +55,22 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::facts::{Facts, moved};
-use tidegate_core::part::{Capacity, Honours, PartInfo};
+use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
 use tidegate_core::starvation::{Bound, Cost, Lead, Shares as ShareBound, Weights};
 
 /// Description in the registry of parts.
-pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "slo",
     summary: "promises by deadline, then shares of device time, then the background",
     params: &[],
-    honours: Honours {
+    enforces: Enforces {
         reservation: true,
         weight: true,
         group: true,
         latency: true,
         priority: true,
-        ..Honours::NONE
+        ..Enforces::NONE
     },
     build: |_, capacity| Box::new(Slo::new(capacity)),
 };
@@ -566,10 +566,10 @@ fn random_ps(profile: &Profile, bytes: u32) -> u64 {
 
 impl Dispatcher for Slo {
     fn interests(&self) -> Interests {
-        (Interests::STARTED.and(Interests::ENDED))
-            .and(Interests::INHERITED)
-            .and(Interests::VMS)
-            .and(Interests::PROFILE)
+        (Interests::STARTED.union(Interests::ENDED))
+            .union(Interests::INHERITED)
+            .union(Interests::VMS)
+            .union(Interests::PROFILE)
     }
 
     fn by_lane(&self) -> bool {

@@ -281,7 +281,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
             chaos.rig.end_all();
         }
     } else {
-        if chaos.rig.engine.policy().honours().target {
+        if chaos.rig.engine.policy().enforces().target {
             // Large requests at a byte a second take weeks, page by page, and wake their tuner each
             // second.
             chaos.lift();

@@ -25,7 +25,7 @@ pub fn policies() -> Vec<PolicySpec> {
 /// Returns the policies that enforce a limit on reads and writes together.
 pub fn limiting() -> Vec<PolicySpec> {
     let all = policies().into_iter();
-    all.filter(|p| p.honours().limit).collect()
+    all.filter(|p| p.enforces().limit).collect()
 }
 
 /// Returns the configuration of an engine with room for 2048 VMs.

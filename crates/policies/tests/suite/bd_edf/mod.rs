@@ -263,7 +263,7 @@ impl Regulator for Purse {
     }
 
     fn interests(&self) -> Interests {
-        Interests::ADMITTED.and(Interests::VMS)
+        Interests::ADMITTED.union(Interests::VMS)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

@@ -391,7 +391,7 @@ struct Puppet(Arc<Mutex<Plan>>);
 
 impl Controller for Puppet {
     fn interests(&self) -> Interests {
-        Interests::VMS.and(Interests::INTERVALS)
+        Interests::VMS.union(Interests::INTERVALS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {

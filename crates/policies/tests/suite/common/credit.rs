@@ -35,8 +35,8 @@ impl Regulator for Credits {
 
     fn interests(&self) -> Interests {
         Interests::ADMITTED
-            .and(Interests::VMS)
-            .and(Interests::TIMERS)
+            .union(Interests::VMS)
+            .union(Interests::TIMERS)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {

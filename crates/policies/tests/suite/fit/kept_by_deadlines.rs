@@ -12,7 +12,7 @@ use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
 /// Largest I/O in bytes of the VM that always has requests.
-const PART: u32 = 64 << 10;
+const PART_BYTES: u32 = 64 << 10;
 /// Simulated requests of a run.
 const REQUESTS: usize = 3000;
 
@@ -92,7 +92,7 @@ fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, head
         capacity: None,
         queueing: Queueing {
             least_depth: Some(1),
-            part: Some(PART),
+            part: Some(PART_BYTES),
             background_part: None,
         },
     };
@@ -209,7 +209,7 @@ fn serve(
         }
         let first = (0..queue.len()).min_by_key(|&at| (queue[at].due, at));
         let taken = first.map(|at| queue.remove(at));
-        let size = taken.map_or(PART, |request| promises[request.vm].size);
+        let size = taken.map_or(PART_BYTES, |request| promises[request.vm].size);
         busy_until = now.max(busy_until) + time(size);
         with_device.push_back(busy_until);
         let Some(request) = taken else { continue };
@@ -243,7 +243,7 @@ fn shortest(profile: &Profile, depth: u32, promises: &[Promise], headroom: u32) 
 }
 
 fn promises() -> impl Strategy<Value = Vec<Promise>> {
-    let size = prop::sample::select(vec![4096u32, 16384, PART]);
+    let size = prop::sample::select(vec![4096u32, 16384, PART_BYTES]);
     let one =
         (20u64..2000, any::<bool>(), 0u32..12, size).prop_map(|(iops, reserved, burst, size)| {
             Promise {

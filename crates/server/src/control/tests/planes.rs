@@ -258,7 +258,7 @@ impl Loops for Pretended {
         self.with(|devices| {
             let device = &mut devices[device];
             device.vms.iter_mut().for_each(|vm| {
-                vm.honours = policy.honours();
+                vm.enforces = policy.enforces();
                 vm.policy = policy.name().to_owned();
             });
             device.policy = policy.to_shared();

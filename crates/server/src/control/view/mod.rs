@@ -14,7 +14,7 @@ use tidegate_api::disk::DiskView;
 use tidegate_api::vm::{IntakeView, PartView, VmView};
 use tidegate_config::told;
 use tidegate_core::objective::Objective;
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
@@ -30,7 +30,7 @@ pub(crate) use transfer::{DisplayTime, transfer, vm_transfers};
 pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
     let facts = &snapshot.facts;
     let not_enforced = snapshot.vms.iter().flat_map(|vm| {
-        unenforced_parts(&vm.objective, &vm.honours, vm.background)
+        unenforced_parts(&vm.objective, &vm.enforces, vm.background)
             .into_iter()
             .map(|part| DevicePart {
                 vm: vm.name.clone(),
@@ -88,7 +88,11 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
         objective: objective(&snapshot.objective),
         feasible: feasible(snapshot).map(str::to_owned),
         schedule: None,
-        not_enforced: unenforced_parts(&snapshot.objective, &snapshot.honours, snapshot.background),
+        not_enforced: unenforced_parts(
+            &snapshot.objective,
+            &snapshot.enforces,
+            snapshot.background,
+        ),
         disks: (snapshot.disks.iter())
             .map(|disk| DiskView {
                 export: disk.export.clone(),
@@ -144,7 +148,7 @@ fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
 /// Returns the parts of an objective that are not among those that a policy enforces.
 pub(crate) fn unenforced_parts(
     objective: &Objective,
-    honours: &Honours,
+    enforces: &Enforces,
     background: bool,
 ) -> Vec<PartView> {
     let view = |part: config::Unenforced| PartView {
@@ -156,7 +160,7 @@ pub(crate) fn unenforced_parts(
             .map(|&name| name.to_owned())
             .collect(),
     };
-    config::unenforced(objective, honours, background)
+    config::unenforced(objective, enforces, background)
         .into_iter()
         .map(view)
         .collect()

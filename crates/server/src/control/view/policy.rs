@@ -1,7 +1,7 @@
 //! Policies, the parts they are made of, and their parameters.
 
 use tidegate_api::policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
-use tidegate_core::part::{Honours, ParamInfo, ParamKind, Part};
+use tidegate_core::part::{Enforces, ParamInfo, ParamKind, Part};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self as registry, PolicyInfo, PolicySpec};
@@ -17,7 +17,7 @@ pub fn policy(spec: &dyn Policy) -> PolicyView {
         controller: controller.map(str::to_owned),
         regulator: regulator.to_owned(),
         dispatcher: dispatcher.to_owned(),
-        enforces: enforces(&spec.honours()),
+        enforces: enforces(&spec.enforces()),
         params: (spec.params().iter().copied())
             .map(|(info, value)| ParamValue {
                 name: info.name.to_owned(),
@@ -45,7 +45,7 @@ fn policy_info(info: &PolicyInfo) -> Option<PolicyInfoView> {
         controller: info.controller.map(|part| part.name.to_owned()),
         regulator: info.regulator.name.to_owned(),
         dispatcher: info.dispatcher.name.to_owned(),
-        enforces: enforces(&spec.honours()),
+        enforces: enforces(&spec.enforces()),
         params: params(&spec),
     })
 }
@@ -60,7 +60,7 @@ pub fn policy_parts() -> Vec<PolicyPartView> {
             name: part.name.to_owned(),
             role: role.to_owned(),
             summary: part.summary.to_owned(),
-            enforces: enforces(&part.honours),
+            enforces: enforces(&part.enforces),
             params: (part.params.iter())
                 .map(|info| param(info, info.default))
                 .collect(),
@@ -120,8 +120,8 @@ fn with_unit(kind: ParamKind, value: u64) -> String {
     }
 }
 
-fn enforces(honours: &Honours) -> Vec<String> {
-    config::honoured(honours)
+fn enforces(enforces: &Enforces) -> Vec<String> {
+    config::enforced_parts(enforces)
         .into_iter()
         .map(str::to_owned)
         .collect()

@@ -11,7 +11,7 @@ use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::objective::Priority;
-use tidegate_core::part::Honours;
+use tidegate_core::part::Enforces;
 use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_core::roles::Knob;
@@ -352,11 +352,11 @@ fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
 }
 
 /// Parts of an objective that the dispatcher enforces by itself, where the regulator does not.
-fn enforced_by_dispatcher(engine: &Engine) -> Honours {
+fn enforced_by_dispatcher(engine: &Engine) -> Enforces {
     let (_, regulator, dispatcher) = engine.policy().parts();
     let by_dispatcher = dispatchers().iter().find(|part| part.name == dispatcher);
     let by_regulator = regulators().iter().find(|part| part.name == regulator);
-    let mut honours = by_dispatcher.map_or(Honours::NONE, |part| part.honours);
-    honours.limit &= !by_regulator.is_some_and(|part| part.honours.limit);
-    honours
+    let mut enforces = by_dispatcher.map_or(Enforces::NONE, |part| part.enforces);
+    enforces.limit &= !by_regulator.is_some_and(|part| part.enforces.limit);
+    enforces
 }

@@ -51,14 +51,14 @@ impl Checks {
     pub(super) fn promises_changed(&mut self, engine: &Engine, vms: &[Vm]) {
         let now = engine.view().now();
         let policy = engine.policy();
-        let [of_vms, of_background] = [false, true].map(|of| policy.honours_for(of));
+        let [of_vms, of_background] = [false, true].map(|of| policy.enforces_for(of));
         for vm in vms.iter().filter(|vm| self.ledger.is_live(vm.id)) {
-            let honours = if engine.view().is_background(vm.id) {
+            let enforces = if engine.view().is_background(vm.id) {
                 &of_background
             } else {
                 &of_vms
             };
-            (self.limits).set(now, vm.id, vm.objective(), &**policy, honours);
+            (self.limits).set(now, vm.id, vm.objective(), &**policy, enforces);
         }
         self.starvation.reset(engine);
     }

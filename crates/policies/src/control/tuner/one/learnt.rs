@@ -12,7 +12,7 @@
 //! enough. All of it is valid only for that target.
 
 use super::super::paced::ENOUGH_MOST;
-use super::super::params::PART;
+use super::super::params::DESCRIPTOR;
 use super::super::range::Range;
 use super::super::target::TargetRevision;
 use super::super::window::{RESTS, WindowRevision};
@@ -50,7 +50,7 @@ impl Tuner {
             blob.push_u64(paced.patience.0);
             return Some(blob);
         }
-        let mut blob = Blob::new(PART.name, VERSION);
+        let mut blob = Blob::new(DESCRIPTOR.name, VERSION);
         let windows = &self.windows;
         let aim = self.aim.unwrap_or(TargetRevision::new(0));
         let sum = self.throughput.map_or(0, |held| held.sum);
@@ -90,7 +90,7 @@ impl Tuner {
         if self.paced.is_some() {
             return self.import_paced(learnt);
         }
-        let mut fields = learnt.fields(PART.name, VERSION)?;
+        let mut fields = learnt.fields(DESCRIPTOR.name, VERSION)?;
         let target = [fields.u64()?, fields.u64()?, fields.u64()?];
         let mut windows = WindowRevision::new(self.windows.terms);
         let range = windows.low..=windows.high;
