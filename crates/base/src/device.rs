@@ -45,7 +45,7 @@ impl DeviceSpec {
 
 /// Statistics of a device at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeviceFacts {
+pub struct DeviceStats {
     /// Fixed properties of the device.
     pub spec: DeviceSpec,
     /// True if the device seeks for I/Os that are not sequential: by learnt costs if they are
@@ -74,15 +74,15 @@ pub struct DeviceFacts {
     /// Total time in which the dispatcher left the device idle on purpose.
     pub deliberate: Nanos,
     /// Part of these figures that belongs to background processes instead of VMs.
-    pub background: BackgroundFacts,
+    pub background: BackgroundStats,
     /// Part of VMs' I/Os that did not carry the last bytes of their unit.
-    pub parts: PartFacts,
+    pub parts: PartStats,
 }
 
-impl DeviceFacts {
+impl DeviceStats {
     /// Creates the statistics of a device that has done no I/O.
-    pub fn new(spec: DeviceSpec) -> DeviceFacts {
-        DeviceFacts {
+    pub fn new(spec: DeviceSpec) -> DeviceStats {
+        DeviceStats {
             spec,
             seeks: spec.positioning > Nanos::ZERO,
             in_flight: 0,
@@ -96,8 +96,8 @@ impl DeviceFacts {
             idle: Nanos::ZERO,
             last_addr: 0,
             deliberate: Nanos::ZERO,
-            background: BackgroundFacts::default(),
-            parts: PartFacts::default(),
+            background: BackgroundStats::default(),
+            parts: PartStats::default(),
         }
     }
 
@@ -126,7 +126,7 @@ impl DeviceFacts {
 
 /// Background processes' part of a device's statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct BackgroundFacts {
+pub struct BackgroundStats {
     /// I/Os in flight.
     pub in_flight: u32,
     /// Waiting units; they need no admission, so none is pending.
@@ -138,7 +138,7 @@ pub struct BackgroundFacts {
 /// I/Os of VMs that carried a part of a unit other than its last: the rest of the unit was still
 /// waiting when they started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PartFacts {
+pub struct PartStats {
     /// I/Os in flight.
     pub in_flight: u32,
     /// I/Os ended since the engine was made.

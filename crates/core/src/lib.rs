@@ -13,7 +13,6 @@
 pub mod attainment;
 pub mod budget;
 pub mod engine;
-pub mod facts;
 pub mod limit_accounts;
 pub mod part;
 pub mod policy;
@@ -23,6 +22,7 @@ pub mod starvation;
 pub mod stats;
 pub mod steer;
 pub mod tuning;
+pub mod view;
 pub mod watch;
 
 pub use tidegate_base::{

@@ -3,7 +3,7 @@
 //!
 //! A [`Controller`] turns knobs, a [`Regulator`] bounds how much of each VM may pass, a
 //! [`Dispatcher`] picks what goes next. The engine owns requests, queues and I/Os in flight, which
-//! roles read through [`Facts`]. It changes its own state first, then tells the roles whose
+//! roles read through [`View`]. It changes its own state first, then tells the roles whose
 //! [`Interests`] cover the event.
 //!
 //! A *unit* is a guest request, or several that merged, and waits in its VM's *lane* of reads or of
@@ -12,9 +12,9 @@
 //! [`Dispatcher::pick`], then [`Event::Started`] and [`Event::Ended`] for each of its I/Os, and
 //! [`Event::Answered`] for each of its guest requests.
 
-use crate::facts::Facts;
 use crate::starvation::Bound;
 use crate::tuning::{Throttle, Tuning};
+use crate::view::View;
 use core::fmt;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::learnt::{Blob, BlobError};
@@ -124,7 +124,7 @@ impl Knob {
     pub const MOST_ALLOCATION: u64 = 4_000_000_000;
 }
 
-/// Change that roles hear of. [`Facts`] already show the state after it.
+/// Change that roles hear of. [`View`] already show the state after it.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A guest request arrived and became a unit of its own.
@@ -173,13 +173,13 @@ pub enum Event<'a> {
         /// Report of the sender.
         share: &'a PeerShare,
     },
-    /// The device's profile was set, replaced or removed ([`Facts::profile`]). A policy that takes
+    /// The device's profile was set, replaced or removed ([`View::profile`]). A policy that takes
     /// effect hears this of an existing profile before it hears of VMs.
     ProfileChanged,
-    /// Learnt costs of a device without a profile became known or changed ([`Facts::costs`]). A
+    /// Learnt costs of a device without a profile became known or changed ([`View::costs`]). A
     /// policy that uses costs and takes effect later hears this of existing ones.
     CostsLearnt,
-    /// A VM's deadline transfer began ([`Facts::predictor`]), or was under way when this policy
+    /// A VM's deadline transfer began ([`View::predictor`]), or was under way when this policy
     /// took effect.
     JobBegan(VmId),
     /// The transfer that just began was admitted on these terms. Admission has examined all
@@ -193,9 +193,9 @@ pub enum Event<'a> {
     /// A VM's deadline transfer ended, or the VM is about to be removed.
     JobEnded(VmId),
     /// Transfers need a new evaluation: one began or ended, or the rates of VMs were measured again
-    /// ([`Facts::predictor`]).
+    /// ([`View::predictor`]).
     JobsChanged,
-    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). The engine
+    /// A VM's reads lack payload memory, or have some again ([`View::lacks_memory`]). The engine
     /// has closed or opened the read lane already.
     Memory(VmId),
 }
@@ -426,8 +426,8 @@ pub trait Regulator: Send {
     /// Decides if a unit may go now: the first of its lane or, at admission, the VM's oldest. Pure:
     /// charging happens on events. By default as [`Regulator::admits`] says, with closed gates
     /// waiting for [`Reopened::push`].
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        match self.admits(facts, facts.queued(unit).vm_lane().0) {
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        match self.admits(view, view.queued(unit).vm_lane().0) {
             true => Gate::Pass,
             false => Gate::Blocked,
         }
@@ -435,20 +435,20 @@ pub trait Regulator: Send {
 
     /// Decides as [`Regulator::gate`] does for the first unit of a lane, at dispatch. Override it
     /// when the unit's size does not matter: with many VMs, its slot has long left the CPU caches.
-    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
-        match facts.lane_head(vm, lane) {
-            Some(head) => self.gate(facts, head),
+    fn lane_gate(&self, view: &View, vm: VmId, lane: Lane) -> Gate {
+        match view.lane_head(vm, lane) {
+            Some(head) => self.gate(view, head),
             None => Gate::Pass,
         }
     }
 
     /// Handles an event: charges VMs, and pushes those whose gates the engine shall ask again.
-    fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
+    fn on_event(&mut self, _view: &View, _event: &Event, _reopen: &mut Reopened) {}
 
     /// Returns `true` if a VM's next unit, were there one, would be admitted. Asked of regulators
     /// that gate at admission, after each admission and reopening. Dispatchers read the answer as
-    /// [`Facts::may_enter`], and do not idle the device for a VM that has nothing left to spend.
-    fn admits(&self, _facts: &Facts, _vm: VmId) -> bool {
+    /// [`View::may_enter`], and do not idle the device for a VM that has nothing left to spend.
+    fn admits(&self, _view: &View, _vm: VmId) -> bool {
         true
     }
 
@@ -466,7 +466,7 @@ pub trait Regulator: Send {
     }
 
     /// Applies a knob. After [`Knob::Throttle`] the engine asks the VM's gates again.
-    fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
+    fn set(&mut self, _view: &View, _vm: VmId, _knob: Knob) {}
 
     /// Returns the time of the next timer ([`Interests::TIMERS`]); [`Nanos::MAX`]: none.
     fn next_timer(&self) -> Nanos {
@@ -475,7 +475,7 @@ pub trait Regulator: Send {
 
     /// Runs the timer, perhaps late. Returns the interval that ended, if any; the engine calls it
     /// again while [`Regulator::next_timer`] is due.
-    fn on_timer(&mut self, _facts: &Facts, _reopen: &mut Reopened) -> Option<Interval> {
+    fn on_timer(&mut self, _view: &View, _reopen: &mut Reopened) -> Option<Interval> {
         None
     }
 
@@ -485,13 +485,13 @@ pub trait Regulator: Send {
     }
 
     /// Returns the use of a VM's limit, for the policy that takes over.
-    fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
+    fn consumed(&self, _view: &View, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 
     /// Takes over the use of a VM's limit from the policy before; called once, after
     /// [`Event::VmAdded`]. A limit that was not tracked starts without burst allowance.
-    fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
+    fn adopt(&mut self, _view: &View, _vm: VmId, _consumed: &Consumed) {}
 }
 
 /// Promises suspended because the device is slower than promised, by kind.
@@ -524,23 +524,23 @@ pub trait Dispatcher: Send {
 
     /// Adds a unit: admitted, or back after a merged I/O failed or its first part left. Units come
     /// in the order of arrival, except those that are back.
-    fn insert(&mut self, facts: &Facts, unit: ReqId);
+    fn insert(&mut self, view: &View, unit: ReqId);
 
     /// Removes a unit: wholly started, cancelled (already out of its lane), or about to return as
     /// smaller units. A unit merged into the picked one leaves before [`Event::Started`].
-    fn remove(&mut self, facts: &Facts, unit: ReqId);
+    fn remove(&mut self, view: &View, unit: ReqId);
 
     /// Notes that a lane's gate opened or closed. Units of a closed lane must be neither picked nor
     /// waited for.
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool);
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool);
 
     /// Handles an event. [`Event::Started`] precedes the `remove` of a wholly started unit.
-    fn on_event(&mut self, _facts: &Facts, _event: &Event) {}
+    fn on_event(&mut self, _view: &View, _event: &Event) {}
 
     /// Applies a knob.
-    fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
+    fn set(&mut self, _view: &View, _vm: VmId, _knob: Knob) {}
 
-    /// Returns `true` if it serves background processes itself ([`Facts::is_background`]).
+    /// Returns `true` if it serves background processes itself ([`View::is_background`]).
     /// Otherwise it never hears of them, and the engine gives them what VMs leave.
     fn serves_background(&self) -> bool {
         false
@@ -556,12 +556,12 @@ pub trait Dispatcher: Send {
     /// Returns `true` if the unit it would pick was promised and is due, so that it goes beyond the
     /// adapted queue depth. Asked only at that depth. Each `true` lengthens the queue, so promises
     /// beyond the device's ability must get `false`.
-    fn is_due_beyond_depth(&mut self, _facts: &Facts) -> bool {
+    fn is_due_beyond_depth(&mut self, _view: &View) -> bool {
         false
     }
 
     /// Returns `true` if it uses request costs, which are then learnt for a device without a
-    /// profile ([`Facts::estimator`]). Must never change.
+    /// profile ([`View::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
     }
@@ -582,7 +582,7 @@ pub trait Dispatcher: Send {
     }
 
     /// Chooses the next unit, as the device has room. The unit stays in the index until `remove`.
-    fn pick(&mut self, facts: &Facts) -> Pick;
+    fn pick(&mut self, view: &View) -> Pick;
 
     /// Returns the anticipatory waits so far; `None`: it never anticipates.
     fn waits(&self) -> Option<Waits> {
@@ -600,12 +600,12 @@ pub trait Dispatcher: Send {
     }
 
     /// Returns the use of a VM's limit, if it enforces one, for the policy that takes over.
-    fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
+    fn consumed(&self, _view: &View, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 
     /// Takes over the use of a VM's limit, as [`Regulator::adopt`] does.
-    fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
+    fn adopt(&mut self, _view: &View, _vm: VmId, _consumed: &Consumed) {}
 }
 
 /// Turns knobs on events and timers, from observed statistics. May use floating point, since it
@@ -615,13 +615,13 @@ pub trait Controller: Send {
     fn interests(&self) -> Interests;
 
     /// Handles an event; knobs in `out` are applied right after it.
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs);
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs);
 
     /// Returns the time of the next timer; [`Nanos::MAX`]: none.
     fn next_timer(&self) -> Nanos;
 
     /// Runs the timer; knobs in `out` are applied right after it.
-    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs);
+    fn on_timer(&mut self, view: &View, out: &mut Knobs);
 
     /// Returns `true` if it sets [`Knob::Allocation`] for every VM, background processes apart,
     /// inside [`Event::VmAdded`] and at any later time. Must never change.
@@ -630,7 +630,7 @@ pub trait Controller: Send {
     }
 
     /// Returns `true` if it uses request costs, which are then learnt for a device without a
-    /// profile ([`Facts::estimator`]). Must never change.
+    /// profile ([`View::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
     }
@@ -646,7 +646,7 @@ pub trait Controller: Send {
     }
 
     /// Returns the tuning of a VM; `None`: it is not tuned.
-    fn tuning(&self, _facts: &Facts, _vm: VmId) -> Option<Tuning> {
+    fn tuning(&self, _view: &View, _vm: VmId) -> Option<Tuning> {
         None
     }
 
@@ -657,7 +657,7 @@ pub trait Controller: Send {
     }
 
     /// Returns learnt state of a VM to persist beyond the engine's life; `None`: none.
-    fn export(&self, _facts: &Facts, _vm: VmId) -> Option<Blob> {
+    fn export(&self, _view: &View, _vm: VmId) -> Option<Blob> {
         None
     }
 
@@ -667,7 +667,7 @@ pub trait Controller: Send {
     /// # Errors
     /// Returns an error, and changes nothing, if the state has another origin or no longer fits the
     /// VM.
-    fn import(&mut self, _facts: &Facts, _vm: VmId, _learnt: &Blob) -> Result<(), BlobError> {
+    fn import(&mut self, _view: &View, _vm: VmId, _learnt: &Blob) -> Result<(), BlobError> {
         Err(BlobError::Unwanted("the controller learns nothing"))
     }
 
@@ -676,12 +676,12 @@ pub trait Controller: Send {
     ///
     /// # Errors
     /// Fails as [`Controller::import`] does.
-    fn import_moved(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
-        self.import(facts, vm, learnt)
+    fn import_moved(&mut self, view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        self.import(view, vm, learnt)
     }
 
     /// Ends the restore after the last [`Controller::import`]; may turn knobs for it.
-    fn imported(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+    fn imported(&mut self, _view: &View, _out: &mut Knobs) {}
 }
 
 /// Roles of one policy, ready to work.

@@ -9,7 +9,7 @@
 //! outlives a request (connection, disk) are stored as slot numbers without generations.
 
 use crate::attainment::Standing;
-use tidegate_base::device::DeviceFacts;
+use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{Account, IoError, Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
@@ -347,7 +347,7 @@ pub(crate) struct Vm {
     pub shut: [u8; 2],
     pub life: Life,
     /// True for a background process: see
-    /// [`Facts::is_background`](crate::facts::Facts::is_background).
+    /// [`View::is_background`](crate::view::View::is_background).
     pub background: bool,
     /// True if a regulator at admission would not admit the next unit.
     pub spent: bool,
@@ -465,7 +465,7 @@ impl Vm {
 
     /// Returns the VM's standing on a device, for its attainment.
     #[inline]
-    pub(crate) fn standing(&self, device: &DeviceFacts) -> Standing {
+    pub(crate) fn standing(&self, device: &DeviceStats) -> Standing {
         Standing {
             regulated: (self.shut[0] | self.shut[1]) & shut::REGULATED != 0,
             waits_for_others: self.waiting > 0 && device.requests > self.requests,

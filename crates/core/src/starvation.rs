@@ -169,7 +169,7 @@ pub struct Shares {
 pub enum Weights {
     /// Weights of objectives. A change of one resets what VMs were passed over.
     Objectives,
-    /// Rates that a controller allocates ([`Facts::allocation`](crate::facts::Facts)) and changes
+    /// Rates that a controller allocates ([`View::allocation`](crate::view::View)) and changes
     /// at any time. Between two VMs, the largest quotient since the one began to wait counts.
     Allocations {
         /// Extra lead that each change may give its VM, in units of the cost.

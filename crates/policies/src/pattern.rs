@@ -33,8 +33,8 @@ use tidegate_base::ends::{Ends, Run};
 use tidegate_base::request::{DeviceIo, Op, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Direction, Pattern};
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::roles::{Event, Footprint, Interests};
+use tidegate_core::view::{View, moved};
 
 /// Length of a window.
 pub const WINDOW: Nanos = Nanos::from_millis(30);
@@ -167,16 +167,16 @@ impl Patterns {
     }
 
     /// Takes in an event of [`Patterns::INTERESTS`]; ignores all others.
-    pub fn on_event(&mut self, facts: &Facts, event: &Event) {
+    pub fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                let (vm, op, addr, len) = facts.queued(request).request();
-                if moved(facts, op, len) > 0 {
-                    self.arrived(facts.now(), vm, op, addr, len);
+                let (vm, op, addr, len) = view.queued(request).request();
+                if moved(view, op, len) > 0 {
+                    self.arrived(view.now(), vm, op, addr, len);
                 }
             }
-            Event::Started(io) if moved(facts, io.op, io.len) > 0 => {
-                self.started(facts.now(), io);
+            Event::Started(io) if moved(view, io.op, io.len) > 0 => {
+                self.started(view.now(), io);
             }
             Event::VmAdded(vm) => self.forget(vm),
             _ => {}

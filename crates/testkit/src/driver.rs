@@ -252,7 +252,7 @@ impl Driver {
         self.tallies.entry(io.vm).or_default().starts(&io);
         let config = self.engine.config();
         assert!(
-            self.engine.facts().in_flight <= config.device.depth,
+            self.engine.device_stats().in_flight <= config.device.depth,
             "beyond the depth"
         );
         assert!(io.id.index() < config.device.io_slots() as usize);
@@ -398,12 +398,12 @@ impl Driver {
 
     /// Checks that gauges are at zero and that counters agree with the tallies.
     pub fn assert_drained(&self) {
-        let facts = self.engine.facts();
-        assert!(self.engine.is_idle(), "{facts:?}");
-        assert_eq!((facts.in_flight, facts.requests, facts.queued), (0, 0, 0));
-        assert_eq!(facts.parts.in_flight, 0);
-        assert_eq!(facts.started, facts.ended);
-        assert_eq!(facts.started, self.started);
+        let stats = self.engine.device_stats();
+        assert!(self.engine.is_idle(), "{stats:?}");
+        assert_eq!((stats.in_flight, stats.requests, stats.queued), (0, 0, 0));
+        assert_eq!(stats.parts.in_flight, 0);
+        assert_eq!(stats.started, stats.ended);
+        assert_eq!(stats.started, self.started);
         assert_eq!(self.engine.device().uncounted(), 0);
         for vm in self.engine.view().vms() {
             let tenants = self.engine.tenants();

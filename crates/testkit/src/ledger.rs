@@ -517,12 +517,12 @@ impl Ledger {
                 "request {req:?} should have been answered"
             );
         }
-        let facts = engine.facts();
+        let stats = engine.device_stats();
         // I/Os of hung disks are in flight, but not in the gauge.
         let counted = |id: &&IoId| engine.device().is_counted(**id);
         let counted = self.flights.keys().filter(counted).count();
-        assert_eq!(facts.in_flight as usize, counted);
-        assert_eq!(facts.requests as usize, self.owed.len());
+        assert_eq!(stats.in_flight as usize, counted);
+        assert_eq!(stats.requests as usize, self.owed.len());
         for (&vm, _) in self.vms.iter().filter(|(_, live)| **live) {
             assert_eq!(engine.tenants().in_flight(vm), self.vm_in_flight(vm));
             assert_eq!(engine.tenants().pending(vm), self.vm_waiting(vm));

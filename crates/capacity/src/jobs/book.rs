@@ -2,7 +2,7 @@
 
 use super::{Capacity, Job, JobEnd, JobOutcome, JobSpec, JobTerms, Predictor};
 use std::collections::VecDeque;
-use tidegate_base::device::DeviceFacts;
+use tidegate_base::device::DeviceStats;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 
@@ -25,7 +25,7 @@ pub struct DeviceTime {
 
 impl DeviceTime {
     /// Takes the totals of a device at `now`, with `deliberate` idle time up to then.
-    pub fn of(device: &DeviceFacts, now: Nanos, deliberate: Nanos) -> DeviceTime {
+    pub fn of(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
         DeviceTime {
             idle: device.idle_time(now),
             deliberate,

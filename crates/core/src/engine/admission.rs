@@ -3,7 +3,7 @@
 use super::intake::{Holdings, Payload};
 use super::{Engine, PayloadBounds, Refusal};
 use crate::budget::{Bounds, Budget, buffer_bytes};
-use crate::facts::Life;
+use crate::view::Life;
 use tidegate_base::request::{ClientId, Op, ReqId, Request, VmId};
 use tidegate_base::time::Nanos;
 
@@ -60,7 +60,7 @@ impl AdmissionMut<'_> {
     /// Panics when there is a VM.
     pub fn bound_payload(&mut self, bounds: &PayloadBounds) {
         assert!(
-            self.engine.facts.queues.vms.is_empty(),
+            self.engine.view.queues.vms.is_empty(),
             "payload is bounded before the first VM comes"
         );
         let (bounds, vms) = (bounds.of_each(), self.engine.config.max_vms as usize);
@@ -77,7 +77,7 @@ impl AdmissionMut<'_> {
     /// not divide them. To be called before the first VM is added: panics when there is one.
     pub fn leave_undivided(&mut self) {
         assert!(
-            self.engine.facts.queues.vms.is_empty(),
+            self.engine.view.queues.vms.is_empty(),
             "slots are divided before the first VM comes"
         );
         let bounds = Bounds {
@@ -100,18 +100,18 @@ impl AdmissionMut<'_> {
     /// Minimum number of requests that a client may hand in now; 0 also for one that was
     /// disconnected. Where it is 0 the next request is refused as [`Refusal::Full`].
     pub fn room(&mut self, now: Nanos, client: ClientId) -> u32 {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let Some(client) = self.engine.directory.client(client) else {
             return 0;
         };
         let vm = client.vm as usize;
-        if self.engine.facts.queues.vms[vm].life != Life::Live {
+        if self.engine.view.queues.vms[vm].life != Life::Live {
             return 0;
         }
         self.engine
             .intake
             .slots
-            .room(self.engine.facts.queues.now, vm) as u32
+            .room(self.engine.view.queues.now, vm) as u32
     }
 
     /// Takes a slot, and for a write memory for `len` bytes, for a request whose payload is still
@@ -122,14 +122,14 @@ impl AdmissionMut<'_> {
     /// [`Refusal::Full`] where there is none now: [`AdmissionMut::poll_unblocked`] says when to try
     /// again. [`Refusal::NotConnected`].
     pub fn claim(&mut self, now: Nanos, client: ClientId, op: Op, len: u32) -> Result<(), Refusal> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let known = self
             .engine
             .directory
             .client(client)
             .ok_or(Refusal::NotConnected)?;
         let (vm, own_memory) = (known.vm as usize, known.own_memory);
-        if self.engine.facts.queues.vms[vm].life != Life::Live {
+        if self.engine.view.queues.vms[vm].life != Life::Live {
             return Err(Refusal::NotConnected);
         }
         self.engine.intake.take_in(now, vm, own_memory, op, len)
@@ -137,14 +137,14 @@ impl AdmissionMut<'_> {
 
     /// Gives up the claim of a client with memory of its own, or of a request without payload.
     pub fn return_slot(&mut self, now: Nanos, vm: VmId) {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.intake.slots.undo(vm.index(), 1);
         self.engine.leave_if_out(vm.index);
     }
 
     /// Gives up a claim whose request will not be handed in.
     pub fn return_claim(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.intake.slots.undo(vm.index(), 1);
         if op == Op::Write
             && let Some(payload) = &mut self.engine.intake.payload
@@ -158,7 +158,7 @@ impl AdmissionMut<'_> {
     /// like a read's. False: there is none now, and [`AdmissionMut::poll_unblocked`] says when to
     /// try again. Always true where payload memory is not bounded.
     pub fn take_reply(&mut self, now: Nanos, client: ClientId, len: u32) -> bool {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let Some(client) = self.engine.directory.client(client) else {
             return false;
         };
@@ -168,15 +168,15 @@ impl AdmissionMut<'_> {
         };
         let taken = payload
             .reads
-            .take(self.engine.facts.queues.now, vm, buffer_bytes(len));
+            .take(self.engine.view.queues.now, vm, buffer_bytes(len));
         if taken {
             // Taking ends the VM's wait in the budget: a read that still waits has to ask again.
             self.engine
                 .active
-                .unshelve(&mut self.engine.facts, vm as u32);
+                .unshelve(&mut self.engine.view, vm as u32);
             self.engine
                 .active
-                .set_starved(&mut self.engine.facts, vm as u32, false);
+                .set_starved(&mut self.engine.view, vm as u32, false);
         } else if !payload.refused_replies.contains(&(vm as u32)) {
             payload.refused_replies.push(vm as u32);
         }
@@ -188,7 +188,7 @@ impl AdmissionMut<'_> {
     /// [`AdmissionMut::take_reply`]. `op` selects the budget: the writes', or the reads' for
     /// anything else.
     pub fn return_payload(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let Some(payload) = &mut self.engine.intake.payload else {
             return;
         };
@@ -196,14 +196,14 @@ impl AdmissionMut<'_> {
         if op == Op::Write {
             payload
                 .writes
-                .give_back(self.engine.facts.queues.now, vm.index(), amount);
+                .give_back(self.engine.view.queues.now, vm.index(), amount);
         } else {
             payload
                 .reads
-                .give_back(self.engine.facts.queues.now, vm.index(), amount);
+                .give_back(self.engine.view.queues.now, vm.index(), amount);
             self.engine
                 .intake
-                .feed_reads(&mut self.engine.facts, &mut self.engine.active);
+                .feed_reads(&mut self.engine.view, &mut self.engine.active);
         }
         self.engine.leave_if_out(vm.index);
     }
@@ -220,7 +220,7 @@ impl AdmissionMut<'_> {
             ready = payload.unblocked.pop().map(|vm| vm as usize);
             ready = ready.or_else(|| payload.writes.next_ready());
         }
-        ready.map(|vm| self.engine.facts.vm_at(vm))
+        ready.map(|vm| self.engine.view.vm_at(vm))
     }
 
     /// Takes a request whose slot and memory [`AdmissionMut::claim`] took. Its wait counts from

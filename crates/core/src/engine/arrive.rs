@@ -1,7 +1,7 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
 use super::{DiskSpec, Engine, Refusal};
-use crate::facts::{Filling, Life, NIL, Queues, enter_lane, flag, note_arrival, state};
+use crate::view::{Filling, Life, NIL, Queues, enter_lane, flag, note_arrival, state};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
@@ -15,15 +15,15 @@ fn take_request(
     request: &Request,
     claimed_since: Option<Nanos>,
 ) -> Result<ReqId, Refusal> {
-    engine.facts.queues.advance(now);
-    let now = engine.facts.queues.now;
-    let deliberate = engine.facts.queues.deliberate_time();
+    engine.view.queues.advance(now);
+    let now = engine.view.queues.now;
+    let deliberate = engine.view.queues.deliberate_time();
     let found = engine.directory.client_and_disk(client);
     let (from, disk) = found.ok_or(Refusal::NotConnected)?;
     check_range(request, &disk.spec)?;
     let Queues {
         reqs, vms, device, ..
-    } = &mut engine.facts.queues;
+    } = &mut engine.view.queues;
     let (vm, op) = (from.vm, request.op);
     let of_vm = &mut vms[vm as usize];
     if of_vm.life != Life::Live {
@@ -60,7 +60,7 @@ fn take_request(
     from.requests += 1;
     let slot = reqs.next_slot();
     let (ledger, sharing) = (
-        &mut engine.facts.ledgers[vm as usize],
+        &mut engine.view.ledgers[vm as usize],
         &mut engine.control.sharing,
     );
     let continues = note_arrival(now, of_vm, ledger, &with, sharing.as_deref_mut());
@@ -83,7 +83,7 @@ fn take_request(
 /// Kept out of line, so that a request that adjoins nothing stays in registers.
 #[inline(never)]
 fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
-    let now = engine.facts.queues.now;
+    let now = engine.view.queues.now;
     let mut company = None;
     if with.op != Op::Flush {
         let (found, is_followed) = engine.find_company(with);
@@ -94,7 +94,7 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
     let joins = company.is_some() || with.op == Op::Flush;
     let Queues {
         reqs, vms, device, ..
-    } = &mut engine.facts.queues;
+    } = &mut engine.view.queues;
     let pending = engine.active.holds_at_admission(&vms[vm]);
     let (id, alone) = match joins {
         true => (reqs.fill(slot, &with, state::EXPRESS, NIL), false),
@@ -106,7 +106,7 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
         });
     }
     if let Some((unit, behind)) = company {
-        engine.active.join(&mut engine.facts, unit, slot, behind);
+        engine.active.join(&mut engine.view, unit, slot, behind);
     } else if with.op == Op::Flush {
         engine.flushes.push(reqs, slot, with.disk);
     } else {
@@ -121,11 +121,11 @@ fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pendin
     let place = [with.vm, with.op.lane().index() as u32];
     engine
         .active
-        .unit_came(&mut engine.facts, id, place, alone, pending);
+        .unit_came(&mut engine.view, id, place, alone, pending);
     if with.own_memory {
         // The lane may be closed for lack of payload memory, which this request does not need.
-        engine.facts.queues.count_holder(id.index);
-        engine.active.let_holder_go(&mut engine.facts, id.index);
+        engine.view.queues.count_holder(id.index);
+        engine.active.let_holder_go(&mut engine.view, id.index);
     }
 }
 
@@ -161,12 +161,12 @@ impl Engine {
     /// to memory, too.
     #[inline(never)]
     fn find_company(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
-        let lane = self.facts.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
-        let most = self.control.merged_most(&self.facts, of.vm, of.op);
+        let lane = self.view.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
+        let most = self.control.merged_most(&self.view, of.vm, of.op);
         if lane.head == NIL || most == 0 {
             return (None, false);
         }
-        self.facts.queues.reqs.find_company(lane, &of, most)
+        self.view.queues.reqs.find_company(lane, &of, most)
     }
 }
 

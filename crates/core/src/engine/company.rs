@@ -23,7 +23,7 @@
 //! of a request apart, and parts are not back-merged.
 
 use super::Engine;
-use crate::facts::Hot;
+use crate::view::Hot;
 
 /// First bytes of a one-request unit that go along with the unit before it.
 #[derive(Clone, Copy)]
@@ -37,45 +37,45 @@ impl Engine {
     /// all. Returns the head of the next one that goes along in part, if any.
     #[inline(never)]
     pub(super) fn gather(&mut self, unit: u32, budget: u32) -> Option<Head> {
-        let Hot { vm, op, .. } = self.facts.queues.reqs.hot[unit as usize];
-        let limit = self.control.merged_most(&self.facts, vm, op);
+        let Hot { vm, op, .. } = self.view.queues.reqs.hot[unit as usize];
+        let limit = self.control.merged_most(&self.view, vm, op);
         let (most, block) = (budget.min(limit), self.config.device.physical_block);
-        while self.active.is_followed(&self.facts, unit) {
-            let room = most.saturating_sub(self.facts.queues.reqs.left_of(unit));
+        while self.active.is_followed(&self.view, unit) {
+            let room = most.saturating_sub(self.view.queues.reqs.left_of(unit));
             if room == 0 {
                 return None;
             }
-            let next = self.facts.queues.reqs.continuation(unit)?;
+            let next = self.view.queues.reqs.continuation(unit)?;
             let Hot {
                 unit_len,
                 unit_reqs,
                 ..
-            } = self.facts.queues.reqs.hot[next as usize];
+            } = self.view.queues.reqs.hot[next as usize];
             if unit_len <= room {
-                if !self.intake.may_go_along(&mut self.facts, next) {
+                if !self.intake.may_go_along(&mut self.view, next) {
                     return None;
                 }
-                self.active.absorb(&mut self.facts, unit, next);
+                self.active.absorb(&mut self.view, unit, next);
                 continue;
             }
             let (fit, cut) = (
-                self.facts.queues.reqs.fitting(next, room),
-                self.facts.queues.reqs.cut(next, room, block),
+                self.view.queues.reqs.fitting(next, room),
+                self.view.queues.reqs.cut(next, room, block),
             );
-            let may_cut = cut > 0 && !self.active.is_full(&self.facts, unit, limit);
+            let may_cut = cut > 0 && !self.active.is_full(&self.view, unit, limit);
             // Without a whole request that fits, only a cut could extend the I/O.
-            if !self.active.cuts(&self.facts, vm) || (fit == 0 && !may_cut) {
+            if !self.active.cuts(&self.view, vm) || (fit == 0 && !may_cut) {
                 return None;
             }
             if unit_reqs == 1 {
-                if !self.intake.may_go_along(&mut self.facts, next) {
+                if !self.intake.may_go_along(&mut self.view, next) {
                     return None;
                 }
                 let (slot, bytes) = (next, cut);
                 return Some(Head { slot, bytes });
             }
             // Split off the requests that fit, or the one to be cut; the next round takes them.
-            self.active.split_unit(&mut self.facts, next, fit.max(1));
+            self.active.split_unit(&mut self.view, next, fit.max(1));
         }
         None
     }

@@ -2,74 +2,74 @@
 
 use super::job_book;
 use super::{Engine, EngineError};
-use crate::facts::{Life, Vm};
 use crate::policy::Policy;
 use crate::roles::Event;
 use crate::roles::Roles;
+use crate::view::{Life, Vm};
 use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
 
 impl Engine {
     /// Frees the slots of a removed VM whose last request is answered.
     pub(super) fn vm_left(&mut self, vm: u32) {
-        let id = self.facts.vm_at(vm as usize);
-        self.active.set_starved(&mut self.facts, vm, false);
+        let id = self.view.vm_at(vm as usize);
+        self.active.set_starved(&mut self.view, vm, false);
         self.active.spent_before.remove(id);
-        self.active.emit(&mut self.facts, &Event::VmRemoved(id));
-        job_book::expect_no_jobs(&mut self.facts, id);
+        self.active.emit(&mut self.view, &Event::VmRemoved(id));
+        job_book::expect_no_jobs(&mut self.view, id);
         for slot in self.directory.disks_of(vm) {
             self.directory.remove_disk(slot);
         }
         self.intake.remove(vm as usize);
-        self.intake.feed_reads(&mut self.facts, &mut self.active);
-        let vacated = &mut self.facts.queues.vms[vm as usize];
+        self.intake.feed_reads(&mut self.view, &mut self.active);
+        let vacated = &mut self.view.queues.vms[vm as usize];
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
         self.free_vm.push(vm);
         // Histograms are most of a VM's memory: after a peak of VMs the unused ones are freed.
         let there = |of_vm: &Vm| of_vm.life != Life::Free;
         let needed = self
-            .facts
+            .view
             .queues
             .vms
             .iter()
             .rposition(there)
             .map_or(0, |i| i + 1);
-        self.facts.ledgers.truncate(needed);
+        self.view.ledgers.truncate(needed);
     }
 
     /// Changes the policy under load: all waiting units go into the new one in the order of
     /// arrival, I/Os in flight are announced to it, and debts under limits stay.
     pub fn set_policy(&mut self, now: Nanos, policy: &dyn Policy) {
-        self.facts.queues.advance(now);
-        let Engine { active, facts, .. } = self;
+        self.view.queues.advance(now);
+        let Engine { active, view, .. } = self;
         // Shelved and parked units first: the new index is built from what is in the lanes.
-        active.unshelve_all(facts);
+        active.unshelve_all(view);
         let parked = self.hung.as_mut().map(|hung| hung.take_parked(|_| true));
         for of_disk in parked.unwrap_or_default() {
-            active.unpark(facts, of_disk);
+            active.unpark(view, of_disk);
         }
-        let vms: Vec<VmId> = facts.queues.present().collect();
+        let vms: Vec<VmId> = view.queues.present().collect();
         // Before gates open: debts are read from the roles that are about to go.
-        let consumed = active.settle_consumed(facts, &vms);
-        active.open_all_gates(facts, &vms);
-        facts.queues.device.deliberate = facts.queues.deliberate_time();
-        facts.queues.waiting_since = None;
-        facts.pick_at = Nanos::MAX;
+        let consumed = active.settle_consumed(view, &vms);
+        active.open_all_gates(view, &vms);
+        view.queues.device.deliberate = view.queues.deliberate_time();
+        view.queues.waiting_since = None;
+        view.pick_at = Nanos::MAX;
         let (max_vms, max_requests) = (self.config.max_vms, self.config.max_requests);
-        let roles = match vms.iter().any(|&vm| facts.is_background(vm)) {
+        let roles = match vms.iter().any(|&vm| view.is_background(vm)) {
             true => policy.build_with_background(max_vms, max_requests),
             false => policy.build(max_vms, max_requests),
         };
-        active.swap(policy, roles, facts.queues.vms.len());
+        active.swap(policy, roles, view.queues.vms.len());
         self.control
-            .estimate_costs(&mut self.facts, &self.active.roles);
+            .estimate_costs(&mut self.view, &self.active.roles);
         self.active.make_gates(max_vms);
         // To roles, uncounted I/Os of hung disks have ended.
         let counted = self.flights.iter().filter(|flight| flight.is_counted());
         let in_flight: Vec<DeviceIo> = counted.map(|flight| flight.io).collect();
         self.active
-            .take_over(&mut self.facts, &vms, &consumed, &in_flight);
+            .take_over(&mut self.view, &vms, &consumed, &in_flight);
     }
 
     /// Wraps the roles of the policy in force, now and after every change of policy: for a checker
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Checks that a handle is of a live VM.
     pub(super) fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
-        match self.facts.queues.knows(vm) {
+        match self.view.queues.knows(vm) {
             true => Ok(()),
             false => Err(EngineError::Unknown { what: "the VM" }),
         }

@@ -1,12 +1,12 @@
 //! Control of the device as a whole, whatever the policy: queue depth, length of I/Os, learnt cap
 //! and costs.
 
-use crate::facts::Life;
-use crate::facts::{Facts, LearntCosts, Vm, moved};
 use crate::roles::Roles;
 use crate::steer::DepthTuning;
 use crate::steer::depth::{Budget, DepthControl, End};
 use crate::steer::sharing::{SharedIo, Sharing};
+use crate::view::Life;
+use crate::view::{LearntCosts, View, Vm, moved};
 use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
@@ -84,16 +84,16 @@ impl Promised {
 
     /// Returns the latency objective of the VM in a slot; `None` also for background processes and
     /// VMs that are leaving.
-    fn of(facts: &Facts, slot: u32) -> Option<Nanos> {
-        let vm = &facts.queues.vms[slot as usize];
-        let latency = facts.objectives[slot as usize].latency;
+    fn of(view: &View, slot: u32) -> Option<Nanos> {
+        let vm = &view.queues.vms[slot as usize];
+        let latency = view.objectives[slot as usize].latency;
         latency.filter(|_| vm.life == Life::Live && !vm.background)
     }
 
     /// Searches all VMs for the tightest latency objective; `None`: none has one.
-    fn tightest_of(facts: &Facts) -> Option<Promised> {
-        let slots = 0..facts.queues.vms.len() as u32;
-        let promises = slots.filter_map(|slot| Some((Promised::of(facts, slot)?, slot)));
+    fn tightest_of(view: &View) -> Option<Promised> {
+        let slots = 0..view.queues.vms.len() as u32;
+        let promises = slots.filter_map(|slot| Some((Promised::of(view, slot)?, slot)));
         let all = promises.fold(Promised::NONE, |before, (latency, slot)| Promised {
             tightest: latency.min(before.tightest),
             vm: if latency < before.tightest {
@@ -144,10 +144,10 @@ impl DeviceControl {
     }
 
     /// Updates the cached flags; to be called after a part was added or removed.
-    fn note_parts(&mut self, facts: &Facts) {
+    fn note_parts(&mut self, view: &View) {
         let learns = self.watch.is_some() || self.depth_control.is_some();
         self.steered = learns || self.sharing.is_some();
-        self.observed = learns || facts.estimator.is_some();
+        self.observed = learns || view.estimator.is_some();
     }
 
     /// Notes that a request of the VM in slot `vm` was answered.
@@ -165,8 +165,8 @@ impl DeviceControl {
     }
 
     /// Decides anew, since policy or profile may have changed, whether costs are to be learnt.
-    pub(super) fn estimate_costs(&mut self, facts: &mut Facts, roles: &Roles) {
-        let (now, spec) = (facts.queues.now, &facts.queues.device.spec);
+    pub(super) fn estimate_costs(&mut self, view: &mut View, roles: &Roles) {
+        let (now, spec) = (view.queues.now, &view.queues.device.spec);
         let controller = roles.controller.as_ref();
         let wanted = controller.is_some_and(|controller| controller.reckons_with_costs())
             || roles.dispatcher.reckons_with_costs();
@@ -176,39 +176,39 @@ impl DeviceControl {
             .as_ref()
             .is_some_and(|sharing| sharing.is_auto());
         // An estimator that is needed still keeps what it has learnt.
-        let before = facts.estimator.take();
-        if self.learns_costs || ((wanted || parts) && facts.profile.is_none()) {
+        let before = view.estimator.take();
+        if self.learns_costs || ((wanted || parts) && view.profile.is_none()) {
             let new = || Box::new(CostEstimator::new(now, spec));
-            facts.estimator = Some(before.unwrap_or_else(new));
+            view.estimator = Some(before.unwrap_or_else(new));
         }
-        let reckons = roles.dispatcher.reckons_with_costs() && facts.profile.is_none();
+        let reckons = roles.dispatcher.reckons_with_costs() && view.profile.is_none();
         if !reckons {
-            facts.learnt = None;
+            view.learnt = None;
         }
-        self.note_parts(facts);
+        self.note_parts(view);
     }
 
     /// Puts learnt costs in force if they differ from those before; to be called after a window
     /// that yielded something. Returns whether they did.
     #[cold]
-    pub(super) fn learn_costs(&self, facts: &mut Facts, roles: &Roles) -> bool {
-        let Some(estimator) = &facts.estimator else {
+    pub(super) fn learn_costs(&self, view: &mut View, roles: &Roles) -> bool {
+        let Some(estimator) = &view.estimator else {
             return false;
         };
-        let before = facts.learnt.as_ref().map_or(0, |learnt| learnt.windows);
+        let before = view.learnt.as_ref().map_or(0, |learnt| learnt.windows);
         let windows = estimator.windows();
-        if facts.profile.is_some()
+        if view.profile.is_some()
             || windows < before + COSTS_EVERY
             || !roles.dispatcher.reckons_with_costs()
         {
             return false;
         }
         let costs = estimator.expected();
-        let learnt = facts.learnt.as_ref();
+        let learnt = view.learnt.as_ref();
         if learnt.is_some_and(|learnt| !differ(&learnt.costs, &costs)) {
             return false;
         }
-        facts.learnt = Some(LearntCosts {
+        view.learnt = Some(LearntCosts {
             costs: Box::new(costs),
             windows,
         });
@@ -217,11 +217,11 @@ impl DeviceControl {
 
     /// Has the estimator of costs follow an I/O that starts.
     #[inline(never)]
-    pub(super) fn estimate_start(&self, facts: &mut Facts, roles: &Roles, io: &DeviceIo) {
-        let bytes = moved(facts, io.op, io.len);
+    pub(super) fn estimate_start(&self, view: &mut View, roles: &Roles, io: &DeviceIo) {
+        let bytes = moved(view, io.op, io.len);
         let deepest = self.limit.min(roles.dispatcher.depth());
-        if let Some(estimator) = &mut facts.estimator {
-            estimator.started(facts.queues.now, io, bytes, deepest);
+        if let Some(estimator) = &mut view.estimator {
+            estimator.started(view.queues.now, io, bytes, deepest);
         }
     }
 
@@ -229,37 +229,37 @@ impl DeviceControl {
     /// be called only with a device monitor, so that an engine without one does not pay for the
     /// call.
     #[inline(never)]
-    pub(super) fn hold(&mut self, facts: &mut Facts) -> bool {
+    pub(super) fn hold(&mut self, view: &mut View) -> bool {
         let Some(watch) = &mut self.watch else {
             return false;
         };
-        let (now, waits) = (facts.queues.now, facts.queues.device.queued > 0);
-        watch.look(now, facts.profile.as_deref());
+        let (now, waits) = (view.queues.now, view.queues.device.queued > 0);
+        watch.look(now, view.profile.as_deref());
         let Some(until) = watch.hold(now, waits) else {
             return false;
         };
-        facts.pick_at = until;
+        view.pick_at = until;
         self.held_since.get_or_insert(now);
         // The dispatcher's deliberate wait ends here: the cap alone keeps the device idle now.
-        facts.queues.device.deliberate = facts.queues.deliberate_time();
-        facts.queues.waiting_since = None;
+        view.queues.device.deliberate = view.queues.deliberate_time();
+        view.queues.waiting_since = None;
         true
     }
 
     /// Ends a hold of the learnt cap; `went`: an I/O goes at once. Returns how long it was held
     /// back.
     #[inline]
-    pub(super) fn release(&mut self, facts: &Facts, went: bool) -> Nanos {
+    pub(super) fn release(&mut self, view: &View, went: bool) -> Nanos {
         match self.held_since {
             None => Nanos::ZERO,
-            Some(since) => self.release_held(facts, since, went),
+            Some(since) => self.release_held(view, since, went),
         }
     }
 
     #[inline(never)]
-    fn release_held(&mut self, facts: &Facts, since: Nanos, went: bool) -> Nanos {
+    fn release_held(&mut self, view: &View, since: Nanos, went: bool) -> Nanos {
         self.held_since = None;
-        let now = facts.queues.now;
+        let now = view.queues.now;
         if let Some(watch) = &mut self.watch {
             watch.release(now, went);
         }
@@ -268,32 +268,32 @@ impl DeviceControl {
 
     /// Creates the device monitor anew after profile or settings have changed, with what the one
     /// before has learnt.
-    pub(super) fn watch_device(&mut self, facts: &mut Facts) {
-        let (spec, now) = (facts.queues.device.spec, facts.queues.now);
-        let (before, profile) = (self.watch.take(), facts.profile.as_deref());
+    pub(super) fn watch_device(&mut self, view: &mut View) {
+        let (spec, now) = (view.queues.device.spec, view.queues.now);
+        let (before, profile) = (self.watch.take(), view.profile.as_deref());
         self.watch = Watch::new(before, profile, self.learns_cap, &spec, now);
         self.held_since = None;
-        self.note_parts(facts);
+        self.note_parts(view);
     }
 
     /// Counts the end of an I/O for the adapted depth, and puts the depth in force.
     #[cold]
-    pub(super) fn count_end(&mut self, facts: &Facts, io: &DeviceIo, well: bool) {
-        let now = facts.queues.now;
+    pub(super) fn count_end(&mut self, view: &View, io: &DeviceIo, well: bool) {
+        let now = view.queues.now;
         let end = End {
             op: io.op,
             bytes: match well {
-                true => moved(facts, io.op, io.len).min(facts.queues.device.spec.max_io),
+                true => moved(view, io.op, io.len).min(view.queues.device.spec.max_io),
                 false => 0,
             },
-            in_flight: facts.queues.device.in_flight + 1,
+            in_flight: view.queues.device.in_flight + 1,
         };
-        let top = facts.queues.device.spec.depth;
+        let top = view.queues.device.spec.depth;
         let Some(control) = &mut self.depth_control else {
             return;
         };
         let Some(watch) = &mut self.watch else {
-            control.ended(now, facts.profile.as_deref(), &end);
+            control.ended(now, view.profile.as_deref(), &end);
             self.limit = control.limit();
             return;
         };
@@ -303,7 +303,7 @@ impl DeviceControl {
             // With a known cap its pace bounds the I/Os in flight, so the depth need not.
             (None, Some(_)) => top.min(control.most()),
             (None, None) => {
-                control.ended(now, facts.profile.as_deref(), &end);
+                control.ended(now, view.profile.as_deref(), &end);
                 control.limit()
             }
         };
@@ -318,17 +318,17 @@ impl DeviceControl {
 
     /// Notes that no I/O goes; `full`: because the depth in force is used up.
     #[cold]
-    pub(super) fn count_full(&mut self, facts: &mut Facts, full: bool) {
+    pub(super) fn count_full(&mut self, view: &mut View, full: bool) {
         if let Some(control) = &mut self.depth_control {
-            control.nothing_goes(full && facts.queues.device.queued > 0);
+            control.nothing_goes(full && view.queues.device.queued > 0);
         }
     }
 
     /// Turns the control of the depth on or off.
-    pub(super) fn adapt_depth(&mut self, facts: &Facts, adapts: bool) {
-        let (spec, now) = (&facts.queues.device.spec, facts.queues.now);
+    pub(super) fn adapt_depth(&mut self, view: &View, adapts: bool) {
+        let (spec, now) = (&view.queues.device.spec, view.queues.now);
         if adapts && self.depth_control.is_none() {
-            let mut control = DepthControl::new(spec, facts.profile.as_deref(), now);
+            let mut control = DepthControl::new(spec, view.profile.as_deref(), now);
             control.set_tuning(now, self.depth_tuning);
             self.depth_control = Some(Box::new(control));
         } else if !adapts {
@@ -337,16 +337,16 @@ impl DeviceControl {
                 watch.set_depth(spec.depth, spec.depth, spec.depth);
             }
         }
-        self.note_parts(facts);
-        self.bound_depth(facts);
+        self.note_parts(view);
+        self.bound_depth(view);
     }
 
     /// Bounds the I/Os in flight by the tightest latency objective, and puts the depth in force.
-    pub(super) fn bound_depth(&mut self, facts: &Facts) {
-        let spec = &facts.queues.device.spec;
+    pub(super) fn bound_depth(&mut self, view: &View) {
+        let spec = &view.queues.device.spec;
         let part = self.sharing.as_ref().map_or(spec.max_io, |s| s.longest());
         let budget = self.promised.map(|promised| {
-            let vm = facts.vm_at(promised.vm as usize);
+            let vm = view.vm_at(promised.vm as usize);
             Budget {
                 time: Nanos(promised.tightest.0 / BUDGET_PART),
                 vm: Some(vm),
@@ -355,15 +355,15 @@ impl DeviceControl {
         });
         self.limit = spec.depth;
         if let Some(control) = &mut self.depth_control {
-            control.set_budget(budget, facts.profile.as_deref());
+            control.set_budget(budget, view.profile.as_deref());
             self.limit = control.limit();
         }
     }
 
     /// Takes in that a VM's latency objective has changed; `before`: the former one.
-    pub(super) fn promise_changed(&mut self, facts: &Facts, vm: u32, before: Option<Nanos>) {
+    pub(super) fn promise_changed(&mut self, view: &View, vm: u32, before: Option<Nanos>) {
         let Promised { tightest, vms, .. } = self.promised.unwrap_or(Promised::NONE);
-        let after = Promised::of(facts, vm);
+        let after = Promised::of(view, vm);
         match (before, after) {
             (None, None) => return,
             (None, Some(latency)) => {
@@ -378,26 +378,26 @@ impl DeviceControl {
                 });
             }
             // The tightest may have gone, so all VMs are searched; latencies change rarely.
-            (Some(_), _) => self.promised = Promised::tightest_of(facts),
+            (Some(_), _) => self.promised = Promised::tightest_of(view),
         }
-        self.bound_depth(facts);
+        self.bound_depth(view);
     }
 
     /// Chooses the length of parts anew by learnt costs.
     #[inline]
-    pub(super) fn learn_parts(&mut self, facts: &Facts) {
-        if let (Some(sharing), Some(estimator)) = (&mut self.sharing, &facts.estimator)
-            && facts.profile.is_none()
+    pub(super) fn learn_parts(&mut self, view: &View) {
+        if let (Some(sharing), Some(estimator)) = (&mut self.sharing, &view.estimator)
+            && view.profile.is_none()
             && sharing.learn(estimator)
         {
-            self.bound_depth(facts);
+            self.bound_depth(view);
         }
     }
 
     /// Sets whether seeks dominate the device's service times, as learnt, in place of the
     /// configured kind of device.
-    pub(super) fn learn_seeks(&mut self, facts: &mut Facts, seeks: bool) {
-        if core::mem::replace(&mut facts.queues.device.seeks, seeks) == seeks {
+    pub(super) fn learn_seeks(&mut self, view: &mut View, seeks: bool) {
+        if core::mem::replace(&mut view.queues.device.seeks, seeks) == seeks {
             return;
         }
         if let Some(depth) = &mut self.depth_control {
@@ -416,71 +416,71 @@ impl DeviceControl {
     }
 
     /// Sets the length of I/Os while VMs share the device.
-    pub(super) fn share_io(&mut self, facts: &Facts, asked: SharedIo) {
-        let spec = &facts.queues.device.spec;
-        let vms = &facts.queues.vms;
+    pub(super) fn share_io(&mut self, view: &View, asked: SharedIo) {
+        let spec = &view.queues.device.spec;
+        let vms = &view.queues.vms;
         let foreground = vms.iter().filter(|vm| !vm.background);
         let inside = foreground.map(|vm| vm.requests).sum();
         self.keeps_place = false;
         let is_on = !matches!(asked, SharedIo::Off | SharedIo::Bytes(0));
         self.sharing = is_on.then(|| {
-            let profile = facts.profile.as_deref();
+            let profile = view.profile.as_deref();
             Box::new(Sharing::new(asked, vms.len(), inside, spec, profile))
         });
-        self.note_parts(facts);
-        self.bound_depth(facts);
+        self.note_parts(view);
+        self.bound_depth(view);
     }
 
     /// Returns whether the last place is kept for an expected request, and notes until when.
     #[inline(never)]
-    pub(super) fn keeps_place(&mut self, facts: &mut Facts) -> bool {
-        let until = self.kept_until(facts);
-        facts.pick_at = until.unwrap_or(facts.pick_at);
+    pub(super) fn keeps_place(&mut self, view: &mut View) -> bool {
+        let until = self.kept_until(view);
+        view.pick_at = until.unwrap_or(view.pick_at);
         self.keeps_place = until.is_some();
         if self.keeps_place {
             // Neither the dispatcher nor a cap is the reason now: they are not asked while a place
             // is kept.
-            facts.queues.device.deliberate = facts.queues.deliberate_time();
-            facts.queues.waiting_since = None;
-            self.release(facts, false);
+            view.queues.device.deliberate = view.queues.deliberate_time();
+            view.queues.waiting_since = None;
+            self.release(view, false);
         }
         self.keeps_place
     }
 
     /// Time until which the last place is kept for a VM whose next request is expected soon;
     /// `None`: it is not kept.
-    pub(super) fn kept_until(&self, facts: &Facts) -> Option<Nanos> {
-        let device = &facts.queues.device;
+    pub(super) fn kept_until(&self, view: &View) -> Option<Nanos> {
+        let device = &view.queues.device;
         let last = device.in_flight > 0 && device.in_flight + 1 >= self.limit;
         if !last || device.queued == 0 {
             return None;
         }
-        let (vm, until) = self.sharing.as_ref()?.expected(facts.queues.now)?;
-        (facts.queues.vms[vm as usize].requests == 0).then_some(until)
+        let (vm, until) = self.sharing.as_ref()?.expected(view.queues.now)?;
+        (view.queues.vms[vm as usize].requests == 0).then_some(until)
     }
 
     /// Bytes of a request of `len` bytes that go at once while other VMs use the device; also the
     /// size up to which requests merge then.
     #[inline]
-    pub(super) fn shared_part(&self, facts: &Facts, vm: u32, op: Op, len: u32) -> u32 {
+    pub(super) fn shared_part(&self, view: &View, vm: u32, op: Op, len: u32) -> u32 {
         match (&self.sharing, op) {
             (Some(sharing), Op::Read | Op::Write) => {
-                let of_vm = &facts.queues.vms[vm as usize];
+                let of_vm = &view.queues.vms[vm as usize];
                 let own = if of_vm.background { 0 } else { of_vm.requests };
                 // A VM with a latency objective may send a request at any time, even if it has none
                 // now.
                 let promised = self.promised.map_or(0, |promised| promised.vms);
-                let own_promise = facts.objectives[vm as usize].latency.is_some();
+                let own_promise = view.objectives[vm as usize].latency.is_some();
                 let beside = sharing.inside() > own || promised > u32::from(own_promise);
-                sharing.part(facts.queues.now, vm, op, len, beside).max(1)
+                sharing.part(view.queues.now, vm, op, len, beside).max(1)
             }
             _ => u32::MAX,
         }
     }
 
     /// Size in bytes up to which a VM's requests are merged just now.
-    pub(super) fn merged_most(&self, facts: &Facts, vm: u32, op: Op) -> u32 {
-        let most = facts.queues.vms[vm as usize].merge_limit;
-        most.min(self.shared_part(facts, vm, op, most))
+    pub(super) fn merged_most(&self, view: &View, vm: u32, op: Op) -> u32 {
+        let most = view.queues.vms[vm as usize].merge_limit;
+        most.min(self.shared_part(view, vm, op, most))
     }
 }

@@ -109,16 +109,13 @@ impl<'a> Device<'a> {
 
     /// Costs of requests as learnt so far; `None`: they are not being learnt.
     pub fn learnt_costs(&self) -> Option<Learnt> {
-        self.engine.facts.estimator().map(CostEstimator::learnt)
+        self.engine.view.estimator().map(CostEstimator::learnt)
     }
 
     /// Exports the learnt costs, to be persisted; `None`: they are not being learnt, or nothing was
     /// learnt since [`DeviceMut::import_costs`].
     pub fn export_costs(&self) -> Option<Blob> {
-        self.engine
-            .facts
-            .estimator()
-            .and_then(CostEstimator::export)
+        self.engine.view.estimator().and_then(CostEstimator::export)
     }
 
     /// Deliberate waits of the dispatcher in force; `None`: it never waits for requests that may
@@ -131,7 +128,7 @@ impl<'a> Device<'a> {
     /// adapted depth, or by a place that is kept for an expected request. The device is as good as
     /// full then.
     pub fn is_held(&self) -> bool {
-        let full = self.engine.facts.queues.device.in_flight >= self.engine.control.limit;
+        let full = self.engine.view.queues.device.in_flight >= self.engine.control.limit;
         self.engine.control.held_since.is_some() || self.engine.control.keeps_place || full
     }
 }
@@ -158,27 +155,27 @@ impl DeviceMut<'_> {
     #[inline]
     pub fn reckon_promises(&mut self, now: Nanos) -> bool {
         let Engine {
-            facts,
+            view,
             control,
             promises,
             attainment,
             ..
         } = &mut *self.engine;
-        promises.follow_costs(facts);
-        promises.follow_depth(facts, control, attainment);
+        promises.follow_costs(view);
+        promises.follow_depth(view, control, attainment);
         if !self.engine.promises.is_due() {
             return false;
         }
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let Engine {
-            facts,
+            view,
             control,
             attainment,
             promises,
             active,
             ..
         } = &mut *self.engine;
-        promises.reckon(facts, control, attainment, &*active.roles.dispatcher)
+        promises.reckon(view, control, attainment, &*active.roles.dispatcher)
     }
 
     /// Takes disks that hang out of the depth count from now on, when
@@ -186,9 +183,9 @@ impl DeviceMut<'_> {
     /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are in flight at once. Panics
     /// while anything is in flight.
     pub fn set_hung_disks_aside(&mut self, now: Nanos, patience: Patience) {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         assert!(
-            self.engine.facts.queues.device.in_flight == 0,
+            self.engine.view.queues.device.in_flight == 0,
             "the slab of I/Os grows only while none is in flight"
         );
         if self.engine.hung.is_some() {
@@ -207,17 +204,17 @@ impl DeviceMut<'_> {
     /// Looks for disks that hang, and takes them out of the depth count; to be called about once a
     /// second, with [`Engine::poll_dispatch`] after it. Returns whether anything has changed.
     pub fn look_for_hung_disks(&mut self, now: Nanos) -> bool {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let Some(mut hung) = self.engine.hung.take() else {
             return false;
         };
         hung.gather(self.engine.flights.iter());
-        let mut silent = hung.silent(self.engine.facts.queues.now);
+        let mut silent = hung.silent(self.engine.view.queues.now);
         if !silent.is_empty() {
             let others = hung.last_end_of_others(&silent);
             // An end of another disk's I/O within that time shows that the device itself works.
             let lately = others > Nanos::ZERO
-                && self.engine.facts.queues.now.since(others) <= hung.patience.data;
+                && self.engine.view.queues.now.since(others) <= hung.patience.data;
             let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
             // A disk is blamed only if the device works for others; otherwise the device itself is
             // slow.
@@ -253,7 +250,7 @@ impl DeviceMut<'_> {
     fn others_wait(&self, hung: &HungDisks, silent: &[(u32, Nanos)]) -> bool {
         let other =
             |disk: u32| silent.iter().all(|&(of, _)| of != disk) && hung.find(disk).is_none();
-        let hot = &self.engine.facts.queues.reqs.hot;
+        let hot = &self.engine.view.queues.reqs.hot;
         let waits = |first: u32| {
             let mut unit = first;
             core::iter::from_fn(move || {
@@ -264,39 +261,39 @@ impl DeviceMut<'_> {
                 })
             })
         };
-        let mut lanes = self.engine.facts.queues.vms.iter().flat_map(|vm| &vm.lanes);
+        let mut lanes = self.engine.view.queues.vms.iter().flat_map(|vm| &vm.lanes);
         self.engine.flushes.turns().any(other)
             || lanes.any(|lane| {
                 waits(lane.head)
-                    .any(|unit| other(self.engine.facts.queues.reqs.cold[unit as usize].disk))
+                    .any(|unit| other(self.engine.view.queues.reqs.cold[unit as usize].disk))
             })
     }
 
     /// Sets the device's profile, which costs and controllers use from the next request on, and the
     /// monitor compares the device with; `None`: it is not known any more.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
-        self.engine.facts.profile = profile;
+        self.engine.view.profile = profile;
         // A profile outweighs learnt seeks, and without one they are learnt anew.
-        let device = &mut self.engine.facts.queues.device;
+        let device = &mut self.engine.view.queues.device;
         device.seeks = device.spec.positioning > Nanos::ZERO;
         if let Some(sharing) = &mut self.engine.control.sharing {
-            sharing.set_profile(self.engine.facts.profile.as_deref());
+            sharing.set_profile(self.engine.view.profile.as_deref());
         }
-        let facts = &self.engine.facts;
+        let view = &self.engine.view;
         if let Some(control) = &mut self.engine.control.depth_control {
-            let (spec, now) = (&facts.queues.device.spec, facts.queues.now);
-            control.set_profile(spec, facts.profile.as_deref(), now);
+            let (spec, now) = (&view.queues.device.spec, view.queues.now);
+            control.set_profile(spec, view.profile.as_deref(), now);
         }
-        self.engine.promises.profile_changed(facts.queues.now);
-        self.engine.control.bound_depth(facts);
+        self.engine.promises.profile_changed(view.queues.now);
+        self.engine.control.bound_depth(view);
         self.engine
             .control
-            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
-        job_book::jobs_profile_changed(&mut self.engine.facts);
+            .estimate_costs(&mut self.engine.view, &self.engine.active.roles);
+        job_book::jobs_profile_changed(&mut self.engine.view);
         self.engine
             .active
-            .emit(&mut self.engine.facts, &Event::ProfileChanged);
-        self.engine.control.watch_device(&mut self.engine.facts);
+            .emit(&mut self.engine.view, &Event::ProfileChanged);
+        self.engine.control.watch_device(&mut self.engine.view);
     }
 
     /// Sets whether a cap in front of the device is learnt and kept: then I/Os go just slower than
@@ -304,16 +301,16 @@ impl DeviceMut<'_> {
     /// it. Off at first; a learnt cap is forgotten when this is turned off.
     pub fn learn_cap(&mut self, learns: bool) {
         self.engine.control.learns_cap = learns;
-        self.engine.control.watch_device(&mut self.engine.facts);
+        self.engine.control.watch_device(&mut self.engine.view);
     }
 
     /// Starts with a cap that was learnt before, in I/Os and bytes a second, so that it need not be
     /// learnt again after a restart. A changed cap is found out as usual. Without effect where caps
     /// are not learnt.
     pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         if let Some(watch) = &mut self.engine.control.watch {
-            watch.assume_cap(self.engine.facts.queues.now, iops, bytes_per_s);
+            watch.assume_cap(self.engine.view.queues.now, iops, bytes_per_s);
         }
     }
 
@@ -324,7 +321,7 @@ impl DeviceMut<'_> {
         self.engine.control.learns_costs = learns;
         self.engine
             .control
-            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
+            .estimate_costs(&mut self.engine.view, &self.engine.active.roles);
     }
 
     /// Continues with costs that were learnt of this device before ([`CostEstimator::import`]).
@@ -332,7 +329,7 @@ impl DeviceMut<'_> {
     /// # Errors
     /// If costs are not learnt here, or the blob does not hold them. Then nothing has changed.
     pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
-        match &mut self.engine.facts.estimator {
+        match &mut self.engine.view.estimator {
             Some(estimator) => estimator.import(learnt),
             None => Err(BlobError::Unwanted("there is a profile, or no policy asks")),
         }
@@ -343,9 +340,9 @@ impl DeviceMut<'_> {
     /// # Errors
     /// If caps are not learnt here, or the blob does not hold one. Then nothing has changed.
     pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         match &mut self.engine.control.watch {
-            Some(watch) => watch.import_cap(self.engine.facts.queues.now, learnt),
+            Some(watch) => watch.import_cap(self.engine.view.queues.now, learnt),
             None => Err(BlobError::Unwanted("no cap is to be learnt")),
         }
     }
@@ -359,20 +356,20 @@ impl DeviceMut<'_> {
     /// Sets whether the device's queue is kept only as deep as its throughput needs, at most the
     /// configured depth, which holds otherwise. Off at first.
     pub fn adapt_depth(&mut self, now: Nanos, adapts: bool) {
-        self.engine.facts.queues.advance(now);
-        self.engine.control.adapt_depth(&self.engine.facts, adapts);
-        self.engine.promises.changed(self.engine.facts.queues.now);
+        self.engine.view.queues.advance(now);
+        self.engine.control.adapt_depth(&self.engine.view, adapts);
+        self.engine.promises.changed(self.engine.view.queues.now);
     }
 
     /// Sets the amount of queueing with the device that is allowed where the depth is adapted.
     pub fn tune_depth(&mut self, now: Nanos, tuning: DepthTuning) {
-        self.engine.facts.queues.advance(now);
-        let now = self.engine.facts.queues.now;
+        self.engine.view.queues.advance(now);
+        let now = self.engine.view.queues.now;
         self.engine.control.depth_tuning = tuning;
         if let Some(control) = &mut self.engine.control.depth_control {
             control.set_tuning(now, tuning);
         }
-        self.engine.control.bound_depth(&self.engine.facts);
+        self.engine.control.bound_depth(&self.engine.view);
     }
 
     /// Bounds the adapted depth from outside, in addition to the bound by latency objectives;
@@ -381,16 +378,16 @@ impl DeviceMut<'_> {
         if let Some(control) = &mut self.engine.control.depth_control {
             control.set_bound(bound);
         }
-        self.engine.control.bound_depth(&self.engine.facts);
+        self.engine.control.bound_depth(&self.engine.view);
     }
 
     /// Sets the maximum bytes of an I/O while other VMs use the device, too; at least a physical
     /// block. Unless it is off, a place is kept for a VM whose next request is expected soon.
     pub fn share_io(&mut self, asked: SharedIo) {
-        self.engine.control.share_io(&self.engine.facts, asked);
-        self.engine.promises.changed(self.engine.facts.queues.now);
+        self.engine.control.share_io(&self.engine.view, asked);
+        self.engine.promises.changed(self.engine.view.queues.now);
         self.engine
             .control
-            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
+            .estimate_costs(&mut self.engine.view, &self.engine.active.roles);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::disks::DiskSpec;
-use crate::facts::Requests;
+use crate::view::Requests;
 use tidegate_base::request::{ClientId, DiskId};
 use tidegate_base::slab::Slab;
 

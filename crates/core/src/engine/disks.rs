@@ -1,7 +1,7 @@
 //! Specification of disks, and clients that connect to them at run time.
 
 use super::{Engine, EngineError, PayloadMemory};
-use crate::facts::Life;
+use crate::view::Life;
 use tidegate_base::request::{ClientId, DiskId};
 
 /// A disk of a VM: a range of the device.
@@ -44,7 +44,7 @@ impl Engine {
         memory: PayloadMemory,
     ) -> Result<ClientId, EngineError> {
         let vm = self.directory.known_disk(disk)?.vm;
-        if self.facts.queues.vms[vm as usize].life != Life::Live {
+        if self.view.queues.vms[vm as usize].life != Life::Live {
             return Err(EngineError::Unknown { what: "the VM" });
         }
         Ok(self

@@ -3,9 +3,9 @@
 use super::Engine;
 use super::directory::LeftClient;
 use super::flights::{end_shares, mark};
-use crate::facts::{Cold, Facts, Hot, Life, NIL, Queues, Requests, Vm, flag, pass_seconds, state};
 use crate::roles::{Event, Interests};
 use crate::stats::{Answer, Ledger};
+use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
 use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::JobOutcome;
@@ -25,10 +25,10 @@ struct Booked {
 #[cold]
 fn costs_learnt(engine: &mut Engine) {
     if engine.control.sharing.is_some() {
-        engine.control.learn_parts(&engine.facts);
+        engine.control.learn_parts(&engine.view);
     }
-    if (engine.control).learn_costs(&mut engine.facts, &engine.active.roles) {
-        engine.active.emit(&mut engine.facts, &Event::CostsLearnt);
+    if (engine.control).learn_costs(&mut engine.view, &engine.active.roles) {
+        engine.active.emit(&mut engine.view, &Event::CostsLearnt);
     }
 }
 
@@ -74,7 +74,7 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
     for _ in 0..reqs {
         // Ending a request frees its slot, so the next one is looked up first.
         let this = at;
-        let Queues { now, reqs, .. } = &mut engine.facts.queues;
+        let Queues { now, reqs, .. } = &mut engine.view.queues;
         let (hot, cold) = (&reqs.hot[this as usize], &mut reqs.cold[this as usize]);
         at = hot.chain_next;
         cold.part_ended(*now);
@@ -92,12 +92,12 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
 /// learnt something by it.
 #[inline(never)]
 fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
-    let (now, flight) = (engine.facts.queues.now, engine.flights.at(slot));
+    let (now, flight) = (engine.view.queues.now, engine.flights.at(slot));
     if let Some(watch) = &mut engine.control.watch {
         watch.ended(now, flight.kind, flight.io.len, outcome.is_ok());
     }
     let mut learnt = false;
-    if let Some(estimator) = &mut engine.facts.estimator {
+    if let Some(estimator) = &mut engine.view.estimator {
         let deepest = engine
             .control
             .limit
@@ -107,7 +107,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     count_out(engine, now);
     if engine.control.depth_control.is_some() {
         let io = &engine.flights.at(slot).io;
-        (engine.control).count_end(&engine.facts, io, outcome.is_ok());
+        (engine.control).count_end(&engine.view, io, outcome.is_ok());
     }
     learnt
 }
@@ -115,7 +115,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
 /// Counts an I/O out of the device; idle time starts here if it was the last.
 #[inline(always)]
 fn count_out(engine: &mut Engine, now: Nanos) {
-    let device = &mut engine.facts.queues.device;
+    let device = &mut engine.view.queues.device;
     device.in_flight -= 1;
     device.last_end = now;
     engine.attainment.stalls().ended(now);
@@ -127,9 +127,7 @@ fn answered(engine: &mut Engine, booked: &Booked) {
     if engine.active.hears(Interests::ANSWERED)
         && let Some(done) = engine.done.last()
     {
-        engine
-            .active
-            .emit(&mut engine.facts, &Event::Answered(done));
+        engine.active.emit(&mut engine.view, &Event::Answered(done));
     }
     if booked.job_done {
         job_done(engine, booked.vm);
@@ -147,14 +145,14 @@ fn answered(engine: &mut Engine, booked: &Booked) {
 #[cold]
 #[inline(never)]
 fn job_done(engine: &mut Engine, vm: u32) {
-    let end = (engine.active).finish_job(&mut engine.facts, vm, JobOutcome::Done);
+    let end = (engine.active).finish_job(&mut engine.view, vm, JobOutcome::Done);
     if let Some(end) = end {
         engine
             .attainment
             .transfer_ended(end.ended, vm as usize, end.late);
     }
-    engine.active.look_at_jobs(&mut engine.facts, true);
-    engine.promises.changed(engine.facts.queues.now);
+    engine.active.look_at_jobs(&mut engine.view, true);
+    engine.promises.changed(engine.view.queues.now);
 }
 
 impl Engine {
@@ -164,11 +162,11 @@ impl Engine {
     /// If the I/O is not in flight: a driver that reports one twice would otherwise answer
     /// another request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
-        self.facts.queues.advance(now);
+        self.view.queues.advance(now);
         let flight = self.flights.leave(id);
         let (first, reqs, op) = (flight.first, flight.reqs, flight.io.op);
         let (marks, disk) = (flight.marks, flight.io.disk.index);
-        let Queues { device, vms, .. } = &mut self.facts.queues;
+        let Queues { device, vms, .. } = &mut self.view.queues;
         vms[flight.io.vm.index()].in_flight -= 1;
         device.ended += 1;
         if marks != 0 {
@@ -178,7 +176,7 @@ impl Engine {
             device.errors += 1;
         }
         if let Some(hung) = &mut self.hung {
-            hung.note_end(self.facts.queues.now, disk, marks & mark::UNCOUNTED == 0);
+            hung.note_end(self.view.queues.now, disk, marks & mark::UNCOUNTED == 0);
         }
         if marks & mark::UNCOUNTED == 0 {
             self.leave_device(id.index, outcome);
@@ -206,7 +204,7 @@ impl Engine {
     /// to the roles.
     #[inline(always)]
     fn leave_device(&mut self, slot: u32, outcome: Outcome) {
-        let now = self.facts.queues.now;
+        let now = self.view.queues.now;
         let learnt = match self.control.is_observed() {
             true => leave_observed(self, slot, outcome),
             false => {
@@ -223,8 +221,8 @@ impl Engine {
             };
             self.active
                 .fan_out
-                .tell(&mut self.active.roles, &self.facts, &event);
-            self.active.follow_up(&mut self.facts);
+                .tell(&mut self.active.roles, &self.view, &event);
+            self.active.follow_up(&mut self.view);
         }
         if learnt {
             costs_learnt(self);
@@ -236,21 +234,21 @@ impl Engine {
     #[inline(never)]
     fn end_part(&mut self, slot: u32, outcome: Outcome) {
         if let Err(error) = outcome {
-            self.facts.queues.reqs.cold[slot as usize]
+            self.view.queues.reqs.cold[slot as usize]
                 .error
                 .get_or_insert(error);
-            self.active.drop_rest(&mut self.facts, slot);
+            self.active.drop_rest(&mut self.view, slot);
         }
-        if self.facts.queues.reqs.cold[slot as usize].outstanding > 0 {
+        if self.view.queues.reqs.cold[slot as usize].outstanding > 0 {
             return;
         }
-        let Hot { state, flags, .. } = self.facts.queues.reqs.hot[slot as usize];
+        let Hot { state, flags, .. } = self.view.queues.reqs.hot[slot as usize];
         match state {
             _ if flags & flag::AGAIN != 0 => {
                 self.go_again(slot, NIL);
             }
             state::STARTED => self.finish(slot),
-            _ => self.facts.queues.begin_wait(slot),
+            _ => self.view.queues.begin_wait(slot),
         }
     }
 
@@ -259,8 +257,8 @@ impl Engine {
     /// device never has the same bytes twice. Parameter and result as of `go_again`.
     #[cold]
     fn failed_in_company(&mut self, slot: u32, behind: u32) -> u32 {
-        self.facts.queues.reqs.hot[slot as usize].flags |= flag::AGAIN;
-        match self.facts.queues.reqs.cold[slot as usize].outstanding {
+        self.view.queues.reqs.hot[slot as usize].flags |= flag::AGAIN;
+        match self.view.queues.reqs.cold[slot as usize].outstanding {
             0 => self.go_again(slot, behind),
             _ => behind,
         }
@@ -271,15 +269,15 @@ impl Engine {
     /// requeued.
     #[cold]
     fn go_again(&mut self, slot: u32, behind: u32) -> u32 {
-        if self.facts.queues.reqs.cold[slot as usize].error.is_some() {
+        if self.view.queues.reqs.cold[slot as usize].error.is_some() {
             // Its own error, of a part that went alone; or it was cancelled.
             self.finish(slot);
             return behind;
         }
-        match self.facts.queues.reqs.hot[slot as usize].state {
+        match self.view.queues.reqs.hot[slot as usize].state {
             state::STARTED => self.requeue_alone(slot, behind),
             _ => {
-                self.active.begin_again(&mut self.facts, slot);
+                self.active.begin_again(&mut self.view, slot);
                 behind
             }
         }
@@ -289,36 +287,36 @@ impl Engine {
     /// requests of one I/O keep their order.
     #[cold]
     fn requeue_alone(&mut self, slot: u32, behind: u32) -> u32 {
-        let seq = self.facts.queues.reqs.hot[slot as usize].seq;
-        let hot = &self.facts.queues.reqs.hot[slot as usize];
+        let seq = self.view.queues.reqs.hot[slot as usize].seq;
+        let hot = &self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
-        let client = self.facts.queues.reqs.cold[slot as usize].client;
+        let client = self.view.queues.reqs.cold[slot as usize].client;
         // Nobody waits for the answer any more, or the disk has shrunk since: it must not go again.
         let gone = !self.directory.client_at(client).connected
-            || self.facts.queues.vms[vm as usize].life != Life::Live;
-        if gone || self.directory.is_beyond_end(&self.facts.queues.reqs, slot) {
+            || self.view.queues.vms[vm as usize].life != Life::Live;
+        if gone || self.directory.is_beyond_end(&self.view.queues.reqs, slot) {
             let error = match gone {
                 true => IoError::Cancelled,
                 false => IoError::BeyondEnd,
             };
-            self.facts.queues.reqs.cold[slot as usize].error = Some(error);
+            self.view.queues.reqs.cold[slot as usize].error = Some(error);
             self.finish(slot);
             return behind;
         }
-        self.facts.queues.reqs.make_unit(slot, state::ADMITTED, seq);
-        self.facts.queues.begin_wait(slot);
-        let hot = &mut self.facts.queues.reqs.hot[slot as usize];
+        self.view.queues.reqs.make_unit(slot, state::ADMITTED, seq);
+        self.view.queues.begin_wait(slot);
+        let hot = &mut self.view.queues.reqs.hot[slot as usize];
         hot.issued = 0;
         hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
         let next = match behind {
-            NIL => self.facts.queues.vms[vm as usize].lanes[lane.index()].head,
-            behind => self.facts.queues.reqs.hot[behind as usize].next,
+            NIL => self.view.queues.vms[vm as usize].lanes[lane.index()].head,
+            behind => self.view.queues.reqs.hot[behind as usize].next,
         };
-        self.facts.queues.vms[vm as usize].waiting += 1;
-        self.facts.queues.link(slot, next);
-        self.active.ask_gate(&mut self.facts, vm, lane);
-        self.active.announce(&mut self.facts, slot);
-        self.active.let_holder_go(&mut self.facts, slot);
+        self.view.queues.vms[vm as usize].waiting += 1;
+        self.view.queues.link(slot, next);
+        self.active.ask_gate(&mut self.view, vm, lane);
+        self.active.announce(&mut self.view, slot);
+        self.active.let_holder_go(&mut self.view, slot);
         slot
     }
 
@@ -327,14 +325,14 @@ impl Engine {
     /// last.
     #[inline(always)]
     fn book_answer(&mut self, slot: u32, ends: bool) -> Option<Booked> {
-        let facts = &mut self.facts;
+        let view = &mut self.view;
         let Queues {
             now,
             device,
             reqs,
             vms,
             ..
-        } = &mut facts.queues;
+        } = &mut view.queues;
         let (now, free) = (*now, reqs.free);
         let (this, cold) = (&mut reqs.hot[slot as usize], &mut reqs.cold[slot as usize]);
         if ends {
@@ -348,7 +346,7 @@ impl Engine {
             NIL => None,
             other => Some(vms[other as usize].id(other)),
         };
-        let (of_vm, ledger) = (&mut vms[vm as usize], &mut facts.ledgers[vm as usize]);
+        let (of_vm, ledger) = (&mut vms[vm as usize], &mut view.ledgers[vm as usize]);
         pass_seconds(now, of_vm, ledger, true);
         let client = self.directory.request_left(cold.client);
         let outcome = cold.error.map_or(Ok(()), Err);
@@ -381,7 +379,7 @@ impl Engine {
         let job_done = of_vm.has_job
             && outcome.is_ok()
             && op.merges()
-            && (facts.jobs.as_mut()).is_some_and(|jobs| jobs.moved(vm as usize, len));
+            && (view.jobs.as_mut()).is_some_and(|jobs| jobs.moved(vm as usize, len));
         device.requests -= 1;
         of_vm.requests -= 1;
         self.intake.answered(now, vm as usize);
@@ -408,13 +406,13 @@ impl Engine {
     /// Disconnects a client: its waiting requests are answered as cancelled, those in flight when
     /// they end. Without effect when the client was disconnected before.
     pub fn handle_disconnect(&mut self, now: Nanos, client: ClientId) {
-        self.facts.queues.advance(now);
+        self.view.queues.advance(now);
         let Some(known) = self.directory.client(client) else {
             return;
         };
         let (vm, disk) = (known.vm, known.disk);
-        self.cancel_waiting(vm, IoError::Cancelled, |facts, slot| {
-            facts.queues.reqs.cold[slot as usize].client == client.index
+        self.cancel_waiting(vm, IoError::Cancelled, |view, slot| {
+            view.queues.reqs.cold[slot as usize].client == client.index
         });
         self.cancel_flushes(disk, Some(client));
         self.directory.release_client(client.index);
@@ -425,12 +423,12 @@ impl Engine {
         &mut self,
         vm: u32,
         error: IoError,
-        meant: impl Fn(&Facts, u32) -> bool,
+        meant: impl Fn(&View, u32) -> bool,
     ) {
         // Shelved and parked units are out of the lanes: put back, the search below finds them.
-        self.active.unshelve(&mut self.facts, vm);
+        self.active.unshelve(&mut self.view, vm);
         self.intake
-            .ask_for_memory_again(&mut self.facts, &mut self.active, vm);
+            .ask_for_memory_again(&mut self.view, &mut self.active, vm);
         if self.any_hung {
             let Engine {
                 hung, directory, ..
@@ -438,51 +436,51 @@ impl Engine {
             let of_vm = |disk: u32| directory.disk_at(disk).vm == vm;
             let parked = hung.as_mut().map(|hung| hung.take_parked(of_vm));
             let parked = parked.unwrap_or_default().concat();
-            self.active.unpark(&mut self.facts, parked);
+            self.active.unpark(&mut self.view, parked);
         }
         for lane in Lane::ALL {
-            let mut unit = self.facts.queues.vms[vm as usize].lanes[lane.index()].head;
+            let mut unit = self.view.queues.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {
-                let meant = |slot: u32| meant(&self.facts, slot);
+                let meant = |slot: u32| meant(&self.view, slot);
                 let (mine, all) = (
-                    self.facts
+                    self.view
                         .queues
                         .reqs
                         .chain(unit)
                         .filter(|&slot| meant(slot))
                         .count() as u32,
-                    self.facts.queues.reqs.hot[unit as usize].unit_reqs,
+                    self.view.queues.reqs.hot[unit as usize].unit_reqs,
                 );
                 if mine > 0 && mine < all {
                     // The unit also has requests of others: split it, then check each part by
                     // itself.
-                    let prev = self.facts.queues.reqs.hot[unit as usize].prev;
-                    let first = self.facts.queues.vms[vm as usize].lanes[lane.index()].head == unit;
-                    self.active.break_up(&mut self.facts, unit);
+                    let prev = self.view.queues.reqs.hot[unit as usize].prev;
+                    let first = self.view.queues.vms[vm as usize].lanes[lane.index()].head == unit;
+                    self.active.break_up(&mut self.view, unit);
                     unit = match first {
-                        true => self.facts.queues.vms[vm as usize].lanes[lane.index()].head,
-                        false => self.facts.queues.reqs.hot[prev as usize].next,
+                        true => self.view.queues.vms[vm as usize].lanes[lane.index()].head,
+                        false => self.view.queues.reqs.hot[prev as usize].next,
                     };
                     continue;
                 }
-                let next = self.facts.queues.reqs.hot[unit as usize].next;
+                let next = self.view.queues.reqs.hot[unit as usize].next;
                 if mine > 0 {
                     self.cancel_unit(unit, error);
                 }
                 unit = next;
             }
-            self.active.ask_gate(&mut self.facts, vm, lane);
+            self.active.ask_gate(&mut self.view, vm, lane);
         }
     }
 
     /// Takes a unit out of its lane and answers all its requests with an error.
     fn cancel_unit(&mut self, unit: u32, error: IoError) {
-        self.active.take_back(&mut self.facts, unit);
-        let reqs = self.facts.queues.reqs.hot[unit as usize].unit_reqs;
-        let mut at = self.facts.queues.reqs.hot[unit as usize].chain_first;
+        self.active.take_back(&mut self.view, unit);
+        let reqs = self.view.queues.reqs.hot[unit as usize].unit_reqs;
+        let mut at = self.view.queues.reqs.hot[unit as usize].chain_first;
         for _ in 0..reqs {
             let this = at;
-            at = self.facts.queues.reqs.hot[this as usize].chain_next;
+            at = self.view.queues.reqs.hot[this as usize].chain_next;
             self.cancel_request(this, error);
         }
     }
@@ -491,17 +489,17 @@ impl Engine {
     /// Ends a request that is out of its lane with an error; with parts in flight it is answered
     /// only when they end.
     fn cancel_request(&mut self, slot: u32, error: IoError) {
-        let hot = &mut self.facts.queues.reqs.hot[slot as usize];
+        let hot = &mut self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let passenger = hot.state == state::PASSENGER;
         // As if wholly started: with parts in flight, the last of them answers the request.
         hot.state = state::STARTED;
         let (shut, deliberate) = (
-            self.facts.queues.shut_time(vm, lane),
-            self.facts.queues.deliberate_time(),
+            self.view.queues.shut_time(vm, lane),
+            self.view.queues.deliberate_time(),
         );
-        let now = self.facts.queues.now;
-        let cold = &mut self.facts.queues.reqs.cold[slot as usize];
+        let now = self.view.queues.now;
+        let cold = &mut self.view.queues.reqs.cold[slot as usize];
         cold.error.get_or_insert(error);
         if cold.outstanding == 0 {
             cold.end_wait(now, passenger, shut, deliberate);
@@ -514,18 +512,15 @@ impl Engine {
         let meant = |reqs: &Requests, slot: u32| {
             of.is_none_or(|client| reqs.cold[slot as usize].client == client.index)
         };
-        for slot in self
-            .flushes
-            .remove(&mut self.facts.queues.reqs, disk, meant)
-        {
-            let vm = self.facts.queues.reqs.hot[slot as usize].vm;
-            self.facts.queues.vms[vm as usize].waiting -= 1;
+        for slot in self.flushes.remove(&mut self.view.queues.reqs, disk, meant) {
+            let vm = self.view.queues.reqs.hot[slot as usize].vm;
+            self.view.queues.vms[vm as usize].waiting -= 1;
             self.cancel_request(slot, IoError::Cancelled);
         }
     }
 
     /// Returns whether no request and no I/O is inside; for tests and checkers.
     pub fn is_idle(&self) -> bool {
-        self.facts.queues.device.requests == 0 && self.facts.queues.device.in_flight == 0
+        self.view.queues.device.requests == 0 && self.view.queues.device.in_flight == 0
     }
 }

@@ -1,7 +1,7 @@
 //! I/Os with the device, in a slab of as many slots as may be in flight at once.
 
 use crate::watch::meter::Kind;
-use tidegate_base::device::DeviceFacts;
+use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{DeviceIo, DiskId, IoId, Op, VmId};
 use tidegate_base::slab::{NIL, Slab};
 use tidegate_base::time::Nanos;
@@ -78,7 +78,7 @@ impl Flight {
 /// background.
 #[cold]
 #[inline(never)]
-pub(super) fn enter_shares(device: &mut DeviceFacts, marks: u8) {
+pub(super) fn enter_shares(device: &mut DeviceStats, marks: u8) {
     device.parts.in_flight += u32::from(marks & mark::DESCRIPTOR != 0);
     device.background.in_flight += u32::from(marks & mark::BACKGROUND != 0);
 }
@@ -86,7 +86,7 @@ pub(super) fn enter_shares(device: &mut DeviceFacts, marks: u8) {
 /// Counts an I/O with these marks out of what is with the device of parts and of background.
 #[cold]
 #[inline(never)]
-pub(super) fn leave_shares(device: &mut DeviceFacts, marks: u8) {
+pub(super) fn leave_shares(device: &mut DeviceStats, marks: u8) {
     device.parts.in_flight -= u32::from(marks & mark::DESCRIPTOR != 0);
     device.background.in_flight -= u32::from(marks & mark::BACKGROUND != 0);
 }
@@ -94,7 +94,7 @@ pub(super) fn leave_shares(device: &mut DeviceFacts, marks: u8) {
 /// Counts an I/O with these marks that has ended.
 #[cold]
 #[inline(never)]
-pub(super) fn end_shares(device: &mut DeviceFacts, marks: u8) {
+pub(super) fn end_shares(device: &mut DeviceStats, marks: u8) {
     device.parts.ended += u64::from(marks & mark::DESCRIPTOR != 0);
     device.background.ended += u64::from(marks & mark::BACKGROUND != 0);
     if marks & mark::UNCOUNTED == 0 {

@@ -1,11 +1,11 @@
 //! Flush lane: flushes do not wait for data. All waiting flushes of a disk go as one I/O, one such
 //! I/O at a time.
 
-use crate::facts::Requests;
+use crate::view::Requests;
 use std::collections::VecDeque;
 use tidegate_base::slab::NIL;
 
-/// Waiting flushes of one disk, linked by [`Hot::chain_next`](crate::facts::Hot).
+/// Waiting flushes of one disk, linked by [`Hot::chain_next`](crate::view::Hot).
 #[derive(Clone, Copy)]
 struct Queue {
     first: u32,

@@ -28,8 +28,8 @@
 use super::Engine;
 use super::active::ActivePolicy;
 use super::flights::{Flight, leave_shares, mark};
-use crate::facts::Facts;
 use crate::roles::{Event, Interests};
+use crate::view::View;
 use tidegate_base::request::{IoError, Op};
 use tidegate_base::time::Nanos;
 
@@ -207,15 +207,15 @@ impl HungDisks {
     /// Parks a unit that the dispatcher has picked if its disk hangs and has its probe in flight.
     /// Returns whether it was parked.
     #[cold]
-    pub(super) fn park(&mut self, facts: &mut Facts, active: &mut ActivePolicy, unit: u32) -> bool {
-        let disk = facts.queues.reqs.cold[unit as usize].disk;
+    pub(super) fn park(&mut self, view: &mut View, active: &mut ActivePolicy, unit: u32) -> bool {
+        let disk = view.queues.reqs.cold[unit as usize].disk;
         if !self.keeps_waiting(disk) {
             return false;
         }
         let of_disk = self.hung.iter_mut().find(|hung| hung.disk == disk);
         let of_disk = of_disk.expect("a disk that keeps waiting hangs");
         of_disk.parked.push(unit);
-        active.take_out(facts, unit);
+        active.take_out(view, unit);
         true
     }
 }
@@ -227,23 +227,23 @@ impl Engine {
         let slot = self.flights.at_mut(index);
         slot.marks |= mark::UNCOUNTED;
         let (marks, kind, started) = (slot.marks, slot.kind, slot.started);
-        let now = self.facts.queues.now;
-        self.facts.queues.device.in_flight -= 1;
-        leave_shares(&mut self.facts.queues.device, marks);
-        let device = &mut self.facts.queues.device;
+        let now = self.view.queues.now;
+        self.view.queues.device.in_flight -= 1;
+        leave_shares(&mut self.view.queues.device, marks);
+        let device = &mut self.view.queues.device;
         // If it was the only one, the device counts as idle from now on.
         device.last_end = now;
         if let Some(watch) = &mut self.control.watch {
             watch.taken_out(now, kind);
         }
-        if let Some(estimator) = &mut self.facts.estimator {
+        if let Some(estimator) = &mut self.view.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
             // Ended without success: its duration must not become a cost.
             estimator.ended(now, &self.flights.at(index).io, false, deepest);
         }
         if self.control.depth_control.is_some() {
             let io = &self.flights.at(index).io;
-            (self.control).count_end(&self.facts, io, false);
+            (self.control).count_end(&self.view, io, false);
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {
@@ -253,8 +253,8 @@ impl Engine {
             };
             self.active
                 .fan_out
-                .tell(&mut self.active.roles, &self.facts, &event);
-            self.active.follow_up(&mut self.facts);
+                .tell(&mut self.active.roles, &self.view, &event);
+            self.active.follow_up(&mut self.view);
         }
     }
 
@@ -267,7 +267,7 @@ impl Engine {
         };
         let parked = hung.hung.swap_remove(at).parked;
         self.any_hung = !hung.hung.is_empty();
-        self.active.unpark(&mut self.facts, parked);
+        self.active.unpark(&mut self.view, parked);
         self.flushes.revive(disk);
     }
 

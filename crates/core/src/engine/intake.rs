@@ -22,7 +22,7 @@
 use super::active::ActivePolicy;
 use super::{Engine, Refusal};
 use crate::budget::{Bounds, Budget, Shares, buffer_bytes};
-use crate::facts::{Facts, Life, flag, shut};
+use crate::view::{Life, View, flag, shut};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{Lane, Op};
 use tidegate_base::time::Nanos;
@@ -222,8 +222,8 @@ impl Intake {
     /// Takes memory for a unit that goes to the device now, where it needs some. False: there is
     /// none, and the unit waits out of the dispatcher's reach.
     #[inline]
-    pub(super) fn feed(&mut self, facts: &mut Facts, active: &mut ActivePolicy, unit: u32) -> bool {
-        let this = &facts.queues.reqs.hot[unit as usize];
+    pub(super) fn feed(&mut self, view: &mut View, active: &mut ActivePolicy, unit: u32) -> bool {
+        let this = &view.queues.reqs.hot[unit as usize];
         if !self.bounds_payload() || this.op != Op::Read {
             return true;
         }
@@ -231,65 +231,65 @@ impl Intake {
         if this.unit_reqs == 1 && this.flags & flag::HOLDS != 0 {
             return true;
         }
-        self.take_read_memory(facts, active, unit)
+        self.take_read_memory(view, active, unit)
     }
 
     #[inline(never)]
     pub(super) fn take_read_memory(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         active: &mut ActivePolicy,
         unit: u32,
     ) -> bool {
-        let amount = facts.queues.reqs.lacks(unit);
-        let (vm, now) = (facts.queues.reqs.hot[unit as usize].vm, facts.queues.now);
+        let amount = view.queues.reqs.lacks(unit);
+        let (vm, now) = (view.queues.reqs.hot[unit as usize].vm, view.queues.now);
         let payload = self.payload.as_mut().expect("it is bounded");
-        let unit_reqs = facts.queues.reqs.hot[unit as usize].unit_reqs;
+        let unit_reqs = view.queues.reqs.hot[unit as usize].unit_reqs;
         if unit_reqs > 1 && amount > payload.reads.bounds().reserve {
             // Each read gets a buffer of its own, so many short ones in a unit may need more than
             // the largest request, which the reserve is made for.
-            active.split_unit(facts, unit, unit_reqs / 2);
+            active.split_unit(view, unit, unit_reqs / 2);
             return false;
         }
         if amount == 0 || payload.reads.take(now, vm as usize, amount) {
             payload.ask_replies_again(vm);
-            facts.queues.reqs.mark_held(unit);
+            view.queues.reqs.mark_held(unit);
             return true;
         }
         // Set only while the device is idle: without it the read would wait for itself.
-        if core::mem::take(&mut facts.queues.memory.overdraws) {
+        if core::mem::take(&mut view.queues.memory.overdraws) {
             payload.reads.overdraw(vm as usize, amount);
             payload.ask_replies_again(vm);
-            facts.queues.reqs.mark_held(unit);
+            view.queues.reqs.mark_held(unit);
             return true;
         }
-        active.starve(facts, unit);
+        active.starve(view, unit);
         false
     }
 
     /// Takes memory as [`Intake::feed`] does, for a unit that would only go along: without memory
     /// it simply stays where it is.
-    pub(super) fn may_go_along(&mut self, facts: &mut Facts, unit: u32) -> bool {
-        if !self.bounds_payload() || facts.queues.reqs.hot[unit as usize].op != Op::Read {
+    pub(super) fn may_go_along(&mut self, view: &mut View, unit: u32) -> bool {
+        if !self.bounds_payload() || view.queues.reqs.hot[unit as usize].op != Op::Read {
             return true;
         }
-        let amount = facts.queues.reqs.lacks(unit);
-        let (vm, now) = (facts.queues.reqs.hot[unit as usize].vm, facts.queues.now);
+        let amount = view.queues.reqs.lacks(unit);
+        let (vm, now) = (view.queues.reqs.hot[unit as usize].vm, view.queues.now);
         let payload = self.payload.as_mut().expect("it is bounded");
         let fed = amount == 0 || payload.reads.try_take(now, vm as usize, amount);
         if fed {
-            facts.queues.reqs.mark_held(unit);
+            view.queues.reqs.mark_held(unit);
         }
         fed
     }
 
     /// Returns whether a VM's reads wait for memory that will not be offered to them: its holder
     /// waits in the closed lane, or the budget knows of no wait.
-    pub(super) fn waits_in_vain(&self, facts: &Facts, vm: u32) -> bool {
-        let starved = facts.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
+    pub(super) fn waits_in_vain(&self, view: &View, vm: u32) -> bool {
+        let starved = view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
         let payload = self.payload.as_ref();
         starved
-            && (facts.queues.holder_waits(vm)
+            && (view.queues.holder_waits(vm)
                 || payload.is_some_and(|payload| !payload.reads.is_waiting(vm as usize)))
     }
 
@@ -298,31 +298,31 @@ impl Intake {
     #[inline]
     pub(super) fn ask_for_memory_again(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         active: &mut ActivePolicy,
         vm: u32,
     ) {
-        if facts.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0
+        if view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0
             && let Some(payload) = &mut self.payload
         {
             // A refused reply waits in the same budget, and must not lose its turn.
             if !payload.refused_replies.contains(&vm) {
                 payload.reads.stop_waiting(vm as usize);
             }
-            active.set_starved(facts, vm, false);
+            active.set_starved(view, vm, false);
         }
     }
 
     /// Opens the read lanes of VMs that may have memory again, in the order of their turns in the
     /// budget.
-    pub(super) fn feed_reads(&mut self, facts: &mut Facts, active: &mut ActivePolicy) {
+    pub(super) fn feed_reads(&mut self, view: &mut View, active: &mut ActivePolicy) {
         while let Some(payload) = &mut self.payload
             && let Some(vm) = payload.reads.next_ready()
         {
             let vm = vm as u32;
             payload.ask_replies_again(vm);
-            active.unshelve(facts, vm);
-            active.set_starved(facts, vm, false);
+            active.unshelve(view, vm);
+            active.set_starved(view, vm, false);
         }
     }
 }
@@ -346,7 +346,7 @@ pub struct Holdings {
 impl Engine {
     /// Frees the slot of a removed VM once none of its requests is inside and it holds nothing.
     pub(super) fn leave_if_out(&mut self, vm: u32) {
-        let of_vm = &self.facts.queues.vms[vm as usize];
+        let of_vm = &self.view.queues.vms[vm as usize];
         if of_vm.life == Life::Leaving && of_vm.requests == 0 && !self.intake.holds(vm as usize) {
             self.vm_left(vm);
         }

@@ -1,29 +1,29 @@
-//! Updates of the book of deadline transfers with facts about VMs and the device.
+//! Updates of the book of deadline transfers with the state of VMs and the device.
 
-use crate::facts::Facts;
 use crate::slots::Life;
+use crate::view::View;
 use core::ops::Range;
 use tidegate_base::request::VmId;
 use tidegate_capacity::jobs::DeviceTime;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 
 /// Busy, idle and deliberately idle time of the device until now.
-pub(super) fn device_time(facts: &Facts) -> DeviceTime {
+pub(super) fn device_time(view: &View) -> DeviceTime {
     DeviceTime::of(
-        &facts.queues.device,
-        facts.queues.now,
-        facts.queues.deliberate_time(),
+        &view.queues.device,
+        view.queues.now,
+        view.queues.deliberate_time(),
     )
 }
 
 /// Tells the book the total bytes that VMs have moved.
-pub(super) fn tell_moved(facts: &mut Facts, slots: Range<usize>) {
-    let Facts {
+pub(super) fn tell_moved(view: &mut View, slots: Range<usize>) {
+    let View {
         jobs,
         queues,
         ledgers,
         ..
-    } = facts;
+    } = view;
     let vms = &queues.vms;
     let Some(book) = jobs else { return };
     for slot in slots.filter(|&slot| vms[slot].life != Life::Free) {
@@ -35,41 +35,41 @@ pub(super) fn tell_moved(facts: &mut Facts, slots: Range<usize>) {
 
 /// Returns whether the VM in a slot may have a deadline transfer: it is live or leaving, and no
 /// background process.
-pub(super) fn may_have_job(facts: &Facts, slot: usize) -> bool {
-    let of_vm = &facts.queues.vms[slot];
+pub(super) fn may_have_job(view: &View, slot: usize) -> bool {
+    let of_vm = &view.queues.vms[slot];
     of_vm.life != Life::Free && !of_vm.background
 }
 
 /// Adds a new VM to the book.
-pub(super) fn expect_jobs(facts: &mut Facts, vm: VmId) {
-    let now = facts.queues.now;
-    if may_have_job(facts, vm.index())
-        && let Some(book) = &mut facts.jobs
+pub(super) fn expect_jobs(view: &mut View, vm: VmId) {
+    let now = view.queues.now;
+    if may_have_job(view, vm.index())
+        && let Some(book) = &mut view.jobs
     {
         book.predictor_mut().add(now, vm.index());
     }
 }
 
 /// Removes a VM from the book.
-pub(super) fn expect_no_jobs(facts: &mut Facts, vm: VmId) {
-    if let Some(book) = &mut facts.jobs {
+pub(super) fn expect_no_jobs(view: &mut View, vm: VmId) {
+    if let Some(book) = &mut view.jobs {
         book.predictor_mut().remove(vm.index());
     }
 }
 
 /// Updates the device's bandwidth after its profile has changed.
-pub(super) fn jobs_profile_changed(facts: &mut Facts) {
-    let alone = said_bandwidth(facts);
-    if let Some(book) = &mut facts.jobs {
+pub(super) fn jobs_profile_changed(view: &mut View) {
+    let alone = said_bandwidth(view);
+    if let Some(book) = &mut view.jobs {
         book.predictor_mut().capacity_mut().say(alone);
     }
 }
 
 /// Configured or measured bandwidth of a VM that uses the device alone, in bytes a second; 0:
 /// unknown.
-pub(super) fn said_bandwidth(facts: &Facts) -> u64 {
-    match facts.queues.device.spec.bytes_per_s {
-        0 => facts.profile().map_or(0, best_bandwidth),
+pub(super) fn said_bandwidth(view: &View) -> u64 {
+    match view.queues.device.spec.bytes_per_s {
+        0 => view.profile().map_or(0, best_bandwidth),
         bytes_per_s => bytes_per_s,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::job_book;
 use super::{Engine, EngineError};
-use crate::facts::Facts;
 use crate::roles::Event;
+use crate::view::View;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
@@ -21,15 +21,15 @@ impl<'a> Jobs<'a> {
     /// or does not exist.
     pub fn job(&self, now: Nanos, vm: VmId) -> Option<JobStatus> {
         self.engine.check_vm(vm).ok()?;
-        let (who, now) = (vm.index(), now.max(self.engine.facts.queues.now));
-        let predictor = self.engine.facts.predictor()?;
+        let (who, now) = (vm.index(), now.max(self.engine.view.queues.now));
+        let predictor = self.engine.view.predictor()?;
         let job = *predictor.job(who)?;
         let unknown = || Forecast {
             done: job.due(),
             early: Nanos::ZERO,
             late: Nanos::ZERO,
         };
-        let standing = self.engine.active.standing(&self.engine.facts, vm);
+        let standing = self.engine.active.standing(&self.engine.view, vm);
         Some(JobStatus {
             job,
             bandwidth: predictor.bandwidth(who),
@@ -43,12 +43,12 @@ impl<'a> Jobs<'a> {
     /// Total bandwidth of the device with `users` VMs that use it, in bytes a second, as far as
     /// known: MaxBW - BWloss(N). 0: unknown.
     pub fn total_bandwidth(&self, users: usize) -> u64 {
-        if let Some(predictor) = self.engine.facts.predictor() {
+        if let Some(predictor) = self.engine.view.predictor() {
             return predictor.capacity().of(users);
         }
         let (terms, mut capacity) = (
             self.engine.active.job_terms(),
-            Capacity::learnt(job_book::said_bandwidth(&self.engine.facts)),
+            Capacity::learnt(job_book::said_bandwidth(&self.engine.view)),
         );
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.of(users)
@@ -57,12 +57,12 @@ impl<'a> Jobs<'a> {
     /// Maximum bandwidth of the device for one VM, in bytes a second, as far as known: no transfer
     /// that needs more is possible. 0: unknown.
     pub fn best_bandwidth(&self) -> u64 {
-        if let Some(predictor) = self.engine.facts.predictor() {
+        if let Some(predictor) = self.engine.view.predictor() {
             return predictor.capacity().best();
         }
         let (terms, mut capacity) = (
             self.engine.active.job_terms(),
-            Capacity::learnt(job_book::said_bandwidth(&self.engine.facts)),
+            Capacity::learnt(job_book::said_bandwidth(&self.engine.view)),
         );
         capacity.say_best(self.engine.best_bandwidth);
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
@@ -74,12 +74,12 @@ impl<'a> Jobs<'a> {
     pub fn users_with(&self, now: Nanos, vm: VmId) -> usize {
         let interval = self.engine.active.job_terms().interval;
         let uses = |&slot: &usize| {
-            let of_vm = &self.engine.facts.queues.vms[slot];
+            let of_vm = &self.engine.view.queues.vms[slot];
             let lately = of_vm.quiet_since < Nanos::MAX && now.since(of_vm.quiet_since) < interval;
             slot != vm.index() && (of_vm.has_job || of_vm.requests > 0 || lately)
         };
-        let slots = (0..self.engine.facts.queues.vms.len())
-            .filter(|&slot| job_book::may_have_job(&self.engine.facts, slot));
+        let slots = (0..self.engine.view.queues.vms.len())
+            .filter(|&slot| job_book::may_have_job(&self.engine.view, slot));
         1 + slots.filter(uses).count()
     }
 
@@ -87,13 +87,13 @@ impl<'a> Jobs<'a> {
     /// changes classes for transfers, or its objective's where the policy enforces priorities.
     /// Panics on a handle that was never given out.
     pub fn standing(&self, vm: VmId) -> Standing {
-        self.engine.active.standing(&self.engine.facts, vm)
+        self.engine.active.standing(&self.engine.view, vm)
     }
 
     /// Exports the device's total bandwidth by number of users as learnt, to be persisted; `None`:
     /// nothing was learnt. Learning takes place while transfers run.
     pub fn export_bandwidths(&self) -> Option<Blob> {
-        self.engine.facts.predictor()?.capacity().export()
+        self.engine.view.predictor()?.capacity().export()
     }
 }
 
@@ -120,7 +120,7 @@ impl JobsMut<'_> {
         self.start_job(now, vm, job)?;
         self.engine
             .active
-            .emit(&mut self.engine.facts, &Event::JobsChanged);
+            .emit(&mut self.engine.view, &Event::JobsChanged);
         self.engine
             .jobs()
             .job(now, vm)
@@ -145,7 +145,7 @@ impl JobsMut<'_> {
         self.start_job(now, vm, job)?;
         self.engine
             .active
-            .emit(&mut self.engine.facts, &Event::JobAdmitted { vm, terms });
+            .emit(&mut self.engine.view, &Event::JobAdmitted { vm, terms });
         self.engine
             .jobs()
             .job(now, vm)
@@ -154,23 +154,23 @@ impl JobsMut<'_> {
 
     /// Starts a deadline transfer, in place of any that the VM had.
     fn start_job(&mut self, now: Nanos, vm: VmId, job: &JobSpec) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         check(job)?;
-        if self.engine.facts.is_background(vm) {
+        if self.engine.view.is_background(vm) {
             return Err(EngineError::BackgroundJob);
         }
         self.engine
             .active
-            .finish_job(&mut self.engine.facts, vm.index, JobOutcome::Cancelled);
+            .finish_job(&mut self.engine.view, vm.index, JobOutcome::Cancelled);
         let (now, device) = (
-            self.engine.facts.queues.now,
-            job_book::device_time(&self.engine.facts),
+            self.engine.view.queues.now,
+            job_book::device_time(&self.engine.view),
         );
         self.keep_jobs();
-        let slots = self.engine.facts.queues.vms.len();
-        job_book::tell_moved(&mut self.engine.facts, 0..slots);
-        let Facts { jobs, queues, .. } = &mut self.engine.facts;
+        let slots = self.engine.view.queues.vms.len();
+        job_book::tell_moved(&mut self.engine.view, 0..slots);
+        let View { jobs, queues, .. } = &mut self.engine.view;
         let vms = &queues.vms;
         if let Some(book) = jobs {
             // Measuring stopped without transfers: it resumes with VMs that were idle lately at
@@ -185,14 +185,14 @@ impl JobsMut<'_> {
                 book.wake(now, device, moved_nothing);
             }
             book.begin(now, vm, job);
-            self.engine.facts.measure_at = book.due();
+            self.engine.view.measure_at = book.due();
         }
-        self.engine.facts.queues.vms[vm.index()].has_job = true;
+        self.engine.view.queues.vms[vm.index()].has_job = true;
         self.engine.attainment.expect_transfer(now, vm.index());
         self.engine.promises.changed(now);
         self.engine
             .active
-            .emit(&mut self.engine.facts, &Event::JobBegan(vm));
+            .emit(&mut self.engine.view, &Event::JobBegan(vm));
         Ok(())
     }
 
@@ -201,15 +201,15 @@ impl JobsMut<'_> {
     /// # Errors
     /// When there is no such VM.
     pub fn end_job(&mut self, now: Nanos, vm: VmId) -> Result<Option<JobEnd>, EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         let end =
             self.engine
                 .active
-                .finish_job(&mut self.engine.facts, vm.index, JobOutcome::Cancelled);
+                .finish_job(&mut self.engine.view, vm.index, JobOutcome::Cancelled);
         self.engine
             .active
-            .look_at_jobs(&mut self.engine.facts, end.is_some());
+            .look_at_jobs(&mut self.engine.view, end.is_some());
         self.engine.promises.changed(now);
         Ok(end)
     }
@@ -217,7 +217,7 @@ impl JobsMut<'_> {
     /// Returns the next deadline transfer that is over, the oldest first: done, or cancelled for
     /// any reason. More than a thousand unread ones drop the oldest.
     pub fn poll_job_end(&mut self) -> Option<JobEnd> {
-        self.engine.facts.jobs.as_mut()?.poll_end()
+        self.engine.view.jobs.as_mut()?.poll_end()
     }
 
     /// Sets the maximum bandwidth of one VM in bytes a second, wherever on the device; 0: unknown.
@@ -226,7 +226,7 @@ impl JobsMut<'_> {
     /// [`DeviceSpec::bytes_per_s`]: tidegate_base::device::DeviceSpec::bytes_per_s
     pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
         self.engine.best_bandwidth = bytes_per_s;
-        if let Some(book) = &mut self.engine.facts.jobs {
+        if let Some(book) = &mut self.engine.view.jobs {
             book.predictor_mut().capacity_mut().say_best(bytes_per_s);
         }
     }
@@ -237,7 +237,7 @@ impl JobsMut<'_> {
     /// When the blob does not hold bandwidths. Then nothing has changed.
     pub fn import_bandwidths(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         self.keep_jobs();
-        match &mut self.engine.facts.jobs {
+        match &mut self.engine.view.jobs {
             Some(book) => book.predictor_mut().capacity_mut().import(learnt),
             None => Ok(()),
         }
@@ -245,26 +245,26 @@ impl JobsMut<'_> {
 
     /// Creates the book of deadline transfers if there is none, as from the first one on.
     fn keep_jobs(&mut self) {
-        if self.engine.facts.jobs.is_some() {
+        if self.engine.view.jobs.is_some() {
             return;
         }
         let (now, alone) = (
-            self.engine.facts.queues.now,
-            job_book::said_bandwidth(&self.engine.facts),
+            self.engine.view.queues.now,
+            job_book::said_bandwidth(&self.engine.view),
         );
         let mut book = Book::new(
             now,
             alone,
             self.engine.active.job_terms(),
-            job_book::device_time(&self.engine.facts),
+            job_book::device_time(&self.engine.view),
         );
         (book.predictor_mut().capacity_mut()).say_best(self.engine.best_bandwidth);
-        for slot in (0..self.engine.facts.queues.vms.len())
-            .filter(|&slot| job_book::may_have_job(&self.engine.facts, slot))
+        for slot in (0..self.engine.view.queues.vms.len())
+            .filter(|&slot| job_book::may_have_job(&self.engine.view, slot))
         {
             book.predictor_mut().add(now, slot);
         }
-        self.engine.facts.jobs = Some(Box::new(book));
+        self.engine.view.jobs = Some(Box::new(book));
     }
 }
 

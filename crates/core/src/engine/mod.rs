@@ -25,7 +25,7 @@
 //! memory), `directory` (disks and their clients), `flights` (I/Os in flight), `flushes` (the flush
 //! lane), `device` (bounds on the use of the device whatever the policy), `hung` (disks that hang
 //! leave the depth count), `active` (the policy in force: roles, event fan-out, gates), and the
-//! [`Facts`], which roles read, with their `Queues` of VMs and requests.
+//! [`View`], which roles read, with their `Queues` of VMs and requests.
 //!
 //! The engine's own steps, in the order of a request's path: `arrive` (checks, merging), `start`
 //! (dispatch, splitting), `company` (back-merging), `finish` (completions, cancelling), `answers`
@@ -70,14 +70,14 @@ pub use intake::{Holdings, PayloadBounds, PayloadMemory};
 pub use jobs::{Jobs, JobsMut};
 pub use promises::Feasibility;
 pub use tenants::{Tenants, TenantsMut};
-pub use tidegate_base::device::{DeviceFacts, DeviceSpec};
+pub use tidegate_base::device::{DeviceSpec, DeviceStats};
 
 use crate::attainment::{Attainments, Dues};
-use crate::facts::{Cold, Facts, Hot, NIL, Queues, Vm};
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
 use crate::roles::{Footprint, Stage};
 use crate::stats::{Ledger, VmStats};
+use crate::view::{Cold, Hot, NIL, Queues, View, Vm};
 use active::ActivePolicy;
 use answers::Answers;
 use device::DeviceControl;
@@ -97,7 +97,7 @@ use tidegate_base::time::Nanos;
 pub struct Engine {
     config: EngineConfig,
     active: ActivePolicy,
-    facts: Facts,
+    view: View,
     intake: Intake,
     directory: Directory,
     /// Free VM slots; the last one is taken next.
@@ -128,7 +128,7 @@ impl Engine {
         config.check()?;
         let roles = policy.build(config.max_vms, config.max_requests);
         let mut engine = Engine {
-            facts: Facts::from(Queues::new(
+            view: View::from(Queues::new(
                 config.device,
                 config.max_requests,
                 config.merge_limit,
@@ -156,7 +156,7 @@ impl Engine {
         engine.active.make_gates(engine.config.max_vms);
         engine
             .control
-            .estimate_costs(&mut engine.facts, &engine.active.roles);
+            .estimate_costs(&mut engine.view, &engine.active.roles);
         Ok(engine)
     }
 
@@ -178,11 +178,11 @@ impl Engine {
                 return None;
             }
             let (hot, cold) = (
-                &self.facts.queues.reqs.hot[slot as usize],
-                &self.facts.queues.reqs.cold[slot as usize],
+                &self.view.queues.reqs.hot[slot as usize],
+                &self.view.queues.reqs.cold[slot as usize],
             );
             let segment = Segment {
-                req: self.facts.req_id(slot),
+                req: self.view.req_id(slot),
                 tag: cold.tag,
                 client: self.directory.client_id(cold.client),
                 offset,
@@ -200,13 +200,13 @@ impl Engine {
     }
 
     /// Read-only view that roles have of the engine.
-    pub fn view(&self) -> &Facts {
-        &self.facts
+    pub fn view(&self) -> &View {
+        &self.view
     }
 
     /// Copy of the device's specification and counters.
-    pub fn facts(&self) -> DeviceFacts {
-        self.facts.queues.device
+    pub fn device_stats(&self) -> DeviceStats {
+        self.view.queues.device
     }
 
     /// Configuration that the engine was created with.
@@ -303,7 +303,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // Debug builds only: a lost request hangs its guest, and a test should fail where it is
         // lost.
-        let left = self.facts.queues.device.requests;
+        let left = self.view.queues.device.requests;
         if left > 0 && !std::thread::panicking() {
             panic!("an engine was dropped with {left} requests that nobody answered");
         }

@@ -9,9 +9,9 @@ impl Engine {
     /// returned it; messages may be late or lost. `host`: a number that identifies the sender in
     /// all its messages.
     pub fn handle_peer(&mut self, now: Nanos, host: u32, share: &PeerShare) {
-        self.facts.queues.advance(now);
+        self.view.queues.advance(now);
         self.active
-            .emit(&mut self.facts, &Event::Peer { host, share });
+            .emit(&mut self.view, &Event::Peer { host, share });
     }
 
     /// Returns the next message for the other hosts that share the device; to be called after every

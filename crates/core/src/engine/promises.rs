@@ -9,9 +9,9 @@
 
 use super::device::DeviceControl;
 use crate::attainment::Attainments;
-use crate::facts::{Facts, Life};
 use crate::roles::Dispatcher;
 use crate::steer::{DepthBound, seeks};
+use crate::view::{Life, View};
 use std::borrow::Cow;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::VmId;
@@ -145,12 +145,12 @@ impl Promises {
 
     /// Notes new learnt costs, which count where there is no profile.
     #[inline]
-    pub(super) fn follow_costs(&mut self, facts: &Facts) {
-        if let (None, Some(estimator)) = (&facts.profile, &facts.estimator)
+    pub(super) fn follow_costs(&mut self, view: &View) {
+        if let (None, Some(estimator)) = (&view.profile, &view.estimator)
             && estimator.windows() != self.windows
         {
             (self.windows, self.new_costs) = (estimator.windows(), true);
-            self.due_after(facts.queues.now, PAUSE_LEARNT);
+            self.due_after(view.queues.now, PAUSE_LEARNT);
         }
     }
 
@@ -158,11 +158,11 @@ impl Promises {
     #[inline]
     pub(super) fn follow_depth(
         &mut self,
-        facts: &Facts,
+        view: &View,
         control: &DeviceControl,
         attainment: &mut Attainments,
     ) {
-        let (now, device) = (facts.queues.now, &facts.queues.device);
+        let (now, device) = (view.queues.now, &view.queues.device);
         let is_looked = self.pace.look(now, device.ended);
         let Some(outcome) = self.outcome else {
             return;
@@ -172,7 +172,7 @@ impl Promises {
             self.due_after(now, PAUSE);
         }
         if is_looked {
-            let depth = counted_depth(facts, control);
+            let depth = counted_depth(view, control);
             let blocking = self.pace.judged_by(outcome.blocking, depth, &device.spec);
             attainment.set_blocking(Some(blocking));
         }
@@ -188,22 +188,22 @@ impl Promises {
     /// it was time.
     pub(super) fn reckon(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         control: &mut DeviceControl,
         attainment: &mut Attainments,
         dispatcher: &dyn Dispatcher,
     ) -> bool {
-        let now = facts.queues.now;
+        let now = view.queues.now;
         if now < self.due {
             return false;
         }
-        if facts.profile.is_none()
-            && let Some(found) = facts.estimator.as_deref().and_then(seeks::learnt)
+        if view.profile.is_none()
+            && let Some(found) = view.estimator.as_deref().and_then(seeks::learnt)
         {
-            control.learn_seeks(facts, found);
+            control.learn_seeks(view, found);
         }
-        self.depth = counted_depth(facts, control);
-        let outcome = reckoned(facts, control, dispatcher, self.depth);
+        self.depth = counted_depth(view, control);
+        let outcome = reckoned(view, control, dispatcher, self.depth);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -212,7 +212,7 @@ impl Promises {
             return true;
         }
         self.outcome = outcome;
-        let spec = &facts.queues.device.spec;
+        let spec = &view.queues.device.spec;
         let bound = outcome.filter(|outcome| outcome.depth_bound < spec.depth);
         if let Some(depth) = &mut control.depth_control {
             depth.set_bound(bound.map(|outcome| DepthBound {
@@ -220,9 +220,9 @@ impl Promises {
                 vm: outcome.tightest,
             }));
         }
-        control.bound_depth(facts);
+        control.bound_depth(view);
         let judged_by = |outcome: Feasibility| {
-            let spec = &facts.queues.device.spec;
+            let spec = &view.queues.device.spec;
             self.pace.judged_by(outcome.blocking, self.depth, spec)
         };
         let blocking = outcome.map(judged_by);
@@ -236,38 +236,38 @@ impl Promises {
 }
 
 /// Costs to reckon with, and true if they were learnt; `None`: not known well enough.
-fn costs(facts: &Facts) -> Option<(Cow<'_, Profile>, bool)> {
-    if let Some(profile) = facts.profile.as_deref() {
+fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
+    if let Some(profile) = view.profile.as_deref() {
         let precise = profile.imprecision().is_none();
         return precise.then_some((Cow::Borrowed(profile), false));
     }
-    let (profile, judged) = facts.estimator.as_ref()?.profile();
+    let (profile, judged) = view.estimator.as_ref()?.profile();
     judged.then_some((Cow::Owned(profile), true))
 }
 
 /// Depth to reckon with: twice the one in force. An adapted depth grows by doubling, and promised
 /// requests may exceed it up to that.
-fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
+fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
     let depth = control.limit.saturating_mul(2);
-    depth.clamp(1, facts.queues.device.spec.depth)
+    depth.clamp(1, view.queues.device.spec.depth)
 }
 
 /// Reckons all promises together, with floors judged at a queue of `depth`; `None`: the costs of
 /// requests are not known.
 fn reckoned(
-    facts: &Facts,
+    view: &View,
     control: &DeviceControl,
     dispatcher: &dyn Dispatcher,
     depth: u32,
 ) -> Option<Feasibility> {
-    let now = facts.queues.now;
-    let (profile, is_learnt) = costs(facts)?;
-    let spec = &facts.queues.device.spec;
+    let now = view.queues.now;
+    let (profile, is_learnt) = costs(view)?;
+    let spec = &view.queues.device.spec;
     let device = fit::Device {
         profile: &profile,
         depth: spec.depth,
         max_io: spec.max_io,
-        merge_limit: facts.queues.merge_limit,
+        merge_limit: view.queues.merge_limit,
         capacity: None,
         queueing: Queueing {
             least_depth: control.depth_control.is_some().then_some(1),
@@ -275,13 +275,12 @@ fn reckoned(
             background_part: dispatcher.background_part(&profile),
         },
     };
-    let live =
-        (0..facts.queues.vms.len()).filter(|&slot| facts.queues.vms[slot].life == Life::Live);
+    let live = (0..view.queues.vms.len()).filter(|&slot| view.queues.vms[slot].life == Life::Live);
     let slots: Vec<usize> = live.collect();
     let tenant = |&slot: &usize| Tenant {
-        background: facts.queues.vms[slot].background,
-        transfer: transfer(facts, slot, now),
-        ..Tenant::new("", &facts.objectives[slot])
+        background: view.queues.vms[slot].background,
+        transfer: transfer(view, slot, now),
+        ..Tenant::new("", &view.objectives[slot])
     };
     let tenants: Vec<Tenant<'_>> = slots.iter().map(tenant).collect();
     let assumed = Assumed::default();
@@ -299,7 +298,7 @@ fn reckoned(
     Some(Feasibility {
         fits: fit.fits(),
         depth_bound: fit.depth_bound,
-        tightest: tightest(&fit).map(|at| facts.vm_at(slots[at])),
+        tightest: tightest(&fit).map(|at| view.vm_at(slots[at])),
         blocking: blocking.max(least),
         is_learnt,
     })
@@ -307,8 +306,8 @@ fn reckoned(
 
 /// Bytes a second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
 /// its deadline has passed.
-fn transfer(facts: &Facts, slot: usize, now: Nanos) -> u64 {
-    let job = facts.predictor().and_then(|predictor| predictor.job(slot));
+fn transfer(view: &View, slot: usize, now: Nanos) -> u64 {
+    let job = view.predictor().and_then(|predictor| predictor.job(slot));
     job.map_or(0, |job| job.needs(now))
 }
 

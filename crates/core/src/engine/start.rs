@@ -4,10 +4,10 @@ use super::Engine;
 use super::active::LeftBehind;
 use super::company::Head;
 use super::flights::{Flight, enter_shares, mark};
-use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, Vm, flag, state, unlink};
 use crate::roles::{Interests, Pick};
+use crate::view::{Cold, Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
 use crate::watch::meter::Kind;
-use tidegate_base::device::DeviceFacts;
+use tidegate_base::device::DeviceStats;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId};
 use tidegate_base::time::Nanos;
@@ -16,48 +16,48 @@ use tidegate_base::time::Nanos;
 /// free now.
 #[inline(never)]
 fn is_held_back(engine: &mut Engine) -> bool {
-    if engine.control.watch.is_some() && engine.control.hold(&mut engine.facts) {
+    if engine.control.watch.is_some() && engine.control.hold(&mut engine.view) {
         // The cap alone is the reason now, or `is_held` would name a stale one.
         engine.control.keeps_place = false;
         return true;
     }
-    engine.control.sharing.is_some() && engine.control.keeps_place(&mut engine.facts)
+    engine.control.sharing.is_some() && engine.control.keeps_place(&mut engine.view)
 }
 
 /// Starts a unit that may have to be split, wait for memory, or take adjacent units along.
 #[inline(never)]
 fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Option<u32> {
-    let this = &engine.facts.queues.reqs.hot[unit as usize];
+    let this = &engine.view.queues.reqs.hot[unit as usize];
     let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
     // At least one byte: `part_len` rounds up to a block, so that every pick makes progress.
-    let budget = max.min(engine.facts.queues.largest_io_of_unit(this)).max(1);
+    let budget = max.min(engine.view.queues.largest_io_of_unit(this)).max(1);
     let len = match unit_reqs {
-        1 => engine.facts.queues.part_len(
+        1 => engine.view.queues.part_len(
             this,
             budget.min(
                 engine
                     .control
-                    .shared_part(&engine.facts, vm, this.op, unit_len),
+                    .shared_part(&engine.view, vm, this.op, unit_len),
             ),
         ),
         _ => unit_len,
     };
     if held > Nanos::ZERO {
-        engine.facts.queues.charge_held(vm, held);
+        engine.view.queues.charge_held(vm, held);
     }
     if unit_reqs > 1 && unit_len > budget {
-        let whole = engine.facts.queues.reqs.fitting(unit, budget).max(1);
-        engine.active.split_unit(&mut engine.facts, unit, whole);
+        let whole = engine.view.queues.reqs.fitting(unit, budget).max(1);
+        engine.active.split_unit(&mut engine.view, unit, whole);
         return None;
     }
     if !engine
         .intake
-        .feed(&mut engine.facts, &mut engine.active, unit)
+        .feed(&mut engine.view, &mut engine.active, unit)
     {
         return None;
     }
-    let goes_whole = |this: &Engine| len >= this.facts.queues.reqs.left_of(unit);
-    let part = match engine.active.is_followed(&engine.facts, unit) && goes_whole(engine) {
+    let goes_whole = |this: &Engine| len >= this.view.queues.reqs.left_of(unit);
+    let part = match engine.active.is_followed(&engine.view, unit) && goes_whole(engine) {
         false => Part {
             unit,
             len,
@@ -65,7 +65,7 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
         },
         true => {
             let head = engine.gather(unit, budget);
-            let len = engine.facts.queues.reqs.left_of(unit);
+            let len = engine.view.queues.reqs.left_of(unit);
             Part { unit, len, head }
         }
     };
@@ -76,13 +76,13 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
 #[inline(never)]
 fn observe_start(engine: &mut Engine, slot: u32) {
     let flight = engine.flights.at_mut(slot);
-    if engine.facts.estimator.is_some() {
+    if engine.view.estimator.is_some() {
         engine
             .control
-            .estimate_start(&mut engine.facts, &engine.active.roles, &flight.io);
+            .estimate_start(&mut engine.view, &engine.active.roles, &flight.io);
     }
     if let Some(watch) = &mut engine.control.watch {
-        let now = engine.facts.queues.now;
+        let now = engine.view.queues.now;
         flight.kind = watch.started(now, &flight.io, &engine.config.device);
     }
 }
@@ -90,15 +90,15 @@ fn observe_start(engine: &mut Engine, slot: u32) {
 /// Second attempt of [`Engine::poll_dispatch`] when no I/O was started and reads may lack memory.
 #[inline(never)]
 fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
-    if core::mem::take(&mut engine.facts.queues.memory.told)
-        && engine.active.next_timer(&engine.facts) <= engine.facts.queues.now
+    if core::mem::take(&mut engine.view.queues.memory.told)
+        && engine.active.next_timer(&engine.view) <= engine.view.queues.now
     {
         // Roles were told meanwhile that reads lack memory, and a timer has become due by that.
         return engine.poll_dispatch(now);
     }
-    let lacking = (engine.facts.queues.memory.starved > 0 && engine.facts.queues.memory.asks)
-        || !engine.facts.queues.memory.shelf.is_empty();
-    if lacking && engine.facts.queues.device.in_flight + engine.device().uncounted() == 0 {
+    let lacking = (engine.view.queues.memory.starved > 0 && engine.view.queues.memory.asks)
+        || !engine.view.queues.memory.shelf.is_empty();
+    if lacking && engine.view.queues.device.in_flight + engine.device().uncounted() == 0 {
         return engine
             .dispatch_starved()
             .map(|slot| engine.flights.at(slot).io);
@@ -112,18 +112,18 @@ impl Engine {
     /// [`handle_completion`](Engine::handle_completion).
     #[inline]
     pub fn poll_dispatch(&mut self, now: Nanos) -> Option<DeviceIo> {
-        self.facts.queues.advance(now);
-        if self.active.next_timer(&self.facts) <= self.facts.queues.now {
+        self.view.queues.advance(now);
+        if self.active.next_timer(&self.view) <= self.view.queues.now {
             self.handle_timeout(now);
         }
-        self.facts.pick_at = Nanos::MAX;
+        self.view.pick_at = Nanos::MAX;
         // With a busy device every second call ends here, as the driver asks until `None`.
-        if self.facts.queues.device.in_flight >= self.control.limit {
+        if self.view.queues.device.in_flight >= self.control.limit {
             return self.beyond_limit().map(|slot| self.flights.at(slot).io);
         }
         // With empty queues the dispatcher need not be asked.
-        let nothing_waits = self.facts.queues.device.queued == 0
-            && self.facts.queues.waiting_since.is_none()
+        let nothing_waits = self.view.queues.device.queued == 0
+            && self.view.queues.waiting_since.is_none()
             && self.flushes.is_empty()
             && !self.control.is_steered();
         let started = if nothing_waits {
@@ -148,20 +148,20 @@ impl Engine {
     /// that holds some has come back.
     #[cold]
     fn dispatch_starved(&mut self) -> Option<u32> {
-        self.facts.queues.memory.asks = false;
-        let mut overdraws = !self.facts.queues.memory.shelf.is_empty();
-        self.active.unshelve_all(&mut self.facts);
-        for vm in 0..self.facts.queues.vms.len() as u32 {
-            if self.intake.waits_in_vain(&self.facts, vm) {
-                overdraws |= self.facts.queues.holder_waits(vm);
+        self.view.queues.memory.asks = false;
+        let mut overdraws = !self.view.queues.memory.shelf.is_empty();
+        self.active.unshelve_all(&mut self.view);
+        for vm in 0..self.view.queues.vms.len() as u32 {
+            if self.intake.waits_in_vain(&self.view, vm) {
+                overdraws |= self.view.queues.holder_waits(vm);
                 self.intake
-                    .ask_for_memory_again(&mut self.facts, &mut self.active, vm);
+                    .ask_for_memory_again(&mut self.view, &mut self.active, vm);
             }
         }
-        self.facts.queues.memory.told = false;
-        self.facts.queues.memory.overdraws = overdraws;
+        self.view.queues.memory.told = false;
+        self.view.queues.memory.overdraws = overdraws;
         let started = self.next_dispatch();
-        self.facts.queues.memory.overdraws = false;
+        self.view.queues.memory.overdraws = false;
         started
     }
 
@@ -172,9 +172,9 @@ impl Engine {
     #[inline]
     fn beyond_limit(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
-            self.control.count_full(&mut self.facts, true);
+            self.control.count_full(&mut self.view, true);
         }
-        let in_flight = self.facts.queues.device.in_flight;
+        let in_flight = self.view.queues.device.in_flight;
         // The configured depth is the device's own limit; only the adapted one may be exceeded.
         if in_flight >= self.config.device.depth {
             return None;
@@ -183,12 +183,8 @@ impl Engine {
             return self.start_flush();
         }
         let is_promised = in_flight < self.control.limit.saturating_mul(2)
-            && self.facts.queues.device.queued > 0
-            && self
-                .active
-                .roles
-                .dispatcher
-                .is_due_beyond_depth(&self.facts);
+            && self.view.queues.device.queued > 0
+            && self.active.roles.dispatcher.is_due_beyond_depth(&self.view);
         match is_promised {
             true => self.next_dispatch(),
             false => None,
@@ -220,7 +216,7 @@ impl Engine {
         if self.control.depth_control.is_some() {
             // A kept place counts as taken: the depth in force is in full use.
             self.control
-                .count_full(&mut self.facts, self.control.keeps_place);
+                .count_full(&mut self.view, self.control.keeps_place);
         }
         self.flushes.data_had_turn();
         match self.flushes.is_empty() {
@@ -232,31 +228,31 @@ impl Engine {
     /// Asks the dispatcher until it starts a unit, waits, or has none that may go.
     fn pick(&mut self) -> Option<u32> {
         // The dispatcher decides anew, so its deliberate wait ends here; it may begin another one.
-        if self.facts.queues.waiting_since.is_some() {
-            self.facts.queues.device.deliberate = self.facts.queues.deliberate_time();
-            self.facts.queues.waiting_since = None;
+        if self.view.queues.waiting_since.is_some() {
+            self.view.queues.device.deliberate = self.view.queues.deliberate_time();
+            self.view.queues.waiting_since = None;
         }
         loop {
-            if self.facts.queues.device.queued == 0 {
+            if self.view.queues.device.queued == 0 {
                 break;
             }
-            match self.active.roles.dispatcher.pick(&self.facts) {
+            match self.active.roles.dispatcher.pick(&self.view) {
                 Pick::Start { head, max, held } => {
-                    let hot = &self.facts.queues.reqs.hot[head.index()];
+                    let hot = &self.view.queues.reqs.hot[head.index()];
                     assert!(
                         hot.generation == head.generation && hot.state == state::ADMITTED,
                         "a dispatcher may only start a unit it was given"
                     );
                     debug_assert!(
-                        self.facts
-                            .gate_open(self.facts.vm_at(hot.vm as usize), hot.op.lane()),
+                        self.view
+                            .gate_open(self.view.vm_at(hot.vm as usize), hot.op.lane()),
                         "a shut lane's unit was picked"
                     );
                     if self.any_hung
                         && let Some(hung) = &mut self.hung
                         // Parked units are out of the index, so the loop ends after as many picks
                         // as units.
-                        && hung.park(&mut self.facts, &mut self.active, head.index)
+                        && hung.park(&mut self.view, &mut self.active, head.index)
                     {
                         continue;
                     }
@@ -268,17 +264,17 @@ impl Engine {
                     }
                 }
                 Pick::Wait(until) => {
-                    self.facts.queues.waiting_since = Some(self.facts.queues.now);
-                    self.facts.pick_at = until;
+                    self.view.queues.waiting_since = Some(self.view.queues.now);
+                    self.view.pick_at = until;
                     break;
                 }
                 Pick::Idle(until) => {
-                    self.facts.pick_at = until;
+                    self.view.pick_at = until;
                     break;
                 }
             }
         }
-        self.control.release(&self.facts, false);
+        self.control.release(&self.view, false);
         None
     }
 
@@ -286,7 +282,7 @@ impl Engine {
     /// smaller units or lacks memory: then the dispatcher is asked again.
     #[inline(always)]
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<u32> {
-        let this = &self.facts.queues.reqs.hot[unit as usize];
+        let this = &self.view.queues.reqs.hot[unit as usize];
         let len = this.len - this.issued;
         // Fast path for almost every unit: one request that goes as it is. Nothing continues it, it
         // is not too long, and only the policy bounds it.
@@ -296,7 +292,7 @@ impl Engine {
             && !self.control.is_steered()
             && !self.intake.bounds_payload()
             && len <= max
-            && len <= self.facts.queues.largest_io_of_unit(this)
+            && len <= self.view.queues.largest_io_of_unit(this)
         {
             let part = Part {
                 unit,
@@ -316,10 +312,10 @@ impl Engine {
         let held = match REST {
             // With `REST` no cap is in force, so none has held the I/O back.
             true => Nanos::ZERO,
-            false => self.control.release(&self.facts, true),
+            false => self.control.release(&self.view, true),
         };
         let (io, flight) = self.flights.enter();
-        let going = Going::take::<REST>(&mut self.facts, flight, part, held, self.last_vm);
+        let going = Going::take::<REST>(&mut self.view, flight, part, held, self.last_vm);
         let (disk, base) = self.directory.place_of(going.disk);
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
@@ -349,16 +345,16 @@ impl Engine {
         if going.judged && first.ops > 0 {
             let Queues {
                 now, vms, device, ..
-            } = &self.facts.queues;
+            } = &self.view.queues;
             (self.attainment).dispatched(*now, vm, op.lane(), first, || {
                 vms[vm as usize].standing(device)
             });
         }
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
-            self.active.emit_started(&mut self.facts, io);
+            self.active.emit_started(&mut self.view, io);
         }
-        self.active.left_behind(&mut self.facts, &left);
+        self.active.left_behind(&mut self.view, &left);
         io.index
     }
 
@@ -372,24 +368,24 @@ impl Engine {
         let disk_id = self.directory.disk_id(disk);
         let mut slot = first;
         for _ in 0..reqs {
-            let hot = &mut self.facts.queues.reqs.hot[slot as usize];
-            let cold = &mut self.facts.queues.reqs.cold[slot as usize];
+            let hot = &mut self.view.queues.reqs.hot[slot as usize];
+            let cold = &mut self.view.queues.reqs.cold[slot as usize];
             hot.state = state::STARTED;
             // Nothing holds a flush back but the device: its lane's gate does not matter.
             cold.open(cold.arrived, Nanos::ZERO, Nanos::ZERO);
-            cold.part_started(self.facts.queues.now);
+            cold.part_started(self.view.queues.now);
             slot = hot.chain_next;
         }
-        self.facts.queues.vms[vm as usize].waiting -= reqs;
-        let arrived = self.facts.queues.reqs.cold[first as usize].arrived;
+        self.view.queues.vms[vm as usize].waiting -= reqs;
+        let arrived = self.view.queues.reqs.cold[first as usize].arrived;
         let (io, flight) = self.flights.enter();
         flight.io = DeviceIo {
             id: io,
-            vm: self.facts.vm_at(vm as usize),
+            vm: self.view.vm_at(vm as usize),
             disk: disk_id,
             op: Op::Flush,
             // A flush has no address: the last one keeps the device's position as it was.
-            addr: self.facts.queues.device.last_addr,
+            addr: self.view.queues.device.last_addr,
             offset: 0,
             len: 0,
             fua: false,
@@ -400,8 +396,8 @@ impl Engine {
             arrived,
         };
         (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
-        self.facts.queues.vms[vm as usize].in_flight += 1;
-        flight.marks = match self.facts.queues.vms[vm as usize].background {
+        self.view.queues.vms[vm as usize].in_flight += 1;
+        flight.marks = match self.view.queues.vms[vm as usize].background {
             true => mark::BACKGROUND,
             false => 0,
         };
@@ -409,7 +405,7 @@ impl Engine {
         self.enter_device(io.index);
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
-            self.active.emit_started(&mut self.facts, io);
+            self.active.emit_started(&mut self.view, io);
         }
         // A flush to a hung disk is its one probe, like any other I/O.
         if self.any_hung {
@@ -421,11 +417,11 @@ impl Engine {
     /// Counts the I/O in a slot as in flight, and ends the device's idle time if it is the first.
     #[inline(always)]
     fn enter_device(&mut self, slot: u32) {
-        let now = self.facts.queues.now;
+        let now = self.view.queues.now;
         let flight = self.flights.at_mut(slot);
         flight.started = now;
         flight.kind = Kind::OTHER;
-        let device = &mut self.facts.queues.device;
+        let device = &mut self.view.queues.device;
         if device.in_flight == 0 {
             self.attainment.stalls().busy(now);
             // With equal times the device was never idle as far as the clock shows.
@@ -491,7 +487,7 @@ fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
 fn leave_lane(
     hot: &mut [Hot],
     of_vm: &mut Vm,
-    device: &mut DeviceFacts,
+    device: &mut DeviceStats,
     unit: u32,
     op: Op,
 ) -> bool {
@@ -509,14 +505,14 @@ impl Going {
     /// it back; `REST`: see [`Engine::start_io`].
     #[inline(always)]
     fn take<const REST: bool>(
-        facts: &mut Facts,
+        view: &mut View,
         flight: &mut Flight,
         part: Part,
         held: Nanos,
         last_vm: u32,
     ) -> Going {
         let Part { unit, len, head } = part;
-        let queues = &mut facts.queues;
+        let queues = &mut view.queues;
         let (now, vms, device) = (queues.now, &mut queues.vms, &mut queues.device);
         let Requests { hot, cold, .. } = &mut queues.reqs;
         let this = &mut hot[unit as usize];
@@ -570,11 +566,11 @@ impl Going {
             of_vm.waiting -= reqs;
             going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
-            facts.ledgers[vm as usize].at_once().split += 1;
-            facts.queues.count_holder(unit);
+            view.ledgers[vm as usize].at_once().split += 1;
+            view.queues.count_holder(unit);
         }
         if let Some(head) = head {
-            moment.take_along(facts, flight, last_req, head);
+            moment.take_along(view, flight, last_req, head);
         }
         going
     }
@@ -598,9 +594,9 @@ struct Moment {
 impl Moment {
     /// Adds the head of the unit behind to an I/O whose last request is `last`.
     #[inline(never)]
-    fn take_along(self, facts: &mut Facts, flight: &mut Flight, last: u32, head: Head) {
+    fn take_along(self, view: &mut View, flight: &mut Flight, last: u32, head: Head) {
         let Head { slot, bytes } = head;
-        let (ops, of_request) = self.take_head(facts, last, slot, bytes);
+        let (ops, of_request) = self.take_head(view, last, slot, bytes);
         flight.reqs += 1;
         flight.io.first_ops += ops;
         flight.io.first_bytes += of_request;
@@ -610,10 +606,10 @@ impl Moment {
 
     /// Links the first bytes of a request behind the request `last`; the rest waits on. Returns its
     /// operations (0 or 1) and bytes that are served for the first time.
-    fn take_head(self, facts: &mut Facts, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
-        let Facts {
+    fn take_head(self, view: &mut View, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
+        let View {
             queues, ledgers, ..
-        } = facts;
+        } = view;
         let Requests { hot, cold, .. } = &mut queues.reqs;
         hot[last as usize].chain_next = slot;
         let this = &mut hot[slot as usize];
@@ -622,7 +618,7 @@ impl Moment {
         counts.split += 1;
         let first = self.hand_out(this, &mut cold[slot as usize], bytes, false);
         // A read got memory for all its bytes, so its rest holds that while it waits.
-        facts.queues.count_holder(slot);
+        view.queues.count_holder(slot);
         first
     }
 

@@ -4,10 +4,10 @@ use super::disks::DiskSpec;
 use super::job_book;
 use super::{Engine, EngineError};
 use crate::attainment::{PartAttainment, PartRecord, Standing};
-use crate::facts::{Life, NIL, Queues, Requests, Vm, state};
 use crate::roles::Event;
 use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
+use crate::view::{Life, NIL, Queues, Requests, Vm, state};
 use core::cell::Ref;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::Objective;
@@ -31,38 +31,38 @@ impl<'a> Tenants<'a> {
             .roles
             .controller
             .as_ref()?
-            .tuning(&self.engine.facts, vm)
+            .tuning(&self.engine.view, vm)
     }
 
     /// Statistics of a VM, including counts that are not in its ledger yet. Panics on a handle that
     /// was never given out, or of a VM that was removed.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'a, VmStats> {
-        self.engine.facts.stats(vm)
+        self.engine.view.stats(vm)
     }
 
     /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. Starts
     /// anew when its `target` in bytes a second changes. Panics as [`Tenants::vm_stats`].
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
-        let facts = &self.engine.facts;
-        let (of_vm, ledger) = (&facts.queues.vms[vm.index()], &facts.ledgers[vm.index()]);
-        let second = Seconds::number(now.max(facts.queues.now));
+        let view = &self.engine.view;
+        let (of_vm, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
+        let second = Seconds::number(now.max(view.queues.now));
         let asks = of_vm.requests > 0;
         ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
     }
 
     /// Objective in force for a VM.
     pub fn objective(&self, vm: VmId) -> &'a Objective {
-        self.engine.facts.objective(vm)
+        self.engine.view.objective(vm)
     }
 
     /// Number of a VM's guest requests that wait.
     pub fn pending(&self, vm: VmId) -> u32 {
-        self.engine.facts.waiting(vm)
+        self.engine.view.waiting(vm)
     }
 
     /// Number of a VM's device I/Os in flight.
     pub fn in_flight(&self, vm: VmId) -> u32 {
-        self.engine.facts.in_flight(vm)
+        self.engine.view.in_flight(vm)
     }
 
     /// Attainment of each part of a VM's objective up to the last whole second before `now`; empty
@@ -79,7 +79,7 @@ impl<'a> Tenants<'a> {
     }
 
     fn standing(&self, vm: VmId) -> Standing {
-        let queues = &self.engine.facts.queues;
+        let queues = &self.engine.view.queues;
         queues.vms[vm.index()].standing(&queues.device)
     }
 
@@ -90,7 +90,7 @@ impl<'a> Tenants<'a> {
     pub fn export_learnt(&self, vm: VmId) -> Result<Option<Blob>, EngineError> {
         self.engine.check_vm(vm)?;
         let controller = self.engine.active.roles.controller.as_ref();
-        Ok(controller.and_then(|controller| controller.export(&self.engine.facts, vm)))
+        Ok(controller.and_then(|controller| controller.export(&self.engine.view, vm)))
     }
 }
 
@@ -109,7 +109,7 @@ impl TenantsMut<'_> {
     }
 
     /// Adds a background process of the host, such as a backup: like a VM, but with what the
-    /// VMs leave of the device. See [`Facts::is_background`](crate::facts::Facts::is_background).
+    /// VMs leave of the device. See [`View::is_background`](crate::view::View::is_background).
     ///
     /// # Errors
     /// As [`TenantsMut::add_vm`].
@@ -127,7 +127,7 @@ impl TenantsMut<'_> {
         objective: &Objective,
         background: bool,
     ) -> Result<VmId, EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         objective.validate()?;
         let max = self.engine.config.max_vms as u64;
         let index = self
@@ -137,8 +137,8 @@ impl TenantsMut<'_> {
             .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
         self.make_room(slot);
-        let generation = self.engine.facts.queues.vms[slot].generation;
-        self.engine.facts.queues.vms[slot] = Vm {
+        let generation = self.engine.view.queues.vms[slot].generation;
+        self.engine.view.queues.vms[slot] = Vm {
             generation,
             life: Life::Live,
             background,
@@ -146,26 +146,26 @@ impl TenantsMut<'_> {
         };
         self.engine
             .active
-            .bound_by_regulator(&mut self.engine.facts, slot);
+            .bound_by_regulator(&mut self.engine.view, slot);
         if let Some(sharing) = &mut self.engine.control.sharing {
             sharing.vm_added(index);
         }
         self.engine.intake.add(slot, objective);
         self.engine.attainment.add(slot);
         self.judge(slot, objective);
-        self.engine.facts.objectives[slot] = *objective;
-        self.engine.facts.allocations[slot] = 0;
-        self.engine.facts.ledgers[slot] = Ledger::default();
-        self.engine.facts.begin_seconds(slot);
-        (self.engine.control).promise_changed(&self.engine.facts, index, None);
-        let now = self.engine.facts.queues.now;
+        self.engine.view.objectives[slot] = *objective;
+        self.engine.view.allocations[slot] = 0;
+        self.engine.view.ledgers[slot] = Ledger::default();
+        self.engine.view.begin_seconds(slot);
+        (self.engine.control).promise_changed(&self.engine.view, index, None);
+        let now = self.engine.view.queues.now;
         self.engine.promises.changed(now);
         let id = VmId { index, generation };
-        if let Some(estimator) = &mut self.engine.facts.estimator {
+        if let Some(estimator) = &mut self.engine.view.estimator {
             estimator.forget(id);
         }
-        job_book::expect_jobs(&mut self.engine.facts, id);
-        self.engine.active.tell_limits(&mut self.engine.facts, id);
+        job_book::expect_jobs(&mut self.engine.view, id);
+        self.engine.active.tell_limits(&mut self.engine.view, id);
         if background && !self.engine.active.roles.dispatcher.serves_background() {
             // The first one: the dispatcher is rebuilt with a queue for background processes, and
             // the new roles are told of this VM with all others.
@@ -174,29 +174,29 @@ impl TenantsMut<'_> {
         } else {
             self.engine
                 .active
-                .emit(&mut self.engine.facts, &Event::VmAdded(id));
+                .emit(&mut self.engine.view, &Event::VmAdded(id));
         }
         Ok(id)
     }
 
     /// Makes room for a VM in a slot.
     fn make_room(&mut self, slot: usize) {
-        if self.engine.facts.queues.vms.len() <= slot {
+        if self.engine.view.queues.vms.len() <= slot {
             self.engine
-                .facts
+                .view
                 .queues
                 .vms
                 .resize_with(slot + 1, Vm::vacant);
             self.engine
-                .facts
+                .view
                 .objectives
                 .resize(slot + 1, Objective::default());
-            self.engine.facts.allocations.resize(slot + 1, 0);
+            self.engine.view.allocations.resize(slot + 1, 0);
             self.engine.active.fan_out.reserve(slot + 1);
         }
-        if self.engine.facts.ledgers.len() <= slot {
+        if self.engine.view.ledgers.len() <= slot {
             self.engine
-                .facts
+                .view
                 .ledgers
                 .resize_with(slot + 1, Ledger::default);
         }
@@ -207,7 +207,7 @@ impl TenantsMut<'_> {
     fn judge(&mut self, slot: usize, objective: &Objective) {
         let Queues {
             now, vms, device, ..
-        } = &mut self.engine.facts.queues;
+        } = &mut self.engine.view.queues;
         let of_vm = &mut vms[slot];
         let (standing, background) = (of_vm.standing(device), of_vm.background);
         let attainment = &mut self.engine.attainment;
@@ -224,28 +224,28 @@ impl TenantsMut<'_> {
         vm: VmId,
         objective: &Objective,
     ) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         objective.validate()?;
-        let before = core::mem::replace(&mut self.engine.facts.objectives[vm.index()], *objective);
+        let before = core::mem::replace(&mut self.engine.view.objectives[vm.index()], *objective);
         if before.target.bytes_per_s != objective.target.bytes_per_s {
             // Seconds under another target say nothing about the precision of this one.
-            self.engine.facts.begin_seconds(vm.index());
+            self.engine.view.begin_seconds(vm.index());
         }
-        let facts = &self.engine.facts;
+        let view = &self.engine.view;
         let control = &mut self.engine.control;
-        control.promise_changed(facts, vm.index, before.latency);
-        self.engine.promises.changed(facts.queues.now);
+        control.promise_changed(view, vm.index, before.latency);
+        self.engine.promises.changed(view.queues.now);
         self.engine.intake.change(vm.index(), objective);
         self.judge(vm.index(), objective);
         self.engine
             .intake
             // A larger part may have made room for reads that wait for memory.
-            .feed_reads(&mut self.engine.facts, &mut self.engine.active);
-        self.engine.active.tell_limits(&mut self.engine.facts, vm);
+            .feed_reads(&mut self.engine.view, &mut self.engine.active);
+        self.engine.active.tell_limits(&mut self.engine.view, vm);
         self.engine
             .active
-            .emit(&mut self.engine.facts, &Event::VmChanged(vm));
+            .emit(&mut self.engine.view, &Event::VmChanged(vm));
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl TenantsMut<'_> {
     /// # Errors
     /// When there is no such VM.
     pub fn forget_attainment(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         let standing = self.engine.tenants().standing(vm);
         self.engine.attainment.forget(now, vm.index(), standing);
@@ -273,10 +273,10 @@ impl TenantsMut<'_> {
         ago: u32,
         records: &[PartRecord],
     ) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         let attainment = &mut self.engine.attainment;
-        attainment.import(self.engine.facts.queues.now, vm.index(), ago, records);
+        attainment.import(self.engine.view.queues.now, vm.index(), ago, records);
         Ok(())
     }
 
@@ -287,14 +287,14 @@ impl TenantsMut<'_> {
     /// When there is no such VM.
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.jobs_mut().end_job(now, vm)?;
-        self.engine.facts.queues.vms[vm.index()].life = Life::Leaving;
-        let facts = &self.engine.facts;
-        let latency = facts.objectives[vm.index()].latency;
+        self.engine.view.queues.vms[vm.index()].life = Life::Leaving;
+        let view = &self.engine.view;
+        let latency = view.objectives[vm.index()].latency;
         let control = &mut self.engine.control;
-        control.promise_changed(facts, vm.index, latency);
-        self.engine.promises.changed(facts.queues.now);
+        control.promise_changed(view, vm.index, latency);
+        self.engine.promises.changed(view.queues.now);
         // One request that does not exist keeps the VM from leaving in the middle of what follows.
-        self.engine.facts.queues.vms[vm.index()].requests += 1;
+        self.engine.view.queues.vms[vm.index()].requests += 1;
         self.engine
             .cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
         for slot in self.engine.directory.disks_of(vm.index) {
@@ -307,7 +307,7 @@ impl TenantsMut<'_> {
         {
             self.engine.directory.release_client(slot);
         }
-        self.engine.facts.queues.vms[vm.index()].requests -= 1;
+        self.engine.view.queues.vms[vm.index()].requests -= 1;
         self.engine.leave_if_out(vm.index);
         Ok(())
     }
@@ -339,7 +339,7 @@ impl TenantsMut<'_> {
         learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
         moved: bool,
     ) -> Vec<(VmId, BlobError)> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let mut refused = Vec::new();
         for (vm, blob) in learnt {
             let taken = match (
@@ -349,16 +349,16 @@ impl TenantsMut<'_> {
                 (Err(_), _) => Err(BlobError::Unwanted("the VM is not there (any more)")),
                 (_, None) => Err(BlobError::Unwanted("the policy has no controller")),
                 (_, Some(controller)) if moved => {
-                    controller.import_moved(&self.engine.facts, vm, blob)
+                    controller.import_moved(&self.engine.view, vm, blob)
                 }
-                (_, Some(controller)) => controller.import(&self.engine.facts, vm, blob),
+                (_, Some(controller)) => controller.import(&self.engine.view, vm, blob),
             };
             refused.extend(taken.err().map(|error| (vm, error)));
         }
         if let Some(controller) = &mut self.engine.active.roles.controller {
-            controller.imported(&self.engine.facts, &mut self.engine.active.fan_out.knobs);
+            controller.imported(&self.engine.view, &mut self.engine.active.fan_out.knobs);
         }
-        self.engine.active.follow_up(&mut self.engine.facts);
+        self.engine.active.follow_up(&mut self.engine.view);
         refused
     }
 
@@ -384,13 +384,13 @@ impl TenantsMut<'_> {
     /// # Errors
     /// When there is no such disk.
     pub fn remove_disk(&mut self, now: Nanos, disk: DiskId) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let vm = self.engine.directory.known_disk(disk)?.vm;
         let index = disk.index;
         self.engine.directory.begin_leaving(index);
         self.engine
-            .cancel_waiting(vm, IoError::Cancelled, |facts, slot| {
-                facts.queues.reqs.cold[slot as usize].disk == index
+            .cancel_waiting(vm, IoError::Cancelled, |view, slot| {
+                view.queues.reqs.cold[slot as usize].disk == index
             });
         self.engine.cancel_flushes(index, None);
         for slot in self
@@ -417,7 +417,7 @@ impl TenantsMut<'_> {
         base: u64,
         size: u64,
     ) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
+        self.engine.view.queues.advance(now);
         let of_disk = self.engine.directory.known_disk(disk)?;
         let (vm, before) = (of_disk.vm, of_disk.spec);
         let after = DiskSpec {
@@ -429,9 +429,9 @@ impl TenantsMut<'_> {
         // Before the move: addresses are still those of the former place.
         if size < before.size {
             self.engine
-                .cancel_waiting(vm, IoError::BeyondEnd, |facts, slot| {
-                    let hot = &facts.queues.reqs.hot[slot as usize];
-                    facts.queues.reqs.cold[slot as usize].disk == disk.index
+                .cancel_waiting(vm, IoError::BeyondEnd, |view, slot| {
+                    let hot = &view.queues.reqs.hot[slot as usize];
+                    view.queues.reqs.cold[slot as usize].disk == disk.index
                         && hot.addr - before.base + u64::from(hot.len) > size
                 });
         }
@@ -445,23 +445,23 @@ impl TenantsMut<'_> {
     /// Moves the addresses of all requests for a disk by `by` bytes, modulo 2^64. Dispatchers that
     /// order by address see them removed and inserted; regulators notice nothing.
     fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
-        self.engine.active.unshelve(&mut self.engine.facts, vm);
+        self.engine.active.unshelve(&mut self.engine.view, vm);
         let mut waiting = Vec::new();
         for lane in Lane::ALL {
-            let mut unit = self.engine.facts.queues.vms[vm as usize].lanes[lane.index()].head;
+            let mut unit = self.engine.view.queues.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {
                 // A unit's requests are all of one disk.
-                if self.engine.facts.queues.reqs.cold[unit as usize].disk == disk {
+                if self.engine.view.queues.reqs.cold[unit as usize].disk == disk {
                     waiting.push(unit);
                 }
-                unit = self.engine.facts.queues.reqs.hot[unit as usize].next;
+                unit = self.engine.view.queues.reqs.hot[unit as usize].next;
             }
         }
         // A dispatcher may order by address, so units leave its index before theirs change.
         for &unit in &waiting {
-            self.engine.active.withdraw(&mut self.engine.facts, unit);
+            self.engine.active.withdraw(&mut self.engine.view, unit);
         }
-        let Requests { hot, cold, .. } = &mut self.engine.facts.queues.reqs;
+        let Requests { hot, cold, .. } = &mut self.engine.view.queues.reqs;
         for (hot, cold) in hot.iter_mut().zip(cold) {
             // Also requests in flight, which may have to be repeated. A flush has no address.
             if hot.state != state::FREE && hot.op != Op::Flush && cold.disk == disk {
@@ -469,7 +469,7 @@ impl TenantsMut<'_> {
             }
         }
         for unit in waiting {
-            self.engine.active.announce(&mut self.engine.facts, unit);
+            self.engine.active.announce(&mut self.engine.view, unit);
         }
     }
 }

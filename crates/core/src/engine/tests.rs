@@ -18,7 +18,7 @@ impl Regulator for Open {
         Stage::Open
     }
 
-    fn gate(&self, _: &Facts, _: ReqId) -> Gate {
+    fn gate(&self, _: &View, _: ReqId) -> Gate {
         Gate::Pass
     }
 }
@@ -28,21 +28,21 @@ impl Regulator for Open {
 struct InOrder(Vec<ReqId>);
 
 impl Dispatcher for InOrder {
-    fn insert(&mut self, _: &Facts, unit: ReqId) {
+    fn insert(&mut self, _: &View, unit: ReqId) {
         self.0.push(unit);
     }
 
-    fn remove(&mut self, _: &Facts, unit: ReqId) {
+    fn remove(&mut self, _: &View, unit: ReqId) {
         self.0.retain(|&waiting| waiting != unit);
     }
 
-    fn gate(&mut self, _: &Facts, _: VmId, _: Lane, _: bool) {}
+    fn gate(&mut self, _: &View, _: VmId, _: Lane, _: bool) {}
 
     fn starvation(&self, _: &DeviceSpec, _: Option<&Profile>) -> Bound {
         Bound::Arrival
     }
 
-    fn pick(&mut self, _: &Facts) -> Pick {
+    fn pick(&mut self, _: &View) -> Pick {
         let Some(&head) = self.0.first() else {
             return Pick::Idle(Nanos::MAX);
         };
@@ -198,9 +198,9 @@ fn a_place_that_is_kept_ends_what_else_holds_back() {
     }
     // The dispatcher left room unused, and a cap held back, from here on.
     let since = b.now;
-    b.engine.facts.queues.waiting_since = Some(since);
+    b.engine.view.queues.waiting_since = Some(since);
     b.engine.control.held_since = Some(since);
-    let before = b.engine.facts().deliberate;
+    let before = b.engine.device_stats().deliberate;
     b.ask(guest, Request::read(64 << 20, 4096, 0));
     b.now += Nanos::from_micros(10);
     assert!(b.dispatch().is_empty(), "the place is kept");
@@ -208,13 +208,16 @@ fn a_place_that_is_kept_ends_what_else_holds_back() {
     // Time for which a place is kept is not the dispatcher's deliberate wait.
     b.now += Nanos::from_micros(20);
     assert_eq!(
-        b.engine.facts.queues.deliberate_time(),
+        b.engine.view.queues.deliberate_time(),
         before + Nanos::from_micros(10)
     );
     b.now += Nanos::from_millis(2);
     let second = b.dispatch();
     assert_eq!(second.len(), 1);
-    assert_eq!(b.engine.facts().deliberate, before + Nanos::from_micros(10));
+    assert_eq!(
+        b.engine.device_stats().deliberate,
+        before + Nanos::from_micros(10)
+    );
     b.end(&first);
     b.end(&second[0]);
 }

@@ -9,10 +9,10 @@ impl Engine {
     /// Returns the time at which [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] are to be
     /// called next, if nothing else happens before; `None`: never.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let mut next = self.active.next_timer(&self.facts);
+        let mut next = self.active.next_timer(&self.view);
         // With a full device the dispatcher cannot start anything; the next completion asks it.
-        if self.facts.queues.device.in_flight < self.config.device.depth {
-            next = next.min(self.facts.pick_at);
+        if self.view.queues.device.in_flight < self.config.device.depth {
+            next = next.min(self.view.pick_at);
         }
         (next != Nanos::MAX).then_some(next)
     }
@@ -20,33 +20,33 @@ impl Engine {
     /// Handles all timers that are due at `now`. Calls that are early or late are harmless:
     /// [`Engine::poll_dispatch`] calls this itself when a timer is overdue.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        self.facts.queues.advance(now);
-        let now = self.facts.queues.now;
+        self.view.queues.advance(now);
+        let now = self.view.queues.now;
         // A late call may have passed several intervals; each one ends by itself.
         while has_come(self.active.regulator_timer(), now) {
             let ended = self
                 .active
                 .roles
                 .regulator
-                .on_timer(&self.facts, &mut self.active.fan_out.reopened);
+                .on_timer(&self.view, &mut self.active.fan_out.reopened);
             // The controller hears of the end first, so that the new interval begins with its
             // settings.
             match ended {
                 Some(interval) => self
                     .active
-                    .emit(&mut self.facts, &Event::IntervalEnded(interval)),
+                    .emit(&mut self.view, &Event::IntervalEnded(interval)),
                 None => break,
             }
         }
-        self.active.ask_reopened(&mut self.facts);
-        if has_come(self.facts.measure_at, now) {
-            self.active.measure_jobs(&mut self.facts);
+        self.active.ask_reopened(&mut self.view);
+        if has_come(self.view.measure_at, now) {
+            self.active.measure_jobs(&mut self.view);
         }
         if has_come(self.active.controller_timer(), now)
             && let Some(controller) = &mut self.active.roles.controller
         {
-            controller.on_timer(&self.facts, &mut self.active.fan_out.knobs);
-            self.active.follow_up(&mut self.facts);
+            controller.on_timer(&self.view, &mut self.active.fan_out.knobs);
+            self.active.follow_up(&mut self.view);
         }
         while let Some((due, lane)) = self.active.gates.peek() {
             // Asking a gate sets its timer anew if it is still shut, so removing it first is safe.
@@ -56,7 +56,7 @@ impl Engine {
             self.active.gates.remove(lane);
             self.active
                 // Timers are numbered by VM slot times two lanes, plus the lane.
-                .ask_gate(&mut self.facts, (lane / 2) as u32, Lane::ALL[lane % 2]);
+                .ask_gate(&mut self.view, (lane / 2) as u32, Lane::ALL[lane % 2]);
         }
     }
 }

@@ -34,9 +34,9 @@ use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
+use tidegate_core::view::View;
 
 /// Intervals in a row with all objectives kept after which proportions drift back.
 const HELD: u32 = 10;
@@ -178,17 +178,17 @@ impl CreditFeedback {
         Some(deeds)
     }
 
-    fn asked(&mut self, facts: &Facts, request: ReqId) {
-        let (vm, _) = facts.queued(request).vm_lane();
-        let begun = self.since.min(facts.now());
+    fn asked(&mut self, view: &View, request: ReqId) {
+        let (vm, _) = view.queued(request).vm_lane();
+        let begun = self.since.min(view.now());
         let Some(deeds) = self.deeds(vm) else { return };
         deeds.asked += 1;
         let of_vm = &mut self.vms[vm.index()];
-        if let Some(since) = of_vm.quiet.ended(facts.quiet_since(vm)) {
-            of_vm.deeds.quiet += quiet_time(facts.now(), since, begun);
+        if let Some(since) = of_vm.quiet.ended(view.quiet_since(vm)) {
+            of_vm.deeds.quiet += quiet_time(view.now(), since, begun);
         }
-        let bytes = facts.queued(request).request_bytes();
-        let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;
+        let bytes = view.queued(request).request_bytes();
+        let cost = self.params.terms.cost(view.objective(vm), 1, bytes) as f64;
         let mean = &mut self.vms[vm.index()].cost;
         *mean = match *mean {
             0.0 => cost,
@@ -196,9 +196,9 @@ impl CreditFeedback {
         };
     }
 
-    fn admitted(&mut self, facts: &Facts, vm: VmId) {
+    fn admitted(&mut self, view: &View, vm: VmId) {
         if self.deeds(vm).is_some() {
-            self.since = self.since.min(facts.now());
+            self.since = self.since.min(view.now());
         }
     }
 
@@ -230,16 +230,16 @@ impl CreditFeedback {
         self.begin();
     }
 
-    fn added(&mut self, facts: &Facts, vm: VmId) {
-        if facts.is_background(vm) {
+    fn added(&mut self, view: &View, vm: VmId) {
+        if view.is_background(vm) {
             return;
         }
-        let (slot, objective) = (vm.index(), facts.objective(vm));
+        let (slot, objective) = (vm.index(), view.objective(vm));
         if self.vms.len() <= slot {
             self.vms.resize(slot + 1, Vm::default());
         }
         self.vms[slot].present = true;
-        self.due.set(slot, objective, &facts.device().spec);
+        self.due.set(slot, objective, &view.device().spec);
         self.reset();
     }
 
@@ -252,19 +252,19 @@ impl CreditFeedback {
         self.reset();
     }
 
-    fn interval_ended(&mut self, facts: &Facts, ended: &Interval, out: &mut Knobs) {
-        let whole = ended.end == IntervalEnd::Turn && self.since < facts.now();
+    fn interval_ended(&mut self, view: &View, ended: &Interval, out: &mut Knobs) {
+        let whole = ended.end == IntervalEnd::Turn && self.since < view.now();
         let enough = self.params.literal || self.answers >= self.params.terms.beta as u64;
         if whole && enough {
-            match self.indicate(facts) {
+            match self.indicate(view) {
                 true => {
                     self.held = 0;
-                    self.feed_back(facts, out);
+                    self.feed_back(view, out);
                 }
                 false => {
                     self.held = self.held.saturating_add(1);
                     if self.held >= HELD && !self.coarse && !self.params.literal {
-                        self.drift(facts, out);
+                        self.drift(view, out);
                     }
                 }
             }
@@ -274,21 +274,21 @@ impl CreditFeedback {
 
     /// Computes Ind_i (equation 2) of each VM with activity. Returns `true` if a VM missed its
     /// objective.
-    fn indicate(&mut self, facts: &Facts) -> bool {
-        let length = facts.now().since(self.since).as_secs_f64();
+    fn indicate(&mut self, view: &View) -> bool {
+        let length = view.now().since(self.since).as_secs_f64();
         let mut missed = false;
         for &slot in &self.active {
-            let vm = facts.vm_at(slot as usize);
+            let vm = view.vm_at(slot as usize);
             let mut deeds = self.vms[slot as usize].deeds;
-            if facts.requests(vm) == 0 {
-                deeds.quiet += quiet_time(facts.now(), facts.quiet_since(vm), self.since);
+            if view.requests(vm) == 0 {
+                deeds.quiet += quiet_time(view.now(), view.quiet_since(vm), self.since);
             }
             let due = self.due.demand(slot as usize) as f64;
             let due = due / self.params.terms.request_size as f64;
             // `request_size` is the size that one credit pays for. A rate in requests is divided by
             // the mean cost, so that it compares with the count of answers.
             let due = due / self.vms[slot as usize].cost.max(1.0);
-            let mut worst = indicator(&deeds, facts.objective(vm), due, length);
+            let mut worst = indicator(&deeds, view.objective(vm), due, length);
             if !self.params.literal {
                 worst = worst.min(1.0);
             }
@@ -299,7 +299,7 @@ impl CreditFeedback {
     }
 
     /// Raises c_i by the indicators (equation 3) and assigns credits.
-    fn feed_back(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn feed_back(&mut self, view: &View, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
         self.leave_coarse(1.0);
         for vm in self.vms.iter_mut().filter(|vm| vm.present) {
@@ -307,12 +307,12 @@ impl CreditFeedback {
             let missed = if of == self.interval { indicator } else { 0.0 };
             vm.proportion = vm.credits as f64 + missed * beta;
         }
-        self.assign(facts, out);
+        self.assign(view, out);
     }
 
     /// Moves proportions a tenth of the way back to equation 1. Restores equation 1 exactly once no
     /// VM's credits would differ.
-    fn drift(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn drift(&mut self, view: &View, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
         let mut apart = 0.0_f64;
         for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
@@ -320,14 +320,14 @@ impl CreditFeedback {
             vm.proportion += away * DRIFT;
             apart = apart.max(away.abs() * beta);
         }
-        self.assign(facts, out);
+        self.assign(view, out);
         if apart >= 0.5 {
             return;
         }
         self.coarse = true;
         for slot in 0..self.vms.len() {
             let credits = self.due.grant(slot);
-            turn(facts, &mut self.vms[slot], slot, credits, out);
+            turn(view, &mut self.vms[slot], slot, credits, out);
         }
     }
 
@@ -345,7 +345,7 @@ impl CreditFeedback {
     }
 
     /// Normalises proportions to the smallest, and assigns credits by equation 4.
-    fn assign(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn assign(&mut self, view: &View, out: &mut Knobs) {
         let present = || self.vms.iter().filter(|vm| vm.present);
         let least = present().map(|vm| vm.proportion).fold(f64::MAX, f64::min);
         let sum = present().map(|vm| vm.proportion).sum::<f64>() / least;
@@ -357,7 +357,7 @@ impl CreditFeedback {
             // From a float that is no number or out of range, `as` makes the nearest that is.
             vm.proportion /= least;
             let credits = (vm.proportion * factor + 0.5) as u32;
-            turn(facts, vm, slot, credits.clamp(1, Terms::MOST), out);
+            turn(view, vm, slot, credits.clamp(1, Terms::MOST), out);
         }
     }
 }
@@ -392,10 +392,10 @@ fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64
 }
 
 /// Sets a VM's credits knob, unless it has that value already.
-fn turn(facts: &Facts, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
+fn turn(view: &View, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
     if vm.present && vm.credits != credits {
         vm.credits = credits;
-        out.turn(facts.vm_at(slot), Knob::Credits(credits));
+        out.turn(view.vm_at(slot), Knob::Credits(credits));
     }
 }
 
@@ -412,15 +412,15 @@ impl Controller for CreditFeedback {
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(facts, request);
+                self.asked(view, request);
             }
-            Event::Admitted(unit) => self.admitted(facts, facts.queued(unit).vm_lane().0),
+            Event::Admitted(unit) => self.admitted(view, view.queued(unit).vm_lane().0),
             Event::Answered(done) => self.answered(done),
-            Event::IntervalEnded(ref ended) => self.interval_ended(facts, ended, out),
-            Event::VmAdded(vm) | Event::VmChanged(vm) => self.added(facts, vm),
+            Event::IntervalEnded(ref ended) => self.interval_ended(view, ended, out),
+            Event::VmAdded(vm) | Event::VmChanged(vm) => self.added(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
             _ => {}
         }
@@ -430,15 +430,15 @@ impl Controller for CreditFeedback {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+    fn on_timer(&mut self, _view: &View, _out: &mut Knobs) {}
 
-    fn export(&self, facts: &Facts, vm: VmId) -> Option<Blob> {
+    fn export(&self, view: &View, vm: VmId) -> Option<Blob> {
         let of_vm = self.vms.get(vm.index()).filter(|vm| vm.present)?;
         if self.coarse {
             return None;
         }
         let mut blob = Blob::new(DESCRIPTOR.name, LEARNT_VERSION);
-        for figure in promise(facts.objective(vm)) {
+        for figure in promise(view.objective(vm)) {
             blob.push_u64(figure);
         }
         blob.push_f64(of_vm.proportion)
@@ -447,7 +447,7 @@ impl Controller for CreditFeedback {
         Some(blob)
     }
 
-    fn import(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+    fn import(&mut self, view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
         let slot = vm.index();
         if !self.vms.get(slot).is_some_and(|vm| vm.present) {
             return Err(BlobError::Unwanted(
@@ -464,7 +464,7 @@ impl Controller for CreditFeedback {
         let range = 1.0 / PROPORTION_MAX..=PROPORTION_MAX;
         let scale = fields.f64_in("the sum of parts", range)?;
         fields.end()?;
-        if promised != promise(facts.objective(vm)) {
+        if promised != promise(view.objective(vm)) {
             return Err(BlobError::Objective);
         }
         self.leave_coarse(scale);
@@ -474,9 +474,9 @@ impl Controller for CreditFeedback {
         Ok(())
     }
 
-    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn imported(&mut self, view: &View, out: &mut Knobs) {
         if core::mem::take(&mut self.importing) {
-            self.assign(facts, out);
+            self.assign(view, out);
         }
     }
 }

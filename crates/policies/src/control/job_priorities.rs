@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The engine measures the throughput of VMs and predicts the ends of their jobs under any policy
-//! ([`Facts::predictor`]). [`Priorities`] decides which VM gets which class, and documents each
+//! ([`View::predictor`]). [`Priorities`] decides which VM gets which class, and documents each
 //! case. This controller connects the two for the VMs of an engine:
 //!
 //! - A VM without changes has its objective's class, and its own level whenever it is best effort.
@@ -22,9 +22,9 @@ use tidegate_base::objective::{Priority, Rate};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::{Admission, Change, Class, JobTerms, Priorities, Standing};
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+use tidegate_core::view::View;
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,33 +127,33 @@ impl JobPriorities {
         }
     }
 
-    fn added(&mut self, facts: &Facts, vm: VmId) {
-        if facts.is_background(vm) {
+    fn added(&mut self, view: &View, vm: VmId) {
+        if view.is_background(vm) {
             return;
         }
-        let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
+        let (slot, base) = (vm.index(), Class::from(view.objective(vm).priority));
         if self.told.len() <= slot {
             self.told.resize(slot + 1, base);
             self.known.resize(slot + 1, Priority::DEFAULT);
         }
         self.told[slot] = base;
-        self.known[slot] = facts.objective(vm).priority;
+        self.known[slot] = view.objective(vm).priority;
         self.priorities.add(slot, base);
         // A job's end may change everybody once; a cycle, with the guard before it, twice.
         self.changes.reserve(2 * self.told.len() + 2);
     }
 
     /// Takes over the changed objective of a VM, which may name another class or best-effort level.
-    fn changed(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
-        let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
-        let jobs = facts.predictor();
+    fn changed(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
+        let (slot, base) = (vm.index(), Class::from(view.objective(vm).priority));
+        let jobs = view.predictor();
         let has_job = jobs.is_some_and(|jobs| jobs.job(vm.index()).is_some());
         let changes = &mut self.changes;
         self.priorities.set_base(slot, base, has_job, changes);
         changes.clear();
         if let Some(class) = self.priorities.class(slot) {
             self.told[slot] = class;
-            let priority = priority(facts, vm, class);
+            let priority = priority(view, vm, class);
             // Setting a knob restarts the measurement of the job's rate, so an unchanged priority
             // is not set again.
             if core::mem::replace(&mut self.known[slot], priority) != priority {
@@ -169,23 +169,23 @@ impl JobPriorities {
         (self.priorities).admitted(vm.index(), terms.class, &lowered, changes);
     }
 
-    fn cycle(&mut self, facts: &Facts) {
-        if let Some(predictor) = facts.predictor() {
+    fn cycle(&mut self, view: &View) {
+        if let Some(predictor) = view.predictor() {
             let changes = &mut self.changes;
-            self.priorities.cycle(predictor, facts.now(), changes);
+            self.priorities.cycle(predictor, view.now(), changes);
         }
     }
 
     /// Sets the class at the dispatcher of each VM whose class has changed, once a VM.
-    fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn turn(&mut self, view: &View, out: &mut Knobs) {
         for Change { who, .. } in self.changes.drain(..) {
             let told = &mut self.told[who];
             if let Some(class) = self.priorities.class(who)
                 && *told != class
             {
                 *told = class;
-                let vm = facts.vm_at(who);
-                let priority = priority(facts, vm, class);
+                let vm = view.vm_at(who);
+                let priority = priority(view, vm, class);
                 self.known[who] = priority;
                 out.turn(vm, Knob::Class(priority));
             }
@@ -194,8 +194,8 @@ impl JobPriorities {
 }
 
 /// Returns a class as the dispatcher knows it: best effort has its objective's level.
-fn priority(facts: &Facts, vm: VmId, class: Class) -> Priority {
-    let named = facts.objective(vm).priority;
+fn priority(view: &View, vm: VmId, class: Class) -> Priority {
+    let named = view.objective(vm).priority;
     match class {
         _ if Class::from(named) == class => named,
         Class::Idle => Priority::Idle,
@@ -209,25 +209,25 @@ impl Controller for JobPriorities {
         Interests::VMS.union(Interests::JOBS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
-            Event::VmAdded(vm) => self.added(facts, vm),
-            Event::VmChanged(vm) => self.changed(facts, vm, out),
+            Event::VmAdded(vm) => self.added(view, vm),
+            Event::VmChanged(vm) => self.changed(view, vm, out),
             Event::VmRemoved(vm) => self.priorities.remove(vm.index(), &mut self.changes),
             Event::JobBegan(_) => self.priorities.job_began(),
             Event::JobAdmitted { vm, terms } => self.admitted(vm, terms),
             Event::JobEnded(vm) => self.priorities.job_ended(vm.index(), &mut self.changes),
-            Event::JobsChanged => self.cycle(facts),
+            Event::JobsChanged => self.cycle(view),
             _ => {}
         }
-        self.turn(facts, out);
+        self.turn(view, out);
     }
 
     fn next_timer(&self) -> Nanos {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+    fn on_timer(&mut self, _view: &View, _out: &mut Knobs) {}
 
     fn job_terms(&self) -> JobTerms {
         self.params.terms

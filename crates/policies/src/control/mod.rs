@@ -12,7 +12,7 @@ pub mod tuner;
 use tidegate_base::time::Nanos;
 
 /// Time without a request inside, counted from `begun` at the earliest, of a VM that has been quiet
-/// since `since`; [`Facts::quiet_since`](tidegate_core::facts::Facts::quiet_since) defines that
+/// since `since`; [`View::quiet_since`](tidegate_core::view::View::quiet_since) defines that
 /// time.
 fn quiet_time(now: Nanos, since: Nanos, begun: Nanos) -> Nanos {
     match since {

@@ -17,9 +17,9 @@ use tidegate_base::objective::Rate;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::Job;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Enforces, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+use tidegate_core::view::View;
 
 /// Divisor of the need for the margin that is added to it: 1/16.
 const MARGIN: u64 = 16;
@@ -50,12 +50,12 @@ impl Transfers {
         }
     }
 
-    fn began(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+    fn began(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
         let slot = vm.index();
         if self.running.iter().all(|&(running, _)| running != slot) {
             self.running.push((slot, 0));
         }
-        self.turn(facts, out);
+        self.turn(view, out);
     }
 
     fn ended(&mut self, vm: VmId, out: &mut Knobs) {
@@ -67,17 +67,17 @@ impl Transfers {
     }
 
     /// Computes every transfer's need anew, and sets the floors that differ.
-    fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
-        let Some(book) = facts.predictor() else {
+    fn turn(&mut self, view: &View, out: &mut Knobs) {
+        let Some(book) = view.predictor() else {
             return;
         };
         for (slot, told) in &mut self.running {
-            let need = book.job(*slot).and_then(|job| need(facts.now(), job));
+            let need = book.job(*slot).and_then(|job| need(view.now(), job));
             if let Some(need) = need
                 && need != *told
             {
                 *told = need;
-                out.turn(facts.vm_at(*slot), Knob::Floor(need));
+                out.turn(view.vm_at(*slot), Knob::Floor(need));
             }
         }
     }
@@ -100,10 +100,10 @@ impl Controller for Transfers {
         Interests::JOBS.union(Interests::VMS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
-            Event::JobBegan(vm) => self.began(facts, vm, out),
-            Event::JobsChanged => self.turn(facts, out),
+            Event::JobBegan(vm) => self.began(view, vm, out),
+            Event::JobsChanged => self.turn(view, out),
             Event::JobEnded(vm) | Event::VmRemoved(vm) => self.ended(vm, out),
             _ => {}
         }
@@ -113,7 +113,7 @@ impl Controller for Transfers {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+    fn on_timer(&mut self, _view: &View, _out: &mut Knobs) {}
 }
 
 #[cfg(test)]

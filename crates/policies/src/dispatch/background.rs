@@ -28,10 +28,10 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{DeviceIo, Lane, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Capacity, ParamInfo, ParamKind, Params};
 use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Waits};
 use tidegate_core::starvation::Bound;
+use tidegate_core::view::View;
 
 /// Rules by which background I/Os go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,8 +126,8 @@ impl BackgroundQueue {
     }
 
     /// Returns the dispatcher that serves `vm`.
-    fn of(&mut self, facts: &Facts, vm: VmId) -> &mut dyn Dispatcher {
-        if facts.is_background(vm) {
+    fn of(&mut self, view: &View, vm: VmId) -> &mut dyn Dispatcher {
+        if view.is_background(vm) {
             &mut self.index
         } else {
             &mut *self.vms
@@ -144,8 +144,8 @@ impl BackgroundQueue {
 
     /// Returns the time from which a background I/O may go if no event comes before; [`Nanos::MAX`]
     /// if only an event can allow it.
-    fn allowed_at(&self, facts: &Facts) -> Nanos {
-        let device = facts.device();
+    fn allowed_at(&self, view: &View) -> Nanos {
+        let device = view.device();
         if self.in_flight >= self.params.depth {
             return Nanos::MAX;
         }
@@ -153,28 +153,28 @@ impl BackgroundQueue {
             return self.vms_active + self.params.grace;
         }
         let beside = device.spec.positioning == Nanos::ZERO && self.in_flight == 0;
-        if beside { facts.now() } else { Nanos::MAX }
+        if beside { view.now() } else { Nanos::MAX }
     }
 
     /// Counts an I/O that went to the device (`change` 1) or came back (-1).
-    fn count(&mut self, facts: &Facts, io: &DeviceIo, change: i32) {
-        if facts.is_background(io.vm) {
+    fn count(&mut self, view: &View, io: &DeviceIo, change: i32) {
+        if view.is_background(io.vm) {
             self.in_flight = self.in_flight.wrapping_add_signed(change);
-            self.passed_over_since = facts.now();
+            self.passed_over_since = view.now();
         } else {
-            self.vms_active = facts.now();
+            self.vms_active = view.now();
         }
     }
 }
 
 /// Returns the VM or background process that an event is about; `None` if it is about all.
-fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
+fn tenant(view: &View, event: &Event) -> Option<VmId> {
     match *event {
         Event::Arrived(unit)
         | Event::Admitted(unit)
         | Event::Cancelled(unit)
-        | Event::Advanced(unit) => Some(facts.queued(unit).vm_lane().0),
-        Event::Merged { into, .. } => Some(facts.queued(into).vm_lane().0),
+        | Event::Advanced(unit) => Some(view.queued(unit).vm_lane().0),
+        Event::Merged { into, .. } => Some(view.queued(into).vm_lane().0),
         Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
         Event::Answered(done) => Some(done.vm),
         Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => {
@@ -197,46 +197,46 @@ impl Dispatcher for BackgroundQueue {
             .union(Interests::INHERITED)
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if facts.is_background(vm) {
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if view.is_background(vm) {
             if self.queued == 0 {
-                self.passed_over_since = facts.now();
+                self.passed_over_since = view.now();
             }
             self.queued += 1;
         }
-        self.of(facts, vm).insert(facts, unit);
+        self.of(view, vm).insert(view, unit);
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if facts.is_background(vm) {
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if view.is_background(vm) {
             self.queued -= 1;
         }
-        self.of(facts, vm).remove(facts, unit);
+        self.of(view, vm).remove(view, unit);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        self.of(facts, vm).gate(facts, vm, lane, open);
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool) {
+        self.of(view, vm).gate(view, vm, lane, open);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) | Event::Inherited(io) => self.count(facts, io, 1),
-            Event::Ended { io, .. } => self.count(facts, io, -1),
+            Event::Started(io) | Event::Inherited(io) => self.count(view, io, 1),
+            Event::Ended { io, .. } => self.count(view, io, -1),
             _ => {}
         }
-        if tenant(facts, event).is_some_and(|vm| facts.is_background(vm)) {
+        if tenant(view, event).is_some_and(|vm| view.is_background(vm)) {
             if self.index.interests().has(event.interest()) {
-                self.index.on_event(facts, event);
+                self.index.on_event(view, event);
             }
         } else if self.hears.has(event.interest()) {
-            self.vms.on_event(facts, event);
+            self.vms.on_event(view, event);
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.of(facts, vm).set(facts, vm, knob);
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        self.of(view, vm).set(view, vm, knob);
     }
 
     fn waits(&self) -> Option<Waits> {
@@ -260,15 +260,15 @@ impl Dispatcher for BackgroundQueue {
         self.vms.starvation(device, profile)
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         if self.queued == 0 {
-            return self.vms.pick(facts);
+            return self.vms.pick(view);
         }
-        let (now, promoted) = (facts.now(), self.promoted_at());
+        let (now, promoted) = (view.now(), self.promoted_at());
         // While its gates are shut the background has nothing to promote; the index then idles, and
         // the VMs' pick follows.
         if promoted <= now
-            && let pick @ Pick::Start { .. } = self.index.pick(facts)
+            && let pick @ Pick::Start { .. } = self.index.pick(view)
         {
             return pick;
         }
@@ -277,19 +277,19 @@ impl Dispatcher for BackgroundQueue {
         } else {
             promoted
         };
-        let until = match facts.device().queued == self.queued {
+        let until = match view.device().queued == self.queued {
             true => Nanos::MAX,
-            false => match self.vms.pick(facts) {
+            false => match self.vms.pick(view) {
                 Pick::Idle(until) => until,
                 Pick::Wait(until) => return Pick::Wait(until.min(promoted)),
                 start => return start,
             },
         };
-        let allowed = self.allowed_at(facts);
+        let allowed = self.allowed_at(view);
         if allowed > now {
             return Pick::Idle(until.min(allowed).min(promoted));
         }
-        match self.index.pick(facts) {
+        match self.index.pick(view) {
             Pick::Idle(due) => Pick::Idle(until.min(due)),
             other => other,
         }
@@ -304,16 +304,16 @@ impl Dispatcher for BackgroundQueue {
         }
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        match facts.is_background(vm) {
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        match view.is_background(vm) {
             true => Consumed::default(),
-            false => self.vms.consumed(facts, vm),
+            false => self.vms.consumed(view, vm),
         }
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        if !facts.is_background(vm) {
-            self.vms.adopt(facts, vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        if !view.is_background(vm) {
+            self.vms.adopt(view, vm, consumed);
         }
     }
 }

@@ -77,10 +77,10 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, Unit};
 use tidegate_core::part::Capacity;
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits};
 use tidegate_core::starvation::{Bound, Deadlines, Due};
+use tidegate_core::view::{Unit, View};
 
 /// Parameters of [`BdEdf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,13 +159,13 @@ impl BdEdf {
     }
 
     /// Updates a VM's place after its head, gates or objective may have changed.
-    fn rank(&mut self, facts: &Facts, vm: VmId) {
-        if facts.is_background(vm) {
-            return self.background.rank(facts, vm);
+    fn rank(&mut self, view: &View, vm: VmId) {
+        if view.is_background(vm) {
+            return self.background.rank(view, vm);
         }
         let deadlines = self.params.deadlines;
         self.vm_edf
-            .rank(facts, vm, |start| deadlines.due(facts.objective(vm), start));
+            .rank(view, vm, |start| deadlines.due(view.objective(vm), start));
         if self.vm_edf.is_empty() {
             // No VM has a deadline that waits, so a wait has no purpose and no end.
             (self.waiting, self.idle_since) = (false, None);
@@ -173,30 +173,30 @@ impl BdEdf {
     }
 
     /// Returns whether the device takes time for positioning.
-    fn seeks(&self, facts: &Facts) -> bool {
-        facts.device().spec.positioning > Nanos::ZERO
+    fn seeks(&self, view: &View) -> bool {
+        view.device().spec.positioning > Nanos::ZERO
     }
 
     /// Returns whether the order of addresses matters; if not, the sorted queue stays empty.
-    fn batches(&self, facts: &Facts) -> bool {
-        self.seeks(facts) || !self.params.bound_waits
+    fn batches(&self, view: &View) -> bool {
+        self.seeks(view) || !self.params.bound_waits
     }
 
     /// Picks a VM's unit if deadlines allow one more I/O in flight. `due`: the earliest deadline
     /// that waits.
-    fn start(&mut self, facts: &Facts, head: ReqId, due: Nanos, suitable: bool) -> Pick {
-        let unit = facts.queued(head).unit();
-        if facts.device().in_flight > 0
-            && self.seeks(facts)
+    fn start(&mut self, view: &View, head: ReqId, due: Nanos, suitable: bool) -> Pick {
+        let unit = view.queued(head).unit();
+        if view.device().in_flight > 0
+            && self.seeks(view)
             && !self
                 .in_flight
-                .leaves_room(&self.params, facts, due, unit.len)
+                .leaves_room(&self.params, view, due, unit.len)
         {
             return Pick::Idle(Nanos::MAX);
         }
         let deadlines = self.params.deadlines;
         let own = match suitable {
-            true => deadlines.due(facts.objective(unit.vm), self.vm_edf.start(facts, &unit)),
+            true => deadlines.due(view.objective(unit.vm), self.vm_edf.start(view, &unit)),
             false => due,
         };
         self.pick_unit(&unit, own, suitable, 0)
@@ -223,28 +223,28 @@ impl BdEdf {
     /// Returns the time at which the oldest background unit goes before VMs: `at`, if it can be
     /// done before the unit that is due at `due` has to go; else one `promote_background_after`
     /// later.
-    fn opportune(&self, facts: &Facts, due: Nanos, at: Nanos) -> Nanos {
-        if !self.params.bound_waits || !self.seeks(facts) {
+    fn opportune(&self, view: &View, due: Nanos, at: Nanos) -> Nanos {
+        if !self.params.bound_waits || !self.seeks(view) {
             return at;
         }
-        let there = Nanos(2 * facts.device().spec.positioning.0);
-        let largest = facts.device().spec.max_io;
-        match facts.now() + there < self.latest(facts, due, largest) {
+        let there = Nanos(2 * view.device().spec.positioning.0);
+        let largest = view.device().spec.max_io;
+        match view.now() + there < self.latest(view, due, largest) {
             true => at,
             false => at + self.params.promote_background_after,
         }
     }
 
     /// Picks a background unit: the oldest if it is promoted, else the next of the batch.
-    fn pick_background(&mut self, facts: &Facts, promoted: bool) -> Pick {
+    fn pick_background(&mut self, view: &View, promoted: bool) -> Pick {
         // A VM's request that comes next would have all background I/Os in flight before it.
-        if facts.device().in_flight > 0 && self.seeks(facts) {
+        if view.device().in_flight > 0 && self.seeks(view) {
             return Pick::Idle(Nanos::MAX);
         }
         let on_from = self.last.filter(|_| !promoted).map(|last| last.end);
-        match self.background.next(facts, &mut self.sorted, on_from) {
+        match self.background.next(view, &mut self.sorted, on_from) {
             Some((next, batch)) => {
-                self.pick_unit(&facts.queued(next).unit(), Nanos::MAX, false, batch)
+                self.pick_unit(&view.queued(next).unit(), Nanos::MAX, false, batch)
             }
             None => Pick::Idle(Nanos::MAX),
         }
@@ -252,37 +252,37 @@ impl BdEdf {
 
     /// Returns the latest time at which a transfer of `bytes` may start and still leave the unit
     /// that is due at `due` in time.
-    fn latest(&self, facts: &Facts, due: Nanos, bytes: u32) -> Nanos {
+    fn latest(&self, view: &View, due: Nanos, bytes: u32) -> Nanos {
         let rare = match self.params.bound_waits {
-            true => 2 * facts.device().spec.positioning.0,
+            true => 2 * view.device().spec.positioning.0,
             false => 0,
         };
         // The margin already covers part of the positioning time. Twice the average positioning
         // holds for the 99th percentile, too.
         let more = Nanos(rare).since(self.params.deadlines.margin);
-        due - self.params.transfer(facts, bytes.into()) - more
+        due - self.params.transfer(view, bytes.into()) - more
     }
 
     /// Picks a suitable unit, or a wait for one, while the earliest deadline leaves time; `None` if
     /// neither applies.
-    fn batch_or_delay(&mut self, facts: &Facts, due: Nanos, latest: Nanos) -> Option<Pick> {
-        let last = self.last.filter(|_| facts.now() < latest)?;
-        if let Some(unit) = self.sorted.suitable(facts, last.vm, last.end) {
-            let bytes = facts.queued(unit).unit().len.max(self.params.max_size);
-            let fits = facts.now() < self.latest(facts, due, bytes);
-            return fits.then(|| self.start(facts, unit, due, true));
+    fn batch_or_delay(&mut self, view: &View, due: Nanos, latest: Nanos) -> Option<Pick> {
+        let last = self.last.filter(|_| view.now() < latest)?;
+        if let Some(unit) = self.sorted.suitable(view, last.vm, last.end) {
+            let bytes = view.queued(unit).unit().len.max(self.params.max_size);
+            let fits = view.now() < self.latest(view, due, bytes);
+            return fits.then(|| self.start(view, unit, due, true));
         }
-        let until = self.wait_until(facts, last, latest)?;
+        let until = self.wait_until(view, last, latest)?;
         self.waits.begun += u64::from(!self.waiting);
         self.waiting = true;
         Some(Pick::Wait(until))
     }
 
     /// Returns the time until which to wait for a suitable unit; `None` if no wait pays.
-    fn wait_until(&self, facts: &Facts, last: Last, latest: Nanos) -> Option<Nanos> {
+    fn wait_until(&self, view: &View, last: Last, latest: Nanos) -> Option<Nanos> {
         let since = self.idle_since?;
-        let may_come = facts.may_enter(last.vm) && facts.gate_open(last.vm, last.lane);
-        if !may_come || facts.is_background(last.vm) || facts.device().in_flight > 0 {
+        let may_come = view.may_enter(last.vm) && view.gate_open(last.vm, last.lane);
+        if !may_come || view.is_background(last.vm) || view.device().in_flight > 0 {
             return None;
         }
         let mut until = latest;
@@ -290,30 +290,30 @@ impl BdEdf {
             until = until.min(since + self.params.max_wait);
         }
         if self.params.bound_waits {
-            let saves = facts.device().spec.positioning;
+            let saves = view.device().spec.positioning;
             if self.thinking.longer_than(last.vm, saves) {
                 return None;
             }
             until = until.min(since + saves);
         }
-        (until > facts.now()).then_some(until)
+        (until > view.now()).then_some(until)
     }
 
     /// Books the start of an I/O; one that was not a flush ends a wait.
-    fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn started(&mut self, view: &View, io: &DeviceIo) {
         if io.op == Op::Flush {
-            self.in_flight.started(facts, io, Nanos::MAX);
+            self.in_flight.started(view, io, Nanos::MAX);
             return;
         }
         let picked = self.picked.take().expect("only what was picked starts");
-        self.in_flight.started(facts, io, picked.due);
+        self.in_flight.started(view, io, picked.due);
         self.waits.succeeded += u64::from(self.waiting && picked.suitable);
         (self.waiting, self.idle_since) = (false, None);
-        self.background.started(facts.now(), picked.batch);
+        self.background.started(view.now(), picked.batch);
         self.follow(io);
         // A partial start leaves the rest of the unit at a higher address.
         if io.addr + io.len as u64 != picked.end {
-            self.sorted.moved(facts, picked.unit);
+            self.sorted.moved(view, picked.unit);
         }
     }
 
@@ -328,25 +328,22 @@ impl BdEdf {
 
     /// Books the end of an I/O, from which a wait may count. A flush of another VM leaves the wait
     /// as it is.
-    fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
-        self.in_flight.ended(facts, io);
-        self.thinking.ended(io.vm, facts.now());
+    fn ended(&mut self, view: &View, io: &DeviceIo) {
+        self.in_flight.ended(view, io);
+        self.thinking.ended(io.vm, view.now());
         if io.op != Op::Flush || self.last.is_some_and(|last| last.vm == io.vm) {
-            self.idle_since = (!self.vm_edf.is_empty()).then_some(facts.now());
+            self.idle_since = (!self.vm_edf.is_empty()).then_some(view.now());
         }
     }
 
     /// Takes over an I/O that was in flight before this dispatcher, as if its request had arrived
     /// now.
-    fn inherited(&mut self, facts: &Facts, io: &DeviceIo) {
-        let due = match io.op == Op::Flush || facts.is_background(io.vm) {
+    fn inherited(&mut self, view: &View, io: &DeviceIo) {
+        let due = match io.op == Op::Flush || view.is_background(io.vm) {
             true => Nanos::MAX,
-            false => self
-                .params
-                .deadlines
-                .due(facts.objective(io.vm), facts.now()),
+            false => self.params.deadlines.due(view.objective(io.vm), view.now()),
         };
-        self.in_flight.started(facts, io, due);
+        self.in_flight.started(view, io, due);
         if io.op != Op::Flush {
             self.follow(io);
         }
@@ -367,41 +364,41 @@ impl Dispatcher for BdEdf {
             .union(thinking)
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        if self.batches(facts) {
-            self.sorted.insert(facts, unit);
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        if self.batches(view) {
+            self.sorted.insert(view, unit);
         }
-        if leads(facts, unit) {
-            self.rank(facts, facts.queued(unit).vm_lane().0);
+        if leads(view, unit) {
+            self.rank(view, view.queued(unit).vm_lane().0);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        if self.batches(facts) {
-            self.sorted.remove(facts, unit);
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        if self.batches(view) {
+            self.sorted.remove(view, unit);
         }
-        self.rank(facts, facts.queued(unit).vm_lane().0);
+        self.rank(view, view.queued(unit).vm_lane().0);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.rank(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.rank(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::Arrived(unit) => {
-                let most = Nanos(facts.device().spec.positioning.0.saturating_mul(2));
+                let most = Nanos(view.device().spec.positioning.0.saturating_mul(2));
                 if most > Nanos::ZERO {
                     self.thinking
-                        .arrived(facts, facts.queued(unit).vm_lane().0, most);
+                        .arrived(view, view.queued(unit).vm_lane().0, most);
                 }
             }
-            Event::Started(io) => self.started(facts, io),
-            Event::Ended { io, .. } => self.ended(facts, io),
-            Event::Inherited(io) => self.inherited(facts, io),
-            Event::Merged { into, .. } => self.sorted.moved(facts, into),
+            Event::Started(io) => self.started(view, io),
+            Event::Ended { io, .. } => self.ended(view, io),
+            Event::Inherited(io) => self.inherited(view, io),
+            Event::Merged { into, .. } => self.sorted.moved(view, into),
             Event::VmAdded(vm) => self.thinking.forget(vm),
-            Event::VmChanged(vm) => self.rank(facts, vm),
+            Event::VmChanged(vm) => self.rank(view, vm),
             Event::VmRemoved(vm) => {
                 self.vm_edf.forget(vm);
                 self.background.forget(vm);
@@ -428,29 +425,29 @@ impl Dispatcher for BdEdf {
         })
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        if facts.device().in_flight > 0 && !self.params.deep_queue {
+    fn pick(&mut self, view: &View) -> Pick {
+        if view.device().in_flight > 0 && !self.params.deep_queue {
             return Pick::Idle(Nanos::MAX);
         }
         let promote_after = self.params.promote_background_after;
-        let promotion = self.background.promotion(facts, promote_after);
-        let Some((due, vm)) = self.vm_edf.first(facts) else {
-            return self.pick_background(facts, promotion.is_some_and(|at| at <= facts.now()));
+        let promotion = self.background.promotion(view, promote_after);
+        let Some((due, vm)) = self.vm_edf.first(view) else {
+            return self.pick_background(view, promotion.is_some_and(|at| at <= view.now()));
         };
-        let promotion = promotion.map(|at| self.opportune(facts, due, at));
-        if promotion.is_some_and(|at| at <= facts.now()) {
-            return self.pick_background(facts, true);
+        let promotion = promotion.map(|at| self.opportune(view, due, at));
+        if promotion.is_some_and(|at| at <= view.now()) {
+            return self.pick_background(view, true);
         }
-        if self.batches(facts) {
-            let latest = self.latest(facts, due, self.params.max_size);
-            if let Some(pick) = self.batch_or_delay(facts, due, latest) {
+        if self.batches(view) {
+            let latest = self.latest(view, due, self.params.max_size);
+            if let Some(pick) = self.batch_or_delay(view, due, latest) {
                 return match pick {
                     Pick::Wait(until) => Pick::Wait(promotion.map_or(until, |at| until.min(at))),
                     other => other,
                 };
             }
         }
-        self.start(facts, head_of(facts, vm), due, false)
+        self.start(view, head_of(view, vm), due, false)
     }
 
     fn waits(&self) -> Option<Waits> {

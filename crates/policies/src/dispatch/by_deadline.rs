@@ -8,10 +8,10 @@
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::{Facts, Unit};
 use tidegate_core::part::{ParamInfo, ParamKind, Params};
 use tidegate_core::roles::Footprint;
 use tidegate_core::starvation::{DeadlineFrom, Deadlines};
+use tidegate_core::view::{Unit, View};
 
 /// Reads the rules for deadlines from a composition that has the four parameters below.
 pub(super) fn deadlines_of(params: &Params) -> Deadlines {
@@ -97,10 +97,10 @@ impl ByDeadline {
     }
 
     /// Returns the time from which an admitted unit's deadline counts.
-    pub(super) fn start(&self, facts: &Facts, unit: &Unit) -> Nanos {
+    pub(super) fn start(&self, view: &View, unit: &Unit) -> Nanos {
         match self.from {
             DeadlineFrom::Arrival => unit.arrived,
-            DeadlineFrom::Admission => unit.arrived + facts.queued(unit.id).held(),
+            DeadlineFrom::Admission => unit.arrived + view.queued(unit.id).held(),
         }
     }
 
@@ -109,18 +109,18 @@ impl ByDeadline {
     }
 
     /// Returns the earliest deadline and the VM whose first unit has it.
-    pub(super) fn first(&self, facts: &Facts) -> Option<(Nanos, VmId)> {
+    pub(super) fn first(&self, view: &View) -> Option<(Nanos, VmId)> {
         let (due, vm) = self.heads.peek()?;
-        Some((due.at, facts.vm_at(vm)))
+        Some((due.at, view.vm_at(vm)))
     }
 
     /// Updates a VM's place after its first unit, its gates or its objective changed. `due` maps
     /// the start of a unit to its deadline.
-    pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
-        match facts.head(vm) {
+    pub(super) fn rank(&mut self, view: &View, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
+        match view.head(vm) {
             Some(head) => {
-                let unit = facts.queued(head).unit();
-                let (at, seq) = (due(self.start(facts, &unit)), unit.seq);
+                let unit = view.queued(head).unit();
+                let (at, seq) = (due(self.start(view, &unit)), unit.seq);
                 self.heads.set(vm.index(), Due { at, seq });
             }
             None => self.forget(vm),
@@ -135,12 +135,12 @@ impl ByDeadline {
 
 /// Returns whether a unit that comes is the first of its lane: only then may it change which unit
 /// is its VM's first.
-pub(super) fn leads(facts: &Facts, unit: ReqId) -> bool {
-    let (vm, lane) = facts.queued(unit).vm_lane();
-    facts.lane_head(vm, lane) == Some(unit)
+pub(super) fn leads(view: &View, unit: ReqId) -> bool {
+    let (vm, lane) = view.queued(unit).vm_lane();
+    view.lane_head(vm, lane) == Some(unit)
 }
 
 /// Returns the first unit of a VM that stands in the order; panics if the VM has none.
-pub(super) fn head_of(facts: &Facts, vm: VmId) -> ReqId {
-    facts.head(vm).expect("a VM in the order has a head")
+pub(super) fn head_of(view: &View, vm: VmId) -> ReqId {
+    view.head(vm).expect("a VM in the order has a head")
 }

@@ -26,10 +26,10 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::ends::Ends;
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_capacity::profile::{Access, Curve, Direction, Profile};
-use tidegate_core::facts::{Facts, Unit, moved};
 use tidegate_core::part::{ParamInfo, Params};
 use tidegate_core::roles::{Event, Interests, Knob};
 use tidegate_core::starvation::Cost;
+use tidegate_core::view::{Unit, View, moved};
 
 /// Unit of an I/O's cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -274,10 +274,10 @@ impl CostModel {
 
     /// Takes over a profile or a new VM. To be called before the dispatcher handles the event
     /// itself.
-    pub(super) fn on_event(&mut self, facts: &Facts, event: &Event) {
+    pub(super) fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::ProfileChanged | Event::CostsLearnt if facts.costs().is_some() => {
-                self.time = DeviceTime::of(facts.costs());
+            Event::ProfileChanged | Event::CostsLearnt if view.costs().is_some() => {
+                self.time = DeviceTime::of(view.costs());
                 self.last = [(Access::Random, 0, 0); 2];
             }
             Event::VmAdded(vm) => {
@@ -293,8 +293,8 @@ impl CostModel {
     /// Returns the cost of an I/O that starts, and adds the I/O to its VM's stream. To be called
     /// once for each I/O, in the order of their starts.
     #[inline(always)]
-    pub(super) fn charge(&mut self, facts: &Facts, io: &DeviceIo) -> u64 {
-        let bytes = moved(facts, io.op, io.len);
+    pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) -> u64 {
+        let bytes = moved(view, io.op, io.len);
         if self.params.by != CostBy::DeviceTime {
             return self.counted(io.op, bytes, io.first_ops);
         }
@@ -317,9 +317,9 @@ impl CostModel {
     /// digits. Where requests are counted, each part of a split request costs its part of the
     /// bytes; if the first part cost the whole request, the others would be free and go in a row.
     #[inline]
-    pub(super) fn charge_parts(&mut self, facts: &Facts, io: &DeviceIo, finer: u32) -> u64 {
+    pub(super) fn charge_parts(&mut self, view: &View, io: &DeviceIo, finer: u32) -> u64 {
         if self.params.by != CostBy::Requests || io.len >= io.part_of {
-            return self.charge(facts, io) << finer;
+            return self.charge(view, io) << finer;
         }
         let request = 1_u128 << (self.params.by.shift() + finer);
         (request * u128::from(io.len) / u128::from(io.part_of)) as u64
@@ -328,8 +328,8 @@ impl CostModel {
     /// Returns the largest cost that a unit's next I/O can have if it is no longer than `most`
     /// bytes.
     #[inline]
-    pub(super) fn of_head(&self, facts: &Facts, unit: &Unit, most: u32) -> u64 {
-        let bytes = moved(facts, unit.op, unit.len.min(most));
+    pub(super) fn of_head(&self, view: &View, unit: &Unit, most: u32) -> u64 {
+        let bytes = moved(view, unit.op, unit.len.min(most));
         match self.params.by {
             CostBy::DeviceTime => self.time(unit.vm.index(), unit.op, unit.addr, bytes),
             _ => self.counted(unit.op, bytes, unit.requests),

@@ -47,10 +47,10 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, NIL};
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Expiry};
+use tidegate_core::view::{NIL, View};
 
 /// Parameters of [`Deadline`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,23 +243,23 @@ impl Deadline {
     }
 
     /// Moves a unit set aside back into the order of addresses.
-    fn put_back(&mut self, facts: &Facts, vm: VmId, lane: Lane, slot: u32) {
+    fn put_back(&mut self, view: &View, vm: VmId, lane: Lane, slot: u32) {
         self.take_from_aside(lane_of(vm, lane), slot);
-        let unit = facts.queued(facts.req_id(slot)).unit();
+        let unit = view.queued(view.req_id(slot)).unit();
         self.sort(lane, slot, unit.addr);
     }
 
     /// Updates a lane's place in the order of age after its head or gate changed.
-    fn rank(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
-        let open = facts.gate_open(vm, lane);
-        let head = facts.lane_head(vm, lane).filter(|_| open);
+    fn rank(&mut self, view: &View, vm: VmId, lane: Lane) {
+        let open = view.gate_open(vm, lane);
+        let head = view.lane_head(vm, lane).filter(|_| open);
         let of = lane_of(vm, lane);
         let heap = &mut self.by_age[lane.index()];
         match head {
             Some(head) => {
                 let entered = self.places[head.index()].entered;
                 let since = entered.max(self.lanes[of].opened);
-                let seq = facts.queued(head).seq();
+                let seq = view.queued(head).seq();
                 heap.set(vm.index(), Age { since, seq });
             }
             None => {
@@ -271,13 +271,13 @@ impl Deadline {
 
     /// Returns the first unit of an open lane at or behind the start of the direction's last I/O.
     /// Moves units of shut lanes that it meets aside.
-    fn next_by_address(&mut self, facts: &Facts, direction: Lane) -> Option<u32> {
+    fn next_by_address(&mut self, view: &View, direction: Lane) -> Option<u32> {
         let from = self.position[direction.index()];
         loop {
             let (_, slot) = self.sorted.first_from(direction.index(), from)?;
             let slot = slot as u32;
-            let (vm, lane) = facts.queued(facts.req_id(slot)).vm_lane();
-            if facts.gate_open(vm, lane) {
+            let (vm, lane) = view.queued(view.req_id(slot)).vm_lane();
+            if view.gate_open(vm, lane) {
                 return Some(slot);
             }
             self.unsort(lane, slot);
@@ -299,19 +299,19 @@ impl Deadline {
     }
 
     /// Returns the slot of the unit with which a new batch of a direction begins.
-    fn first_of_batch(&mut self, facts: &Facts, direction: Lane) -> u32 {
+    fn first_of_batch(&mut self, view: &View, direction: Lane) -> u32 {
         let oldest = self.by_age[direction.index()].peek();
         let (age, vm) = oldest.expect("the direction was chosen because something waits");
         let expires = age.since + self.params.expire[direction.index()];
-        let next = match expires > facts.now() {
-            true => self.next_by_address(facts, direction),
+        let next = match expires > view.now() {
+            true => self.next_by_address(view, direction),
             false => None,
         };
-        next.unwrap_or_else(|| self.lanes[lane_of(facts.vm_at(vm), direction)].head)
+        next.unwrap_or_else(|| self.lanes[lane_of(view.vm_at(vm), direction)].head)
     }
 
     /// Books the start of the picked unit, and a new batch if it begins one; flushes count in none.
-    fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn started(&mut self, view: &View, io: &DeviceIo) {
         if io.op == Op::Flush {
             return;
         }
@@ -326,14 +326,14 @@ impl Deadline {
         self.position[lane.index()] = io.addr;
         // A partial start leaves the rest of the unit at a higher address.
         if io.addr + (io.len as u64) < picked.end {
-            self.moved(facts, picked.slot, lane);
+            self.moved(view, picked.slot, lane);
         }
     }
 
     /// Updates the place of a unit whose first byte has changed.
-    fn moved(&mut self, facts: &Facts, slot: u32, lane: Lane) {
+    fn moved(&mut self, view: &View, slot: u32, lane: Lane) {
         let place = &self.places[slot as usize];
-        let addr = facts.queued(facts.req_id(slot)).unit().addr;
+        let addr = view.queued(view.req_id(slot)).unit().addr;
         if place.next == SORTED && place.addr != addr {
             self.unsort(lane, slot);
             self.sort(lane, slot, addr);
@@ -355,26 +355,26 @@ impl Dispatcher for Deadline {
             .union(Interests::VMS)
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        let known = facts.queued(unit).unit();
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        let known = view.queued(unit).unit();
         // Time in a regulator is not the scheduler's to make good, so the wait counts from
         // admission.
         let held = self.admitted.take() == Some(unit);
-        let entered = if held { facts.now() } else { known.arrived };
+        let entered = if held { view.now() } else { known.arrived };
         self.places[unit.index()].entered = entered;
-        if facts.gate_open(vm, lane) {
+        if view.gate_open(vm, lane) {
             self.sort(lane, unit.index, known.addr);
         } else {
             self.put_aside(lane_of(vm, lane), unit.index);
         }
-        if facts.lane_head(vm, lane) == Some(unit) {
-            self.rank(facts, vm, lane);
+        if view.lane_head(vm, lane) == Some(unit) {
+            self.rank(view, vm, lane);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.queued(unit).vm_lane();
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, lane) = view.queued(unit).vm_lane();
         let of = lane_of(vm, lane);
         match self.places[unit.index()].next {
             SORTED => self.unsort(lane, unit.index),
@@ -382,36 +382,36 @@ impl Dispatcher for Deadline {
         }
         self.places[unit.index()].next = OUT;
         if self.lanes[of].head == unit.index {
-            self.rank(facts, vm, lane);
+            self.rank(view, vm, lane);
         }
         // Two units return for each that leaves, so that a reopened lane is sorted again in bounded
         // steps.
         for _ in 0..2 {
             let aside = self.lanes[of].aside;
-            if aside != NIL && facts.gate_open(vm, lane) {
-                self.put_back(facts, vm, lane, aside);
+            if aside != NIL && view.gate_open(vm, lane) {
+                self.put_back(view, vm, lane, aside);
             }
         }
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool) {
         if open {
-            self.lanes[lane_of(vm, lane)].opened = facts.now();
-            if let Some(head) = facts.lane_head(vm, lane)
+            self.lanes[lane_of(vm, lane)].opened = view.now();
+            if let Some(head) = view.lane_head(vm, lane)
                 && !matches!(self.places[head.index()].next, SORTED | OUT)
             {
-                self.put_back(facts, vm, lane, head.index);
+                self.put_back(view, vm, lane, head.index);
             }
         }
-        self.rank(facts, vm, lane);
+        self.rank(view, vm, lane);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) => self.started(facts, io),
+            Event::Started(io) => self.started(view, io),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
-                let (_, lane) = facts.queued(unit).vm_lane();
-                self.moved(facts, unit.index, lane);
+                let (_, lane) = view.queued(unit).vm_lane();
+                self.moved(view, unit.index, lane);
             }
             Event::Admitted(unit) => self.admitted = Some(unit),
             Event::VmAdded(vm) => {
@@ -431,21 +431,21 @@ impl Dispatcher for Deadline {
         })
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         let goes_on = match self.batch < self.params.fifo_batch {
-            true => self.next_by_address(facts, self.direction),
+            true => self.next_by_address(view, self.direction),
             false => None,
         };
         let (slot, direction, begins) = match (goes_on, self.next_direction()) {
             (Some(slot), _) => (slot, self.direction, None),
             (None, Some((direction, starved))) => {
-                let slot = self.first_of_batch(facts, direction);
+                let slot = self.first_of_batch(view, direction);
                 (slot, direction, Some(starved))
             }
             (None, None) => return Pick::Idle(Nanos::MAX),
         };
-        let head = facts.req_id(slot);
-        let unit = facts.queued(head).unit();
+        let head = view.req_id(slot);
+        let unit = view.queued(head).unit();
         self.picked = Some(Picked {
             slot,
             end: unit.addr + unit.len as u64,

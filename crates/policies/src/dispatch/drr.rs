@@ -49,10 +49,10 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, NIL, Unit};
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
+use tidegate_core::view::{NIL, Unit, View};
 
 /// Parameters of [`Drr`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,8 +178,8 @@ impl Drr {
     }
 
     /// Converts the parameter `quantum` into points, for the device and profile as they are now.
-    fn set_quantum(&mut self, facts: &Facts) {
-        let device = &facts.device().spec;
+    fn set_quantum(&mut self, view: &View) {
+        let device = &view.device().spec;
         self.quantum = self.cost.worth(self.params.quantum, device);
     }
 
@@ -189,9 +189,9 @@ impl Drr {
     }
 
     /// Returns the largest cost that a unit's next I/O can have without merging.
-    fn cost_of_head(&self, facts: &Facts, unit: &Unit) -> i64 {
-        let largest = facts.largest_io(unit.vm);
-        self.cost.of_head(facts, unit, largest) as i64
+    fn cost_of_head(&self, view: &View, unit: &Unit) -> i64 {
+        let largest = view.largest_io(unit.vm);
+        self.cost.of_head(view, unit, largest) as i64
     }
 
     /// Appends a VM to the list of the round that is `rounds` rounds ahead.
@@ -250,9 +250,9 @@ impl Drr {
     }
 
     /// Adds or removes a VM after its head or gates changed.
-    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+    fn refresh(&mut self, view: &View, vm: VmId) {
         let out = self.queues[vm.index()].turn == Turn::Out;
-        match (out, facts.head(vm).is_some()) {
+        match (out, view.head(vm).is_some()) {
             (true, true) => self.join(vm.index()),
             (false, false) => self.leave(vm.index()),
             (true, false) | (false, true) => {}
@@ -293,9 +293,9 @@ impl Drr {
     }
 
     /// Charges an I/O to its VM's deficit.
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = self.cost.charge(facts, io) as i64;
+        let cost = self.cost.charge(view, io) as i64;
         let quantum = self.quantum(vm);
         let queue = &mut self.queues[vm];
         let before = queue.deficit;
@@ -327,42 +327,42 @@ impl Dispatcher for Drr {
         true
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
         if self.queues[vm.index()].turn == Turn::Out {
-            self.refresh(facts, vm);
+            self.refresh(view, vm);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if facts.head(vm).is_none() {
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if view.head(vm).is_none() {
             self.leave(vm.index());
         }
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.refresh(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
-        self.cost.on_event(facts, event);
+    fn on_event(&mut self, view: &View, event: &Event) {
+        self.cost.on_event(view, event);
         match *event {
-            Event::Started(io) => self.charge(facts, io),
-            Event::ProfileChanged => self.set_quantum(facts),
+            Event::Started(io) => self.charge(view, io),
+            Event::ProfileChanged => self.set_quantum(view),
             Event::VmAdded(vm) => {
-                self.set_quantum(facts);
-                self.set_weight(vm.index(), facts.objective(vm).weight);
+                self.set_quantum(view);
+                self.set_weight(vm.index(), view.objective(vm).weight);
                 self.queues[vm.index()].deficit = 0;
-                self.refresh(facts, vm);
+                self.refresh(view, vm);
             }
-            Event::VmChanged(vm) => self.set_weight(vm.index(), facts.objective(vm).weight),
+            Event::VmChanged(vm) => self.set_weight(vm.index(), view.objective(vm).weight),
             Event::VmRemoved(vm) => self.leave(vm.index()),
             _ => {}
         }
     }
 
-    fn set(&mut self, _facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, _view: &View, vm: VmId, knob: Knob) {
         if let Knob::Weight(weight) = knob {
             self.set_weight(vm.index(), weight.clamp(1, Objective::MAX_WEIGHT));
         }
@@ -380,7 +380,7 @@ impl Dispatcher for Drr {
         })
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         loop {
             let first = self.wheel[self.now as usize].first;
             if first == NIL {
@@ -390,15 +390,15 @@ impl Dispatcher for Drr {
                 return Pick::Idle(Nanos::MAX);
             }
             let vm = first as usize;
-            let head = facts
-                .head(facts.vm_at(vm))
+            let head = view
+                .head(view.vm_at(vm))
                 .expect("a VM in a round has a head");
             if self.queues[vm].turn == Turn::Waits {
                 self.queues[vm].turn = Turn::Has;
                 self.queues[vm].deficit += self.quantum(vm);
             }
-            let unit = facts.queued(head).unit();
-            let (cost, deficit) = (self.cost_of_head(facts, &unit), self.queues[vm].deficit);
+            let unit = view.queued(head).unit();
+            let (cost, deficit) = (self.cost_of_head(view, &unit), self.queues[vm].deficit);
             if cost <= deficit {
                 return Pick::Start {
                     head,

@@ -31,10 +31,10 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Lane, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Deadlines, Due};
+use tidegate_core::view::View;
 
 /// Parameters of [`Edf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,15 +90,15 @@ impl Edf {
 
     /// Updates a VM's place by the deadline of its first unit, after its head, gates or objective
     /// changed.
-    fn rank(&mut self, facts: &Facts, vm: VmId) {
+    fn rank(&mut self, view: &View, vm: VmId) {
         let EdfParams {
             deadlines,
             background_latency,
         } = self.params;
-        let background = facts.is_background(vm);
-        self.queue.rank(facts, vm, |start| match background {
+        let background = view.is_background(vm);
+        self.queue.rank(view, vm, |start| match background {
             true => start + background_latency,
-            false => deadlines.due(facts.objective(vm), start),
+            false => deadlines.due(view.objective(vm), start),
         });
     }
 }
@@ -108,23 +108,23 @@ impl Dispatcher for Edf {
         Interests::VMS
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        if leads(facts, unit) {
-            self.rank(facts, facts.queued(unit).vm_lane().0);
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        if leads(view, unit) {
+            self.rank(view, view.queued(unit).vm_lane().0);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.rank(facts, facts.queued(unit).vm_lane().0);
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        self.rank(view, view.queued(unit).vm_lane().0);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.rank(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.rank(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::VmChanged(vm) => self.rank(facts, vm),
+            Event::VmChanged(vm) => self.rank(view, vm),
             Event::VmRemoved(vm) => self.queue.forget(vm),
             _ => {}
         }
@@ -144,10 +144,10 @@ impl Dispatcher for Edf {
         })
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        match self.queue.first(facts) {
+    fn pick(&mut self, view: &View) -> Pick {
+        match self.queue.first(view) {
             Some((_, vm)) => Pick::Start {
-                head: head_of(facts, vm),
+                head: head_of(view, vm),
                 max: u32::MAX,
                 held: Nanos::ZERO,
             },

@@ -12,10 +12,10 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{Lane, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, NIL};
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Footprint, Pick};
 use tidegate_core::starvation::Bound;
+use tidegate_core::view::{NIL, View};
 
 /// Registry entry of the `fifo` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
@@ -96,12 +96,12 @@ impl Fifo {
 
     /// Inserts `slot` into a list by its arrival: at the end, or near the front where a merged I/O
     /// failed and its requests are queued again one by one.
-    fn link(&mut self, facts: &Facts, mut list: List, slot: u32) -> List {
-        let seq = seq(facts, slot);
+    fn link(&mut self, view: &View, mut list: List, slot: u32) -> List {
+        let seq = seq(view, slot);
         let mut next = NIL;
-        if list.tail != NIL && self::seq(facts, list.tail) > seq {
+        if list.tail != NIL && self::seq(view, list.tail) > seq {
             next = list.head;
-            while self::seq(facts, next) < seq {
+            while self::seq(view, next) < seq {
                 next = self.links[next as usize].next;
             }
         }
@@ -141,11 +141,11 @@ impl Fifo {
     }
 
     /// Updates the lane's place among the reopened lanes after its gate or its list changed.
-    fn rank_lane(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
+    fn rank_lane(&mut self, view: &View, vm: VmId, lane: Lane) {
         let index = lane_index(vm, lane);
         match self.aside[index].head {
-            head if head != NIL && facts.gate_open(vm, lane) => {
-                self.reopened.set(index, seq(facts, head));
+            head if head != NIL && view.gate_open(vm, lane) => {
+                self.reopened.set(index, seq(view, head));
             }
             _ => {
                 self.reopened.remove(index);
@@ -155,33 +155,33 @@ impl Fifo {
 
     /// Picks a unit while gates are, or may be, shut.
     #[inline(never)]
-    fn pick_among_gates(&mut self, facts: &Facts) -> Pick {
+    fn pick_among_gates(&mut self, view: &View) -> Pick {
         loop {
             let front = self.main.head;
             if let Some((arrived, index)) = self.reopened.peek()
-                && (front == NIL || arrived < seq(facts, front))
+                && (front == NIL || arrived < seq(view, front))
             {
-                return start(facts.req_id(self.aside[index].head));
+                return start(view.req_id(self.aside[index].head));
             }
             if front == NIL {
                 return Pick::Idle(Nanos::MAX);
             }
-            let head = facts.req_id(front);
-            if facts.queued(head).may_go() {
+            let head = view.req_id(front);
+            if view.queued(head).may_go() {
                 return start(head);
             }
-            let (vm, lane) = facts.queued(head).vm_lane();
-            self.set_aside(facts, front, lane_index(vm, lane));
+            let (vm, lane) = view.queued(head).vm_lane();
+            self.set_aside(view, front, lane_index(vm, lane));
         }
     }
 
     /// Moves the front unit, whose gate is shut, to its lane's own list, so that it does not block
     /// units of other lanes.
-    fn set_aside(&mut self, facts: &Facts, front: u32, index: usize) {
+    fn set_aside(&mut self, view: &View, front: u32, index: usize) {
         self.main = self.unlink(self.main, front);
         self.aside_units += 1;
         self.is_aside[front as usize] = true;
-        self.aside[index] = self.link(facts, self.aside[index], front);
+        self.aside[index] = self.link(view, self.aside[index], front);
     }
 }
 
@@ -191,8 +191,8 @@ fn lane_index(vm: VmId, lane: Lane) -> usize {
 }
 
 /// Arrival number of a waiting unit.
-fn seq(facts: &Facts, slot: u32) -> u64 {
-    facts.queued(facts.req_id(slot)).seq()
+fn seq(view: &View, slot: u32) -> u64 {
+    view.queued(view.req_id(slot)).seq()
 }
 
 /// Pick of a whole unit, with all that may be merged into it.
@@ -205,32 +205,32 @@ fn start(head: ReqId) -> Pick {
 }
 
 impl Dispatcher for Fifo {
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let seq = Some(facts.queued(unit).seq());
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let seq = Some(view.queued(unit).seq());
         if seq > self.newest {
             self.newest = seq;
             self.append(unit.index);
         } else {
-            self.main = self.link(facts, self.main, unit.index);
+            self.main = self.link(view, self.main, unit.index);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+    fn remove(&mut self, view: &View, unit: ReqId) {
         if self.aside_units == 0 || !self.is_aside[unit.index()] {
             self.main = self.unlink(self.main, unit.index);
             return;
         }
-        let (vm, lane) = facts.queued(unit).vm_lane();
+        let (vm, lane) = view.queued(unit).vm_lane();
         let index = lane_index(vm, lane);
         self.aside_units -= 1;
         self.is_aside[unit.index()] = false;
         self.aside[index] = self.unlink(self.aside[index], unit.index);
-        self.rank_lane(facts, vm, lane);
+        self.rank_lane(view, vm, lane);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, _open: bool) {
         if self.aside_units > 0 {
-            self.rank_lane(facts, vm, lane);
+            self.rank_lane(view, vm, lane);
         }
     }
 
@@ -247,14 +247,14 @@ impl Dispatcher for Fifo {
         Bound::Arrival
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         let front = self.main.head;
         if self.aside_units == 0 && front != NIL {
-            let head = facts.req_id(front);
-            if facts.queued(head).may_go() {
+            let head = view.req_id(front);
+            if view.queued(head).may_go() {
                 return start(head);
             }
         }
-        self.pick_among_gates(facts)
+        self.pick_among_gates(view)
     }
 }

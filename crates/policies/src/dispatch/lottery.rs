@@ -45,10 +45,10 @@ use tidegate_base::random::SplitMix64;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Cost, Draws};
+use tidegate_core::view::{View, moved};
 
 /// Parameters of [`Lottery`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,16 +140,16 @@ impl Lottery {
     }
 
     /// Updates a VM's tickets after its weight, its last service, its gates or its head changed.
-    fn refresh(&mut self, facts: &Facts, vm: VmId) {
-        let tickets = match facts.has_head(vm) {
+    fn refresh(&mut self, view: &View, vm: VmId) {
+        let tickets = match view.has_head(vm) {
             true => self.holders[vm.index()].tickets(),
             false => 0,
         };
         self.tickets.set(vm.index(), tickets);
     }
 
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
-        let cost = moved(facts, io.op, io.len).max(self.params.cost_size);
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
+        let cost = moved(view, io.op, io.len).max(self.params.cost_size);
         let served = &mut self.holders[io.vm.index()].served;
         if io.op == Op::Flush {
             let most = (*served).max(FLUSHES * self.params.cost_size);
@@ -158,12 +158,12 @@ impl Lottery {
             *served = cost;
             self.winner = None;
         }
-        self.refresh(facts, io.vm);
+        self.refresh(view, io.vm);
     }
 
-    fn set_weight(&mut self, facts: &Facts, vm: VmId, weight: u32) {
+    fn set_weight(&mut self, view: &View, vm: VmId, weight: u32) {
         self.holders[vm.index()].weight = weight;
-        self.refresh(facts, vm);
+        self.refresh(view, vm);
     }
 
     /// Draws a ticket and returns its holder; `None` if no VM waits.
@@ -182,38 +182,38 @@ impl Dispatcher for Lottery {
         true
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
         if self.tickets.get(vm.index()) == 0 {
-            self.refresh(facts, vm);
+            self.refresh(view, vm);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        self.refresh(facts, vm);
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        self.refresh(view, vm);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.refresh(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) => self.charge(facts, io),
+            Event::Started(io) => self.charge(view, io),
             Event::VmAdded(vm) => {
                 self.holders[vm.index()].served = self.params.cost_size;
-                self.set_weight(facts, vm, facts.objective(vm).weight);
+                self.set_weight(view, vm, view.objective(vm).weight);
             }
-            Event::VmChanged(vm) => self.set_weight(facts, vm, facts.objective(vm).weight),
+            Event::VmChanged(vm) => self.set_weight(view, vm, view.objective(vm).weight),
             Event::VmRemoved(vm) => self.tickets.set(vm.index(), 0),
             _ => {}
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let Knob::Weight(weight) = knob {
-            self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+            self.set_weight(view, vm, weight.clamp(1, Objective::MAX_WEIGHT));
         }
     }
 
@@ -226,14 +226,14 @@ impl Dispatcher for Lottery {
         })
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         // A winner whose gates were shut or whose units were cancelled has lost its win.
         let stands = self.winner.filter(|&vm| self.tickets.get(vm) > 0);
         self.winner = stands.or_else(|| self.draw());
         match self.winner {
             Some(vm) => Pick::Start {
-                head: facts
-                    .head(facts.vm_at(vm))
+                head: view
+                    .head(view.vm_at(vm))
                     .expect("a VM with tickets has a head"),
                 max: u32::MAX,
                 held: Nanos::ZERO,

@@ -61,10 +61,10 @@ use tidegate_base::pace::{FirstServed, Pacer, RatePacer};
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor, SLACK};
 use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Spent};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
+use tidegate_core::view::{View, moved};
 
 /// Tags and queue state of one VM.
 #[derive(Clone, Copy, Debug)]
@@ -274,13 +274,13 @@ impl MClock {
 
     /// Puts a VM whose head has just come into the queues. Idle time earns nothing.
     #[inline]
-    fn wake(&mut self, facts: &Facts, vm: usize) {
-        let (now, join) = (facts.now(), self.clock);
+    fn wake(&mut self, view: &View, vm: usize) {
+        let (now, join) = (view.now(), self.clock);
         // A tag far ahead of the clock is either so old that virtual time has wrapped round, or a
         // debt larger than any VM is charged.
         let share = self.tags[vm].share;
         let is_beyond = || {
-            let largest = self.cost.largest(&facts.device().spec);
+            let largest = self.cost.largest(&view.device().spec);
             share.tag > join.plus(self.most_ahead(largest, share.weight))
         };
         let joins_anew = share.tag < join || (!self.is_near(&share) && is_beyond());
@@ -292,7 +292,7 @@ impl MClock {
         if joins_anew {
             tags.share.join(join);
         }
-        self.place(facts, vm);
+        self.place(view, vm);
     }
 
     #[inline]
@@ -312,8 +312,8 @@ impl MClock {
 
     /// Puts an active VM into the queues that fit its tags.
     #[inline(always)]
-    fn place(&mut self, facts: &Facts, vm: usize) {
-        let (now, clock) = (facts.now(), self.clock);
+    fn place(&mut self, view: &View, vm: usize) {
+        let (now, clock) = (view.now(), self.clock);
         let tags = &mut self.tags[vm];
         let allowed = tags.limit.all_due();
         // The same time as in `asks`, computed here to save a second read of the tags.
@@ -384,16 +384,16 @@ impl MClock {
         }
     }
 
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
-        let now = facts.now();
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
+        let now = view.now();
         let vm = io.vm.index();
-        let cost = self.cost.charge(facts, io);
+        let cost = self.cost.charge(view, io);
         let by_reservation = self.by_reservation;
         let tags = &mut self.tags[vm];
         let share_before = tags.share.tag;
         tags.share.spend(cost);
         if io.op != Op::Flush {
-            let (bytes, first) = (moved(facts, io.op, io.len).into(), io.first_served());
+            let (bytes, first) = (moved(view, io.op, io.len).into(), io.first_served());
             let waited = [io.arrived, now];
             tags.limit
                 .spend_late(bytes, first, waited, self.params.slack);
@@ -411,8 +411,8 @@ impl MClock {
             let most = self.clock.plus(self.most_ahead(cost, share.weight));
             self.tags[vm].share.tag = share.tag.min(most.max(share_before));
         }
-        if active && facts.has_head(io.vm) {
-            self.place(facts, vm);
+        if active && view.has_head(io.vm) {
+            self.place(view, vm);
         } else {
             self.sleep(vm);
         }
@@ -425,34 +425,34 @@ impl MClock {
         }
     }
 
-    fn set_vm(&mut self, facts: &Facts, vm: VmId) {
-        let objective = facts.objective(vm);
+    fn set_vm(&mut self, view: &View, vm: VmId) {
+        let objective = view.objective(vm);
         let floor = Floor::of(objective, self.params.target_floor);
         let tags = &mut self.tags[vm.index()];
         tags.counts_ios = floor.counts_ios;
         tags.reservation
-            .set_rate(&floor.rate, facts.now() - self.forgiven);
+            .set_rate(&floor.rate, view.now() - self.forgiven);
         let limit = if self.limits_kept {
             Rate::NONE
         } else {
             objective.limit.total
         };
-        tags.limit.set_rate(&limit, facts.now());
+        tags.limit.set_rate(&limit, view.now());
         tags.share.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost.size);
         if floor.rate.is_none() {
             self.ask_nothing(vm.index());
         }
-        self.refresh(facts, vm);
+        self.refresh(view, vm);
     }
 
     /// Updates a VM's queues after its head, rates or gates changed otherwise than by a service.
-    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+    fn refresh(&mut self, view: &View, vm: VmId) {
         let index = vm.index();
-        match (self.tags[index].active, facts.has_head(vm)) {
-            (true, true) => self.place(facts, index),
+        match (self.tags[index].active, view.has_head(vm)) {
+            (true, true) => self.place(view, index),
             (true, false) => self.sleep(index),
-            (false, true) => self.wake(facts, index),
+            (false, true) => self.wake(view, index),
             (false, false) => {}
         }
     }
@@ -534,50 +534,50 @@ impl Dispatcher for MClock {
         true
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if !self.tags[vm.index()].active && facts.has_head(vm) {
-            self.wake(facts, vm.index());
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if !self.tags[vm.index()].active && view.has_head(vm) {
+            self.wake(view, vm.index());
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
         // After a service, `charge` has done this already; here only units that are taken back need
         // it.
-        if self.tags[vm.index()].active && !facts.has_head(vm) {
+        if self.tags[vm.index()].active && !view.has_head(vm) {
             self.sleep(vm.index());
         }
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.refresh(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         if let Event::Started(io) = *event {
-            return self.charge(facts, io);
+            return self.charge(view, io);
         }
-        self.cost.on_event(facts, event);
+        self.cost.on_event(view, event);
         self.smallest_ahead = MOST_AHEAD * self.cost.flush();
         match *event {
             Event::VmAdded(vm) => {
                 let tags = &mut self.tags[vm.index()];
                 *tags = Tags::VACANT;
                 tags.share.join(self.clock);
-                self.set_vm(facts, vm);
+                self.set_vm(view, vm);
             }
-            Event::VmChanged(vm) => self.set_vm(facts, vm),
+            Event::VmChanged(vm) => self.set_vm(view, vm),
             Event::VmRemoved(vm) => self.sleep(vm.index()),
             _ => {}
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let Knob::Weight(weight) = knob {
             let weight = weight.clamp(1, Objective::MAX_WEIGHT);
             self.tags[vm.index()].share.set_weight(weight, self.clock);
-            self.refresh(facts, vm);
+            self.refresh(view, vm);
         }
     }
 
@@ -599,8 +599,8 @@ impl Dispatcher for MClock {
         true
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        let now = facts.now();
+    fn pick(&mut self, view: &View) -> Pick {
+        let now = view.now();
         self.release(now);
         let overdue = self.overdue.peek();
         self.by_reservation = overdue.is_some();
@@ -616,8 +616,8 @@ impl Dispatcher for MClock {
             }
         };
         let held = core::mem::take(&mut self.tags[vm].held);
-        let head = facts
-            .head(facts.vm_at(vm))
+        let head = view
+            .head(view.vm_at(vm))
             .expect("a VM in a queue has a head");
         Pick::Start {
             head,
@@ -637,11 +637,11 @@ impl Dispatcher for MClock {
         }
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
         let mut limit = self.tags[vm.index()].limit;
         limit.pay_back();
         let spent = |pacer: &Pacer| {
-            let owed = pacer.due() - facts.now();
+            let owed = pacer.due() - view.now();
             pacer.is_set().then_some(Spent {
                 owed,
                 ..Spent::default()
@@ -652,7 +652,7 @@ impl Dispatcher for MClock {
         consumed
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
         let limit = &mut self.tags[vm.index()].limit;
         // This dispatcher has no bursts, so the debt of a burst's own rate holds the VM back, too.
         let owed = |spent: Option<Spent>| {
@@ -660,8 +660,8 @@ impl Dispatcher for MClock {
             spent.owed.max(spent.burst_owed)
         };
         let owed = consumed.0[0].map(owed);
-        limit.ops.forget_before(facts.now() + owed[0]);
-        limit.bytes.forget_before(facts.now() + owed[1]);
-        self.refresh(facts, vm);
+        limit.ops.forget_before(view.now() + owed[0]);
+        limit.bytes.forget_before(view.now() + owed[1]);
+        self.refresh(view, vm);
     }
 }

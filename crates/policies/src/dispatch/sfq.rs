@@ -47,10 +47,10 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
+use tidegate_core::view::View;
 
 /// Parameters of [`Sfq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,8 +140,8 @@ impl Sfq {
 
     /// Puts a VM whose head has just come into the order. Idle time earns nothing, so its tag is at
     /// least v.
-    fn wake(&mut self, facts: &Facts, vm: usize) {
-        if self.waiting.first().is_none() && facts.device().in_flight == 0 {
+    fn wake(&mut self, view: &View, vm: usize) {
+        if self.waiting.first().is_none() && view.device().in_flight == 0 {
             // A busy period is over; in the next one all VMs start even.
             self.set_clock(self.clock.max(self.latest));
         }
@@ -158,11 +158,11 @@ impl Sfq {
     }
 
     /// Charges an I/O to its VM's tag, and moves v to the start tag of one that is not a flush.
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
         let vm = io.vm.index();
         let cost = match self.allocated {
-            true => self.cost.charge_parts(facts, io, self.finer),
-            false => self.cost.charge(facts, io),
+            true => self.cost.charge_parts(view, io, self.finer),
+            false => self.cost.charge(view, io),
         };
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
@@ -186,19 +186,19 @@ impl Sfq {
     }
 
     /// Updates a VM's place after its head, weight or gates changed otherwise than by a service.
-    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+    fn refresh(&mut self, view: &View, vm: VmId) {
         let index = vm.index();
-        match (self.waiting.contains(index), facts.head(vm).is_some()) {
+        match (self.waiting.contains(index), view.head(vm).is_some()) {
             (true, true) => self.waiting.set(index, self.flows[index].tag),
             (true, false) => self.waiting.remove(index),
-            (false, true) => self.wake(facts, index),
+            (false, true) => self.wake(view, index),
             (false, false) => {}
         }
     }
 
-    fn set_weight(&mut self, facts: &Facts, vm: VmId, weight: u32) {
+    fn set_weight(&mut self, view: &View, vm: VmId, weight: u32) {
         self.flows[vm.index()].set_weight(weight, self.clock);
-        self.refresh(facts, vm);
+        self.refresh(view, vm);
     }
 }
 
@@ -211,52 +211,52 @@ impl Dispatcher for Sfq {
         true
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
         if !self.waiting.contains(vm.index()) {
-            self.refresh(facts, vm);
+            self.refresh(view, vm);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if facts.head(vm).is_none() {
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if view.head(vm).is_none() {
             self.waiting.remove(vm.index());
         }
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.refresh(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
-        self.cost.on_event(facts, event);
+    fn on_event(&mut self, view: &View, event: &Event) {
+        self.cost.on_event(view, event);
         match *event {
-            Event::Started(io) => self.charge(facts, io),
+            Event::Started(io) => self.charge(view, io),
             Event::VmAdded(vm) => {
                 let weight = match self.allocated {
                     true => Knob::LEAST_ALLOCATION as u32,
-                    false => facts.objective(vm).weight,
+                    false => view.objective(vm).weight,
                 };
                 self.flows[vm.index()] = Flow::new(self.clock, weight);
-                self.refresh(facts, vm);
+                self.refresh(view, vm);
             }
             Event::VmChanged(vm) if !self.allocated => {
-                self.set_weight(facts, vm, facts.objective(vm).weight);
+                self.set_weight(view, vm, view.objective(vm).weight);
             }
             Event::VmRemoved(vm) => self.waiting.remove(vm.index()),
             _ => {}
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         match knob {
             Knob::Weight(weight) if !self.allocated => {
-                self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+                self.set_weight(view, vm, weight.clamp(1, Objective::MAX_WEIGHT));
             }
             Knob::Allocation(rate @ 1..) if self.allocated => {
                 let rate = rate.clamp(Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION);
-                self.set_weight(facts, vm, rate as u32);
+                self.set_weight(view, vm, rate as u32);
             }
             _ => {}
         }
@@ -294,13 +294,13 @@ impl Dispatcher for Sfq {
         }
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
+    fn pick(&mut self, view: &View) -> Pick {
         // Device room beyond D does not count as held back: for this policy the device has depth D.
-        let full = self.depth > 0 && facts.device().in_flight >= self.depth;
+        let full = self.depth > 0 && view.device().in_flight >= self.depth;
         match self.waiting.first() {
             Some((_, vm)) if !full => Pick::Start {
-                head: facts
-                    .head(facts.vm_at(vm))
+                head: view
+                    .head(view.vm_at(vm))
                     .expect("a VM that waits has a head"),
                 max: u32::MAX,
                 held: Nanos::ZERO,

@@ -63,11 +63,11 @@ use accounts::{Accounts, CREDIT};
 use smoothed::Smoothed;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{
     Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
+use tidegate_core::view::View;
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,21 +213,21 @@ impl Circ {
     }
 
     /// Activates a VM that has a request inside, and begins a period if none runs.
-    fn activate(&mut self, facts: &Facts, slot: usize) {
+    fn activate(&mut self, view: &View, slot: usize) {
         if self.end == Nanos::MAX {
-            self.begin(facts.now(), facts.now());
+            self.begin(view.now(), view.now());
         }
-        self.accounts.activate(slot, self.left(facts.now()));
+        self.accounts.activate(slot, self.left(view.now()));
     }
 
-    fn added(&mut self, facts: &Facts, vm: VmId) {
-        if facts.is_background(vm) {
+    fn added(&mut self, view: &View, vm: VmId) {
+        if view.is_background(vm) {
             return;
         }
         self.accounts.add(vm.index());
         // VMs taken over from another policy may have requests inside already.
-        if facts.requests(vm) > 0 {
-            self.activate(facts, vm.index());
+        if view.requests(vm) > 0 {
+            self.activate(view, vm.index());
         }
     }
 }
@@ -245,17 +245,17 @@ impl Regulator for Circ {
             .union(Interests::TIMERS)
     }
 
-    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+    fn admits(&self, _view: &View, vm: VmId) -> bool {
         // An inactive VM has no account yet, but starts with a burst, so it may enter.
         let spendable = self.accounts.spendable(vm.index(), self.rest());
         spendable.is_none_or(|credit| credit >= CREDIT)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.queued(unit).vm_lane().0,
-            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
-            Event::VmAdded(vm) => return self.added(facts, vm),
+            Event::Arrived(unit) | Event::Admitted(unit) => view.queued(unit).vm_lane().0,
+            Event::Merged { into, .. } => view.queued(into).vm_lane().0,
+            Event::VmAdded(vm) => return self.added(view, vm),
             Event::VmRemoved(vm) => vm,
             _ => return,
         };
@@ -263,25 +263,25 @@ impl Regulator for Circ {
             return;
         }
         match *event {
-            Event::Arrived(_) => self.activate(facts, vm.index()),
+            Event::Arrived(_) => self.activate(view, vm.index()),
             Event::Admitted(unit) => self
                 .accounts
-                .charge(vm.index(), facts.queued(unit).unit().requests),
-            Event::Merged { into, .. } if facts.queued(into).is_admitted() => {
+                .charge(vm.index(), view.queued(unit).unit().requests),
+            Event::Merged { into, .. } if view.queued(into).is_admitted() => {
                 self.accounts.charge(vm.index(), 1);
                 reopen.push(vm);
             }
             Event::VmRemoved(_) => {
-                self.accounts.remove(vm.index(), self.left(facts.now()));
+                self.accounts.remove(vm.index(), self.left(view.now()));
             }
             _ => {}
         }
     }
 
     /// Sets the VM's allocation ([`Knob::Allocation`]) from now on.
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let (Knob::Allocation(rate), true) = (knob, self.accounts.present(vm.index())) {
-            let (idle, left) = (facts.requests(vm) == 0, self.left(facts.now()));
+            let (idle, left) = (view.requests(vm) == 0, self.left(view.now()));
             self.accounts.allocate(vm.index(), rate, idle, left);
         }
     }
@@ -290,25 +290,25 @@ impl Regulator for Circ {
         self.slice_end
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let now = facts.now();
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        let now = view.now();
         if self.end > now {
             if self.slice_end <= now {
                 self.find_slice(Nanos(self.end.0 - self.period.0), now);
-                self.accounts.hand_out(facts, reopen);
+                self.accounts.hand_out(view, reopen);
             }
             return None;
         }
         let number = self.number;
         self.number += 1;
-        let more = self.accounts.close(facts);
+        let more = self.accounts.close(view);
         if self.accounts.all_inactive() {
             self.accounts.pause();
             (self.end, self.slice_end) = (Nanos::MAX, Nanos::MAX);
         } else {
             let late = now.since(self.end) >= self.period;
             self.begin(if late { now } else { self.end }, now);
-            self.accounts.grant(facts, more, reopen);
+            self.accounts.grant(view, more, reopen);
         }
         Some(Interval {
             number,

@@ -22,13 +22,13 @@
 use super::token_bucket::TokenBucket;
 use tidegate_base::objective::Rate;
 use tidegate_base::pace::{RatePacer, repaid};
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Enforces, PartDescriptor, SLACK};
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_core::view::{View, moved};
 
 /// Longest stall that a target makes good (DESIGN.md, section 7).
 const REPAID: Nanos = Nanos::from_secs(2);
@@ -123,8 +123,8 @@ impl LimitTarget {
         }
     }
 
-    fn set_target(&mut self, facts: &Facts, vm: VmId) {
-        let (slot, target) = (vm.index(), &facts.objective(vm).target);
+    fn set_target(&mut self, view: &View, vm: VmId) {
+        let (slot, target) = (vm.index(), &view.objective(vm).target);
         if self.targets.len() <= slot {
             if target.is_none() {
                 return;
@@ -133,16 +133,16 @@ impl LimitTarget {
         }
         match &mut self.targets[slot] {
             Some(_) if target.is_none() => self.targets[slot] = None,
-            Some(paced) => paced.set_rate(target, facts.now()),
+            Some(paced) => paced.set_rate(target, view.now()),
             None if target.is_none() => {}
-            empty => *empty = Some(Box::new(Target::new(target, facts.now()))),
+            empty => *empty = Some(Box::new(Target::new(target, view.now()))),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_target(&mut self, facts: &Facts, io: &DeviceIo) {
-        let slack = if facts.device().seeks {
+    fn charge_target(&mut self, view: &View, io: &DeviceIo) {
+        let slack = if view.device().seeks {
             self.slack.max(BATCH)
         } else {
             self.slack
@@ -150,8 +150,8 @@ impl LimitTarget {
         if io.op != Op::Flush
             && let Some(Some(target)) = self.targets.get_mut(io.vm.index())
         {
-            let bytes = moved(facts, io.op, io.len).into();
-            target.spend(io, bytes, facts.now(), facts.quiet_since(io.vm), slack);
+            let bytes = moved(view, io.op, io.len).into();
+            target.spend(io, bytes, view.now(), view.quiet_since(io.vm), slack);
         }
     }
 }
@@ -165,29 +165,29 @@ impl Regulator for LimitTarget {
         self.limits.interests()
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        self.lane_gate(facts, vm, lane)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        self.lane_gate(view, vm, lane)
     }
 
     #[inline]
-    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
-        let limit = self.limits.lane_gate(facts, vm, lane);
+    fn lane_gate(&self, view: &View, vm: VmId, lane: Lane) -> Gate {
+        let limit = self.limits.lane_gate(view, vm, lane);
         let Some(Some(target)) = self.targets.get(vm.index()) else {
             return limit;
         };
         match (limit, target.due()) {
             (Gate::Until(limit), target) => Gate::Until(limit.max(target)),
-            (_, target) if target > facts.now() => Gate::Until(target),
+            (_, target) if target > view.now() => Gate::Until(target),
             _ => Gate::Pass,
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        self.limits.on_event(facts, event, reopen);
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
+        self.limits.on_event(view, event, reopen);
         match *event {
-            Event::Started(io) if !self.targets.is_empty() => self.charge_target(facts, io),
-            Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_target(facts, vm),
+            Event::Started(io) if !self.targets.is_empty() => self.charge_target(view, io),
+            Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_target(view, vm),
             Event::VmRemoved(vm) => {
                 if let Some(target) = self.targets.get_mut(vm.index()) {
                     *target = None;
@@ -206,11 +206,11 @@ impl Regulator for LimitTarget {
         }
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.limits.consumed(facts, vm)
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        self.limits.consumed(view, vm)
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.limits.adopt(facts, vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.limits.adopt(view, vm, consumed);
     }
 }

@@ -27,12 +27,12 @@ use tidegate_base::objective::OpsRate;
 use tidegate_base::pace::{Pacer, repaid};
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{ParamInfo, ParamKind, PartDescriptor, SLACK};
 use tidegate_core::roles::{
     Consumed, Event, FILL, Footprint, Gate, Interests, Knob, Regulator, Reopened, Stage,
 };
 use tidegate_core::tuning::Throttle;
+use tidegate_core::view::{View, moved};
 
 /// Unit of merge limits in bytes: the paper's sigma.
 pub const PAGE: u32 = 4096;
@@ -198,7 +198,7 @@ impl MergeLimit {
 
     /// Allocates the throttle of a VM with a target before its first request; `anew` discards one
     /// of an earlier VM.
-    fn expect(&mut self, facts: &Facts, vm: VmId, anew: bool) {
+    fn expect(&mut self, view: &View, vm: VmId, anew: bool) {
         let slot = vm.index();
         if self.vms.len() <= slot {
             self.vms.resize_with(slot + 1, || None);
@@ -207,26 +207,26 @@ impl MergeLimit {
         if anew {
             *of_vm = None;
         }
-        if of_vm.is_none() && !facts.objective(vm).target.is_none() {
+        if of_vm.is_none() && !view.objective(vm).target.is_none() {
             *of_vm = Some(Box::new(Throttled::OFF));
         }
     }
 
     /// Drops slots that were due while the VM had no request: they are not made good.
-    fn asked(&mut self, facts: &Facts, vm: VmId) {
+    fn asked(&mut self, view: &View, vm: VmId) {
         let Some(of_vm) = self.of(vm) else { return };
-        let since = facts.quiet_since(vm);
+        let since = view.quiet_since(vm);
         if of_vm.quiet_since.replace(since) != Some(since) {
             let from = match since {
                 // The VM has never issued a request.
                 Nanos::MAX => Nanos::ZERO,
                 since => since,
             };
-            of_vm.steady.lose(from, facts.now());
+            of_vm.steady.lose(from, view.now());
         }
     }
 
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
         let at_once = self.params.batch.max(self.params.slack);
         let Some(of_vm) = self.of(io.vm) else { return };
         if io.op == Op::Flush {
@@ -234,13 +234,13 @@ impl MergeLimit {
         }
         let units = match of_vm.throttle {
             Throttle::Off => return,
-            Throttle::Exactly(_) | Throttle::AtMost(_) => moved(facts, io.op, io.len).into(),
+            Throttle::Exactly(_) | Throttle::AtMost(_) => moved(view, io.op, io.len).into(),
             Throttle::Ios(_) => {
-                let bytes = moved(facts, io.op, io.len);
-                ios(facts.objective(io.vm).target.ops, bytes)
+                let bytes = moved(view, io.op, io.len);
+                ios(view.objective(io.vm).target.ops, bytes)
             }
         };
-        of_vm.spend(units, facts.now(), at_once);
+        of_vm.spend(units, view.now(), at_once);
     }
 }
 
@@ -253,18 +253,18 @@ impl Regulator for MergeLimit {
         self.limits.interests().union(Interests::ARRIVED)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        self.lane_gate(facts, vm, lane)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        self.lane_gate(view, vm, lane)
     }
 
-    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
-        let limited = self.limits.lane_gate(facts, vm, lane);
+    fn lane_gate(&self, view: &View, vm: VmId, lane: Lane) -> Gate {
+        let limited = self.limits.lane_gate(view, vm, lane);
         let Some(Some(of_vm)) = self.vms.get(vm.index()) else {
             return limited;
         };
         match (limited, of_vm.due()) {
-            (_, due) if due <= facts.now() => limited,
+            (_, due) if due <= view.now() => limited,
             (Gate::Pass, due) => Gate::Until(due),
             (Gate::Until(limited), due) => Gate::Until(limited.max(due)),
             (Gate::Blocked, _) => Gate::Blocked,
@@ -282,8 +282,8 @@ impl Regulator for MergeLimit {
         self.params.fill
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        let (now, of_vm) = (facts.now(), self.of(vm));
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        let (now, of_vm) = (view.now(), self.of(vm));
         match (knob, of_vm) {
             (Knob::Throttle(throttle), Some(of_vm)) => of_vm.turn(throttle, now),
             (Knob::Lateness(most), Some(of_vm)) => {
@@ -294,12 +294,12 @@ impl Regulator for MergeLimit {
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         match *event {
-            Event::Arrived(unit) => return self.asked(facts, facts.queued(unit).vm_lane().0),
-            Event::Started(io) => self.charge(facts, io),
-            Event::VmAdded(vm) => self.expect(facts, vm, true),
-            Event::VmChanged(vm) => self.expect(facts, vm, false),
+            Event::Arrived(unit) => return self.asked(view, view.queued(unit).vm_lane().0),
+            Event::Started(io) => self.charge(view, io),
+            Event::VmAdded(vm) => self.expect(view, vm, true),
+            Event::VmChanged(vm) => self.expect(view, vm, false),
             Event::VmRemoved(vm) => {
                 if let Some(of_vm) = self.vms.get_mut(vm.index()) {
                     *of_vm = None;
@@ -307,7 +307,7 @@ impl Regulator for MergeLimit {
             }
             _ => {}
         }
-        self.limits.on_event(facts, event, reopen);
+        self.limits.on_event(view, event, reopen);
     }
 
     fn footprint(&self) -> Footprint {
@@ -318,11 +318,11 @@ impl Regulator for MergeLimit {
         }
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.limits.consumed(facts, vm)
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        self.limits.consumed(view, vm)
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.limits.adopt(facts, vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.limits.adopt(view, vm, consumed);
     }
 }

@@ -1,9 +1,9 @@
 //! Regulator that lets every request pass.
 
 use tidegate_base::request::ReqId;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Enforces, PartDescriptor};
 use tidegate_core::roles::{Gate, Regulator, Stage};
+use tidegate_core::view::View;
 
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
@@ -23,7 +23,7 @@ impl Regulator for Open {
         Stage::Open
     }
 
-    fn gate(&self, _facts: &Facts, _unit: ReqId) -> Gate {
+    fn gate(&self, _view: &View, _unit: ReqId) -> Gate {
         Gate::Pass
     }
 }

@@ -18,7 +18,6 @@
 //! [`Pacer`]: tidegate_core::pace::Pacer
 //! [`RatePacer::spend_late`]: tidegate_core::pace::RatePacer::spend_late
 
-use tidegate_core::facts::Facts;
 use tidegate_core::limit_accounts::LimitAccounts;
 use tidegate_core::part::{Enforces, PartDescriptor, SLACK};
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -26,6 +25,7 @@ use tidegate_core::roles::{
     Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
@@ -60,14 +60,14 @@ impl TokenBucket {
         }
     }
 
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
         let bytes = match io.op {
             Op::Flush => return,
             Op::Read | Op::Write => io.len as u64,
-            Op::WriteZeroes if facts.device().spec.zeroes_are_writes => io.len as u64,
+            Op::WriteZeroes if view.device().spec.zeroes_are_writes => io.len as u64,
             Op::WriteZeroes | Op::Discard => 0,
         };
-        self.accounts.charge(facts.now(), io, bytes, self.slack);
+        self.accounts.charge(view.now(), io, bytes, self.slack);
     }
 }
 
@@ -80,24 +80,24 @@ impl Regulator for TokenBucket {
         Interests::STARTED.union(Interests::VMS)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        self.lane_gate(facts, vm, lane)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        self.lane_gate(view, vm, lane)
     }
 
-    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
+    fn lane_gate(&self, view: &View, vm: VmId, lane: Lane) -> Gate {
         match self.accounts.due(vm, lane) {
-            Some(due) if due > facts.now() => Gate::Until(due),
+            Some(due) if due > view.now() => Gate::Until(due),
             _ => Gate::Pass,
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         match *event {
-            Event::Started(io) => self.charge(facts, io),
-            Event::VmAdded(vm) => self.accounts.set(facts.now(), vm, facts.objective(vm)),
+            Event::Started(io) => self.charge(view, io),
+            Event::VmAdded(vm) => self.accounts.set(view.now(), vm, view.objective(vm)),
             Event::VmChanged(vm) => {
-                self.accounts.set(facts.now(), vm, facts.objective(vm));
+                self.accounts.set(view.now(), vm, view.objective(vm));
                 reopen.push(vm);
             }
             Event::VmRemoved(vm) => self.accounts.remove(vm),
@@ -112,11 +112,11 @@ impl Regulator for TokenBucket {
         }
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.accounts.consumed(facts.now(), vm)
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        self.accounts.consumed(view.now(), vm)
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.accounts.adopt(facts.now(), vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.accounts.adopt(view.now(), vm, consumed);
     }
 }

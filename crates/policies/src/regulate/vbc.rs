@@ -31,11 +31,11 @@ use super::proportion::{
 use super::turn::{Hold, Turn};
 use tidegate_base::request::{Lane, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::{Facts, Unit, moved};
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{
     Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
+use tidegate_core::view::{Unit, View, moved};
 
 /// Shortest grace time, for VMs with very short think times.
 const LEAST_GRACE: Nanos = Nanos::from_millis(1);
@@ -196,11 +196,11 @@ impl Vbc {
     }
 
     /// Charges a VM for requests that were let in, `bytes` in all.
-    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
+    fn charge(&mut self, view: &View, vm: VmId, requests: u32, bytes: u32) {
         self.grant(vm.index());
         self.charged = true;
-        self.begun = self.begun.min(facts.now());
-        let cost = (self.params.terms).cost(facts.objective(vm), requests, bytes);
+        self.begun = self.begun.min(view.now());
+        let cost = (self.params.terms).cost(view.objective(vm), requests, bytes);
         let credits = &mut self.vms[vm.index()].credits;
         *credits = credits.saturating_sub_unsigned(cost);
         self.settle(vm.index());
@@ -232,12 +232,12 @@ impl Vbc {
     }
 
     /// Updates the reason for which a VM delays the end of the turn, after a change.
-    fn look(&mut self, facts: &Facts, vm: VmId) {
-        let hold = self.hold_of(facts, vm);
+    fn look(&mut self, view: &View, vm: VmId) {
+        let hold = self.hold_of(view, vm);
         self.turn.set(vm.index(), hold);
     }
 
-    fn hold_of(&self, facts: &Facts, vm: VmId) -> Hold {
+    fn hold_of(&self, view: &View, vm: VmId) -> Hold {
         let VbcParams {
             literal,
             idle_grace,
@@ -249,42 +249,42 @@ impl Vbc {
         }
         // A VM whose reads wait for payload memory cannot use its credit, so others must not wait
         // for it.
-        let stuck = facts.lacks_memory(vm) && facts.lane_head(vm, Lane::Write).is_none();
-        match (facts.waiting(vm), facts.requests(vm)) {
-            (1.., _) if stuck && facts.in_flight(vm) > 0 => Hold::Flying,
+        let stuck = view.lacks_memory(vm) && view.lane_head(vm, Lane::Write).is_none();
+        match (view.waiting(vm), view.requests(vm)) {
+            (1.., _) if stuck && view.in_flight(vm) > 0 => Hold::Flying,
             (1.., _) if stuck => Hold::No,
             (1.., _) => Hold::Waiting,
             (0, 1..) if literal => Hold::Waiting,
             (0, 1..) => Hold::Flying,
-            (0, 0) if literal || facts.quiet_since(vm) == Nanos::MAX => Hold::No,
+            (0, 0) if literal || view.quiet_since(vm) == Nanos::MAX => Hold::No,
             (0, 0) if self.vms[vm.index()].think > wait_for => Hold::No,
             (0, 0) => {
                 let think = self.vms[vm.index()].think;
                 let grace = (think + think).clamp(LEAST_GRACE, idle_grace);
-                Hold::Quiet(facts.quiet_since(vm) + grace)
+                Hold::Quiet(view.quiet_since(vm) + grace)
             }
         }
     }
 
     /// Begins a new interval: grants credits to the VMs that ran dry; others get theirs when first
     /// charged.
-    fn replenish(&mut self, facts: &Facts, reopen: &mut Reopened) {
+    fn replenish(&mut self, view: &View, reopen: &mut Reopened) {
         self.interval += 1;
         (self.charged, self.idle, self.members) = (false, false, false);
         let mut at = 0;
         while let Some(&slot) = self.dry.get(at) {
-            let (slot, vm) = (slot as usize, facts.vm_at(slot as usize));
+            let (slot, vm) = (slot as usize, view.vm_at(slot as usize));
             self.grant(slot);
             // VMs in debt are included, since the controller may still grant more.
             reopen.push(vm);
             if !self.settle(slot) {
                 at += 1;
             }
-            self.look(facts, vm);
+            self.look(view, vm);
         }
         self.begun = match self.dry.is_empty() {
             true => Nanos::MAX,
-            false => facts.now(),
+            false => view.now(),
         };
     }
 
@@ -294,14 +294,14 @@ impl Vbc {
     }
 
     /// Takes in a VM that is new or whose objective has changed, and invalidates computed grants.
-    fn reckon(&mut self, facts: &Facts, vm: VmId) {
-        let (objective, device) = (facts.objective(vm), &facts.device().spec);
+    fn reckon(&mut self, view: &View, vm: VmId) {
+        let (objective, device) = (view.objective(vm), &view.device().spec);
         self.due.set(vm.index(), objective, device);
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    fn added(&mut self, facts: &Facts, vm: VmId) {
-        if facts.is_background(vm) {
+    fn added(&mut self, view: &View, vm: VmId) {
+        if view.is_background(vm) {
             return;
         }
         if self.vms.len() <= vm.index() {
@@ -311,8 +311,8 @@ impl Vbc {
             present: true,
             ..GONE
         };
-        self.reckon(facts, vm);
-        self.look(facts, vm);
+        self.reckon(view, vm);
+        self.look(view, vm);
         self.members |= self.worth_it();
     }
 
@@ -325,11 +325,11 @@ impl Vbc {
         self.members |= self.worth_it();
     }
 
-    fn arrived(&mut self, facts: &Facts, vm: VmId) {
+    fn arrived(&mut self, view: &View, vm: VmId) {
         self.idle = false;
-        let since = facts.quiet_since(vm);
-        if facts.requests(vm) == 1 && since != Nanos::MAX {
-            let thought = facts.now().since(since).0;
+        let since = view.quiet_since(vm);
+        if view.requests(vm) == 1 && since != Nanos::MAX {
+            let thought = view.now().since(since).0;
             let mean = &mut self.vms[vm.index()].think;
             *mean = match mean.0 {
                 0 => Nanos(thought),
@@ -356,50 +356,50 @@ impl Regulator for Vbc {
             .union(Interests::TIMERS)
     }
 
-    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+    fn admits(&self, _view: &View, vm: VmId) -> bool {
         !self.present(vm) || self.has_credit(vm.index())
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
-                facts.queued(unit).vm_lane().0
+                view.queued(unit).vm_lane().0
             }
-            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
+            Event::Merged { into, .. } => view.queued(into).vm_lane().0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => done.vm,
-            Event::VmAdded(vm) => return self.added(facts, vm),
+            Event::VmAdded(vm) => return self.added(view, vm),
             Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => vm,
             _ => return,
         };
         if let Event::Answered(_) = event {
-            self.idle = facts.device().requests == 0 && self.worth_it();
+            self.idle = view.device().requests == 0 && self.worth_it();
         }
         if !self.present(vm) {
             return;
         }
         match *event {
-            Event::Arrived(_) => return self.arrived(facts, vm),
-            Event::VmChanged(_) => return self.reckon(facts, vm),
+            Event::Arrived(_) => return self.arrived(view, vm),
+            Event::VmChanged(_) => return self.reckon(view, vm),
             Event::VmRemoved(_) => return self.removed(vm),
             Event::Admitted(unit) => {
                 let Unit {
                     requests, op, len, ..
-                } = facts.queued(unit).unit();
-                self.charge(facts, vm, requests, moved(facts, op, len));
+                } = view.queued(unit).unit();
+                self.charge(view, vm, requests, moved(view, op, len));
             }
-            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
-                self.charge(facts, vm, 1, facts.queued(by).request_bytes());
+            Event::Merged { into, by } if view.queued(into).is_admitted() => {
+                self.charge(view, vm, 1, view.queued(by).request_bytes());
                 reopen.push(vm);
             }
             _ => {}
         }
-        self.look(facts, vm);
+        self.look(view, vm);
     }
 
     /// Sets the VM's grant ([`Knob::Credits`]) from the next interval on, or in the present one if
     /// no request was charged in it yet.
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         let (Knob::Credits(credits), true) = (knob, self.present(vm)) else {
             return;
         };
@@ -411,9 +411,9 @@ impl Regulator for Vbc {
             if !self.settle(vm.index()) {
                 // A VM still in debt after the grant starts the interval's clock: it must not wait
                 // for the first charge of another VM.
-                self.begun = self.begun.min(facts.now());
+                self.begun = self.begun.min(view.now());
             }
-            self.look(facts, vm);
+            self.look(view, vm);
         }
     }
 
@@ -427,19 +427,19 @@ impl Regulator for Vbc {
         }
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
         // A flush may have arrived since; the regulator gets no event for it.
-        self.idle &= facts.device().requests == 0;
+        self.idle &= view.device().requests == 0;
         let end = match (self.members, self.idle) {
             (true, _) => IntervalEnd::Members,
             (false, true) => IntervalEnd::Idle,
             (false, false) => IntervalEnd::Turn,
         };
-        if self.next_timer() > facts.now() {
+        if self.next_timer() > view.now() {
             return None;
         }
         let number = self.interval;
-        self.replenish(facts, reopen);
+        self.replenish(view, reopen);
         Some(Interval { number, end })
     }
 

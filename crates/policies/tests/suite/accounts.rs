@@ -81,10 +81,9 @@ fn how_long_a_limit_held_is_settled_when_another_policy_comes() {
     let second = engine.poll_dispatch(ms(100)).expect("due");
     engine.set_policy(ms(101), &policy("edf"));
     let held = |engine: &Engine| {
-        let facts = engine.view();
-        let vm = facts.vms().next().expect("there");
-        facts
-            .queued(facts.lane_head(vm, Lane::Read).expect("it waits"))
+        let view = engine.view();
+        let vm = view.vms().next().expect("there");
+        view.queued(view.lane_head(vm, Lane::Read).expect("it waits"))
             .held()
     };
     assert_eq!(held(&engine), ms(6));

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome, Request, Segment, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
 const KIB: u32 = 1 << 10;
@@ -45,7 +45,7 @@ impl Controller for Turner {
         inner.unwrap_or(Interests::NONE).union(Interests::VMS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         if let Event::VmChanged(_) = event {
             let planned = std::mem::take(&mut *self.plan.lock().expect("no panic before"));
             for (vm, bytes) in planned {
@@ -55,7 +55,7 @@ impl Controller for Turner {
         if let Some(inner) = &mut self.inner
             && inner.interests().has(event.interest())
         {
-            inner.on_event(facts, event, out);
+            inner.on_event(view, event, out);
         }
     }
 
@@ -64,9 +64,9 @@ impl Controller for Turner {
         inner.map_or(Nanos::MAX, |inner| inner.next_timer())
     }
 
-    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn on_timer(&mut self, view: &View, out: &mut Knobs) {
         if let Some(inner) = &mut self.inner {
-            inner.on_timer(facts, out);
+            inner.on_timer(view, out);
         }
     }
 

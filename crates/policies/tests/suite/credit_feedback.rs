@@ -4,12 +4,12 @@ use crate::common::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tidegate_core::facts::Facts;
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::request::{Op, ReqId, Request, VmId};
 use tidegate_core::roles::*;
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
 fn promised(iops: u64, latency: Option<u64>) -> Objective {
@@ -78,23 +78,23 @@ impl Regulator for Noted {
         self.real.interests()
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        self.real.gate(facts, unit)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        self.real.gate(view, unit)
     }
 
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.real.admits(facts, vm)
+    fn admits(&self, view: &View, vm: VmId) -> bool {
+        self.real.admits(view, vm)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        let now = facts.now().0;
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
+        let now = view.now().0;
         let mut notes = self.notes.lock().expect("no panic before");
         let notes = &mut *notes;
         match *event {
             Event::Arrived(unit) => {
                 let diary = notes
                     .diaries
-                    .entry(facts.queued(unit).vm_lane().0)
+                    .entry(view.queued(unit).vm_lane().0)
                     .or_default();
                 diary.arrivals.push(now);
                 if diary.inside == 0 {
@@ -105,7 +105,7 @@ impl Regulator for Noted {
             Event::Admitted(unit) => {
                 notes
                     .diaries
-                    .entry(facts.queued(unit).vm_lane().0)
+                    .entry(view.queued(unit).vm_lane().0)
                     .or_default()
                     .admitted += 1;
                 notes.from.get_or_insert(now);
@@ -123,10 +123,10 @@ impl Regulator for Noted {
             }
             _ => {}
         }
-        self.real.on_event(facts, event, reopen);
+        self.real.on_event(view, event, reopen);
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let Knob::Credits(credits) = knob {
             let mut notes = self.notes.lock().expect("no panic before");
             notes.credits.insert(vm, credits);
@@ -136,17 +136,17 @@ impl Regulator for Noted {
                 chapter.after = after;
             }
         }
-        self.real.set(facts, vm, knob);
+        self.real.set(view, vm, knob);
     }
 
     fn next_timer(&self) -> Nanos {
         self.real.next_timer()
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let ended = self.real.on_timer(facts, reopen)?;
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        let ended = self.real.on_timer(view, reopen)?;
         let mut notes = self.notes.lock().expect("no panic before");
-        let now = facts.now().0;
+        let now = view.now().0;
         let next = notes.diaries.iter().map(|(&vm, diary)| {
             let next = Diary {
                 quiet_since: diary.quiet_since,

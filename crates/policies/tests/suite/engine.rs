@@ -4,12 +4,12 @@ use crate::common::credit::Credits;
 use crate::common::{Driver, config, only_client};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, Refusal};
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::part::Capacity;
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, Done, IoError, Op, Request, VmId};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Roles};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::dispatch::cost::{CostBy, CostParams};
 use tidegate_policies::dispatch::mclock::{MClock, MClockParams};
 use tidegate_policies::policy::PolicySpec;
@@ -93,7 +93,7 @@ impl Bench {
             self.dispatch();
             if let Some(io) = self.driver.in_flight.back().copied() {
                 self.end(&io, Ok(()));
-            } else if self.driver.engine.facts().requests > 0 {
+            } else if self.driver.engine.device_stats().requests > 0 {
                 assert!(self.driver.wake(), "what waits has a timer");
             } else {
                 self.driver.assert_drained();
@@ -456,7 +456,7 @@ impl Controller for OneTurn {
         Interests::ENDED
     }
 
-    fn on_event(&mut self, _: &Facts, _: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, _: &View, _: &Event, out: &mut Knobs) {
         out.turn(self.vm, Knob::MergeLimit(8 * KIB));
         out.turn(self.vm, Knob::Weight(7));
     }
@@ -465,7 +465,7 @@ impl Controller for OneTurn {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
+    fn on_timer(&mut self, _: &View, _: &mut Knobs) {}
 }
 
 #[test]
@@ -592,7 +592,7 @@ fn what_is_refused_changes_nothing() {
         b.driver.request(client, Request::read(0, 512, 0)),
         Err(Refusal::Full)
     );
-    assert_eq!(b.driver.engine.facts().requests, 32);
+    assert_eq!(b.driver.engine.device_stats().requests, 32);
     b.drain();
 }
 

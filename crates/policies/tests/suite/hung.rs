@@ -139,7 +139,7 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
             Some(Nanos::ZERO)
         );
         assert_eq!(rig.driver.engine.device().hung_since(neighbour.disk), None);
-        assert_eq!(rig.driver.engine.facts().in_flight, 0, "{name}");
+        assert_eq!(rig.driver.engine.device_stats().in_flight, 0, "{name}");
         rig.serve_all_but(Some(hung.disk), Nanos::from_secs(2));
         assert_eq!(rig.answers.get(&first), Some(&Ok(())), "{name}");
         for _ in 0..20 {

@@ -3,12 +3,12 @@
 use crate::common::{Guest, KIB, MS, SECOND, World, config, policy, total, within};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Roles};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Throttle;
+use tidegate_core::view::View;
 use tidegate_policies::regulate::merge_limit::{MergeLimit, MergeLimitParams};
 
 /// Controller that sets the given knobs when any objective is set.
@@ -19,7 +19,7 @@ impl Controller for Puppet {
         Interests::VMS
     }
 
-    fn on_event(&mut self, _: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, _: &View, event: &Event, out: &mut Knobs) {
         if let Event::VmChanged(_) = event {
             let planned = std::mem::take(&mut *self.0.lock().expect("no panic before"));
             planned
@@ -32,7 +32,7 @@ impl Controller for Puppet {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
+    fn on_timer(&mut self, _: &View, _: &mut Knobs) {}
 }
 
 /// World under the regulator over FIFO, with a controller for its knobs.

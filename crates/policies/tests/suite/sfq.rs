@@ -111,7 +111,7 @@ impl Model for Tags {
             let waits = lab.head(guest).is_some();
             let nobody = self.flows.iter().all(|f| !f.waits);
             if waits && !self.flows[guest].waits {
-                if nobody && lab.driver.engine.facts().in_flight == 0 {
+                if nobody && lab.driver.engine.device_stats().in_flight == 0 {
                     self.clock = self.clock.max(self.latest);
                 }
                 self.flows[guest].tag = self.flows[guest].tag.max(self.clock);
@@ -121,7 +121,7 @@ impl Model for Tags {
     }
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
-        if self.depth > 0 && lab.driver.engine.facts().in_flight >= self.depth {
+        if self.depth > 0 && lab.driver.engine.device_stats().in_flight >= self.depth {
             return None;
         }
         let waiting = lab.in_order().into_iter().filter(|&g| self.flows[g].waits);
@@ -236,7 +236,7 @@ proptest! {
         }
         world.run(SECOND);
         // The world's device ends I/Os in the order in which they began.
-        let done = world.driver.log.len() - world.driver.engine.facts().in_flight as usize;
+        let done = world.driver.log.len() - world.driver.engine.device_stats().in_flight as usize;
         let costs = costs_of(by, &guests, &world.driver.log);
         let largest: Vec<f64> = (0..vms.len())
             .map(|vm| {
@@ -342,20 +342,20 @@ fn no_more_than_d_are_outstanding() {
         .iter()
         .for_each(|g| world.load(*g, Op::Read, 4096, 16));
     world.run(10 * MS);
-    assert_eq!(world.driver.engine.facts().in_flight, 5);
+    assert_eq!(world.driver.engine.device_stats().in_flight, 5);
     // I/Os that another policy left in flight count towards the depth, too.
     world.swap("fifo");
     world.run(1);
-    assert_eq!(world.driver.engine.facts().in_flight, 32);
-    let started = world.driver.engine.facts().started;
+    assert_eq!(world.driver.engine.device_stats().in_flight, 32);
+    let started = world.driver.engine.device_stats().started;
     world
         .driver
         .engine
         .set_policy(world.time(), &sfq("sfq", 0, 5));
     world.run(20 * MS);
-    assert_eq!(world.driver.engine.facts().started, started);
+    assert_eq!(world.driver.engine.device_stats().started, started);
     world.run(20 * MS);
-    assert_eq!(world.driver.engine.facts().in_flight, 5);
+    assert_eq!(world.driver.engine.device_stats().in_flight, 5);
 }
 
 #[test]

@@ -277,9 +277,9 @@ fn a_vm_that_was_alone_comes_back_with_the_burst_of_its_part_today() {
         world.load(guest, Op::Read, 16 * KIB, 64);
     }
     world.run(2 * SECOND);
-    let before = world.driver.engine.facts().inside();
+    let before = world.driver.engine.device_stats().inside();
     world.load(first, Op::Read, 16 * KIB, 500);
-    let at_once = world.driver.engine.facts().inside() - before;
+    let at_once = world.driver.engine.device_stats().inside() - before;
     // An eleventh of the device for two periods, and for the rest of this one.
     let part = 3.0 * 0.03 * 1e9 / time(16 * KIB) as f64 / 11.0;
     assert!(

@@ -59,7 +59,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         name: name.to_owned(),
         backing: "memory".to_owned(),
         policy: policy.to_shared(),
-        facts: engine.facts(),
+        stats: engine.device_stats(),
         waits: engine.device().waits(),
         drift: engine.device().drift(),
         learnt_cap: engine.device().learnt_cap(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::PartAttainment;
-use tidegate_core::engine::DeviceFacts;
+use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
@@ -35,7 +35,7 @@ pub struct DeviceSnapshot {
     /// The policy in force.
     pub policy: Arc<dyn Policy>,
     /// Queue depth, I/Os in flight and counters.
-    pub facts: DeviceFacts,
+    pub stats: DeviceStats,
     /// Deliberate waits of the policy in force for requests that might come; `None` for a policy
     /// that never waits.
     pub waits: Option<Waits>,

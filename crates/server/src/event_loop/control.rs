@@ -145,7 +145,7 @@ impl Loop {
             name: self.name.clone(),
             backing: self.device.description.clone(),
             policy: self.engine.policy().clone(),
-            facts: self.engine.facts(),
+            stats: self.engine.device_stats(),
             waits: self.engine.device().waits(),
             drift: self.engine.device().drift(),
             learnt_cap: self.engine.device().learnt_cap(),
@@ -231,8 +231,8 @@ impl Loop {
 
     /// Ends the loop once every request was answered and every connection closed.
     pub(super) fn drain_further(&mut self) {
-        let busy = self.engine.facts().requests > 0
-            || self.engine.facts().in_flight > 0
+        let busy = self.engine.device_stats().requests > 0
+            || self.engine.device_stats().in_flight > 0
             || self.frontends.len() > 0
             || !self.device.is_at_rest();
         if busy {

@@ -49,7 +49,7 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
             let request = request(Command::Write, i, (i * 128) << 10, 4096);
             hung.send(request, &[7; 4096]);
         }
-        until(&server, "a full device", |now| now.facts.in_flight == 4);
+        until(&server, "a full device", |now| now.stats.in_flight == 4);
         // The write is answered within the test client's timeout although the device's depth is
         // full.
         other.write(0, &[1; 4096]);
@@ -71,7 +71,7 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
             assert_eq!(hung.receive().result, Ok(Vec::new()));
         }
         let now = snapshot(&server);
-        assert_eq!((now.uncounted, now.facts.in_flight), (0, 0));
+        assert_eq!((now.uncounted, now.stats.in_flight), (0, 0));
         assert_eq!(now.vms[0].disks[0].hung, None);
         for i in 0..12 {
             assert_eq!(hung.read((i * 128) << 10, 4096), vec![7; 4096]);
@@ -93,7 +93,7 @@ fn a_vm_whose_disk_hangs_can_lose_its_client_and_be_removed() {
                 &[],
             );
         }
-        until(&server, "a full device", |now| now.facts.in_flight == 4);
+        until(&server, "a full device", |now| now.stats.in_flight == 4);
         other.write(0, &[1; 4096]);
         until(&server, "the probe", |now| now.uncounted == 5);
         drop(hung);
@@ -136,7 +136,7 @@ fn an_error_of_a_disk_that_hung_is_its_own() {
                 &[],
             );
         }
-        until(&server, "a full device", |now| now.facts.in_flight == 2);
+        until(&server, "a full device", |now| now.stats.in_flight == 2);
         other.write(0, &[1; 4096]);
         for _ in 0..2 {
             assert_eq!(hung.receive().result, Err(NbdError::Eio));

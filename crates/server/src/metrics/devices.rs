@@ -16,7 +16,7 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     plain(
         "depth",
         "I/Os in flight at most",
-        Read::Gauge(|d| d.facts.spec.depth.into()),
+        Read::Gauge(|d| d.stats.spec.depth.into()),
     ),
     plain(
         "promises_given_way",
@@ -35,7 +35,7 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     plain(
         "in_flight",
         "I/Os with the device now that count against its depth",
-        Read::Gauge(|d| d.facts.in_flight.into()),
+        Read::Gauge(|d| d.stats.in_flight.into()),
     ),
     plain(
         "uncounted",
@@ -50,32 +50,32 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     plain(
         "queued",
         "Units waiting for the device now",
-        Read::Gauge(|d| d.facts.queued.into()),
+        Read::Gauge(|d| d.stats.queued.into()),
     ),
     plain(
         "requests",
         "Guest requests inside the engine now, waiting or in flight",
-        Read::Gauge(|d| d.facts.requests.into()),
+        Read::Gauge(|d| d.stats.requests.into()),
     ),
     plain(
         "started",
         "I/Os handed to the device",
-        Read::Counter(|d| d.facts.started as f64),
+        Read::Counter(|d| d.stats.started as f64),
     ),
     plain(
         "ended",
         "I/Os that ended",
-        Read::Counter(|d| d.facts.ended as f64),
+        Read::Counter(|d| d.stats.ended as f64),
     ),
     plain(
         "errors",
         "I/Os that failed",
-        Read::Counter(|d| d.facts.errors as f64),
+        Read::Counter(|d| d.stats.errors as f64),
     ),
     seconds(
         "deliberate_wait",
         "Time in which the policy left room at the device unused on purpose",
-        Read::Counter(|d| d.facts.deliberate.as_secs_f64()),
+        Read::Counter(|d| d.stats.deliberate.as_secs_f64()),
     ),
     plain(
         "waits_begun",

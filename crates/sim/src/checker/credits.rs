@@ -16,7 +16,6 @@ use super::{Broken, Verdict, ensure};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::engine::Engine;
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{Op, ReqId, VmId};
@@ -25,6 +24,7 @@ use tidegate_core::roles::{
     Consumed, Event, Gate, Interests, Interval, Knob, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
 /// Parameters of `vbc`; the policy's registry documents their units.
@@ -80,8 +80,8 @@ impl Parameters {
         (u128::from(bytes).div_ceil(size) as i64).max(requests.into())
     }
 
-    fn longest(&self, facts: &Facts) -> u128 {
-        match (self.max_interval, facts.device().spec.bytes_per_s) {
+    fn longest(&self, view: &View) -> u128 {
+        match (self.max_interval, view.device().spec.bytes_per_s) {
             // The regulator's own default where the device's bandwidth is unknown.
             (0, 0) => 20_000,
             // Credits that the device can serve in two seconds.
@@ -162,15 +162,15 @@ impl CreditModel {
         self.since = None;
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) -> Verdict {
+    fn on_event(&mut self, view: &View, event: &Event) -> Verdict {
         let Some(parameters) = self.parameters else {
             return Ok(());
         };
         match *event {
-            Event::VmAdded(vm) | Event::VmChanged(vm) if !facts.is_background(vm) => {
-                self.longest = parameters.longest(facts);
+            Event::VmAdded(vm) | Event::VmChanged(vm) if !view.is_background(vm) => {
+                self.longest = parameters.longest(view);
                 let new = !self.vms.contains_key(&vm);
-                self.vms.entry(vm).or_default().demand = parameters.demand(facts.objective(vm));
+                self.vms.entry(vm).or_default().demand = parameters.demand(view.objective(vm));
                 if new {
                     let grant = self.grant(&parameters, &self.vms[&vm]);
                     self.vms.entry(vm).or_default().interval(grant);
@@ -187,7 +187,7 @@ impl CreditModel {
                 }
             }
             Event::Admitted(unit) => {
-                let vm = facts.queued(unit).vm_lane().0;
+                let vm = view.queued(unit).vm_lane().0;
                 // Background processes have no account and are never held.
                 let left = self.vms.get(&vm).map_or(1, |vm| vm.left.1);
                 ensure!(
@@ -195,22 +195,21 @@ impl CreditModel {
                     left > 0,
                     "{unit:?} of {vm:?} was let in, though it has no credit left ({left})"
                 );
-                let unit = facts.queued(unit).unit();
+                let unit = view.queued(unit).unit();
                 let bytes = match unit.op {
                     Op::Read | Op::Write => unit.len,
-                    Op::WriteZeroes if facts.device().spec.zeroes_are_writes => unit.len,
+                    Op::WriteZeroes if view.device().spec.zeroes_are_writes => unit.len,
                     // Operations without data cost one credit per request.
                     Op::WriteZeroes | Op::Discard | Op::Flush => 0,
                 };
                 self.charge(
                     vm,
-                    parameters.cost(facts.objective(vm), unit.requests, bytes),
+                    parameters.cost(view.objective(vm), unit.requests, bytes),
                 );
             }
-            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
-                let vm = facts.queued(into).vm_lane().0;
-                let cost =
-                    parameters.cost(facts.objective(vm), 1, facts.queued(by).request_bytes());
+            Event::Merged { into, by } if view.queued(into).is_admitted() => {
+                let vm = view.queued(into).vm_lane().0;
+                let cost = parameters.cost(view.objective(vm), 1, view.queued(by).request_bytes());
                 self.charge(vm, cost);
             }
             _ => {}
@@ -241,20 +240,20 @@ impl CreditModel {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        let (Some(parameters), facts) = (self.parameters, engine.view()) else {
+        let (Some(parameters), view) = (self.parameters, engine.view()) else {
             return Ok(());
         };
         let mut held = None;
         let mut wanted = false;
         for (&vm, account) in &self.vms {
             let (least, most) = account.left;
-            let may = facts.may_enter(vm);
+            let may = view.may_enter(vm);
             ensure!(
                 Credits,
                 (may || least <= 0) && (!may || most > 0),
                 "{vm:?} has {least} to {most} credits left; that it may spend any is {may}"
             );
-            if facts.pending_head(vm).is_some() {
+            if view.pending_head(vm).is_some() {
                 ensure!(
                     Credits,
                     !may,
@@ -264,9 +263,9 @@ impl CreditModel {
             }
             // In the paper's letter I/Os in flight still count as waiting.
             let inside = if parameters.literal {
-                facts.requests(vm)
+                view.requests(vm)
             } else {
-                facts.waiting(vm)
+                view.waiting(vm)
             };
             wanted |= may && inside > 0;
         }
@@ -277,7 +276,7 @@ impl CreditModel {
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
         // beta / min B in nanoseconds, B being the demand in bytes per second.
         let period = (parameters.beta * parameters.request_size * 1_000_000_000).div_ceil(least);
-        let (now, since) = (facts.now(), *self.since.get_or_insert(facts.now()));
+        let (now, since) = (view.now(), *self.since.get_or_insert(view.now()));
         ensure!(
             Credits,
             u128::from(now.since(since).0) <= period,
@@ -360,48 +359,48 @@ impl Regulator for Audited {
         self.inner.interests().union(own)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        self.inner.gate(facts, unit)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        self.inner.gate(view, unit)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         let mut model = locked(&self.model);
-        if let Err(broken) = model.on_event(facts, event) {
+        if let Err(broken) = model.on_event(view, event) {
             model.broken.get_or_insert(broken);
         }
         drop(model);
-        self.inner.on_event(facts, event, reopen);
+        self.inner.on_event(view, event, reopen);
     }
 
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.inner.admits(facts, vm)
+    fn admits(&self, view: &View, vm: VmId) -> bool {
+        self.inner.admits(view, vm)
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let (Knob::Credits(credits), Some(vm)) = (knob, locked(&self.model).vms.get_mut(&vm)) {
             vm.assigned = Some(i64::from(credits));
             vm.widen_grants(i64::from(credits));
         }
-        self.inner.set(facts, vm, knob);
+        self.inner.set(view, vm, knob);
     }
 
     fn next_timer(&self) -> Nanos {
         self.inner.next_timer()
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let ended = self.inner.on_timer(facts, reopen);
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        let ended = self.inner.on_timer(view, reopen);
         if ended.is_some() {
             locked(&self.model).interval_ended();
         }
         ended
     }
 
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.inner.consumed(facts, vm)
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        self.inner.consumed(view, vm)
     }
 
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.inner.adopt(facts, vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.inner.adopt(view, vm, consumed);
     }
 }

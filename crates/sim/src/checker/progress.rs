@@ -16,8 +16,8 @@ use tidegate_core::time::Nanos;
 /// # Errors
 /// Fails when requests wait and nothing would ever wake the engine.
 pub fn wakes_up(engine: &Engine) -> Verdict {
-    let (facts, view) = (engine.facts(), engine.view());
-    if facts.in_flight >= facts.spec.depth {
+    let (stats, view) = (engine.device_stats(), engine.view());
+    if stats.in_flight >= stats.spec.depth {
         return Ok(());
     }
     let next = engine.next_timeout();
@@ -28,7 +28,7 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         view.now()
     );
     // The end of any I/O wakes the engine, including I/Os of a hung disk that do not count.
-    if facts.in_flight + engine.device().uncounted() > 0 || next.is_some() {
+    if stats.in_flight + engine.device().uncounted() > 0 || next.is_some() {
         return Ok(());
     }
     let waits = (0..view.vm_slots()).find(|&slot| view.waiting(view.vm_at(slot)) > 0);
@@ -49,22 +49,22 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
 /// # Errors
 /// Fails when requests, units or I/Os are left.
 pub fn is_idle(engine: &Engine) -> Verdict {
-    let facts = engine.facts();
+    let stats = engine.device_stats();
     ensure!(
         Progress,
-        engine.is_idle() && facts.queued == 0,
+        engine.is_idle() && stats.queued == 0,
         "everything was answered, and the engine still has {} requests, {} I/Os in flight, {} \
          units queued",
-        facts.requests,
-        facts.in_flight,
-        facts.queued
+        stats.requests,
+        stats.in_flight,
+        stats.queued
     );
     ensure!(
         Progress,
-        facts.started == facts.ended,
+        stats.started == stats.ended,
         "{} I/Os have started and {} have ended",
-        facts.started,
-        facts.ended
+        stats.started,
+        stats.ended
     );
     Ok(())
 }

@@ -6,13 +6,13 @@
 
 use super::Dice;
 use tidegate_core::device::DeviceSpec;
-use tidegate_core::facts::Facts;
 use tidegate_core::jobs::{JobTerms, Standing};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare, Roles};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
+use tidegate_core::view::View;
 
 /// Probability, in 1000, that an arriving request or a dispatched I/O is followed by a change of
 /// the limit.
@@ -59,19 +59,19 @@ impl Controller for RandomMergeLimits {
         (self.interests.union(Interests::ARRIVED)).union(Interests::STARTED)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         let vm = match *event {
-            Event::Arrived(unit) => Some(facts.queued(unit).vm_lane().0),
+            Event::Arrived(unit) => Some(view.queued(unit).vm_lane().0),
             Event::Started(io) => Some(io.vm),
             _ => None,
         };
-        if let Some(vm) = vm.filter(|&vm| !facts.is_background(vm)) {
-            self.turn(&facts.device().spec, vm, out);
+        if let Some(vm) = vm.filter(|&vm| !view.is_background(vm)) {
+            self.turn(&view.device().spec, vm, out);
         }
         if let Some(inner) = &mut self.inner
             && self.interests.has(event.interest())
         {
-            inner.on_event(facts, event, out);
+            inner.on_event(view, event, out);
         }
     }
 
@@ -80,9 +80,9 @@ impl Controller for RandomMergeLimits {
         inner.map_or(Nanos::MAX, |inner| inner.next_timer())
     }
 
-    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn on_timer(&mut self, view: &View, out: &mut Knobs) {
         if let Some(inner) = &mut self.inner {
-            inner.on_timer(facts, out);
+            inner.on_timer(view, out);
         }
     }
 
@@ -104,28 +104,28 @@ impl Controller for RandomMergeLimits {
         self.inner.as_ref()?.standing(vm)
     }
 
-    fn tuning(&self, facts: &Facts, vm: VmId) -> Option<Tuning> {
-        self.inner.as_ref()?.tuning(facts, vm)
+    fn tuning(&self, view: &View, vm: VmId) -> Option<Tuning> {
+        self.inner.as_ref()?.tuning(view, vm)
     }
 
     fn poll_share(&mut self) -> Option<PeerShare> {
         self.inner.as_mut()?.poll_share()
     }
 
-    fn export(&self, facts: &Facts, vm: VmId) -> Option<Blob> {
-        self.inner.as_ref()?.export(facts, vm)
+    fn export(&self, view: &View, vm: VmId) -> Option<Blob> {
+        self.inner.as_ref()?.export(view, vm)
     }
 
-    fn import(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+    fn import(&mut self, view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
         match &mut self.inner {
-            Some(inner) => inner.import(facts, vm, learnt),
+            Some(inner) => inner.import(view, vm, learnt),
             None => Err(BlobError::Unwanted("the controller learns nothing")),
         }
     }
 
-    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn imported(&mut self, view: &View, out: &mut Knobs) {
         if let Some(inner) = &mut self.inner {
-            inner.imported(facts, out);
+            inner.imported(view, out);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! A credit is taken when a unit is admitted. It returns when the unit is withdrawn, or when the
 //! request that names the unit is answered.
 
-use tidegate_core::facts::Facts;
 use tidegate_core::request::{ReqId, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
+use tidegate_core::view::View;
 
 /// Regulator with a number of credits per VM.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ impl Regulator for Window {
             .union(Interests::VMS)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, _) = view.queued(unit).vm_lane();
         if self.taken[vm.index()] < self.most {
             Gate::Pass
         } else {
@@ -71,10 +71,10 @@ impl Regulator for Window {
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         match *event {
             Event::Admitted(unit) => {
-                let (vm, _) = facts.queued(unit).vm_lane();
+                let (vm, _) = view.queued(unit).vm_lane();
                 if self.holders.len() <= unit.index() {
                     self.holders.resize(unit.index() + 1, None);
                 }
@@ -84,7 +84,7 @@ impl Regulator for Window {
             Event::Cancelled(unit) => self.give_back(unit, reopen),
             Event::Answered(done) => self.give_back(done.req, reopen),
             Event::VmAdded(vm) => {
-                let slots = facts.vm_slots().max(self.taken.len());
+                let slots = view.vm_slots().max(self.taken.len());
                 self.taken.resize(slots, 0);
                 self.taken[vm.index()] = 0;
             }

@@ -2,7 +2,6 @@
 //! is, and the same seeds pass without it.
 
 use tidegate_core::engine::DeviceSpec;
-use tidegate_core::facts::Facts;
 use tidegate_core::jobs::JobEnd;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
@@ -12,6 +11,7 @@ use tidegate_core::roles::{
 };
 use tidegate_core::starvation::Bound;
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::checker::Checker;
 use tidegate_sim::torture::{self, Failure, Options, Passed, Plant};
@@ -123,16 +123,16 @@ fn a_torn_write_is_found() {
 /// Dispatcher that misses some events, or picks units of another one.
 struct Tampered {
     inner: Box<dyn Dispatcher>,
-    hears: fn(&Facts, &Event) -> bool,
-    picks: fn(&mut dyn Dispatcher, &Facts) -> Pick,
+    hears: fn(&View, &Event) -> bool,
+    picks: fn(&mut dyn Dispatcher, &View) -> Pick,
 }
 
 impl Tampered {
-    fn around(roles: Roles, hears: fn(&Facts, &Event) -> bool) -> Roles {
+    fn around(roles: Roles, hears: fn(&View, &Event) -> bool) -> Roles {
         let tampered = Tampered {
             inner: roles.dispatcher,
             hears,
-            picks: |inner, facts| inner.pick(facts),
+            picks: |inner, view| inner.pick(view),
         };
         Roles {
             dispatcher: Box::new(tampered),
@@ -145,22 +145,22 @@ impl Dispatcher for Tampered {
     fn interests(&self) -> Interests {
         self.inner.interests()
     }
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        self.inner.insert(facts, unit);
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        self.inner.insert(view, unit);
     }
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.inner.remove(facts, unit);
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        self.inner.remove(view, unit);
     }
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        self.inner.gate(facts, vm, lane, open);
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool) {
+        self.inner.gate(view, vm, lane, open);
     }
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
-        if (self.hears)(facts, event) {
-            self.inner.on_event(facts, event);
+    fn on_event(&mut self, view: &View, event: &Event) {
+        if (self.hears)(view, event) {
+            self.inner.on_event(view, event);
         }
     }
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.inner.set(facts, vm, knob);
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        self.inner.set(view, vm, knob);
     }
     fn serves_background(&self) -> bool {
         self.inner.serves_background()
@@ -168,22 +168,22 @@ impl Dispatcher for Tampered {
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         self.inner.starvation(device, profile)
     }
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        (self.picks)(self.inner.as_mut(), facts)
+    fn pick(&mut self, view: &View) -> Pick {
+        (self.picks)(self.inner.as_mut(), view)
     }
-    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.inner.consumed(facts, vm)
+    fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        self.inner.consumed(view, vm)
     }
-    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.inner.adopt(facts, vm, consumed);
+    fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.inner.adopt(view, vm, consumed);
     }
 }
 
 /// Filter that hides the service of the VM in slot 0, so that its tags stand still.
 fn hog(roles: Roles) -> Roles {
-    Tampered::around(roles, |facts, event| match event {
+    Tampered::around(roles, |view, event| match event {
         Event::Started(io) => {
-            io.vm.index() > 0 || facts.is_background(io.vm) || facts.head(io.vm).is_none()
+            io.vm.index() > 0 || view.is_background(io.vm) || view.head(io.vm).is_none()
         }
         _ => true,
     })
@@ -199,15 +199,15 @@ fn rigged(roles: Roles) -> Roles {
     let tampered = Tampered {
         inner: roles.dispatcher,
         hears: |_, _| true,
-        picks: |inner, facts| {
-            let may = |vm: &VmId| vm.index() > 0 && !facts.is_background(*vm);
-            match facts.vms().filter(may).find_map(|vm| facts.head(vm)) {
+        picks: |inner, view| {
+            let may = |vm: &VmId| vm.index() > 0 && !view.is_background(*vm);
+            match view.vms().filter(may).find_map(|vm| view.head(vm)) {
                 Some(head) => Pick::Start {
                     head,
                     max: u32::MAX,
                     held: Nanos::ZERO,
                 },
-                None => inner.pick(facts),
+                None => inner.pick(view),
             }
         },
     };
@@ -306,14 +306,14 @@ impl Regulator for Leak {
     fn interests(&self) -> Interests {
         self.0.interests()
     }
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        self.0.gate(facts, unit)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        self.0.gate(view, unit)
     }
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         match event {
             Event::Cancelled(_) => {}
             Event::Answered(done) if done.outcome == Err(IoError::Cancelled) => {}
-            _ => self.0.on_event(facts, event, reopen),
+            _ => self.0.on_event(view, event, reopen),
         }
     }
 }
@@ -364,21 +364,21 @@ impl Regulator for Credits {
     fn interests(&self) -> Interests {
         self.inner.interests()
     }
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        self.inner.gate(facts, unit)
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        self.inner.gate(view, unit)
     }
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        let inside = |unit| facts.requests(facts.queued(unit).vm_lane().0);
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
+        let inside = |unit| view.requests(view.queued(unit).vm_lane().0);
         match *event {
             Event::Admitted(unit) if inside(unit) > self.free_beyond => {}
-            _ => self.inner.on_event(facts, event, reopen),
+            _ => self.inner.on_event(view, event, reopen),
         }
     }
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.inner.admits(facts, vm)
+    fn admits(&self, view: &View, vm: VmId) -> bool {
+        self.inner.admits(view, vm)
     }
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.inner.set(facts, vm, knob);
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        self.inner.set(view, vm, knob);
     }
     fn next_timer(&self) -> Nanos {
         match self.inner.next_timer() {
@@ -386,8 +386,8 @@ impl Regulator for Credits {
             due => due + self.late,
         }
     }
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        self.inner.on_timer(facts, reopen)
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        self.inner.on_timer(view, reopen)
     }
 }
 

@@ -531,14 +531,14 @@ impl Operator {
         let depth = own
             .map(|(_, depth)| depth as u32)
             .fold(self.driver.engine.config().device.depth, u32::min);
-        let in_flight = self.driver.engine.facts().in_flight;
+        let in_flight = self.driver.engine.device_stats().in_flight;
         // Units may have to wait for the end of an I/O: deadlines leave no room for another one
         // beside it, or the device is one VM's for a time.
         let (_, _, dispatcher) = self.driver.engine.policy().parts();
         let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
         // Credits may wait for the end of an I/O in flight, but admitted units must not.
-        let facts = self.driver.engine.view();
-        let held = in_flight > 0 && !facts.vms().any(|vm| facts.has_head(vm));
+        let view = self.driver.engine.view();
+        let held = in_flight > 0 && !view.vms().any(|vm| view.has_head(vm));
         if self.driver.ledger.anything_waits() && !full {
             assert!(
                 next.is_some() || held,

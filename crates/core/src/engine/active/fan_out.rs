@@ -1,8 +1,8 @@
 //! Event fan-out: telling roles what happened, and collecting what they ask for in turn.
 
-use crate::facts::Facts;
 use crate::roles::Roles;
 use crate::roles::{Event, Interests, Knobs, Reopened};
+use crate::view::View;
 
 /// Event subscriptions of the roles, and the requests that roles made while they handled events.
 pub(in crate::engine) struct FanOut {
@@ -60,18 +60,18 @@ impl FanOut {
     /// Tells an event to the roles that subscribed to it.
     /// [`ActivePolicy::follow_up`](super::ActivePolicy::follow_up) then carries out their requests.
     #[inline(always)]
-    pub(in crate::engine) fn tell(&mut self, roles: &mut Roles, facts: &Facts, event: &Event) {
+    pub(in crate::engine) fn tell(&mut self, roles: &mut Roles, view: &View, event: &Event) {
         let interest = event.interest();
         if self.regulator.has(interest) {
-            roles.regulator.on_event(facts, event, &mut self.reopened);
+            roles.regulator.on_event(view, event, &mut self.reopened);
         }
         if self.dispatcher.has(interest) {
-            roles.dispatcher.on_event(facts, event);
+            roles.dispatcher.on_event(view, event);
         }
         if self.controller.has(interest)
             && let Some(controller) = &mut roles.controller
         {
-            controller.on_event(facts, event, &mut self.knobs);
+            controller.on_event(view, event, &mut self.knobs);
         }
     }
 }

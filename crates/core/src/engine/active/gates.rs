@@ -1,8 +1,8 @@
 //! Admission and the gates of lanes.
 
 use super::ActivePolicy;
-use crate::facts::{Facts, Hot, NIL, Vm, shut, state};
 use crate::roles::{Event, Gate, Interests, Stage};
+use crate::view::{Hot, NIL, View, Vm, shut, state};
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{Lane, ReqId, VmId};
 
@@ -27,45 +27,45 @@ impl ActivePolicy {
     #[inline(always)]
     pub(in crate::engine) fn unit_came(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         id: ReqId,
         [vm, lane]: [u32; 2],
         alone: bool,
         pending: bool,
     ) {
         if pending {
-            return self.admit_new(facts, id, vm);
+            return self.admit_new(view, id, vm);
         }
         if self.hears(Interests::ARRIVED) {
-            self.emit(facts, &Event::Arrived(id));
+            self.emit(view, &Event::Arrived(id));
         }
         if alone && self.stage == Stage::Dispatch {
-            self.ask_gate(facts, vm, Lane::ALL[lane as usize]);
+            self.ask_gate(view, vm, Lane::ALL[lane as usize]);
         }
         // A dispatcher that orders lanes only needs to know that the lane is no longer empty.
         if alone || !self.fan_out.by_lane {
-            self.roles.dispatcher.insert(facts, id);
+            self.roles.dispatcher.insert(view, id);
         }
     }
 
     /// Announces a unit that waits for admission, and admits it if the regulator lets it.
     #[inline(never)]
-    fn admit_new(&mut self, facts: &mut Facts, id: ReqId, vm: u32) {
-        self.emit(facts, &Event::Arrived(id));
-        self.admit(facts, vm);
+    fn admit_new(&mut self, view: &mut View, id: ReqId, vm: u32) {
+        self.emit(view, &Event::Arrived(id));
+        self.admit(view, vm);
     }
 
     /// Admits a VM's units in the order of arrival, as far as the regulator lets them.
-    pub(in crate::engine) fn admit(&mut self, facts: &mut Facts, vm: u32) {
-        if facts.queues.vms[vm as usize].background {
+    pub(in crate::engine) fn admit(&mut self, view: &mut View, vm: u32) {
+        if view.queues.vms[vm as usize].background {
             return;
         }
-        let vm_id = facts.vm_at(vm as usize);
+        let vm_id = view.vm_at(vm as usize);
         let timer = vm as usize * Lane::ALL.len();
         self.gates.remove(timer);
-        while let Some(head) = facts.pending_head(vm_id) {
-            match self.roles.regulator.gate(facts, head) {
-                Gate::Pass => self.admit_unit(facts, vm, head),
+        while let Some(head) = view.pending_head(vm_id) {
+            match self.roles.regulator.gate(view, head) {
+                Gate::Pass => self.admit_unit(view, vm, head),
                 Gate::Until(due) => {
                     self.gates.set(timer, due);
                     break;
@@ -73,42 +73,42 @@ impl ActivePolicy {
                 Gate::Blocked => break,
             }
         }
-        // Roles read this (`Facts::may_enter`) also for VMs with nothing pending.
-        let spent = !self.roles.regulator.admits(facts, vm_id);
-        facts.queues.vms[vm as usize].spent = spent;
+        // Roles read this (`View::may_enter`) also for VMs with nothing pending.
+        let spent = !self.roles.regulator.admits(view, vm_id);
+        view.queues.vms[vm as usize].spent = spent;
     }
 
     /// Admits a VM's first pending unit.
-    pub(in crate::engine) fn admit_unit(&mut self, facts: &mut Facts, vm: u32, head: ReqId) {
+    pub(in crate::engine) fn admit_unit(&mut self, view: &mut View, vm: u32, head: ReqId) {
         let slot = head.index;
-        let Hot { next, op, .. } = facts.queues.reqs.hot[slot as usize];
-        facts.queues.vms[vm as usize].lanes[op.lane().index()].pending = next;
-        facts.queues.reqs.hot[slot as usize].state = state::ADMITTED;
-        facts.queues.device.pending -= 1;
-        let (now, deliberate) = (facts.queues.now, facts.queues.deliberate_time());
-        let shut = facts.queues.shut_time(vm, op.lane());
-        let cold = &mut facts.queues.reqs.cold[slot as usize];
+        let Hot { next, op, .. } = view.queues.reqs.hot[slot as usize];
+        view.queues.vms[vm as usize].lanes[op.lane().index()].pending = next;
+        view.queues.reqs.hot[slot as usize].state = state::ADMITTED;
+        view.queues.device.pending -= 1;
+        let (now, deliberate) = (view.queues.now, view.queues.deliberate_time());
+        let shut = view.queues.shut_time(vm, op.lane());
+        let cold = &mut view.queues.reqs.cold[slot as usize];
         // With parts in flight it became pending again by a policy swap, and is not waiting.
         if cold.outstanding == 0 {
             cold.admitted(now, shut, deliberate);
         }
-        self.emit(facts, &Event::Admitted(head));
-        self.roles.dispatcher.insert(facts, head);
+        self.emit(view, &Event::Admitted(head));
+        self.roles.dispatcher.insert(view, head);
     }
 
     /// Asks the regulator whether the first unit of a lane (or, at admission, the VM's next unit)
     /// may go.
     #[inline]
-    pub(in crate::engine) fn ask_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane) {
+    pub(in crate::engine) fn ask_gate(&mut self, view: &mut View, vm: u32, lane: Lane) {
         match self.stage {
             Stage::Open => {}
-            Stage::Admission => self.admit(facts, vm),
+            Stage::Admission => self.admit(view, vm),
             Stage::Dispatch => {
-                let of_vm = &facts.queues.vms[vm as usize];
+                let of_vm = &view.queues.vms[vm as usize];
                 let is_shut = of_vm.shut[lane.index()] & shut::REGULATED != 0;
                 // The open gate of an empty lane stays open, and has no timer.
                 if is_shut || of_vm.lanes[lane.index()].head != NIL {
-                    self.ask_lane_gate(facts, vm, lane, is_shut);
+                    self.ask_lane_gate(view, vm, lane, is_shut);
                 }
             }
         }
@@ -116,14 +116,14 @@ impl ActivePolicy {
 
     /// Asks the regulator for the gate of a lane that is shut or not empty.
     #[inline(never)]
-    fn ask_lane_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane, is_shut: bool) {
+    fn ask_lane_gate(&mut self, view: &mut View, vm: u32, lane: Lane, is_shut: bool) {
         let timer = vm as usize * Lane::ALL.len() + lane.index();
-        let of_vm = &facts.queues.vms[vm as usize];
+        let of_vm = &view.queues.vms[vm as usize];
         let gate = match of_vm.lanes[lane.index()].head {
             NIL => Gate::Pass,
             _ => {
                 let regulator = &self.roles.regulator;
-                regulator.lane_gate(facts, of_vm.id(vm), lane)
+                regulator.lane_gate(view, of_vm.id(vm), lane)
             }
         };
         match gate {
@@ -134,20 +134,14 @@ impl ActivePolicy {
                 self.gates.remove(timer);
             }
         }
-        self.set_gate(facts, vm, lane, gate == Gate::Pass);
+        self.set_gate(view, vm, lane, gate == Gate::Pass);
     }
 
     /// Opens or shuts a lane's gate. The dispatcher is told only if the lane changes: lack of
     /// memory may keep it closed all the same.
-    pub(in crate::engine) fn set_gate(
-        &mut self,
-        facts: &mut Facts,
-        vm: u32,
-        lane: Lane,
-        open: bool,
-    ) {
-        let now = facts.queues.now;
-        let of_vm = &mut facts.queues.vms[vm as usize];
+    pub(in crate::engine) fn set_gate(&mut self, view: &mut View, vm: u32, lane: Lane, open: bool) {
+        let now = view.queues.now;
+        let of_vm = &mut view.queues.vms[vm as usize];
         let was_closed = of_vm.is_closed(lane);
         if !of_vm.set_regulated(lane, !open, now) {
             return;
@@ -155,21 +149,21 @@ impl ActivePolicy {
         let (id, is_closed) = (of_vm.id(vm), of_vm.is_closed(lane));
         if is_closed != was_closed {
             let roles = &mut self.roles;
-            roles.dispatcher.gate(facts, id, lane, !is_closed);
+            roles.dispatcher.gate(view, id, lane, !is_closed);
         }
     }
 
     /// Opens all gates and lanes of VMs, before another policy takes over.
-    pub(in crate::engine) fn open_all_gates(&mut self, facts: &mut Facts, vms: &[VmId]) {
-        facts.queues.memory.starved = 0;
+    pub(in crate::engine) fn open_all_gates(&mut self, view: &mut View, vms: &[VmId]) {
+        view.queues.memory.starved = 0;
         for vm in vms {
             for lane in Lane::ALL {
-                let of_vm = &mut facts.queues.vms[vm.index()];
-                of_vm.set_regulated(lane, false, facts.queues.now);
+                let of_vm = &mut view.queues.vms[vm.index()];
+                of_vm.set_regulated(lane, false, view.queues.now);
                 // VMs that lack memory find out at their next read.
                 of_vm.shut[lane.index()] = 0;
             }
-            facts.queues.vms[vm.index()].spent = false;
+            view.queues.vms[vm.index()].spent = false;
         }
     }
 }

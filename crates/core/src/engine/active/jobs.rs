@@ -2,18 +2,18 @@
 
 use super::super::job_book;
 use super::ActivePolicy;
-use crate::facts::Facts;
 use crate::roles::Event;
+use crate::view::View;
 use tidegate_base::request::VmId;
 use tidegate_capacity::jobs::{Class, JobEnd, JobOutcome, JobTerms, Standing};
 
 impl ActivePolicy {
     /// Notes that a VM's class has changed: its past throughput does not predict the next.
-    pub(in crate::engine) fn class_turned(&mut self, facts: &mut Facts, vm: VmId) {
-        let now = facts.queues.now;
+    pub(in crate::engine) fn class_turned(&mut self, view: &mut View, vm: VmId) {
+        let now = view.queues.now;
         // Bytes moved until now belong to the former class.
-        job_book::tell_moved(facts, vm.index()..vm.index() + 1);
-        if let Some(book) = &mut facts.jobs {
+        job_book::tell_moved(view, vm.index()..vm.index() + 1);
+        if let Some(book) = &mut view.jobs {
             book.predictor_mut().turned(now, vm.index());
         }
     }
@@ -23,52 +23,52 @@ impl ActivePolicy {
     #[inline(never)]
     pub(in crate::engine) fn finish_job(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         slot: u32,
         outcome: JobOutcome,
     ) -> Option<JobEnd> {
-        let of_vm = &mut facts.queues.vms[slot as usize];
+        let of_vm = &mut view.queues.vms[slot as usize];
         if !core::mem::take(&mut of_vm.has_job) {
             return None;
         }
-        let (now, vm) = (facts.queues.now, of_vm.id(slot));
-        let end = facts.jobs.as_mut()?.end(now, vm, outcome);
-        self.emit(facts, &Event::JobEnded(vm));
+        let (now, vm) = (view.queues.now, of_vm.id(slot));
+        let end = view.jobs.as_mut()?.end(now, vm, outcome);
+        self.emit(view, &Event::JobEnded(vm));
         end
     }
 
     /// Tells roles that a deadline transfer is over (`is_over`), once all other consequences are
     /// done.
-    pub(in crate::engine) fn look_at_jobs(&mut self, facts: &mut Facts, is_over: bool) {
+    pub(in crate::engine) fn look_at_jobs(&mut self, view: &mut View, is_over: bool) {
         if is_over {
-            self.emit(facts, &Event::JobsChanged);
+            self.emit(view, &Event::JobsChanged);
         }
     }
 
     /// Measures the throughput of all VMs for their deadline transfers, and tells roles.
     #[cold]
-    pub(in crate::engine) fn measure_jobs(&mut self, facts: &mut Facts) {
-        let (now, device) = (facts.queues.now, job_book::device_time(facts));
-        job_book::tell_moved(facts, 0..facts.queues.vms.len());
-        if let Some(book) = &mut facts.jobs {
+    pub(in crate::engine) fn measure_jobs(&mut self, view: &mut View) {
+        let (now, device) = (view.queues.now, job_book::device_time(view));
+        job_book::tell_moved(view, 0..view.queues.vms.len());
+        if let Some(book) = &mut view.jobs {
             book.measure(now, device);
-            facts.measure_at = book.due();
+            view.measure_at = book.due();
         }
-        self.emit(facts, &Event::JobsChanged);
+        self.emit(view, &Event::JobsChanged);
     }
 
     /// Tells the roles of a new policy of the deadline transfers that run.
-    pub(in crate::engine) fn hand_jobs_on(&mut self, facts: &mut Facts) {
+    pub(in crate::engine) fn hand_jobs_on(&mut self, view: &mut View) {
         let terms = self.job_terms();
-        let Some(book) = &mut facts.jobs else {
+        let Some(book) = &mut view.jobs else {
             return;
         };
         book.set_terms(terms);
-        facts.measure_at = book.due();
-        for slot in 0..facts.queues.vms.len() {
-            if facts.queues.vms[slot].has_job {
-                let vm = facts.vm_at(slot);
-                self.emit(facts, &Event::JobBegan(vm));
+        view.measure_at = book.due();
+        for slot in 0..view.queues.vms.len() {
+            if view.queues.vms[slot].has_job {
+                let vm = view.vm_at(slot);
+                self.emit(view, &Event::JobBegan(vm));
             }
         }
     }
@@ -82,12 +82,12 @@ impl ActivePolicy {
     /// Returns the class of a VM just now, with or without a deadline transfer: the controller's
     /// where that changes classes for transfers, or its objective's where the policy enforces
     /// priorities. Panics on a handle that was never given out.
-    pub(in crate::engine) fn standing(&self, facts: &Facts, vm: VmId) -> Standing {
+    pub(in crate::engine) fn standing(&self, view: &View, vm: VmId) -> Standing {
         let of_controller = self.roles.controller.as_ref();
         let of_controller = of_controller.and_then(|controller| controller.standing(vm));
         of_controller.unwrap_or_else(|| Standing {
             class: match self.policy.enforces().priority {
-                true => facts.objective(vm).priority.into(),
+                true => view.objective(vm).priority.into(),
                 false => Class::BestEffort,
             },
             given_up: false,

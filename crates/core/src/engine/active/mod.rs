@@ -9,10 +9,10 @@ mod units;
 
 pub(super) use units::LeftBehind;
 
-use crate::facts::Facts;
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
 use crate::roles::{Event, Interests, Knob, Roles, Stage};
+use crate::view::View;
 use fan_out::FanOut;
 use std::sync::Arc;
 use tidegate_base::heap::IndexedHeap;
@@ -54,34 +54,34 @@ impl ActivePolicy {
     }
 
     /// Tells an event to the roles, and carries out what they ask for in turn.
-    pub(super) fn emit(&mut self, facts: &mut Facts, event: &Event) {
-        self.fan_out.tell(&mut self.roles, facts, event);
-        self.follow_up(facts);
+    pub(super) fn emit(&mut self, view: &mut View, event: &Event) {
+        self.fan_out.tell(&mut self.roles, view, event);
+        self.follow_up(view);
     }
 
     /// Carries out what roles asked for while they were told of an event: mostly nothing.
     #[inline]
-    pub(super) fn follow_up(&mut self, facts: &mut Facts) {
+    pub(super) fn follow_up(&mut self, view: &mut View) {
         if !self.fan_out.knobs.0.is_empty() || !self.fan_out.reopened.0.is_empty() {
-            self.apply_knobs(facts);
-            self.ask_reopened(facts);
+            self.apply_knobs(view);
+            self.ask_reopened(view);
         }
     }
 
     /// Applies the controller's settings to queues, regulator and dispatcher.
-    pub(super) fn apply_knobs(&mut self, facts: &mut Facts) {
+    pub(super) fn apply_knobs(&mut self, view: &mut View) {
         while let Some((vm, knob)) = self.fan_out.knobs.0.pop() {
             match knob {
-                Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(facts, vm.index()),
-                Knob::MergeLimit(bytes) => facts.queues.bound_ios(vm.index(), bytes),
-                Knob::Class(_) => self.class_turned(facts, vm),
+                Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(view, vm.index()),
+                Knob::MergeLimit(bytes) => view.queues.bound_ios(vm.index(), bytes),
+                Knob::Class(_) => self.class_turned(view, vm),
                 _ => {}
             }
             if let Knob::Allocation(allocation) = knob {
-                facts.allocations[vm.index()] = allocation;
+                view.allocations[vm.index()] = allocation;
             }
-            self.roles.regulator.set(facts, vm, knob);
-            self.roles.dispatcher.set(facts, vm, knob);
+            self.roles.regulator.set(view, vm, knob);
+            self.roles.dispatcher.set(view, vm, knob);
             if let Knob::Throttle(_) = knob {
                 // Another throttle may let a gate open, or shut, at another time.
                 self.fan_out.reopened.push(vm);
@@ -90,7 +90,7 @@ impl ActivePolicy {
     }
 
     /// Asks the gates of all VMs that a role reopened.
-    pub(super) fn ask_reopened(&mut self, facts: &mut Facts) {
+    pub(super) fn ask_reopened(&mut self, view: &mut View) {
         // Admitting a unit is an event, after which this function runs again: a recursion as deep
         // as the number of reopened VMs would overflow the stack.
         if core::mem::replace(&mut self.fan_out.asking, true) {
@@ -98,7 +98,7 @@ impl ActivePolicy {
         }
         while let Some(vm) = self.fan_out.reopened.0.pop() {
             for lane in Lane::ALL {
-                self.ask_gate(facts, vm.index, lane);
+                self.ask_gate(view, vm.index, lane);
             }
         }
         self.fan_out.asking = false;
@@ -110,17 +110,17 @@ impl ActivePolicy {
     }
 
     #[inline]
-    pub(super) fn emit_started(&mut self, facts: &mut Facts, io: &DeviceIo) {
+    pub(super) fn emit_started(&mut self, view: &mut View, io: &DeviceIo) {
         let event = Event::Started(io);
-        self.fan_out.tell(&mut self.roles, facts, &event);
-        self.follow_up(facts);
+        self.fan_out.tell(&mut self.roles, view, &event);
+        self.follow_up(view);
     }
 
     #[inline]
     /// Earliest timer of gates, measurements and roles; [`Nanos::MAX`]: none.
-    pub(super) fn next_timer(&self, facts: &Facts) -> Nanos {
+    pub(super) fn next_timer(&self, view: &View) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
-        let gate = gate.min(facts.measure_at);
+        let gate = gate.min(view.measure_at);
         if !self.fan_out.timers {
             return gate;
         }
@@ -144,18 +144,18 @@ impl ActivePolicy {
 
     /// Sets the size to which a VM's requests are merged to the regulator's default, which holds
     /// for VMs that no controller tunes; background processes are not bounded.
-    pub(super) fn bound_by_regulator(&mut self, facts: &mut Facts, slot: usize) {
-        let bytes = match facts.queues.vms[slot].background {
+    pub(super) fn bound_by_regulator(&mut self, view: &mut View, slot: usize) {
+        let bytes = match view.queues.vms[slot].background {
             true => u32::MAX,
             false => self.roles.regulator.merge_limit(),
         };
-        facts.queues.bound_ios(slot, bytes);
+        view.queues.bound_ios(slot, bytes);
     }
 
     /// Updates the engine's own accounts of limits to a VM's objective: the policy in force may
     /// enforce no limits.
-    pub(super) fn tell_limits(&mut self, facts: &mut Facts, vm: VmId) {
-        let objective = &facts.objectives[vm.index()];
-        self.spent_before.set(facts.queues.now, vm, objective);
+    pub(super) fn tell_limits(&mut self, view: &mut View, vm: VmId) {
+        let objective = &view.objectives[vm.index()];
+        self.spent_before.set(view.queues.now, vm, objective);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::ActivePolicy;
 use super::fan_out::FanOut;
-use crate::facts::Facts;
 use crate::policy::Policy;
 use crate::roles::{Consumed, Event, Roles, Stage};
+use crate::view::View;
 use tidegate_base::request::{DeviceIo, Lane, VmId};
 
 impl ActivePolicy {
@@ -12,18 +12,18 @@ impl ActivePolicy {
     /// too.
     pub(in crate::engine) fn settle_consumed(
         &mut self,
-        facts: &Facts,
+        view: &View,
         vms: &[VmId],
     ) -> Vec<Consumed> {
         let consumed = |&vm: &VmId| {
             // At most one role keeps limits; without one the debts of an earlier policy still hold.
-            let of_regulator = self.roles.regulator.consumed(facts, vm);
-            let of_policy = of_regulator.or(self.roles.dispatcher.consumed(facts, vm));
-            of_policy.or(self.spent_before.consumed(facts.queues.now, vm).debts())
+            let of_regulator = self.roles.regulator.consumed(view, vm);
+            let of_policy = of_regulator.or(self.roles.dispatcher.consumed(view, vm));
+            of_policy.or(self.spent_before.consumed(view.queues.now, vm).debts())
         };
         let all: Vec<Consumed> = vms.iter().map(consumed).collect();
         for (&vm, consumed) in vms.iter().zip(&all) {
-            self.spent_before.adopt(facts.queues.now, vm, consumed);
+            self.spent_before.adopt(view.queues.now, vm, consumed);
         }
         all
     }
@@ -44,43 +44,42 @@ impl ActivePolicy {
     /// I/Os in flight, waiting units, deadline transfers.
     pub(in crate::engine) fn take_over(
         &mut self,
-        facts: &mut Facts,
+        view: &mut View,
         vms: &[VmId],
         consumed: &[Consumed],
         in_flight: &[DeviceIo],
     ) {
-        facts.allocations.fill(0);
-        facts
-            .queues
+        view.allocations.fill(0);
+        view.queues
             .set_all_waiting(self.stage == Stage::Admission, vms);
-        if facts.profile.is_some() {
-            self.emit(facts, &Event::ProfileChanged);
+        if view.profile.is_some() {
+            self.emit(view, &Event::ProfileChanged);
         }
-        if facts.learnt.is_some() {
-            self.emit(facts, &Event::CostsLearnt);
+        if view.learnt.is_some() {
+            self.emit(view, &Event::CostsLearnt);
         }
         // Units admitted now would be inserted twice: the index is built below from all admitted
         // units.
         self.fan_out.asking = true;
         for (&vm, consumed) in vms.iter().zip(consumed) {
-            self.bound_by_regulator(facts, vm.index());
-            self.emit(facts, &Event::VmAdded(vm));
-            self.roles.regulator.adopt(facts, vm, consumed);
-            self.roles.dispatcher.adopt(facts, vm, consumed);
+            self.bound_by_regulator(view, vm.index());
+            self.emit(view, &Event::VmAdded(vm));
+            self.roles.regulator.adopt(view, vm, consumed);
+            self.roles.dispatcher.adopt(view, vm, consumed);
         }
         for io in in_flight {
-            self.emit(facts, &Event::Inherited(io));
+            self.emit(view, &Event::Inherited(io));
         }
-        for unit in facts.queues.reqs.admitted_in_order() {
-            self.roles.dispatcher.insert(facts, unit);
+        for unit in view.queues.reqs.admitted_in_order() {
+            self.roles.dispatcher.insert(view, unit);
         }
         self.fan_out.asking = false;
         for vm in vms {
             for lane in Lane::ALL {
-                self.ask_gate(facts, vm.index, lane);
+                self.ask_gate(view, vm.index, lane);
             }
         }
-        self.ask_reopened(facts);
-        self.hand_jobs_on(facts);
+        self.ask_reopened(view);
+        self.hand_jobs_on(view);
     }
 }

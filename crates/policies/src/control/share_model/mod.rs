@@ -49,9 +49,9 @@ use saturation::Saturation;
 use strategy::{Claim, Strategy};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, Params, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
+use tidegate_core::view::View;
 
 /// Periods after its last request for which a VM still competes.
 pub const COMPETES: u64 = 4;
@@ -260,35 +260,35 @@ impl ShareModel {
         self.feedback.scale()
     }
 
-    fn added(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
-        if facts.is_background(vm) {
+    fn added(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
+        if view.is_background(vm) {
             return;
         }
-        let weight = facts.objective(vm).weight;
+        let weight = view.objective(vm).weight;
         self.vms[vm.index()] = Vm {
             present: true,
             weight,
             ..GONE
         };
-        self.wake(facts, vm);
+        self.wake(view, vm);
         self.changed = true;
         // The timer fires at once and allocates exactly. This provisional value bridges the time
         // until then.
-        self.turn_part(facts, vm, out);
+        self.turn_part(view, vm, out);
     }
 
     /// Sets a provisional allocation: the VM's part beside those that compete, without regard to
     /// groups.
-    fn turn_part(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+    fn turn_part(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
         let weight = self.vms[vm.index()].weight;
-        let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
+        let alone = (self.saturation).iops(view, &self.patterns.own(view.now(), vm));
         let all = self.weights as f64 + self.peers.others().weight;
         let part = f64::from(weight) / all;
         self.turn(vm, alone * part, out);
     }
 
-    fn changed(&mut self, facts: &Facts, vm: VmId) {
-        let weight = facts.objective(vm).weight;
+    fn changed(&mut self, view: &View, vm: VmId) {
+        let weight = view.objective(vm).weight;
         let of_vm = &mut self.vms[vm.index()];
         let old = core::mem::replace(&mut of_vm.weight, weight);
         if of_vm.listed {
@@ -307,10 +307,10 @@ impl ShareModel {
     }
 
     /// Adds a VM to the list of competitors, unless it is there.
-    fn wake(&mut self, facts: &Facts, vm: VmId) {
+    fn wake(&mut self, view: &View, vm: VmId) {
         if self.listed.is_empty() {
             // With an empty list no periods ended, so the counts of the last one are stale.
-            self.begin(facts);
+            self.begin(view);
         }
         let of_vm = &mut self.vms[vm.index()];
         if !of_vm.listed {
@@ -320,22 +320,22 @@ impl ShareModel {
         }
     }
 
-    fn begin(&mut self, facts: &Facts) {
-        self.ended_at = facts.now();
-        self.inside = facts.device().inside();
-        self.ended = facts.device().ended_of_vms();
+    fn begin(&mut self, view: &View) {
+        self.ended_at = view.now();
+        self.inside = view.device().inside();
+        self.ended = view.device().ended_of_vms();
         self.time_inside = Nanos::ZERO;
     }
 
-    fn asked(&mut self, facts: &Facts, request: ReqId, out: &mut Knobs) {
-        let (vm, _) = facts.queued(request).vm_lane();
+    fn asked(&mut self, view: &View, request: ReqId, out: &mut Knobs) {
+        let (vm, _) = view.queued(request).vm_lane();
         if self.vms[vm.index()].present {
             self.vms[vm.index()].asked_in = self.periods;
             let counted_out = !self.vms[vm.index()].listed;
-            self.wake(facts, vm);
+            self.wake(view, vm);
             if counted_out {
                 // The allocation of its last active time is stale: other VMs have come and gone.
-                self.turn_part(facts, vm, out);
+                self.turn_part(view, vm, out);
             }
         }
     }
@@ -351,10 +351,10 @@ impl ShareModel {
     }
 
     /// Evaluates the period that has ended, and allocates anew.
-    fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
-        let length = facts.now().since(self.ended_at).as_secs_f64();
+    fn period_ended(&mut self, view: &View, out: &mut Knobs) {
+        let length = view.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
-        self.peers.forget(facts.now(), self.params.period);
+        self.peers.forget(view.now(), self.params.period);
         // A period of zero length has no rates.
         let counts = length > 0.0;
         if counts {
@@ -362,26 +362,26 @@ impl ShareModel {
                 self.vms[slot as usize].settle(length);
             }
         }
-        self.forget_idle(facts, out);
-        self.claim(facts);
+        self.forget_idle(view, out);
+        self.claim(view);
         if counts {
-            self.feed_back(facts, length);
+            self.feed_back(view, length);
         }
         if counts && self.params.strategy == Strategy::Bsps {
-            self.cut(facts);
+            self.cut(view);
         }
-        self.find_needs(facts);
-        self.begin(facts);
-        self.allocate(facts, out);
+        self.find_needs(view);
+        self.begin(view);
+        self.allocate(view, out);
     }
 
     /// Removes VMs that stopped competing, and sets their allocations to 0.
-    fn forget_idle(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn forget_idle(&mut self, view: &View, out: &mut Knobs) {
         let (vms, periods, weights) = (&mut self.vms, self.periods, &mut self.weights);
         self.listed.retain(|&slot| {
             let of_vm = &mut vms[slot as usize];
-            let id = facts.vm_at(slot as usize);
-            of_vm.listed = facts.requests(id) > 0 || periods - of_vm.asked_in <= COMPETES;
+            let id = view.vm_at(slot as usize);
+            of_vm.listed = view.requests(id) > 0 || periods - of_vm.asked_in <= COMPETES;
             if !of_vm.listed {
                 *weights -= u64::from(of_vm.weight);
                 of_vm.allocated = Some(0);
@@ -392,9 +392,9 @@ impl ShareModel {
     }
 
     /// Fills `claims` with the VMs that compete, and allocates by the strategy.
-    fn claim(&mut self, facts: &Facts) {
+    fn claim(&mut self, view: &View) {
         if core::mem::take(&mut self.changed) {
-            self.find_groups(facts);
+            self.find_groups(view);
         }
         self.groups.nobody_competes();
         for &slot in &self.listed {
@@ -406,19 +406,19 @@ impl ShareModel {
         }
         self.claims.clear();
         for &slot in &self.listed {
-            let (id, of_vm) = (facts.vm_at(slot as usize), &self.vms[slot as usize]);
-            let own = self.patterns.own(facts.now(), id);
-            let blended = self.patterns.blended(facts.now(), id);
+            let (id, of_vm) = (view.vm_at(slot as usize), &self.vms[slot as usize]);
+            let own = self.patterns.own(view.now(), id);
+            let blended = self.patterns.blended(view.now(), id);
             self.claims.push(Claim {
                 slot,
                 weight: self.groups.share(of_vm.group, of_vm.weight),
-                alone: self.saturation.iops(facts, &own),
-                blended: self.saturation.iops(facts, &blended),
+                alone: self.saturation.iops(view, &own),
+                blended: self.saturation.iops(view, &blended),
                 achieved: of_vm.rate,
                 squeezed: false,
                 needs: None,
                 cut: of_vm.cut,
-                dither: self.saturation.dither(facts, id, &own),
+                dither: self.saturation.dither(view, id, &own),
                 allocation: 0.0,
                 group: of_vm.group,
             });
@@ -427,32 +427,32 @@ impl ShareModel {
     }
 
     /// Rebuilds the groups after VMs have come, gone or changed.
-    fn find_groups(&mut self, facts: &Facts) {
-        let group = |slot: usize| facts.objective(facts.vm_at(slot)).group;
-        let present = (0..facts.vm_slots()).filter(|&slot| self.vms[slot].present);
+    fn find_groups(&mut self, view: &View) {
+        let group = |slot: usize| view.objective(view.vm_at(slot)).group;
+        let present = (0..view.vm_slots()).filter(|&slot| self.vms[slot].present);
         self.groups.set(present.filter_map(group));
-        for slot in 0..facts.vm_slots() {
+        for slot in 0..view.vm_slots() {
             if self.vms[slot].present {
                 self.vms[slot].group = group(slot).and_then(|group| self.groups.find(&group));
             }
         }
     }
 
-    fn feed_back(&mut self, facts: &Facts, length: f64) {
+    fn feed_back(&mut self, view: &View, length: f64) {
         // A VM that the strict strategy has cut is short of credits on purpose and must not raise
         // the scale.
         let ran_out = |&slot: &u32| {
-            wants_more(facts, facts.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
+            wants_more(view, view.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
         };
         let period = Period {
             length,
-            ended: (facts.device().ended_of_vms() - self.ended) as f64,
-            inside: facts.device().inside().into(),
+            ended: (view.device().ended_of_vms() - self.ended) as f64,
+            inside: view.device().inside().into(),
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
-            enough: self.enough(facts),
+            enough: self.enough(view),
         };
-        let target = self.target(facts);
+        let target = self.target(view);
         let mean = self.time_inside.as_secs_f64() / length;
         let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
         if let (Target::Given(_), false) = (target, self.peers.is_empty()) {
@@ -480,21 +480,21 @@ impl ShareModel {
     /// Returns the upper bound on requests inside; see [`feedback::enough`]. Infinite with one VM,
     /// which nobody else throttles; with peers, whose outstanding requests are not known; and
     /// without a profile, by which utilisation is computed.
-    fn enough(&self, facts: &Facts) -> f64 {
-        if self.listed.len() < 2 || !self.peers.is_empty() || facts.profile().is_none() {
+    fn enough(&self, view: &View) -> f64 {
+        if self.listed.len() < 2 || !self.peers.is_empty() || view.profile().is_none() {
             return f64::INFINITY;
         }
-        let requests = |&slot: &u32| facts.requests(facts.vm_at(slot as usize));
+        let requests = |&slot: &u32| view.requests(view.vm_at(slot as usize));
         let outstanding: u32 = self.listed.iter().map(requests).sum();
         let taken = self.claims.iter().map(|c| c.achieved / c.blended).sum();
         feedback::enough(outstanding.into(), taken)
     }
 
-    fn target(&self, facts: &Facts) -> Target {
+    fn target(&self, view: &View) -> Target {
         if self.params.latency_target > Nanos::ZERO {
             return Target::Given(self.params.latency_target.as_secs_f64());
         }
-        let depth = match (self.params.depth, facts.device().spec.depth) {
+        let depth = match (self.params.depth, view.device().spec.depth) {
             (0, device) => device,
             (given, device) => given.min(device),
         };
@@ -514,13 +514,13 @@ impl ShareModel {
 
     /// Sets `needs` of each claim: a multiple of the use of a VM that had credits left, `None` for
     /// others.
-    fn find_needs(&mut self, facts: &Facts) {
+    fn find_needs(&mut self, view: &View) {
         let scale = self.feedback.scale();
         for claim in &mut self.claims {
-            let vm = facts.vm_at(claim.slot as usize);
+            let vm = view.vm_at(claim.slot as usize);
             let used = claim.achieved.max(self.vms[claim.slot as usize].last_rate);
             let needs = (USES * used / scale).max(claim.allocation * KEEPS);
-            claim.needs = (!wants_more(facts, vm)).then_some(needs);
+            claim.needs = (!wants_more(view, vm)).then_some(needs);
         }
         if self.params.lend {
             strategy::lend(&mut self.claims, self.groups.pools());
@@ -528,14 +528,14 @@ impl ShareModel {
     }
 
     /// Makes one step of the strict strategy ([`strategy::cut`]) and allocates anew.
-    fn cut(&mut self, facts: &Facts) {
+    fn cut(&mut self, view: &View) {
         let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
         let scale = self.feedback.scale();
         for claim in &mut self.claims {
             let latency = self.vms[claim.slot as usize].latency;
             claim.squeezed = latency > all / (claim.weight * claim.alone * scale);
         }
-        strategy::cut(&mut self.claims, facts.device().in_flight == 0);
+        strategy::cut(&mut self.claims, view.device().in_flight == 0);
         for claim in &self.claims {
             self.vms[claim.slot as usize].cut = claim.cut;
         }
@@ -543,7 +543,7 @@ impl ShareModel {
     }
 
     /// Sets the allocation of every claim.
-    fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn allocate(&mut self, view: &View, out: &mut Knobs) {
         // Variations of shares must add up to zero device time, so each VM gets its own less the
         // mean.
         let time = |claim: &Claim| claim.allocation / claim.alone;
@@ -552,7 +552,7 @@ impl ShareModel {
         let mean = if all > 0.0 { varied / all } else { 0.0 };
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
-            let id = facts.vm_at(claim.slot as usize);
+            let id = view.vm_at(claim.slot as usize);
             // The mean can exceed a light VM's own variation by far; half of the share always
             // remains.
             let share = (1.0 + claim.dither - mean).max(0.5);
@@ -575,8 +575,8 @@ impl ShareModel {
 }
 
 /// Returns `true` if a VM has no credit left and a request that waits for some.
-fn wants_more(facts: &Facts, vm: VmId) -> bool {
-    !facts.may_enter(vm) && facts.pending_head(vm).is_some()
+fn wants_more(view: &View, vm: VmId) -> bool {
+    !view.may_enter(vm) && view.pending_head(vm).is_some()
 }
 
 impl Controller for ShareModel {
@@ -588,20 +588,20 @@ impl Controller for ShareModel {
             .union(Interests::PEERS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
-        self.patterns.on_event(facts, event);
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
+        self.patterns.on_event(view, event);
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(facts, request, out);
+                self.asked(view, request, out);
             }
             Event::Answered(done) => self.answered(done),
             Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {
-                self.period_ended(facts, out);
+                self.period_ended(view, out);
             }
-            Event::VmAdded(vm) => self.added(facts, vm, out),
-            Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(facts, vm),
+            Event::VmAdded(vm) => self.added(view, vm, out),
+            Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
-            Event::Peer { host, share } => self.peers.hear(facts.now(), host, share),
+            Event::Peer { host, share } => self.peers.hear(view.now(), host, share),
             Event::ProfileChanged => {
                 self.feedback = Feedback::NEW;
                 self.changed = true;
@@ -618,14 +618,14 @@ impl Controller for ShareModel {
         }
     }
 
-    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
-        if self.ended_at + self.params.period <= facts.now() && !self.listed.is_empty() {
-            self.period_ended(facts, out);
+    fn on_timer(&mut self, view: &View, out: &mut Knobs) {
+        if self.ended_at + self.params.period <= view.now() && !self.listed.is_empty() {
+            self.period_ended(view, out);
         } else {
-            self.forget_idle(facts, out);
-            self.claim(facts);
-            self.find_needs(facts);
-            self.allocate(facts, out);
+            self.forget_idle(view, out);
+            self.claim(view);
+            self.find_needs(view);
+            self.allocate(view, out);
         }
     }
 

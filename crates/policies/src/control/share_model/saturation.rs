@@ -3,8 +3,8 @@
 
 use tidegate_base::request::VmId;
 use tidegate_capacity::profile::{Estimation, Pattern, Profile};
-use tidegate_core::facts::Facts;
 use tidegate_core::part::{ParamInfo, Params};
+use tidegate_core::view::View;
 
 /// Parameter that selects the estimation of mixed patterns.
 pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
@@ -36,8 +36,8 @@ impl Saturation {
     /// Returns the requests a second of `pattern` that saturate the device; positive. Uses the
     /// profile; without one the learnt costs
     /// ([`CostEstimator`](tidegate_capacity::estimator::CostEstimator)).
-    pub fn iops(&self, facts: &Facts, pattern: &Pattern) -> f64 {
-        match (facts.profile(), facts.estimator()) {
+    pub fn iops(&self, view: &View, pattern: &Pattern) -> f64 {
+        match (view.profile(), view.estimator()) {
             (Some(profile), _) => profile.saturation_iops(pattern, self.estimation),
             (None, Some(estimator)) => 1e12 / estimator.time_ps(pattern),
             (None, None) => 1e12 / Profile::UNKNOWN_PS as f64,
@@ -45,8 +45,8 @@ impl Saturation {
     }
 
     /// Returns the relative variation of a VM's share by which costs are learnt; 0 with a profile.
-    pub fn dither(&self, facts: &Facts, vm: VmId, pattern: &Pattern) -> f64 {
-        match (facts.profile(), facts.estimator()) {
+    pub fn dither(&self, view: &View, vm: VmId, pattern: &Pattern) -> f64 {
+        match (view.profile(), view.estimator()) {
             (None, Some(estimator)) => estimator.dither(vm, estimator.cost(pattern).within),
             _ => 0.0,
         }

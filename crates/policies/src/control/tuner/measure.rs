@@ -3,7 +3,7 @@
 use crate::control::quiet_time;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Bytes, and thousandths of an I/O, of requests or of device I/Os.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -64,8 +64,8 @@ impl Span {
     }
 
     /// Returns `true` if no request arrived in the span and none is inside.
-    pub(super) fn is_empty(&self, facts: &Facts, vm: VmId) -> bool {
-        facts.requests(vm) == 0 && self.asked == Amount::default()
+    pub(super) fn is_empty(&self, view: &View, vm: VmId) -> bool {
+        view.requests(vm) == 0 && self.asked == Amount::default()
     }
 
     /// Returns `true` if the VM's demand was at least `per_s` a second, in the unit that `of`
@@ -74,23 +74,23 @@ impl Span {
     /// that.
     pub(super) fn asks_for(
         &self,
-        facts: &Facts,
+        view: &View,
         vm: VmId,
         per_s: u64,
         of: fn(&Amount) -> u64,
     ) -> bool {
-        let quiet = self.quiet_so_far(facts, vm);
+        let quiet = self.quiet_so_far(view, vm);
         u128::from(of(&self.asked)) * 1_000_000_000 >= u128::from(per_s) * u128::from(quiet.0)
     }
 
     /// Returns the time for which the VM had a request inside.
-    pub(super) fn busy(&self, facts: &Facts, vm: VmId) -> Nanos {
-        self.length(facts.now()) - self.quiet_so_far(facts, vm)
+    pub(super) fn busy(&self, view: &View, vm: VmId) -> Nanos {
+        self.length(view.now()) - self.quiet_so_far(view, vm)
     }
 
-    fn quiet_so_far(&self, facts: &Facts, vm: VmId) -> Nanos {
-        match facts.requests(vm) {
-            0 => self.quiet + quiet_time(facts.now(), facts.quiet_since(vm), self.begun),
+    fn quiet_so_far(&self, view: &View, vm: VmId) -> Nanos {
+        match view.requests(vm) {
+            0 => self.quiet + quiet_time(view.now(), view.quiet_since(vm), self.begun),
             _ => self.quiet,
         }
     }

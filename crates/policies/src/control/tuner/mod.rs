@@ -43,9 +43,9 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::request::{DeviceIo, Op, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::roles::{Controller, Event, Interests, Knobs};
 use tidegate_core::tuning::Tuning;
+use tidegate_core::view::{View, moved};
 
 /// Controller that holds one tuner for each VM with a target.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Tuners {
     }
 
     /// Creates, changes or releases a VM's tuner by its objective; `anew` for a new VM.
-    fn promised(&mut self, facts: &Facts, vm: VmId, anew: bool, out: &mut Knobs) {
+    fn promised(&mut self, view: &View, vm: VmId, anew: bool, out: &mut Knobs) {
         let slot = vm.index();
         if self.vms.len() <= slot {
             self.vms.resize_with(slot + 1, || None);
@@ -80,8 +80,8 @@ impl Tuners {
         if anew {
             self.removed(vm);
         }
-        let target = facts.objective(vm).target;
-        if target.is_none() || facts.is_background(vm) {
+        let target = view.objective(vm).target;
+        if target.is_none() || view.is_background(vm) {
             if let Some(mut tuner) = self.removed(vm) {
                 tuner.release(vm, out);
             }
@@ -90,7 +90,7 @@ impl Tuners {
         match &mut self.vms[slot] {
             Some(tuner) => tuner.change(&target),
             empty => {
-                let tuner = Tuner::new(self.params, &facts.device().spec, &target);
+                let tuner = Tuner::new(self.params, &view.device().spec, &target);
                 *empty = Some(Box::new(tuner));
             }
         }
@@ -104,28 +104,28 @@ impl Tuners {
         self.vms.get_mut(vm.index())?.take()
     }
 
-    fn asked(&mut self, facts: &Facts, request: ReqId) {
-        let (vm, _) = facts.queued(request).vm_lane();
+    fn asked(&mut self, view: &View, request: ReqId) {
+        let (vm, _) = view.queued(request).vm_lane();
         let Some(tuner) = self.of(vm) else { return };
-        let bytes = facts.queued(request).request_bytes();
+        let bytes = view.queued(request).request_bytes();
         let amount = Amount {
             bytes: bytes.into(),
-            ios: ios(facts.objective(vm).target.ops, bytes),
+            ios: ios(view.objective(vm).target.ops, bytes),
         };
-        if let Some(due) = tuner.asked(facts.now(), amount, facts.quiet_since(vm)) {
+        if let Some(due) = tuner.asked(view.now(), amount, view.quiet_since(vm)) {
             self.due.set(vm.index(), due);
         }
     }
 
-    fn ended(&mut self, facts: &Facts, io: &DeviceIo, outcome: Outcome) {
+    fn ended(&mut self, view: &View, io: &DeviceIo, outcome: Outcome) {
         let Some(tuner) = self.of(io.vm) else { return };
         if io.op == Op::Flush {
             return;
         }
-        let bytes = moved(facts, io.op, io.len);
+        let bytes = moved(view, io.op, io.len);
         tuner.ended(Amount {
             bytes: if outcome.is_ok() { bytes.into() } else { 0 },
-            ios: ios(facts.objective(io.vm).target.ops, bytes),
+            ios: ios(view.objective(io.vm).target.ops, bytes),
         });
     }
 }
@@ -138,14 +138,14 @@ impl Controller for Tuners {
             .union(Interests::VMS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(facts, request);
+                self.asked(view, request);
             }
-            Event::Ended { io, outcome, .. } => self.ended(facts, io, outcome),
-            Event::VmAdded(vm) => self.promised(facts, vm, true, out),
-            Event::VmChanged(vm) => self.promised(facts, vm, false, out),
+            Event::Ended { io, outcome, .. } => self.ended(view, io, outcome),
+            Event::VmAdded(vm) => self.promised(view, vm, true, out),
+            Event::VmChanged(vm) => self.promised(view, vm, false, out),
             Event::VmRemoved(vm) => _ = self.removed(vm),
             _ => {}
         }
@@ -155,15 +155,15 @@ impl Controller for Tuners {
         self.due.peek().map_or(Nanos::MAX, |(due, _)| due)
     }
 
-    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn on_timer(&mut self, view: &View, out: &mut Knobs) {
         while let Some((due, slot)) = self.due.peek() {
-            if due > facts.now() {
+            if due > view.now() {
                 return;
             }
-            let vm = facts.vm_at(slot);
+            let vm = view.vm_at(slot);
             let tuner = self.of(vm);
             let next = tuner.and_then(|tuner| {
-                let next = tuner.tick(facts, vm);
+                let next = tuner.tick(view, vm);
                 tuner.turn(vm, out);
                 next
             });
@@ -174,33 +174,33 @@ impl Controller for Tuners {
         }
     }
 
-    fn tuning(&self, facts: &Facts, vm: VmId) -> Option<Tuning> {
+    fn tuning(&self, view: &View, vm: VmId) -> Option<Tuning> {
         let tuner = self.vms.get(vm.index())?.as_ref()?;
-        Some(tuner.told(facts.now()))
+        Some(tuner.told(view.now()))
     }
 
-    fn export(&self, _facts: &Facts, vm: VmId) -> Option<Blob> {
+    fn export(&self, _view: &View, vm: VmId) -> Option<Blob> {
         self.vms.get(vm.index())?.as_ref()?.export()
     }
 
-    fn import(&mut self, _facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+    fn import(&mut self, _view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
         match self.of(vm) {
             Some(tuner) => tuner.import(learnt),
             None => Err(BlobError::Unwanted("the VM has no target")),
         }
     }
 
-    fn import_moved(&mut self, _facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+    fn import_moved(&mut self, _view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
         match self.of(vm) {
             Some(tuner) => tuner.import_moved(learnt),
             None => Err(BlobError::Unwanted("the VM has no target")),
         }
     }
 
-    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+    fn imported(&mut self, view: &View, out: &mut Knobs) {
         for (slot, tuner) in self.vms.iter_mut().enumerate() {
             let Some(tuner) = tuner else { continue };
-            tuner.turn(facts.vm_at(slot), out);
+            tuner.turn(view.vm_at(slot), out);
             if let Some(due) = tuner.due() {
                 self.due.set(slot, due);
             }

@@ -22,9 +22,9 @@ use tidegate_base::objective::Rate;
 use tidegate_base::precision;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::roles::{Knob, Knobs};
 use tidegate_core::tuning::{Inadequate, Throttle, Tuning};
+use tidegate_core::view::View;
 
 /// Seconds of the aim that are carried from window to window at most, as excess or shortfall.
 const CARRIED_S: u128 = 2;
@@ -189,23 +189,23 @@ impl Tuner {
 
     /// Ends the window, the second, or both, whichever is due. Returns the time at which the next
     /// one ends; `None`: the tuner sleeps.
-    pub(super) fn tick(&mut self, facts: &Facts, vm: VmId) -> Option<Nanos> {
-        let now = facts.now();
+    pub(super) fn tick(&mut self, view: &View, vm: VmId) -> Option<Nanos> {
+        let now = view.now();
         let [mut window, mut second] = self.spans?;
         let (per_s, of) = self.held();
         if window.due <= now {
             let late = now.since(window.due).0 > window.due.since(window.begun).0 / 2;
-            if !self.profiling && !late && window.asks_for(facts, vm, per_s, of) {
-                self.act(facts, vm, &window);
+            if !self.profiling && !late && window.asks_for(view, vm, per_s, of) {
+                self.act(view, vm, &window);
             }
-            if window.is_empty(facts, vm) {
+            if window.is_empty(view, vm) {
                 self.spans = None;
                 return None;
             }
             window = Span::new(now, self.window());
         }
         if second.due <= now {
-            if second.asks_for(facts, vm, per_s, of) {
+            if second.asks_for(view, vm, per_s, of) {
                 match self.profiling {
                     true => self.profiled(second.rate(now, |amount| amount.bytes)),
                     false => self.sampled(second.rate(now, of)),

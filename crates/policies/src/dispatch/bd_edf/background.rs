@@ -5,7 +5,7 @@ use crate::dispatch::by_deadline::head_of;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Most units in a batch: Linux's `fifo_batch`.
 const BATCH: u32 = 16;
@@ -33,9 +33,9 @@ impl Background {
     }
 
     /// Updates a process's place after its head or gates may have changed.
-    pub(super) fn rank(&mut self, facts: &Facts, vm: VmId) {
-        match facts.head(vm) {
-            Some(head) => self.oldest.set(vm.index(), facts.queued(head).seq()),
+    pub(super) fn rank(&mut self, view: &View, vm: VmId) {
+        match view.head(vm) {
+            Some(head) => self.oldest.set(vm.index(), view.queued(head).seq()),
             None => self.forget(vm),
         }
     }
@@ -44,18 +44,18 @@ impl Background {
         self.oldest.remove(vm.index());
     }
 
-    fn oldest(&self, facts: &Facts) -> Option<ReqId> {
+    fn oldest(&self, view: &View) -> Option<ReqId> {
         let (_, vm) = self.oldest.peek()?;
-        Some(head_of(facts, facts.vm_at(vm)))
+        Some(head_of(view, view.vm_at(vm)))
     }
 
     /// Returns the time at which the oldest unit has waited for `after` with no background unit
     /// gone in that time; `None` if nothing waits or `after` is zero.
-    pub(super) fn promotion(&self, facts: &Facts, after: Nanos) -> Option<Nanos> {
+    pub(super) fn promotion(&self, view: &View, after: Nanos) -> Option<Nanos> {
         if after == Nanos::ZERO {
             return None;
         }
-        let oldest = facts.queued(self.oldest(facts)?).unit();
+        let oldest = view.queued(self.oldest(view)?).unit();
         Some(oldest.arrived.max(self.went) + after)
     }
 
@@ -64,14 +64,14 @@ impl Background {
     /// oldest, which begins a batch.
     pub(super) fn next(
         &self,
-        facts: &Facts,
+        view: &View,
         sorted: &mut Sorted,
         on_from: Option<u64>,
     ) -> Option<(ReqId, u32)> {
-        let oldest = self.oldest(facts)?;
+        let oldest = self.oldest(view)?;
         let goes_on = on_from
             .filter(|_| (1..BATCH).contains(&self.batch))
-            .and_then(|from| sorted.next_background(facts, from));
+            .and_then(|from| sorted.next_background(view, from));
         Some(match goes_on {
             Some(next) => (next, self.batch + 1),
             None => (oldest, 1),

@@ -6,7 +6,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::{Facts, moved};
+use tidegate_core::view::{View, moved};
 
 /// Transfer rate in bytes per second of a device that does not state one: the slower half of a 7200
 /// rpm disk.
@@ -14,8 +14,8 @@ const RATE: u64 = 100_000_000;
 
 impl BdEdfParams {
     /// Returns the time of a transfer of `bytes`, without positioning.
-    pub(super) fn transfer(&self, facts: &Facts, bytes: u64) -> Nanos {
-        let rate = match (self.transfer_rate, facts.device().spec.bytes_per_s) {
+    pub(super) fn transfer(&self, view: &View, bytes: u64) -> Nanos {
+        let rate = match (self.transfer_rate, view.device().spec.bytes_per_s) {
             (0, 0) => RATE,
             (0, of_device) => of_device,
             (own, _) => own,
@@ -40,15 +40,15 @@ impl InFlight {
         }
     }
 
-    pub(super) fn started(&mut self, facts: &Facts, io: &DeviceIo, due: Nanos) {
-        self.bytes += moved(facts, io.op, io.len) as u64;
+    pub(super) fn started(&mut self, view: &View, io: &DeviceIo, due: Nanos) {
+        self.bytes += moved(view, io.op, io.len) as u64;
         if due < Nanos::MAX {
             self.due.set(io.id.index(), due);
         }
     }
 
-    pub(super) fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
-        self.bytes -= moved(facts, io.op, io.len) as u64;
+    pub(super) fn ended(&mut self, view: &View, io: &DeviceIo) {
+        self.bytes -= moved(view, io.op, io.len) as u64;
         self.due.remove(io.id.index());
     }
 
@@ -59,19 +59,19 @@ impl InFlight {
     pub(super) fn leaves_room(
         &self,
         params: &BdEdfParams,
-        facts: &Facts,
+        view: &View,
         due: Nanos,
         bytes: u32,
     ) -> bool {
-        let device = facts.device();
+        let device = view.device();
         let ios = device.in_flight as u64 + 1;
         let positioning = device.spec.positioning.0.saturating_mul(ios);
-        let transfer = params.transfer(facts, self.bytes + bytes as u64);
+        let transfer = params.transfer(view, self.bytes + bytes as u64);
         let earliest = self
             .due
             .peek()
             .map_or(due, |(in_flight, _)| in_flight.min(due));
-        facts.now() + Nanos(positioning) + transfer <= earliest
+        view.now() + Nanos(positioning) + transfer <= earliest
     }
 }
 
@@ -119,12 +119,12 @@ impl Thinking {
     /// Notes the arrival of a unit, which ends a think time if nothing else of the VM waits. No
     /// think time counts for more than `most`, as in Linux's CFQ, so that one long pause does not
     /// dominate the mean.
-    pub(super) fn arrived(&mut self, facts: &Facts, vm: VmId, most: Nanos) {
+    pub(super) fn arrived(&mut self, view: &View, vm: VmId, most: Nanos) {
         let thought = &mut self.vms[vm.index()];
-        if thought.ended == Nanos::MAX || facts.waiting(vm) > 1 {
+        if thought.ended == Nanos::MAX || view.waiting(vm) > 1 {
             return;
         }
-        let took = facts.now().since(thought.ended).min(most);
+        let took = view.now().since(thought.ended).min(most);
         thought.ended = Nanos::MAX;
         thought.mean = match thought.mean {
             Nanos::MAX => took,

@@ -2,7 +2,7 @@
 
 use crate::tree::Forest;
 use tidegate_base::request::{Lane, ReqId, VmId};
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Sorted queue of units. Reads and writes (all operations that change the disk) are separate sets,
 /// because a gate shuts one lane: the next unit of a set either may go or ends the search there.
@@ -35,25 +35,25 @@ impl Sorted {
         }
     }
 
-    pub(super) fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let addr = facts.queued(unit).unit().addr;
+    pub(super) fn insert(&mut self, view: &View, unit: ReqId) {
+        let addr = view.queued(unit).unit().addr;
         self.addrs[unit.index()] = addr;
-        self.order.insert(home(facts, unit), addr, unit.index());
+        self.order.insert(home(view, unit), addr, unit.index());
     }
 
-    pub(super) fn remove(&mut self, facts: &Facts, unit: ReqId) {
+    pub(super) fn remove(&mut self, view: &View, unit: ReqId) {
         let addr = core::mem::replace(&mut self.addrs[unit.index()], OUT);
-        let was = self.order.remove(home(facts, unit), addr, unit.index());
+        let was = self.order.remove(home(view, unit), addr, unit.index());
         debug_assert!(was, "a unit in the index is in the order of addresses");
     }
 
     /// Updates a unit whose first byte may have changed. The unit may not be in the queue: units
     /// that wait for admission are merged, too.
-    pub(super) fn moved(&mut self, facts: &Facts, unit: ReqId) {
+    pub(super) fn moved(&mut self, view: &View, unit: ReqId) {
         let stands = self.addrs[unit.index()];
-        if stands != OUT && stands != facts.queued(unit).unit().addr {
-            self.remove(facts, unit);
-            self.insert(facts, unit);
+        if stands != OUT && stands != view.queued(unit).unit().addr {
+            self.remove(view, unit);
+            self.insert(view, unit);
         }
     }
 
@@ -65,25 +65,25 @@ impl Sorted {
     /// others are next on every side, the VM's first to arrive. Disks do not overlap, so that
     /// happens only to a VM of several disks with another VM's disk in between, where a search
     /// would have to pass over any number of units.
-    pub(super) fn suitable(&mut self, facts: &Facts, vm: VmId, end: u64) -> Option<ReqId> {
+    pub(super) fn suitable(&mut self, view: &View, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
-            let (whose, lane) = facts.queued(facts.req_id(slot as u32)).vm_lane();
-            if addr == end && facts.gate_open(whose, lane) {
-                return Some(facts.req_id(slot as u32));
+            let (whose, lane) = view.queued(view.req_id(slot as u32)).vm_lane();
+            if addr == end && view.gate_open(whose, lane) {
+                return Some(view.req_id(slot as u32));
             }
         }
-        if facts.is_background(vm) {
+        if view.is_background(vm) {
             return None;
         }
-        let first = facts.head(vm)?;
+        let first = view.head(vm)?;
         let behind = Lane::ALL.map(|lane| self.order.last_before(set_of(false, lane), end));
         let mut nearest: Option<(u64, ReqId)> = None;
         for (addr, slot) in ahead.into_iter().chain(behind).flatten() {
-            let unit = facts.req_id(slot as u32);
-            let (whose, lane) = facts.queued(unit).vm_lane();
+            let unit = view.req_id(slot as u32);
+            let (whose, lane) = view.queued(unit).vm_lane();
             if whose == vm
-                && facts.gate_open(vm, lane)
+                && view.gate_open(vm, lane)
                 && nearest.is_none_or(|(least, _)| addr.abs_diff(end) < least)
             {
                 nearest = Some((addr.abs_diff(end), unit));
@@ -94,19 +94,19 @@ impl Sorted {
 
     /// Returns the next background unit at or behind an address. If a lane's next unit may not go,
     /// the lane has no candidate.
-    pub(super) fn next_background(&mut self, facts: &Facts, from: u64) -> Option<ReqId> {
+    pub(super) fn next_background(&mut self, view: &View, from: u64) -> Option<ReqId> {
         let next = Lane::ALL.map(|lane| self.order.first_from(set_of(true, lane), from));
         let open = next.into_iter().flatten().filter(|&(_, slot)| {
-            let (vm, lane) = facts.queued(facts.req_id(slot as u32)).vm_lane();
-            facts.gate_open(vm, lane)
+            let (vm, lane) = view.queued(view.req_id(slot as u32)).vm_lane();
+            view.gate_open(vm, lane)
         });
         let (_, slot) = open.min_by_key(|&(addr, _)| addr)?;
-        Some(facts.req_id(slot as u32))
+        Some(view.req_id(slot as u32))
     }
 }
 
 /// Returns the set that a unit belongs to.
-fn home(facts: &Facts, unit: ReqId) -> usize {
-    let (vm, lane) = facts.queued(unit).vm_lane();
-    set_of(facts.is_background(vm), lane)
+fn home(view: &View, unit: ReqId) -> usize {
+    let (vm, lane) = view.queued(unit).vm_lane();
+    set_of(view.is_background(vm), lane)
 }

@@ -5,8 +5,8 @@ use super::queue::{IDLE, Queue};
 use super::{Cfq, Picked};
 use tidegate_base::objective::Priority;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::roles::Pick;
+use tidegate_core::view::View;
 
 /// Distance in bytes from the head within which a request may preempt a queue that is idled for
 /// (Linux: `CFQQ_CLOSE_THR`, 8192 sectors).
@@ -50,26 +50,26 @@ pub(super) enum Turn {
 
 impl Cfq {
     /// Returns the rest of the active queue's slice in nanoseconds; below zero, the overrun.
-    fn left(&self, facts: &Facts, active: Active) -> i64 {
+    fn left(&self, view: &View, active: Active) -> i64 {
         match active.ends {
-            Some(ends) => ends.0 as i64 - facts.now().0 as i64,
+            Some(ends) => ends.0 as i64 - view.now().0 as i64,
             None => self.slice(active.queue).0 as i64,
         }
     }
 
     /// Returns whether a queue that has nothing to start may be idled for.
-    fn is_worth_waiting(&self, facts: &Facts, queue: usize) -> bool {
-        let (vm, of_queue) = (self.vm_of(facts, queue), &self.queues[queue]);
-        let spec = &facts.device().spec;
+    fn is_worth_waiting(&self, view: &View, queue: usize) -> bool {
+        let (vm, of_queue) = (self.vm_of(view, queue), &self.queues[queue]);
+        let spec = &view.device().spec;
         let seeks = spec.positioning > Nanos::ZERO || spec.depth == 1;
         seeks
             && self.params.slice_idle > Nanos::ZERO
             && self.is_sync(queue)
             && of_queue.class != Priority::Idle
             && self.asks_soon(of_queue)
-            && facts.is_live(vm)
-            && facts.may_enter(vm)
-            && self.lanes(queue).iter().all(|&l| facts.gate_open(vm, l))
+            && view.is_live(vm)
+            && view.may_enter(vm)
+            && self.lanes(queue).iter().all(|&l| view.gate_open(vm, l))
     }
 
     /// Returns whether a queue's next request is expected within `slice_idle`. Where seekers are
@@ -87,27 +87,27 @@ impl Cfq {
 
     /// Returns the time until which the device idles for the active queue, which has nothing to
     /// start and nothing in flight; `None` if it does not.
-    fn idles_until(&self, facts: &Facts, active: Active) -> Option<Nanos> {
+    fn idles_until(&self, view: &View, active: Active) -> Option<Nanos> {
         let of_queue = &self.queues[active.queue];
-        if of_queue.last_end == Nanos::MAX || !self.is_worth_waiting(facts, active.queue) {
+        if of_queue.last_end == Nanos::MAX || !self.is_worth_waiting(view, active.queue) {
             return None;
         }
         let thinks = of_queue.think.mean().unwrap_or(Nanos::ZERO);
-        let fits = active.ends.is_none_or(|e| facts.now() + thinks <= e);
+        let fits = active.ends.is_none_or(|e| view.now() + thinks <= e);
         let until = of_queue.last_end + self.params.slice_idle;
         fits.then(|| active.ends.map_or(until, |ends| until.min(ends)))
     }
 
     /// Decides whether the active queue stays, and its pick if it does.
-    pub(super) fn turn(&mut self, facts: &Facts, active: Active) -> Turn {
-        let (queue, now) = (active.queue, facts.now());
+    pub(super) fn turn(&mut self, view: &View, active: Active) -> Turn {
+        let (queue, now) = (active.queue, view.now());
         let Queue {
             in_flight, class, ..
         } = self.queues[queue];
         let idle = class == Priority::Idle;
         let first = self.trees.first_rank();
         if first.is_some_and(|rank| rank < self.queues[queue].rank()) {
-            return Turn::Over((!idle).then(|| self.left(facts, active)));
+            return Turn::Over((!idle).then(|| self.left(view, active)));
         }
         let most = self.params.most_async(class);
         // While others wait, a slice of asynchronous writes is also bounded in I/Os.
@@ -115,27 +115,27 @@ impl Cfq {
         if written || active.ends.is_some_and(|ends| ends <= now) {
             return Turn::Over(None);
         }
-        if self.has_any(facts, queue) {
-            return Turn::Stays(self.start_or_wait(facts, active));
+        if self.has_any(view, queue) {
+            return Turn::Stays(self.start_or_wait(view, active));
         }
         if first.is_none() {
             return Turn::Stays(Pick::Idle(Nanos::MAX));
         }
         let idles_until = match in_flight {
-            0 => self.idles_until(facts, active),
+            0 => self.idles_until(view, active),
             _ => None,
         };
         if idles_until.is_none() {
-            self.note_fast_device(facts, active);
+            self.note_fast_device(view, active);
         }
-        if in_flight > 0 && (idle || self.is_worth_waiting(facts, queue)) {
+        if in_flight > 0 && (idle || self.is_worth_waiting(view, queue)) {
             return Turn::Stays(Pick::Wait(active.ends.unwrap_or(Nanos::MAX)));
         }
         match idles_until {
             None => Turn::Over(None),
             Some(until) if until <= now => {
                 self.queues[queue].deep = false;
-                Turn::Over(Some(self.left(facts, active)))
+                Turn::Over(Some(self.left(view, active)))
             }
             Some(until) => Turn::Stays(Pick::Wait(until)),
         }
@@ -143,18 +143,18 @@ impl Cfq {
 
     /// Stops idling for a queue that seeks and was idled for because it is deep, if it ran dry
     /// before half its slice: the device is faster than the queue can keep it busy.
-    fn note_fast_device(&mut self, facts: &Facts, active: Active) {
+    fn note_fast_device(&mut self, view: &View, active: Active) {
         let of_queue = &mut self.queues[active.queue];
         let early = active
             .ends
-            .is_none_or(|ends| ends.since(facts.now()) > facts.now().since(active.began));
+            .is_none_or(|ends| ends.since(view.now()) > view.now().since(active.began));
         if of_queue.is_seeky() && of_queue.idle_window && early {
             (of_queue.deep, of_queue.idle_window) = (false, false);
         }
     }
 
     /// Returns the most I/Os that the active queue may have in flight.
-    fn room(&self, facts: &Facts, active: Active) -> u32 {
+    fn room(&self, view: &View, active: Active) -> u32 {
         let (queue, quantum) = (active.queue, self.params.quantum);
         let of_queue = &self.queues[queue];
         if of_queue.class == Priority::Idle {
@@ -172,7 +172,7 @@ impl Cfq {
                 .0
                 .saturating_mul(of_queue.in_flight.into()),
         );
-        match active.ends.is_none_or(|ends| facts.now() + lasts > ends) {
+        match active.ends.is_none_or(|ends| view.now() + lasts > ends) {
             _ if alone => u32::MAX,
             true => (quantum / 2).max(1),
             false => quantum,
@@ -181,41 +181,41 @@ impl Cfq {
 
     /// Picks the active queue's next unit, or waits. Synchronous and asynchronous I/Os are not in
     /// flight together where that would disturb a queue that is idled for.
-    pub(super) fn start_or_wait(&mut self, facts: &Facts, active: Active) -> Pick {
+    pub(super) fn start_or_wait(&mut self, view: &View, active: Active) -> Pick {
         let queue = active.queue;
         let [sync, asynchronous] = self.flying;
         let apart = match self.is_sync(queue) {
-            true => asynchronous == 0 || !self.is_worth_waiting(facts, queue),
+            true => asynchronous == 0 || !self.is_worth_waiting(view, queue),
             false => sync == 0,
         };
-        match apart && self.queues[queue].in_flight < self.room(facts, active) {
-            true => self.start(facts, active),
+        match apart && self.queues[queue].in_flight < self.room(view, active) {
+            true => self.start(view, active),
             false => Pick::Wait(active.ends.unwrap_or(Nanos::MAX)),
         }
     }
 
     /// Picks the active queue's next unit: the oldest, once a slice and if it has expired, else the
     /// next in its elevator.
-    fn start(&mut self, facts: &Facts, active: Active) -> Pick {
-        let (vm, lanes) = (self.vm_of(facts, active.queue), self.lanes(active.queue));
+    fn start(&mut self, view: &View, active: Active) -> Pick {
+        let (vm, lanes) = (self.vm_of(view, active.queue), self.lanes(active.queue));
         let expire = self.params.fifo_expire[!self.is_sync(active.queue) as usize];
         let oldest = match lanes {
-            [lane] => facts.lane_head(vm, *lane),
-            _ => facts.head(vm),
+            [lane] => view.lane_head(vm, *lane),
+            _ => view.head(vm),
         };
         let oldest = oldest
             .filter(|_| active.started == 0)
             .map(|head| head.index);
-        let expired = oldest.filter(|&o| self.order.entered(o) + expire <= facts.now());
+        let expired = oldest.filter(|&o| self.order.entered(o) + expire <= view.now());
         let back = Backwards {
             max: self.params.back_seek_max,
             penalty: self.params.back_seek_penalty,
         };
         let position = self.queues[active.queue].position;
-        let next = || self.order.next(facts, vm, lanes, position, back);
+        let next = || self.order.next(view, vm, lanes, position, back);
         let slot = expired.or_else(next).expect("the queue has something");
-        let head = facts.req_id(slot);
-        let unit = facts.queued(head).unit();
+        let head = view.req_id(slot);
+        let unit = view.queued(head).unit();
         self.picked = Some(Picked {
             slot,
             end: unit.addr + unit.len as u64,
@@ -229,7 +229,7 @@ impl Cfq {
 
     /// Handles a request that came to `queue` and may start: preempts the active queue if the rules
     /// allow.
-    pub(super) fn preempt(&mut self, facts: &Facts, queue: usize, addr: u64) {
+    pub(super) fn preempt(&mut self, view: &View, queue: usize, addr: u64) {
         let Some(active) = self.active.filter(|active| active.queue != queue) else {
             return;
         };
@@ -242,36 +242,36 @@ impl Cfq {
         if !self.is_sync(active.queue) {
             let active = self.active.as_mut().expect("just seen");
             active.gives_way_to.get_or_insert(queue);
-            return self.give_way(facts);
+            return self.give_way(view);
         }
-        let dry = of_active.in_flight == 0 && !self.has_any(facts, active.queue);
-        let close = addr.abs_diff(facts.device().last_addr) <= CLOSE;
-        let idles = |until: Nanos| until > facts.now();
-        if dry && close && self.idles_until(facts, active).is_some_and(idles) {
-            self.replace(facts, active, queue, active.ends);
+        let dry = of_active.in_flight == 0 && !self.has_any(view, active.queue);
+        let close = addr.abs_diff(view.device().last_addr) <= CLOSE;
+        let idles = |until: Nanos| until > view.now();
+        if dry && close && self.idles_until(view, active).is_some_and(idles) {
+            self.replace(view, active, queue, active.ends);
         }
     }
 
     /// Ends the turn of asynchronous writes that were preempted, in favour of the queue that did
     /// it. Each turn has at least one I/O, so that a stream of synchronous requests does not starve
     /// writes.
-    pub(super) fn give_way(&mut self, facts: &Facts) {
+    pub(super) fn give_way(&mut self, view: &View) {
         let Some(active) = self.active.filter(|active| active.started > 0) else {
             return;
         };
         if let Some(queue) = active.gives_way_to {
-            self.replace(facts, active, queue, None);
+            self.replace(view, active, queue, None);
         }
     }
 
     /// Gives the active queue's place to another queue, if that still has something to start.
-    fn replace(&mut self, facts: &Facts, active: Active, queue: usize, ends: Option<Nanos>) {
-        let left = self.left(facts, active);
-        self.expire(facts, Some(left));
+    fn replace(&mut self, view: &View, active: Active, queue: usize, ends: Option<Nanos>) {
+        let left = self.left(view, active);
+        self.expire(view, Some(left));
         let by = &self.queues[queue];
         if by.in_tree {
             let (rank, kind) = (by.rank(), by.kind);
-            self.trees.preempted(&self.params, facts.now(), rank, kind);
+            self.trees.preempted(&self.params, view.now(), rank, kind);
             self.activate(queue, ends);
         }
     }

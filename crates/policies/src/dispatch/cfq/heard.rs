@@ -6,7 +6,7 @@ use super::queue::{IDLE, Queue};
 use tidegate_base::objective::Priority;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Think times count for at most this multiple of `slice_idle`, as in Linux, so that one long pause
 /// does not dominate the mean.
@@ -14,7 +14,7 @@ const LONG_THOUGHT: u64 = 2;
 
 impl Cfq {
     /// Books the start of an I/O; flushes count for no queue.
-    pub(super) fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+    pub(super) fn started(&mut self, view: &View, io: &DeviceIo) {
         if io.op == Op::Flush {
             return;
         }
@@ -28,7 +28,7 @@ impl Cfq {
             active.started += 1;
         }
         if self.idlers.contains(queue) {
-            self.idlers.set(queue, facts.now());
+            self.idlers.set(queue, view.now());
         }
         let picked = picked.expect("only what was picked starts");
         // A partial start leaves the rest of the unit at a higher address.
@@ -39,9 +39,9 @@ impl Cfq {
 
     /// Books the end of an I/O. The first end in a turn begins the slice, and an end after the
     /// slice is over ends the turn with its overrun.
-    pub(super) fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
+    pub(super) fn ended(&mut self, view: &View, io: &DeviceIo) {
         let queue = self.queue_of(io.vm, io.op.lane());
-        let now = facts.now();
+        let now = view.now();
         if self.queues[queue].class != Priority::Idle {
             self.asked = Some(now);
         }
@@ -64,9 +64,9 @@ impl Cfq {
             (active.began, active.ends) = (now, Some(now + granted));
         }
         match ends {
-            _ if rank == IDLE => self.expire(facts, None),
+            _ if rank == IDLE => self.expire(view, None),
             Some(ends) if ends <= now => {
-                self.expire(facts, Some(ends.0 as i64 - now.0 as i64));
+                self.expire(view, Some(ends.0 as i64 - now.0 as i64));
             }
             _ => {}
         }
@@ -74,9 +74,9 @@ impl Cfq {
 
     /// Samples the think time and, where seekers are grouped, the distance of a request that
     /// arrived.
-    pub(super) fn arrived(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        let (queue, now) = (self.queue_of(vm, lane), facts.now());
+    pub(super) fn arrived(&mut self, view: &View, unit: ReqId) {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        let (queue, now) = (self.queue_of(vm, lane), view.now());
         let slice_idle = self.params.slice_idle;
         let long = Nanos(slice_idle.0.saturating_mul(LONG_THOUGHT));
         let of_queue = &mut self.queues[queue];
@@ -88,8 +88,8 @@ impl Cfq {
         if !self.params.group_seekers {
             return;
         }
-        let unit = facts.queued(unit).unit();
-        let seeks = facts.device().spec.positioning > Nanos::ZERO;
+        let unit = view.queued(unit).unit();
+        let seeks = view.device().spec.positioning > Nanos::ZERO;
         of_queue.asks(unit.addr, unit.len as u64, seeks);
         of_queue.weigh_idling(slice_idle);
         let of_tree = (of_queue.rank(), of_queue.kind);
@@ -103,7 +103,7 @@ impl Cfq {
     }
 
     /// Sets the priority of a VM's queues. `turned`: a controller set it, instead of the objective.
-    pub(super) fn set_class(&mut self, facts: &Facts, vm: VmId, class: Priority, turned: bool) {
+    pub(super) fn set_class(&mut self, view: &View, vm: VmId, class: Priority, turned: bool) {
         for queue in self.queues_of(vm) {
             let in_tree = self.queues[queue].in_tree;
             self.take_from_tree(queue);
@@ -113,18 +113,18 @@ impl Cfq {
                 // The queue keeps its due time in its new class.
                 self.put_in_tree(queue);
             }
-            self.rank(facts, queue);
+            self.rank(view, queue);
         }
     }
 
-    pub(super) fn vm_added(&mut self, facts: &Facts, vm: VmId) {
-        let class = self.class_of(facts, vm);
+    pub(super) fn vm_added(&mut self, view: &View, vm: VmId) {
+        let class = self.class_of(view, vm);
         for queue in self.queues_of(vm) {
             self.queues[queue] = Queue::new(class);
         }
     }
 
-    pub(super) fn vm_removed(&mut self, facts: &Facts, vm: VmId) {
+    pub(super) fn vm_removed(&mut self, view: &View, vm: VmId) {
         for queue in self.queues_of(vm) {
             if self.active.is_some_and(|a| a.queue == queue) {
                 self.active = None;
@@ -133,7 +133,7 @@ impl Cfq {
                 // The preemption must not pass to another VM that takes this slot later.
                 active.gives_way_to.take_if(|to| *to == queue);
             }
-            self.rank(facts, queue);
+            self.rank(view, queue);
         }
     }
 }

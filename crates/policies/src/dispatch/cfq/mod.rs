@@ -86,10 +86,10 @@ use tidegate_base::objective::Priority;
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
-use tidegate_core::facts::Facts;
 use tidegate_core::part::Capacity;
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::Bound;
+use tidegate_core::view::View;
 use trees::Trees;
 
 /// Unit that was picked, kept until the engine reports its start.
@@ -148,8 +148,8 @@ impl Cfq {
     }
 
     /// Returns the VM that a queue serves.
-    fn vm_of(&self, facts: &Facts, queue: usize) -> VmId {
-        facts.vm_at(if self.params.async_writes {
+    fn vm_of(&self, view: &View, queue: usize) -> VmId {
+        view.vm_at(if self.params.async_writes {
             queue / 2
         } else {
             queue
@@ -177,37 +177,37 @@ impl Cfq {
     }
 
     /// Returns whether a queue holds a unit that may start.
-    fn has_any(&self, facts: &Facts, queue: usize) -> bool {
-        let vm = self.vm_of(facts, queue);
+    fn has_any(&self, view: &View, queue: usize) -> bool {
+        let vm = self.vm_of(view, queue);
         match self.params.async_writes {
-            false => facts.has_head(vm),
+            false => view.has_head(vm),
             true => {
                 let lane = self.lanes(queue)[0];
-                facts.gate_open(vm, lane) && facts.lane_head(vm, lane).is_some()
+                view.gate_open(vm, lane) && view.lane_head(vm, lane).is_some()
             }
         }
     }
 
     /// Returns the priority of a VM or background process, as far as parameters let its objective
     /// name one.
-    fn class_of(&self, facts: &Facts, vm: VmId) -> Priority {
+    fn class_of(&self, view: &View, vm: VmId) -> Priority {
         use BackgroundClass::*;
-        let background = facts.is_background(vm);
+        let background = view.is_background(vm);
         match self.params.background_class {
             _ if !self.params.priorities => Priority::DEFAULT,
             Idle if background => Priority::Idle,
             BestEffort if background => Priority::DEFAULT,
-            Idle | BestEffort | AsNamed => facts.objective(vm).priority,
+            Idle | BestEffort | AsNamed => view.objective(vm).priority,
         }
     }
 
     /// Updates a queue's place in the service tree after its head, gates or class changed.
-    fn rank(&mut self, facts: &Facts, queue: usize) {
-        let any = self.has_any(facts, queue);
+    fn rank(&mut self, view: &View, queue: usize) {
+        let any = self.has_any(view, queue);
         if !any || self.queues[queue].class != Priority::Idle {
             self.idlers.remove(queue);
         } else if !self.idlers.contains(queue) {
-            self.idlers.set(queue, facts.now());
+            self.idlers.set(queue, view.now());
         }
         if self.active.is_some_and(|active| active.queue == queue) {
             return;
@@ -220,7 +220,7 @@ impl Cfq {
                 let behind = self.params.longest_slice() - self.slice(queue);
                 let offset = Nanos(others.saturating_mul(behind.0));
                 self.queues[queue].kind = self.kind_of(queue);
-                self.queues[queue].schedule(facts.now(), offset);
+                self.queues[queue].schedule(view.now(), offset);
                 self.put_in_tree(queue);
             }
             (false, true) => self.take_from_tree(queue),
@@ -259,7 +259,7 @@ impl Cfq {
 
     /// Ends the active queue's turn. `left`: the rest of its slice in nanoseconds (below zero, an
     /// overrun), where that counts for its next place.
-    fn expire(&mut self, facts: &Facts, left: Option<i64>) {
+    fn expire(&mut self, view: &View, left: Option<i64>) {
         let Some(Active { queue, .. }) = self.active.take() else {
             return;
         };
@@ -267,16 +267,16 @@ impl Cfq {
             let slice = self.slice(queue).0 as i64;
             self.queues[queue].left = left.clamp(-slice, slice);
         }
-        self.rank(facts, queue);
+        self.rank(view, queue);
     }
 
     /// Returns the queue whose turn is next, and whether it is an idle VM's that has waited too
     /// long; `Err` with the wait if none may go now.
-    fn choose(&mut self, facts: &Facts) -> Result<(usize, bool), Pick> {
+    fn choose(&mut self, view: &View) -> Result<(usize, bool), Pick> {
         let Some(rank) = self.trees.first_rank() else {
             return Err(Pick::Idle(Nanos::MAX));
         };
-        let now = facts.now();
+        let now = view.now();
         let overdue = match self.params.idle_overdue {
             Nanos::ZERO => None,
             after => self.idlers.peek().map(|(since, q)| (since + after, q)),
@@ -291,7 +291,7 @@ impl Cfq {
             Some(asked) if rank == IDLE => asked + self.params.idle_grace,
             _ => Nanos::ZERO,
         };
-        if rank == IDLE && facts.device().in_flight > 0 {
+        if rank == IDLE && view.device().in_flight > 0 {
             return Err(Pick::Wait(due));
         }
         if quiet_from > now {
@@ -313,60 +313,60 @@ impl Dispatcher for Cfq {
             .union(Interests::VMS)
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.queued(unit).vm_lane();
-        let addr = facts.queued(unit).unit().addr;
-        self.order.insert(facts.now(), vm, lane, unit.index, addr);
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, lane) = view.queued(unit).vm_lane();
+        let addr = view.queued(unit).unit().addr;
+        self.order.insert(view.now(), vm, lane, unit.index, addr);
         let queue = self.queue_of(vm, lane);
         self.queues[queue].waiting += 1;
-        self.rank(facts, queue);
-        if !facts.gate_open(vm, lane) {
+        self.rank(view, queue);
+        if !view.gate_open(vm, lane) {
             return;
         }
         if self.queues[queue].class != Priority::Idle {
-            self.asked = Some(facts.now());
+            self.asked = Some(view.now());
         }
-        self.preempt(facts, queue, addr);
+        self.preempt(view, queue, addr);
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.queued(unit).vm_lane();
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, lane) = view.queued(unit).vm_lane();
         self.order.remove(vm, lane, unit.index);
         let queue = self.queue_of(vm, lane);
         self.queues[queue].waiting -= 1;
-        self.rank(facts, queue);
+        self.rank(view, queue);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
-        self.rank(facts, self.queue_of(vm, lane));
+    fn gate(&mut self, view: &View, vm: VmId, lane: Lane, _open: bool) {
+        self.rank(view, self.queue_of(vm, lane));
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) => self.started(facts, io),
-            Event::Ended { io, .. } => self.ended(facts, io),
+            Event::Started(io) => self.started(view, io),
+            Event::Ended { io, .. } => self.ended(view, io),
             Event::Inherited(io) if io.op != Op::Flush => {
                 let queue = self.queue_of(io.vm, io.op.lane());
                 self.queues[queue].in_flight += 1;
                 self.flying[!self.is_sync(queue) as usize] += 1;
             }
-            Event::Arrived(unit) => self.arrived(facts, unit),
+            Event::Arrived(unit) => self.arrived(view, unit),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
-                let (vm, lane) = facts.queued(unit).vm_lane();
-                let addr = facts.queued(unit).unit().addr;
+                let (vm, lane) = view.queued(unit).vm_lane();
+                let addr = view.queued(unit).unit().addr;
                 self.order.moved(vm, lane, unit.index, addr);
             }
-            Event::VmAdded(vm) => self.vm_added(facts, vm),
+            Event::VmAdded(vm) => self.vm_added(view, vm),
             Event::VmChanged(vm) if !self.queues[self.queue_of(vm, Lane::Read)].turned => {
-                let class = self.class_of(facts, vm);
-                self.set_class(facts, vm, class, false);
+                let class = self.class_of(view, vm);
+                self.set_class(view, vm, class, false);
             }
-            Event::VmRemoved(vm) => self.vm_removed(facts, vm),
+            Event::VmRemoved(vm) => self.vm_removed(view, vm),
             _ => {}
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let Knob::Class(class) = knob
             && self.params.priorities
         {
@@ -374,7 +374,7 @@ impl Dispatcher for Cfq {
                 Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
                 other => other,
             };
-            self.set_class(facts, vm, class, true);
+            self.set_class(view, vm, class, true);
         }
     }
 
@@ -386,20 +386,20 @@ impl Dispatcher for Cfq {
         self.params.starvation()
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        self.give_way(facts);
+    fn pick(&mut self, view: &View) -> Pick {
+        self.give_way(view);
         if let Some(active) = self.active {
-            match self.turn(facts, active) {
+            match self.turn(view, active) {
                 Turn::Stays(pick) => return pick,
-                Turn::Over(left) => self.expire(facts, left),
+                Turn::Over(left) => self.expire(view, left),
             }
         }
-        match self.choose(facts) {
+        match self.choose(view) {
             Ok((queue, favoured)) => {
                 self.favoured = favoured;
                 self.activate(queue, None);
                 let active = self.active.expect("just activated");
-                self.start_or_wait(facts, active)
+                self.start_or_wait(view, active)
             }
             Err(pick) => pick,
         }

@@ -3,8 +3,8 @@
 use crate::treap::Treaps;
 use tidegate_base::request::{Lane, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::roles::Footprint;
+use tidegate_core::view::View;
 
 /// Limits on seeks against the elevator's direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl Order {
     /// penalty; where neither is within reach, the unit of the lowest address.
     pub(super) fn next(
         &self,
-        facts: &Facts,
+        view: &View,
         vm: VmId,
         lanes: &[Lane],
         position: u64,
@@ -70,7 +70,7 @@ impl Order {
         let mut best: Option<(u64, u64, usize)> = None;
         let mut lowest: Option<(u64, usize)> = None;
         for &lane in lanes {
-            if !facts.gate_open(vm, lane) || facts.lane_head(vm, lane).is_none() {
+            if !view.gate_open(vm, lane) || view.lane_head(vm, lane).is_none() {
                 continue;
             }
             let set = set_of(vm, lane);

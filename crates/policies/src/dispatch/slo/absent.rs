@@ -6,7 +6,7 @@
 //! the work from 16 to 31 on a 7200 rpm disk), and the absent VM soon has something waiting again.
 
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Longest time for which others wait for an absent VM. One whose requests take longer has a disk
 /// that hangs or reports errors late.
@@ -47,13 +47,13 @@ impl Absent {
     /// for none. Forgets VMs without I/Os in flight.
     pub(super) fn waited_for(
         &mut self,
-        facts: &Facts,
+        view: &View,
         is_meant: impl Fn(usize) -> bool,
     ) -> Option<Nanos> {
         self.0
-            .retain(|&(slot, _)| facts.in_flight(facts.vm_at(slot)) > 0);
+            .retain(|&(slot, _)| view.in_flight(view.vm_at(slot)) > 0);
         let meant = self.0.iter().filter(|&&(slot, _)| is_meant(slot));
         let until = meant.map(|&(_, since)| since + LONGEST).max()?;
-        (until > facts.now()).then_some(until)
+        (until > view.now()).then_some(until)
     }
 }

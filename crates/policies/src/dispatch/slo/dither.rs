@@ -7,7 +7,7 @@
 
 use tidegate_base::request::VmId;
 use tidegate_capacity::estimator::CostEstimator;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 /// Largest variation of a charge, as a part of the cost.
 const DITHER: f64 = 0.25;
@@ -27,8 +27,8 @@ pub(super) struct Dither {
 impl Dither {
     /// Returns the charge for a cost in the current window.
     #[inline]
-    pub(super) fn vary(&mut self, facts: &Facts, vm: VmId, cost: u64) -> u64 {
-        let Some(estimator) = facts.estimator() else {
+    pub(super) fn vary(&mut self, view: &View, vm: VmId, cost: u64) -> u64 {
+        let Some(estimator) = view.estimator() else {
             return cost;
         };
         if estimator.over() != self.over {

@@ -54,10 +54,10 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
-use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
 use tidegate_core::starvation::{Bound, Cost, Lead, Shares as ShareBound, Weights};
+use tidegate_core::view::{View, moved};
 
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
@@ -190,48 +190,48 @@ impl Slo {
     }
 
     /// Takes over the cost model of a new device or profile.
-    fn set_costs(&mut self, facts: &Facts) {
-        let spec = &facts.device().spec;
-        self.by_time = facts.costs().is_some();
-        self.cost = CostModel::new(cost_params(spec, facts.costs()), self.vms);
+    fn set_costs(&mut self, view: &View) {
+        let spec = &view.device().spec;
+        self.by_time = view.costs().is_some();
+        self.cost = CostModel::new(cost_params(spec, view.costs()), self.vms);
         self.overload.set_positioning(spec.positioning);
         self.background.restart();
-        self.reckon_costs(facts);
+        self.reckon_costs(view);
     }
 
     /// Takes over costs that were learnt for the first time or anew.
-    fn learn_costs(&mut self, facts: &Facts) {
+    fn learn_costs(&mut self, view: &View) {
         match self.by_time {
-            true => self.reckon_costs(facts),
-            false => self.set_costs(facts),
+            true => self.reckon_costs(view),
+            false => self.set_costs(view),
         }
     }
 
-    fn reckon_costs(&mut self, facts: &Facts) {
-        let spec = &facts.device().spec;
-        self.cost.on_event(facts, &Event::ProfileChanged);
+    fn reckon_costs(&mut self, view: &View) {
+        let spec = &view.device().spec;
+        self.cost.on_event(view, &Event::ProfileChanged);
         self.most_ahead = most_ahead(&self.cost, spec);
-        self.background_part = background_part(spec, facts.costs());
+        self.background_part = background_part(spec, view.costs());
         // Tags in another cost unit do not tell who is ahead.
-        self.shares.restart(facts.now());
+        self.shares.restart(view.now());
     }
 
-    fn set_vm(&mut self, facts: &Facts, vm: VmId, newcomer: bool) {
-        let (slot, objective) = (vm.index(), facts.objective(vm));
-        let background = facts.is_background(vm);
-        (self.shares).set_vm(facts.now(), slot, objective, background, newcomer);
+    fn set_vm(&mut self, view: &View, vm: VmId, newcomer: bool) {
+        let (slot, objective) = (vm.index(), view.objective(vm));
+        let background = view.is_background(vm);
+        (self.shares).set_vm(view.now(), slot, objective, background, newcomer);
         if newcomer {
             self.forget_promises(slot);
         }
         self.accept(slot, objective);
-        self.set_promise(facts, vm);
-        self.refresh(facts, vm);
+        self.set_promise(view, vm);
+        self.refresh(view, vm);
     }
 
-    fn set_promise(&mut self, facts: &Facts, vm: VmId) {
+    fn set_promise(&mut self, view: &View, vm: VmId) {
         // Background processes get what VMs leave, whatever their objective says.
-        if !facts.is_background(vm) {
-            (self.promises).set(facts.now(), vm.index(), facts.objective(vm));
+        if !view.is_background(vm) {
+            (self.promises).set(view.now(), vm.index(), view.objective(vm));
         }
     }
 
@@ -257,20 +257,20 @@ impl Slo {
 
     /// Makes promises step down, or come back.
     #[cold]
-    fn step(&mut self, facts: &Facts, change: Change) {
+    fn step(&mut self, view: &View, change: Change) {
         let (promises, accepted) = (&self.promises, &self.accepted);
         // Sort key of a promise within its kind; the largest steps down first.
         let key = |part, slot: usize| match part {
             Part::Transfer => {
-                let job = facts.predictor().and_then(|book| book.job(slot));
-                job.map_or(0, |job| job.due().since(facts.now()).0)
+                let job = view.predictor().and_then(|book| book.job(slot));
+                job.map_or(0, |job| job.due().since(view.now()).0)
             }
             Part::Target => accepted[slot][0],
             Part::Latency => accepted[slot][1],
         };
         let candidates = |part, found: &mut dyn FnMut(usize, u64)| {
-            for vm in facts.vms().filter(|&vm| !facts.is_background(vm)) {
-                if promises.can_step_down(vm.index(), facts.objective(vm), part) {
+            for vm in view.vms().filter(|&vm| !view.is_background(vm)) {
+                if promises.can_step_down(vm.index(), view.objective(vm), part) {
                     found(vm.index(), key(part, vm.index()));
                 }
             }
@@ -288,50 +288,50 @@ impl Slo {
         for at in 0..self.stepping.len() {
             let (slot, part) = self.stepping[at];
             self.promises.set_down(slot, part, change == Change::Down);
-            let vm = facts.vm_at(slot);
-            self.set_promise(facts, vm);
-            self.refresh(facts, vm);
+            let vm = view.vm_at(slot);
+            self.set_promise(view, vm);
+            self.refresh(view, vm);
         }
     }
 
     /// Puts a VM or background process into its queues, once something of it waits that may go.
-    fn wake(&mut self, facts: &Facts, vm: VmId) {
+    fn wake(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
         self.absent.came(slot);
-        if facts.is_background(vm) {
+        if view.is_background(vm) {
             if self.background_waiting == 0 {
-                self.background.wakes(facts.now());
+                self.background.wakes(view.now());
             }
             self.background_waiting += 1;
         } else {
-            if self.background_waiting > 0 && facts.requests(vm) == 1 {
-                let since = facts.quiet_since(vm).min(facts.now());
-                self.background.thought(facts.now().since(since));
+            if self.background_waiting > 0 && view.requests(vm) == 1 {
+                let since = view.quiet_since(vm).min(view.now());
+                self.background.thought(view.now().since(since));
             }
             if self.promises.has(slot) {
-                self.promises.wake(facts.now(), slot);
+                self.promises.wake(view.now(), slot);
             }
         }
-        self.shares.activate(facts.now(), slot, self.most_ahead);
-        self.place(facts, vm);
+        self.shares.activate(view.now(), slot, self.most_ahead);
+        self.place(view, vm);
     }
 
-    fn sleep(&mut self, facts: &Facts, vm: VmId) {
+    fn sleep(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         if core::mem::replace(&mut self.active[slot], false) {
-            self.background_waiting -= u32::from(facts.is_background(vm));
+            self.background_waiting -= u32::from(view.is_background(vm));
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
-            if facts.device().seeks && facts.in_flight(vm) > 0 && !facts.is_background(vm) {
-                self.absent.left(facts.now(), slot);
+            if view.device().seeks && view.in_flight(vm) > 0 && !view.is_background(vm) {
+                self.absent.left(view.now(), slot);
             }
         }
     }
 
     /// Updates the place among promises of a VM of which something waits that may go.
     #[inline]
-    fn place(&mut self, facts: &Facts, vm: VmId) {
+    fn place(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         if !self.promises.has(slot) {
             return;
@@ -341,74 +341,74 @@ impl Slo {
             within_share: true,
         };
         if self.promises.has_latency(slot)
-            && let Some(unit) = facts.head(vm)
+            && let Some(unit) = view.head(vm)
         {
-            head.arrived = facts.queued(unit).unit().arrived;
+            head.arrived = view.queued(unit).unit().arrived;
             head.within_share =
                 self.promises.has_rate(slot) || self.shares.is_within(slot, self.most_ahead);
         }
-        self.promises.place(facts.now(), slot, head);
+        self.promises.place(view.now(), slot, head);
     }
 
     /// Updates a VM's queues after its head, rates or gates changed otherwise than by a service.
-    fn refresh(&mut self, facts: &Facts, vm: VmId) {
-        match (self.active[vm.index()], facts.has_head(vm)) {
-            (true, true) => self.place(facts, vm),
-            (true, false) => self.sleep(facts, vm),
-            (false, true) => self.wake(facts, vm),
+    fn refresh(&mut self, view: &View, vm: VmId) {
+        match (self.active[vm.index()], view.has_head(vm)) {
+            (true, true) => self.place(view, vm),
+            (true, false) => self.sleep(view, vm),
+            (false, true) => self.wake(view, vm),
             (false, false) => {}
         }
     }
 
     /// Moves VMs whose tag has come to the promises that are due.
     #[inline]
-    fn release(&mut self, facts: &Facts) {
-        while let Some(slot) = self.promises.poll_coming(facts.now()) {
-            self.place(facts, facts.vm_at(slot));
+    fn release(&mut self, view: &View) {
+        while let Some(slot) = self.promises.poll_coming(view.now()) {
+            self.place(view, view.vm_at(slot));
         }
     }
 
-    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
-        let (now, slot) = (facts.now(), io.vm.index());
-        let mut cost = self.cost.charge(facts, io);
-        if self.by_time && facts.profile().is_none() {
-            cost = self.dither.vary(facts, io.vm, cost);
+    fn charge(&mut self, view: &View, io: &DeviceIo) {
+        let (now, slot) = (view.now(), io.vm.index());
+        let mut cost = self.cost.charge(view, io);
+        if self.by_time && view.profile().is_none() {
+            cost = self.dither.vary(view, io.vm, cost);
         }
-        if facts.is_background(io.vm) {
+        if view.is_background(io.vm) {
             self.background.started(now, cost);
             self.shares.charge(now, slot, cost, None);
         } else {
             self.background.vm_started(now, cost);
-            self.charge_vm(facts, io, cost);
+            self.charge_vm(view, io, cost);
         }
-        match self.active[slot] && facts.has_head(io.vm) {
-            true => self.place(facts, io.vm),
-            false => self.sleep(facts, io.vm),
+        match self.active[slot] && view.has_head(io.vm) {
+            true => self.place(view, io.vm),
+            false => self.sleep(view, io.vm),
         }
     }
 
-    fn charge_vm(&mut self, facts: &Facts, io: &DeviceIo, cost: u64) {
+    fn charge_vm(&mut self, view: &View, io: &DeviceIo, cost: u64) {
         let slot = io.vm.index();
         let by_promise = self.last_pick == By::Promise && io.op != Op::Flush;
         // A latency bound without a rate is kept only within the VM's share, so its service is
         // charged in full.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
         let most = self.most_ahead.max(2 * cost);
-        (self.shares).charge(facts.now(), slot, cost, forgives.then_some(most));
+        (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
         if by_promise {
-            let bytes = moved(facts, io.op, io.len).into();
-            (self.promises).spend(facts.now(), slot, bytes, io.first_served());
+            let bytes = moved(view, io.op, io.len).into();
+            (self.promises).spend(view.now(), slot, bytes, io.first_served());
         }
-        if io.op == Op::Flush || !facts.device().seeks {
+        if io.op == Op::Flush || !view.device().seeks {
             return;
         }
         // A promise also holds for an I/O that went by share, before its deadline made it urgent.
         if self.promises.has(slot) {
-            let positioning = facts.device().spec.positioning;
-            let bytes = moved(facts, io.op, io.len).into();
+            let positioning = view.device().spec.positioning;
+            let bytes = moved(view, io.op, io.len).into();
             let first = io.first_served();
             let late_from = self.promises.late_from(slot, io.arrived, bytes, first);
-            (self.at_disk).started(facts.now(), io.id, positioning, late_from);
+            (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
         self.stay = match self.stay.vm == slot {
             true => Stay {
@@ -424,43 +424,43 @@ impl Slo {
 
     /// Returns the head that continues the last I/O, if the device is to stay with its stream.
     #[cold]
-    fn stays(&self, facts: &Facts, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
-        let spec = &facts.device().spec;
+    fn stays(&self, view: &View, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
+        let spec = &view.device().spec;
         let near = Nanos(NEAR * spec.positioning.0);
         // A floor is judged with the device's blocking time, a latency bound without.
         let is_near = |(deadline, slot): (Nanos, usize)| {
             if self.promises.has_latency(slot) {
-                deadline < facts.now() + near
+                deadline < view.now() + near
             } else {
-                deadline + near < facts.now()
+                deadline + near < view.now()
             }
         };
         if earliest.is_some_and(is_near) {
             return None;
         }
-        let vm = facts.vm_at(self.stay.vm);
-        let head = facts.head(vm).filter(|_| facts.is_live(vm))?;
-        let continues = facts.queued(head).unit().addr == facts.device().last_addr;
-        (continues && !facts.is_background(vm)).then_some(head)
+        let vm = view.vm_at(self.stay.vm);
+        let head = view.head(vm).filter(|_| view.is_live(vm))?;
+        let continues = view.queued(head).unit().addr == view.device().last_addr;
+        (continues && !view.is_background(vm)).then_some(head)
     }
 
     /// Returns the time until which the VM whose turn it is by share leaves the upper half of the
     /// disk's queue to those that are behind it; `None`: it may go. The end of an I/O may change
     /// that.
     #[cold]
-    fn leaves_upper_half(&mut self, facts: &Facts, slot: usize) -> Option<Nanos> {
-        let device = facts.device();
+    fn leaves_upper_half(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+        let device = view.device();
         if 2 * device.in_flight < device.spec.depth {
             return None;
         }
         let shares = &self.shares;
-        (self.absent).waited_for(facts, |absent| shares.is_behind(absent, slot))
+        (self.absent).waited_for(view, |absent| shares.is_behind(absent, slot))
     }
 
     /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
     #[cold]
-    fn pick_background(&mut self, facts: &Facts, promised: bool) -> Result<Pick, Nanos> {
-        let (now, device) = (facts.now(), facts.device());
+    fn pick_background(&mut self, view: &View, promised: bool) -> Result<Pick, Nanos> {
+        let (now, device) = (view.now(), view.device());
         self.background.look(now);
         if self.overload.is_late() {
             self.background.promise_late();
@@ -482,7 +482,7 @@ impl Slo {
             true => self.background_part,
             false => u32::MAX,
         };
-        Ok(Self::start(facts, slot, max))
+        Ok(Self::start(view, slot, max))
     }
 
     /// Returns the bytes of memory that one more VM takes and that are touched only when promises
@@ -491,9 +491,9 @@ impl Slo {
         Overload::bytes_per_vm() + size_of::<[u64; 2]>() + size_of::<(usize, Part)>()
     }
 
-    fn start(facts: &Facts, slot: usize, max: u32) -> Pick {
-        let head = facts
-            .head(facts.vm_at(slot))
+    fn start(view: &View, slot: usize, max: u32) -> Pick {
+        let head = view
+            .head(view.vm_at(slot))
             .expect("a VM in a queue has a head");
         Pick::Start {
             head,
@@ -576,44 +576,44 @@ impl Dispatcher for Slo {
         true
     }
 
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        if !self.active[vm.index()] && facts.has_head(vm) {
-            self.wake(facts, vm);
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
+        if !self.active[vm.index()] && view.has_head(vm) {
+            self.wake(view, vm);
         }
     }
 
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        let (vm, _) = view.queued(unit).vm_lane();
         // After a service, `charge` has done this already; here only units that are taken back need
         // it.
-        if self.active[vm.index()] && !facts.has_head(vm) {
-            self.sleep(facts, vm);
+        if self.active[vm.index()] && !view.has_head(vm) {
+            self.sleep(view, vm);
         }
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
-        self.refresh(facts, vm);
+    fn gate(&mut self, view: &View, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(view, vm);
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
+    fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) => self.charge(facts, io),
-            Event::Ended { io, .. } if facts.is_background(io.vm) => self.background.ended(),
+            Event::Started(io) => self.charge(view, io),
+            Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
             Event::Ended { io, .. } => {
                 self.at_disk.ended(io.id);
-                self.background.vm_ended(facts.now());
+                self.background.vm_ended(view.now());
             }
-            Event::Inherited(io) if facts.is_background(io.vm) => self.background.inherited(),
-            Event::ProfileChanged => self.set_costs(facts),
-            Event::CostsLearnt => self.learn_costs(facts),
+            Event::Inherited(io) if view.is_background(io.vm) => self.background.inherited(),
+            Event::ProfileChanged => self.set_costs(view),
+            Event::CostsLearnt => self.learn_costs(view),
             Event::VmAdded(vm) => {
-                self.cost.on_event(facts, event);
-                self.set_vm(facts, vm, true);
+                self.cost.on_event(view, event);
+                self.set_vm(view, vm, true);
             }
-            Event::VmChanged(vm) => self.set_vm(facts, vm, false),
+            Event::VmChanged(vm) => self.set_vm(view, vm, false),
             Event::VmRemoved(vm) => {
-                self.sleep(facts, vm);
+                self.sleep(view, vm);
                 self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
                 self.absent.came(vm.index());
@@ -625,19 +625,19 @@ impl Dispatcher for Slo {
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         match knob {
             Knob::Weight(weight) => {
                 let weight = weight.clamp(1, Objective::MAX_WEIGHT);
-                (self.shares).set_weight(facts.now(), vm.index(), 4 * weight);
+                (self.shares).set_weight(view.now(), vm.index(), 4 * weight);
             }
             Knob::Floor(bytes_per_s) => {
                 self.promises.set_transfer(vm.index(), bytes_per_s);
-                self.set_promise(facts, vm);
+                self.set_promise(view, vm);
             }
             _ => return,
         }
-        self.refresh(facts, vm);
+        self.refresh(view, vm);
     }
 
     fn serves_background(&self) -> bool {
@@ -678,51 +678,51 @@ impl Dispatcher for Slo {
         self.overload.stepped_down()
     }
 
-    fn is_due_beyond_depth(&mut self, facts: &Facts) -> bool {
+    fn is_due_beyond_depth(&mut self, view: &View) -> bool {
         // A disk that seeks serves I/Os one by one, in an order of its own, so an I/O beyond the
         // depth gains nothing. In overload it would only lengthen the queue.
-        if facts.device().seeks || self.overload.is_late() {
+        if view.device().seeks || self.overload.is_late() {
             return false;
         }
-        self.release(facts);
+        self.release(view);
         let Some((_, slot)) = self.promises.first() else {
             return false;
         };
-        let head = facts.head(facts.vm_at(slot));
-        let len = head.map(|head| facts.queued(head).unit().len);
+        let head = view.head(view.vm_at(slot));
+        let len = head.map(|head| view.queued(head).unit().len);
         self.promises.has_rate(slot) && len.is_some_and(|len| len <= BEYOND_DEPTH)
     }
 
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        let now = facts.now();
-        self.release(facts);
+    fn pick(&mut self, view: &View) -> Pick {
+        let now = view.now();
+        self.release(view);
         let earliest = self.promises.first();
         let deadline = earliest.map(|(deadline, _)| deadline);
         if let Some(change) = self.overload.look(now, deadline) {
-            self.step(facts, change);
-            return self.pick(facts);
+            self.step(view, change);
+            return self.pick(view);
         }
         if let Some(until) = self.at_disk.held_until(now) {
             return Pick::Idle(until);
         }
         let mut part_at = Nanos::MAX;
         if self.background_waiting > 0 {
-            match self.pick_background(facts, earliest.is_some()) {
+            match self.pick_background(view, earliest.is_some()) {
                 Ok(pick) => return pick,
                 Err(at) => part_at = at,
             }
         }
         let first = self.shares.first(now);
         let early = self.promises.first_early();
-        if facts.device().seeks
+        if view.device().seeks
             && let (None, None, Some(slot)) = (earliest, early, first)
-            && let Some(until) = self.leaves_upper_half(facts, slot)
+            && let Some(until) = self.leaves_upper_half(view, slot)
         {
             return Pick::Idle(until.min(part_at));
         }
         if self.stay.left > 0
             && early.is_none()
-            && let Some(head) = self.stays(facts, earliest)
+            && let Some(head) = self.stays(view, earliest)
         {
             let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
             self.last_pick = if promised { By::Promise } else { By::Share };
@@ -741,7 +741,7 @@ impl Dispatcher for Slo {
         if slot != self.stay.vm {
             self.stay = Stay::NONE;
         }
-        Self::start(facts, slot, u32::MAX)
+        Self::start(view, slot, u32::MAX)
     }
 
     fn footprint(&self) -> Footprint {

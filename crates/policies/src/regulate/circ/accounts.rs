@@ -3,8 +3,8 @@
 //! is left.
 
 use super::smoothed::Smoothed;
-use tidegate_core::facts::Facts;
 use tidegate_core::roles::Reopened;
+use tidegate_core::view::View;
 
 /// One request, in thousandths of a request a second times nanoseconds: the unit of all amounts
 /// here.
@@ -242,9 +242,9 @@ impl Accounts {
 
     /// Closes a period. Returns the additional nanoseconds for which VMs that ran dry are granted
     /// their allocations in the next one.
-    pub(super) fn close(&mut self, facts: &Facts) -> i128 {
+    pub(super) fn close(&mut self, view: &View) -> i128 {
         self.check();
-        let (given, wanted) = self.settle(facts);
+        let (given, wanted) = self.settle(view);
         let due = self.given.pass(given);
         if wanted == 0 {
             self.books -= due;
@@ -264,12 +264,12 @@ impl Accounts {
 
     /// Caps all credits at what may be saved up and deactivates VMs that want nothing. Returns the
     /// credits given away, and the sum of the allocations of VMs that ran dry.
-    fn settle(&mut self, facts: &Facts) -> (i128, i128) {
+    fn settle(&mut self, view: &View) -> (i128, i128) {
         let (mut given, mut wanted) = (self.idle_gives, 0);
         let mut at = 0;
         while let Some(&slot) = self.active.get(at) {
             let slot = slot as usize;
-            let id = facts.vm_at(slot);
+            let id = view.vm_at(slot);
             let threshold = self.threshold(&self.vms[slot]);
             let vm = &mut self.vms[slot];
             let excess = (vm.credit - threshold).max(0);
@@ -278,12 +278,12 @@ impl Accounts {
                 0 => self.books -= excess,
                 _ => given += excess,
             }
-            vm.over = vm.known && vm.credit < CREDIT && facts.pending_head(id).is_some();
+            vm.over = vm.known && vm.credit < CREDIT && view.pending_head(id).is_some();
             if vm.over {
                 wanted += i128::from(vm.allocation);
             }
             let full = !vm.known || vm.credit == threshold;
-            match full && facts.requests(id) == 0 {
+            match full && view.requests(id) == 0 {
                 true => self.deactivate(slot),
                 false => at += 1,
             }
@@ -299,12 +299,12 @@ impl Accounts {
 
     /// Grants the period's credits, and to VMs that ran dry `more` nanoseconds' worth on top, as
     /// returned by [`Accounts::close`].
-    pub(super) fn grant(&mut self, facts: &Facts, more: i128, reopen: &mut Reopened) {
+    pub(super) fn grant(&mut self, view: &View, more: i128, reopen: &mut Reopened) {
         for &slot in &self.active {
             let vm = &mut self.vms[slot as usize];
-            let id = facts.vm_at(slot as usize);
+            let id = view.vm_at(slot as usize);
             if vm.known {
-                vm.rate = vm.due(facts.requests(id) == 0);
+                vm.rate = vm.due(view.requests(id) == 0);
                 let grant = i128::from(vm.rate) * self.period;
                 vm.credit += grant;
                 self.books += grant;
@@ -314,17 +314,17 @@ impl Accounts {
                 vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
             }
             // VMs in debt are included, since the controller may still allocate more.
-            if !facts.may_enter(id) {
+            if !view.may_enter(id) {
                 reopen.push(id);
             }
         }
     }
 
     /// Lists the throttled VMs for another look at their gates, as a slice has begun.
-    pub(super) fn hand_out(&self, facts: &Facts, reopen: &mut Reopened) {
+    pub(super) fn hand_out(&self, view: &View, reopen: &mut Reopened) {
         for &slot in &self.active {
-            let id = facts.vm_at(slot as usize);
-            if !facts.may_enter(id) {
+            let id = view.vm_at(slot as usize);
+            if !view.may_enter(id) {
                 reopen.push(id);
             }
         }

@@ -132,9 +132,9 @@ impl Chaos {
             _ => self.ask(),
         }
         _ = self.rig.answers();
-        let facts = self.rig.engine.facts();
-        assert_eq!(facts.requests as usize, self.rig.ledger.owed());
-        assert_eq!(facts.in_flight as usize, self.rig.in_flight.len());
+        let stats = self.rig.engine.device_stats();
+        assert_eq!(stats.requests as usize, self.rig.ledger.owed());
+        assert_eq!(stats.in_flight as usize, self.rig.in_flight.len());
         let view = self.rig.engine.view();
         for &vm in &self.vms {
             let flights = self.rig.in_flight.iter().filter(|io| io.vm == vm);

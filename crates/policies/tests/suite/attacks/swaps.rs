@@ -79,7 +79,7 @@ fn nothing_is_lost_between_any_two_policies() {
                     rig.engine.set_policy(now, policy);
                     _ = rig.answers();
                     assert_eq!(rig.ledger.owed(), inside, "a swap answers nothing");
-                    let requests = rig.engine.facts().requests;
+                    let requests = rig.engine.device_stats().requests;
                     assert_eq!(requests as usize, inside);
                 }
             }

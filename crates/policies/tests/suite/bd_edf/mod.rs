@@ -3,12 +3,12 @@
 mod rules;
 
 use crate::common::*;
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{Op, ReqId, Request, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 
 /// A disk of depth `depth` with three guests, one I/O after the other.
 struct Disk {
@@ -266,20 +266,20 @@ impl Regulator for Purse {
         Interests::ADMITTED.union(Interests::VMS)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        match self.admits(facts, facts.queued(unit).unit().vm) {
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        match self.admits(view, view.queued(unit).unit().vm) {
             true => Gate::Pass,
             false => Gate::Blocked,
         }
     }
 
-    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+    fn admits(&self, _view: &View, vm: VmId) -> bool {
         self.0[vm.index()] > 0
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, _: &mut Reopened) {
         match *event {
-            Event::Admitted(unit) => self.0[facts.queued(unit).unit().vm.index()] -= 1,
+            Event::Admitted(unit) => self.0[view.queued(unit).unit().vm.index()] -= 1,
             Event::VmAdded(vm) => self.0[vm.index()] = 2,
             _ => {}
         }

@@ -4,11 +4,11 @@ use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
-use tidegate_core::facts::Unit;
 use tidegate_core::request::{DeviceIo, IoId, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::Waits;
 use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
+use tidegate_core::view::Unit;
 use tidegate_policies::policy::PolicySpec;
 
 #[derive(Clone, Copy, Debug)]

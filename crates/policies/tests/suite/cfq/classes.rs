@@ -4,12 +4,12 @@ use crate::cfq::disk::{Disk, FAR, Habit, READER, SEEKER};
 use crate::cfq::duel::Duel;
 use crate::cfq::{MIDDLE, with};
 use crate::common::{MS, SECOND};
-use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::request::Op;
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 
 #[test]
 fn real_time_starves_best_effort_and_preempts_it() {
@@ -93,16 +93,16 @@ impl Controller for Turner {
     fn interests(&self) -> Interests {
         Interests::ENDED
     }
-    fn on_event(&mut self, facts: &Facts, _: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, _: &Event, out: &mut Knobs) {
         if let Ok(class) = self.0.try_recv() {
-            let second = facts.vms().nth(1).expect("there are three");
+            let second = view.vms().nth(1).expect("there are three");
             out.turn(second, Knob::Class(class));
         }
     }
     fn next_timer(&self) -> Nanos {
         Nanos::MAX
     }
-    fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
+    fn on_timer(&mut self, _: &View, _: &mut Knobs) {}
 }
 
 #[test]

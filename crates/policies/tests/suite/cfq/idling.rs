@@ -29,9 +29,9 @@ fn nobody_waits_for_one_that_thinks_long() {
         disk.vm(MIDDLE, Habit { think, ..READER });
         disk.vm(MIDDLE, SEEKER);
         disk.run(SECOND);
-        let before = disk.driver.engine.facts().deliberate.0;
+        let before = disk.driver.engine.device_stats().deliberate.0;
         disk.run(20 * SECOND);
-        disk.driver.engine.facts().deliberate.0 - before
+        disk.driver.engine.device_stats().deliberate.0 - before
     };
     assert!(deliberate(2 * MS) > SECOND);
     assert_eq!(deliberate(12 * MS), 0);
@@ -48,7 +48,7 @@ fn flash_is_not_left_idle() {
         disk.vm(MIDDLE, thoughtful);
         disk.vm(MIDDLE, SEEKER);
         disk.run(20 * SECOND);
-        let deliberate = disk.driver.engine.facts().deliberate;
+        let deliberate = disk.driver.engine.device_stats().deliberate;
         assert_eq!(deliberate > Nanos::SECOND, idles, "{depth}, {positioning}");
     }
 }

@@ -5,13 +5,13 @@
 use crate::common::checked::{Checked, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use tidegate_core::facts::Facts;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs, Regulator, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::regulate::circ::{Circ, CircParams};
 
 /// One credit in the regulator's unit.
@@ -142,21 +142,21 @@ impl Slow {
         assert_eq!(there, self.minted + running - spent - self.lost, "{self:?}");
     }
 
-    fn begin(&mut self, facts: &Facts, begin: u64, now: u64) {
+    fn begin(&mut self, view: &View, begin: u64, now: u64) {
         self.period = Some([begin, begin + self.params.period.0, now]);
         for (&vm, account) in &mut self.vms {
-            let rate = Slow::rate(account, facts.requests(vm) == 0);
+            let rate = Slow::rate(account, view.requests(vm) == 0);
             account.rates = vec![(begin, rate, account.active)];
         }
     }
 
-    fn activate(&mut self, facts: &Facts, vm: VmId) {
+    fn activate(&mut self, view: &View, vm: VmId) {
         if self.vms[&vm].active {
             return;
         }
-        let now = facts.now().0;
+        let now = view.now().0;
         if self.period.is_none() {
-            self.begin(facts, now, now);
+            self.begin(view, now, now);
         }
         let from = self.from(now);
         let burst = self.threshold(&self.vms[&vm]);
@@ -180,8 +180,8 @@ impl Slow {
         }
     }
 
-    fn allocate(&mut self, facts: &Facts, vm: VmId, allocation: u64) {
-        let from = self.from(facts.now().0);
+    fn allocate(&mut self, view: &View, vm: VmId, allocation: u64) {
+        let from = self.from(view.now().0);
         let running = self.period.is_some();
         let Some(account) = self.vms.get_mut(&vm) else {
             return;
@@ -194,7 +194,7 @@ impl Slow {
         if allocation > 0 {
             account.share = allocation;
         }
-        let rate = Slow::rate(account, facts.requests(vm) == 0);
+        let rate = Slow::rate(account, view.requests(vm) == 0);
         if running {
             account.rates.push((from, rate, account.active));
         }
@@ -226,7 +226,7 @@ impl Slow {
     }
 
     /// Ends a period: settles all accounts and passes unused credits on.
-    fn end_period(&mut self, facts: &Facts) {
+    fn end_period(&mut self, view: &View) {
         let [_, end, _] = self.period.expect("one runs");
         self.balance();
         self.bound_bursts();
@@ -244,7 +244,7 @@ impl Slow {
                 false => self.lost += left - account.carried,
             }
             (account.spent, account.joined) = (0, 0);
-            let idle = facts.requests(vm) == 0;
+            let idle = view.requests(vm) == 0;
             let known = account.allocation.is_some();
             if account.active && idle && (!known || account.carried >= threshold) {
                 self.lost += account.carried;
@@ -252,7 +252,7 @@ impl Slow {
                 account.active = false;
             }
             let dry = account.active && known && account.carried < CREDIT;
-            if dry && counted && facts.pending_head(vm).is_some() {
+            if dry && counted && view.pending_head(vm).is_some() {
                 over.push(vm);
             }
             self.vms.insert(vm, account);
@@ -281,9 +281,9 @@ impl Slow {
         }
         match self.vms.values().any(|account| account.active) {
             true => {
-                let late = facts.now().0 >= end + self.params.period.0;
-                let begin = if late { facts.now().0 } else { end };
-                self.begin(facts, begin, facts.now().0);
+                let late = view.now().0 >= end + self.params.period.0;
+                let begin = if late { view.now().0 } else { end };
+                self.begin(view, begin, view.now().0);
             }
             false => {
                 self.lost += self.due.values().sum::<i128>();
@@ -295,20 +295,20 @@ impl Slow {
         self.balance();
     }
 
-    fn heard(&mut self, facts: &Facts, event: &Event) {
+    fn heard(&mut self, view: &View, event: &Event) {
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.queued(unit).vm_lane().0,
-            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
+            Event::Arrived(unit) | Event::Admitted(unit) => view.queued(unit).vm_lane().0,
+            Event::Merged { into, .. } => view.queued(into).vm_lane().0,
             Event::VmAdded(vm) | Event::VmRemoved(vm) => vm,
             _ => return,
         };
-        if facts.is_background(vm) {
+        if view.is_background(vm) {
             return;
         }
         match *event {
-            Event::Arrived(_) => self.activate(facts, vm),
-            Event::Admitted(unit) => self.charge(vm, facts.queued(unit).unit().requests, false),
-            Event::Merged { into, .. } if facts.queued(into).is_admitted() => {
+            Event::Arrived(_) => self.activate(view, vm),
+            Event::Admitted(unit) => self.charge(vm, view.queued(unit).unit().requests, false),
+            Event::Merged { into, .. } if view.queued(into).is_admitted() => {
                 self.charge(vm, 1, true)
             }
             Event::VmAdded(_) => {
@@ -316,14 +316,14 @@ impl Slow {
                 if let Some([begin, ..]) = self.period {
                     self.vms.get_mut(&vm).expect("just put in").rates = vec![(begin, 0, false)];
                 }
-                if facts.requests(vm) > 0 {
-                    self.activate(facts, vm);
+                if view.requests(vm) > 0 {
+                    self.activate(view, vm);
                 }
             }
             Event::VmRemoved(_) => {
                 let mut account = self.vms.remove(&vm).expect("there");
                 // The rest of the period's rate is not granted to any VM.
-                let now = self.from(facts.now().0);
+                let now = self.from(view.now().0);
                 account.rates.push((now, 0, false));
                 let gave = self.granted(&account, false);
                 self.bequeathed += gave;
@@ -339,13 +339,13 @@ impl Slow {
 impl Rules for Slow {
     type Real = Circ;
 
-    fn agree(&self, real: &Circ, facts: &Facts) {
+    fn agree(&self, real: &Circ, view: &View) {
         self.balance();
         for (&vm, account) in &self.vms {
             let credit = self.credit(vm);
             assert_eq!(real.credit(vm), credit, "{vm:?}: {account:?}");
             let (admits, may) = (
-                real.admits(facts, vm),
+                real.admits(view, vm),
                 credit.is_none_or(|credit| credit >= CREDIT),
             );
             // In slices some of it is not handed out yet, but in the last one.
@@ -359,22 +359,22 @@ impl Rules for Slow {
         }
     }
 
-    fn hear(&mut self, facts: &Facts, event: &Event) {
-        self.heard(facts, event);
+    fn hear(&mut self, view: &View, event: &Event) {
+        self.heard(view, event);
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let Knob::Allocation(allocation) = knob {
-            self.allocate(facts, vm, allocation);
+            self.allocate(view, vm, allocation);
         }
     }
 
-    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd> {
-        (self.ends() <= facts.now()).then_some(IntervalEnd::Period)
+    fn is_over(&mut self, view: &View) -> Option<IntervalEnd> {
+        (self.ends() <= view.now()).then_some(IntervalEnd::Period)
     }
 
-    fn end(&mut self, facts: &Facts, ended: Interval) {
-        self.end_period(facts);
+    fn end(&mut self, view: &View, ended: Interval) {
+        self.end_period(view);
         assert_eq!(ended.number, self.ended);
     }
 }
@@ -394,7 +394,7 @@ impl Controller for Puppet {
         Interests::VMS.union(Interests::INTERVALS)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+    fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         let mut plan = self.0.lock().expect("no panic before");
         let now = std::mem::take(&mut plan.now);
         let then = match event {
@@ -403,7 +403,7 @@ impl Controller for Puppet {
         };
         for (vm, allocation) in now.into_iter().chain(then) {
             // It may be gone, and another one in its slot.
-            if !facts.vms().any(|there| there == vm) {
+            if !view.vms().any(|there| there == vm) {
                 continue;
             }
             out.turn(vm, Knob::Allocation(allocation));
@@ -414,7 +414,7 @@ impl Controller for Puppet {
         Nanos::MAX
     }
 
-    fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
+    fn on_timer(&mut self, _: &View, _: &mut Knobs) {}
 }
 
 /// CIRC and the puppet in place of an open gate, with the rules beside it.

@@ -1,12 +1,12 @@
 //! Regulator that runs beside a model of its rules: after every event both must agree.
 
 use std::sync::{Arc, Mutex};
-use tidegate_core::facts::Facts;
 use tidegate_core::request::{ReqId, VmId};
 use tidegate_core::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 
 /// Model of a regulator, in plain loops over all VMs.
 pub trait Rules: Send {
@@ -14,17 +14,17 @@ pub trait Rules: Send {
     type Real: Regulator + ?Sized;
 
     /// Fails if the regulator disagrees with the model, or the books do not balance.
-    fn agree(&self, real: &Self::Real, facts: &Facts);
+    fn agree(&self, real: &Self::Real, view: &View);
 
-    fn hear(&mut self, facts: &Facts, event: &Event);
+    fn hear(&mut self, view: &View, event: &Event);
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob);
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob);
 
     /// Returns the kind of end of the interval that ends now, if one does.
-    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd>;
+    fn is_over(&mut self, view: &View) -> Option<IntervalEnd>;
 
     /// Takes in the end of an interval.
-    fn end(&mut self, facts: &Facts, ended: Interval);
+    fn end(&mut self, view: &View, ended: Interval);
 }
 
 /// Regulator under test with its model, which tests may inspect, too.
@@ -40,10 +40,10 @@ impl<R: Rules> Checked<R> {
     }
 
     /// Passes an event on to the model and compares.
-    fn beside(&self, facts: &Facts, act: impl FnOnce(&mut R)) {
+    fn beside(&self, view: &View, act: impl FnOnce(&mut R)) {
         let mut rules = self.rules.lock().expect("no panic before");
         act(&mut rules);
-        rules.agree(&self.real, facts);
+        rules.agree(&self.real, view);
     }
 }
 
@@ -56,37 +56,37 @@ impl<R: Rules> Regulator for Checked<R> {
         self.real.interests()
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.queued(unit).vm_lane();
-        let gate = self.real.gate(facts, unit);
-        assert_eq!(gate == Gate::Pass, self.real.admits(facts, vm));
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, _) = view.queued(unit).vm_lane();
+        let gate = self.real.gate(view, unit);
+        assert_eq!(gate == Gate::Pass, self.real.admits(view, vm));
         gate
     }
 
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.real.admits(facts, vm)
+    fn admits(&self, view: &View, vm: VmId) -> bool {
+        self.real.admits(view, vm)
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        self.real.on_event(facts, event, reopen);
-        self.beside(facts, |rules| rules.hear(facts, event));
+    fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
+        self.real.on_event(view, event, reopen);
+        self.beside(view, |rules| rules.hear(view, event));
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.real.set(facts, vm, knob);
-        self.beside(facts, |rules| rules.set(facts, vm, knob));
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        self.real.set(view, vm, knob);
+        self.beside(view, |rules| rules.set(view, vm, knob));
     }
 
     fn next_timer(&self) -> Nanos {
         self.real.next_timer()
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let ended = self.real.on_timer(facts, reopen);
-        self.beside(facts, |rules| {
-            assert_eq!(ended.map(|ended| ended.end), rules.is_over(facts));
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        let ended = self.real.on_timer(view, reopen);
+        self.beside(view, |rules| {
+            assert_eq!(ended.map(|ended| ended.end), rules.is_over(view));
             if let Some(ended) = ended {
-                rules.end(facts, ended);
+                rules.end(view, ended);
             }
         });
         ended

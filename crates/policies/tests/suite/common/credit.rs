@@ -3,10 +3,10 @@
 
 use tidegate_base::request::ReqId;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
 use tidegate_core::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Regulator, Reopened, Stage,
 };
+use tidegate_core::view::View;
 
 pub struct Credits {
     pub per_interval: u32,
@@ -39,8 +39,8 @@ impl Regulator for Credits {
             .union(Interests::TIMERS)
     }
 
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.queued(unit).vm_lane();
+    fn gate(&self, view: &View, unit: ReqId) -> Gate {
+        let (vm, _) = view.queued(unit).vm_lane();
         if self.left[vm.index()] > 0 {
             Gate::Pass
         } else {
@@ -48,14 +48,14 @@ impl Regulator for Credits {
         }
     }
 
-    fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
+    fn on_event(&mut self, view: &View, event: &Event, _: &mut Reopened) {
         match *event {
             Event::Admitted(unit) => {
-                let (vm, _) = facts.queued(unit).vm_lane();
+                let (vm, _) = view.queued(unit).vm_lane();
                 self.left[vm.index()] -= 1;
             }
             Event::VmAdded(vm) => {
-                self.left.resize(facts.vm_slots().max(self.left.len()), 0);
+                self.left.resize(view.vm_slots().max(self.left.len()), 0);
                 self.left[vm.index()] = self.per_interval;
             }
             _ => {}
@@ -66,11 +66,11 @@ impl Regulator for Credits {
         self.next
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        while self.next <= facts.now() {
+    fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
+        while self.next <= view.now() {
             self.next += self.interval;
         }
-        for vm in facts.vms() {
+        for vm in view.vms() {
             self.left[vm.index()] = self.per_interval;
             reopen.push(vm);
         }

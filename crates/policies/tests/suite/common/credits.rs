@@ -4,12 +4,12 @@
 use super::checked::{Checked, Rules};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tidegate_core::facts::Facts;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Interval, IntervalEnd, Knob, Regulator, Stage};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_policies::regulate::proportion::Terms;
 use tidegate_policies::regulate::vbc::VbcParams;
@@ -164,22 +164,22 @@ impl Slow {
         end
     }
 
-    fn see(&mut self, facts: &Facts, vm: VmId) {
+    fn see(&mut self, view: &View, vm: VmId) {
         let account = self.vms.get_mut(&vm).expect("heard of");
         let grace = (2 * account.think).clamp(1_000_000, self.params.idle_grace.0);
-        let until = match facts.quiet_since(vm) {
+        let until = match view.quiet_since(vm) {
             Nanos::MAX => Nanos::ZERO,
             _ if account.think > self.params.wait_for.0 => Nanos::ZERO,
             since => since + Nanos(grace),
         };
-        account.seen = (facts.waiting(vm), facts.requests(vm), until);
+        account.seen = (view.waiting(vm), view.requests(vm), until);
     }
 
-    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
-        let now = facts.now();
+    fn charge(&mut self, view: &View, vm: VmId, requests: u32, bytes: u32) {
+        let now = view.now();
         let due = self.due(vm);
         // One credit per normalisation size begun, or at least one a request.
-        let reservation = &facts.objective(vm).reservation;
+        let reservation = &view.objective(vm).reservation;
         let size = match (self.vms[&vm].demand.1, reservation.ops) {
             (1, Some(ops)) => ops.norm,
             _ => Some(self.params.terms.request_size),
@@ -199,10 +199,10 @@ impl Slow {
         self.begun.get_or_insert(now);
     }
 
-    fn replenish(&mut self, facts: &Facts, end: IntervalEnd) {
+    fn replenish(&mut self, view: &View, end: IntervalEnd) {
         let dry = self.vms.iter().filter(|(_, a)| !a.has_credit());
         for vm in dry.map(|(&vm, _)| vm).collect::<Vec<_>>() {
-            self.see(facts, vm);
+            self.see(view, vm);
         }
         let spent = self.vms.iter().map(|(&vm, a)| (vm, a.spent_now)).collect();
         self.intervals.push((end, spent));
@@ -219,7 +219,7 @@ impl Slow {
         }
         (self.charged, self.members, self.idle) = (false, false, false);
         let dry = self.vms.values().any(|vm| !vm.has_credit());
-        self.begun = dry.then_some(facts.now());
+        self.begun = dry.then_some(view.now());
     }
 
     /// Asserts that every credit was granted, and is either left, spent or lost.
@@ -236,8 +236,8 @@ impl Slow {
 
     /// Returns the VM's demand as a fraction, requests and seconds: the larger of its two
     /// reservations.
-    fn demand(&self, facts: &Facts, vm: VmId) -> (u128, u128) {
-        let reservation = &facts.objective(vm).reservation;
+    fn demand(&self, view: &View, vm: VmId) -> (u128, u128) {
+        let reservation = &view.objective(vm).reservation;
         let size = self.params.terms.request_size as u128;
         let ops = reservation.ops.map(|o| (o.per_s as u128, 1));
         let bytes = reservation.bytes_per_s.map(|b| (b as u128, size));
@@ -249,30 +249,30 @@ impl Slow {
         }
     }
 
-    fn heard(&mut self, facts: &Facts, event: &Event) {
+    fn heard(&mut self, view: &View, event: &Event) {
         let worth_it = self.charged || self.vms.values().any(|vm| !vm.has_credit());
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
-                facts.queued(unit).vm_lane().0
+                view.queued(unit).vm_lane().0
             }
-            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
+            Event::Merged { into, .. } => view.queued(into).vm_lane().0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => {
-                self.idle = facts.device().requests == 0 && worth_it;
+                self.idle = view.device().requests == 0 && worth_it;
                 done.vm
             }
             Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) => vm,
             _ => return,
         };
-        if facts.is_background(vm) {
+        if view.is_background(vm) {
             return;
         }
         match *event {
             Event::Arrived(_) => {
                 self.idle = false;
-                let since = facts.quiet_since(vm);
-                if facts.requests(vm) == 1 && since != Nanos::MAX {
-                    let (t, account) = (facts.now().since(since).0, self.vms.get_mut(&vm));
+                let since = view.quiet_since(vm);
+                if view.requests(vm) == 1 && since != Nanos::MAX {
+                    let (t, account) = (view.now().since(since).0, self.vms.get_mut(&vm));
                     let mean = &mut account.expect("heard of").think;
                     *mean = if *mean == 0 {
                         t
@@ -284,19 +284,19 @@ impl Slow {
                 return;
             }
             Event::Admitted(unit) => {
-                let unit = facts.queued(unit).unit();
+                let unit = view.queued(unit).unit();
                 let bytes = if unit.op.merges() { unit.len } else { 0 };
-                self.charge(facts, vm, unit.requests, bytes);
+                self.charge(view, vm, unit.requests, bytes);
             }
-            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
-                self.charge(facts, vm, 1, facts.queued(by).request_bytes());
+            Event::Merged { into, by } if view.queued(into).is_admitted() => {
+                self.charge(view, vm, 1, view.queued(by).request_bytes());
             }
             Event::VmAdded(_) | Event::VmChanged(_) => {
                 if self.params.terms.max_interval == 0 {
                     self.most = 20_000;
                 }
                 let new = !self.vms.contains_key(&vm);
-                let demand = self.demand(facts, vm);
+                let demand = self.demand(view, vm);
                 self.vms.entry(vm).or_default().demand = demand;
                 self.all_to_coarse();
                 if !new {
@@ -313,31 +313,31 @@ impl Slow {
             }
             _ => {}
         }
-        self.see(facts, vm);
+        self.see(view, vm);
     }
 }
 
 impl Rules for Slow {
     type Real = dyn Regulator;
 
-    fn agree(&self, real: &dyn Regulator, facts: &Facts) {
+    fn agree(&self, real: &dyn Regulator, view: &View) {
         self.balance();
         for (&vm, account) in &self.vms {
             assert_eq!(
-                real.admits(facts, vm),
+                real.admits(view, vm),
                 account.has_credit(),
                 "{vm:?}: {account:?}"
             );
         }
-        let (now, ends) = (facts.now(), self.ends(facts.now()));
+        let (now, ends) = (view.now(), self.ends(view.now()));
         assert_eq!(real.next_timer().max(now), ends, "{self:?}");
     }
 
-    fn hear(&mut self, facts: &Facts, event: &Event) {
-        self.heard(facts, event);
+    fn hear(&mut self, view: &View, event: &Event) {
+        self.heard(view, event);
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+    fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         let (Knob::Credits(n), Some(account)) = (knob, self.vms.get_mut(&vm)) else {
             return;
         };
@@ -350,23 +350,23 @@ impl Rules for Slow {
             );
             account.grant(n.into());
             if !account.has_credit() {
-                self.begun.get_or_insert(facts.now());
+                self.begun.get_or_insert(view.now());
             }
         }
     }
 
-    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd> {
-        self.idle &= facts.device().requests == 0;
+    fn is_over(&mut self, view: &View) -> Option<IntervalEnd> {
+        self.idle &= view.device().requests == 0;
         let end = match (self.members, self.idle) {
             (true, _) => IntervalEnd::Members,
             (false, true) => IntervalEnd::Idle,
             (false, false) => IntervalEnd::Turn,
         };
-        (self.ends(facts.now()) <= facts.now()).then_some(end)
+        (self.ends(view.now()) <= view.now()).then_some(end)
     }
 
-    fn end(&mut self, facts: &Facts, ended: Interval) {
-        self.replenish(facts, ended.end);
+    fn end(&mut self, view: &View, ended: Interval) {
+        self.replenish(view, ended.end);
     }
 }
 

@@ -8,7 +8,6 @@ use super::{Driver, costs};
 use proptest::prelude::*;
 use std::sync::Arc;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
-use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
 use tidegate_core::part::Capacity;
 use tidegate_core::request::{
@@ -18,6 +17,7 @@ use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
 use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
+use tidegate_core::view::Unit;
 use tidegate_policies::policy::PolicySpec;
 
 pub const BLOCK: u32 = 4096;
@@ -410,7 +410,8 @@ impl Lab {
     }
 
     fn start(&mut self, model: &mut impl Model) {
-        while self.driver.engine.facts().in_flight < self.driver.engine.config().device.depth {
+        while self.driver.engine.device_stats().in_flight < self.driver.engine.config().device.depth
+        {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.driver.start();
@@ -588,23 +589,23 @@ pub fn picks_with_knobs(
         limits_kept: false,
         allocated,
     });
-    let facts = lab.driver.engine.view();
+    let view = lab.driver.engine.view();
     for guest in &lab.guests {
-        dispatcher.on_event(facts, &Event::VmAdded(guest.vm));
+        dispatcher.on_event(view, &Event::VmAdded(guest.vm));
     }
     lab.waiting
         .iter()
-        .for_each(|w| dispatcher.insert(facts, w.0));
+        .for_each(|w| dispatcher.insert(view, w.0));
     let mut got = [[0; 2]; 2];
     for (half, got) in got.iter_mut().enumerate() {
         for &(guest, knob) in knobs[half] {
-            dispatcher.set(facts, lab.guests[guest].vm, knob);
+            dispatcher.set(view, lab.guests[guest].vm, knob);
         }
         for _ in 0..picks / 2 {
-            let Pick::Start { head, .. } = dispatcher.pick(facts) else {
+            let Pick::Start { head, .. } = dispatcher.pick(view) else {
                 panic!("both VMs wait");
             };
-            let unit = facts.queued(head).unit();
+            let unit = view.queued(head).unit();
             let io = DeviceIo {
                 id: IoId::from_bits(0),
                 vm: unit.vm,
@@ -620,7 +621,7 @@ pub fn picks_with_knobs(
                 part_of: unit.len,
                 arrived: unit.arrived,
             };
-            dispatcher.on_event(facts, &Event::Started(&io));
+            dispatcher.on_event(view, &Event::Started(&io));
             got[usize::from(unit.vm == lab.guests[1].vm)] += 1;
         }
     }

@@ -28,7 +28,7 @@ pub(crate) use transfer::{DisplayTime, transfer, vm_transfers};
 
 /// Returns the view of a device.
 pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
-    let facts = &snapshot.facts;
+    let stats = &snapshot.stats;
     let not_enforced = snapshot.vms.iter().flat_map(|vm| {
         unenforced_parts(&vm.objective, &vm.enforces, vm.background)
             .into_iter()
@@ -41,17 +41,17 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
         name: snapshot.name.clone(),
         backing: snapshot.backing.clone(),
         policy: policy(&*snapshot.policy),
-        depth: facts.spec.depth,
-        max_io_bytes: facts.spec.max_io,
-        in_flight: facts.in_flight,
+        depth: stats.spec.depth,
+        max_io_bytes: stats.spec.max_io,
+        in_flight: stats.in_flight,
         uncounted: snapshot.uncounted,
         oldest_io_ns: snapshot.oldest_io.map(|age| age.0),
-        requests: facts.requests,
-        queued: facts.queued,
-        started: facts.started,
-        ended: facts.ended,
-        errors: facts.errors,
-        deliberate_ns: facts.deliberate.0,
+        requests: stats.requests,
+        queued: stats.queued,
+        started: stats.started,
+        ended: stats.ended,
+        errors: stats.errors,
+        deliberate_ns: stats.deliberate.0,
         waits: snapshot.waits.map(|waits| WaitsView {
             begun: waits.begun,
             succeeded: waits.succeeded,

@@ -50,16 +50,16 @@ impl Ages {
     }
 
     pub(super) fn started(&mut self, engine: &Engine, ledger: &Ledger) -> Verdict {
-        let (Some(expiry), facts) = (self.expiry, engine.view()) else {
+        let (Some(expiry), view) = (self.expiry, engine.view()) else {
             return Ok(());
         };
         self.ios += 1;
-        let (ios, now) = (self.ios, facts.now());
-        for slot in 0..facts.vm_slots() {
-            let vm = facts.vm_at(slot);
+        let (ios, now) = (self.ios, view.now());
+        for slot in 0..view.vm_slots() {
+            let vm = view.vm_at(slot);
             for lane in Lane::ALL {
-                let head = facts.lane_head(vm, lane);
-                let ours = facts.gate_open(vm, lane) && !facts.is_background(vm);
+                let head = view.lane_head(vm, lane);
+                let ours = view.gate_open(vm, lane) && !view.is_background(vm);
                 let head = head.filter(|_| ours);
                 let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
                 let Some(id) = head else {

@@ -14,17 +14,17 @@ pub struct Promise {
 
 /// Returns the unit that arrived first among the heads of VMs' lanes whose gate is open.
 pub(super) fn first(engine: &Engine) -> Option<Promise> {
-    let facts = engine.view();
+    let view = engine.view();
     let mut first: Option<Promise> = None;
-    for slot in 0..facts.vm_slots() {
-        let vm = facts.vm_at(slot);
+    for slot in 0..view.vm_slots() {
+        let vm = view.vm_at(slot);
         for lane in Lane::ALL {
-            let head = facts.lane_head(vm, lane);
-            let ours = facts.gate_open(vm, lane) && !facts.is_background(vm);
+            let head = view.lane_head(vm, lane);
+            let ours = view.gate_open(vm, lane) && !view.is_background(vm);
             let Some(head) = head.filter(|_| ours) else {
                 continue;
             };
-            let seq = facts.queued(head).seq();
+            let seq = view.queued(head).seq();
             if first.is_none_or(|least| seq < least.seq) {
                 first = Some(Promise { vm, lane, seq });
             }

@@ -55,9 +55,9 @@ impl Leftover {
         let Some(after) = self.after else {
             return Ok(());
         };
-        let facts = engine.view();
-        let now = facts.now();
-        if !facts.is_background(io.vm) {
+        let view = engine.view();
+        let now = view.now();
+        if !view.is_background(io.vm) {
             // The dispatcher does not order flushes, so those are not checked.
             return match io.op {
                 Op::Flush => Ok(()),
@@ -65,14 +65,14 @@ impl Leftover {
             };
         }
         self.since = now;
-        self.in_flight = facts.in_flight(io.vm);
+        self.in_flight = view.in_flight(io.vm);
         if io.op == Op::Flush {
             return Ok(());
         }
         let went = self.went.replace(now);
-        let waits = facts
+        let waits = view
             .vms()
-            .find(|&vm| !facts.is_background(vm) && facts.has_head(vm));
+            .find(|&vm| !view.is_background(vm) && view.has_head(vm));
         let (Some(vm), Some(went), false) = (waits, went, self.holds) else {
             return Ok(());
         };
@@ -87,19 +87,19 @@ impl Leftover {
 
     /// Checks how long the background has been passed over, when a VM's I/O starts.
     fn passed_over(&mut self, engine: &Engine, after: Nanos) -> Verdict {
-        let facts = engine.view();
-        let now = facts.now();
+        let view = engine.view();
+        let now = view.now();
         let (mut in_flight, mut waits_still, mut open) = (0, false, None::<VmId>);
-        for slot in 0..facts.vm_slots() {
-            let vm = facts.vm_at(slot);
-            let background = facts.is_background(vm);
-            in_flight += if background { facts.in_flight(vm) } else { 0 };
+        for slot in 0..view.vm_slots() {
+            let vm = view.vm_at(slot);
+            let background = view.is_background(vm);
+            in_flight += if background { view.in_flight(vm) } else { 0 };
             for lane in Lane::ALL {
-                let head = facts.lane_head(vm, lane).filter(|_| background);
+                let head = view.lane_head(vm, lane).filter(|_| background);
                 let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
                 waits_still |= head.is_some() && *known == head;
                 *known = head;
-                if head.is_some() && facts.gate_open(vm, lane) {
+                if head.is_some() && view.gate_open(vm, lane) {
                     open = Some(vm);
                 }
             }

@@ -7,9 +7,9 @@
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
-use tidegate_core::facts::Facts;
 use tidegate_core::request::{DeviceIo, Op};
 use tidegate_core::starvation::{Cost, Draws};
+use tidegate_core::view::View;
 
 use super::shares::cost_of;
 
@@ -47,20 +47,20 @@ impl Chances {
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
-        let (Some(draws), facts) = (self.draws, engine.view()) else {
+        let (Some(draws), view) = (self.draws, engine.view()) else {
             return Ok(());
         };
         let winner = io.vm.index();
         let least = draws.least;
-        let cost = cost_of(Cost::Bytes { least }, io, &facts.device().spec);
+        let cost = cost_of(Cost::Bytes { least }, io, &view.device().spec);
         if io.op == Op::Flush {
             // A flush takes part in no draw, but adds to the VM's cost.
             let most = |served: u64| served.max(draws.flushes * least);
             self.served[winner] = self.served[winner].map(|s| most(s).min(s + cost));
             return Ok(());
         }
-        let slots = 0..facts.vm_slots();
-        let waits = |slot: &usize| *slot == winner || has_head(facts, *slot);
+        let slots = 0..view.vm_slots();
+        let waits = |slot: &usize| *slot == winner || has_head(view, *slot);
         let all: u128 = slots
             .clone()
             .filter(waits)
@@ -68,14 +68,14 @@ impl Chances {
             .sum();
         self.served[winner] = Some(cost);
         self.sums[winner] = 0;
-        for slot in slots.filter(|&slot| slot != winner && has_head(facts, slot)) {
+        for slot in slots.filter(|&slot| slot != winner && has_head(view, slot)) {
             self.sums[slot] += (self.fewest(&draws, slot) * ONE as u128 / all) as u64;
             ensure!(
                 Starvation,
                 self.sums[slot] <= Draws::WINS * ONE,
                 "{:?} (weight {}) has won none of the draws in which it was to win {} times in the \
                  mean, while {:?} did",
-                facts.vm_at(slot),
+                view.vm_at(slot),
                 self.weights[slot],
                 Draws::WINS,
                 io.vm
@@ -100,7 +100,7 @@ impl Chances {
     }
 }
 
-fn has_head(facts: &Facts, slot: usize) -> bool {
-    let vm = facts.vm_at(slot);
-    !facts.is_background(vm) && facts.has_head(vm)
+fn has_head(view: &View, slot: usize) -> bool {
+    let vm = view.vm_at(slot);
+    !view.is_background(vm) && view.has_head(vm)
 }

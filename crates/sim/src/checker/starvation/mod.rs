@@ -186,7 +186,7 @@ impl Starvation {
     /// # Errors
     /// Fails when a unit should have gone.
     pub fn idle(&mut self, engine: &Engine) -> Verdict {
-        if self.due.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
+        if self.due.is_some_and(|d| d.may_drain) && engine.device_stats().in_flight > 0 {
             return Ok(());
         }
         match (self.bound, self.promise(engine)) {

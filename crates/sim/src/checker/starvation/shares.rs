@@ -213,7 +213,7 @@ impl Passed {
         let Some(shares) = self.shares else {
             return Ok(());
         };
-        let (facts, served) = (engine.view(), io.vm.index());
+        let (view, served) = (engine.view(), io.vm.index());
         if let Weights::Allocations { .. } = shares.weights {
             self.follow(engine);
         }
@@ -223,11 +223,11 @@ impl Passed {
             return Ok(());
         }
         let head_of = |slot| {
-            let vm = facts.vm_at(slot);
-            facts.head(vm).filter(|_| !facts.is_background(vm))
+            let vm = view.vm_at(slot);
+            view.head(vm).filter(|_| !view.is_background(vm))
         };
         let waits = |slot: &usize| head_of(*slot).is_some();
-        let waiting = (0..facts.vm_slots()).filter(waits);
+        let waiting = (0..view.vm_slots()).filter(waits);
         let lightest = waiting.map(|slot| self.weights[slot]).min();
         if let Some(scale) = lightest.map(u64::ilog2)
             && scale != self.scale
@@ -239,16 +239,16 @@ impl Passed {
                 self.served.fill(0);
             }
         }
-        let device = &facts.device().spec;
+        let device = &view.device().spec;
         let cost = match shares.cost {
             Cost::DeviceTime { .. } => {
                 let bytes = moved(io, device);
-                self.stream(io.vm).time(facts.costs(), io, bytes)
+                self.stream(io.vm).time(view.costs(), io, bytes)
             }
             of_io => cost_of(of_io, io, device),
         };
         self.stream(io.vm).went(io, moved(io, device));
-        for slot in 0..facts.vm_slots() {
+        for slot in 0..view.vm_slots() {
             let head = head_of(slot);
             // With another head than before, the VM may have waited for nothing in between.
             let same = head == std::mem::replace(&mut self.heads[slot], head);
@@ -259,7 +259,7 @@ impl Passed {
             let apart = self.classes[slot] != self.classes[served]
                 || self.grouped[slot]
                 || self.grouped[served]
-                || facts.is_background(io.vm);
+                || view.is_background(io.vm);
             if self.reserved || self.limited[slot] || apart {
                 continue;
             }
@@ -271,7 +271,7 @@ impl Passed {
                 u128::from(*passed) <= allowed,
                 "{:?} (weight {}) waited while {:?} (weight {}) was served a cost of {passed}; \
                  its bound is {allowed}",
-                facts.vm_at(slot),
+                view.vm_at(slot),
                 self.weights[slot],
                 io.vm,
                 self.weights[served]

@@ -77,9 +77,9 @@ impl Turns {
 
     /// Resets all waiting times if the class of a VM has changed.
     fn follow_classes(&mut self, slices: &Slices, engine: &Engine) {
-        let facts = engine.view();
-        for slot in 0..facts.vm_slots() {
-            let class = class_of(slices, engine, facts.vm_at(slot));
+        let view = engine.view();
+        for slot in 0..view.vm_slots() {
+            let class = class_of(slices, engine, view.vm_at(slot));
             if core::mem::replace(&mut self.classes[slot], class) != class {
                 self.since.fill(None);
             }
@@ -87,13 +87,13 @@ impl Turns {
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
-        let (Some(slices), facts) = (self.slices, engine.view()) else {
+        let (Some(slices), view) = (self.slices, engine.view()) else {
             return Ok(());
         };
         self.follow_classes(&slices, engine);
-        let (now, class) = (facts.now(), self.classes[io.vm.index()]);
-        for slot in 0..facts.vm_slots() {
-            let vm = facts.vm_at(slot);
+        let (now, class) = (view.now(), self.classes[io.vm.index()]);
+        for slot in 0..view.vm_slots() {
+            let vm = view.vm_at(slot);
             let of_vm = self.classes[slot];
             let beneath = of_vm > class && of_vm != IDLE;
             for lane in Lane::ALL {
@@ -112,24 +112,24 @@ impl Turns {
 
     /// Checks how long each head has waited.
     pub(super) fn check_waits(&mut self, engine: &Engine) -> Verdict {
-        let (Some(slices), facts) = (self.slices, engine.view()) else {
+        let (Some(slices), view) = (self.slices, engine.view()) else {
             return Ok(());
         };
         self.follow_classes(&slices, engine);
-        let now = facts.now();
+        let now = view.now();
         let quiet = now.since(self.asked.replace(now).unwrap_or(now));
         let ages = self.in_flight.iter().map(|&(_, at)| now.since(at));
         let longest = ages.max().unwrap_or(Nanos::ZERO);
         self.slowest = self.slowest.max(quiet).max(longest);
         // Ages are taken first, so that an I/O that has just ended counts with all of its time.
         self.in_flight.retain(|&(id, _)| engine.is_in_flight(id));
-        let queues = facts.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
-        for slot in 0..facts.vm_slots() {
-            let vm = facts.vm_at(slot);
+        let queues = view.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
+        for slot in 0..view.vm_slots() {
+            let vm = view.vm_at(slot);
             let idle = self.classes[slot] == IDLE;
             for lane in Lane::ALL {
-                let head = facts.lane_head(vm, lane);
-                let open = facts.gate_open(vm, lane);
+                let head = view.lane_head(vm, lane);
+                let open = view.gate_open(vm, lane);
                 let known = &mut self.since[slot * Lane::ALL.len() + lane.index()];
                 let never = idle && slices.overdue == Nanos::ZERO;
                 let Some(head) = head.filter(|_| open && !never) else {

@@ -33,8 +33,8 @@ impl TortureWorld<'_, '_> {
                 None => break,
             }
         }
-        let facts = self.engine.facts();
-        if facts.in_flight < facts.spec.depth
+        let stats = self.engine.device_stats();
+        if stats.in_flight < stats.spec.depth
             && !self.engine.device().is_held()
             && !self.engine.device().any_hung()
         {
@@ -92,11 +92,11 @@ impl TortureWorld<'_, '_> {
         self.checks
             .limits
             .started(now, &self.swarm.config.device, &io)?;
-        let facts = self.engine.view();
+        let view = self.engine.view();
         let first = self
             .segments
             .iter()
-            .map(|segment| facts.queued(segment.req).seq());
+            .map(|segment| view.queued(segment.req).seq());
         let first = first.min().unwrap_or(0);
         let engine = &self.engine;
         let ledger = &self.checks.ledger;

@@ -18,7 +18,7 @@ impl TortureWorld<'_, '_> {
             self.dispatch()?;
             self.take_answers()?;
             if self.checks.ledger.open.is_empty()
-                && self.engine.facts().in_flight + self.engine.device().uncounted() == 0
+                && self.engine.device_stats().in_flight + self.engine.device().uncounted() == 0
             {
                 break;
             }

@@ -162,7 +162,10 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             return Ok(false);
         };
         self.now = self.now.max(next);
-        let (in_flight, waiting) = (self.engine.facts().in_flight, self.checks.ledger.open.len());
+        let (in_flight, waiting) = (
+            self.engine.device_stats().in_flight,
+            self.checks.ledger.open.len(),
+        );
         self.write(What::Wake, [in_flight.into(), waiting as u64, 0, 0, 0]);
         for slot in self.device.completed(self.now) {
             self.io_ended(slot)?;

@@ -8,15 +8,15 @@ use crate::control::tuner::target::TargetRevision;
 use crate::regulate::merge_limit::{PAGE, ios};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_core::facts::Facts;
+use tidegate_core::view::View;
 
 impl Tuner {
     /// Adjusts merge limit and rate after a window in which the VM asked for its target.
-    pub(super) fn act(&mut self, facts: &Facts, vm: VmId, window: &Span) {
-        let now = facts.now();
+    pub(super) fn act(&mut self, view: &View, vm: VmId, window: &Span) {
+        let now = view.now();
         match self.paced {
             None => self.control_ios(now, window),
-            Some(_) => self.keep_pace(facts, vm, window),
+            Some(_) => self.keep_pace(view, vm, window),
         }
         if self.paced.is_none() || self.throughput.is_some() {
             self.tune(now, window);
@@ -80,7 +80,7 @@ impl Tuner {
 
     /// Compares what the device completed with what the throttle lets pass, and adjusts the paced
     /// merge limit if it fell behind.
-    fn keep_pace(&mut self, facts: &Facts, vm: VmId, window: &Span) {
+    fn keep_pace(&mut self, view: &View, vm: VmId, window: &Span) {
         let (per_s, of) = self.throttled();
         let (had, tolerance) = (of(&self.had), self.params.tolerance);
         let by_limit = self.throughput.is_none();
@@ -96,12 +96,12 @@ impl Tuner {
         };
         let passed = Passed {
             per_s,
-            asked_for: window.busy(facts, vm),
+            asked_for: window.busy(view, vm),
             moved: of(&window.moved),
             largest: of(&largest),
             by_limit,
         };
-        paced.act(facts.now(), &passed);
+        paced.act(view.now(), &passed);
         let enough = u128::from(per_s) * u128::from(100 - tolerance);
         if u128::from(had) * 100 >= enough {
             paced.recovered();

@@ -183,12 +183,12 @@ impl Scan {
     }
 
     fn class(&self, lab: &Lab, vm: VmId) -> Priority {
-        let facts = lab.driver.engine.view();
-        match (facts.is_background(vm), self.params.background) {
+        let view = lab.driver.engine.view();
+        match (view.is_background(vm), self.params.background) {
             _ if !self.params.priorities => Priority::DEFAULT,
             (true, 0) => Priority::Idle,
             (true, 1) => Priority::DEFAULT,
-            _ => facts.objective(vm).priority,
+            _ => view.objective(vm).priority,
         }
     }
 
@@ -415,7 +415,7 @@ impl Scan {
         let idles = self
             .idles_until(lab, active)
             .is_some_and(|u| u > lab.driver.now.0);
-        if dry && idles && addr.abs_diff(lab.driver.engine.facts().last_addr) <= 4 << 20 {
+        if dry && idles && addr.abs_diff(lab.driver.engine.device_stats().last_addr) <= 4 << 20 {
             self.expire(lab, left);
             self.preempted(lab, queue);
             self.activate(queue, active.ends);

@@ -1,21 +1,21 @@
 //! Reader of one waiting unit, for roles.
 
-use super::{Facts, Unit, moved};
+use super::{Unit, View, moved};
 use crate::slots::{Hot, state};
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 
-/// A unit that waits, or one of its guest requests; from [`Facts::queued`].
+/// A unit that waits, or one of its guest requests; from [`View::queued`].
 #[derive(Clone, Copy)]
 pub struct Queued<'a> {
-    pub(super) facts: &'a Facts,
+    pub(super) view: &'a View,
     pub(super) id: ReqId,
 }
 
 impl Queued<'_> {
     #[inline]
     fn hot(&self) -> &Hot {
-        &self.facts.queues.reqs.hot[self.id.index()]
+        &self.view.queues.reqs.hot[self.id.index()]
     }
 
     /// Copies the unit's fields. Inside the call that says it was removed, `addr` and `len` are
@@ -27,11 +27,11 @@ impl Queued<'_> {
             hot.generation, self.id.generation,
             "a role kept a unit it was told is gone"
         );
-        let reqs = &self.facts.queues.reqs;
+        let reqs = &self.view.queues.reqs;
         let first = &reqs.hot[hot.chain_first as usize];
         Unit {
             id: self.id,
-            vm: self.facts.vm_at(hot.vm as usize),
+            vm: self.view.vm_at(hot.vm as usize),
             op: hot.op,
             addr: first.addr + first.issued as u64,
             len: hot.unit_len - first.issued,
@@ -51,14 +51,14 @@ impl Queued<'_> {
     #[inline]
     pub fn vm_lane(&self) -> (VmId, Lane) {
         let hot = self.hot();
-        (self.facts.vm_at(hot.vm as usize), hot.op.lane())
+        (self.view.vm_at(hot.vm as usize), hot.op.lane())
     }
 
     /// Returns whether the gate of the unit's lane is open.
     #[inline]
     pub fn may_go(&self) -> bool {
         let hot = self.hot();
-        !self.facts.queues.vms[hot.vm as usize].is_closed(hot.op.lane())
+        !self.view.queues.vms[hot.vm as usize].is_closed(hot.op.lane())
     }
 
     /// Returns whether the unit was admitted; `false`: it waits for that still.
@@ -69,7 +69,7 @@ impl Queued<'_> {
     /// Time for which a regulator has held an admitted unit: the request that gave it its name
     /// waited so long to be admitted, or for its lane's gate.
     pub fn held(&self) -> Nanos {
-        let (hot, queues) = (self.hot(), &self.facts.queues);
+        let (hot, queues) = (self.hot(), &self.view.queues);
         let shut = queues.vms[hot.vm as usize].shut_time(hot.op.lane(), queues.now);
         queues.reqs.cold[self.id.index()].held(queues.now, shut)
     }
@@ -79,13 +79,13 @@ impl Queued<'_> {
     #[inline]
     pub fn request(&self) -> (VmId, Op, u64, u32) {
         let hot = self.hot();
-        (self.facts.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
+        (self.view.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
     }
 
     /// Bytes of the guest request as it arrived that are transferred; 0 where the device only
     /// changes metadata.
     pub fn request_bytes(&self) -> u32 {
         let hot = self.hot();
-        moved(self.facts, hot.op, hot.len)
+        moved(self.view, hot.op, hot.len)
     }
 }

@@ -12,7 +12,7 @@ pub use queued::Queued;
 pub(crate) use queues::{Queues, enter_lane, unlink};
 pub(crate) use requests::{Filling, Requests};
 use std::sync::Arc;
-use tidegate_base::device::DeviceFacts;
+use tidegate_base::device::DeviceStats;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::seconds::Seconds;
@@ -47,10 +47,10 @@ pub struct Unit {
 
 /// State of the engine that roles may read. The engine changes it first and then notifies the
 /// roles.
-pub struct Facts {
+pub struct View {
     pub(crate) queues: Queues,
     pub(crate) objectives: Vec<Objective>,
-    /// By VM slot; see [`Facts::allocation`].
+    /// By VM slot; see [`View::allocation`].
     pub(crate) allocations: Vec<u64>,
     pub(crate) ledgers: Vec<Ledger>,
     /// Time of the next measurement of VMs' throughput for their deadline transfers; [`Nanos::MAX`]
@@ -72,10 +72,10 @@ pub(crate) struct LearntCosts {
     pub(crate) windows: u64,
 }
 
-impl From<Queues> for Facts {
-    /// Creates the facts of an engine without VMs.
-    fn from(queues: Queues) -> Facts {
-        Facts {
+impl From<Queues> for View {
+    /// Creates the state of an engine without VMs.
+    fn from(queues: Queues) -> View {
+        View {
             queues,
             objectives: Vec::new(),
             allocations: Vec::new(),
@@ -90,7 +90,7 @@ impl From<Queues> for Facts {
     }
 }
 
-impl Facts {
+impl View {
     /// The time of the call that is being handled.
     #[inline]
     pub fn now(&self) -> Nanos {
@@ -99,7 +99,7 @@ impl Facts {
 
     /// Specification and counters of the device.
     #[inline]
-    pub fn device(&self) -> &DeviceFacts {
+    pub fn device(&self) -> &DeviceStats {
         &self.queues.device
     }
 
@@ -181,7 +181,7 @@ impl Facts {
 
     /// Time at which a VM's last request was answered with none left; [`Nanos::MAX`]: never yet.
     /// The value stays while the next requests are inside, so inside
-    /// [`Event::Arrived`](crate::roles::Event) with [`Facts::requests`] 1 it gives the VM's think
+    /// [`Event::Arrived`](crate::roles::Event) with [`View::requests`] 1 it gives the VM's think
     /// time.
     pub fn quiet_since(&self, vm: VmId) -> Nanos {
         self.queues.vms[vm.index()].quiet_since
@@ -286,7 +286,7 @@ impl Facts {
     /// Returns a reader of a waiting unit, or of one of its guest requests.
     #[inline]
     pub fn queued(&self, id: ReqId) -> Queued<'_> {
-        Queued { facts: self, id }
+        Queued { view: self, id }
     }
 
     /// Handle of the guest request that is in a slot now.
@@ -366,10 +366,10 @@ fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
 
 /// Bytes of `len` that an operation transfers to or from the device: 0 where the device only
 /// changes metadata (discard, zeroes that are not written).
-pub fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
+pub fn moved(view: &View, op: Op, len: u32) -> u32 {
     match op {
         Op::Read | Op::Write => len,
-        Op::WriteZeroes if facts.device().spec.zeroes_are_writes => len,
+        Op::WriteZeroes if view.device().spec.zeroes_are_writes => len,
         Op::WriteZeroes | Op::Discard | Op::Flush => 0,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Filling, Requests};
 use crate::slots::{Hot, Life, Vm, flag, state};
-use tidegate_base::device::{DeviceFacts, DeviceSpec};
+use tidegate_base::device::{DeviceSpec, DeviceStats};
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
@@ -12,7 +12,7 @@ use tidegate_base::time::Nanos;
 pub(crate) struct Queues {
     /// The time of the call that is being handled.
     pub now: Nanos,
-    pub device: DeviceFacts,
+    pub device: DeviceStats,
     /// By the VM's slot.
     pub vms: Vec<Vm>,
     pub reqs: Requests,
@@ -44,7 +44,7 @@ impl Queues {
     pub(crate) fn new(device: DeviceSpec, requests: u32, merge_limit: u32) -> Queues {
         Queues {
             now: Nanos::ZERO,
-            device: DeviceFacts::new(device),
+            device: DeviceStats::new(device),
             vms: Vec::new(),
             reqs: Requests::new(requests),
             memory: MemoryWaits::default(),
@@ -265,7 +265,7 @@ impl Queues {
 #[inline(always)]
 pub(crate) fn enter_lane(
     reqs: &mut Requests,
-    device: &mut DeviceFacts,
+    device: &mut DeviceStats,
     of_vm: &mut Vm,
     slot: u32,
     with: &Filling,
