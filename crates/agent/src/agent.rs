@@ -1,7 +1,7 @@
 //! Agent: observes processes, decides, sets priorities, and restores them at the end.
 
-use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Change, Class, PriorityManager, Transfer};
 
 use crate::host::{Host, Process, TargetError};
 use crate::io_accounting::IoAccounting;
@@ -17,7 +17,7 @@ const MIN_SCAN_INTERVAL: Nanos = Nanos(20_000_000);
 /// Deadline transfer of a target, from its start to its end.
 #[derive(Debug)]
 struct TrackedTransfer {
-    job: Job,
+    transfer: Transfer,
     state: State,
     /// [`Event::Late`] has been reported for this transfer.
     late_reported: bool,
@@ -25,7 +25,7 @@ struct TrackedTransfer {
 
 impl TrackedTransfer {
     fn new(now: Nanos, (bytes, deadline): (u64, Nanos)) -> TrackedTransfer {
-        let job = Job {
+        let transfer = Transfer {
             bytes,
             begun: now,
             deadline,
@@ -33,7 +33,7 @@ impl TrackedTransfer {
         };
         let state = State::Running;
         TrackedTransfer {
-            job,
+            transfer,
             state,
             late_reported: false,
         }
@@ -41,19 +41,19 @@ impl TrackedTransfer {
 
     /// Returns `true` once per transfer: on the first call after its deadline while it still runs.
     fn becomes_late(&mut self, now: Nanos) -> bool {
-        let is_late = self.state == State::Running && now > self.job.due();
+        let is_late = self.state == State::Running && now > self.transfer.due();
         is_late && !core::mem::replace(&mut self.late_reported, true)
     }
 
     /// State of a transfer that ends at `now` with `unseen` bytes not observed.
     fn done(&self, now: Nanos, unseen: u64) -> State {
-        let forecast = Job {
-            moved: self.job.bytes,
-            ..self.job
+        let forecast = Transfer {
+            moved: self.transfer.bytes,
+            ..self.transfer
         }
         .forecast(now, 0);
         State::Done {
-            took: now.since(self.job.begun),
+            took: now.since(self.transfer.begun),
             early: forecast.early,
             late: forecast.late,
             unseen,
@@ -107,7 +107,10 @@ impl<H: Host> Agent<H> {
         let (mut targets, mut transfers) = (Vec::new(), Vec::new());
         for (who, plan) in plans.into_iter().enumerate() {
             manager.add(now, who);
-            transfers.push(plan.job.map(|job| TrackedTransfer::new(now, job)));
+            transfers.push(
+                plan.transfer
+                    .map(|transfer| TrackedTransfer::new(now, transfer)),
+            );
             targets.push(TrackedTarget::new(plan.name, plan.target));
         }
         let found = process_tree::find(&mut host, &mut targets).into_iter();
@@ -142,7 +145,7 @@ impl<H: Host> Agent<H> {
             let Some(transfer) = &self.transfers[who] else {
                 continue;
             };
-            let can_be = self.manager.begin(who, transfer.job, &mut changes);
+            let can_be = self.manager.begin(who, transfer.transfer, &mut changes);
             // Without a known bandwidth the verdict means nothing.
             if !can_be && !self.learns_capacity {
                 let name = self.targets[who].name.clone();
@@ -176,7 +179,7 @@ impl<H: Host> Agent<H> {
             if let Some(transfer) = transfer
                 && transfer.becomes_late(now)
             {
-                let (name, left) = (tracked.name.clone(), transfer.job.left());
+                let (name, left) = (tracked.name.clone(), transfer.transfer.left());
                 events.push(Event::Late { name, left });
             }
         }
@@ -191,7 +194,7 @@ impl<H: Host> Agent<H> {
             .filter(|(_, transfer)| transfer.state == State::Running);
         // A quarter of the shortest time in which it may end.
         let quarter = |(who, transfer): (usize, &TrackedTransfer)| {
-            Nanos(transfer.job.latency(self.max_rate(who, now)).0 / 4)
+            Nanos(transfer.transfer.latency(self.max_rate(who, now)).0 / 4)
         };
         let soon = running.map(quarter).min();
         soon.map_or(most, |soon| soon.clamp(MIN_SCAN_INTERVAL.min(most), most))
@@ -256,8 +259,8 @@ impl<H: Host> Agent<H> {
         let Some(transfer) = self.transfers[who].as_mut().filter(running) else {
             return;
         };
-        transfer.job.moved = transfer.job.moved.saturating_add(scan.moved);
-        transfer.state = match transfer.job.left() {
+        transfer.transfer.moved = transfer.transfer.moved.saturating_add(scan.moved);
+        transfer.state = match transfer.transfer.left() {
             _ if done => transfer.done(now, 0),
             rest if left && rest <= unseen_most => transfer.done(now, rest),
             rest if left => State::Gone { left: rest },
@@ -351,9 +354,9 @@ impl<H: Host> Agent<H> {
             class: self.manager.class(who).unwrap_or_default(),
             present: tracked.present,
             bytes_per_s: self.moved[who].1,
-            job: self.transfers[who]
+            transfer: self.transfers[who]
                 .as_ref()
-                .map(|transfer| (transfer.job, transfer.state)),
+                .map(|transfer| (transfer.transfer, transfer.state)),
             forecast: self
                 .manager
                 .forecast(who, now)

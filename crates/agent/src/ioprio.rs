@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 /// I/O priority class and level, encoded as in the kernel (`linux/ioprio.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]

@@ -1,7 +1,7 @@
 //! PriDyn for hosts whose VMs do not use Tidegate's disks: the priority manager of
-//! [`tidegate_core::jobs`] applied to running processes. Reads the bytes they moved from `/proc`,
-//! and sets their I/O classes thread by thread, for disks whose I/O scheduler supports classes
-//! (BFQ, mq-deadline).
+//! [`tidegate_core::transfers`] applied to running processes. Reads the bytes they moved from
+//! `/proc`, and sets their I/O classes thread by thread, for disks whose I/O scheduler supports
+//! classes (BFQ, mq-deadline).
 //!
 //! A process counts together with its descendants, each for one target only (`process_tree`). When
 //! a process has ended, the kernel adds its bytes to its parent's; they are counted once

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_threads_priority_is_set_and_read_back() {
-        use tidegate_core::jobs::Class;
+        use tidegate_core::transfers::Class;
         let mut host = Linux::default();
         // On a thread of its own, so that the other test threads keep their priorities.
         let done = std::thread::spawn(move || {

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use tidegate_core::jobs::{Class, Forecast, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Class, Forecast, Transfer};
 
 use crate::host::{Target, Thread};
 
@@ -15,7 +15,7 @@ pub struct Plan {
     /// Processes of the target.
     pub target: Target,
     /// Bytes to move and the time allowed from now; `None`: no deadline.
-    pub job: Option<(u64, Nanos)>,
+    pub transfer: Option<(u64, Nanos)>,
 }
 
 /// State of a deadline transfer.
@@ -107,7 +107,7 @@ pub struct Report {
     /// Rate in bytes per second over the last interval; `None`: not measured yet.
     pub bytes_per_s: Option<u64>,
     /// Transfer with its progress and state.
-    pub job: Option<(Job, State)>,
+    pub transfer: Option<(Transfer, State)>,
     /// Forecast at the current rate, while the transfer runs.
     pub forecast: Option<Forecast>,
 }

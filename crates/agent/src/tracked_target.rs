@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 use crate::host::{Host, Process, Target, TargetError, Thread, runs};
 use crate::ioprio::IoPriority;

@@ -14,7 +14,8 @@ pub struct VmTransfersView {
     pub policy: String,
     /// Running transfer; absent where none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<TransferView>,
+    #[serde(rename = "job")]
+    pub transfer: Option<TransferView>,
     /// Transfer that ended last; absent where none has ended since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<EndedTransferView>,
@@ -173,7 +174,7 @@ mod tests {
             vm: "oltp".to_owned(),
             device: "disk0".to_owned(),
             policy: "pridyn".to_owned(),
-            job: None,
+            transfer: None,
             last: None,
             ended: EndedTransfersView::default(),
         };
@@ -193,7 +194,7 @@ mod tests {
         let last = r#""last":{"size_bytes":2,"moved_bytes":1,"begun":"a","due":"b","ended":"c","#;
         let said = r#""early_s":-5.0,"outcome":"missed","said":"missed by 5 s"},"#;
         round_trip(&vm, &format!("{head}{last}{said}{none}"));
-        vm.job = Some(running());
+        vm.transfer = Some(running());
         let job = serde_json::to_string(&running()).expect("plain data");
         round_trip(&vm, &format!(r#"{head}"job":{job},{last}{said}{none}"#));
     }

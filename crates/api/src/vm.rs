@@ -61,7 +61,8 @@ pub struct VmView {
     pub tuning: Option<TuningView>,
     /// Running deadline transfer; absent where none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<TransferView>,
+    #[serde(rename = "job")]
+    pub transfer: Option<TransferView>,
     /// Steps that remain for the operator, such as making the change in the configuration file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -159,7 +160,7 @@ mod tests {
             in_flight: 16,
             intake: IntakeView::default(),
             tuning: None,
-            job: None,
+            transfer: None,
             notes: Vec::new(),
         }
     }

@@ -4,5 +4,5 @@
 
 pub mod estimator;
 pub mod fit;
-pub mod jobs;
 pub mod profile;
+pub mod transfers;

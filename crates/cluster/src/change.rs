@@ -265,8 +265,8 @@ fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Ch
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tidegate_core::jobs::Class;
     use tidegate_core::time::Nanos;
+    use tidegate_core::transfers::Class;
     use tidegate_place::Request;
 
     fn host(name: u8, bandwidth: u64) -> HostRecord {

@@ -1,6 +1,6 @@
 //! Access to hosts' daemons, and the transfers that run there.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
 /// Access to the daemons of hosts by their control sockets.

@@ -1,7 +1,7 @@
 //! Notices: events of transfers and hosts that an operation did not ask for.
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 /// Event to report to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 //!
 //! All times count from 1970-01-01 00:00 UTC.
 
-use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{self, Class};
 use tidegate_place::{Bandwidth, BandwidthError, Request, RequestError};
 
 /// Host that runs deadline transfers.
@@ -166,8 +166,8 @@ impl RunningTransfer {
     }
 
     /// Returns the transfer as the meta-scheduler sees it.
-    pub fn job(&self) -> Job {
-        Job {
+    pub fn progress(&self) -> transfers::Transfer {
+        transfers::Transfer {
             bytes: self.transfer.bytes,
             begun: self.placement.begun,
             deadline: self.transfer.deadline,

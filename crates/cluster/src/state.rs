@@ -52,7 +52,7 @@ pub enum HostError {
         known: Vec<String>,
     },
     /// Host to be removed still runs transfers.
-    #[error("{} on host {host:?}: {}", jobs_run(transfers.len()), transfers.join(", "))]
+    #[error("{} on host {host:?}: {}", transfers_run(transfers.len()), transfers.join(", "))]
     Busy {
         /// Name of the host.
         host: String,
@@ -61,7 +61,7 @@ pub enum HostError {
     },
 }
 
-fn jobs_run(n: usize) -> String {
+fn transfers_run(n: usize) -> String {
     match n {
         1 => "a job runs".to_owned(),
         n => format!("{n} jobs run"),

@@ -29,4 +29,4 @@ pub use tidegate_base::{
     device, ends, expect, heap, learnt, names, objective, pace, precision, random, request,
     seconds, time,
 };
-pub use tidegate_capacity::{estimator, fit, jobs, profile};
+pub use tidegate_capacity::{estimator, fit, profile, transfers};

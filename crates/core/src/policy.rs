@@ -33,7 +33,7 @@ pub trait Policy: Any + Debug + Send + Sync {
     fn enforces_for(&self, background: bool) -> Enforces;
 
     /// True if the policy helps deadline transfers to end in time.
-    fn helps_jobs(&self) -> bool;
+    fn helps_transfers(&self) -> bool;
 
     /// True if a VM with this objective is served up to a least rate before weights count.
     fn has_floor(&self, objective: &Objective) -> bool;

@@ -21,8 +21,8 @@ use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::{Group, Priority};
 use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::jobs::{Admission, JobTerms, Standing};
 use tidegate_capacity::profile::Profile;
+use tidegate_capacity::transfers::{Admission, Standing, TransferTerms};
 
 /// Memory that a role or the engine takes, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -181,20 +181,20 @@ pub enum Event<'a> {
     CostsLearnt,
     /// A VM's deadline transfer began ([`View::predictor`]), or was under way when this policy
     /// took effect.
-    JobBegan(VmId),
+    TransferBegan(VmId),
     /// The transfer that just began was admitted on these terms. Admission has examined all
-    /// priority classes, so no [`Event::JobsChanged`] follows.
-    JobAdmitted {
+    /// priority classes, so no [`Event::TransfersChanged`] follows.
+    TransferAdmitted {
         /// VM of the transfer.
         vm: VmId,
         /// Terms of the admission.
         terms: &'a Admission,
     },
     /// A VM's deadline transfer ended, or the VM is about to be removed.
-    JobEnded(VmId),
+    TransferEnded(VmId),
     /// Transfers need a new evaluation: one began or ended, or the rates of VMs were measured again
     /// ([`View::predictor`]).
-    JobsChanged,
+    TransfersChanged,
     /// A VM's reads lack payload memory, or have some again ([`View::lacks_memory`]). The engine
     /// has closed or opened the read lane already.
     Memory(VmId),
@@ -311,8 +311,9 @@ impl Interests {
     pub const PEERS: Interests = Interests(1 << 12);
     /// [`Event::Advanced`].
     pub const ADVANCED: Interests = Interests(1 << 13);
-    /// [`Event::JobBegan`], [`Event::JobAdmitted`], [`Event::JobEnded`] and [`Event::JobsChanged`].
-    pub const JOBS: Interests = Interests(1 << 14);
+    /// [`Event::TransferBegan`], [`Event::TransferAdmitted`], [`Event::TransferEnded`] and
+    /// [`Event::TransfersChanged`].
+    pub const TRANSFERS: Interests = Interests(1 << 14);
     /// [`Event::Memory`].
     pub const MEMORY: Interests = Interests(1 << 15);
     /// Empty set.
@@ -346,10 +347,10 @@ impl Event<'_> {
             Event::ProfileChanged | Event::CostsLearnt => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
             Event::Advanced(_) => Interests::ADVANCED,
-            Event::JobBegan(_)
-            | Event::JobAdmitted { .. }
-            | Event::JobEnded(_)
-            | Event::JobsChanged => Interests::JOBS,
+            Event::TransferBegan(_)
+            | Event::TransferAdmitted { .. }
+            | Event::TransferEnded(_)
+            | Event::TransfersChanged => Interests::TRANSFERS,
             Event::Memory(_) => Interests::MEMORY,
         }
     }
@@ -636,8 +637,8 @@ pub trait Controller: Send {
     }
 
     /// Returns the terms by which deadline transfers are measured. Must never change.
-    fn job_terms(&self) -> JobTerms {
-        JobTerms::default()
+    fn transfer_terms(&self) -> TransferTerms {
+        TransferTerms::default()
     }
 
     /// Returns the standing of a VM's transfer; `None`: no class is turned for its deadline.

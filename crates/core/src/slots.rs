@@ -352,7 +352,7 @@ pub(crate) struct Vm {
     /// True if a regulator at admission would not admit the next unit.
     pub spent: bool,
     /// True if replies count towards a deadline transfer.
-    pub has_job: bool,
+    pub has_transfer: bool,
     /// True if requests are judged for attainment: see [`crate::attainment`].
     pub judged: bool,
     /// True if reads were set aside because another one of the lane holds the memory they lack.
@@ -436,7 +436,7 @@ impl Vm {
             life: Life::Free,
             background: false,
             spent: false,
-            has_job: false,
+            has_transfer: false,
             judged: false,
             shelved: false,
             generation: 0,

@@ -18,8 +18,8 @@ use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
-use tidegate_capacity::jobs::{Book, Predictor};
 use tidegate_capacity::profile::Profile;
+use tidegate_capacity::transfers::{Book, Predictor};
 
 pub(crate) use crate::slots::{Cold, Hot, Life, Vm, flag, shut, state};
 pub use tidegate_base::slab::NIL;
@@ -62,7 +62,7 @@ pub struct View {
     pub(crate) estimator: Option<Box<CostEstimator>>,
     pub(crate) learnt: Option<LearntCosts>,
     /// Deadline transfers; `None` until the first one.
-    pub(crate) jobs: Option<Box<Book>>,
+    pub(crate) transfers: Option<Box<Book>>,
 }
 
 /// Costs of I/Os as the estimator learnt them.
@@ -85,7 +85,7 @@ impl From<Queues> for View {
             profile: None,
             estimator: None,
             learnt: None,
-            jobs: None,
+            transfers: None,
         }
     }
 }
@@ -128,7 +128,7 @@ impl View {
 
     /// Throughput of VMs with deadline transfers, by VM slot; `None`: there was no transfer yet.
     pub fn predictor(&self) -> Option<&Predictor> {
-        self.jobs.as_deref().map(Book::predictor)
+        self.transfers.as_deref().map(Book::predictor)
     }
 
     /// Number of VM slots: every [`VmId::index`] is below it.

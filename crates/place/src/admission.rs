@@ -1,8 +1,8 @@
 //! Admission controller (AdCon): decides by the class search of figure 5.8 whether a host accepts a
 //! transfer, and with which classes.
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use crate::class_search::{StopReason, search};
 use crate::what_if::WhatIf;

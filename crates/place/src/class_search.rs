@@ -16,7 +16,7 @@
 //! newcomer. A transfer that ends exactly at its deadline is in time; the figure demands that the
 //! newcomer ends before it, a difference that no clock resolves.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 use crate::what_if::WhatIf;
 

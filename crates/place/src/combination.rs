@@ -1,6 +1,6 @@
 //! Combination of classes on a host, the key of the priority database.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 /// Largest number of tenants of a host. The thesis assumes a small number, because all share a
 /// disk.

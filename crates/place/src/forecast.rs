@@ -8,8 +8,8 @@
 //! is a pass over all transfers per end. The result depends on more than the rate a newcomer needs,
 //! so [`Pcos`](crate::Pcos) does not use it.
 
-use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Class, Transfer};
 
 use crate::{Assignment, Combination, MOST, PriorityDatabase, Request, Tenant};
 
@@ -25,7 +25,7 @@ pub struct Present {
 /// Tenant in a running forecast.
 #[derive(Clone, Copy, Debug)]
 struct Simulated {
-    job: Option<Job>,
+    transfer: Option<Transfer>,
     class: Class,
     stays: bool,
     /// Class restored when the newcomer has ended.
@@ -50,7 +50,7 @@ pub fn admit_by_forecast(
         return None;
     }
     let to_simulated = |present: &Present| Simulated {
-        job: present.tenant.job,
+        transfer: present.tenant.transfer,
         class: present.tenant.class,
         stays: present.stays,
         after: present.tenant.class,
@@ -64,7 +64,7 @@ pub fn admit_by_forecast(
             simulated[who].class = Class::Idle;
         }
         simulated.push(Simulated {
-            job: Some(request.begun(now)),
+            transfer: Some(request.begun(now)),
             class,
             stays: false,
             after: class,
@@ -93,9 +93,9 @@ fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     let can = |who: &usize| present[*who].tenant.class > Class::Idle;
     let mut order: Vec<usize> = (0..present.len()).filter(can).collect();
     let need = |who: &usize| {
-        let job = present[*who].tenant.job;
-        job.map_or(0, |job| {
-            crate::request::needed(job.left(), job.due().since(now))
+        let transfer = present[*who].tenant.transfer;
+        transfer.map_or(0, |transfer| {
+            crate::request::needed(transfer.left(), transfer.due().since(now))
         })
     };
     order.sort_by_key(need);
@@ -111,16 +111,18 @@ fn simulate(
 ) -> Vec<bool> {
     // Each transfer ends once and passes its deadline once, which bounds the number of steps.
     for _ in 0..2 * simulated.len() + 1 {
-        let active = |tenant: &&Simulated| tenant.job.is_some() || tenant.stays;
+        let active = |tenant: &&Simulated| tenant.transfer.is_some() || tenant.stays;
         let classes = simulated.iter().filter(active).map(|tenant| tenant.class);
         // Rates are constant until the next end or deadline.
         let rates = database.rates(&Combination::of(classes));
         let next = |tenant: &Simulated| {
-            let job = tenant.job?;
-            let end = now.0.saturating_add(job.latency(rates.of(tenant.class)).0);
+            let transfer = tenant.transfer?;
+            let end = now
+                .0
+                .saturating_add(transfer.latency(rates.of(tenant.class)).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
-            let guard = if job.due() >= now && tenant.class < Class::RealTime {
-                job.due().0.saturating_add(1)
+            let guard = if transfer.due() >= now && tenant.class < Class::RealTime {
+                transfer.due().0.saturating_add(1)
             } else {
                 u64::MAX
             };
@@ -136,25 +138,29 @@ fn simulate(
         };
         let mut newcomer_ended = false;
         for (who, tenant) in simulated.iter_mut().enumerate() {
-            let Some(job) = &mut tenant.job else { continue };
+            let Some(transfer) = &mut tenant.transfer else {
+                continue;
+            };
             let moved = u128::from(rates.of(tenant.class)) * u128::from(at.since(now).0);
-            let left = job.left();
-            if job.latency(rates.of(tenant.class)) <= at.since(now) {
-                tenant.in_time = at <= job.due();
-                tenant.job = None;
+            let left = transfer.left();
+            if transfer.latency(rates.of(tenant.class)) <= at.since(now) {
+                tenant.in_time = at <= transfer.due();
+                tenant.transfer = None;
                 // A VM that stays continues with ordinary I/O.
                 tenant.class = Class::BestEffort;
                 newcomer_ended |= newcomer == Some(who);
                 continue;
             }
-            job.moved += u128::from(left).min(moved / u128::from(Nanos::SECOND.0)) as u64;
-            if job.due() < at {
+            transfer.moved += u128::from(left).min(moved / u128::from(Nanos::SECOND.0)) as u64;
+            if transfer.due() < at {
                 tenant.class = Class::RealTime;
                 tenant.after = Class::RealTime;
             }
         }
         if newcomer_ended {
-            let there = simulated.iter_mut().filter(|tenant| tenant.job.is_some());
+            let there = simulated
+                .iter_mut()
+                .filter(|tenant| tenant.transfer.is_some());
             // Restores lowered tenants, but never below the class that the guard gave them.
             there.for_each(|tenant| tenant.class = tenant.class.max(tenant.after));
         }
@@ -167,7 +173,7 @@ fn simulate(
 mod tests {
     use super::*;
     use crate::Bandwidth;
-    use tidegate_core::jobs::Class::{BestEffort, Idle, RealTime};
+    use tidegate_core::transfers::Class::{BestEffort, Idle, RealTime};
 
     const MB: u64 = 1_000_000;
 
@@ -183,8 +189,8 @@ mod tests {
 
     fn present(class: Class, mb: u64, seconds: u64) -> Present {
         let request = Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one");
-        let job = Some(request.begun(Nanos::ZERO));
-        let tenant = Tenant { class, job };
+        let transfer = Some(request.begun(Nanos::ZERO));
+        let tenant = Tenant { class, transfer };
         let stays = false;
         Present { tenant, stays }
     }
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_job_goes_first_where_who_runs_has_time_afterwards() {
+    fn a_short_transfer_goes_first_where_who_runs_has_time_afterwards() {
         let database = database();
         // 10 s of work by 12 s; 1 s of work by 1 s.
         let long = present(BestEffort, 400, 12);
@@ -213,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_takes_its_part_when_its_job_is_over() {
+    fn who_stays_takes_its_part_when_its_transfer_is_over() {
         let database = database();
         let mut first = present(BestEffort, 20, 2);
         // 1 s with half of the disk each, then 1 s with all of it.

@@ -1,7 +1,7 @@
 //! Host snapshot: the complete input of the admission controller.
 
-use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Class, Transfer};
 
 use crate::{Grace, PriorityDatabase};
 
@@ -11,7 +11,7 @@ pub struct Tenant {
     /// Current I/O priority class.
     pub class: Class,
     /// Deadline transfer; `None`: I/O without a deadline.
-    pub job: Option<Job>,
+    pub transfer: Option<Transfer>,
 }
 
 /// State of a host at the time of an admission decision.

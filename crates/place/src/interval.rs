@@ -5,7 +5,7 @@
 //! with less demand gives only a lower bound; the bandwidth that it left was used by others, who
 //! would not have it beside a tenant with unlimited demand.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 use crate::{Combination, MOST, Rates};
 

@@ -1,6 +1,6 @@
 //! Bandwidth of each class on a host.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 
 use crate::Combination;
 

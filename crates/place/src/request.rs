@@ -1,7 +1,7 @@
 //! Placement request: number of bytes and a deadline.
 
-use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Transfer;
 
 /// Transfer that needs a host (input of figure 5.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +88,8 @@ impl Request {
     }
 
     /// Returns the transfer as it starts at `now`.
-    pub fn begun(&self, now: Nanos) -> Job {
-        Job {
+    pub fn begun(&self, now: Nanos) -> Transfer {
+        Transfer {
             bytes: self.bytes,
             begun: now,
             deadline: self.deadline,
@@ -135,8 +135,8 @@ mod tests {
             by in 0_u64..3,
         ) {
             let needed = needed(bytes, Nanos(time));
-            let job = Job { bytes, begun: Nanos::ZERO, deadline: Nanos(time), moved: 0 };
-            let in_time = |rate| job.latency(rate) <= Nanos(time);
+            let transfer = Transfer { bytes, begun: Nanos::ZERO, deadline: Nanos(time), moved: 0 };
+            let in_time = |rate| transfer.latency(rate) <= Nanos(time);
             if needed < u64::MAX {
                 prop_assert!(in_time(needed + by));
             }

@@ -5,8 +5,8 @@
 //! over the remaining time. The needed rates are computed once, so the evaluation of a combination
 //! compares numbers.
 
-use tidegate_core::jobs::{Class, Forecast, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Class, Forecast, Transfer};
 
 use crate::fair_share::{FairShare, fair_share};
 use crate::request::needed;
@@ -14,12 +14,13 @@ use crate::{Combination, Grace, HostSnapshot, Rates, Tenant};
 
 /// Latest time at which a transfer without progress is not yet late, apart from grace, at this
 /// rate.
-fn stands_until(job: &Job, bytes_per_s: u64, grace: Grace) -> Nanos {
-    match job.left() {
+fn stands_until(transfer: &Transfer, bytes_per_s: u64, grace: Grace) -> Nanos {
+    match transfer.left() {
         0 => Nanos::MAX,
         // At a rate of 0 it is never in time.
         _ if bytes_per_s == 0 => Nanos::ZERO,
-        _ => (job.due() + grace.of_deadline(job.deadline)).since(job.latency(bytes_per_s)),
+        _ => (transfer.due() + grace.of_deadline(transfer.deadline))
+            .since(transfer.latency(bytes_per_s)),
     }
 }
 
@@ -34,7 +35,7 @@ pub fn rates(snapshot: &HostSnapshot<'_>) -> Vec<u64> {
 /// tenants; `None` for a tenant without a transfer.
 pub fn forecasts(snapshot: &HostSnapshot<'_>) -> Vec<Option<Forecast>> {
     let both = snapshot.tenants.iter().zip(rates(snapshot));
-    both.map(|(tenant, rate)| Some(tenant.job?.forecast(snapshot.now, rate)))
+    both.map(|(tenant, rate)| Some(tenant.transfer?.forecast(snapshot.now, rate)))
         .collect()
 }
 
@@ -89,11 +90,12 @@ impl<'a> WhatIf<'a> {
         let mut what_if = WhatIf::without(snapshot);
         for (who, tenant) in snapshot.tenants.iter().enumerate() {
             let has = what_if.rate_of(who);
-            let need = tenant
-                .job
-                .map_or(0, |job| needed(job.left(), job.due().since(snapshot.now)));
-            let stands_until =
-                (tenant.job).map_or(Nanos::MAX, |job| stands_until(&job, has, snapshot.grace));
+            let need = tenant.transfer.map_or(0, |transfer| {
+                needed(transfer.left(), transfer.due().since(snapshot.now))
+            });
+            let stands_until = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
+                stands_until(&transfer, has, snapshot.grace)
+            });
             // A transfer that is late even without the newcomer cannot be harmed by it.
             let late_anyway = stands_until < snapshot.now;
             if !late_anyway {
@@ -201,14 +203,14 @@ impl<'a> WhatIf<'a> {
     pub(crate) fn lower_one(&mut self) -> bool {
         let mut best: Option<(i128, usize)> = None;
         for (who, &class) in self.classes.iter().enumerate() {
-            let spare = match self.snapshot.tenants[who].job {
+            let spare = match self.snapshot.tenants[who].transfer {
                 _ if class == Class::Idle => continue,
                 // Without a deadline there is unlimited slack.
                 None => i128::MAX,
                 // Negative slack if it is late.
-                Some(job) => {
-                    let latency = job.latency(self.rate_of(who));
-                    i128::from(job.due().0)
+                Some(transfer) => {
+                    let latency = transfer.latency(self.rate_of(who));
+                    i128::from(transfer.due().0)
                         - i128::from(self.snapshot.now.0)
                         - i128::from(latency.0)
                 }
@@ -239,8 +241,9 @@ impl<'a> WhatIf<'a> {
     pub(crate) fn latest(&self) -> Option<(usize, Nanos)> {
         let late = |who: usize| {
             let has = self.rate_of(who);
-            let job = (self.snapshot.tenants[who].job).filter(|_| has < self.needs[who])?;
-            Some((who, job.forecast(self.snapshot.now, has).late))
+            let transfer =
+                (self.snapshot.tenants[who].transfer).filter(|_| has < self.needs[who])?;
+            Some((who, transfer.forecast(self.snapshot.now, has).late))
         };
         // Among equals the first.
         let all = (0..self.classes.len()).filter_map(late);
@@ -251,9 +254,9 @@ impl<'a> WhatIf<'a> {
     /// a tenant that was in time becomes late.
     pub(crate) fn holds_until(&self) -> Nanos {
         let until = |(tenant, &rate): (&Tenant, &u64)| {
-            let job = tenant.job.filter(|_| rate < u64::MAX)?;
+            let transfer = tenant.transfer.filter(|_| rate < u64::MAX)?;
             // A finished transfer stays in time for ever.
-            (job.left() > 0).then(|| job.due().since(job.latency(rate)))
+            (transfer.left() > 0).then(|| transfer.due().since(transfer.latency(rate)))
         };
         let both = self.snapshot.tenants.iter().zip(&self.lowest_sufficient);
         both.filter_map(until)

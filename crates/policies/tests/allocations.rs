@@ -7,12 +7,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
-use tidegate_core::jobs::JobSpec;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
 use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::TransferSpec;
 use tidegate_policies::dispatch::cost::CostBy;
 use tidegate_policies::policy::{PolicySpec, registry};
 
@@ -162,15 +162,19 @@ impl Bench {
         }
     }
 
-    /// Every other VM has a job, sooner or later over; then the next begins, which may allocate.
-    fn begin_jobs(&mut self) {
+    /// Every other VM has a transfer, sooner or later over; then the next begins, which may
+    /// allocate.
+    fn begin_transfers(&mut self) {
         for vm in self.engine.view().vms().step_by(2).collect::<Vec<_>>() {
-            if self.engine.jobs().job(self.now, vm).is_none() {
-                let spec = JobSpec {
+            if self.engine.transfers().transfer(self.now, vm).is_none() {
+                let spec = TransferSpec {
                     bytes: 200_000 + self.random(2_000_000) as u64,
                     deadline: Nanos::from_millis(1 + self.random(2_000) as u64),
                 };
-                let begun = self.engine.jobs_mut().begin_job(self.now, vm, &spec);
+                let begun = self
+                    .engine
+                    .transfers_mut()
+                    .begin_transfer(self.now, vm, &spec);
                 begun.expect("it is no background tenant");
             }
         }
@@ -295,10 +299,10 @@ fn the_request_path_never_allocates_after_warm_up() {
     }
 }
 
-/// Checks that jobs allocate no memory under any policy: with PriDyn at a job's begin, at its end
-/// and at each of many intervals, and in the measurement of jobs under the others.
+/// Checks that transfers allocate no memory under any policy: with PriDyn at a transfer's begin, at
+/// its end and at each of many intervals, and in the measurement of transfers under the others.
 #[test]
-fn jobs_that_run_and_end_allocate_nothing() {
+fn transfers_that_run_and_end_allocate_nothing() {
     let often = [0, 1].map(|literal| {
         let mut policy = PolicySpec::named("pridyn").expect("registered");
         policy.set("interval", 10_000_000).expect("in range");
@@ -312,10 +316,11 @@ fn jobs_that_run_and_end_allocate_nothing() {
         (0..500).for_each(|_| bench.turn());
         let (mut allocated, mut ended) = (0, 0);
         for _ in 0..10 {
-            bench.begin_jobs();
+            bench.begin_transfers();
             let before = COUNT.with(Cell::get);
             (0..1_000).for_each(|_| bench.turn());
-            ended += core::iter::from_fn(|| bench.engine.jobs_mut().poll_job_end()).count();
+            ended +=
+                core::iter::from_fn(|| bench.engine.transfers_mut().poll_transfer_end()).count();
             allocated += COUNT.with(Cell::get) - before;
         }
         assert_eq!(allocated, 0, "{policy:?}");

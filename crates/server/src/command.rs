@@ -21,7 +21,7 @@ use crate::backing::{Disk, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
 use crate::frontend::{Opening, Volume};
-use crate::job::{JobOrder, KeptJob};
+use crate::transfer::{PersistedTransfer, TransferOrder};
 
 /// Channel for the answer to a command that can be refused.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
@@ -211,32 +211,32 @@ pub enum Command {
     /// Passes learnt states of the device to the engine.
     ImportDevice(Vec<(DeviceLearnt, Blob)>),
     /// Begins a deadline transfer of a VM.
-    BeginJob {
+    BeginTransfer {
         /// Name of the VM.
         vm: String,
         /// Size and deadline.
-        order: JobOrder,
+        order: TransferOrder,
         /// Present time.
         at: Timestamp,
         /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
     /// Cancels the deadline transfer of a VM.
-    CancelJob {
+    CancelTransfer {
         /// Name of the VM.
         vm: String,
         /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
     /// Returns the running transfers for the store.
-    ExportJobs {
+    ExportTransfers {
         /// Channel for the transfers, by name of the VM.
-        reply: oneshot::Sender<Vec<(String, KeptJob)>>,
+        reply: oneshot::Sender<Vec<(String, PersistedTransfer)>>,
     },
     /// Resumes transfers from the store.
-    ResumeJobs {
+    ResumeTransfers {
         /// Transfers by name of the VM.
-        jobs: Vec<(String, KeptJob)>,
+        transfers: Vec<(String, PersistedTransfer)>,
         /// Present time.
         at: Timestamp,
     },

@@ -23,7 +23,6 @@ pub mod frontend;
 pub mod health;
 pub mod help;
 mod identity;
-pub mod job;
 pub mod kept;
 mod labels;
 pub mod learnt_file;
@@ -34,6 +33,7 @@ pub mod profile;
 pub mod reception;
 pub mod ring;
 pub mod store;
+pub mod transfer;
 
 // Test helpers of the integration tests; unit tests of this crate use them as well.
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 mod devices;
 mod handshakes;
-mod jobs;
 mod promises;
 mod schedules;
+mod transfers;
 mod vms;
 
 use std::fmt;
@@ -182,7 +182,7 @@ impl Collector for Snapshots {
         for metric in VM_METRICS
             .iter()
             .chain(promises::VM_METRICS)
-            .chain(jobs::VM_METRICS)
+            .chain(transfers::VM_METRICS)
         {
             encode_all(
                 &mut encoder,
@@ -342,7 +342,7 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let of_vm = VM_METRICS.len() + promises::VM_METRICS.len() + jobs::VM_METRICS.len();
+        let of_vm = VM_METRICS.len() + promises::VM_METRICS.len() + transfers::VM_METRICS.len();
         let of_vm = of_vm + schedules::VM_METRICS.len() + BUILD_METRICS.len();
         let of_daemon = handshakes::HANDSHAKE_METRICS.len();
         let declared = DEVICE_METRICS.len() + of_vm + DISK_METRICS.len() + of_daemon;
@@ -379,7 +379,7 @@ pub(crate) mod tests {
         let of_vm = VM_METRICS
             .iter()
             .chain(promises::VM_METRICS)
-            .chain(jobs::VM_METRICS);
+            .chain(transfers::VM_METRICS);
         let of_vm = of_vm.map(|m| ("vm", m.name));
         let of_vm = of_vm.chain(BUILD_METRICS.iter().map(|m| ("build", m.name)));
         let of_schedule = schedules::VM_METRICS.iter().map(|m| ("vm", m.name));

@@ -11,9 +11,9 @@ use crate::seed::generator;
 use std::collections::BTreeMap;
 use tidegate_config::frame::Frame;
 use tidegate_core::engine::Engine;
-use tidegate_core::jobs::{Admission, Class};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Admission, Class};
 use tidegate_workload::job::Job;
 
 /// Running simulation of a scenario.

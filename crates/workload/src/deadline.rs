@@ -1,7 +1,7 @@
 //! Deadlines of deadline transfers and of a trace's requests.
 
-use tidegate_core::jobs::deadline::{makespan, with_tolerance};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::deadline::{makespan, with_tolerance};
 
 /// Allowed duration of a transfer, or of a request of a trace, from its begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -82,7 +82,7 @@ fn next_look(world: &World) -> Nanos {
 }
 
 #[test]
-fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
+fn a_transfer_that_comes_to_its_end_is_looked_at_more_often() {
     let mut world = alone();
     world.run(6);
     // Four seconds are left: one second is a quarter of them.
@@ -101,7 +101,7 @@ fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
 
 /// The scan interval allows for the whole bandwidth at any time, even at a third of it.
 #[test]
-fn a_job_that_may_become_faster_is_looked_at_in_time() {
+fn a_transfer_that_may_become_faster_is_looked_at_in_time() {
     let mut world = SetUp {
         others: 2,
         ..SetUp::new((1_000, 200))
@@ -138,7 +138,7 @@ fn what_a_process_moved_just_before_it_ended_counts_as_done() {
 }
 
 #[test]
-fn a_job_of_an_idle_process_is_late_once() {
+fn a_transfer_of_an_idle_process_is_late_once() {
     let mut world = SetUp::new((2_000, 5)).start();
     world.host.change(100, |fake| fake.wants = 0);
     let said = world.run(300);
@@ -152,7 +152,7 @@ fn a_job_of_an_idle_process_is_late_once() {
 }
 
 #[test]
-fn a_job_that_is_done_in_time_is_never_late() {
+fn a_transfer_that_is_done_in_time_is_never_late() {
     let mut world = alone();
     let said = world.run(60);
     assert!(!says(&said, "Late"), "{said:?}");

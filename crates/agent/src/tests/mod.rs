@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use crate::{Agent, Event, Host, IoPriority, Plan, Process, State, Target, TargetError, Thread};
 
@@ -205,7 +205,7 @@ impl Host for FakeHost {
 /// whole disk.
 struct SetUp {
     /// Megabytes to move, and seconds allowed.
-    job: (u64, u64),
+    transfer: (u64, u64),
     others: u32,
     capacity: Option<u64>,
     dry_run: bool,
@@ -213,10 +213,10 @@ struct SetUp {
 }
 
 impl SetUp {
-    fn new(job: (u64, u64)) -> SetUp {
+    fn new(transfer: (u64, u64)) -> SetUp {
         let host = FakeHost::default();
         SetUp {
-            job,
+            transfer,
             others: 1,
             capacity: Some(DISK),
             dry_run: false,
@@ -227,9 +227,9 @@ impl SetUp {
     fn start(self) -> World {
         let host = self.host;
         (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK));
-        let (bytes, seconds) = self.job;
+        let (bytes, seconds) = self.transfer;
         let mut plans = vec![plan("job", Target::Pid(100))];
-        plans[0].job = Some((bytes * MB, Nanos::from_secs(seconds)));
+        plans[0].transfer = Some((bytes * MB, Nanos::from_secs(seconds)));
         for (name, n) in ["b", "c"].into_iter().zip(1..=self.others) {
             plans.push(plan(name, Target::Pid((n + 1) * 100)));
         }
@@ -240,8 +240,12 @@ impl SetUp {
 
 fn plan(name: &str, target: Target) -> Plan {
     let name = name.to_owned();
-    let job = None;
-    Plan { name, target, job }
+    let transfer = None;
+    Plan {
+        name,
+        target,
+        transfer,
+    }
 }
 
 /// Running agent with its simulated host.
@@ -289,12 +293,12 @@ impl World {
     }
 
     fn state(&self) -> State {
-        self.report(0).job.expect("it has a job").1
+        self.report(0).transfer.expect("it has a job").1
     }
 
     /// Bytes that the transfer of target `who` has moved.
     fn moved(&self, who: usize) -> u64 {
-        self.report(who).job.expect("it has a job").0.moved
+        self.report(who).transfer.expect("it has a job").0.moved
     }
 
     fn report(&self, who: usize) -> crate::Report {

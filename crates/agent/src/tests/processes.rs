@@ -168,7 +168,7 @@ fn a_process_belongs_to_who_names_it() {
         plan("job", Target::Pid(200)),
     ];
     for plan in &mut plans {
-        plan.job = Some((100_000 * MB, Nanos::from_secs(2_000)));
+        plan.transfer = Some((100_000 * MB, Nanos::from_secs(2_000)));
     }
     let mut world = World::new(host, (Some(DISK), false), plans);
     world.run(1);
@@ -194,7 +194,7 @@ fn who_leaves_a_cgroup_gets_back_what_it_had() {
         plan("job", Target::Pid(100)),
         plan("rest", Target::Cgroup("all".into())),
     ];
-    plans[0].job = Some((3_000 * MB, Nanos::from_secs(31)));
+    plans[0].transfer = Some((3_000 * MB, Nanos::from_secs(31)));
     let mut world = World::new(host.clone(), (Some(DISK), false), plans);
     world.run(1);
     assert_eq!((host.of(200), host.of(300)), (vec![IDLE; 2], vec![IDLE; 2]));

@@ -3,7 +3,6 @@
 mod agent;
 mod daemon;
 mod disk;
-mod job;
 mod part;
 mod place;
 mod plan;
@@ -12,6 +11,7 @@ mod promises;
 mod schedule;
 mod simulator;
 mod trace;
+mod transfer;
 mod value;
 mod vcpu;
 
@@ -31,7 +31,6 @@ pub(crate) use daemon::{
     StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
-pub(crate) use job::{JobCommand, StartJobArgs};
 pub(crate) use part::PartArgs;
 pub(crate) use place::{
     AddHostArgs, CentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
@@ -44,6 +43,7 @@ pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
+pub(crate) use transfer::{StartTransferArgs, TransferCommand};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
@@ -300,10 +300,10 @@ pub(crate) enum Command {
   tidegate transfer list
   tidegate transfer show dss"
     )]
-    Transfer(JobCommand),
+    Transfer(TransferCommand),
     /// Old name of `transfer`, accepted for one release
     #[command(subcommand, hide = true)]
-    Job(JobCommand),
+    Job(TransferCommand),
     /// List and show devices, which store the disks of VMs
     #[command(subcommand)]
     Device(DeviceCommand),

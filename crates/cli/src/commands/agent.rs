@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,7 +31,7 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
     course.verdict(stopped?)
 }
 
-/// Returns the VMs with their jobs, after checking the options against each other.
+/// Returns the VMs with their transfers, after checking the options against each other.
 fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     let mut names = BTreeSet::new();
     if let Some((name, _)) = args.vms.iter().find(|(name, _)| !names.insert(name)) {
@@ -44,7 +44,7 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
             return Err(problem.at("--vm").into());
         }
     }
-    let mut with_jobs = BTreeSet::new();
+    let mut with_transfers = BTreeSet::new();
     for (name, ..) in &args.jobs {
         if !names.contains(name) {
             let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
@@ -53,7 +53,7 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
                 .help(format!("there are: {}", names.join(", ")))
                 .into());
         }
-        if !with_jobs.insert(name) {
+        if !with_transfers.insert(name) {
             let problem = Problem::new(format!("VM {name} has two jobs"));
             return Err(problem.at("--job").into());
         }
@@ -61,11 +61,11 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     let plan = |(name, target): &(String, _)| Plan {
         name: name.clone(),
         target: Clone::clone(target),
-        job: args
+        transfer: args
             .jobs
             .iter()
-            .find(|job| job.0 == *name)
-            .map(|job| (job.1, job.2)),
+            .find(|transfer| transfer.0 == *name)
+            .map(|transfer| (transfer.1, transfer.2)),
     };
     Ok(args.vms.iter().map(plan).collect())
 }
@@ -135,7 +135,7 @@ impl Course {
         Nanos::from_secs_f64(self.began.elapsed().as_secs_f64())
     }
 
-    /// Runs the agent until all jobs have ended (`true`) or a signal stops it (`false`).
+    /// Runs the agent until all transfers have ended (`true`) or a signal stops it (`false`).
     async fn drive(&mut self, interval: Duration) -> Result<bool> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -224,9 +224,9 @@ impl Course {
         Ok(self.out.table(&table)?)
     }
 
-    /// Fails if a job ended late or was not finished.
+    /// Fails if a transfer ended late or was not finished.
     fn verdict(&self, done: bool) -> Result<()> {
-        let late = |report: &Report| match report.job {
+        let late = |report: &Report| match report.transfer {
             Some((_, State::Done { late, .. })) => late > Nanos::ZERO,
             Some((_, State::Gone { .. })) => true,
             Some((_, State::Running)) | None => false,
@@ -314,7 +314,7 @@ impl EventView {
     }
 }
 
-/// Returns the state of a job as text.
+/// Returns the state of a transfer as text.
 fn ended(state: State) -> String {
     match state {
         State::Running => "the job is running".to_owned(),
@@ -350,14 +350,15 @@ fn ended(state: State) -> String {
 struct Standing {
     class: Class,
     present: bool,
-    /// Throughput in bytes per second; `None` where there is a job, whose progress `job` shows.
+    /// Throughput in bytes per second; `None` where there is a transfer, whose progress `transfer`
+    /// shows.
     bytes_per_s: Option<u64>,
-    /// Bytes left of the job, and its state.
-    job: Option<(u64, State)>,
+    /// Bytes left of the transfer, and its state.
+    transfer: Option<(u64, State)>,
     outlook: Outlook,
 }
 
-/// Forecast of a job against its deadline, without the time by which it is early or late.
+/// Forecast of a transfer against its deadline, without the time by which it is early or late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outlook {
     Unknown,
@@ -368,9 +369,14 @@ enum Outlook {
 
 impl Standing {
     fn of(report: &Report, now: Nanos) -> Standing {
-        // A job past its deadline is late whatever the forecast of its remaining part.
+        // A transfer past its deadline is late whatever the forecast of its remaining part.
         let outlook = match report.forecast {
-            _ if report.job.is_some_and(|(job, _)| now > job.due()) => Outlook::Late,
+            _ if report
+                .transfer
+                .is_some_and(|(transfer, _)| now > transfer.due()) =>
+            {
+                Outlook::Late
+            }
             None => Outlook::Unknown,
             Some(forecast) if forecast.done == Nanos::MAX => Outlook::Never,
             Some(forecast) if forecast.late > Nanos::ZERO => Outlook::Late,
@@ -379,8 +385,10 @@ impl Standing {
         Standing {
             class: report.class,
             present: report.present,
-            bytes_per_s: report.bytes_per_s.filter(|_| report.job.is_none()),
-            job: report.job.map(|(job, state)| (job.left(), state)),
+            bytes_per_s: report.bytes_per_s.filter(|_| report.transfer.is_none()),
+            transfer: report
+                .transfer
+                .map(|(transfer, state)| (transfer.left(), state)),
             outlook,
         }
     }
@@ -392,7 +400,7 @@ struct Row {
     name: String,
     class: &'static str,
     bytes_per_s: Option<u64>,
-    /// Part of the job that is done, 0 to 1.
+    /// Part of the transfer that is done, 0 to 1.
     done: Option<f64>,
     done_in_s: Option<f64>,
     early_s: Option<f64>,
@@ -407,11 +415,11 @@ impl Row {
         let early = report
             .forecast
             .map(|forecast| forecast.early.as_secs_f64() - forecast.late.as_secs_f64());
-        let forecast = match (report.job, report.forecast, done_in) {
+        let forecast = match (report.transfer, report.forecast, done_in) {
             (None, ..) => String::new(),
             (Some((_, state @ (State::Done { .. } | State::Gone { .. }))), ..) => ended(state),
             (_, None, _) => "not known yet".to_owned(),
-            (Some((job, _)), Some(_), None) if now > job.due() => {
+            (Some((transfer, _)), Some(_), None) if now > transfer.due() => {
                 "late, and never done at this rate".to_owned()
             }
             (_, Some(_), None) => "never at this rate".to_owned(),
@@ -428,8 +436,8 @@ impl Row {
             class: report.class.name(),
             bytes_per_s: report.bytes_per_s,
             done: report
-                .job
-                .map(|(job, _)| 1.0 - job.left() as f64 / job.bytes.max(1) as f64),
+                .transfer
+                .map(|(transfer, _)| 1.0 - transfer.left() as f64 / transfer.bytes.max(1) as f64),
             done_in_s: done_in.map(Nanos::as_secs_f64),
             early_s: early.filter(|_| done_in.is_some()),
             forecast,

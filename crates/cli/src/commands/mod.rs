@@ -7,7 +7,6 @@ mod check;
 mod compare;
 mod device;
 mod disk;
-mod job;
 mod place;
 mod plan;
 mod policy;
@@ -23,6 +22,7 @@ mod stats;
 mod sweep;
 mod torture;
 mod trace;
+mod transfer;
 mod vcpu;
 mod vm;
 
@@ -42,11 +42,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
-        Command::Transfer(command) => job::run(&command, &client()?, out),
+        Command::Transfer(command) => transfer::run(&command, &client()?, out),
         Command::Job(command) => {
             let what = "`job` is the old name of `transfer`, accepted for one release";
             output::tell(format_args!("note: {what}"));
-            job::run(&command, &client()?, out)
+            transfer::run(&command, &client()?, out)
         }
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),

@@ -15,7 +15,7 @@ use tidegate_api::vm::{IntakeView, VmView};
 use tidegate_report::{Align, Cell, Style, Table, Tone};
 use tidegate_units::human::{bytes, count, duration, percent};
 
-use super::{attainment, job, precise, show};
+use super::{attainment, precise, show, transfer};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -164,8 +164,8 @@ fn describe(vm: &VmView) -> Table {
     if let Some(tuning) = &vm.tuning {
         precise::facts(&mut table, tuning);
     }
-    if let Some(running) = &vm.job {
-        table.fact("transfer", job::in_line(running));
+    if let Some(running) = &vm.transfer {
+        table.fact("transfer", transfer::in_line(running));
         for note in &running.notes {
             table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
         }

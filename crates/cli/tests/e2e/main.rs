@@ -17,7 +17,6 @@ mod fuse;
 mod guest;
 mod guest_initramfs;
 mod guest_linux;
-mod jobs;
 mod listing;
 mod media;
 mod monitoring;
@@ -27,6 +26,7 @@ mod resizing;
 mod schedules;
 mod tenants;
 mod tool;
+mod transfers;
 mod tuning;
 mod verify;
 

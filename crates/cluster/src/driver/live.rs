@@ -3,8 +3,8 @@
 //! A transfer that was placed under the name of a VM is identified with that VM's transfer on the
 //! host's daemon. All others are counted under the name `HOST/VM`, and requested in every session.
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_place::HostId;
 
 use crate::daemons::{Ask, DaemonError, Daemons, LiveTransfer, VmTransfer};

@@ -145,8 +145,8 @@ impl<'a> Cluster<'a> {
                 let name = self.names.name(running.id);
                 let mut all = self.state.running.iter_mut();
                 let own = name.and_then(|name| all.find(|known| known.name() == name));
-                if let (Some(own), Some(job)) = (own, running.tenant.job) {
-                    (own.placement.moved, own.placement.as_of) = (job.moved, running.as_of);
+                if let (Some(own), Some(progress)) = (own, running.tenant.transfer) {
+                    (own.placement.moved, own.placement.as_of) = (progress.moved, running.as_of);
                 }
             }
         }
@@ -226,13 +226,13 @@ impl Cluster<'_> {
 
     /// Requests a host for the remaining bytes of a transfer in the remaining time.
     fn requeue(&mut self, transfer: String, running: &Running, limit: Option<u64>) {
-        let Some(job) = running.tenant.job else {
+        let Some(progress) = running.tenant.transfer else {
             return;
         };
         let now = self.session.now;
-        let Ok(request) = Request::new(job.left(), job.due().since(now)) else {
+        let Ok(request) = Request::new(progress.left(), progress.due().since(now)) else {
             // `Request::new` refuses 0 bytes and a deadline that has passed.
-            return (self.session.notify)(match job.left() {
+            return (self.session.notify)(match progress.left() {
                 0 => Notice::Done { transfer },
                 _ => Notice::Overdue { transfer },
             });

@@ -1,6 +1,6 @@
 //! Operations on transfers: request, start, end.
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
 
 use super::Cluster;
@@ -9,8 +9,8 @@ use crate::notice::Notice;
 use crate::record::{self, Entitlement, RunningTransfer, Transfer};
 
 impl Cluster<'_> {
-    /// Returns the name for a new transfer: the given one, or the next free one of `job-1`, `job-2`
-    /// and so on.
+    /// Returns the name for a new transfer: the given one, or the next free one of `job-1`,
+    /// `job-2` and so on.
     ///
     /// # Errors
     /// The name is taken or empty.

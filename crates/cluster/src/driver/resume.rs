@@ -21,7 +21,7 @@ pub(super) fn resume(
         let damaged = |why: String| StoreError::Damaged(format!("host {}: {why}", host.name));
         let bandwidth = host.bandwidth();
         let mut spec = HostSpec::new(bandwidth.map_err(|error| damaged(error.to_string()))?);
-        spec.jobs = host.max_transfers;
+        spec.transfers = host.max_transfers;
         if let Some(learnt) = store.learnt(&host.name)? {
             let imported = spec.database.import(&Blob::from_bytes(learnt));
             imported.map_err(|error| damaged(error.to_string()))?;
@@ -39,7 +39,7 @@ pub(super) fn resume(
         })?;
         let tenant = Tenant {
             class: running.entitlement.class,
-            job: Some(running.job()),
+            transfer: Some(running.progress()),
         };
         let id = pcos.resume(host, tenant, running.placement.as_of);
         // Limits are declared by the operator and not part of the learnt database.

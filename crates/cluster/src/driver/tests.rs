@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_place::{Combination, Outcome};
 
 use super::progress::SHORTEST_INTERVAL;
@@ -164,7 +164,11 @@ fn a_transfer_that_had_what_it_takes_says_nothing_of_what_its_class_has() {
     world.session(|cluster| {
         assert_eq!(best_effort(cluster, 2), 28_800_000);
         let view = cluster.pcos().host(HostId(0)).expect("there");
-        let rates: Vec<_> = view.running().iter().map(|job| view.rate(job)).collect();
+        let rates: Vec<_> = view
+            .running()
+            .iter()
+            .map(|transfer| view.rate(transfer))
+            .collect();
         assert_eq!(rates, [10 * MB, 47_600_000]);
     });
 }

@@ -9,8 +9,8 @@ use tidegate_cluster::store::{ClusterStore, MemoryStore, RedbStore, Revision, St
 use tidegate_cluster::{
     Change, Entitlement, HostRecord, Inconsistent, Placement, Settings, Transfer,
 };
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
 /// Runs each test of the suite on a new store, created by an expression.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use tidegate_cluster::store::{ClusterStore, RedbStore, Revision, StoreError};
 use tidegate_cluster::{Change, HostRecord};
-use tidegate_core::jobs::Class;
 use tidegate_core::learnt::Blob;
+use tidegate_core::transfers::Class;
 use tidegate_place::PriorityDatabase;
 
 /// Two hosts (one drained), three running transfers, one waiting, and learnt intervals of both

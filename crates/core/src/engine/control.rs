@@ -1,6 +1,6 @@
 //! Removal of VMs and change of policy at run time; clients are in `disks`.
 
-use super::job_book;
+use super::transfer_book;
 use super::{Engine, EngineError};
 use crate::policy::Policy;
 use crate::roles::Event;
@@ -16,7 +16,7 @@ impl Engine {
         self.active.set_starved(&mut self.view, vm, false);
         self.active.spent_before.remove(id);
         self.active.emit(&mut self.view, &Event::VmRemoved(id));
-        job_book::expect_no_jobs(&mut self.view, id);
+        transfer_book::expect_no_transfers(&mut self.view, id);
         for slot in self.directory.disks_of(vm) {
             self.directory.remove_disk(slot);
         }

@@ -2,8 +2,8 @@
 
 use super::flights::Flight;
 use super::hung::{HungDisk, HungDisks, Patience};
-use super::job_book;
 use super::promises::Feasibility;
+use super::transfer_book;
 use super::{Engine, NIL};
 use crate::roles::{Event, SteppedDown, Waits};
 use crate::steer::{DepthBound, DepthTuning, DepthView, SharedIo};
@@ -289,7 +289,7 @@ impl DeviceMut<'_> {
         self.engine
             .control
             .estimate_costs(&mut self.engine.view, &self.engine.active.roles);
-        job_book::jobs_profile_changed(&mut self.engine.view);
+        transfer_book::transfers_profile_changed(&mut self.engine.view);
         self.engine
             .active
             .emit(&mut self.engine.view, &Event::ProfileChanged);

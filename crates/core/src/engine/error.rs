@@ -63,7 +63,7 @@ pub enum EngineError {
     },
     /// A deadline transfer was asked for a background process.
     #[error("a background tenant has no job: it has what the VMs leave, by whenever that is")]
-    BackgroundJob,
+    BackgroundTransfer,
     /// A disk's range is empty or overflows.
     #[error("a disk of {size} bytes at {base} does not fit 64 bits, or is empty")]
     DiskRange {

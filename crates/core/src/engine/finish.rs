@@ -8,14 +8,14 @@ use crate::stats::{Answer, Ledger};
 use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
 use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::jobs::JobOutcome;
+use tidegate_capacity::transfers::TransferOutcome;
 
 /// Consequences of a booked answer that are carried out after it.
 struct Booked {
     /// Slot of the VM.
     vm: u32,
     /// The answer completes the VM's deadline transfer.
-    job_done: bool,
+    transfer_done: bool,
     client: LeftClient,
     /// The VM was removed, and its slot may be freed with its last request.
     leaving: bool,
@@ -129,8 +129,8 @@ fn answered(engine: &mut Engine, booked: &Booked) {
     {
         engine.active.emit(&mut engine.view, &Event::Answered(done));
     }
-    if booked.job_done {
-        job_done(engine, booked.vm);
+    if booked.transfer_done {
+        transfer_done(engine, booked.vm);
     }
     // The slots of departed clients and VMs are freed with their last request.
     if booked.client.is_last {
@@ -144,14 +144,14 @@ fn answered(engine: &mut Engine, booked: &Booked) {
 /// Ends a deadline transfer that has moved all its bytes.
 #[cold]
 #[inline(never)]
-fn job_done(engine: &mut Engine, vm: u32) {
-    let end = (engine.active).finish_job(&mut engine.view, vm, JobOutcome::Done);
+fn transfer_done(engine: &mut Engine, vm: u32) {
+    let end = (engine.active).finish_transfer(&mut engine.view, vm, TransferOutcome::Done);
     if let Some(end) = end {
         engine
             .attainment
             .transfer_ended(end.ended, vm as usize, end.late);
     }
-    engine.active.look_at_jobs(&mut engine.view, true);
+    engine.active.look_at_transfers(&mut engine.view, true);
     engine.promises.changed(engine.view.queues.now);
 }
 
@@ -376,10 +376,10 @@ impl Engine {
                 self.attainment.blame(vm, &account, behind.is_some());
             }
         }
-        let job_done = of_vm.has_job
+        let transfer_done = of_vm.has_transfer
             && outcome.is_ok()
             && op.merges()
-            && (view.jobs.as_mut()).is_some_and(|jobs| jobs.moved(vm as usize, len));
+            && (view.transfers.as_mut()).is_some_and(|transfers| transfers.moved(vm as usize, len));
         device.requests -= 1;
         of_vm.requests -= 1;
         self.intake.answered(now, vm as usize);
@@ -389,7 +389,7 @@ impl Engine {
         self.control.note_answer(now, vm, of_vm);
         Some(Booked {
             vm,
-            job_done,
+            transfer_done,
             client,
             leaving: of_vm.life == Life::Leaving,
         })

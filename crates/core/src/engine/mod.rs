@@ -30,7 +30,7 @@
 //! The engine's own steps, in the order of a request's path: `arrive` (checks, merging), `start`
 //! (dispatch, splitting), `company` (back-merging), `finish` (completions, cancelling), `answers`
 //! (finished requests that wait to be taken), `timers`. Drivers control and query everything beside
-//! I/O by facets: [`Admission`], [`Tenants`], [`Jobs`], [`Device`].
+//! I/O by facets: [`Admission`], [`Tenants`], [`Transfers`], [`Device`].
 
 mod active;
 mod admission;
@@ -49,13 +49,13 @@ mod flights;
 mod flushes;
 mod hung;
 mod intake;
-mod job_book;
-mod jobs;
 mod peers;
 mod promises;
 mod start;
 mod tenants;
 mod timers;
+mod transfer_book;
+mod transfers;
 
 #[cfg(test)]
 mod tests;
@@ -67,10 +67,10 @@ pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 pub use intake::{Holdings, PayloadBounds, PayloadMemory};
-pub use jobs::{Jobs, JobsMut};
 pub use promises::Feasibility;
 pub use tenants::{Tenants, TenantsMut};
 pub use tidegate_base::device::{DeviceSpec, DeviceStats};
+pub use transfers::{Transfers, TransfersMut};
 
 use crate::attainment::{Attainments, Dues};
 use crate::limit_accounts::LimitAccounts;
@@ -275,14 +275,14 @@ impl Engine {
 
     /// Returns the facet of questions about deadline transfers of VMs.
     #[inline]
-    pub fn jobs(&self) -> Jobs<'_> {
-        Jobs { engine: self }
+    pub fn transfers(&self) -> Transfers<'_> {
+        Transfers { engine: self }
     }
 
     /// Returns the facet that changes deadline transfers of VMs.
     #[inline]
-    pub fn jobs_mut(&mut self) -> JobsMut<'_> {
-        JobsMut { engine: self }
+    pub fn transfers_mut(&mut self) -> TransfersMut<'_> {
+        TransfersMut { engine: self }
     }
 
     /// Returns the facet of questions about the device.

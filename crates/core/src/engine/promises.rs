@@ -307,8 +307,10 @@ fn reckoned(
 /// Bytes a second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
 /// its deadline has passed.
 fn transfer(view: &View, slot: usize, now: Nanos) -> u64 {
-    let job = view.predictor().and_then(|predictor| predictor.job(slot));
-    job.map_or(0, |job| job.needs(now))
+    let transfer = view
+        .predictor()
+        .and_then(|predictor| predictor.transfer(slot));
+    transfer.map_or(0, |transfer| transfer.needs(now))
 }
 
 /// Index of the need that uses up most of its bound.

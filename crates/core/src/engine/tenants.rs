@@ -1,7 +1,7 @@
 //! Facet of VMs and their disks: statistics, objectives, attainment, adding and removing.
 
 use super::disks::DiskSpec;
-use super::job_book;
+use super::transfer_book;
 use super::{Engine, EngineError};
 use crate::attainment::{PartAttainment, PartRecord, Standing};
 use crate::roles::Event;
@@ -164,7 +164,7 @@ impl TenantsMut<'_> {
         if let Some(estimator) = &mut self.engine.view.estimator {
             estimator.forget(id);
         }
-        job_book::expect_jobs(&mut self.engine.view, id);
+        transfer_book::expect_transfers(&mut self.engine.view, id);
         self.engine.active.tell_limits(&mut self.engine.view, id);
         if background && !self.engine.active.roles.dispatcher.serves_background() {
             // The first one: the dispatcher is rebuilt with a queue for background processes, and
@@ -286,7 +286,7 @@ impl TenantsMut<'_> {
     /// # Errors
     /// When there is no such VM.
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
-        self.engine.jobs_mut().end_job(now, vm)?;
+        self.engine.transfers_mut().end_transfer(now, vm)?;
         self.engine.view.queues.vms[vm.index()].life = Life::Leaving;
         let view = &self.engine.view;
         let latency = view.objectives[vm.index()].latency;

@@ -83,7 +83,7 @@ impl Policy for Plain {
         None
     }
 
-    fn helps_jobs(&self) -> bool {
+    fn helps_transfers(&self) -> bool {
         false
     }
 

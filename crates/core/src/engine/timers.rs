@@ -40,7 +40,7 @@ impl Engine {
         }
         self.active.ask_reopened(&mut self.view);
         if has_come(self.view.measure_at, now) {
-            self.active.measure_jobs(&mut self.view);
+            self.active.measure_transfers(&mut self.view);
         }
         if has_come(self.active.controller_timer(), now)
             && let Some(controller) = &mut self.active.roles.controller

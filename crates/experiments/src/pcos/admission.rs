@@ -5,8 +5,8 @@ use super::learning::{INTERVAL, Learnt};
 use super::oracle::Oracle;
 use super::replay::{HostReplay, JobKey, Running, Terms};
 use std::collections::BTreeMap;
-use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Class, Transfer};
 use tidegate_place::{
     Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, Present, PriorityDatabase,
     Request, RequestId, Tenant, Update, admit_by_forecast,
@@ -85,7 +85,7 @@ impl<'a> AdmitByPcos<'a> {
         let mut pcos = Pcos::new(MOST_WAITING);
         let spec = HostSpec {
             database: learnt.database.clone(),
-            jobs: MEDIA + setting.places(),
+            transfers: MEDIA + setting.places(),
         };
         let host = pcos.add_host(Nanos::ZERO, spec);
         AdmitByPcos {
@@ -271,7 +271,7 @@ impl AdmissionPolicy for AdmitByForecast {
 }
 
 fn tenant(of: &Running) -> Tenant {
-    let job = Job {
+    let transfer = Transfer {
         bytes: of.bytes,
         begun: of.since,
         deadline: of.deadline,
@@ -279,7 +279,7 @@ fn tenant(of: &Running) -> Tenant {
     };
     Tenant {
         class: of.class,
-        job: Some(job),
+        transfer: Some(transfer),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::host::{HostModel, Newcomer};
 use std::collections::BTreeMap;
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
@@ -152,7 +152,7 @@ impl<'a> HostReplay<'a> {
                 bytes: transfer.bytes,
                 moved: transfer.bytes - transfer.left,
                 deadline: transfer.deadline?,
-                class: engine.jobs().standing(id).class,
+                class: engine.transfers().standing(id).class,
             })
         });
         let mut all: Vec<Running> = transfers.collect();

@@ -5,7 +5,7 @@ use super::key::{Case, Change, Key, Reading, UseCase};
 use super::run::{Run, Second};
 use super::{Claims, Figure, RunResults};
 use crate::claim_result::ClaimResult;
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_3_4: Figure = Figure {

@@ -1,8 +1,8 @@
 //! Results of a run: a sample per VM and second, and the response time of each request with a
 //! deadline.
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_sim::report::{self, Report, VmReport};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
@@ -66,7 +66,8 @@ impl Run {
             world.step(&mut |row| rows.push(row.rates.bytes_per_s));
             for (vm, bytes_per_s) in rows.into_iter().enumerate() {
                 let served = world.served(vm);
-                let class = served.and_then(|(engine, id)| engine.jobs().job(world.now(), id));
+                let class =
+                    served.and_then(|(engine, id)| engine.transfers().transfer(world.now(), id));
                 seconds[vm].push(Second {
                     bytes_per_s,
                     class: class.map(|job| job.class),

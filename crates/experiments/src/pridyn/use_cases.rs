@@ -6,7 +6,7 @@ use super::priorities::was;
 use super::run::Run;
 use super::{Cells, Figure, RunResults, ordered_cells};
 use crate::Sense;
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const TABLE_4_1: Figure = Figure {

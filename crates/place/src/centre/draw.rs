@@ -1,8 +1,8 @@
 //! Random arrivals of transfers.
 
-use tidegate_core::jobs::deadline::{makespan, with_tolerance};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::deadline::{makespan, with_tolerance};
 
 use super::Spec;
 use crate::Request;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_are_as_they_were_asked_for() {
+    fn transfers_are_as_they_were_asked_for() {
         let spec = Spec::default();
         let mut arrivals = Arrivals::new(3);
         let drawn: Vec<_> = (0..20_000).map(|_| arrivals.next(&spec)).collect();

@@ -1,7 +1,7 @@
 //! Simulated host: its disk as a fluid, and its PriDyn.
 
-use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Change, Class, PriorityManager, Transfer};
 
 use super::draw::Arrival;
 use crate::fair_share::{FairShare, fair_share};
@@ -16,20 +16,20 @@ struct FluidTransfer {
     id: RequestId,
     /// Number of the transfer in PriDyn.
     who: usize,
-    job: Job,
+    transfer: Transfer,
     class: Class,
     /// Largest rate that the transfer uses, in bytes per second.
     limit: u64,
     /// Current rate in bytes per second.
     rate: u64,
-    /// Fraction of a byte moved beyond `job.moved`, in bytes per second times nanoseconds.
+    /// Fraction of a byte moved beyond `transfer.moved`, in bytes per second times nanoseconds.
     rest: u128,
 }
 
 /// Transfer that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    pub(super) job: Job,
+    pub(super) transfer: Transfer,
     pub(super) at: Nanos,
 }
 
@@ -79,7 +79,7 @@ impl SimHost {
         let late = self
             .transfers
             .iter()
-            .filter(|transfer| transfer.job.due() < now);
+            .filter(|transfer| transfer.transfer.due() < now);
         late.count()
     }
 
@@ -98,7 +98,7 @@ impl SimHost {
         let mut report = HostReport::default();
         let mut changes = Vec::new();
         let done: Vec<FluidTransfer> = (self.transfers.iter().copied())
-            .filter(|transfer| transfer.job.left() == 0)
+            .filter(|transfer| transfer.transfer.left() == 0)
             .collect();
         if !done.is_empty() {
             // Before transfers leave: the rates belong to the old combination.
@@ -108,8 +108,8 @@ impl SimHost {
             self.manager.remove(transfer.who, &mut changes);
             self.transfers.retain(|other| other.id != transfer.id);
             report.ended.push(transfer.id);
-            let (job, at) = (transfer.job, now);
-            ended.push(Ended { job, at });
+            let (transfer, at) = (transfer.transfer, now);
+            ended.push(Ended { transfer, at });
         }
         if !report.ended.is_empty() {
             self.manager
@@ -140,11 +140,11 @@ impl SimHost {
         let is_free = |who: &usize| self.transfers.iter().all(|transfer| transfer.who != *who);
         // PriDyn addresses transfers by small numbers, which are reused.
         let who = (0..).find(is_free).unwrap_or_default();
-        let job = arrival.request.begun(now);
+        let transfer = arrival.request.begun(now);
         self.manager
             .set_capacity(self.bandwidth.with(self.transfers.len() + 1));
         self.manager.add(now, who);
-        self.manager.begin(who, job, &mut changes);
+        self.manager.begin(who, transfer, &mut changes);
         let number = |&(id, class): &(RequestId, Class)| {
             let transfer = self.transfers.iter().find(|transfer| transfer.id == id)?;
             Some((transfer.who, class))
@@ -155,7 +155,7 @@ impl SimHost {
         self.transfers.push(FluidTransfer {
             id: placement.id,
             who,
-            job,
+            transfer,
             class: Class::default(),
             limit: arrival.limit,
             rate: 0,
@@ -172,7 +172,7 @@ impl SimHost {
     fn with_moved(&self, report: HostReport) -> HostReport {
         let moved = self.transfers.iter();
         let moved = moved
-            .map(|transfer| (transfer.id, transfer.job.moved))
+            .map(|transfer| (transfer.id, transfer.transfer.moved))
             .collect();
         HostReport { moved, ..report }
     }
@@ -181,13 +181,13 @@ impl SimHost {
     pub(super) fn settle(&mut self, now: Nanos) {
         let time = u128::from(now.since(self.settled).0);
         for transfer in &mut self.transfers {
-            let before = transfer.job.moved;
+            let before = transfer.transfer.moved;
             let amount = transfer.rest + u128::from(transfer.rate) * time;
             let whole = u64::try_from(amount / SECOND).unwrap_or(u64::MAX);
             // The remainder is kept, so that no byte is lost to rounding.
             transfer.rest = amount % SECOND;
-            transfer.job.moved = before.saturating_add(whole).min(transfer.job.bytes);
-            let moved = transfer.job.moved - before;
+            transfer.transfer.moved = before.saturating_add(whole).min(transfer.transfer.bytes);
+            let moved = transfer.transfer.moved - before;
             self.moved += moved;
             self.manager.moved(transfer.who, moved);
         }
@@ -242,7 +242,7 @@ impl SimHost {
     fn has_begun(&self, now: Nanos) -> bool {
         self.transfers
             .iter()
-            .any(|transfer| transfer.job.begun == now)
+            .any(|transfer| transfer.transfer.begun == now)
     }
 
     /// Distributes the bandwidth: the highest class gets all of it in equal parts, the unused rest
@@ -280,9 +280,9 @@ impl SimHost {
 impl FluidTransfer {
     /// Time at which the transfer ends at its current rate.
     fn ends(&self, settled: Nanos) -> Nanos {
-        let left = (u128::from(self.job.left()) * SECOND).saturating_sub(self.rest);
+        let left = (u128::from(self.transfer.left()) * SECOND).saturating_sub(self.rest);
         match self.rate {
-            _ if self.job.left() == 0 => settled,
+            _ if self.transfer.left() == 0 => settled,
             0 => Nanos::MAX,
             rate => {
                 let time = u64::try_from(left.div_ceil(rate.into())).unwrap_or(u64::MAX);

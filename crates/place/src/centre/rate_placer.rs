@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::jobs::Class;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use super::{Spec, Strategy};
 use crate::pcos::{Waiter, Waiting};

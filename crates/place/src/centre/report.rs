@@ -61,9 +61,9 @@ impl Counts {
 
     pub(super) fn end(&mut self, ended: &Ended) {
         self.report.ended += 1;
-        let late = ended.at.since(ended.job.due());
+        let late = ended.at.since(ended.transfer.due());
         match late {
-            Nanos::ZERO => self.useful += u128::from(ended.job.bytes),
+            Nanos::ZERO => self.useful += u128::from(ended.transfer.bytes),
             late => {
                 self.report.missed += 1;
                 self.late += u128::from(late.0);

@@ -1,7 +1,7 @@
 //! Host as the meta-scheduler sees it.
 
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use super::{RequestId, Update};
 use crate::{
@@ -15,15 +15,18 @@ pub struct HostSpec {
     /// Measured bandwidths of the host.
     pub database: PriorityDatabase,
     /// Largest number of transfers on the host; values above [`MOST`] become [`MOST`].
-    pub jobs: usize,
+    pub transfers: usize,
 }
 
 impl HostSpec {
     /// Describes a host of which only the total bandwidth is known.
     pub fn new(bandwidth: Bandwidth) -> HostSpec {
         let database = PriorityDatabase::new(bandwidth);
-        let jobs = MOST;
-        HostSpec { database, jobs }
+        let transfers = MOST;
+        HostSpec {
+            database,
+            transfers,
+        }
     }
 }
 
@@ -73,10 +76,10 @@ impl Running {
     /// Advances the progress at `bytes_per_s` up to `now`.
     fn advance(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
-        if let Some(job) = &mut self.tenant.job {
+        if let Some(transfer) = &mut self.tenant.transfer {
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
-            let left = u128::from(job.left()).min(moved);
-            job.moved += left as u64;
+            let left = u128::from(transfer.left()).min(moved);
+            transfer.moved += left as u64;
         }
         self.as_of = now.max(self.as_of);
     }
@@ -102,7 +105,7 @@ impl Host {
         Host {
             database: spec.database,
             // The database has no entries beyond `MOST` tenants.
-            most: spec.jobs.min(MOST),
+            most: spec.transfers.min(MOST),
             open: true,
             gone: false,
             running: Vec::new(),
@@ -229,8 +232,8 @@ impl Host {
             }
         }
         for &(id, moved) in update.moved {
-            if let Some(job) = self.find(id).and_then(|tenant| tenant.job.as_mut()) {
-                job.moved = moved;
+            if let Some(transfer) = self.find(id).and_then(|tenant| tenant.transfer.as_mut()) {
+                transfer.moved = moved;
             }
         }
         let before = self.running.len();
@@ -272,8 +275,8 @@ impl Host {
             Some((running.id, class))
         };
         let lowered = lowered.into_iter().filter_map(lower).collect();
-        let job = Some(request.begun(now));
-        let tenant = Tenant { class, job };
+        let transfer = Some(request.begun(now));
+        let tenant = Tenant { class, transfer };
         self.push(Running::new(id, tenant, now, request.limit()));
         Some((class, lowered))
     }

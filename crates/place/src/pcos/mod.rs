@@ -19,8 +19,8 @@ mod waiting;
 
 use std::collections::VecDeque;
 
-use tidegate_core::jobs::Forecast;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Forecast;
 
 use crate::{Acceptance, Grace, PriorityDatabase, Rejection, Request, Tenant};
 use host::Host;
@@ -73,8 +73,8 @@ impl<'a> HostView<'a> {
     /// Forecast of a transfer on the host at its current rate; `None` for a tenant without a
     /// transfer.
     pub fn forecast(&self, now: Nanos, running: &Running) -> Option<Forecast> {
-        let job = running.tenant.job?;
-        Some(job.forecast(now, self.rate(running)))
+        let transfer = running.tenant.transfer?;
+        Some(transfer.forecast(now, self.rate(running)))
     }
 }
 

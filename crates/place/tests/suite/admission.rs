@@ -1,9 +1,9 @@
 //! Admission controller: hand-computed cases, and properties against a direct check.
 
 use proptest::prelude::*;
-use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
+use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, MOST, PriorityDatabase,
     Rejection, Request, Tenant, Why, admit,
@@ -25,13 +25,13 @@ fn knows(mut database: PriorityDatabase, had: &[(Class, u64)]) -> PriorityDataba
 
 /// Tenant with `left` megabytes to move in `seconds`.
 fn tenant(class: Class, left: u64, seconds: u64) -> Tenant {
-    let job = Some(Job {
+    let transfer = Some(Transfer {
         bytes: (left + 5) * MB,
         begun: Nanos::from_secs(90),
         deadline: Nanos::from_secs(10 + seconds),
         moved: 5 * MB,
     });
-    Tenant { class, job }
+    Tenant { class, transfer }
 }
 
 fn request(mb: u64, seconds: u64) -> Request {
@@ -120,7 +120,7 @@ fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
     // A tenant without a transfer is lowered before those with one.
     let best_effort = Tenant {
         class: BestEffort,
-        job: None,
+        transfer: None,
     };
     let running = [running[1], best_effort];
     assert_eq!(
@@ -268,10 +268,10 @@ fn host() -> impl Strategy<Value = (PriorityDatabase, Vec<Tenant>)> {
     let class = || (0_usize..3).prop_map(|at| Class::ALL[at]);
     let interval = prop::collection::vec((class(), 0_u64..60), 1..6);
     let tenant = (class(), 0_u64..400, 0_u64..40, prop::bool::weighted(0.9)).prop_map(
-        |(class, left, seconds, has_job)| {
+        |(class, left, seconds, has_transfer)| {
             let tenant = tenant(class, left, seconds);
             Tenant {
-                job: tenant.job.filter(|_| has_job),
+                transfer: tenant.transfer.filter(|_| has_transfer),
                 ..tenant
             }
         },
@@ -347,9 +347,9 @@ proptest! {
         prop_assert_eq!(own.late, Nanos::ZERO);
         let before = database.rates(&Combination::of(tenants.iter().map(|tenant| tenant.class)));
         for (tenant, rate) in tenants.iter().zip(rates) {
-            let Some(job) = tenant.job else { continue };
-            let late_without = job.forecast(NOW, before.of(tenant.class)).late > Nanos::ZERO;
-            let late = job.forecast(NOW, rate).late > Nanos::ZERO;
+            let Some(transfer) = tenant.transfer else { continue };
+            let late_without = transfer.forecast(NOW, before.of(tenant.class)).late > Nanos::ZERO;
+            let late = transfer.forecast(NOW, rate).late > Nanos::ZERO;
             prop_assert!(late_without || !late);
         }
     }

@@ -33,7 +33,7 @@ fn the_same_is_the_same_and_another_seed_is_not() {
 }
 
 #[test]
-fn every_job_that_comes_is_somewhere() {
+fn every_transfer_that_comes_is_somewhere() {
     struct Arrivals(u64);
     impl Watch for Arrivals {
         fn begin(&mut self, counted: bool) {
@@ -101,7 +101,7 @@ fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
 }
 
 #[test]
-fn jobs_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() {
+fn transfers_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() {
     for told in [false, true] {
         let spec = Spec {
             limited: 400,

@@ -1,8 +1,8 @@
 //! Priority database: learning, and the choice of the nearest entry.
 
 use proptest::prelude::*;
-use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::learnt::Blob;
+use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_place::{Bandwidth, Combination, MOST, PriorityDatabase, Rates};
 
 const MB: u64 = 1_000_000;

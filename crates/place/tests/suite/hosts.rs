@@ -37,7 +37,7 @@ fn ask(pcos: &mut Pcos, now: Nanos, asked: Request) -> (RequestId, Option<usize>
 }
 
 #[test]
-fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
+fn a_closed_host_takes_nobody_until_it_is_opened_and_its_transfers_go_on() {
     let mut pcos = hosts(&[60, 40]);
     let (first, place) = ask(&mut pcos, at(0), request(400, 10));
     assert_eq!(place, Some(0));
@@ -73,7 +73,7 @@ fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
 }
 
 #[test]
-fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
+fn a_host_that_goes_gives_its_transfers_back_and_is_never_heard_of_again() {
     let mut pcos = hosts(&[60, 40]);
     let (on_first, place) = ask(&mut pcos, at(0), request(600, 20));
     assert_eq!(place, Some(0));
@@ -82,7 +82,7 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
     // Estimated progress: 60 MB/s for four seconds.
     let lost = pcos.remove_host(at(4), HostId(0));
     let left: Vec<_> = (lost.iter())
-        .map(|running| (running.id, running.tenant.job.expect("a job").left()))
+        .map(|running| (running.id, running.tenant.transfer.expect("a job").left()))
         .collect();
     assert_eq!(left, [(on_first, 360 * MB)]);
     assert!(pcos.host(HostId(0)).is_none());
@@ -136,7 +136,7 @@ fn let_in(grace: Option<Grace>, behind: u64) -> bool {
 }
 
 #[test]
-fn by_how_much_a_job_may_be_late_and_still_keep_others_out_is_a_parameter() {
+fn by_how_much_a_transfer_may_be_late_and_still_keep_others_out_is_a_parameter() {
     // 0.1 s is a hundredth of the deadline and corresponds to 4 MB.
     assert!(!let_in(None, 0) && !let_in(None, 4 * MB));
     assert!(let_in(None, 4 * MB + 1));

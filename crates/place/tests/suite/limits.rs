@@ -1,8 +1,8 @@
 //! Transfers with limited demand, which cannot use all the bandwidth that they could get.
 
-use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
+use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Acceptance, Bandwidth, HostId, HostSnapshot, HostSpec, MOST_WAITING, Outcome, Pcos,
     PriorityDatabase, Request, RequestError, RequestId, Tenant, Update, Why, admit,
@@ -24,13 +24,13 @@ fn knows(had: &[(Class, u64)]) -> PriorityDatabase {
 
 /// Tenant with `mb` megabytes to move in `seconds`.
 fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
-    let job = Some(Job {
+    let transfer = Some(Transfer {
         bytes: mb * MB,
         begun: START,
         deadline: Nanos::from_secs(seconds),
         moved: 0,
     });
-    Tenant { class, job }
+    Tenant { class, transfer }
 }
 
 fn request(mb: u64, seconds: u64) -> Request {
@@ -91,7 +91,7 @@ fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
 }
 
 #[test]
-fn what_a_job_takes_at_most_counts_where_it_is_to_be_in_time() {
+fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
     // Beside the newcomer 30 MB/s would suffice for the running transfer, but it can use only 10.
     let running = [tenant(BestEffort, 300, 12)];
     let database = database();
@@ -113,7 +113,7 @@ fn what_a_job_takes_at_most_counts_where_it_is_to_be_in_time() {
 }
 
 #[test]
-fn a_job_that_takes_less_than_it_needs_is_no_job() {
+fn a_transfer_that_takes_less_than_it_needs_is_no_transfer() {
     let asked = request(100, 10);
     assert_eq!(asked.limit(), u64::MAX);
     let limited = asked.limited(10 * MB).expect("just enough");
@@ -124,13 +124,13 @@ fn a_job_that_takes_less_than_it_needs_is_no_job() {
 }
 
 /// One host of 60 MB/s with the given transfers placed in order.
-fn host(jobs: &[Request]) -> (Pcos, Vec<RequestId>) {
+fn host(transfers: &[Request]) -> (Pcos, Vec<RequestId>) {
     let mut pcos = Pcos::new(MOST_WAITING);
     pcos.add_host(
         START,
         HostSpec {
             database: database(),
-            jobs: 8,
+            transfers: 8,
         },
     );
     let place = |request: &Request| {
@@ -138,7 +138,7 @@ fn host(jobs: &[Request]) -> (Pcos, Vec<RequestId>) {
         assert!(matches!(answer.outcome, Outcome::Placed(_)), "{answer:?}");
         answer.id
     };
-    let ids = jobs.iter().map(place).collect();
+    let ids = transfers.iter().map(place).collect();
     (pcos, ids)
 }
 
@@ -149,7 +149,7 @@ fn has(pcos: &Pcos) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_said_of_a_job_counts_from_its_beginning_and_is_never_more() {
+fn what_was_said_of_a_transfer_counts_from_its_beginning_and_is_never_more() {
     let limited = request(1_000, 1_000)
         .limited(10 * MB)
         .expect("more than it needs");
@@ -178,7 +178,7 @@ fn what_was_said_of_a_job_counts_from_its_beginning_and_is_never_more() {
 }
 
 #[test]
-fn a_job_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
+fn a_transfer_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
     let (mut pcos, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
     assert_eq!(has(&pcos), [30, 30]);
     let tell = |pcos: &mut Pcos, had: [u64; 2], sated: &[(RequestId, u64)]| {

@@ -1,9 +1,9 @@
 //! Placement over hosts: choice of the host, waiting, retries and discards.
 
 use proptest::prelude::*;
-use tidegate_core::jobs::Class::{self, BestEffort, Idle};
-use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class::{self, BestEffort, Idle};
+use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Bandwidth, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Refusal, Request, RequestId,
     Tenant, Update, Why,
@@ -76,7 +76,7 @@ fn the_host_with_most_free_bandwidth_is_taken_the_first_of_those_alike() {
 }
 
 #[test]
-fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
+fn who_waits_is_tried_when_a_transfer_ends_the_oldest_first() {
     let mut pcos = hosts(&[40]);
     let (first, _) = placed(&mut pcos, at(0), 400, 10);
     let large = waits(&mut pcos, at(1), 300, 10);
@@ -93,7 +93,7 @@ fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
     assert_eq!(events(&mut pcos), [(small.0, Some(0)), (later.0, Some(0))]);
     // The deadline of the run counts from its start.
     let view = pcos.host(HostId(0)).expect("there");
-    let due = |at: usize| view.running()[at].tenant.job.expect("a job").due();
+    let due = |at: usize| view.running()[at].tenant.transfer.expect("a job").due();
     assert_eq!((due(0), due(1)), (at(16), at(16)));
 }
 
@@ -218,7 +218,7 @@ fn reasons_and_nearest_deadlines_are_those_of_the_hosts() {
 #[test]
 fn who_starts_again_goes_on_with_what_it_knew() {
     let mut pcos = hosts(&[40]);
-    let job = Job {
+    let transfer = Transfer {
         bytes: 400 * MB,
         begun: at(0),
         deadline: at(11),
@@ -226,7 +226,7 @@ fn who_starts_again_goes_on_with_what_it_knew() {
     };
     let ran = Tenant {
         class: BestEffort,
-        job: Some(job),
+        transfer: Some(transfer),
     };
     let id = pcos.resume(HostId(0), ran, at(0));
     let waiter = pcos.resume_waiting(at(0), request(100, 10));

@@ -4,8 +4,8 @@
 //! `tuner` to V-Cup, `transfers` to the default policy `slo`.
 
 pub mod credit_feedback;
-pub mod job_priorities;
 pub mod share_model;
+pub mod transfer_priorities;
 pub mod transfers;
 pub mod tuner;
 

@@ -16,7 +16,7 @@
 use tidegate_base::objective::Rate;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_capacity::jobs::Job;
+use tidegate_capacity::transfers::Transfer;
 use tidegate_core::part::{Enforces, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::view::View;
@@ -72,7 +72,9 @@ impl Transfers {
             return;
         };
         for (slot, told) in &mut self.running {
-            let need = book.job(*slot).and_then(|job| need(view.now(), job));
+            let need = book
+                .transfer(*slot)
+                .and_then(|transfer| need(view.now(), transfer));
             if let Some(need) = need
                 && need != *told
             {
@@ -84,12 +86,12 @@ impl Transfers {
 }
 
 /// Returns the rate in bytes a second at which a transfer ends in time; `None`: past its deadline.
-fn need(now: Nanos, job: &Job) -> Option<u64> {
-    let left = job.due().since(now);
+fn need(now: Nanos, transfer: &Transfer) -> Option<u64> {
+    let left = transfer.due().since(now);
     if left == Nanos::ZERO {
         return None;
     }
-    let bytes = u128::from(job.left()) * u128::from(Nanos::SECOND.0);
+    let bytes = u128::from(transfer.left()) * u128::from(Nanos::SECOND.0);
     let need = bytes.div_ceil(left.max(LEAST_LEFT).0.into());
     let need = u64::try_from(need).unwrap_or(u64::MAX).min(Rate::MAX);
     Some((need + need.div_ceil(MARGIN)).clamp(1, Rate::MAX))
@@ -97,14 +99,14 @@ fn need(now: Nanos, job: &Job) -> Option<u64> {
 
 impl Controller for Transfers {
     fn interests(&self) -> Interests {
-        Interests::JOBS.union(Interests::VMS)
+        Interests::TRANSFERS.union(Interests::VMS)
     }
 
     fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
-            Event::JobBegan(vm) => self.began(view, vm, out),
-            Event::JobsChanged => self.turn(view, out),
-            Event::JobEnded(vm) | Event::VmRemoved(vm) => self.ended(vm, out),
+            Event::TransferBegan(vm) => self.began(view, vm, out),
+            Event::TransfersChanged => self.turn(view, out),
+            Event::TransferEnded(vm) | Event::VmRemoved(vm) => self.ended(vm, out),
             _ => {}
         }
     }
@@ -120,8 +122,8 @@ impl Controller for Transfers {
 mod tests {
     use super::*;
 
-    fn job(bytes: u64, moved: u64) -> Job {
-        Job {
+    fn transfer(bytes: u64, moved: u64) -> Transfer {
+        Transfer {
             bytes,
             begun: Nanos::ZERO,
             deadline: Nanos::from_secs(10),
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_need_is_what_is_left_over_the_time_left_and_a_sixteenth() {
-        let need = |s, moved| need(Nanos::from_secs(s), &job(1600, moved));
+        let need = |s, moved| need(Nanos::from_secs(s), &transfer(1600, moved));
         assert_eq!(need(0, 0), Some(170));
         assert_eq!(need(5, 800), Some(170));
         assert_eq!(need(5, 1600), Some(1));
@@ -141,6 +143,6 @@ mod tests {
     #[test]
     fn a_need_just_before_the_deadline_is_no_burst_without_end() {
         let now = Nanos::from_secs(10) - Nanos(1);
-        assert_eq!(need(now, &job(1600, 0)), Some(17_000));
+        assert_eq!(need(now, &transfer(1600, 0)), Some(17_000));
     }
 }

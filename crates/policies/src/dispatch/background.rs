@@ -180,12 +180,14 @@ fn tenant(view: &View, event: &Event) -> Option<VmId> {
         Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => {
             Some(vm)
         }
-        Event::JobBegan(vm) | Event::JobAdmitted { vm, .. } | Event::JobEnded(vm) => Some(vm),
+        Event::TransferBegan(vm)
+        | Event::TransferAdmitted { vm, .. }
+        | Event::TransferEnded(vm) => Some(vm),
         Event::IntervalEnded(_)
         | Event::Peer { .. }
         | Event::ProfileChanged
         | Event::CostsLearnt
-        | Event::JobsChanged => None,
+        | Event::TransfersChanged => None,
     }
 }
 

@@ -197,7 +197,7 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
                 not enough nobody suffers for it any longer. Without jobs it is cfq. For hard \
                 disks with jobs of minutes whose deadlines differ; jobs much shorter than its \
                 interval are decided by a guess.",
-        controller: Some(&control::job_priorities::DESCRIPTOR),
+        controller: Some(&control::transfer_priorities::DESCRIPTOR),
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::cfq::DESCRIPTOR,
         presets: &[],

@@ -1,7 +1,7 @@
 //! A composition with the values of its parameters, by name.
 
 use super::{controllers, dispatchers, registry, regulators};
-use crate::control::{job_priorities, transfers, tuner};
+use crate::control::{transfer_priorities, transfers, tuner};
 use crate::dispatch::background::{self, BackgroundParams, BackgroundQueue};
 use crate::dispatch::cost::CostParams;
 use crate::dispatch::{cfq, mclock, slo};
@@ -225,10 +225,11 @@ impl Policy for PolicySpec {
         }
     }
 
-    fn helps_jobs(&self) -> bool {
+    fn helps_transfers(&self) -> bool {
         let turns =
             |part: Part<dyn Controller>| self.controller.is_some_and(|c| c.name == part.name);
-        let by_class = turns(&job_priorities::DESCRIPTOR) && self.of_dispatcher(false).priority;
+        let by_class =
+            turns(&transfer_priorities::DESCRIPTOR) && self.of_dispatcher(false).priority;
         by_class || (turns(&transfers::DESCRIPTOR) && self.dispatcher.name == slo::DESCRIPTOR.name)
     }
 

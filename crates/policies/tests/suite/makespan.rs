@@ -3,10 +3,10 @@
 
 use crate::common::*;
 use tidegate_core::engine::Engine;
-use tidegate_core::jobs::JobSpec;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Request, VmId};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::TransferSpec;
 use tidegate_policies::policy::PolicySpec;
 
 const MB: u64 = 1_000_000;
@@ -28,10 +28,13 @@ fn three(policy: &PolicySpec) -> (Engine, Vec<(VmId, ClientId)>) {
 }
 
 #[test]
-fn who_has_a_job_or_asked_for_something_of_late_uses_the_device() {
+fn who_has_a_transfer_or_asked_for_something_of_late_uses_the_device() {
     let (mut engine, vms) = three(&policy("fifo"));
-    let users =
-        |engine: &Engine, second| engine.jobs().users_with(Nanos::from_secs(second), vms[0].0);
+    let users = |engine: &Engine, second| {
+        engine
+            .transfers()
+            .users_with(Nanos::from_secs(second), vms[0].0)
+    };
     assert_eq!(users(&engine, 0), 1, "nobody but who is asked about");
     engine
         .handle_request(Nanos::ZERO, vms[1].1, Request::read(0, 4 * KIB, 1))
@@ -43,41 +46,45 @@ fn who_has_a_job_or_asked_for_something_of_late_uses_the_device() {
     engine.handle_completion(Nanos::from_secs(100), io.id, Ok(()));
     while engine.poll_done().is_some() {}
     assert_eq!((users(&engine, 102), users(&engine, 103)), (2, 1));
-    let job = JobSpec {
+    let transfer = TransferSpec {
         bytes: MB,
         deadline: Nanos::from_secs(60),
     };
     let now = Nanos::from_secs(103);
     engine
-        .jobs_mut()
-        .begin_job(now, vms[2].0, &job)
+        .transfers_mut()
+        .begin_transfer(now, vms[2].0, &transfer)
         .expect("a job");
     engine
-        .jobs_mut()
-        .begin_job(now, vms[0].0, &job)
+        .transfers_mut()
+        .begin_transfer(now, vms[0].0, &transfer)
         .expect("a job");
     assert_eq!(users(&engine, 200), 2, "itself only once");
     engine
-        .jobs_mut()
-        .end_job(now, vms[2].0)
+        .transfers_mut()
+        .end_transfer(now, vms[2].0)
         .expect("it has one");
     assert_eq!(users(&engine, 200), 1);
 }
 
 #[test]
-fn what_the_device_does_for_so_many_is_said_or_given_before_a_job_and_after() {
+fn what_the_device_does_for_so_many_is_said_or_given_before_a_transfer_and_after() {
     let mut given = policy("pridyn");
     given.set("max_bandwidth", 50 * MB).expect("a parameter");
     given.set("bandwidth_loss", 17 * MB).expect("a parameter");
     for (policy, expected) in [(policy("cfq"), [54, 54]), (given, [50, 33])] {
         let (mut engine, vms) = three(&policy);
-        let does = |engine: &Engine| [1, 2].map(|users| engine.jobs().total_bandwidth(users) / MB);
+        let does =
+            |engine: &Engine| [1, 2].map(|users| engine.transfers().total_bandwidth(users) / MB);
         assert_eq!(does(&engine), expected, "{policy:?}");
-        let job = JobSpec {
+        let transfer = TransferSpec {
             bytes: MB,
             deadline: Nanos::from_secs(60),
         };
-        (engine.jobs_mut().begin_job(Nanos::ZERO, vms[0].0, &job)).expect("a job");
+        (engine
+            .transfers_mut()
+            .begin_transfer(Nanos::ZERO, vms[0].0, &transfer))
+        .expect("a job");
         assert_eq!(does(&engine), expected, "{policy:?}");
     }
 }

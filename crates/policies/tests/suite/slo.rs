@@ -1,11 +1,11 @@
 //! Tests of the policy `slo`: every part of an objective, alone and beside the others.
 
 use crate::common::{Guest, KIB, SECOND, World, config, total, within};
-use tidegate_core::jobs::JobSpec;
 use tidegate_core::objective::{Group, Limit, Objective, Priority, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::TransferSpec;
 
 const MB: u64 = 1_000_000;
 /// Service time of one I/O of the device: 1,000 a second.
@@ -215,15 +215,19 @@ fn a_deadline_transfer_ends_in_time_and_takes_no_more_than_it_needs() {
         ..Objective::default()
     };
     let (mut world, guests) = crowd(&[(meek, 8), (greedy, 8)]);
-    let spec = JobSpec {
+    let spec = TransferSpec {
         bytes: 300 * 10 * u64::from(4 * KIB),
         deadline: Nanos::from_secs(10),
     };
     let (now, vm) = (world.time(), guests[0].vm);
-    let began = world.driver.engine.jobs_mut().begin_job(now, vm, &spec);
+    let began = world
+        .driver
+        .engine
+        .transfers_mut()
+        .begin_transfer(now, vm, &spec);
     began.expect("the VM has no transfer yet");
     world.run(12 * SECOND);
-    let end = world.driver.engine.jobs_mut().poll_job_end();
+    let end = world.driver.engine.transfers_mut().poll_transfer_end();
     let end = end.expect("300 requests a second of 1,000");
     assert_eq!(end.late, Nanos::ZERO, "{end:?}");
     assert!(end.ended >= Nanos::from_secs(8), "{end:?}");

@@ -4,7 +4,7 @@ use tidegate_core::time::Nanos;
 use tidegate_units::format_bandwidth;
 
 use crate::backing::layout::NoRoom;
-use crate::job::JobOrder;
+use crate::transfer::TransferOrder;
 
 /// Refusal of a command by an event loop, which has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum CommandError {
     },
     /// The VM has a transfer that is running, and `replace` was not given.
     #[error("VM {vm:?} has a transfer in progress: {moved} of {bytes} bytes have moved")]
-    HasJob {
+    HasTransfer {
         /// Name of the VM.
         vm: String,
         /// Bytes of the transfer that have moved.
@@ -53,7 +53,7 @@ pub enum CommandError {
         format_bandwidth(*needs),
         fits(*most)
     )]
-    JobTooMuch {
+    TransferTooMuch {
         /// Rate that it needs, in bytes per second.
         needs: u64,
         /// Highest rate that fits, in bytes per second.
@@ -68,7 +68,7 @@ pub enum CommandError {
     Unmeasured,
     /// The VM has no transfer that is running.
     #[error("VM {0:?} has no transfer in progress")]
-    NoJob(String),
+    NoTransfer(String),
     /// The disk does not fit on the device.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
@@ -81,13 +81,13 @@ impl CommandError {
     /// Checks that a transfer with this time to its deadline needs no more than its maximum rate.
     ///
     /// # Errors
-    /// [`CommandError::JobTooMuch`] if it needs more.
-    pub fn check_job(order: &JobOrder, deadline: Nanos) -> Result<(), CommandError> {
+    /// [`CommandError::TransferTooMuch`] if it needs more.
+    pub fn check_transfer(order: &TransferOrder, deadline: Nanos) -> Result<(), CommandError> {
         let needs = order.needs(deadline);
         // `most` is `None` if the rate fits, with `force`, and without a profile.
         match order.most.filter(|&most| needs > most) {
             None => Ok(()),
-            Some(most) => Err(CommandError::JobTooMuch {
+            Some(most) => Err(CommandError::TransferTooMuch {
                 needs,
                 most,
                 bytes: order.bytes,

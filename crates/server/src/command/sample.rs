@@ -10,7 +10,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::connections::DeviceConnections;
-use crate::job::VmJobs;
+use crate::transfer::VmTransfers;
 
 /// Returns the snapshot of a device under mClock, whose first VM has a reservation and a latency.
 pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
@@ -52,7 +52,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         seconds: Default::default(),
         attainment: Vec::new(),
         tuning: None,
-        jobs: VmJobs::default(),
+        transfers: VmTransfers::default(),
         connections: DeviceConnections::new(100).add_vm(64),
     };
     DeviceSnapshot {

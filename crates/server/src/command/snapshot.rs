@@ -22,8 +22,8 @@ use tidegate_core::watch::{Drift, LearntCap};
 
 use crate::connections::VmConnections;
 use crate::fault::RuleSnapshot;
-use crate::job::VmJobs;
 use crate::media::State;
+use crate::transfer::VmTransfers;
 
 /// State of a device at one moment.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub struct VmSnapshot {
     /// State of the tuning to the VM's target; `None` if nothing tunes it.
     pub tuning: Option<Tuning>,
     /// Deadline transfers.
-    pub jobs: VmJobs,
+    pub transfers: VmTransfers,
     /// Connections of the VM: open, allowed and refused.
     pub connections: Arc<VmConnections>,
     /// Times from the parse of a request until its reply is sent, indexed by lane.

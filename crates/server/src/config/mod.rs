@@ -25,7 +25,6 @@ mod context;
 mod default_policy;
 mod device;
 pub mod fault;
-pub mod job;
 mod keys;
 mod objective_view;
 mod overcommit;
@@ -34,6 +33,7 @@ mod promise;
 mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod transfer;
 pub mod vm;
 
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
@@ -100,7 +100,7 @@ pub fn fuzz(data: &[u8]) {
         let _ = vm::from_json(&json, &[], Path::new("/"));
         let _ = vm::size_from_json(&json);
         let _ = fault::from_json(&json);
-        let _ = job::from_json(&json, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+        let _ = transfer::from_json(&json, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
     }
     let _ = tidegate_units::parse_rate(text);
 }

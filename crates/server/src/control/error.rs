@@ -5,8 +5,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_api::error::{ErrorBody, Problem};
-use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Transfer;
 
 use crate::command::CommandError;
 use crate::config::ConfigErrors;
@@ -62,7 +62,7 @@ impl ApiError {
                 CommandError::UnknownVm(_)
                 | CommandError::UnknownDisk { .. }
                 | CommandError::UnknownExport(_)
-                | CommandError::NoJob(_)
+                | CommandError::NoTransfer(_)
                 | CommandError::UnknownFault(_),
             ) => StatusCode::NOT_FOUND,
             ControlError::Refused(_)
@@ -102,19 +102,19 @@ impl ApiError {
             ControlError::Refused(CommandError::InUse(_)) => {
                 api.allowing("disconnect them, or cut them off with ?force=true")
             }
-            ControlError::Refused(CommandError::HasJob { .. }) => {
+            ControlError::Refused(CommandError::HasTransfer { .. }) => {
                 api.allowing("wait until it ends, or replace it with ?replace=true")
             }
-            ControlError::Refused(CommandError::JobTooMuch {
+            ControlError::Refused(CommandError::TransferTooMuch {
                 most,
                 bytes,
                 deadline,
                 ..
-            }) => api.allowing(smaller_job(*most, *bytes, *deadline)),
+            }) => api.allowing(smaller_transfer(*most, *bytes, *deadline)),
             ControlError::Refused(CommandError::Unmeasured) => {
                 api.allowing("deadline = \"60 s\": the device is measured while transfers run")
             }
-            ControlError::Refused(CommandError::NoJob(_)) => {
+            ControlError::Refused(CommandError::NoTransfer(_)) => {
                 api.allowing("a VM with a transfer in progress: GET /v1/jobs lists them")
             }
             ControlError::Refused(CommandError::Shrinks { .. }) => {
@@ -127,19 +127,19 @@ impl ApiError {
 
 /// Returns the alternatives to a transfer of `bytes` bytes that does not fit by `deadline`: a later
 /// deadline, or fewer bytes, at the rate `most` in bytes per second that fits.
-fn smaller_job(most: u64, bytes: u64, deadline: Nanos) -> String {
+fn smaller_transfer(most: u64, bytes: u64, deadline: Nanos) -> String {
     let force = "?force=true, to begin it anyway";
     if most == 0 {
         return force.to_owned();
     }
-    let job = Job {
+    let transfer = Transfer {
         bytes,
         begun: Nanos::ZERO,
         deadline,
         moved: 0,
     };
     // Rounded up to whole seconds, so that the deadline fits as it is written.
-    let longer = job.latency(most).0.div_ceil(Nanos::SECOND.0);
+    let longer = transfer.latency(most).0.div_ceil(Nanos::SECOND.0);
     let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
     let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
     format!("deadline = \"{longer} s\", or size = \"{smaller} B\"; or {force}")

@@ -10,7 +10,7 @@
 //!   GET   /healthz                 GET   /metrics
 //!
 //!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
-//!   GET, PUT, DELETE    /v1/vms/{name}/job         GET  /v1/jobs
+//!   GET, PUT, DELETE    /v1/vms/{name}/transfer         GET  /v1/transfers
 //!   PUT, DELETE         /v1/vms/{name}             GET, PUT  /v1/vms/{name}/learnt
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
@@ -26,13 +26,13 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
-mod jobs;
 mod learnt;
 mod plane;
 mod schedule;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod transfers;
 pub mod view;
 
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -160,11 +160,11 @@ fn router<P: Plane>(api: Api<P>) -> Router {
         )
         .route(
             "/v1/vms/{name}/job",
-            get(jobs::show::<P>)
-                .put(jobs::begin::<P>)
-                .delete(jobs::cancel::<P>),
+            get(transfers::show::<P>)
+                .put(transfers::begin::<P>)
+                .delete(transfers::cancel::<P>),
         )
-        .route("/v1/jobs", get(jobs::list::<P>))
+        .route("/v1/jobs", get(transfers::list::<P>))
         .route(
             "/v1/disks/{export}/faults",
             get(faults::list::<P>)

@@ -14,9 +14,9 @@ use tidegate_policies::policy::PolicySpec;
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
-use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 use crate::reception::HandshakeCounts;
+use crate::transfer::TransferOrder;
 
 /// All operations of the daemon that the API uses.
 pub(crate) trait Plane:
@@ -106,16 +106,18 @@ pub(crate) trait Loops {
     ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
 
     /// Begins a deadline transfer of a VM; `at` is the present time.
-    fn begin_job(
+    fn begin_transfer(
         &self,
         vm: &str,
-        order: JobOrder,
+        order: TransferOrder,
         at: Timestamp,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
     /// Cancels the deadline transfer of a VM.
-    fn cancel_job(&self, vm: &str)
-    -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+    fn cancel_transfer(
+        &self,
+        vm: &str,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
     /// Returns the state that the policy has learnt of a VM.
     fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
@@ -280,17 +282,17 @@ impl Loops for DaemonHandle {
         DaemonHandle::change_faults(self, device, export, change).await
     }
 
-    async fn begin_job(
+    async fn begin_transfer(
         &self,
         vm: &str,
-        order: JobOrder,
+        order: TransferOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::begin_job(self, vm, order, at).await
+        DaemonHandle::begin_transfer(self, vm, order, at).await
     }
 
-    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::cancel_job(self, vm).await
+    async fn cancel_transfer(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::cancel_transfer(self, vm).await
     }
 
     async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {

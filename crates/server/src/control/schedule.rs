@@ -281,7 +281,7 @@ impl<P: Plane> Api<P> {
             let held = self.held().get(&snapshot.name).cloned();
             view::schedule(schedule, self.clock.now(), held)
         });
-        view.job = view::transfer(snapshot, &self.display_time());
+        view.transfer = view::transfer(snapshot, &self.display_time());
         view
     }
 

@@ -26,10 +26,10 @@ use crate::command::{
 };
 use crate::config::{Config, DaemonConfig, DiskConfig, VmConfig};
 use crate::event_loop::Files;
-use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 use crate::reception::{Catalogue, HalfOpen};
 use crate::store::Store;
+use crate::transfer::TransferOrder;
 
 /// Handle of a running daemon, cheap to clone; the control API is built on it.
 ///
@@ -205,13 +205,13 @@ impl DaemonHandle {
     /// # Errors
     /// If there is no such VM, it has a transfer and `replace` is not set, the engine refuses the
     /// transfer, or the loop has ended.
-    pub async fn begin_job(
+    pub async fn begin_transfer(
         &self,
         vm: &str,
-        order: JobOrder,
+        order: TransferOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, ControlError> {
-        let begin = |vm, reply| Command::BeginJob {
+        let begin = |vm, reply| Command::BeginTransfer {
             vm,
             order,
             at,
@@ -224,8 +224,8 @@ impl DaemonHandle {
     ///
     /// # Errors
     /// If there is no such VM, it has no transfer, or the loop has ended.
-    pub async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        self.ask_of(vm, |vm, reply| Command::CancelJob { vm, reply })
+    pub async fn cancel_transfer(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        self.ask_of(vm, |vm, reply| Command::CancelTransfer { vm, reply })
             .await
     }
 

@@ -47,7 +47,7 @@ pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub use handle::DaemonHandle;
 use snapshots::Snapshots;
-use transfers::DeviceJobs;
+use transfers::DeviceTransfers;
 
 /// Error of starting the daemon, which has released everything.
 #[derive(Debug, thiserror::Error)]
@@ -392,8 +392,8 @@ impl Ending {
             let index = self.ended.recv().await;
             self.gone.add(index);
         }
-        let (ended, jobs) = self.join();
-        snapshots.finish(learnt, jobs).await;
+        let (ended, transfers) = self.join();
+        snapshots.finish(learnt, transfers).await;
         log_limit::report_remaining();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
@@ -405,22 +405,22 @@ impl Ending {
 
     /// Joins the threads of event loops, all of which have ended. Returns true if everything was
     /// finished and flushed, and the transfers that ran, by index of the device.
-    fn join(self) -> (Result<bool, RunError>, Vec<DeviceJobs>) {
+    fn join(self) -> (Result<bool, RunError>, Vec<DeviceTransfers>) {
         let mut result = Ok(true);
-        let mut jobs = Vec::new();
+        let mut transfers = Vec::new();
         let threads = self.handle.devices().entries().iter().zip(self.threads);
         for (index, (entry, thread)) in threads.enumerate() {
             let device = entry.name().to_owned();
             match thread.join() {
                 Ok(Ok(remains)) => {
                     result = result.map(|all| all && remains.flushed);
-                    jobs.push((index, remains.jobs));
+                    transfers.push((index, remains.transfers));
                 }
                 Ok(Err(source)) => result = Err(RunError::Failed { device, source }),
                 Err(_) => result = Err(RunError::Panicked(device)),
             }
         }
-        (result, jobs)
+        (result, transfers)
     }
 }
 

@@ -131,7 +131,7 @@ impl Persistence {
                 Change::RemoveVm(&vm),
                 // A new VM of the same name must not inherit the state of the old one.
                 Change::ForgetLearnt { vm: &vm },
-                Change::ForgetJob { vm: &vm },
+                Change::ForgetTransfer { vm: &vm },
             ])
         });
         let forgotten = forgotten.await? > 0;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use super::devices::ANSWER_TIMEOUT;
 use super::persistence::learnt_identity_key;
 use super::shared::Shared;
-use super::transfers::DeviceJobs;
+use super::transfers::DeviceTransfers;
 use crate::attainment_record::{self, Records};
 use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::identity::IdentitySource;
@@ -114,7 +114,7 @@ impl Snapshots {
     }
 
     /// Writes the last learnt states, and the transfers that the event loops left behind.
-    pub(super) async fn finish(self, last: Vec<Learnt>, left: Vec<DeviceJobs>) {
+    pub(super) async fn finish(self, last: Vec<Learnt>, left: Vec<DeviceTransfers>) {
         if let Some(writing) = self.writing {
             // A panic was logged by the panic hook.
             let _ = writing.await;

@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use super::devices::{ANSWER_TIMEOUT, DeviceTable};
 use super::persistence::Persistence;
 use crate::command::{Command, ControlError};
-use crate::job::KeptJob;
 use crate::store::Change;
+use crate::transfer::PersistedTransfer;
 
 /// Transfers of a device, given by its index, by name of the VM.
-pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
+pub(crate) type DeviceTransfers = (usize, Vec<(String, PersistedTransfer)>);
 
 /// Snapshots of the running deadline transfers.
 #[derive(Debug)]
@@ -60,12 +60,12 @@ impl Transfers {
             return Ok(false);
         }
         let _one_at_a_time = self.writing.lock().await;
-        let jobs = devices.ask(device, |reply| Command::ExportJobs { reply });
+        let transfers = devices.ask(device, |reply| Command::ExportTransfers { reply });
         // The deadline keeps a stuck loop from blocking all who wait for the lock.
-        let Ok(jobs) = timeout(ANSWER_TIMEOUT, jobs).await else {
+        let Ok(transfers) = timeout(ANSWER_TIMEOUT, transfers).await else {
             return Err(not_kept("its event loop does not answer".to_owned(), None));
         };
-        write(devices.name(device), persistence, &jobs?).await?;
+        write(devices.name(device), persistence, &transfers?).await?;
         Ok(true)
     }
 
@@ -85,12 +85,12 @@ impl Transfers {
         &self,
         devices: &DeviceTable,
         persistence: &Persistence,
-        all: &[DeviceJobs],
+        all: &[DeviceTransfers],
     ) {
         let _one_at_a_time = self.writing.lock().await;
-        for (device, jobs) in all {
+        for (device, transfers) in all {
             let device = devices.name(*device);
-            if let Err(error) = write(device, persistence, jobs).await {
+            if let Err(error) = write(device, persistence, transfers).await {
                 warn_not_kept(device, &error);
             }
         }
@@ -107,7 +107,7 @@ impl Transfers {
             return;
         };
         let name = devices.name(device).to_owned();
-        let kept = spawn_blocking(move || store.jobs(&name)).await;
+        let kept = spawn_blocking(move || store.transfers(&name)).await;
         let kept = match kept {
             Ok(Ok(kept)) => kept,
             Ok(Err(error)) => {
@@ -118,11 +118,11 @@ impl Transfers {
             // The panic hook has logged a panic.
             Err(_) => return,
         };
-        let jobs = readable(kept);
-        if !jobs.is_empty() {
+        let transfers = readable(kept);
+        if !transfers.is_empty() {
             let at = Timestamp::now();
             // Sending fails only if the loop has ended, which needs no state then.
-            let _ = devices.send(device, Command::ResumeJobs { jobs, at });
+            let _ = devices.send(device, Command::ResumeTransfers { transfers, at });
         }
     }
 }
@@ -131,18 +131,18 @@ impl Transfers {
 async fn write(
     device: &str,
     persistence: &Persistence,
-    jobs: &[(String, KeptJob)],
+    transfers: &[(String, PersistedTransfer)],
 ) -> Result<(), ControlError> {
     let Some(store) = persistence.store().cloned() else {
         return Ok(());
     };
-    let jobs: Vec<_> = (jobs.iter())
-        .map(|(vm, job)| (vm.clone(), job.words()))
+    let transfers: Vec<_> = (transfers.iter())
+        .map(|(vm, transfer)| (vm.clone(), transfer.words()))
         .collect();
     let device = device.to_owned();
     let written = spawn_blocking(move || {
-        let (device, jobs) = (device.as_str(), jobs.as_slice());
-        store.apply(&[Change::ReplaceJobs { device, jobs }])
+        let (device, transfers) = (device.as_str(), transfers.as_slice());
+        store.apply(&[Change::ReplaceTransfers { device, transfers }])
     });
     match written.await {
         Ok(Ok(_)) => Ok(()),
@@ -152,9 +152,9 @@ async fn write(
 }
 
 /// Returns the transfers that can be parsed, by name of the VM; the others are logged.
-fn readable(kept: Vec<(String, String)>) -> Vec<(String, KeptJob)> {
-    let read = |(vm, text): (String, String)| match KeptJob::read(&text) {
-        Ok(job) => Some((vm, job)),
+fn readable(kept: Vec<(String, String)>) -> Vec<(String, PersistedTransfer)> {
+    let read = |(vm, text): (String, String)| match PersistedTransfer::read(&text) {
+        Ok(transfer) => Some((vm, transfer)),
         Err(why) => {
             tracing::warn!(vm, "its recorded transfer cannot be read: {why}");
             None
@@ -178,9 +178,9 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    fn job(bytes: u64) -> KeptJob {
+    fn transfer(bytes: u64) -> PersistedTransfer {
         let begun = Timestamp::UNIX_EPOCH;
-        KeptJob {
+        PersistedTransfer {
             bytes,
             moved: 0,
             begun,
@@ -193,16 +193,16 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Arc::new(Store::open(dir.path().join("store.redb")).expect("writable"));
         let persistence = Persistence::new(Some(store.clone()), Duration::MAX);
-        let all = [("a".to_owned(), job(5)), ("b".to_owned(), job(7))];
+        let all = [("a".to_owned(), transfer(5)), ("b".to_owned(), transfer(7))];
         write("disk0", &persistence, &all).await.expect("writable");
-        let kept = store.jobs("disk0").expect("readable");
+        let kept = store.transfers("disk0").expect("readable");
         assert_eq!(readable(kept), all);
         write("disk0", &persistence, &all[1..])
             .await
             .expect("writable");
-        let kept = store.jobs("disk0").expect("readable");
+        let kept = store.transfers("disk0").expect("readable");
         assert_eq!(readable(kept), &all[1..]);
-        assert_eq!(store.jobs("disk1").expect("readable"), []);
+        assert_eq!(store.transfers("disk1").expect("readable"), []);
     }
 
     #[tokio::test]
@@ -217,8 +217,8 @@ mod tests {
     fn what_cannot_be_read_is_left_out() {
         let kept = vec![
             ("a".to_owned(), "{".to_owned()),
-            ("b".to_owned(), job(7).words()),
+            ("b".to_owned(), transfer(7).words()),
         ];
-        assert_eq!(readable(kept), [("b".to_owned(), job(7))]);
+        assert_eq!(readable(kept), [("b".to_owned(), transfer(7))]);
     }
 }

@@ -84,15 +84,15 @@ impl Loop {
             Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
             Command::ImportAttainment { records, ago } => self.import_attainment(&records, ago),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
-            Command::BeginJob {
+            Command::BeginTransfer {
                 vm,
                 order,
                 at,
                 reply,
             } => respond(reply, self.begin_transfer(&vm, &order, at)),
-            Command::CancelJob { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
-            Command::ExportJobs { reply } => respond(reply, self.export_transfers()),
-            Command::ResumeJobs { jobs, at } => self.resume_transfers(jobs, at),
+            Command::CancelTransfer { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
+            Command::ExportTransfers { reply } => respond(reply, self.export_transfers()),
+            Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
             Command::Adopt(adopted) => {
                 let (frontends, mut ctx) = self.frontends_and_context();
                 frontends.adopt(&mut ctx, *adopted);
@@ -190,7 +190,7 @@ impl Loop {
             seconds: self.engine.tenants().vm_seconds(self.now, vm.id),
             attainment: self.engine.tenants().attainment(self.now, vm.id),
             tuning: self.engine.tenants().tuning(vm.id),
-            jobs: self.vm_transfers(index),
+            transfers: self.vm_transfers(index),
             connections: vm.connections.clone(),
             reply_time: vm.reply_time.clone(),
         }

@@ -115,7 +115,7 @@ impl Loop {
             let taken = match part {
                 DeviceLearnt::Costs => self.engine.device_mut().import_costs(blob),
                 DeviceLearnt::Cap => self.engine.device_mut().import_cap(self.now, blob),
-                DeviceLearnt::Bandwidths => self.engine.jobs_mut().import_bandwidths(blob),
+                DeviceLearnt::Bandwidths => self.engine.transfers_mut().import_bandwidths(blob),
             };
             let part = part.name();
             match taken {
@@ -133,7 +133,10 @@ fn export_device(engine: &Engine) -> Vec<(DeviceLearnt, Option<Blob>)> {
     // Absent costs and bandwidths leave the persisted ones as they are: nothing new was learnt. An
     // absent cap means that the device is no longer capped, so the persisted one must go.
     let costs = (DeviceLearnt::Costs, engine.device().export_costs());
-    let bandwidths = (DeviceLearnt::Bandwidths, engine.jobs().export_bandwidths());
+    let bandwidths = (
+        DeviceLearnt::Bandwidths,
+        engine.transfers().export_bandwidths(),
+    );
     let known = [costs, bandwidths].into_iter();
     known
         .filter(|(_, learnt)| learnt.is_some())

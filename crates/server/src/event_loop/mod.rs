@@ -59,8 +59,8 @@ use crate::command::Command;
 use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::door::{Event, SENT};
 use crate::frontend::table::Requests;
-use crate::job::KeptJob;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
+use crate::transfer::PersistedTransfer;
 use device::{Device, LoopParts};
 use frontends::{FrontendContext, Frontends};
 use removal::Removal;
@@ -101,7 +101,7 @@ pub struct Remains {
     pub flushed: bool,
     /// Deadline transfers that were running, by the name of their VM, in the form in which the
     /// store persists them.
-    pub jobs: Vec<(String, KeptJob)>,
+    pub transfers: Vec<(String, PersistedTransfer)>,
 }
 
 /// Origin of a ring operation, encoded in the 64 bits of io_uring's `user_data`. The top byte tells
@@ -245,7 +245,7 @@ impl Loop {
         }
         Ok(Remains {
             flushed: self.flushed,
-            jobs: self.export_transfers(),
+            transfers: self.export_transfers(),
         })
     }
 

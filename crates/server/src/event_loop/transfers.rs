@@ -2,14 +2,14 @@
 //! reported when they end.
 
 use jiff::Timestamp;
-use tidegate_core::jobs::{JobEnd, JobSpec, deadline};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{TransferEnd, TransferSpec, deadline};
 
 use super::{Loop, Vm};
 use crate::command::{CommandError, VmSnapshot};
-use crate::job::{
-    self, Due, EndedJob, EndedJobs, JobOrder, JobResult, KeptJob, Outlook, RunningJob, Since,
-    VmJobs, span,
+use crate::transfer::{
+    self, Due, EndedTransfer, EndedTransfers, Outlook, PersistedTransfer, RunningTransfer, Since,
+    TransferOrder, TransferResult, VmTransfers, span,
 };
 
 /// Time after a warning that a transfer cannot meet its deadline in which it is not repeated,
@@ -22,8 +22,8 @@ pub(super) struct Transfers {
     /// Start and deadline of the running transfer on the wall clock; `None` if none runs.
     since: Option<Since>,
     miss_alert: MissAlert,
-    last: Option<EndedJob>,
-    ended: EndedJobs,
+    last: Option<EndedTransfer>,
+    ended: EndedTransfers,
 }
 
 /// Last warning that a transfer cannot meet its deadline.
@@ -53,7 +53,7 @@ impl Loop {
     pub(super) fn begin_transfer(
         &mut self,
         vm: &str,
-        order: &JobOrder,
+        order: &TransferOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, CommandError> {
         self.check_running()?;
@@ -63,29 +63,29 @@ impl Loop {
         {
             let (moved, bytes) = (running.moved(), running.bytes());
             let vm = vm.to_owned();
-            return Err(CommandError::HasJob { vm, moved, bytes });
+            return Err(CommandError::HasTransfer { vm, moved, bytes });
         }
-        let begun = job::to_the_millisecond(at);
+        let begun = transfer::to_the_millisecond(at);
         let deadline = match order.due {
             Due::In(span) => span,
-            Due::At(due) => job::between(at, due),
+            Due::At(due) => transfer::between(at, due),
             Due::Tolerance(thousandths) => self.deadline(index, order.bytes, thousandths)?,
         };
         let due = match order.due {
             Due::At(due) => due,
-            Due::In(_) | Due::Tolerance(_) => job::after(begun, deadline),
+            Due::In(_) | Due::Tolerance(_) => transfer::after(begun, deadline),
         };
         let since = Since {
             begun,
-            due: job::to_the_millisecond(due),
+            due: transfer::to_the_millisecond(due),
             moved: 0,
             overdue: Nanos::ZERO,
         };
-        let spec = JobSpec {
+        let spec = TransferSpec {
             bytes: order.bytes,
             deadline: deadline.max(Nanos(1)),
         };
-        CommandError::check_job(order, spec.deadline)?;
+        CommandError::check_transfer(order, spec.deadline)?;
         self.start_transfer(index, &spec, since)?;
         tracing::info!(vm, bytes = order.bytes, due = %since.due, "transfer started");
         Ok(self.vm_snapshot(index))
@@ -95,8 +95,11 @@ impl Loop {
     /// present users of the device, and `thousandths` of it on top (equations 4.1 and 4.2, see
     /// [`deadline`]).
     fn deadline(&self, index: usize, bytes: u64, thousandths: u64) -> Result<Nanos, CommandError> {
-        let users = self.engine.jobs().users_with(self.now, self.vms[index].id);
-        match self.engine.jobs().total_bandwidth(users) {
+        let users = self
+            .engine
+            .transfers()
+            .users_with(self.now, self.vms[index].id);
+        match self.engine.transfers().total_bandwidth(users) {
             0 => Err(CommandError::Unmeasured),
             bandwidth => {
                 let users = u32::try_from(users).unwrap_or(u32::MAX);
@@ -109,16 +112,19 @@ impl Loop {
     fn start_transfer(
         &mut self,
         index: usize,
-        spec: &JobSpec,
+        spec: &TransferSpec,
         since: Since,
     ) -> Result<(), CommandError> {
         let id = self.vms[index].id;
-        let begun = self.engine.jobs_mut().begin_job(self.now, id, spec);
+        let begun = self
+            .engine
+            .transfers_mut()
+            .begin_transfer(self.now, id, spec);
         begun.map_err(|error| CommandError::Refused(error.to_string()))?;
         // The end of a replaced transfer must be recorded before the new one takes its place.
         self.take_ended_transfers();
-        let jobs = &mut self.vms[index].transfers;
-        (jobs.since, jobs.miss_alert) = (Some(since), MissAlert::default());
+        let transfers = &mut self.vms[index].transfers;
+        (transfers.since, transfers.miss_alert) = (Some(since), MissAlert::default());
         self.running_transfers += 1;
         Ok(())
     }
@@ -126,17 +132,20 @@ impl Loop {
     /// Cancels the deadline transfer of a VM.
     pub(super) fn cancel_transfer(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
         let index = self.vms.named(vm)?;
-        let ended = self.engine.jobs_mut().end_job(self.now, self.vms[index].id);
+        let ended = self
+            .engine
+            .transfers_mut()
+            .end_transfer(self.now, self.vms[index].id);
         match ended.map_err(|error| CommandError::Refused(error.to_string()))? {
             Some(_) => self.take_ended_transfers(),
-            None => return Err(CommandError::NoJob(vm.to_owned())),
+            None => return Err(CommandError::NoTransfer(vm.to_owned())),
         }
         Ok(self.vm_snapshot(index))
     }
 
     /// Returns the running transfers by the name of their VM, in the form in which the store
     /// persists them.
-    pub(super) fn export_transfers(&self) -> Vec<(String, KeptJob)> {
+    pub(super) fn export_transfers(&self) -> Vec<(String, PersistedTransfer)> {
         let running = self
             .vms
             .iter()
@@ -147,25 +156,31 @@ impl Loop {
     }
 
     /// Resumes persisted transfers; `at` is the present time of the wall clock.
-    pub(super) fn resume_transfers(&mut self, kept: Vec<(String, KeptJob)>, at: Timestamp) {
-        for (vm, job) in kept {
-            let spec = JobSpec {
-                bytes: job.bytes - job.moved,
+    pub(super) fn resume_transfers(
+        &mut self,
+        kept: Vec<(String, PersistedTransfer)>,
+        at: Timestamp,
+    ) {
+        for (vm, transfer) in kept {
+            let spec = TransferSpec {
+                bytes: transfer.bytes - transfer.moved,
                 // A transfer whose deadline passed while the daemon was down is late at once.
-                deadline: job::between(at, job.due).max(Nanos(1)),
+                deadline: transfer::between(at, transfer.due).max(Nanos(1)),
             };
             let since = Since {
-                begun: job.begun,
-                due: job.due,
-                moved: job.moved,
-                overdue: job::between(job.due, at),
+                begun: transfer.begun,
+                due: transfer.due,
+                moved: transfer.moved,
+                overdue: transfer::between(transfer.due, at),
             };
             let resumed = self
                 .vms
                 .named(&vm)
                 .and_then(|index| self.start_transfer(index, &spec, since));
             match resumed {
-                Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "transfer resumed"),
+                Ok(()) => {
+                    tracing::info!(vm, left = spec.bytes, due = %transfer.due, "transfer resumed")
+                }
                 Err(error) => tracing::warn!(vm, "transfer not resumed: {error}"),
             }
         }
@@ -173,31 +188,31 @@ impl Loop {
 
     /// Records and logs the transfers that have ended since the last call.
     pub(super) fn take_ended_transfers(&mut self) {
-        while let Some(end) = self.engine.jobs_mut().poll_job_end() {
+        while let Some(end) = self.engine.transfers_mut().poll_transfer_end() {
             let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
             let Some(index) = place.map(|(at, _)| at) else {
                 continue;
             };
-            let at = job::before(Timestamp::now(), self.now.since(end.ended));
+            let at = transfer::before(Timestamp::now(), self.now.since(end.ended));
             self.record_end(index, &end, at);
         }
     }
 
-    fn record_end(&mut self, index: usize, end: &JobEnd, at: Timestamp) {
+    fn record_end(&mut self, index: usize, end: &TransferEnd, at: Timestamp) {
         let vm = &mut self.vms[index];
         let Some(since) = vm.transfers.since.take() else {
             return;
         };
         self.running_transfers -= 1;
         // Zero for a transfer that ended after its deadline.
-        let left = end.job.due().since(end.ended);
-        let ended = EndedJob {
-            bytes: end.job.bytes.saturating_add(since.moved),
+        let left = end.transfer.due().since(end.ended);
+        let ended = EndedTransfer {
+            bytes: end.transfer.bytes.saturating_add(since.moved),
             // The last I/O may move more than was left.
-            moved: (end.job.moved.min(end.job.bytes)).saturating_add(since.moved),
+            moved: (end.transfer.moved.min(end.transfer.bytes)).saturating_add(since.moved),
             begun: since.begun,
             due: since.due,
-            ended: job::to_the_millisecond(at),
+            ended: transfer::to_the_millisecond(at),
             // A resumed transfer that was overdue already cannot be early.
             early: match since.overdue {
                 Nanos::ZERO => left,
@@ -213,20 +228,20 @@ impl Loop {
     }
 
     /// Returns the running transfer, the last one and the tally of a VM.
-    pub(super) fn vm_transfers(&self, index: usize) -> VmJobs {
-        let jobs = &self.vms[index].transfers;
-        VmJobs {
+    pub(super) fn vm_transfers(&self, index: usize) -> VmTransfers {
+        let transfers = &self.vms[index].transfers;
+        VmTransfers {
             running: self.running_transfer(index),
-            last: jobs.last,
-            ended: jobs.ended,
+            last: transfers.last,
+            ended: transfers.ended,
         }
     }
 
-    fn running_transfer(&self, index: usize) -> Option<RunningJob> {
+    fn running_transfer(&self, index: usize) -> Option<RunningTransfer> {
         let vm = &self.vms[index];
         let since = vm.transfers.since?;
-        let status = self.engine.jobs().job(self.now, vm.id)?;
-        let capacity = self.engine.jobs().best_bandwidth();
+        let status = self.engine.transfers().transfer(self.now, vm.id)?;
+        let capacity = self.engine.transfers().best_bandwidth();
         let outlook = match (status.bandwidth, status.forecast.done) {
             // Without a measured bandwidth, neither of the VM nor of the device, nothing can be
             // forecast.
@@ -234,12 +249,12 @@ impl Loop {
             (_, Nanos::MAX) => Outlook::Never,
             (_, done) => Outlook::In(done.since(self.now)),
         };
-        Some(RunningJob {
+        Some(RunningTransfer {
             since,
             status,
             outlook,
             capacity,
-            enforced: self.engine.policy().helps_jobs(),
+            enforced: self.engine.policy().helps_transfers(),
         })
     }
 
@@ -253,14 +268,14 @@ impl Loop {
             .values_mut()
             .filter(|vm| vm.transfers.since.is_some())
         {
-            let Some(job) = self.engine.jobs().job(self.now, vm.id) else {
+            let Some(transfer) = self.engine.transfers().transfer(self.now, vm.id) else {
                 continue;
             };
-            if vm.transfers.miss_alert.update(self.now, job.given_up) {
+            if vm.transfers.miss_alert.update(self.now, transfer.given_up) {
                 tracing::warn!(
                     device = %self.name,
                     vm = vm.name,
-                    late = span(job.forecast.late),
+                    late = span(transfer.forecast.late),
                     "the transfer cannot meet its deadline as things are, and gets what other VMs \
                      leave: give it more time, or move a VM to another device"
                 );
@@ -269,31 +284,40 @@ impl Loop {
     }
 }
 
-fn log_end(device: &str, vm: &str, job: &EndedJob) {
-    let (bytes, took) = (job.bytes, span(job::between(job.begun, job.ended)));
-    match job.result() {
-        JobResult::Met => {
+fn log_end(device: &str, vm: &str, transfer: &EndedTransfer) {
+    let (bytes, took) = (
+        transfer.bytes,
+        span(transfer::between(transfer.begun, transfer.ended)),
+    );
+    match transfer.result() {
+        TransferResult::Met => {
             tracing::info!(
                 device,
                 vm,
                 bytes,
                 took,
-                early = span(job.early),
+                early = span(transfer.early),
                 "transfer met its deadline"
             );
         }
-        JobResult::Missed => {
+        TransferResult::Missed => {
             tracing::warn!(
                 device,
                 vm,
                 bytes,
                 took,
-                late = span(job.late),
+                late = span(transfer.late),
                 "transfer missed its deadline"
             );
         }
-        JobResult::Cancelled => {
-            tracing::info!(device, vm, bytes, moved = job.moved, "transfer cancelled");
+        TransferResult::Cancelled => {
+            tracing::info!(
+                device,
+                vm,
+                bytes,
+                moved = transfer.moved,
+                "transfer cancelled"
+            );
         }
     }
 }
@@ -303,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_a_job_is_given_up_is_said_once_and_no_more_often_than_once_a_minute() {
+    fn that_a_transfer_is_given_up_is_said_once_and_no_more_often_than_once_a_minute() {
         let mut given_up = MissAlert::default();
         let mut update = |second, is| given_up.update(Nanos::from_secs(second), is);
         assert!(!update(1, false));

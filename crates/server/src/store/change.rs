@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::schema::{DEVICES, DISKS, JOBS, LEARNT, LearntKey, VMS};
+use super::schema::{DEVICES, DISKS, LEARNT, LearntKey, TRANSFERS, VMS};
 use super::{KnownDisk, VmRecord};
 
 /// Change of the store's records.
@@ -47,14 +47,14 @@ pub enum Change<'a> {
         state: Option<&'a [u8]>,
     },
     /// Writes the deadline transfers of a device's VMs, and deletes those of other VMs.
-    ReplaceJobs {
+    ReplaceTransfers {
         /// Name of the device.
         device: &'a str,
         /// Transfers as JSON, by name of the VM.
-        jobs: &'a [(String, String)],
+        transfers: &'a [(String, String)],
     },
     /// Deletes the deadline transfer of a VM on every device.
-    ForgetJob {
+    ForgetTransfer {
         /// Name of the VM.
         vm: &'a str,
     },
@@ -97,10 +97,12 @@ pub(super) fn make_change(
             identity,
             state,
         } => put_device(write, (device, part), state.map(|state| (identity, state))),
-        Change::ReplaceJobs { device, jobs } => replace_jobs(write, device, jobs),
-        Change::ForgetJob { vm } => {
+        Change::ReplaceTransfers { device, transfers } => {
+            replace_transfers(write, device, transfers)
+        }
+        Change::ForgetTransfer { vm } => {
             let mut forgotten = false;
-            (write.open_table(JOBS)?).retain(|(_, of), _| {
+            (write.open_table(TRANSFERS)?).retain(|(_, of), _| {
                 forgotten |= of == vm;
                 of != vm
             })?;
@@ -167,20 +169,20 @@ fn put_device(
     Ok(true)
 }
 
-fn replace_jobs(
+fn replace_transfers(
     write: &WriteTransaction,
     device: &str,
-    jobs: &[(String, String)],
+    transfers: &[(String, String)],
 ) -> Result<bool, redb::Error> {
-    let mut kept = write.open_table(JOBS)?;
-    let names: BTreeSet<&str> = jobs.iter().map(|(vm, _)| vm.as_str()).collect();
+    let mut kept = write.open_table(TRANSFERS)?;
+    let names: BTreeSet<&str> = transfers.iter().map(|(vm, _)| vm.as_str()).collect();
     let mut changed = false;
     kept.retain(|(on, vm), _| {
         let stays = on != device || names.contains(vm);
         changed |= !stays;
         stays
     })?;
-    for (vm, words) in jobs {
+    for (vm, words) in transfers {
         let key = (device, vm.as_str());
         if (kept.get(key)?).is_none_or(|there| there.value() != words) {
             kept.insert(key, words.as_str())?;

@@ -1,6 +1,6 @@
 //! Store of everything that survives a restart: VMs that were added or changed with `--persist`,
-//! their jobs, learnt state of controllers, and the disks that were served. One file, an embedded
-//! database (redb), used by one daemon at a time.
+//! their transfers, learnt state of controllers, and the disks that were served. One file, an
+//! embedded database (redb), used by one daemon at a time.
 //!
 //! ```text
 //!   absent --make beside it, link--> open --change: one transaction, one fsync--> open
@@ -33,7 +33,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
 use change::make_change;
-use schema::{DEVICES, DISKS, JOBS, LEARNT, STEPS, SchemaError, VMS};
+use schema::{DEVICES, DISKS, LEARNT, STEPS, SchemaError, TRANSFERS, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
@@ -278,11 +278,11 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn jobs(&self, device: &str) -> Result<Vec<(String, String)>, StoreError> {
+    pub fn transfers(&self, device: &str) -> Result<Vec<(String, String)>, StoreError> {
         self.with("read the store", |database| {
-            let jobs = database.begin_read()?.open_table(JOBS)?;
+            let transfers = database.begin_read()?.open_table(TRANSFERS)?;
             let mut kept = Vec::new();
-            for entry in jobs.range((device, "")..)? {
+            for entry in transfers.range((device, "")..)? {
                 let (key, words) = entry?;
                 let (on, vm) = key.value();
                 if on != device {

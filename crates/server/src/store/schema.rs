@@ -21,7 +21,7 @@ pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
     TableDefinition::new("devices");
 
 /// Running deadline transfers as JSON, by device and VM.
-pub(super) const JOBS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
+pub(super) const TRANSFERS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
 
 /// Disks that were created or served: absolute path of the file to NBD export name and VM name.
 pub(super) const DISKS: TableDefinition<'_, &str, (&str, &str)> = TableDefinition::new("disks");
@@ -34,7 +34,7 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// Upgrades in order: the step at index `n` turns schema `n` into schema `n + 1`. Steps of released
 /// builds never change; a new schema appends a step.
-pub(super) const STEPS: &[Step] = &[first, devices, jobs, disks];
+pub(super) const STEPS: &[Step] = &[first, devices, transfers, disks];
 
 fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
@@ -47,8 +47,8 @@ fn devices(write: &WriteTransaction) -> Result<(), redb::Error> {
     Ok(())
 }
 
-fn jobs(write: &WriteTransaction) -> Result<(), redb::Error> {
-    write.open_table(JOBS)?;
+fn transfers(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(TRANSFERS)?;
     Ok(())
 }
 

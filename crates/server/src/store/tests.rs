@@ -89,35 +89,40 @@ fn what_was_learnt_of_a_vm_is_forgotten_everywhere_and_of_no_other() {
 }
 
 #[test]
-fn jobs_are_kept_by_device_and_forgotten_by_vm() {
+fn transfers_are_kept_by_device_and_forgotten_by_vm() {
     let (_dir, path) = place();
     let store = Store::open(&path).expect("made");
-    let job = |vm: &str, words: &str| (vm.to_owned(), words.to_owned());
-    let put = |device, jobs: &[(String, String)]| {
-        let change = Change::ReplaceJobs { device, jobs };
+    let transfer = |vm: &str, words: &str| (vm.to_owned(), words.to_owned());
+    let put = |device, transfers: &[(String, String)]| {
+        let change = Change::ReplaceTransfers { device, transfers };
         store.apply(&[change]).expect("writes") > 0
     };
-    let jobs = |device| store.jobs(device).expect("reads");
-    assert_eq!(jobs("a"), []);
-    let two = [job("bulk", "1"), job("oltp", "2")];
+    let transfers = |device| store.transfers(device).expect("reads");
+    assert_eq!(transfers("a"), []);
+    let two = [transfer("bulk", "1"), transfer("oltp", "2")];
     assert!(put("a", &two));
-    assert!(put("aa", &[job("oltp", "3")]));
+    assert!(put("aa", &[transfer("oltp", "3")]));
     assert!(!put("a", &two), "as it was");
     assert_eq!(
-        (jobs("a"), jobs("aa")),
-        (two.to_vec(), vec![job("oltp", "3")])
+        (transfers("a"), transfers("aa")),
+        (two.to_vec(), vec![transfer("oltp", "3")])
     );
-    assert_eq!((jobs(""), jobs("b")), (vec![], vec![]));
+    assert_eq!((transfers(""), transfers("b")), (vec![], vec![]));
     // One transfer has moved further, the other has ended.
-    assert!(put("a", &[job("oltp", "4")]));
-    assert_eq!(jobs("a"), [job("oltp", "4")]);
-    let forget = |vm| store.apply(&[Change::ForgetJob { vm }]).expect("writes") > 0;
+    assert!(put("a", &[transfer("oltp", "4")]));
+    assert_eq!(transfers("a"), [transfer("oltp", "4")]);
+    let forget = |vm| {
+        store
+            .apply(&[Change::ForgetTransfer { vm }])
+            .expect("writes")
+            > 0
+    };
     assert!(!forget("bulk"));
     assert!(forget("oltp"));
     drop(store);
     let store = Store::open(&path).expect("there");
     for device in ["a", "aa"] {
-        assert_eq!(store.jobs(device).expect("reads"), []);
+        assert_eq!(store.transfers(device).expect("reads"), []);
     }
 }
 

@@ -9,7 +9,6 @@ pub mod charges;
 pub mod content;
 pub mod credits;
 pub mod durability;
-pub mod jobs;
 pub mod ledger;
 pub mod limits;
 pub mod neighbours;
@@ -17,6 +16,7 @@ pub mod progress;
 pub mod refusals;
 pub mod shape;
 pub mod starvation;
+pub mod transfers;
 
 use core::fmt;
 
@@ -47,8 +47,8 @@ pub enum Checker {
     Credits,
     /// [`durability`].
     Durability,
-    /// [`jobs`].
-    Jobs,
+    /// [`transfers`].
+    Transfers,
     /// [`limits`].
     Limits,
     /// [`neighbours`].
@@ -75,7 +75,7 @@ impl Checker {
             Checker::Content => "content",
             Checker::Credits => "credits",
             Checker::Durability => "durability",
-            Checker::Jobs => "jobs",
+            Checker::Transfers => "jobs",
             Checker::Limits => "limits",
             Checker::Neighbours => "neighbours",
             Checker::Progress => "progress",

@@ -5,8 +5,8 @@ use super::events::Event;
 use super::transfers::{Transfer, TransferLog, TransferTally};
 use super::worker::Worker;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::jobs::{Admission, JobSpec};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Admission, TransferSpec};
 use tidegate_workload::job::Job;
 use tidegate_workload::source::Source;
 use tidegate_workload::stream::Io;
@@ -77,13 +77,13 @@ impl DeviceSim {
             return;
         };
         let bytes = transfer.bytes;
-        let spec = JobSpec { bytes, deadline };
+        let spec = TransferSpec { bytes, deadline };
         let engine = self.hosts.engine_mut(vm.host);
         let begun = match vm.details.terms.take() {
             Some(terms) => engine
-                .jobs_mut()
-                .begin_admitted_job(self.now, id, &spec, &terms),
-            None => engine.jobs_mut().begin_job(self.now, id, &spec),
+                .transfers_mut()
+                .begin_admitted_transfer(self.now, id, &spec, &terms),
+            None => engine.transfers_mut().begin_transfer(self.now, id, &spec),
         };
         begun.expect("the VM is there, and moves something in some time");
     }
@@ -95,8 +95,8 @@ impl DeviceSim {
         if let (Some(_), Some(id)) = (transfer.deadline, vm.id()) {
             let engine = self.hosts.engine_mut(vm.host);
             engine
-                .jobs_mut()
-                .end_job(self.now, id)
+                .transfers_mut()
+                .end_transfer(self.now, id)
                 .expect("the VM is there");
         }
     }

@@ -9,10 +9,10 @@ use core::ops::Range;
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use tidegate_core::engine::DiskSpec;
-use tidegate_core::jobs::Admission;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Op, VmId};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Admission;
 use tidegate_workload::job::Job;
 
 /// Fields of a VM that requests touch. Thousands of VMs exceed the CPU caches, so the rarely used

@@ -33,8 +33,8 @@ pub enum What {
     Swap,
     Drain,
     Idle,
-    Job,
-    JobEnded,
+    Transfer,
+    TransferEnded,
 }
 
 /// Event with its time and figures.
@@ -106,8 +106,8 @@ impl fmt::Display for Line {
             }
             What::Drain => write!(f, "faults stop; {a} requests are open"),
             What::Idle => write!(f, "everything has drained"),
-            What::Job => write!(f, "VM {a} has a job: {b} bytes in {}", Nanos(c)),
-            What::JobEnded => {
+            What::Transfer => write!(f, "VM {a} has a job: {b} bytes in {}", Nanos(c)),
+            What::TransferEnded => {
                 let how = if b == 0 { "done" } else { "cancelled" };
                 write!(
                     f,

@@ -30,10 +30,10 @@ pub use world::Tally;
 use crate::checker::{Broken, Checker};
 use core::fmt;
 use journal::Journal;
-use tidegate_core::jobs::JobEnd;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Done};
 use tidegate_core::roles::Roles;
+use tidegate_core::transfers::TransferEnd;
 use tidegate_policies::policy::PolicySpec;
 use world::TortureWorld;
 
@@ -118,7 +118,7 @@ pub trait Plant {
     }
 
     /// Called for each ended transfer; pushes onto `heard` the ends that the checkers see.
-    fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
+    fn transfer_ends(&mut self, end: TransferEnd, heard: &mut Vec<TransferEnd>) {
         heard.push(end);
     }
 

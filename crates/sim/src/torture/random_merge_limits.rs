@@ -6,11 +6,11 @@
 
 use super::Dice;
 use tidegate_core::device::DeviceSpec;
-use tidegate_core::jobs::{JobTerms, Standing};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare, Roles};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Standing, TransferTerms};
 use tidegate_core::tuning::Tuning;
 use tidegate_core::view::View;
 
@@ -95,9 +95,9 @@ impl Controller for RandomMergeLimits {
         inner.is_some_and(|inner| inner.reckons_with_costs())
     }
 
-    fn job_terms(&self) -> JobTerms {
+    fn transfer_terms(&self) -> TransferTerms {
         let inner = self.inner.as_ref();
-        inner.map_or_else(JobTerms::default, |inner| inner.job_terms())
+        inner.map_or_else(TransferTerms::default, |inner| inner.transfer_terms())
     }
 
     fn standing(&self, vm: VmId) -> Option<Standing> {

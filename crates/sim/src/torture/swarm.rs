@@ -96,7 +96,7 @@ pub struct Swarm {
     /// `true` if merge limits of VMs rise and fall at random.
     pub fickle: bool,
     /// `true` if VMs have deadline transfers.
-    pub jobs: bool,
+    pub transfers: bool,
     /// VMs at the begin.
     pub vms: Vec<VmPlan>,
     /// Timing of the device.
@@ -159,7 +159,7 @@ impl Swarm {
             among: among.to_vec(),
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
             fickle: Dice::new(seed, 14).chance(400),
-            jobs: Dice::new(seed, 16).chance(600),
+            transfers: Dice::new(seed, 16).chance(600),
             vms: Vec::new(),
             timing,
             cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),

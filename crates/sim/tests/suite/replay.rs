@@ -275,7 +275,12 @@ fn a_whole_job_is_the_engine_s_job_from_its_begin_to_its_end() {
             let now = world.now();
             done.extend(world.take_responses());
             let (engine, vm) = world.served(0).expect("it is there");
-            moved.push(engine.jobs().job(now, vm).map(|status| status.job.moved));
+            moved.push(
+                engine
+                    .transfers()
+                    .transfer(now, vm)
+                    .map(|status| status.transfer.moved),
+            );
         }
         assert_eq!(moved[0], None, "not yet");
         assert_eq!(moved.last(), Some(&None), "over");
@@ -305,11 +310,11 @@ fn each_request_with_a_deadline_is_a_job_of_its_vm() {
         world.step(&mut |_| {});
         let (engine, vm) = world.served(0).expect("it is there");
         let status = engine
-            .jobs()
-            .job(world.now(), vm)
+            .transfers()
+            .transfer(world.now(), vm)
             .expect("one runs all the time");
-        assert!(FIVE_BYTES.contains(&status.job.bytes), "{status:?}");
-        assert_eq!(status.job.deadline, Nanos::SECOND);
+        assert!(FIVE_BYTES.contains(&status.transfer.bytes), "{status:?}");
+        assert_eq!(status.transfer.deadline, Nanos::SECOND);
         jobs += 1;
     }
     assert_eq!(jobs, 5);

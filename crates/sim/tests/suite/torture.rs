@@ -59,7 +59,7 @@ fn the_swarm_reaches_every_part_and_every_kind_of_fault() {
     any("one I/O at a time", &|s| s.config.device.depth == 1);
     any("admission", &|s| s.window.is_some());
     any("fickle merge limits", &|s| s.fickle);
-    any("jobs", &|s| s.jobs);
+    any("jobs", &|s| s.transfers);
     any("one VM", &|s| s.vms.len() == 1);
     any("limits", &|s| {
         s.vms.iter().any(|vm| !vm.objective.limit.is_none())

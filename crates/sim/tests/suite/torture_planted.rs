@@ -2,7 +2,6 @@
 //! is, and the same seeds pass without it.
 
 use tidegate_core::engine::DeviceSpec;
-use tidegate_core::jobs::JobEnd;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::Roles;
@@ -11,6 +10,7 @@ use tidegate_core::roles::{
 };
 use tidegate_core::starvation::Bound;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::TransferEnd;
 use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::checker::Checker;
@@ -407,20 +407,20 @@ fn a_turn_that_ends_late_is_found() {
     });
 }
 
-/// Tampers with the third job that is over.
+/// Tampers with the third transfer that is over.
 struct Ends {
     left: u32,
-    tamper: fn(JobEnd, &mut Vec<JobEnd>),
+    tamper: fn(TransferEnd, &mut Vec<TransferEnd>),
 }
 
 impl Ends {
-    fn boxed(tamper: fn(JobEnd, &mut Vec<JobEnd>)) -> Box<dyn Plant> {
+    fn boxed(tamper: fn(TransferEnd, &mut Vec<TransferEnd>)) -> Box<dyn Plant> {
         Box::new(Ends { left: 3, tamper })
     }
 }
 
 impl Plant for Ends {
-    fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
+    fn transfer_ends(&mut self, end: TransferEnd, heard: &mut Vec<TransferEnd>) {
         self.left = self.left.wrapping_sub(1);
         match self.left {
             0 => (self.tamper)(end, heard),
@@ -430,18 +430,18 @@ impl Plant for Ends {
 }
 
 #[test]
-fn a_job_that_ends_never_or_twice_is_found() {
-    found(Checker::Jobs, || Ends::boxed(|_, _| {}));
-    found(Checker::Jobs, || {
+fn a_transfer_that_ends_never_or_twice_is_found() {
+    found(Checker::Transfers, || Ends::boxed(|_, _| {}));
+    found(Checker::Transfers, || {
         Ends::boxed(|end, heard| heard.extend([end, end]))
     });
 }
 
 #[test]
-fn a_job_that_has_moved_another_request_is_found() {
-    found(Checker::Jobs, || {
+fn a_transfer_that_has_moved_another_request_is_found() {
+    found(Checker::Transfers, || {
         Ends::boxed(|mut end, heard| {
-            end.job.moved += 512;
+            end.transfer.moved += 512;
             heard.push(end);
         })
     });

@@ -2,12 +2,12 @@
 
 use crate::common::{DISK, good};
 use crate::world::with;
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_sim::world::World;
 use tidegate_workload::deadline::Deadline;
 
-/// Two VMs under PriDyn: one whose job has a deadline, one that waits for a job.
+/// Two VMs under PriDyn: one whose transfer has a deadline, one that waits for a transfer.
 fn one_that_waits() -> World {
     let text = DISK.replace("fifo", "pridyn")
         + &with(
@@ -44,7 +44,7 @@ fn time_passes_to_the_next_transfer_s_begin_or_end() {
 }
 
 #[test]
-fn a_job_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() {
+fn a_transfer_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() {
     let at = Nanos::from_millis(300);
     let run = |stops: &[u64]| {
         let mut world = one_that_waits();
@@ -56,13 +56,13 @@ fn a_job_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() {
         while world.now() < at {
             world.run_to_transfer(at);
         }
-        let mut job = world.scenario().tenants[1].jobs[0].clone();
-        job.io_size = Some(8 << 20);
-        job.deadline = Some(Deadline::Fixed(Nanos::from_secs(30)));
-        world.begin(1, &job, Some((Class::RealTime, &[(0, Class::Idle)])));
+        let mut transfer = world.scenario().tenants[1].jobs[0].clone();
+        transfer.io_size = Some(8 << 20);
+        transfer.deadline = Some(Deadline::Fixed(Nanos::from_secs(30)));
+        world.begin(1, &transfer, Some((Class::RealTime, &[(0, Class::Idle)])));
         let classes = [0, 1].map(|vm| {
             let (engine, id) = world.served(vm).expect("there");
-            engine.jobs().standing(id).class
+            engine.transfers().standing(id).class
         });
         assert_eq!(classes, [Class::Idle, Class::RealTime]);
         let begun: Vec<_> = world.transfers().map(|(vm, it)| (vm, it.since)).collect();

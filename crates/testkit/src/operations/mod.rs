@@ -4,14 +4,14 @@
 //! When the operations are over, faults stop and everything must drain.
 
 mod choices;
-mod jobs;
+mod transfers;
 
 use choices::{objective, policy};
-use jobs::Jobs;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
 use tidegate_core::learnt::Blob;
 use tidegate_core::request::{ClientId, DiskId, IoError, Op, Request, VmId};
 use tidegate_core::time::Nanos;
+use transfers::Transfers;
 
 use crate::driver::Driver;
 
@@ -80,12 +80,12 @@ pub enum Operation {
         bits: u8,
     },
     /// Begins a transfer, in place of one that the VM has.
-    BeginJob {
+    BeginTransfer {
         vm: u8,
         size: u8,
         time: u8,
     },
-    EndJob {
+    EndTransfer {
         vm: u8,
     },
     /// Imports the device's state that was exported last, with some bits of a byte flipped.
@@ -127,12 +127,12 @@ impl From<[u8; 5]> for Operation {
             12..=15 => Operation::Dispatch { at_most: a },
             16..=20 => Operation::Complete { io: a, error: b },
             31 => match d {
-                0..=159 => Operation::BeginJob {
+                0..=159 => Operation::BeginTransfer {
                     vm: a,
                     size: b,
                     time: c,
                 },
-                160..=207 => Operation::EndJob { vm: a },
+                160..=207 => Operation::EndTransfer { vm: a },
                 _ => Operation::ImportBandwidths { byte: b, bits: c },
             },
             _ => Operation::Request {
@@ -203,7 +203,7 @@ struct Operator {
     lens: Vec<u32>,
     /// State that was exported last.
     learnt: Vec<u8>,
-    jobs: Jobs,
+    transfers: Transfers,
 }
 
 impl Setup {
@@ -235,7 +235,7 @@ impl Operator {
             driver,
             vms: Vec::new(),
             learnt: Vec::new(),
-            jobs: Jobs::default(),
+            transfers: Transfers::default(),
             disks: Vec::new(),
             clients: Vec::new(),
             last: Vec::new(),
@@ -258,7 +258,7 @@ impl Operator {
     fn remove_vm(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let live = self.driver.ledger.remove_vm(vm);
-        self.jobs.cancel(vm);
+        self.transfers.cancel(vm);
         let removed = self
             .driver
             .engine
@@ -335,8 +335,8 @@ impl Operator {
             }
             Operation::Swap { policy: n } => self.driver.set_policy(&policy(n)),
             Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
-            Operation::BeginJob { vm, size, time } => self.begin_job(vm, size, time),
-            Operation::EndJob { vm } => self.end_job(vm),
+            Operation::BeginTransfer { vm, size, time } => self.begin_transfer(vm, size, time),
+            Operation::EndTransfer { vm } => self.end_transfer(vm),
             Operation::ImportBandwidths { byte, bits } => self.import_bandwidths(byte, bits),
         }
     }
@@ -378,7 +378,7 @@ impl Operator {
             _ => self.driver.try_vm(&objective(n)),
         };
         if let (192.., Some(vm)) = (n, added) {
-            self.jobs.add_background(vm);
+            self.transfers.add_background(vm);
         }
         self.vms.extend(added);
     }
@@ -561,10 +561,10 @@ impl Operator {
     /// Checks the invariants after a call.
     fn check(&mut self) {
         for done in self.driver.answers() {
-            self.jobs.answered(&done, self.lens[done.tag as usize]);
+            self.transfers.answered(&done, self.lens[done.tag as usize]);
         }
         self.driver.check();
-        self.jobs
+        self.transfers
             .check(&mut self.driver.engine, self.driver.now, &self.vms);
     }
 

@@ -7,7 +7,7 @@ use hyper::Method;
 use serde::Deserialize;
 use tidegate_api::transfer::TransferRequest;
 use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
 use super::exact;
@@ -20,7 +20,7 @@ pub(super) struct Sockets;
 /// [`VmTransfersView`](tidegate_api::transfer::VmTransfersView), it also reads answers of daemons
 /// of other versions.
 #[derive(Deserialize)]
-struct VmJobs {
+struct VmTransfers {
     vm: String,
     device: String,
     #[serde(default)]
@@ -47,8 +47,8 @@ struct VmOfHost {
 impl Daemons for Sockets {
     fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         let answer = client(socket)?.get("/v1/jobs").map_err(refused)?;
-        let jobs: Vec<VmJobs> = read(answer).map_err(failed)?;
-        Ok(jobs.into_iter().map(VmJobs::into_transfer).collect())
+        let jobs: Vec<VmTransfers> = read(answer).map_err(failed)?;
+        Ok(jobs.into_iter().map(VmTransfers::into_transfer).collect())
     }
 
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError> {
@@ -82,7 +82,7 @@ fn failed(error: anyhow::Error) -> DaemonError {
     DaemonError::Failed(Box::new(Carried(error)))
 }
 
-impl VmJobs {
+impl VmTransfers {
     fn into_transfer(self) -> VmTransfer {
         VmTransfer {
             vm: self.vm,
@@ -142,8 +142,8 @@ mod tests {
     fn a_vm_without_a_job_and_an_unknown_class_are_read() {
         let jobs = r#"[{"vm": "a", "device": "sdb"}, {"vm": "b", "device": "sdc", "job":
             {"size_bytes": 9, "moved_bytes": 3, "due_in_s": -1.5, "class": "newer"}}]"#;
-        let jobs: Vec<VmJobs> = serde_json::from_str(jobs).expect("an answer");
-        let all: Vec<_> = jobs.into_iter().map(VmJobs::into_transfer).collect();
+        let jobs: Vec<VmTransfers> = serde_json::from_str(jobs).expect("an answer");
+        let all: Vec<_> = jobs.into_iter().map(VmTransfers::into_transfer).collect();
         assert_eq!(all[0].transfer, None);
         let live = all[1].transfer.expect("a job");
         assert_eq!((live.class, live.bytes_per_s), (Class::default(), None));

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_cluster::{Ask, Cluster};
-use tidegate_core::jobs::Class;
+use tidegate_core::transfers::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes_per_s, count};

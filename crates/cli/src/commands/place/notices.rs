@@ -63,8 +63,8 @@ pub(super) fn text(notice: &Notice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::jobs::Class;
     use tidegate_core::time::Nanos;
+    use tidegate_core::transfers::Class;
 
     #[test]
     fn a_transfer_that_is_placed_after_a_wait_is_told_with_what_came_of_its_start() {

@@ -1,8 +1,8 @@
 //! JSON row that holds a cluster's state, format 1.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 use crate::state::ClusterState;
@@ -35,7 +35,7 @@ struct HostRow {
     name: String,
     bandwidth: u64,
     loss: Vec<u64>,
-    jobs: usize,
+    transfers: usize,
     #[serde(default)]
     socket: Option<String>,
     #[serde(default)]
@@ -143,7 +143,7 @@ impl HostRow {
             name: host.name.clone(),
             bandwidth: host.bandwidth,
             loss: host.loss.clone(),
-            jobs: host.max_transfers,
+            transfers: host.max_transfers,
             socket: host.socket.clone(),
             device: host.device.clone(),
             steady_ns: host.steady_since.0,
@@ -159,7 +159,7 @@ impl HostRow {
             steady_since: Nanos(self.steady_ns),
             drained: self.drained,
             taught_at: Nanos(self.learnt_ns),
-            ..HostRecord::new(self.name, self.bandwidth, self.loss, self.jobs)
+            ..HostRecord::new(self.name, self.bandwidth, self.loss, self.transfers)
         }
     }
 }

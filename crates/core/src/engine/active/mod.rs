@@ -2,9 +2,9 @@
 
 mod fan_out;
 mod gates;
-mod jobs;
 mod memory;
 mod swap;
+mod transfers;
 mod units;
 
 pub(super) use units::LeftBehind;

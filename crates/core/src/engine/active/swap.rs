@@ -80,6 +80,6 @@ impl ActivePolicy {
             }
         }
         self.ask_reopened(view);
-        self.hand_jobs_on(view);
+        self.hand_transfers_on(view);
     }
 }

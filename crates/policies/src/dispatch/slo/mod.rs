@@ -262,8 +262,8 @@ impl Slo {
         // Sort key of a promise within its kind; the largest steps down first.
         let key = |part, slot: usize| match part {
             Part::Transfer => {
-                let job = view.predictor().and_then(|book| book.job(slot));
-                job.map_or(0, |job| job.due().since(view.now()).0)
+                let transfer = view.predictor().and_then(|book| book.transfer(slot));
+                transfer.map_or(0, |transfer| transfer.due().since(view.now()).0)
             }
             Part::Target => accepted[slot][0],
             Part::Latency => accepted[slot][1],

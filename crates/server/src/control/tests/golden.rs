@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::{Learnt, LearntCost, LearntKind};
-use tidegate_core::jobs::JobOutcome;
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::roles::Waits;
 use tidegate_core::steer::{DepthReason, DepthView};
+use tidegate_core::transfers::TransferOutcome;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 use tidegate_core::watch::{Drift, LearntCap, Parting};
 use tidegate_policies::policy::registry;
 
-use super::planes::{ended_job, running_job};
+use super::planes::{ended_transfer, running_transfer};
 use super::told::moved_for_a_minute;
 use super::*;
 
@@ -77,12 +77,12 @@ fn busy() -> Pretended {
         };
         (vm.reply_time[0]).record(Nanos::from_millis(3));
         vm.tuning = Some(tuning());
-        let mut job = running_job(2_000_000_000, Nanos::from_secs(60), now);
-        job.status.bandwidth = Some(50_000_000);
-        let ended = ended_job(&job, JobOutcome::Done, Nanos::from_secs(5));
-        vm.jobs.ended.count(ended.result());
-        vm.jobs.last = Some(ended);
-        vm.jobs.running = Some(job);
+        let mut transfer = running_transfer(2_000_000_000, Nanos::from_secs(60), now);
+        transfer.status.bandwidth = Some(50_000_000);
+        let ended = ended_transfer(&transfer, TransferOutcome::Done, Nanos::from_secs(5));
+        vm.transfers.ended.count(ended.result());
+        vm.transfers.last = Some(ended);
+        vm.transfers.running = Some(transfer);
         let disk = &mut vm.disks[0];
         disk.failed = Some("fsync: EIO".to_owned());
         disk.oldest_io = Some(Nanos::from_secs(11));

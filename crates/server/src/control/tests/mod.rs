@@ -2,7 +2,6 @@
 
 mod changes;
 mod golden;
-mod jobs;
 mod learnt;
 mod planes;
 mod requests;
@@ -10,6 +9,7 @@ mod schedules;
 mod stuck;
 mod tenants;
 mod told;
+mod transfers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,14 @@
 //! Simulated daemon.
 
 use jiff::Timestamp;
-use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
 use tidegate_core::policy::Policy;
+use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus};
 
 use super::*;
-use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
+use crate::transfer::{
+    Due, EndedTransfer, Outlook, RunningTransfer, Since, TransferOrder, TransferResult, after,
+    between,
+};
 use tidegate_api::health::Reason;
 
 /// Size that a disk takes on, but not durably, to provoke [`ControlError::NotDurable`].
@@ -92,28 +95,28 @@ pub(super) fn learnt_file(vm: &str, controller: &str) -> LearntFile {
 const CAPACITY: u64 = 100_000_000;
 
 /// Returns a running transfer that gets half of the device's bandwidth and has moved nothing.
-pub(super) fn running_job(bytes: u64, deadline: Nanos, at: Timestamp) -> RunningJob {
-    let job = Job {
+pub(super) fn running_transfer(bytes: u64, deadline: Nanos, at: Timestamp) -> RunningTransfer {
+    let transfer = Transfer {
         bytes,
         begun: Nanos::ZERO,
         deadline,
         moved: 0,
     };
-    let forecast = job.forecast(Nanos::ZERO, CAPACITY / 2);
-    RunningJob {
+    let forecast = transfer.forecast(Nanos::ZERO, CAPACITY / 2);
+    RunningTransfer {
         since: Since {
             begun: at,
             due: after(at, deadline),
             moved: 0,
             overdue: Nanos::ZERO,
         },
-        status: JobStatus {
-            job,
+        status: TransferStatus {
+            transfer,
             bandwidth: None,
             forecast,
             class: Class::BestEffort,
             given_up: false,
-            possible: job.latency(CAPACITY) <= deadline,
+            possible: transfer.latency(CAPACITY) <= deadline,
         },
         outlook: Outlook::In(forecast.done),
         capacity: CAPACITY,
@@ -122,13 +125,17 @@ pub(super) fn running_job(bytes: u64, deadline: Nanos, at: Timestamp) -> Running
 }
 
 /// Returns the ended form of a transfer.
-pub(super) fn ended_job(job: &RunningJob, outcome: JobOutcome, late: Nanos) -> EndedJob {
-    EndedJob {
-        bytes: job.bytes(),
-        moved: job.moved(),
-        begun: job.since.begun,
-        due: job.since.due,
-        ended: after(job.since.due, late),
+pub(super) fn ended_transfer(
+    transfer: &RunningTransfer,
+    outcome: TransferOutcome,
+    late: Nanos,
+) -> EndedTransfer {
+    EndedTransfer {
+        bytes: transfer.bytes(),
+        moved: transfer.moved(),
+        begun: transfer.since.begun,
+        due: transfer.since.due,
+        ended: after(transfer.since.due, late),
         early: Nanos::ZERO,
         late,
         outcome,
@@ -298,39 +305,43 @@ impl Loops for Pretended {
         })
     }
 
-    async fn begin_job(
+    async fn begin_transfer(
         &self,
         vm: &str,
-        order: JobOrder,
+        order: TransferOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, ControlError> {
         let now = self.change(vm, |_| {});
-        if let Some(job) = now.jobs.running.filter(|_| !order.replace) {
-            let (vm, moved, bytes) = (vm.to_owned(), job.moved(), job.bytes());
-            return Err(CommandError::HasJob { vm, moved, bytes }.into());
+        if let Some(transfer) = now.transfers.running.filter(|_| !order.replace) {
+            let (vm, moved, bytes) = (vm.to_owned(), transfer.moved(), transfer.bytes());
+            return Err(CommandError::HasTransfer { vm, moved, bytes }.into());
         }
         let deadline = match order.due {
             Due::In(span) => span,
             Due::At(due) => between(at, due),
             Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
         };
-        CommandError::check_job(&order, deadline)?;
-        let job = running_job(order.bytes, deadline, at);
-        Ok(self.change(vm, |vm| vm.jobs.running = Some(job)))
+        CommandError::check_transfer(&order, deadline)?;
+        let transfer = running_transfer(order.bytes, deadline, at);
+        Ok(self.change(vm, |vm| vm.transfers.running = Some(transfer)))
     }
 
-    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+    async fn cancel_transfer(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         let mut ended = false;
         let now = self.change(vm, |vm| {
-            ended = vm.jobs.running.take().is_some_and(|job| {
-                vm.jobs.last = Some(ended_job(&job, JobOutcome::Cancelled, Nanos::ZERO));
-                vm.jobs.ended.count(JobResult::Cancelled);
+            ended = vm.transfers.running.take().is_some_and(|transfer| {
+                vm.transfers.last = Some(ended_transfer(
+                    &transfer,
+                    TransferOutcome::Cancelled,
+                    Nanos::ZERO,
+                ));
+                vm.transfers.ended.count(TransferResult::Cancelled);
                 true
             });
         });
         match ended {
             true => Ok(now),
-            false => Err(CommandError::NoJob(vm.to_owned()).into()),
+            false => Err(CommandError::NoTransfer(vm.to_owned()).into()),
         }
     }
 

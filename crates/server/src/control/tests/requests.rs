@@ -209,8 +209,8 @@ async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
             by,
             tolerance: None,
         };
-        let (status, job) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
-        assert_eq!(status, StatusCode::CREATED, "{job}");
+        let (status, transfer) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
+        assert_eq!(status, StatusCode::CREATED, "{transfer}");
     }
     let request = TransferRequest {
         size: "2 GiB".to_owned(),

@@ -120,7 +120,7 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
             .map(told::attainment::view)
             .collect(),
         tuning: snapshot.tuning.as_ref().map(told::tuning),
-        job: None,
+        transfer: None,
         notes: Vec::new(),
     }
 }
@@ -136,7 +136,7 @@ fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
     } = &vm.objective;
     let promised = !reservation.is_none() || !target.is_none() || latency.is_some();
     // The verdict is that of the device; it concerns only VMs that are promised device time.
-    let takes_time = !vm.background && (promised || vm.jobs.running.is_some());
+    let takes_time = !vm.background && (promised || vm.transfers.running.is_some());
     let words = match vm.feasibility {
         None => "not yet known",
         Some(found) if found.fits => "fits",

@@ -11,7 +11,9 @@ use tidegate_policies::policy::{self, PolicySpec};
 use tidegate_units as units;
 
 use crate::command::VmSnapshot;
-use crate::job::{EndedJob, JobResult, Outlook, RunningJob, after, span, to_the_millisecond};
+use crate::transfer::{
+    EndedTransfer, Outlook, RunningTransfer, TransferResult, after, span, to_the_millisecond,
+};
 
 /// Present time and time zone, for times that are shown to people.
 #[derive(Clone, Debug)]
@@ -45,13 +47,17 @@ impl DisplayTime {
 
 /// Returns the deadline transfers of a VM as they stand at a time.
 pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &DisplayTime) -> VmTransfersView {
-    let ended = vm.jobs.ended;
+    let ended = vm.transfers.ended;
     VmTransfersView {
         vm: vm.name.clone(),
         device: vm.device.clone(),
         policy: vm.policy.clone(),
-        job: transfer(vm, at),
-        last: vm.jobs.last.as_ref().map(|job| ended_transfer(job, at)),
+        transfer: transfer(vm, at),
+        last: vm
+            .transfers
+            .last
+            .as_ref()
+            .map(|transfer| ended_transfer(transfer, at)),
         ended: EndedTransfersView {
             met: ended.met,
             missed: ended.missed,
@@ -62,46 +68,46 @@ pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &DisplayTime) -> VmTransfersView
 
 /// Returns the deadline transfer of a VM that runs, if it has one.
 pub(crate) fn transfer(vm: &VmSnapshot, at: &DisplayTime) -> Option<TransferView> {
-    let job = vm.jobs.running.as_ref()?;
-    let done_in = match job.outlook {
+    let transfer = vm.transfers.running.as_ref()?;
+    let done_in = match transfer.outlook {
         Outlook::In(span) => Some(span),
         Outlook::Never | Outlook::Unknown => None,
     };
     let done = done_in.map(|span| after(at.now, span));
     let by = |span: Nanos| seconds(i128::from(span.0));
-    let least = job
+    let least = transfer
         .at_best()
-        .map(|rest| elapsed_ns(job, at) + i128::from(rest.0));
+        .map(|rest| elapsed_ns(transfer, at) + i128::from(rest.0));
     Some(TransferView {
-        size_bytes: job.bytes(),
-        moved_bytes: job.moved(),
-        bytes_per_s: job.status.bandwidth,
-        begun: at.written(job.since.begun),
-        due: at.written(job.since.due),
-        due_in_s: seconds(at.now.duration_until(job.since.due).as_nanos()),
+        size_bytes: transfer.bytes(),
+        moved_bytes: transfer.moved(),
+        bytes_per_s: transfer.status.bandwidth,
+        begun: at.written(transfer.since.begun),
+        due: at.written(transfer.since.due),
+        due_in_s: seconds(at.now.duration_until(transfer.since.due).as_nanos()),
         done: done.map(|done| at.written(done)),
         done_in_s: done_in.map(by),
-        early_s: done.and_then(|_| Some(earliness_s(job.early()?, job.late()?))),
-        class: job.status.class.name().to_owned(),
-        enforced: job.enforced,
-        given_up: job.status.given_up,
-        possible: job.status.possible,
+        early_s: done.and_then(|_| Some(earliness_s(transfer.early()?, transfer.late()?))),
+        class: transfer.status.class.name().to_owned(),
+        enforced: transfer.enforced,
+        given_up: transfer.status.given_up,
+        possible: transfer.status.possible,
         least_deadline_s: least.map(seconds),
-        forecast: forecast(job, at),
-        notes: notes(vm, job, at),
+        forecast: forecast(transfer, at),
+        notes: notes(vm, transfer, at),
     })
 }
 
-fn ended_transfer(job: &EndedJob, at: &DisplayTime) -> EndedTransferView {
+fn ended_transfer(transfer: &EndedTransfer, at: &DisplayTime) -> EndedTransferView {
     EndedTransferView {
-        size_bytes: job.bytes,
-        moved_bytes: job.moved,
-        begun: at.written(job.begun),
-        due: at.written(job.due),
-        ended: at.written(job.ended),
-        early_s: earliness_s(job.early, job.late),
-        outcome: job.result().name().to_owned(),
-        said: result_text(job, at),
+        size_bytes: transfer.bytes,
+        moved_bytes: transfer.moved,
+        begun: at.written(transfer.begun),
+        due: at.written(transfer.due),
+        ended: at.written(transfer.ended),
+        early_s: earliness_s(transfer.early, transfer.late),
+        outcome: transfer.result().name().to_owned(),
+        said: result_text(transfer, at),
     }
 }
 
@@ -115,21 +121,21 @@ fn earliness_s(early: Nanos, late: Nanos) -> f64 {
 }
 
 /// Returns the time in nanoseconds for which a transfer has run.
-fn elapsed_ns(job: &RunningJob, at: &DisplayTime) -> i128 {
-    (job.since.begun.duration_until(at.now).as_nanos()).max(0)
+fn elapsed_ns(transfer: &RunningTransfer, at: &DisplayTime) -> i128 {
+    (transfer.since.begun.duration_until(at.now).as_nanos()).max(0)
 }
 
 /// Returns the forecast of a running transfer in words.
-fn forecast(job: &RunningJob, at: &DisplayTime) -> String {
-    let due = at.in_words(job.since.due);
-    let done = match job.outlook {
+fn forecast(transfer: &RunningTransfer, at: &DisplayTime) -> String {
+    let due = at.in_words(transfer.since.due);
+    let done = match transfer.outlook {
         Outlook::Unknown => {
             return format!("unknown until its bandwidth was measured; due at {due}");
         }
         Outlook::Never => return format!("never done at this rate: no data moves; due at {due}"),
         Outlook::In(span) => at.in_words(after(at.now, span)),
     };
-    match (job.early(), job.late()) {
+    match (transfer.early(), transfer.late()) {
         (Some(Nanos::ZERO), Some(Nanos::ZERO)) => format!("done at {done}, just in time"),
         (Some(early), Some(Nanos::ZERO)) => format!("done at {done}, {} early", span(early)),
         (_, late) => {
@@ -140,33 +146,33 @@ fn forecast(job: &RunningJob, at: &DisplayTime) -> String {
 }
 
 /// Returns the result of an ended transfer in words.
-fn result_text(job: &EndedJob, at: &DisplayTime) -> String {
-    let (result, when) = (job.result().name(), at.in_words(job.ended));
-    match job.result() {
-        JobResult::Met => format!("{result} at {when}, {} early", span(job.early)),
-        JobResult::Missed => format!("{result} by {}: done at {when}", span(job.late)),
-        JobResult::Cancelled => {
-            let (moved, bytes) = (job.moved, job.bytes);
+fn result_text(transfer: &EndedTransfer, at: &DisplayTime) -> String {
+    let (result, when) = (transfer.result().name(), at.in_words(transfer.ended));
+    match transfer.result() {
+        TransferResult::Met => format!("{result} at {when}, {} early", span(transfer.early)),
+        TransferResult::Missed => format!("{result} by {}: done at {when}", span(transfer.late)),
+        TransferResult::Cancelled => {
+            let (moved, bytes) = (transfer.moved, transfer.bytes);
             let [moved, bytes] = [moved, bytes].map(units::format_bytes);
             format!("{result} at {when}, after {moved} of {bytes}")
         }
     }
 }
 
-fn notes(vm: &VmSnapshot, job: &RunningJob, at: &DisplayTime) -> Vec<String> {
+fn notes(vm: &VmSnapshot, transfer: &RunningTransfer, at: &DisplayTime) -> Vec<String> {
     let mut notes = Vec::new();
-    if !job.enforced {
+    if !transfer.enforced {
         notes.push(format!(
             "its deadline is not enforced: policy {} does not enforce deadlines, {} would",
             vm.policy,
             enforced_by()
         ));
     }
-    let is_over = job.since.due <= at.now;
-    if !job.status.possible && !is_over {
-        notes.push(impossible_note(job, at));
+    let is_over = transfer.since.due <= at.now;
+    if !transfer.status.possible && !is_over {
+        notes.push(impossible_note(transfer, at));
     }
-    if job.status.given_up {
+    if transfer.status.given_up {
         let what = "its deadline cannot be met at present, so it has no precedence any more: it \
                     gets what other VMs leave until it is late, or another transfer begins or \
                     ends";
@@ -178,19 +184,22 @@ fn notes(vm: &VmSnapshot, job: &RunningJob, at: &DisplayTime) -> Vec<String> {
 }
 
 /// Returns a note on a transfer that cannot meet its deadline, with the nearest possible deadline.
-fn impossible_note(job: &RunningJob, at: &DisplayTime) -> String {
+fn impossible_note(transfer: &RunningTransfer, at: &DisplayTime) -> String {
     let what = "even with the whole device to itself it would miss its deadline";
-    let Some(rest) = job.at_best() else {
+    let Some(rest) = transfer.at_best() else {
         return what.to_owned();
     };
-    let rate = units::format_bandwidth(round_to_3_digits(job.best_bandwidth()));
-    let left = units::format_bytes(job.status.job.left());
+    let rate = units::format_bandwidth(round_to_3_digits(transfer.best_bandwidth()));
+    let left = units::format_bytes(transfer.status.transfer.left());
     // The deadline and the time of day are rounded up, so that what is called possible is possible.
     let second = Nanos::SECOND.0;
-    let ran = u64::try_from(elapsed_ns(job, at)).unwrap_or(u64::MAX);
+    let ran = u64::try_from(elapsed_ns(transfer, at)).unwrap_or(u64::MAX);
     let least = ran.saturating_add(rest.0).div_ceil(second);
     let least = Nanos(least.saturating_mul(second));
-    let by = after(job.since.begun, Nanos(least.0.saturating_add(second - 1)));
+    let by = after(
+        transfer.since.begun,
+        Nanos(least.0.saturating_add(second - 1)),
+    );
     format!(
         "{what}: at {rate} {left} take {}; the earliest possible deadline is {} from its \
          beginning, {}",
@@ -211,7 +220,7 @@ fn enforced_by() -> String {
     let named = policy::registry().iter().map(|info| info.name);
     let all = named.filter(|name| {
         let spec = PolicySpec::named(name).ok();
-        spec.is_some_and(|spec| spec.helps_jobs())
+        spec.is_some_and(|spec| spec.helps_transfers())
     });
     let names: Vec<String> = all.map(|name| format!("{name:?}")).collect();
     format!("policy {}", names.join(" or "))

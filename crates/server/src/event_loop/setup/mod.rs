@@ -357,7 +357,7 @@ fn new_engine(
     let mut engine = device.scheduling.engine(config)?;
     (engine.admission_mut()).bound_payload(&device.scheduling.payload());
     engine
-        .jobs_mut()
+        .transfers_mut()
         .say_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
     if device.scheduling.is_automatic() {
         tracing::info!(

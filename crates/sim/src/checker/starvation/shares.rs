@@ -152,9 +152,12 @@ impl Passed {
         for vm in engine.view().vms() {
             let objective = engine.tenants().objective(vm);
             self.reserved |= engine.policy().has_floor(objective);
-            let has_transfer = engine.jobs().job(engine.view().now(), vm).is_some();
+            let has_transfer = engine
+                .transfers()
+                .transfer(engine.view().now(), vm)
+                .is_some();
             // Help for a deadline transfer acts like a floor: it overrides weights.
-            self.reserved |= has_transfer && engine.policy().helps_jobs();
+            self.reserved |= has_transfer && engine.policy().helps_transfers();
             self.weights[vm.index()] = match (shares.weights, by.weight) {
                 (Weights::Allocations { .. }, _) => {
                     allocation(engine, vm).unwrap_or(self.weights[vm.index()])

@@ -3,10 +3,10 @@
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
-use tidegate_core::jobs::Class;
 use tidegate_core::request::{DeviceIo, IoId, Lane, ReqId, VmId};
 use tidegate_core::starvation::Slices;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 /// Longest wait of one of `queues` queues. `slowest` is the longest I/O, or the longest time in
 /// which nobody drove the engine.
@@ -32,7 +32,7 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     let class = match slices.background {
         _ if !slices.priorities => Class::BestEffort,
         Some(class) if engine.view().is_background(vm) => class.into(),
-        _ => engine.jobs().standing(vm).class,
+        _ => engine.transfers().standing(vm).class,
     };
     match class {
         Class::RealTime => 0,

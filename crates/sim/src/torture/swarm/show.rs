@@ -34,7 +34,7 @@ impl fmt::Display for Swarm {
                 "admission  {most} units a VM, where the regulator is open"
             )?;
         }
-        if self.jobs {
+        if self.transfers {
             writeln!(
                 f,
                 "jobs       of VMs, by when so many bytes are to have moved"

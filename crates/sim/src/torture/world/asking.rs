@@ -122,7 +122,9 @@ impl TortureWorld<'_, '_> {
         let entry = &self.checks.ledger.entries[number as usize];
         self.checks.charges.answered(done, entry.request.len);
         let ended = self.checks.ended(number);
-        self.checks.jobs.answered(done, entry.request.len, ended);
+        self.checks
+            .transfers
+            .answered(done, entry.request.len, ended);
         let well = done.outcome.is_ok();
         let disk = &mut self.inventory.disks[entry.disk as usize];
         disk.shadow.answered(entry, well);

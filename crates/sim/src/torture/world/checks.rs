@@ -5,10 +5,10 @@ use super::request_table::RequestTable;
 use crate::checker::budgets::{self, Budgets};
 use crate::checker::charges::Charges;
 use crate::checker::credits::Credits;
-use crate::checker::jobs::Jobs;
 use crate::checker::ledger::{Ledger, Part};
 use crate::checker::limits::Limits;
 use crate::checker::starvation::Starvation;
+use crate::checker::transfers::Transfers;
 use crate::checker::{Verdict, ensure};
 use tidegate_core::budget::{Shares, buffer_bytes};
 use tidegate_core::engine::{Engine, EngineConfig, PayloadBounds};
@@ -21,7 +21,7 @@ pub(super) struct Checks {
     pub(super) charges: Charges,
     pub(super) limits: Limits,
     pub(super) credits: Credits,
-    pub(super) jobs: Jobs,
+    pub(super) transfers: Transfers,
     pub(super) starvation: Starvation,
     pub(super) budgets: Budgets,
     /// Requests that must be answered by the end of the turn.
@@ -40,7 +40,7 @@ impl Checks {
             charges: Charges::default(),
             limits: Limits::default(),
             credits,
-            jobs: Jobs::default(),
+            transfers: Transfers::default(),
             starvation: Starvation::new(config.max_vms as usize),
             budgets: Budgets::new(payload),
             over: Vec::new(),
@@ -71,7 +71,7 @@ impl Checks {
 
     /// Records the removal of a VM. Its replies are given up.
     pub(super) fn vm_removed(&mut self, engine: &Engine, vm: VmId) {
-        self.jobs.cancelled(engine.view().now(), vm);
+        self.transfers.cancelled(engine.view().now(), vm);
         self.somebody_has_gone(engine);
         self.limits.removed(vm);
         self.starvation.reset(engine);

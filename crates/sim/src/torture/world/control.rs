@@ -61,6 +61,6 @@ impl TortureWorld<'_, '_> {
         self.give_up_replies(Some(vm))?;
         self.checks.vm_removed(&self.engine, vm);
         self.inventory.vm_left(guest);
-        self.hear_of_jobs()
+        self.hear_of_transfers()
     }
 }

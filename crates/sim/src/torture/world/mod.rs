@@ -24,13 +24,13 @@ mod faults;
 mod flights;
 mod hung;
 mod inventory;
-mod jobs;
 mod load;
 mod payload;
 mod replies;
 mod request_table;
 mod schedule;
 mod setup;
+mod transfers;
 mod vms;
 
 use super::journal::{Journal, What};
@@ -91,7 +91,7 @@ struct Draws {
     policies: Dice,
     profiles: Dice,
     resizes: Dice,
-    jobs: Dice,
+    transfers: Dice,
 }
 
 /// Size of a run.
@@ -112,7 +112,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.add_vm(&plan)?;
         }
         self.begin_faults();
-        self.schedule_job();
+        self.schedule_transfer();
         // Stalls and limits stretch a run; beyond these bounds it drains with fewer requests.
         let last = Nanos(self.now.0 + self.swarm.span.0 * 20 + Nanos::SECOND.0);
         let turns = self.swarm.requests as u64 * 50;
@@ -201,7 +201,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
                 let plan = self.swarm.vm(&mut self.draws.fresh);
                 self.add_vm(&plan)
             }
-            Event::Job => self.change_job(),
+            Event::Transfer => self.change_transfer(),
             Event::Sent(place) => self.sent(place),
             Event::CheckHungDisks => self.look_for_hung_disks(),
         }
@@ -225,7 +225,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.inventory
                 .room_again(&mut self.schedule, self.now, self.running);
         }
-        self.hear_of_jobs()
+        self.hear_of_transfers()
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Event {
     /// A VM comes in place of a removed one.
     NewVm,
     /// A VM's deadline transfer begins, or is cancelled.
-    Job,
+    Transfer,
     /// The reply in this place has reached its client.
     Sent(u32),
     /// The driver has the engine look for disks that hang.
@@ -91,12 +91,12 @@ mod tests {
         for (at, event) in [
             (7, Event::CheckHungDisks),
             (5, Event::NewVm),
-            (5, Event::Job),
+            (5, Event::Transfer),
         ] {
             schedule.plan(Nanos(at), event);
         }
         let due: Vec<_> = core::iter::from_fn(|| schedule.due(Nanos(6))).collect();
-        assert_eq!(due, [Event::NewVm, Event::Job]);
+        assert_eq!(due, [Event::NewVm, Event::Transfer]);
         assert_eq!(schedule.next(None, || Nanos(0)), Nanos(7));
     }
 

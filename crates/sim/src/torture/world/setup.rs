@@ -110,7 +110,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
                 policies: Dice::new(seed, 7),
                 profiles: Dice::new(seed, 10),
                 resizes: Dice::new(seed, 12),
-                jobs: Dice::new(seed, 17),
+                transfers: Dice::new(seed, 17),
             },
             inventory: Inventory::new(swarm.base),
             requests: RequestTable::default(),

@@ -6,8 +6,8 @@ mod why;
 
 use serde::Serialize;
 use tidegate_cluster::Cluster;
-use tidegate_core::jobs::Forecast;
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Forecast;
 use tidegate_place::{HostId, HostView, Running};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
@@ -64,7 +64,7 @@ impl HostJobs {
 
 impl JobView {
     fn of(cluster: &Cluster<'_>, view: &HostView<'_>, running: &Running) -> JobView {
-        let (now, job) = (cluster.now(), running.tenant.job);
+        let (now, job) = (cluster.now(), running.tenant.transfer);
         let forecast = view.forecast(now, running);
         let done = forecast
             .map(|forecast| forecast.done)

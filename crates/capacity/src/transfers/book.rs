@@ -1,0 +1,183 @@
+//! Accounts of an engine's deadline transfers: active ones, ended ones, and the next measurement.
+
+use super::{
+    Capacity, Predictor, Transfer, TransferEnd, TransferOutcome, TransferSpec, TransferTerms,
+};
+use std::collections::VecDeque;
+use tidegate_base::device::DeviceStats;
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+
+/// Ended transfers that wait for [`Book::poll_end`]; beyond them the oldest is dropped.
+const ENDS: usize = 1024;
+/// Divisor of an interval: the device counts as busy if it was idle for at most 1/20 of it, and at
+/// most 1/20 of the ended I/Os were background I/O.
+const BUSY: u64 = 20;
+
+/// Cumulative device times and counts; the difference of two gives the load of an interval.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceTime {
+    /// Total time without any I/O in flight.
+    idle: Nanos,
+    /// Total time in which the dispatcher left capacity unused on purpose.
+    deliberate: Nanos,
+    ended: u64,
+    of_background: u64,
+}
+
+impl DeviceTime {
+    /// Takes the totals of a device at `now`, with `deliberate` idle time up to then.
+    pub fn of(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
+        DeviceTime {
+            idle: device.idle_time(now),
+            deliberate,
+            ended: device.ended,
+            of_background: device.background.ended,
+        }
+    }
+
+    /// Returns true if VMs kept the device busy for `long`, the time since `then`. Deliberate idle
+    /// time counts as busy, because it serves the VMs.
+    fn was_busy(&self, then: &DeviceTime, long: Nanos) -> bool {
+        let idle = self.idle.since(then.idle);
+        let idle = idle.since(self.deliberate.since(then.deliberate));
+        let background = self.of_background - then.of_background;
+        idle.0.saturating_mul(BUSY) <= long.0
+            && background.saturating_mul(BUSY) <= self.ended - then.ended
+    }
+}
+
+/// Transfers of one engine, as described in [`crate::transfers`]. Created with the first transfer.
+pub struct Book {
+    predictor: Predictor,
+    ends: VecDeque<TransferEnd>,
+    terms: TransferTerms,
+    /// Number of active transfers.
+    running: usize,
+    /// True if any transfer was active in the current interval.
+    ran: bool,
+    /// True while bandwidths are measured.
+    awake: bool,
+    began_with: DeviceTime,
+}
+
+impl Book {
+    /// Creates the accounts, with measuring off. `alone`: bandwidth that the device is specified to
+    /// give a single VM, in bytes a second; 0: not specified.
+    pub fn new(now: Nanos, alone: u64, terms: TransferTerms, device: DeviceTime) -> Book {
+        let mut book = Book {
+            predictor: Predictor::new(now, Capacity::learnt(alone)),
+            ends: VecDeque::new(),
+            terms,
+            running: 0,
+            ran: false,
+            awake: false,
+            began_with: device,
+        };
+        book.set_terms(terms);
+        book
+    }
+
+    /// Bandwidth measurements and forecasts of all VMs with transfers.
+    pub fn predictor(&self) -> &Predictor {
+        &self.predictor
+    }
+
+    /// Bandwidth measurements and forecasts of all VMs with transfers, mutable.
+    pub fn predictor_mut(&mut self) -> &mut Predictor {
+        &mut self.predictor
+    }
+
+    /// Sets the terms of measurement, which depend on the policy.
+    pub fn set_terms(&mut self, terms: TransferTerms) {
+        self.terms = terms;
+        let capacity = self.predictor.capacity_mut();
+        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+    }
+
+    /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
+    pub fn due(&self) -> Nanos {
+        match self.awake {
+            true => self.predictor.since() + self.terms.interval,
+            false => Nanos::MAX,
+        }
+    }
+
+    /// Length of a measurement interval.
+    pub fn interval(&self) -> Nanos {
+        self.terms.interval
+    }
+
+    /// Returns true while measuring is off, because no VM had a transfer for a whole interval.
+    pub fn sleeps(&self) -> bool {
+        !self.awake
+    }
+
+    /// Starts measuring again. `is_quiet` returns true for a VM that moved nothing for an interval.
+    pub fn wake(&mut self, now: Nanos, device: DeviceTime, is_quiet: impl Fn(usize) -> bool) {
+        (self.awake, self.began_with) = (true, device);
+        self.predictor.restart(now, is_quiet);
+    }
+
+    /// Begins a transfer of a VM that has none.
+    pub fn begin(&mut self, now: Nanos, vm: VmId, spec: &TransferSpec) {
+        let transfer = Transfer {
+            bytes: spec.bytes,
+            begun: now,
+            deadline: spec.deadline,
+            moved: 0,
+        };
+        self.predictor.begin(vm.index(), transfer, self.terms.carry);
+        self.running += 1;
+        self.ran = true;
+        // Reserves an entry for each active transfer, so that ending one never allocates.
+        let room = (self.ends.len() + self.running).min(ENDS);
+        self.ends.reserve(room.saturating_sub(self.ends.len()));
+    }
+
+    /// Counts bytes of successful replies of a VM with a transfer. Returns true if the transfer is
+    /// complete with them.
+    #[inline]
+    pub fn moved(&mut self, vm: usize, bytes: u32) -> bool {
+        self.predictor.transfer_moved(vm, bytes.into())
+    }
+
+    /// Ends a VM's transfer and records the end; `None`: the VM has no transfer.
+    pub fn end(&mut self, now: Nanos, vm: VmId, outcome: TransferOutcome) -> Option<TransferEnd> {
+        let transfer = self.predictor.end(vm.index())?;
+        self.running -= 1;
+        let end = TransferEnd {
+            vm,
+            transfer,
+            ended: now,
+            late: now.since(transfer.due()),
+            outcome,
+        };
+        if self.ends.len() == ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back(end);
+        Some(end)
+    }
+
+    /// Takes the oldest recorded end.
+    pub fn poll_end(&mut self) -> Option<TransferEnd> {
+        self.ends.pop_front()
+    }
+
+    /// Ends an interval. The caller has reported the total bytes of each VM before.
+    pub fn measure(&mut self, now: Nanos, device: DeviceTime) {
+        let long = now.since(self.predictor.since());
+        // An interval that ended far too late measures a stall of the driver, not the device.
+        let in_time = long.0
+            <= self
+                .terms
+                .interval
+                .0
+                .saturating_add(self.terms.interval.0 / 4);
+        let busy = in_time && device.was_busy(&self.began_with, long);
+        self.predictor.measure(now, busy);
+        self.began_with = device;
+        self.awake = core::mem::replace(&mut self.ran, self.running > 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! Figure 3.3 of the thesis as a whole, for callers that keep no accounts of their own.
+
+use super::{Capacity, Change, Class, Forecast, Predictor, Priorities, Transfer};
+use tidegate_base::time::Nanos;
+
+/// Latency predictor and priority manager together: [`Predictor`] and [`Priorities`].
+///
+/// The caller reports moved bytes with [`PriorityManager::moved`], calls
+/// [`PriorityManager::measure`] every interval (three seconds in the thesis) and
+/// [`PriorityManager::cycle`] after each transfer that begins or ends, and applies the changes.
+#[derive(Clone, Debug)]
+pub struct PriorityManager {
+    predictor: Predictor,
+    priorities: Priorities,
+    /// Users whose class changed since the last cycle.
+    turned: Vec<usize>,
+}
+
+impl PriorityManager {
+    /// Creates the manager of a device of `capacity` bytes a second, with no users; 0: not known.
+    pub fn new(now: Nanos, capacity: u64) -> PriorityManager {
+        PriorityManager {
+            predictor: Predictor::new(now, Capacity::given(capacity, 0)),
+            priorities: Priorities::default(),
+            turned: Vec::new(),
+        }
+    }
+
+    /// Follows figure 3.3 to the letter: see [`Priorities::as_printed`].
+    pub fn as_printed(self) -> PriorityManager {
+        PriorityManager {
+            priorities: self.priorities.as_printed(),
+            ..self
+        }
+    }
+
+    /// Disables the guard: see [`Priorities::unguarded`].
+    pub fn unguarded(self) -> PriorityManager {
+        PriorityManager {
+            priorities: self.priorities.unguarded(),
+            ..self
+        }
+    }
+
+    /// Sets the total bandwidth of the device in bytes a second.
+    pub fn set_capacity(&mut self, capacity: u64) {
+        *self.predictor.capacity_mut() = Capacity::given(capacity, 0);
+    }
+
+    /// Adds the user `who`, in the best-effort class and without a transfer. The index must be
+    /// free.
+    pub fn add(&mut self, now: Nanos, who: usize) {
+        self.predictor.add(now, who);
+        self.priorities.add(who, Class::BestEffort);
+    }
+
+    /// Removes a user with its transfer, and appends the changes that follow to `out`.
+    pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
+        let from = out.len();
+        self.predictor.remove(who);
+        self.priorities.remove(who, out);
+        self.note_turned(&out[from..]);
+    }
+
+    /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit. A
+    /// transfer of such a user waits for others only as long as the limit lets it catch up.
+    pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
+        self.predictor.set_limit(who, limit);
+    }
+
+    /// Returns the class of a user; `None`: no such user.
+    pub fn class(&self, who: usize) -> Option<Class> {
+        self.priorities.class(who)
+    }
+
+    /// Returns the transfer of a user; `None`: it has none.
+    pub fn transfer(&self, who: usize) -> Option<&Transfer> {
+        self.predictor.transfer(who)
+    }
+
+    /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
+    /// deadline.
+    pub fn is_given_up(&self, who: usize) -> bool {
+        self.priorities.is_given_up(who)
+    }
+
+    /// Begins a transfer, and ends the previous one of the user. Returns whether the whole device
+    /// could meet its deadline, as far as its capacity is known.
+    pub fn begin(&mut self, who: usize, transfer: Transfer, out: &mut Vec<Change>) -> bool {
+        self.end(who, out);
+        self.predictor.begin(who, transfer, false);
+        self.priorities.transfer_began();
+        self.predictor.is_possible(who, transfer.begun)
+    }
+
+    /// Applies the terms on which an admission controller admitted the transfer of `who`: `who`
+    /// gets `class`, and each user in `lowered` stays at the class beside it until the transfer
+    /// ends.
+    pub fn admitted(
+        &mut self,
+        who: usize,
+        class: Class,
+        lowered: &[(usize, Class)],
+        out: &mut Vec<Change>,
+    ) {
+        self.priorities.admitted(who, class, lowered, out);
+    }
+
+    /// Ends a transfer that is done or cancelled. Users that were lowered for it return to their
+    /// classes, and `who` returns to best effort, less the steps that other transfers took from it.
+    pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {
+        if self.predictor.end(who).is_some() {
+            let from = out.len();
+            self.priorities.transfer_ended(who, out);
+            self.note_turned(&out[from..]);
+        }
+    }
+
+    fn note_turned(&mut self, changes: &[Change]) {
+        self.turned.extend(changes.iter().map(|change| change.who));
+    }
+
+    /// Restarts the measurement of users whose class changed: their old bandwidth no longer
+    /// applies.
+    fn forget_turned(&mut self, now: Nanos) {
+        for who in self.turned.drain(..) {
+            self.predictor.turned(now, who);
+        }
+    }
+
+    /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
+    pub fn moved(&mut self, who: usize, bytes: u64) -> bool {
+        self.predictor.moved(who, bytes)
+    }
+
+    /// Forecasts the end of a user's transfer at its present bandwidth; `None`: the user has no
+    /// transfer, or neither its bandwidth nor the device's is known.
+    pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
+        self.predictor.forecast(who, now)
+    }
+
+    /// Ends an interval: the bytes moved in it become each user's bandwidth, and a cycle follows.
+    pub fn measure(&mut self, now: Nanos, out: &mut Vec<Change>) {
+        self.predictor.measure(now, false);
+        self.cycle(now, out);
+    }
+
+    /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
+    pub fn cycle(&mut self, now: Nanos, out: &mut Vec<Change>) {
+        self.forget_turned(now);
+        let from = out.len();
+        self.priorities.cycle(&self.predictor, now, out);
+        self.note_turned(&out[from..]);
+        self.forget_turned(now);
+    }
+}
