@@ -59,6 +59,11 @@ impl Client {
         answered(self.ask(Method::GET, path, Bytes::new(), TIMEOUT)?)
     }
 
+    /// Sends a `GET` request and waits at most `timeout` for the answer.
+    pub(crate) fn get_within(&self, path: &str, timeout: Duration) -> Result<Value> {
+        answered(self.ask(Method::GET, path, Bytes::new(), timeout)?)
+    }
+
     /// Sends a request that changes something quickly.
     pub(crate) fn change(
         &self,

@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod client;
 mod commands;
+mod completion;
 mod demo;
 mod drawing;
 mod file_kind;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    completion::answer_shell();
     let args = args::Args::from_process();
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueHint};
 use super::part::PartArgs;
 use super::schedule::ScheduleCommand;
 use super::value::{DiskArg, parse_disk, parse_interval, parse_param, whole};
+use crate::completion;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmCommand {
@@ -16,6 +17,7 @@ pub(crate) enum VmCommand {
     /// Show one VM: objective, disks, counters and latencies
     Show {
         /// VM name
+        #[arg(add = completion::vms())]
         name: String,
     },
     /// Change the objective of a VM, at once
@@ -88,6 +90,7 @@ pub(crate) enum VmCommand {
     )]
     Export {
         /// VM name
+        #[arg(add = completion::vms())]
         name: String,
         /// Output file; an existing file is replaced
         #[arg(value_hint = ValueHint::FilePath)]
@@ -110,6 +113,7 @@ pub(crate) enum VmCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) name: String,
     /// File written by `vm export`
     #[arg(value_hint = ValueHint::FilePath)]
@@ -128,7 +132,7 @@ pub(crate) struct AddArgs {
     #[arg(required_unless_present = "file")]
     pub(crate) name: Option<String>,
     /// Device that stores the disks; optional if there is only one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::devices())]
     pub(crate) device: Option<String>,
     /// Disk of the VM; may be repeated
     #[arg(long = "disk", value_name = "KEY=VALUE,...", value_parser = parse_disk,
@@ -158,9 +162,10 @@ pub(crate) struct AddArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RemoveArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) name: String,
     /// Remove only the disk with this export name
-    #[arg(long, value_name = "EXPORT")]
+    #[arg(long, value_name = "EXPORT", add = completion::exports())]
     pub(crate) disk: Option<String>,
     /// Close open connections
     #[arg(long)]
@@ -176,6 +181,7 @@ pub(crate) struct RemoveArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ResizeArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) name: String,
     /// Export name, if the VM has several disks, and the new size
     #[arg(value_names = ["EXPORT", "SIZE"], num_args = 1..=2, required = true)]
@@ -196,6 +202,7 @@ pub(crate) struct ResizeArgs {
 )]
 pub(crate) struct ObjectiveArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
@@ -214,6 +221,7 @@ pub(crate) enum DeviceCommand {
     /// Show one device: policy, queue depth, counters, parts not enforced
     Show {
         /// Device name
+        #[arg(add = completion::devices())]
         name: String,
     },
 }
@@ -229,6 +237,7 @@ pub(crate) enum PolicyCommand {
   tidegate policy show token-bucket+mclock          a combination of parts")]
     Show {
         /// Policy, part, or parts joined by +
+        #[arg(add = completion::policies_and_parts())]
         name: String,
     },
     /// Change the policy of a device at once, without losing requests
@@ -238,8 +247,10 @@ pub(crate) enum PolicyCommand {
   tidegate policy set disk0 token-bucket+mclock     a combination of parts")]
     Set {
         /// Device name
+        #[arg(add = completion::devices())]
         device: String,
         /// Policy, or REGULATOR+DISPATCHER, or CONTROLLER+REGULATOR+DISPATCHER
+        #[arg(add = completion::policies())]
         policy: String,
         /// Policy parameter with its unit; may be repeated
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
@@ -251,6 +262,7 @@ pub(crate) enum PolicyCommand {
 #[command(group = ArgGroup::new("view").args(["follow", "precision"]))]
 pub(crate) struct StatsArgs {
     /// Show only this VM
+    #[arg(add = completion::vms())]
     pub(crate) vm: Option<String>,
     /// Show rates of each interval instead of totals, until interrupted
     #[arg(short, long)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 use super::value::whole;
+use crate::completion;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskCommand {
@@ -30,6 +31,7 @@ pub(crate) enum DiskCommand {
     )]
     Forget {
         /// Export name of the disk, or the absolute path of its file
+        #[arg(add = completion::exports())]
         name: String,
         /// Change the store of this configuration directly, while no daemon runs
         #[arg(long, value_name = "FILE")]
@@ -42,6 +44,7 @@ pub(crate) enum FaultCommand {
     /// List the rules of a disk and their counters
     List {
         /// Export name of the disk
+        #[arg(add = completion::exports())]
         export: String,
     },
     /// Add a rule; earlier rules are tried first
@@ -64,6 +67,7 @@ pub(crate) enum FaultCommand {
     /// Remove rules; stalled requests go on at once
     Clear {
         /// Export name of the disk
+        #[arg(add = completion::exports())]
         export: String,
         /// Remove only the rule with this number
         #[arg(value_parser = whole::<u32>(1..=u32::MAX.into()))]
@@ -77,6 +81,7 @@ pub(crate) enum FaultCommand {
           .args(["error", "stall", "torn"]))]
 pub(crate) struct FaultArgs {
     /// Export name of the disk
+    #[arg(add = completion::exports())]
     pub(crate) export: String,
     /// Operations: read, write, flush, discard, write-zeroes, or any
     #[arg(

@@ -48,6 +48,8 @@ pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
 
+use crate::completion;
+
 /// NBD server with per-VM storage QoS on one shared disk
 ///
 /// Tidegate serves VM disks over NBD and schedules their I/O on the shared device by what each VM
@@ -198,7 +200,7 @@ pub(crate) struct Global {
     pub(crate) output: Format,
     /// Control socket of the daemon
     #[arg(long, global = true, env = "TIDEGATE_SOCKET", value_name = "PATH",
-          default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::FilePath)]
+          default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::AnyPath)]
     pub(crate) socket: PathBuf,
 }
 
@@ -466,9 +468,15 @@ Examples:
   tidegate torture --seed 4711 --trace"
     )]
     Torture(TortureArgs),
-    /// Print shell completions
-    #[command(after_help = "Example:\n  tidegate completions bash > \
-                      /etc/bash_completion.d/tidegate")]
+    /// Print the script that makes a shell complete commands, options and names
+    #[command(
+        after_help = "The script calls `tidegate`, which must be in the PATH, and asks a running \
+                      daemon for the names\nof its VMs, devices and disks. Write it again after \
+                      an upgrade.\n\nExamples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh > /usr/local/share/zsh/site-functions/_tidegate
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish"
+    )]
     Completions {
         /// Shell
         shell: clap_complete::Shell,
@@ -493,7 +501,7 @@ pub(crate) struct DemoArgs {
     pub(crate) seconds: u64,
     /// Policies to show, in this order
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock,slo", value_parser = parse_policy)]
+          default_value = "fifo,mclock,slo", value_parser = parse_policy, add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Draw curves in ASCII (the default where the locale is not UTF-8)
     #[arg(long)]
@@ -525,7 +533,7 @@ pub(crate) enum BenchCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CountedArgs {
     /// Policy
-    #[arg(value_parser = parse_policy)]
+    #[arg(value_parser = parse_policy, add = completion::policies())]
     pub(crate) policy: PolicySpec,
     /// Number of VMs
     #[arg(value_parser = whole::<u32>(1..=1_000_000))]
@@ -539,7 +547,7 @@ pub(crate) struct CountedArgs {
 pub(crate) struct BenchArgs {
     /// Policies to measure [default: all]
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = parse_policy)]
+          value_parser = parse_policy, add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Policy parameter with its unit; policies are measured with and without it
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]

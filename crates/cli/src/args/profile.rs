@@ -6,6 +6,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueHint};
 
 use super::PlotArgs;
 use super::value::{parse_size, whole};
+use crate::completion;
 
 #[derive(Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -19,7 +20,7 @@ pub(crate) struct ProfileArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MeasureArgs {
     /// Model of the catalogue or of a .toml file, block device, file, or directory
-    #[arg(required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(required = true, add = completion::models())]
     pub(crate) device: Option<String>,
     /// File for the profile [default: NAME.profile.toml in the current directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -61,7 +62,7 @@ pub(crate) enum ProfileCommand {
                             tidegate profile show nvme-1tb --svg nvme.svg")]
     Show {
         /// Profile (TOML), or the name of a model of the catalogue
-        #[arg(value_hint = ValueHint::FilePath)]
+        #[arg(add = completion::models())]
         file: PathBuf,
         #[command(flatten)]
         plot: PlotArgs,

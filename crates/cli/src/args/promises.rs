@@ -10,6 +10,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units as units;
 
 use super::value::{Seeds, parse_param, parse_policy, parse_seeds, whole};
+use crate::completion;
 
 /// Use of the device's profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -25,7 +26,7 @@ pub(crate) enum Profiled {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PromisesArgs {
     /// Policy to test
-    #[arg(long, value_name = "NAME", default_value = "slo", value_parser = parse_policy)]
+    #[arg(long, value_name = "NAME", default_value = "slo", value_parser = parse_policy, add = completion::policies())]
     pub(crate) policy: PolicySpec,
     /// Policy parameter with its unit; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_param)]
@@ -34,7 +35,8 @@ pub(crate) struct PromisesArgs {
     #[arg(long)]
     pub(crate) steered: bool,
     /// Device models [default: all]
-    #[arg(long = "device", value_name = "MODEL,...", value_delimiter = ',')]
+    #[arg(long = "device", value_name = "MODEL,...", value_delimiter = ',',
+          add = completion::catalogue_models())]
     pub(crate) devices: Vec<String>,
     /// Use of the device's profile
     #[arg(long, value_enum, default_value_t = Profiled::Both)]

@@ -4,12 +4,14 @@ use clap::{Args as ClapArgs, Subcommand};
 
 use super::part::PartArgs;
 use super::value::whole;
+use crate::completion;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
     /// List the entries, the one in force and the next change
     List {
         /// VM name
+        #[arg(add = completion::vms())]
         name: String,
     },
     /// Add an entry, which overrides earlier ones
@@ -29,6 +31,7 @@ pub(crate) enum ScheduleCommand {
     /// Remove entries
     Clear {
         /// VM name
+        #[arg(add = completion::vms())]
         name: String,
         /// Remove only the entry with this number
         #[arg(value_parser = whole::<u32>(1..=u32::MAX.into()))]
@@ -46,6 +49,7 @@ pub(crate) enum ScheduleCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct EntryArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) name: String,
     /// Time of day at which the entry begins, such as 18:00
     #[arg(long, value_name = "TIME", help_heading = "When")]

@@ -12,12 +12,13 @@ use tidegate_vcpu::spec::SchedulerSpec;
 
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
 use super::vcpu::scheduler_names;
+use crate::completion;
 
 /// Options that override parts of a scenario.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChangeArgs {
     /// Device model for all devices: a name of the catalogue, or a TOML file
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", add = completion::models())]
     pub(crate) device: Option<String>,
     /// Duration of the run, such as "60 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -52,7 +53,7 @@ pub(crate) struct SimArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Policy for all devices
-    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    #[arg(long, value_name = "NAME", value_parser = parse_policy, add = completion::policies())]
     pub(crate) policy: Option<PolicySpec>,
     /// vCPU scheduler, for a scenario with [host.cpu]
     #[arg(long, value_name = "NAME", value_parser = processors())]
@@ -77,11 +78,11 @@ pub(crate) struct CompareArgs {
     pub(crate) file: PathBuf,
     /// Policies to compare, each on all devices
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock,slo", value_parser = parse_policy)]
+          default_value = "fifo,mclock,slo", value_parser = parse_policy, add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Further policies, with adaptive_depth = false and max_io_shared = "off": a device queue
     /// that is always full, as with other schedulers
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy, add = completion::policies())]
     pub(crate) fixed_depth: Vec<PolicySpec>,
     /// VM whose latency is shown [default: the first with a latency bound, else the first]
     #[arg(long, value_name = "NAME")]
@@ -108,7 +109,7 @@ pub(crate) struct SweepArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Policies, each on all devices [default: the scenario's own]
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = parse_policy)]
+          value_parser = parse_policy, add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// vCPU schedulers, for scenarios with [host.cpu]
     #[arg(long = "scheduler", value_name = "NAME,...", value_delimiter = ',',
@@ -145,7 +146,7 @@ pub(crate) struct PlotArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReproduceArgs {
     /// Paper to reproduce [default: list all papers]
-    #[arg(value_name = "PAPER")]
+    #[arg(value_name = "PAPER", add = completion::paper_names())]
     pub(crate) paper: Option<String>,
     /// Only this table of the paper and its claims
     #[arg(long, value_name = "N", requires = "paper")]
@@ -191,7 +192,7 @@ pub(crate) struct TortureArgs {
     pub(crate) seed: Option<u64>,
     /// Policies to test [default: all, and all combinations of parts]
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = parse_policy)]
+          value_parser = parse_policy, add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Print every event
     #[arg(long, requires = "seed")]

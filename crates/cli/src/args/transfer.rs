@@ -2,6 +2,8 @@
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
+use crate::completion;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TransferCommand {
     /// Start a transfer of a VM
@@ -26,11 +28,13 @@ pub(crate) enum TransferCommand {
     /// Show the transfer of a VM: progress and forecast
     Show {
         /// VM name
+        #[arg(add = completion::vms())]
         vm: String,
     },
     /// Cancel a transfer; the VM's I/O goes on
     Cancel {
         /// VM name
+        #[arg(add = completion::vms())]
         vm: String,
     },
 }
@@ -40,6 +44,7 @@ pub(crate) enum TransferCommand {
 #[command(group(ArgGroup::new("when").required(true).args(["deadline", "by", "tolerance"])))]
 pub(crate) struct StartTransferArgs {
     /// VM name
+    #[arg(add = completion::vms())]
     pub(crate) vm: String,
     /// Amount of data to read and write, such as "2 GiB"
     #[arg(long, value_name = "SIZE")]

@@ -28,8 +28,9 @@ mod vm;
 
 use anyhow::Result;
 
-use crate::args::{self, Args, BenchCommand, Command, VcpuCommand};
+use crate::args::{Args, BenchCommand, Command, VcpuCommand};
 use crate::client::Client;
+use crate::completion;
 use crate::output::{self, Output};
 
 /// Runs the command given on the command line.
@@ -73,9 +74,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Bench(BenchCommand::Counted(run)) => bench::counted(&run, out),
         Command::Torture(torture) => torture::run(&torture, out),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            let mut command = args::command();
-            clap_complete::generate(shell, &mut command, "tidegate", &mut script);
+            let script = completion::script(shell)?;
             Ok(out.text(&String::from_utf8_lossy(&script))?)
         }
     }

@@ -4,6 +4,7 @@ mod agent;
 mod cli;
 mod common;
 mod compare;
+mod completion;
 mod daemon;
 mod formats;
 mod kept;
