@@ -2,7 +2,7 @@
 //!
 //! [`parse`] reads an unmodified job file and returns its sections, each with the options of the
 //! `[global]` sections before it. The options have the meaning of fio's documentation (HOWTO, fio
-//! 3.33 and later). `docs/workloads.md` lists them and states where a simulated disk makes a
+//! 3.33 and later). `docs/fio-jobs.md` lists them and states where a simulated disk makes a
 //! difference. In short:
 //!
 //! - Options that determine *which requests are issued when* are read, or refused with the reason.

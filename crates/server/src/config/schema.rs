@@ -137,7 +137,8 @@ error = "EIO"
         }
         for path in files(&repository().join("docs"), "md") {
             let page = std::fs::read_to_string(&path).expect("readable");
-            let is_configurations = path.ends_with("configuration.md");
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_configurations = name.starts_with("configuration");
             for block in blocks(&page) {
                 let place = path.display().to_string();
                 match block.contains("[[listen]]") {

@@ -234,8 +234,14 @@ bandwidth_loss = "17 MB/s"
     /// `TIDEGATE_BLESS=1` writes the tables anew.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
-        let pages =
-            ["simulation.md", "workloads.md", "host.md"].map(|page| Path::new(DOCS).join(page));
+        let pages = [
+            "simulation.md",
+            "simulation-devices.md",
+            "workloads.md",
+            "workloads-page-cache.md",
+            "host.md",
+        ]
+        .map(|page| Path::new(DOCS).join(page));
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         let mut sections = keys::SCENARIO.with_inner();
         // The objective is the configuration's; a host has `[host.cpu]` alone, and a table of

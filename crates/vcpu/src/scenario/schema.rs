@@ -147,10 +147,10 @@ name = "client"
         accept_defaults(schema(), &keys::SCENARIO.with_inner()[1..]);
     }
 
-    /// Compares the tables in docs/vcpu.md; `TIDEGATE_BLESS=1` rewrites them.
+    /// Compares the tables in docs/vcpu-scenarios.md; `TIDEGATE_BLESS=1` rewrites them.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vcpu.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vcpu-scenarios.md");
         let mut sections = keys::SCENARIO.with_inner();
         sections.retain(|section| section.name != "host");
         hold_tables(&[Path::new(page)], &sections);

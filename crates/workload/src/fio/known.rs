@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_option_that_is_read_is_documented() {
-        let page = include_str!("../../../../docs/workloads.md");
+        let page = include_str!("../../../../docs/fio-jobs.md");
         for name in READ.iter().flat_map(|names| names.iter()) {
             let word = [
                 format!("`{name}`"),
@@ -323,7 +323,7 @@ mod tests {
                 format!("\n{name}="),
             ];
             let told = word.iter().any(|word| page.contains(word));
-            assert!(told, "{name} is not in docs/workloads.md");
+            assert!(told, "{name} is not in docs/fio-jobs.md");
         }
     }
 

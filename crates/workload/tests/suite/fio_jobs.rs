@@ -136,12 +136,12 @@ fn desktops() {
 
 #[test]
 fn the_example_of_the_documentation() {
-    let page = include_str!("../../../../docs/workloads.md");
+    let page = include_str!("../../../../docs/fio-jobs.md");
     let example = page
         .split("```ini\n")
         .nth(1)
         .and_then(|rest| rest.split("```").next());
-    let file = read("workloads.md", example.unwrap());
+    let file = read("fio-jobs.md", example.unwrap());
     assert_eq!(names(&file), ["readers", "log"]);
     assert!(jobs(&file).iter().all(|job| job.check().is_ok()));
 }
