@@ -21,7 +21,6 @@ use tidegate_policies::policy::{controllers, dispatchers, registry, regulators};
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 use tidegate_server::control::view;
 
-use crate::args;
 use crate::client::Client;
 
 /// Environment variable with the shell's name, set while a shell asks for candidates. clap's own
@@ -51,19 +50,18 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     Ok(script)
 }
 
-/// Prints candidates and exits if a shell asks for them; otherwise does nothing.
-pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(grammar)
+/// Prints candidates by `grammar` and exits if a shell asks for them; otherwise does nothing.
+pub(crate) fn answer_shell(grammar: fn() -> clap::Command) {
+    CompleteEnv::with_factory(|| offered(grammar()))
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
         .complete();
 }
 
-/// Returns the grammar to complete with. Options are offered once a word begins with `-`, or where
-/// nothing else fits: with them, a single VM would never be completed at once.
-fn grammar() -> clap::Command {
-    let mut command = args::command();
+/// Returns the part of the grammar to complete with. Options are offered once a word begins with
+/// `-`, or where nothing else fits: with them, a single VM would never be completed at once.
+fn offered(mut command: clap::Command) -> clap::Command {
     if word_at_cursor().is_some_and(|word| word.is_empty()) {
         command.build();
         command = without_options(command);

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    completion::answer_shell();
+    completion::answer_shell(args::command);
     let args = args::Args::from_process();
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -547,9 +547,7 @@ pub trait Dispatcher: Send {
         false
     }
 
-    /// Returns the longest device time of a background I/O beside VMs, if such I/Os go one at a
-    /// time, so that promises wait for one of them at most. `None`: background I/Os are scheduled
-    /// like those of VMs. The default is `None`.
+    /// Returns the longest device time of a background I/O beside VMs, if these go one at a time.
     fn background_part(&self, _profile: &Profile) -> Option<Nanos> {
         None
     }

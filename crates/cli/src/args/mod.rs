@@ -501,7 +501,8 @@ pub(crate) struct DemoArgs {
     pub(crate) seconds: u64,
     /// Policies to show, in this order
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock,slo", value_parser = parse_policy, add = completion::policies())]
+          default_value = "fifo,mclock,slo", value_parser = parse_policy,
+          add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Draw curves in ASCII (the default where the locale is not UTF-8)
     #[arg(long)]

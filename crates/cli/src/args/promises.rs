@@ -26,7 +26,8 @@ pub(crate) enum Profiled {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PromisesArgs {
     /// Policy to test
-    #[arg(long, value_name = "NAME", default_value = "slo", value_parser = parse_policy, add = completion::policies())]
+    #[arg(long, value_name = "NAME", default_value = "slo", value_parser = parse_policy,
+          add = completion::policies())]
     pub(crate) policy: PolicySpec,
     /// Policy parameter with its unit; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_param)]

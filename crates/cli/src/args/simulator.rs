@@ -78,11 +78,13 @@ pub(crate) struct CompareArgs {
     pub(crate) file: PathBuf,
     /// Policies to compare, each on all devices
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock,slo", value_parser = parse_policy, add = completion::policies())]
+          default_value = "fifo,mclock,slo", value_parser = parse_policy,
+          add = completion::policies())]
     pub(crate) policies: Vec<PolicySpec>,
     /// Further policies, with adaptive_depth = false and max_io_shared = "off": a device queue
     /// that is always full, as with other schedulers
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy, add = completion::policies())]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy,
+          add = completion::policies())]
     pub(crate) fixed_depth: Vec<PolicySpec>,
     /// VM whose latency is shown [default: the first with a latency bound, else the first]
     #[arg(long, value_name = "NAME")]

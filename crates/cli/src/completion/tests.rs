@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
+use crate::args;
 
 /// Serves one request on a control socket with `body`; nothing at all if it is `None`.
 fn control_socket(dir: &tempfile::TempDir, body: Option<&'static str>) -> PathBuf {

@@ -47,6 +47,7 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
+mod heavy;
 mod phase;
 
 use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
@@ -54,6 +55,7 @@ use super::rate::{BATCH, Rate, RateMeter};
 use super::seeks::seeks_dominate;
 use super::unsteady::Unsteadiness;
 use super::work::Work;
+use heavy::HeavyRun;
 use phase::Phase;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
@@ -83,11 +85,6 @@ const DROPPED_MAX: u32 = 64;
 const BATCH_MAX: u32 = 64;
 /// Batches that a comparison takes at least: of fewer the error is not known.
 const BATCHES_MIN: u32 = 4;
-/// I/Os in a row whose work is `HEAVIER` times the mean, after which the load counts as changed.
-const HEAVY_ENDS: u32 = 12;
-const HEAVIER: f64 = 3.0;
-/// Time for which the heaviest I/O of a load is remembered, up to twice as long.
-const REMEMBERED: Nanos = Nanos::SECOND;
 /// A load is another one when its I/Os or its rate differ by this factor.
 const CHANGED: f64 = 1.5;
 /// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
@@ -139,15 +136,8 @@ pub(crate) struct DepthControl {
     /// Completions not counted after a change of depth, and the time until which none is counted.
     settle: u32,
     settle_until: Nanos,
-    /// I/Os in a row that are heavier than those of the present load, and the heaviest of them.
-    heavy: u32,
-    heaviest_in_a_row: f64,
-    /// Work of the heaviest I/Os of the present load: of the span of [`REMEMBERED`] before this
-    /// one, and of this one. A load of large and small I/Os is so not taken for another one
-    /// whenever a dozen of the large ones end in a row.
-    heaviest: [f64; 2],
-    /// End of this span.
-    span_end: Nanos,
+    /// Recognises another load by its heavier I/Os.
+    heavy: HeavyRun,
     /// Mean work of an I/O of the present load; 0: not known.
     each: f64,
     pause: Nanos,
@@ -189,10 +179,7 @@ impl DepthControl {
             meter: RateMeter::new(now, BATCH),
             settle: 0,
             settle_until: now,
-            heavy: 0,
-            heaviest_in_a_row: 0.0,
-            heaviest: [0.0; 2],
-            span_end: now,
+            heavy: HeavyRun::new(now),
             each: 0.0,
             pause: PAUSE_MIN,
             up_next: true,
@@ -349,17 +336,8 @@ impl DepthControl {
             return;
         }
         let work = self.work.of(profile, end.op, end.bytes);
-        if self.is_heavy(work) {
-            self.heavy += 1;
-            self.heaviest_in_a_row = self.heaviest_in_a_row.max(work);
-            if self.heavy >= HEAVY_ENDS {
-                return self.another_load(now, work / self.each);
-            }
-        } else {
-            // Between lighter ones, heavy I/Os are part of the load.
-            let in_a_row = core::mem::take(&mut self.heaviest_in_a_row);
-            self.heaviest[1] = self.heaviest[1].max(work).max(in_a_row);
-            self.heavy = 0;
+        if self.heavy.ended(work, self.each) {
+            return self.another_load(now, work / self.each);
         }
         let full = self.waits || self.counts_unfilled();
         if !settles && self.meter.ended(now, work, full) {
@@ -368,12 +346,6 @@ impl DepthControl {
                 self.reckon_budget(profile);
             }
         }
-    }
-
-    /// Returns `true` if an I/O is heavier than the present load's.
-    fn is_heavy(&self, work: f64) -> bool {
-        let [before, now] = self.heaviest;
-        self.each > 0.0 && work >= HEAVIER * self.each && work > before.max(now)
     }
 
     /// Returns `true` if ends count although nothing waits.
@@ -387,10 +359,7 @@ impl DepthControl {
 
     /// Looks at the measurement after a batch.
     fn judge(&mut self, now: Nanos) {
-        if now >= self.span_end {
-            self.heaviest = [self.heaviest[1], 0.0];
-            self.span_end = now + REMEMBERED;
-        }
+        self.heavy.look(now);
         if self.meter.dropped() >= DROPPED_MAX {
             return self.lose(now);
         }
@@ -714,7 +683,7 @@ impl DepthControl {
     fn change(&mut self, now: Nanos, phase: Phase) {
         let before = self.limit();
         self.phase = phase;
-        self.heavy = 0;
+        self.heavy.interrupt();
         self.meter = self.new_meter(now);
         let after = self.limit();
         if before != after {

@@ -37,8 +37,8 @@ const REPAID: Nanos = Nanos::from_secs(2);
 /// judged.
 const IDLE: Nanos = Nanos::from_millis(100);
 
-/// Lateness of a target that is made good at once on a disk that seeks: a stream goes in batches, or
-/// each of its I/Os would take a positioning.
+/// Lateness of a target that is made good at once on a disk that seeks: a stream goes in batches,
+/// or each of its I/Os would take a positioning.
 const BATCH: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.

@@ -156,14 +156,20 @@ fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
     );
 
     ends_late(&server, &mut client);
+    one_is_replaced_and_cancelled(&server, &mut client);
+    server.stop().expect("ends in order");
+}
 
-    begin(&server, order(2 * len, HOUR)).expect("a job");
-    read(&mut client, 1);
+/// Replaces a transfer by a smaller one, and cancels that.
+fn one_is_replaced_and_cancelled(server: &Server, client: &mut Client) {
+    let len = u64::from(LEN);
+    begin(server, order(2 * len, HOUR)).expect("a job");
+    read(client, 1);
     let instead = TransferOrder {
         replace: true,
         ..order(len, HOUR)
     };
-    let now = begin(&server, instead)
+    let now = begin(server, instead)
         .expect("instead of the other")
         .transfers;
     let last = now.last.expect("the other is over");
@@ -185,7 +191,6 @@ fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
         none,
         ControlError::Refused(CommandError::NoTransfer("disk".to_owned()))
     );
-    server.stop().expect("ends in order");
 }
 
 #[test]

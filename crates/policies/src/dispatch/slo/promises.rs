@@ -17,8 +17,8 @@
 //!   later than the tag: a request within the rate is due its latency after it came, and one that
 //!   came too soon is due its latency after the rate allows it.
 //! - **Early.** Requests of a VM with a latency bound and a rate come in bursts. One whose tag lies
-//!   ahead by at most [`EARLY_SPACINGS`] spacings goes after all that is due and before shares: over
-//!   some time the VM has no more than its rate, and no promise waits for it.
+//!   ahead by at most [`EARLY_SPACINGS`] spacings goes after all that is due and before shares.
+//!   Over some time the VM has no more than its rate, and no promise waits for it.
 //! - **A latency bound without a rate** has no envelope. Its VM's requests are due their latency
 //!   after they came for as long as the VM is not ahead of its share; the check of a configuration
 //!   calls that best effort.
@@ -284,9 +284,9 @@ impl Promises {
         Some((Nanos(deadline), vm))
     }
 
-    /// Returns the time by which an I/O that goes now is to end at the latest, short of the device's
-    /// blocking time: its arrival or the due time of the request before, and one spacing more
-    /// (SLO.md, "What a promise is"). A VM that is served beyond its rate is far from late.
+    /// Returns the time by which an I/O that goes now is to end at the latest, short of the
+    /// device's blocking time: its arrival or the due time of the request before, and one spacing
+    /// more (SLO.md, "What a promise is"). A VM that is served beyond its rate is far from late.
     /// [`Nanos::ZERO`] for a VM with a latency bound or without a rate.
     pub(super) fn late_from(
         &mut self,

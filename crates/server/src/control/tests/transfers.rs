@@ -8,7 +8,7 @@ use super::planes::{ended_transfer, running_transfer};
 use super::*;
 use crate::transfer::Outlook;
 
-const TRANSFER: &str = "/v1/vms/oltp/job";
+const JOB: &str = "/v1/vms/oltp/job";
 const NOW: &str = "2026-11-22T12:00:00Z";
 
 fn api(plane: &Pretended) -> Api<Pretended> {
@@ -32,17 +32,12 @@ async fn put(api: &Api<Pretended>, path: &str, transfer: Value) -> (StatusCode, 
 async fn a_transfer_begins_is_forecast_and_is_cancelled() {
     let plane = Pretended::new();
     let api = api(&plane);
-    let (status, none) = ask_api(&api, "GET", TRANSFER, "").await;
+    let (status, none) = ask_api(&api, "GET", JOB, "").await;
     assert_eq!((status, none.get("job")), (StatusCode::OK, None), "{none}");
     assert_eq!(ask_api(&api, "GET", "/v1/jobs", "").await.1, json!([]));
 
     // 2 GB at half of 100 MB/s are 40 s.
-    let (status, begun) = put(
-        &api,
-        TRANSFER,
-        json!({ "size": "2 GB", "deadline": "60 s" }),
-    )
-    .await;
+    let (status, begun) = put(&api, JOB, json!({ "size": "2 GB", "deadline": "60 s" })).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
     let transfer = &begun["job"];
     assert_eq!(transfer["size_bytes"], 2_000_000_000_u64);
@@ -75,9 +70,9 @@ async fn a_transfer_begins_is_forecast_and_is_cancelled() {
         "it is among what there is to know of its VM"
     );
     let (_, all) = ask_api(&api, "GET", "/v1/jobs", "").await;
-    assert_eq!(all, json!([ask_api(&api, "GET", TRANSFER, "").await.1]));
+    assert_eq!(all, json!([ask_api(&api, "GET", JOB, "").await.1]));
 
-    let (status, over) = ask_api(&api, "DELETE", TRANSFER, "").await;
+    let (status, over) = ask_api(&api, "DELETE", JOB, "").await;
     assert_eq!((status, over.get("job")), (StatusCode::OK, None), "{over}");
     assert_eq!(over["last"]["outcome"], "cancelled");
     assert_eq!(over["last"]["begun"], transfer["begun"]);
@@ -93,12 +88,7 @@ async fn a_transfer_begins_is_forecast_and_is_cancelled() {
 async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
     let plane = Pretended::new();
     let api = api(&plane);
-    let (_, begun) = put(
-        &api,
-        TRANSFER,
-        json!({ "size": "2 GB", "deadline": "19 s" }),
-    )
-    .await;
+    let (_, begun) = put(&api, JOB, json!({ "size": "2 GB", "deadline": "19 s" })).await;
     let transfer = &begun["job"];
     let forecast = transfer["forecast"].as_str().expect("text");
     let expected = format!("misses by 21 s: done at {}, due at", clock(40));
@@ -142,7 +132,7 @@ async fn a_transfer_that_does_not_fit_is_refused_with_what_would_unless_it_is_fo
     let api = api(&plane);
     // The reservation implies requests of 4 KiB: 80 % of 1000 of them a second are 3.3 MB/s.
     let transfer = json!({ "size": "2 GB", "deadline": "2 s" });
-    let (status, refused) = put(&api, TRANSFER, transfer.clone()).await;
+    let (status, refused) = put(&api, JOB, transfer.clone()).await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
     let what = refused["error"]["what"].as_str().expect("text");
     assert!(
@@ -157,14 +147,9 @@ async fn a_transfer_that_does_not_fit_is_refused_with_what_would_unless_it_is_fo
         "{allowed}"
     );
     // The size that the hint names is admitted.
-    let (status, begun) = put(
-        &api,
-        TRANSFER,
-        json!({ "size": smaller, "deadline": "2 s" }),
-    )
-    .await;
+    let (status, begun) = put(&api, JOB, json!({ "size": smaller, "deadline": "2 s" })).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
-    let instead = format!("{TRANSFER}?replace=true");
+    let instead = format!("{JOB}?replace=true");
     let (status, begun) = put(
         &api,
         &instead,
@@ -177,10 +162,10 @@ async fn a_transfer_that_does_not_fit_is_refused_with_what_would_unless_it_is_fo
     let more = json!({ "size": "1 GB", "deadline": "20 s" });
     let (status, refused) = put(&api, bulk, more.clone()).await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
-    ask_api(&api, "DELETE", TRANSFER, "").await;
+    ask_api(&api, "DELETE", JOB, "").await;
     let (status, begun) = put(&api, bulk, more).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
-    let (status, begun) = put(&api, &format!("{TRANSFER}?force=true"), transfer).await;
+    let (status, begun) = put(&api, &format!("{JOB}?force=true"), transfer).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
 }
 
@@ -196,7 +181,7 @@ async fn a_transfer_is_seen_in_every_state_that_it_can_be_in() {
         plane.change("oltp", |vm| vm.transfers.running = Some(transfer));
     };
     let said = async |field: &str| {
-        let (_, transfers) = ask_api(&api, "GET", TRANSFER, "").await;
+        let (_, transfers) = ask_api(&api, "GET", JOB, "").await;
         transfers["job"][field].clone()
     };
     shown(|transfer| transfer.outlook = Outlook::Unknown);
@@ -283,7 +268,7 @@ async fn what_became_of_transfers_is_told_in_words_and_counted() {
             vm.transfers.ended.count(ended.result());
             vm.transfers.last = Some(ended);
         });
-        let (_, transfers) = ask_api(&api, "GET", TRANSFER, "").await;
+        let (_, transfers) = ask_api(&api, "GET", JOB, "").await;
         assert_eq!(transfers["last"]["outcome"], result, "{transfers}");
         assert_eq!(transfers["last"]["said"], said, "{transfers}");
         assert_eq!(transfers["ended"][result], 1, "{transfers}");
@@ -376,11 +361,11 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             "no VM \"olpt\"",
             "oltp",
         ),
-        ("PUT", TRANSFER, "{", 400, "body", "not JSON", "\"size\""),
-        ("PUT", TRANSFER, "{}", 422, "", "`size` is missing", "2 GiB"),
+        ("PUT", JOB, "{", 400, "body", "not JSON", "\"size\""),
+        ("PUT", JOB, "{}", 422, "", "`size` is missing", "2 GiB"),
         (
             "PUT",
-            TRANSFER,
+            JOB,
             "{\"size\": \"0 B\", \"deadline\": \"1 s\"}",
             422,
             "size",
@@ -389,7 +374,7 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
         ),
         (
             "PUT",
-            TRANSFER,
+            JOB,
             later,
             409,
             "oltp",
@@ -414,16 +399,8 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             "force",
             "?replace=true",
         ),
-        (
-            "DELETE",
-            TRANSFER,
-            "",
-            404,
-            "oltp",
-            "no transfer",
-            "/v1/jobs",
-        ),
-        ("POST", TRANSFER, good, 405, "method", "POST", ".../job"),
+        ("DELETE", JOB, "", 404, "oltp", "no transfer", "/v1/jobs"),
+        ("POST", JOB, good, 405, "method", "POST", ".../job"),
         ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
     ]
 }
