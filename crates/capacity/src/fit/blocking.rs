@@ -5,7 +5,8 @@
 //! - **I/Os in flight:** as many as the depth allows, of the largest part that any VM may send.
 //!   They take their device time, or the 99th percentile of their latency by the profile, whichever
 //!   is longer;
-//! - **one background part**, where background I/Os go one at a time;
+//! - **one background part**, where background I/Os go one at a time: as one of those in flight,
+//!   so that only its time beyond one of them counts;
 //! - **held-up reads:** a device that answers writes before it has done them delays reads by the
 //!   work that is left. The profile's latencies of reads beside saturating writes give the delay,
 //!   beyond the I/Os in flight.
@@ -24,6 +25,8 @@ pub struct Blocking {
     pub in_flight: u64,
     /// Time of one background part.
     pub background: u64,
+    /// Time of one of the I/Os in flight, whose place the background part takes.
+    pub one: u64,
     /// Delay by writes that the device has answered and not done, beyond the I/Os in flight.
     pub held_up: u64,
     /// Latency of a request beyond its device time: a flash disk serves many requests at a time,
@@ -74,6 +77,7 @@ impl Blocking {
                 }
             }
         }
+        blocking.one = blocking.in_flight / u64::from(device.depth);
         let held = longest_write.map_or(0, |size| beside_writes(costs, size, device.depth));
         blocking.held_up = held.saturating_sub(blocking.in_flight);
         blocking
@@ -81,7 +85,12 @@ impl Blocking {
 
     /// B: time for which the device is busy with other requests than those due.
     pub(super) fn device_ps(&self) -> u128 {
-        u128::from(self.in_flight) + u128::from(self.background) + u128::from(self.held_up)
+        u128::from(self.in_flight) + u128::from(self.beyond_one()) + u128::from(self.held_up)
+    }
+
+    /// Time of the background part beyond that of the I/O whose place it takes.
+    pub fn beyond_one(&self) -> u64 {
+        self.background.saturating_sub(self.one)
     }
 
     /// T: time by which a floor may be late after its tag and 1/rate.

@@ -489,7 +489,9 @@ fn background_is_one_short_part_where_the_policy_cuts_it() {
     let fit = reckon(&steered(&profile), &all, &Assumed::default());
     let millisecond = SECOND_PS / 1000;
     assert_eq!(fit.blocked_by.background, millisecond);
-    assert_eq!(fit.blocking, Nanos::from_millis(33));
+    // It takes the place of one of 32 in flight, and as long.
+    assert_eq!(fit.blocked_by.beyond_one(), 0);
+    assert_eq!(fit.blocking, Nanos::from_millis(32));
     // One part per 500 ms counts, beside 25 requests of 1 ms.
     assert_eq!(fit.needs[1].time_ps, 2 * millisecond);
     assert_eq!(fit.time_ps, 27 * millisecond);

@@ -194,7 +194,7 @@ fn blocking(found: &Found) -> Cell {
     let causes = [
         (by.in_flight, "in flight"),
         (by.held_up, "held up behind writes"),
-        (by.background, "background"),
+        (by.beyond_one(), "background"),
         (by.service, "service"),
     ];
     let causes = causes.into_iter().filter(|cause| cause.0 > 0);

@@ -35,6 +35,8 @@ struct HostRow {
     name: String,
     bandwidth: u64,
     loss: Vec<u64>,
+    // Files keep the name that transfers had when the format was made.
+    #[serde(rename = "jobs")]
     transfers: usize,
     #[serde(default)]
     socket: Option<String>,
