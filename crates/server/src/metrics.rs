@@ -40,6 +40,11 @@ const LAST_BOUND: u32 = 35;
 /// Declaration of a metric whose values are read from a `T`.
 struct Metric<T> {
     name: &'static str,
+    /// Name until this release, under which the metric is still exported; the next release drops
+    /// it.
+    formerly: Option<&'static str>,
+    /// Values of the label that had another name then: each with its old name.
+    old_values: &'static [(&'static str, &'static str)],
     help: &'static str,
     unit: Option<Unit>,
     read: Read<T>,
@@ -74,6 +79,8 @@ impl<T> Read<T> {
 const fn plain<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metric<T> {
     Metric {
         name,
+        formerly: None,
+        old_values: &[],
         help,
         unit: None,
         read,
@@ -83,6 +90,8 @@ const fn plain<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metr
 const fn seconds<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metric<T> {
     Metric {
         name,
+        formerly: None,
+        old_values: &[],
         help,
         unit: Some(Unit::Seconds),
         read,
@@ -92,16 +101,35 @@ const fn seconds<T>(name: &'static str, help: &'static str, read: Read<T>) -> Me
 const fn bytes<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metric<T> {
     Metric {
         name,
+        formerly: None,
+        old_values: &[],
         help,
         unit: Some(Unit::Bytes),
         read,
     }
 }
 
+/// Adds the name that a metric had until this release.
+const fn renamed<T>(formerly: &'static str, mut metric: Metric<T>) -> Metric<T> {
+    metric.formerly = Some(formerly);
+    metric
+}
+
+/// Adds the name that a metric had until this release, with the values that its label had then.
+const fn relabelled<T>(
+    formerly: &'static str,
+    old_values: &'static [(&'static str, &'static str)],
+    metric: Metric<T>,
+) -> Metric<T> {
+    let mut metric = renamed(formerly, metric);
+    metric.old_values = old_values;
+    metric
+}
+
 static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
     plain(
         "media",
-        "The state of the disk's file has the value 1",
+        "1 for the state of the disk's file: whole, gone, shrunk or replaced",
         Read::Gauges("state", |disk| {
             let is = disk.media.into_iter();
             let all =
@@ -117,25 +145,24 @@ static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
     ),
     plain(
         "faults_injected",
-        "Guest requests that a fault rule has struck",
+        "Guest requests that a fault rule failed, delayed or tore",
         Read::Counter(|disk| disk.faults_injected as f64),
     ),
     seconds(
         "oldest_io",
-        "Age of the disk's oldest I/O with the device; 0 while it has none there",
+        "Age of the disk's oldest I/O in flight; 0 while there is none",
         Read::Gauge(|disk| disk.oldest_io.unwrap_or_default().as_secs_f64()),
     ),
     plain(
         "hung",
-        "1 while the disk hangs: its I/Os do not end although those of other disks do; it gets one \
-         I/O at a time",
+        "1 while the disk hangs: none of its I/Os ends although those of other disks do",
         Read::Gauge(|disk| disk.hung.map_or(0.0, |_| 1.0)),
     ),
 ];
 
 static BUILD_METRICS: &[Metric<()>] = &[plain(
     "info",
-    "The version of the running daemon has the value 1",
+    "1, with the version of the running daemon",
     Read::Gauges("version", |()| {
         vec![(env!("CARGO_PKG_VERSION").to_owned(), 1.0)]
     }),
@@ -237,21 +264,56 @@ impl Collector for Snapshots {
 
 type Labels = Vec<(&'static str, String)>;
 
+/// Name and help text that a metric is exported with.
+struct Naming<'a> {
+    /// Name without the suffix for the unit.
+    name: &'a str,
+    help: &'a str,
+    /// Values of the label to be replaced, each with its replacement.
+    values: &'static [(&'static str, &'static str)],
+}
+
 fn encode_all<'a, T: 'a>(
     encoder: &mut DescriptorEncoder,
     of: &str,
     metric: &Metric<T>,
-    all: impl Iterator<Item = (Labels, &'a T)>,
+    all: impl Iterator<Item = (Labels, &'a T)> + Clone,
 ) -> fmt::Result {
     let name = format!("tidegate_{of}_{}", metric.name);
+    let naming = Naming {
+        name: &name,
+        help: metric.help,
+        values: &[],
+    };
+    encode_as(encoder, &naming, metric, all.clone())?;
+    let Some(formerly) = metric.formerly else {
+        return Ok(());
+    };
+    let unit = metric.unit.as_ref();
+    let suffix = unit.map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
+    let naming = Naming {
+        name: &format!("tidegate_{of}_{formerly}"),
+        help: &format!("deprecated: use {name}{suffix}"),
+        values: metric.old_values,
+    };
+    encode_as(encoder, &naming, metric, all)
+}
+
+fn encode_as<'a, T: 'a>(
+    encoder: &mut DescriptorEncoder,
+    naming: &Naming<'_>,
+    metric: &Metric<T>,
+    all: impl Iterator<Item = (Labels, &'a T)>,
+) -> fmt::Result {
     let (unit, kind) = (metric.unit.as_ref(), metric.read.kind());
-    let mut encoder = encoder.encode_descriptor(&name, metric.help, unit, kind)?;
+    let mut encoder = encoder.encode_descriptor(naming.name, naming.help, unit, kind)?;
     for (labels, one) in all {
-        let with = |name: &'static str, value: &str| {
+        let with = |label: &'static str, value: &str| {
+            let replaced = naming.values.iter().find(|(now, _)| *now == value);
+            let value = replaced.map_or(value, |(_, old)| old);
+            let labels = labels.iter().cloned();
             labels
-                .iter()
-                .cloned()
-                .chain([(name, value.to_owned())])
+                .chain([(label, value.to_owned())])
                 .collect::<Labels>()
         };
         match &metric.read {
@@ -318,6 +380,72 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
 pub(crate) mod tests {
     use super::*;
     use crate::command::sample::snapshot;
+    use std::collections::BTreeMap;
+
+    /// Returns the name of each metric without its unit's suffix, and its deprecated name.
+    fn declared() -> Vec<(String, Option<&'static str>)> {
+        fn names<T>(
+            of: &'static str,
+            metrics: &[Metric<T>],
+        ) -> Vec<(String, Option<&'static str>)> {
+            let name = |metric: &Metric<T>| format!("tidegate_{of}_{}", metric.name);
+            metrics.iter().map(|m| (name(m), m.formerly)).collect()
+        }
+        [
+            names("device", DEVICE_METRICS),
+            names("vm", VM_METRICS),
+            names("vm", promises::VM_METRICS),
+            names("vm", transfers::VM_METRICS),
+            names("vm", schedules::VM_METRICS),
+            names("disk", DISK_METRICS),
+            names("build", BUILD_METRICS),
+            names("handshakes", handshakes::HANDSHAKE_METRICS),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_deprecated_name_has_the_values_of_its_metric() {
+        let text = render(
+            vec![snapshot("disk0", &["oltp"])],
+            vec![Scheduled {
+                vm: "oltp".to_owned(),
+                device: "disk0".to_owned(),
+                held: true,
+            }],
+            HandshakeCounts::default(),
+        );
+        let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
+        let renamed: BTreeMap<&str, &str> = helps
+            .filter_map(|help| {
+                let (old, now) = help.split_once(" deprecated: use ")?;
+                Some((old, now.trim_end_matches('.')))
+            })
+            .collect();
+        let formerly = declared().into_iter().filter(|(_, old)| old.is_some());
+        assert_eq!(renamed.len(), formerly.count(), "{renamed:?}");
+        let samples = |name: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            lines
+                .filter(|rest| rest.starts_with(['{', ' ']) || rest.starts_with("_total"))
+                .map(str::to_owned)
+                .collect()
+        };
+        let values = VM_METRICS.iter().flat_map(|metric| metric.old_values);
+        for (old, now) in renamed {
+            assert!(text.contains(&format!("# TYPE {now} ")), "{old} {now}");
+            let mut expected = samples(now);
+            if old == "tidegate_vm_spent_seconds" {
+                for sample in &mut expected {
+                    for (now, old) in values.clone() {
+                        *sample = sample.replace(&format!("\"{now}\""), &format!("\"{old}\""));
+                    }
+                }
+                assert_eq!(expected.len(), 5, "causes");
+            }
+            assert_eq!(samples(old), expected, "{old} {now}");
+        }
+    }
 
     #[test]
     fn every_metric_is_declared_once_with_help_and_said_for_every_vm() {
@@ -342,10 +470,9 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let of_vm = VM_METRICS.len() + promises::VM_METRICS.len() + transfers::VM_METRICS.len();
-        let of_vm = of_vm + schedules::VM_METRICS.len() + BUILD_METRICS.len();
-        let of_daemon = handshakes::HANDSHAKE_METRICS.len();
-        let declared = DEVICE_METRICS.len() + of_vm + DISK_METRICS.len() + of_daemon;
+        let all = declared();
+        let old = all.iter().filter(|(_, old)| old.is_some()).count();
+        let declared = all.len() + old;
         assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
@@ -355,9 +482,10 @@ pub(crate) mod tests {
             "tidegate_vm_operations_total{vm=\"bulk\",device=\"disk0\",operation=\"write\"} 0.0",
             "tidegate_vm_unenforced{vm=\"oltp\",device=\"disk0\",part=\"latency\"} 1.0",
             "# UNIT tidegate_vm_queue_time_seconds seconds",
-            "tidegate_vm_jobs_ended_total{vm=\"bulk\",device=\"disk0\",outcome=\"missed\"} 0.0",
-            "tidegate_vm_schedule_held{vm=\"oltp\",device=\"disk0\"} 0.0",
-            "tidegate_vm_schedule_held{vm=\"bulk\",device=\"disk0\"} 1.0",
+            "tidegate_vm_transfers_ended_total{vm=\"bulk\",device=\"disk0\",\
+             outcome=\"missed\"} 0.0",
+            "tidegate_vm_schedule_not_applied{vm=\"oltp\",device=\"disk0\"} 0.0",
+            "tidegate_vm_schedule_not_applied{vm=\"bulk\",device=\"disk0\"} 1.0",
             "tidegate_handshakes_half_open 3.0",
             "tidegate_handshakes_ended_total{why=\"displaced_by_peer\"} 4.0",
             "tidegate_vm_max_connections{vm=\"oltp\",device=\"disk0\"} 64.0",
@@ -374,21 +502,7 @@ pub(crate) mod tests {
     #[test]
     fn the_documentation_names_every_metric() {
         let guide = include_str!("../../../docs/monitoring.md");
-        let of_device = DEVICE_METRICS.iter().map(|m| ("device", m.name));
-        let of_disk = DISK_METRICS.iter().map(|m| ("disk", m.name));
-        let of_vm = VM_METRICS
-            .iter()
-            .chain(promises::VM_METRICS)
-            .chain(transfers::VM_METRICS);
-        let of_vm = of_vm.map(|m| ("vm", m.name));
-        let of_vm = of_vm.chain(BUILD_METRICS.iter().map(|m| ("build", m.name)));
-        let of_schedule = schedules::VM_METRICS.iter().map(|m| ("vm", m.name));
-        let of_daemon = handshakes::HANDSHAKE_METRICS
-            .iter()
-            .map(|m| ("handshakes", m.name));
-        let all = (of_device.chain(of_vm).chain(of_schedule)).chain(of_disk.chain(of_daemon));
-        for (of, name) in all {
-            let name = format!("tidegate_{of}_{name}");
+        for (name, _) in declared() {
             assert!(
                 guide.contains(&name),
                 "docs/monitoring.md does not name {name}"

@@ -140,7 +140,7 @@ fn a_cap_below_the_device_is_learnt_and_shown() {
         count("in_flight") <= 4 && count("queued") >= 16
     });
     let metrics = metrics(&daemon);
-    let cap = "tidegate_device_learnt_cap_iops{device=\"disk\"} ";
+    let cap = "tidegate_device_estimated_cap_iops{device=\"disk\"} ";
     assert!(metrics.contains(cap), "{metrics}");
     let shown = tidegate(&daemon, &["device", "show", "disk"]);
     assert!(shown.contains("learnt cap"), "{shown}");
@@ -175,7 +175,7 @@ fn vfair_learns_what_requests_cost_and_says_how_sure_it_is() {
     );
     assert!(shown().contains("random read of 4 KiB"), "{}", shown());
     let metrics = metrics(&daemon);
-    for name in ["learnt_cost_seconds", "learnt_cost_within"] {
+    for name in ["estimated_io_cost_seconds", "estimated_io_cost_error_ratio"] {
         let line = format!("tidegate_device_{name}{{device=\"disk\",kind=\"random read\"}} ");
         assert!(metrics.contains(&line), "{metrics}");
     }

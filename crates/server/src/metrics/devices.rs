@@ -3,7 +3,7 @@
 use tidegate_core::estimator::LearntKind;
 use tidegate_core::watch::{Drift, Parting};
 
-use super::{Metric, Read, plain, seconds};
+use super::{Metric, Read, plain, renamed, seconds};
 use crate::command::DeviceSnapshot;
 use crate::labels::kind_name;
 
@@ -15,36 +15,42 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "depth",
-        "I/Os in flight at most",
+        "Maximum number of I/Os in flight, as configured",
         Read::Gauge(|d| d.stats.spec.depth.into()),
     ),
-    plain(
+    renamed(
         "promises_given_way",
-        "Promises that give way because the device is slower than promised; background processes \
-         count as one",
-        Read::Gauges("part", |d| {
-            let down = d.stepped_down;
-            vec![
-                ("background".to_owned(), u32::from(down.background).into()),
-                ("transfer".to_owned(), down.transfers.into()),
-                ("target".to_owned(), down.targets.into()),
-                ("latency".to_owned(), down.latencies.into()),
-            ]
-        }),
+        plain(
+            "suspended_objectives",
+            "Parts of objectives that are suspended because the device is slower than promised; \
+             background processes count as one",
+            Read::Gauges("part", |d| {
+                let down = d.stepped_down;
+                vec![
+                    ("background".to_owned(), u32::from(down.background).into()),
+                    ("transfer".to_owned(), down.transfers.into()),
+                    ("target".to_owned(), down.targets.into()),
+                    ("latency".to_owned(), down.latencies.into()),
+                ]
+            }),
+        ),
     ),
     plain(
         "in_flight",
-        "I/Os with the device now that count against its depth",
+        "I/Os in flight that count against the queue depth",
         Read::Gauge(|d| d.stats.in_flight.into()),
     ),
-    plain(
+    renamed(
         "uncounted",
-        "I/Os with the device now that do not count against its depth: those of disks that hang",
-        Read::Gauge(|d| d.uncounted.into()),
+        plain(
+            "in_flight_hung",
+            "I/Os in flight of disks that hang, which do not count against the queue depth",
+            Read::Gauge(|d| d.uncounted.into()),
+        ),
     ),
     seconds(
         "oldest_io",
-        "Age of the oldest I/O with the device; 0 while there is none",
+        "Age of the oldest I/O in flight; 0 while there is none",
         Read::Gauge(|d| d.oldest_io.unwrap_or_default().as_secs_f64()),
     ),
     plain(
@@ -72,20 +78,29 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         "I/Os that failed",
         Read::Counter(|d| d.stats.errors as f64),
     ),
-    seconds(
+    renamed(
         "deliberate_wait",
-        "Time in which the policy left room at the device unused on purpose",
-        Read::Counter(|d| d.stats.deliberate.as_secs_f64()),
+        seconds(
+            "anticipation",
+            "Time in which the policy in force kept the device idle in anticipation of a request",
+            Read::Counter(|d| d.stats.deliberate.as_secs_f64()),
+        ),
     ),
-    plain(
+    renamed(
         "waits_begun",
-        "Times that the policy in force left the device waiting for a request that might come",
-        Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
+        plain(
+            "anticipations",
+            "Times that the policy in force kept the device idle in anticipation of a request",
+            Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
+        ),
     ),
-    plain(
+    renamed(
         "waits_succeeded",
-        "Deliberate waits of the policy in force that such a request ended",
-        Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
+        plain(
+            "anticipations_succeeded",
+            "Times that such a request came while the device was kept idle for it",
+            Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
+        ),
     ),
     plain(
         "profile_ratio",
@@ -94,7 +109,7 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "profile_drifted",
-        "The side to which the device has parted from its profile has the value 1",
+        "1 for the direction in which the device deviates from its profile: slower or faster",
         Read::Gauges("device_is", |d| {
             let sides = [Parting::Slower, Parting::Faster];
             let parted = |drift: Drift, side| f64::from(u8::from(drift.parted == Some(side)));
@@ -109,29 +124,43 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         "Adapted queue depth, within all bounds; absent where the depth is not adapted",
         Read::OptionalGauge(|d| d.adapted_depth.map(|adapted| f64::from(adapted.depth))),
     ),
-    plain(
+    renamed(
         "learnt_cap_iops",
-        "Learnt cap below the device's own limit in I/Os a second; absent if none is known",
-        Read::OptionalGauge(|d| d.learnt_cap?.iops),
+        plain(
+            "estimated_cap_iops",
+            "Estimated cap in front of the device, such as a cloud's, in I/Os a second; absent if \
+             none is known",
+            Read::OptionalGauge(|d| d.learnt_cap?.iops),
+        ),
     ),
-    plain(
+    renamed(
         "learnt_cap_bytes_per_second",
-        "Learnt cap below the device's own limit in bytes a second; absent if none is known",
-        Read::OptionalGauge(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
+        plain(
+            "estimated_cap_bytes_per_second",
+            "Estimated cap in front of the device, such as a cloud's, in bytes a second; absent if \
+             none is known",
+            Read::OptionalGauge(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
+        ),
     ),
-    plain(
-        "learnt_cost_seconds",
-        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent \
-         where nothing is learnt",
-        Read::Gauges("kind", |d| {
-            // Picoseconds to seconds.
-            learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
-        }),
+    renamed(
+        "learnt_cost",
+        seconds(
+            "estimated_io_cost",
+            "Estimated device time of an I/O of each kind and its mean size, at full load; absent \
+             while unknown",
+            Read::Gauges("kind", |d| {
+                // Picoseconds to seconds.
+                learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
+            }),
+        ),
     ),
-    plain(
+    renamed(
         "learnt_cost_within",
-        "Half the width of the 90 % confidence interval of learnt_cost_seconds, relative to it",
-        Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
+        plain(
+            "estimated_io_cost_error_ratio",
+            "Half the width of the 90 % confidence interval of the estimated cost, relative to it",
+            Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
+        ),
     ),
 ];
 

@@ -32,7 +32,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "weight",
-        "Weight of the VM among all that want something",
+        "Weight of the VM among VMs with requests",
         Read::Gauge(|vm| vm.objective.weight.into()),
     ),
     plain(
@@ -60,8 +60,8 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "promise_stalled",
-        "Seconds in which the part was missed while the device ended nothing for 100 ms: they are \
-         neither kept nor missed",
+        "Seconds in which the part would be missed but no I/O of the device ended for 100 ms; they \
+         count as neither kept nor missed",
         Read::Counters("part", |vm| by_part(vm, |it| it.stalled_s)),
     ),
     seconds(
@@ -78,7 +78,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "latency",
-        "From a guest request's arrival to its end, all operations",
+        "Time from a guest request's arrival to its end, all operations",
         Read::Histogram(|vm| &vm.stats.latency),
     ),
 ];

@@ -1,6 +1,6 @@
 //! Metrics of schedules.
 
-use super::{Metric, Read, plain};
+use super::{Metric, Read, plain, renamed};
 
 /// VM that has a schedule.
 #[derive(Debug)]
@@ -12,9 +12,12 @@ pub(crate) struct Scheduled {
     pub(crate) held: bool,
 }
 
-pub(super) static VM_METRICS: &[Metric<Scheduled>] = &[plain(
+pub(super) static VM_METRICS: &[Metric<Scheduled>] = &[renamed(
     "schedule_held",
-    "1 if the objective that the VM's schedule gives now is not in force, because it does not fit \
-     or its device does not answer; absent without a schedule",
-    Read::Gauge(|vm| f64::from(u8::from(vm.held))),
+    plain(
+        "schedule_not_applied",
+        "1 if the objective that the VM's schedule gives now is not in force, because it does not \
+         fit or its device does not answer; absent without a schedule",
+        Read::Gauge(|vm| f64::from(u8::from(vm.held))),
+    ),
 )];

@@ -5,35 +5,38 @@ use tidegate_core::request::{Lane, Op};
 use tidegate_core::stats::Histogram;
 use tidegate_core::tuning::Throttle;
 
-use super::{Metric, Read, bytes, plain, seconds};
+use super::{Metric, Read, bytes, plain, relabelled, renamed, seconds};
 use crate::command::VmSnapshot;
 use crate::config::unenforced;
 use crate::labels::op_name;
 
 pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
-    plain(
+    renamed(
         "clients",
-        "Connected clients",
-        Read::Gauge(|vm| vm.clients.into()),
+        plain(
+            "connections",
+            "Open NBD connections",
+            Read::Gauge(|vm| vm.clients.into()),
+        ),
     ),
     plain(
         "max_connections",
-        "Clients that may be connected at a time",
+        "Maximum number of open NBD connections",
         Read::Gauge(|vm| vm.connections.counts().max.into()),
     ),
     plain(
         "connections_refused",
-        "Clients that were refused because max_connections were connected",
+        "NBD connections that were refused because max_connections were open",
         Read::Counter(|vm| vm.connections.counts().refused as f64),
     ),
     plain(
         "pending",
-        "Guest requests waiting now",
+        "Guest requests waiting",
         Read::Gauge(|vm| vm.pending.into()),
     ),
     plain(
         "in_flight",
-        "Device I/Os in flight now",
+        "Device I/Os in flight",
         Read::Gauge(|vm| vm.in_flight.into()),
     ),
     plain(
@@ -44,32 +47,38 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "request_slots",
-        "Request slots that the VM holds",
+        "Request slots in use",
         Read::Gauge(|vm| vm.holdings.slots as f64),
     ),
-    plain(
+    renamed(
         "request_slots_part",
-        "The VM's guaranteed part of the device's request slots",
-        Read::Gauge(|vm| vm.holdings.slots_part as f64),
+        plain(
+            "request_slots_guaranteed",
+            "Request slots of the device that are guaranteed to the VM",
+            Read::Gauge(|vm| vm.holdings.slots_part as f64),
+        ),
     ),
     bytes(
         "payload",
-        "Payload memory that the VM holds",
+        "Payload memory in use",
         Read::Gauge(|vm| vm.holdings.payload as f64),
     ),
-    bytes(
+    renamed(
         "payload_part",
-        "The VM's guaranteed part of the payload memory for writes, and as much again for reads",
-        Read::Gauge(|vm| vm.holdings.payload_part as f64),
+        bytes(
+            "payload_guaranteed",
+            "Payload memory for writes that is guaranteed to the VM, and as much again for reads",
+            Read::Gauge(|vm| vm.holdings.payload_part as f64),
+        ),
     ),
     plain(
         "disks_failed",
-        "Disks that refuse requests because their backing failed",
+        "Disks that refuse requests because their file or block device failed",
         Read::Gauge(|vm| vm.disks.iter().filter(|disk| disk.failed.is_some()).count() as f64),
     ),
     plain(
         "unenforced",
-        "Parts of the objective that the policy in force does not enforce have the value 1",
+        "1 for each part of the objective that the policy in force does not enforce",
         Read::Gauges("part", |vm| {
             let parts = unenforced(&vm.objective, &vm.enforces, vm.background);
             parts
@@ -95,7 +104,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "sequential",
-        "Guest requests that continued one of the 32 before",
+        "Guest requests that continued one of the 32 requests before them",
         Read::Counters("operation", |vm| {
             let (reads, writes) = (vm.stats.sequential_reads, vm.stats.sequential_writes);
             vec![("read", reads as f64), ("write", writes as f64)]
@@ -108,7 +117,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "split",
-        "Device I/Os beyond the first that guest requests were split into",
+        "Device I/Os beyond the first of each guest request that was split",
         Read::Counter(|vm| vm.stats.split as f64),
     ),
     plain(
@@ -118,32 +127,37 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "precision_error_ratio",
-        "B: by how much the bandwidth of the last five minutes is above the target, relative to \
-         it; absent without a target in bytes a second",
+        "B: deviation of the mean bandwidth of the last five minutes from the target, relative to \
+         the target; absent without a target in bytes a second",
         Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
     ),
     plain(
         "precision_absolute_error_ratio",
-        "Beta: the mean of |B| over intervals of 30 s in which the VM had something outstanding",
+        "Beta: mean of |B| over intervals of 30 s in which the VM had requests outstanding",
         Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
     ),
     plain(
         "precision_variability_ratio",
-        "V: how far its seconds of the last five minutes are off their mean on average, relative \
-         to it; absent where nothing moved",
+        "V: mean deviation of the bandwidth of single seconds of the last five minutes from their \
+         mean, relative to it; absent if no data moved",
         Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
     ),
-    plain(
+    renamed(
         "inadequate",
-        "1 if the VM's load reaches its target and the device does not deliver it; absent without \
-         tuning",
-        Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
+        plain(
+            "target_unreachable",
+            "1 if the VM's load would reach its target but the device does not deliver it; absent \
+         without tuning",
+            Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
+        ),
     ),
-    plain(
+    renamed(
         "inadequate_bytes_per_second",
-        "Recent bandwidth of the VM while it is below its target because the device does not \
-         deliver more",
-        Read::OptionalGauge(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
+        plain(
+            "target_achieved_bytes_per_second",
+            "Recent bandwidth of the VM; absent unless the device does not deliver the VM's target",
+            Read::OptionalGauge(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
+        ),
     ),
     plain(
         "tuning_aim_bytes_per_second",
@@ -152,7 +166,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     bytes(
         "tuning_merge_limit",
-        "Largest device I/O that the VM's tuner allows now",
+        "Maximum size of a device I/O, set by the VM's tuner",
         Read::OptionalGauge(|vm| Some(vm.tuning?.merge_limit?.into())),
     ),
     plain(
@@ -193,27 +207,33 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
                 .collect()
         }),
     ),
-    seconds(
+    relabelled(
         "spent",
-        "Where the time of guest requests went: regulated (own limit or credits), queued (others \
-         were served), merged (with another request), deliberate (room left unused), device",
-        Read::Counters("cause", spent),
+        &[("throttled", "regulated"), ("anticipation", "deliberate")],
+        seconds(
+            "request_time",
+            "Time of guest requests by cause: throttled (own limit or credits), queued (others \
+             were served), merged (waiting with another request), anticipation (device kept idle \
+             by the policy), device (in flight)",
+            Read::Counters("cause", request_time),
+        ),
     ),
     seconds(
         "queue_time",
-        "From a guest request's arrival to its first service, and between its parts",
+        "Time from a guest request's arrival to the device, and between its parts",
         Read::Histograms("direction", |vm| by_lane(|lane| vm.stats.queue_time(lane))),
     ),
     seconds(
         "service_time",
-        "A guest request's time with the device",
+        "Time of a guest request with the device",
         Read::Histograms("direction", |vm| {
             by_lane(|lane| vm.stats.service_time(lane))
         }),
     ),
     seconds(
         "reply_time",
-        "From the parse of a guest request to its reply sent, its payload's way in included",
+        "Time from the parse of a guest request to its reply sent, reception of the payload \
+         included",
         Read::Histograms("direction", |vm| {
             by_lane(|lane| &vm.reply_time[lane as usize])
         }),
@@ -236,13 +256,13 @@ fn by_lane<'a>(of: impl Fn(Lane) -> &'a Histogram) -> Vec<(&'static str, &'a His
     vec![("read", of(Lane::Read)), ("write", of(Lane::Write))]
 }
 
-fn spent(vm: &VmSnapshot) -> Vec<(&'static str, f64)> {
+fn request_time(vm: &VmSnapshot) -> Vec<(&'static str, f64)> {
     let account = &vm.stats.account;
     [
-        ("regulated", account.regulated),
+        ("throttled", account.regulated),
         ("queued", account.queued),
         ("merged", account.merged_wait),
-        ("deliberate", account.deliberate),
+        ("anticipation", account.deliberate),
         ("device", account.device),
     ]
     .map(|(cause, time)| (cause, time.as_secs_f64()))

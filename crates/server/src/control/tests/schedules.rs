@@ -71,7 +71,7 @@ async fn show(api: &Api<Pretended>, vm: &str) -> Value {
 async fn held_by_metric(api: &Api<Pretended>) -> Vec<String> {
     let (_, metrics) = ask_api(api, "GET", "/metrics", "").await;
     let lines = metrics.as_str().expect("text").lines();
-    let held = lines.filter(|line| line.starts_with("tidegate_vm_schedule_held{"));
+    let held = lines.filter(|line| line.starts_with("tidegate_vm_schedule_not_applied{"));
     held.map(str::to_owned).collect()
 }
 
@@ -260,8 +260,9 @@ async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
     assert_eq!(vm["schedule"]["entry"], 1);
     let held = vm["schedule"]["held"].as_str().expect("why");
     assert!(held.contains("does not fit"), "{held}");
-    let told =
-        |held: u8| format!("tidegate_vm_schedule_held{{vm=\"bulk\",device=\"disk0\"}} {held}.0");
+    let told = |held: u8| {
+        format!("tidegate_vm_schedule_not_applied{{vm=\"bulk\",device=\"disk0\"}} {held}.0")
+    };
     assert_eq!(held_by_metric(&api).await, [told(1)]);
     patch(&api, "oltp", json!({ "reservation": "20 IOPS" })).await;
     minutes(1).await;

@@ -37,8 +37,8 @@ async fn how_a_vm_is_tuned_is_told_and_that_a_capacity_is_inadequate() {
     let metrics = metrics.as_str().expect("text");
     let oltp = "{vm=\"oltp\",device=\"disk0\"}";
     for line in [
-        format!("tidegate_vm_inadequate{oltp} 1.0"),
-        format!("tidegate_vm_inadequate_bytes_per_second{oltp} 12000000.0"),
+        format!("tidegate_vm_target_unreachable{oltp} 1.0"),
+        format!("tidegate_vm_target_achieved_bytes_per_second{oltp} 12000000.0"),
         format!("tidegate_vm_tuning_merge_limit_bytes{oltp} 8192.0"),
         format!("tidegate_vm_tuning_throttle_bytes_per_second{oltp} 33000000.0"),
         format!("tidegate_vm_tuning_window_seconds{oltp} 0.078"),
@@ -46,7 +46,7 @@ async fn how_a_vm_is_tuned_is_told_and_that_a_capacity_is_inadequate() {
     ] {
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
-    assert!(!metrics.contains("tidegate_vm_inadequate{vm=\"bulk\""));
+    assert!(!metrics.contains("tidegate_vm_target_unreachable{vm=\"bulk\""));
 }
 
 #[tokio::test]

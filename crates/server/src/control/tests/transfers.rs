@@ -278,24 +278,24 @@ async fn what_became_of_transfers_is_told_in_words_and_counted() {
     let of_oltp = "vm=\"oltp\",device=\"disk0\"";
     assert!(
         metrics.contains(&format!(
-            "tidegate_vm_jobs_ended_total{{{of_oltp},outcome=\"missed\"}} 1.0"
+            "tidegate_vm_transfers_ended_total{{{of_oltp},outcome=\"missed\"}} 1.0"
         )),
         "{metrics}"
     );
     assert!(
-        !metrics.contains("tidegate_vm_job_size_bytes{"),
+        !metrics.contains("tidegate_vm_transfer_size_bytes{"),
         "it has none: {metrics}"
     );
     plane.change("oltp", |vm| vm.transfers.running = Some(transfer));
     let (_, metrics) = ask_api(&api, "GET", "/metrics", "").await;
     let metrics = metrics.as_str().expect("text");
     for line in [
-        "tidegate_vm_job_size_bytes{OF} 1048576.0",
-        "tidegate_vm_job_moved_bytes{OF} 0.0",
-        "tidegate_vm_job_late_seconds{OF} 0.0",
-        "tidegate_vm_job_given_up{OF} 0.0",
-        "tidegate_vm_job_class{OF,class=\"best-effort\"} 1.0",
-        "tidegate_vm_job_class{OF,class=\"idle\"} 0.0",
+        "tidegate_vm_transfer_size_bytes{OF} 1048576.0",
+        "tidegate_vm_transfer_moved_bytes{OF} 0.0",
+        "tidegate_vm_transfer_late_seconds{OF} 0.0",
+        "tidegate_vm_transfer_given_up{OF} 0.0",
+        "tidegate_vm_transfer_class{OF,class=\"best-effort\"} 1.0",
+        "tidegate_vm_transfer_class{OF,class=\"idle\"} 0.0",
     ] {
         let line = line.replace("OF", of_oltp);
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
