@@ -14,7 +14,7 @@ use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_workload::fio::{self, JobFile};
-use tidegate_workload::job::Job;
+use tidegate_workload::spec::Workload;
 
 use crate::args::{ChangeArgs, Processors};
 use crate::file_kind::FileKind;
@@ -100,9 +100,9 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
             Some(kind) => return Err(kind.instead_of(FileKind::Scenario, path).into()),
         }
     } else {
-        let jobs = fio::parse(&text, &file, changes.lenient)?;
-        notes = jobs.notes.iter().map(ToString::to_string).collect();
-        from_jobs(&jobs, &file, changes)?
+        let job_file = fio::parse(&text, &file, changes.lenient)?;
+        notes = job_file.notes.iter().map(ToString::to_string).collect();
+        from_job_file(&job_file, &file, changes)?
     };
     if let Some(name) = &changes.model {
         let model = find_model(name)?;
@@ -164,27 +164,27 @@ fn find_model(name: &str) -> Result<catalogue::Entry> {
 }
 
 /// Converts a job file: each section becomes a VM with an equal part of the device as its disk.
-fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
+fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
     let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
-    let share = model.spec().capacity / jobs.sections.len() as u64;
+    let share = model.spec().capacity / job_file.sections.len() as u64;
     let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    let tenants = (jobs.sections.iter())
+    let tenants = (job_file.sections.iter())
         .map(|section| {
-            let job = section.job(share).map_err(|error| {
+            let workload = section.workload(share).map_err(|error| {
                 let help = format!(
                     "each of the {} sections gets an equal part of {}: use a larger --device or a \
                      smaller size",
-                    jobs.sections.len(),
+                    job_file.sections.len(),
                     model.name
                 );
                 let at = format!("{file}:{}, [{}]", section.line, section.name);
                 Problem::new(error.to_string()).at(at).help(help)
             })?;
-            Ok(tenant_of(section.name.clone(), share, job))
+            Ok(tenant_of(section.name.clone(), share, workload))
         })
         .collect::<Result<Vec<Tenant>>>()?;
-    let description = jobs.sections.iter().find_map(|s| s.description.clone());
-    let ramp_times = jobs.sections.iter().map(|section| section.ramp_time);
+    let description = job_file.sections.iter().find_map(|s| s.description.clone());
+    let ramp_times = job_file.sections.iter().map(|section| section.ramp_time);
     Ok(Scenario {
         frame: Frame {
             title: description.unwrap_or_default(),
@@ -201,7 +201,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
 }
 
 /// Creates a VM with one workload and a disk of `disk_size` bytes, placed after the previous VM's.
-fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
+fn tenant_of(name: String, disk_size: u64, workload: Workload) -> Tenant {
     Tenant {
         name,
         device: 0,
@@ -210,7 +210,7 @@ fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
         disk_size,
         host: 0,
         disk_at: None,
-        jobs: vec![job],
+        workloads: vec![workload],
         delay: Delay::default(),
         cpu: Default::default(),
         arrives: Nanos::ZERO,

@@ -4,7 +4,7 @@ use crate::scenario::{self, Scenario};
 use crate::world::World;
 use tidegate_config::model;
 use tidegate_core::time::Nanos;
-use tidegate_workload::job::Flow;
+use tidegate_workload::spec::Flow;
 
 /// Simulated time of each input: 1 ms.
 const SPAN: Nanos = Nanos(1_000_000);
@@ -30,12 +30,13 @@ pub fn scenario(data: &[u8]) {
 
 /// Upper bound of the requests that are outstanding at once.
 fn outstanding(scenario: &Scenario) -> u64 {
-    let jobs = scenario.tenants.iter().flat_map(|tenant| &tenant.jobs);
-    jobs.map(|job| {
-        let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = job.flow;
-        u64::from(job.numjobs) * u64::from(iodepth)
-    })
-    .sum()
+    let workloads = scenario.tenants.iter().flat_map(|tenant| &tenant.workloads);
+    workloads
+        .map(|workload| {
+            let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = workload.flow;
+            u64::from(workload.numjobs) * u64::from(iodepth)
+        })
+        .sum()
 }
 
 fn run(mut scenario: Scenario) {

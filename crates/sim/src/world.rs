@@ -14,7 +14,7 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Admission, Class};
-use tidegate_workload::job::Job;
+use tidegate_workload::spec::Workload;
 
 /// Running simulation of a scenario.
 ///
@@ -182,13 +182,18 @@ impl World {
         self.devices.iter().flat_map(DeviceSim::transfers)
     }
 
-    /// Replaces the first workload of a tenant, which has not begun or is over, by `job` and begins
-    /// it now, as a single copy. `terms` are those of an admission controller: the transfer's
-    /// class, and tenants that are lowered to another class until it ends.
+    /// Replaces the first workload of a tenant, which has not begun or is over, by `workload` and
+    /// begins it now, as a single copy. `terms` are those of an admission controller: the
+    /// transfer's class, and tenants that are lowered to another class until it ends.
     ///
     /// # Panics
     /// When [`Scenario::check`] would have refused the job, or the tenant is not there or busy.
-    pub fn begin(&mut self, tenant: usize, job: &Job, terms: Option<(Class, &[(usize, Class)])>) {
+    pub fn begin(
+        &mut self,
+        tenant: usize,
+        workload: &Workload,
+        terms: Option<(Class, &[(usize, Class)])>,
+    ) {
         let to_vm = |&(other, class): &(usize, Class)| Some((self.served(other)?.1, class));
         let terms = terms.map(|(class, lowered)| Admission {
             class,
@@ -197,7 +202,7 @@ impl World {
         let of = &self.scenario.tenants[tenant];
         // Each workload draws from a stream of its own: the begin is part of the generator's seed.
         let rng = generator(self.scenario.frame.seed, &of.name, self.now.0 | 1 << 63);
-        self.devices[of.device].begin(tenant, job, rng, terms);
+        self.devices[of.device].begin(tenant, workload, rng, terms);
     }
 
     /// Runs to the end; rows go to `rows`.
@@ -318,7 +323,7 @@ impl World {
         });
         let device = &self.scenario.devices[tenant.device].name;
         // Rates are taken over the time in which the VM was active.
-        let first = tenant.jobs.iter().map(|job| job.start).min();
+        let first = tenant.workloads.iter().map(|workload| workload.start).min();
         let began = tenant.arrives + first.unwrap_or_default();
         let span = results.end.since(began.max(self.scenario.frame.warm_up));
         let (tally, promises) = (results.tally, &results.promises);

@@ -7,43 +7,49 @@ use std::hint::black_box;
 use std::time::Instant;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::{ArrivalClock, Arrivals, Spacing};
-use tidegate_workload::job::{Job, Mix, Placement, Rw, SizeShare, Sizes};
+use tidegate_workload::spec::{Mix, Placement, Rw, SizeShare, Sizes, Workload};
 use tidegate_workload::stream::Stream;
 
 const DISK: u64 = 100 << 30;
 const DRAWS: u32 = 5_000_000;
 
 fn main() {
-    let job = |mix, random, placement| Job {
+    let workload = |mix, random, placement| Workload {
         rw: Rw { mix, random },
         placement,
-        ..Job::default()
+        ..Workload::default()
     };
     let mixed = Mix::ReadWrite { read_percent: 70 };
     let several = |bytes| SizeShare { bytes, weight: 1 };
-    let mut split = job(Mix::Read, true, Placement::Uniform);
+    let mut split = workload(Mix::Read, true, Placement::Uniform);
     split.sizes[0] = Sizes([4096, 8192, 65536].map(several).into());
     let deviation_percent = 10.0;
-    for (name, job) in [
+    for (name, workload) in [
         (
             "sequential reads",
-            job(Mix::Read, false, Placement::Uniform),
+            workload(Mix::Read, false, Placement::Uniform),
         ),
-        ("random reads", job(Mix::Read, true, Placement::Uniform)),
-        ("random mix", job(mixed, true, Placement::Uniform)),
+        (
+            "random reads",
+            workload(Mix::Read, true, Placement::Uniform),
+        ),
+        ("random mix", workload(mixed, true, Placement::Uniform)),
         ("random, three sizes", split),
-        ("shuffle", job(Mix::Read, true, Placement::Shuffle)),
+        ("shuffle", workload(Mix::Read, true, Placement::Shuffle)),
         (
             "zipf",
-            job(Mix::Read, true, Placement::Zipf { theta: 0.99 }),
+            workload(Mix::Read, true, Placement::Zipf { theta: 0.99 }),
         ),
-        ("pareto", job(Mix::Read, true, Placement::Pareto { h: 0.2 })),
+        (
+            "pareto",
+            workload(Mix::Read, true, Placement::Pareto { h: 0.2 }),
+        ),
         (
             "normal",
-            job(Mix::Read, true, Placement::Normal { deviation_percent }),
+            workload(Mix::Read, true, Placement::Normal { deviation_percent }),
         ),
     ] {
-        let mut stream = Stream::new(&job, 0, DISK).expect("the job fits");
+        let mut stream = Stream::new(&workload, 0, DISK).expect("the job fits");
         print(name, |rng| {
             black_box(stream.next(rng));
         });

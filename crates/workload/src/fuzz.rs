@@ -2,9 +2,9 @@
 
 use crate::arrive::ArrivalClock;
 use crate::fio::{self, JobFile, Kind};
-use crate::job::{Flow, Job};
 use crate::replay::{Factor, Mode, Replay};
 use crate::source::Source;
+use crate::spec::{Flow, Workload};
 use crate::stream::Stream;
 use crate::trace::{self, Format, LARGEST, Options, Trace, TraceError};
 use rand_pcg::Pcg64Mcg;
@@ -31,9 +31,9 @@ pub fn fio_jobs(data: &[u8]) {
     assert!(!file.sections.is_empty());
     for section in &file.sections {
         for disk_size in [0, 513, 1 << 20, (1 << 40) + 512, u64::MAX] {
-            if let Ok(job) = section.job(disk_size) {
-                job.check().expect("what is read is right");
-                run(&job, disk_size);
+            if let Ok(workload) = section.workload(disk_size) {
+                workload.check().expect("what is read is right");
+                run(&workload, disk_size);
             }
         }
     }
@@ -84,12 +84,12 @@ fn replay(trace: &Trace) {
     ] {
         let mut replay = Replay::new(trace, None, None).expect("it has a request");
         (replay.mode, replay.size_factor) = (mode, Factor::new(factor));
-        let job = Job {
+        let workload = Workload {
             replay: Some(replay),
-            ..Job::default()
+            ..Workload::default()
         };
-        job.check().expect("what replays a trace is right");
-        let Ok(mut source) = Source::new(&job, 0, DISK, 4096) else {
+        workload.check().expect("what replays a trace is right");
+        let Ok(mut source) = Source::new(&workload, 0, DISK, 4096) else {
             continue;
         };
         let mut rng = Pcg64Mcg::seed_from_u64(1);
@@ -119,18 +119,18 @@ fn read(text: &str, lenient: bool) -> Option<JobFile> {
     }
 }
 
-fn run(job: &Job, disk_size: u64) {
+fn run(workload: &Workload, disk_size: u64) {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
-    let region = job.region(0, disk_size).expect("the first copy fits");
-    let mut stream = Stream::new(job, 0, disk_size).expect("the first copy fits");
+    let region = workload.region(0, disk_size).expect("the first copy fits");
+    let mut stream = Stream::new(workload, 0, disk_size).expect("the first copy fits");
     for io in std::iter::from_fn(|| stream.next(&mut rng)).take(50) {
         if io.op != Op::Flush {
             let end = io.offset + u64::from(io.len);
             assert!(io.offset >= region.start && end <= region.end && io.len > 0);
         }
     }
-    if let Flow::Open { arrivals, .. } = &job.flow {
-        let mut clock = ArrivalClock::new(arrivals, job.start);
+    if let Flow::Open { arrivals, .. } = &workload.flow {
+        let mut clock = ArrivalClock::new(arrivals, workload.start);
         let mut before = Nanos::ZERO;
         for _ in 0..50 {
             let at = clock.next(&mut rng);

@@ -1,6 +1,6 @@
 //! Workloads of guests: the requests that VMs issue, and when.
 //!
-//! A [`Job`](job::Job) describes one stream of requests in fio's terms. A
+//! A [`Workload`](spec::Workload) describes one stream of requests in fio's terms. A
 //! [`Source`](source::Source) draws its requests one after the other from a
 //! [`Stream`](stream::Stream), or takes them from a block [`trace`] by a [`replay`]. An
 //! [`ArrivalClock`](arrive::ArrivalClock) determines when an open loop issues the next one. [`fio`]
@@ -17,12 +17,12 @@ pub mod fio;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod guest;
-pub mod job;
 mod mistake;
 pub mod read;
 pub mod replay;
 pub mod replaying;
 pub mod source;
+pub mod spec;
 pub mod stream;
 pub mod time;
 pub mod trace;

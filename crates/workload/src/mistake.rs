@@ -32,14 +32,14 @@ impl Mistake {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistakes {
     /// Name of the workload.
-    pub job: String,
+    pub workload: String,
     /// Mistakes, at least one.
     pub list: Vec<Mistake>,
 }
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "workload {:?}:", self.job)?;
+        write!(f, "workload {:?}:", self.workload)?;
         for mistake in &self.list {
             write!(f, "\n  {mistake}")?;
         }

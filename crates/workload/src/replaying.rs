@@ -7,8 +7,8 @@
 //! A request is issued in pieces of the workload's `bs`, at most `iodepth` of them outstanding, and
 //! is done when all of them are answered. [`Mode`] determines when the next one is issued.
 
-use crate::job::{Job, RegionError};
 use crate::replay::{Factor, Mode, Replay};
+use crate::spec::{RegionError, Workload};
 use crate::stream::Io;
 use crate::trace::Record;
 use tidegate_core::request::Op;
@@ -71,23 +71,23 @@ pub struct Replaying {
 }
 
 impl Replaying {
-    /// Creates the generator of copy `copy` (from 0) of `job`, which replays `replay`, on a disk of
-    /// `disk_size` bytes with logical blocks of `block` bytes.
+    /// Creates the generator of copy `copy` (from 0) of `workload`, which replays `replay`, on a
+    /// disk of `disk_size` bytes with logical blocks of `block` bytes.
     pub(crate) fn new(
-        job: &Job,
+        workload: &Workload,
         replay: &Replay,
         copy: u32,
         disk_size: u64,
         block: u32,
     ) -> Result<Replaying, RegionError> {
-        let region = job.region(copy, disk_size)?;
+        let region = workload.region(copy, disk_size)?;
         let block = u64::from(block.max(1));
         let base = region.start.next_multiple_of(block);
         let blocks = region.end.saturating_sub(base) / u64::from(replay.disks()) / block;
         if blocks == 0 {
-            return Err(job.region_error(region, disk_size));
+            return Err(workload.region_error(region, disk_size));
         }
-        let piece = |i: usize| job.sizes[i].smallest().max(1);
+        let piece = |i: usize| workload.sizes[i].smallest().max(1);
         Ok(Replaying {
             map: AddressMap {
                 base,
@@ -96,7 +96,7 @@ impl Replaying {
                 factor: replay.size_factor,
             },
             pieces: [piece(0), piece(1)],
-            fua: job.sync,
+            fua: workload.sync,
             next: 0,
             rounds: 0,
             period: match replay.mode {

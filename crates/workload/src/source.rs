@@ -3,8 +3,8 @@
 
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
-use crate::job::{Flow, Job};
 use crate::replaying::{Replaying, Whole};
+use crate::spec::{Flow, Workload};
 use crate::stream::{Io, RegionError, Stream};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
@@ -29,49 +29,55 @@ pub enum Source {
 }
 
 impl Source {
-    /// Creates the generator of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes with
-    /// logical blocks of `block` bytes, to which a trace's requests are rounded. The workload must
-    /// pass [`Job::check`].
+    /// Creates the generator of copy `copy` (from 0) of `workload`, on a disk of `disk_size` bytes
+    /// with logical blocks of `block` bytes, to which a trace's requests are rounded. The workload
+    /// must pass [`Workload::check`].
     ///
     /// # Errors
     /// If the region does not fit the disk; the error has both sizes.
-    pub fn new(job: &Job, copy: u32, disk_size: u64, block: u32) -> Result<Source, RegionError> {
-        if let Some(replay) = &job.replay {
-            let replaying = Replaying::new(job, replay, copy, disk_size, block)?;
+    pub fn new(
+        workload: &Workload,
+        copy: u32,
+        disk_size: u64,
+        block: u32,
+    ) -> Result<Source, RegionError> {
+        if let Some(replay) = &workload.replay {
+            let replaying = Replaying::new(workload, replay, copy, disk_size, block)?;
             return Ok(Source::Replaying(Box::new(replaying)));
         }
-        if let Some(cache) = job.page_cache {
+        if let Some(cache) = workload.page_cache {
             // The page cache handles `fsync`; the stream draws the writes only.
-            let of_process = Job {
+            let of_process = Workload {
                 fsync: 0,
-                ..job.clone()
+                ..workload.clone()
             };
             let stream = Stream::new(&of_process, copy, disk_size)?;
-            let region = job.region(copy, disk_size)?;
-            let per_file = (region.end - region.start + job.files.gap) / u64::from(job.files.count);
+            let region = workload.region(copy, disk_size)?;
+            let per_file =
+                (region.end - region.start + workload.files.gap) / u64::from(workload.files.count);
             return Ok(Source::Buffered(Box::new(Buffered {
                 stream,
                 cache,
                 base: region.start,
                 per_file: per_file.max(1),
-                threads: match job.flow {
+                threads: match workload.flow {
                     Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. } => iodepth.max(1),
                 },
-                fsync: job.fsync,
-                writes_to_sync: job.fsync,
+                fsync: workload.fsync,
+                writes_to_sync: workload.fsync,
                 dirty: Vec::new(),
                 write_back_queue: VecDeque::new(),
                 journal_at: 0,
                 synced: false,
             })));
         }
-        let stream = Stream::new(job, copy, disk_size)?;
-        let Some(to) = job.copy_to else {
+        let stream = Stream::new(workload, copy, disk_size)?;
+        let Some(to) = workload.copy_to else {
             return Ok(Source::Direct(stream));
         };
         Ok(Source::Copying(Box::new(Copying {
             stream,
-            base: job.region(copy, disk_size)?.start,
+            base: workload.region(copy, disk_size)?.start,
             to,
             piece: Vec::new(),
             held: 0,
@@ -292,22 +298,22 @@ mod tests {
     use super::*;
     use crate::draw::tests::seeded;
     use crate::guest::Files;
-    use crate::job::{Mix, Rw, Sizes};
+    use crate::spec::{Mix, Rw, Sizes};
     use proptest::prelude::*;
 
     const KIB: u64 = 1024;
 
-    fn drawn(job: &Job, n: usize) -> Vec<Io> {
-        assert_eq!(job.check(), Ok(()));
-        let mut source = Source::new(job, 0, 1 << 30, 512).unwrap();
+    fn drawn(workload: &Workload, n: usize) -> Vec<Io> {
+        assert_eq!(workload.check(), Ok(()));
+        let mut source = Source::new(workload, 0, 1 << 30, 512).unwrap();
         let mut rng = seeded(7);
         std::iter::from_fn(|| source.next(&mut rng))
             .take(n)
             .collect()
     }
 
-    fn writer(random: bool) -> Job {
-        Job {
+    fn writer(random: bool) -> Workload {
+        Workload {
             rw: Rw {
                 mix: Mix::Write,
                 random,
@@ -330,7 +336,7 @@ mod tests {
                 }),
                 flush: true,
             }),
-            ..Job::default()
+            ..Workload::default()
         }
     }
 
@@ -366,9 +372,9 @@ mod tests {
 
     #[test]
     fn what_is_written_last_is_written_back_too() {
-        let mut job = writer(false);
-        job.number_ios = Some(12);
-        let ios = drawn(&job, 100);
+        let mut workload = writer(false);
+        workload.number_ios = Some(12);
+        let ios = drawn(&workload, 100);
         assert_eq!(ios.iter().filter(|io| io.op == Op::Flush).count(), 2);
         let bytes: u64 = (ios.iter().filter(|io| io.offset >= 1 << 20))
             .map(|io| u64::from(io.len))
@@ -378,18 +384,18 @@ mod tests {
 
     #[test]
     fn reads_that_hit_never_reach_the_disk() {
-        let mut job = writer(true);
-        job.rw.mix = Mix::Read;
-        job.number_ios = Some(10_000);
-        job.page_cache.as_mut().unwrap().hit_percent = 36;
-        let ios = drawn(&job, 20_000);
+        let mut workload = writer(true);
+        workload.rw.mix = Mix::Read;
+        workload.number_ios = Some(10_000);
+        workload.page_cache.as_mut().unwrap().hit_percent = 36;
+        let ios = drawn(&workload, 20_000);
         assert!((6_250..6_550).contains(&ios.len()), "{}", ios.len());
         assert!(ios.iter().all(|io| !io.waits));
     }
 
     #[test]
     fn a_copy_writes_each_piece_once_it_is_read() {
-        let job = Job {
+        let workload = Workload {
             sizes: std::array::from_fn(|_| Sizes::fixed(4096)),
             size: Some(20 << 10),
             io_size: Some(20 << 10),
@@ -397,9 +403,9 @@ mod tests {
                 offset: 1 << 20,
                 piece: 8 << 10,
             }),
-            ..Job::default()
+            ..Workload::default()
         };
-        let ios = drawn(&job, 100);
+        let ios = drawn(&workload, 100);
         let places: Vec<(Op, u64, bool)> = ios
             .iter()
             .map(|io| (io.op, io.offset / 4096, io.waits))
@@ -420,16 +426,16 @@ mod tests {
 
     #[test]
     fn files_lie_apart_and_cut_what_passes_their_end() {
-        let job = Job {
+        let workload = Workload {
             sizes: std::array::from_fn(|_| Sizes::fixed(12 << 10)),
             size: Some(32 << 10),
             files: Files {
                 count: 2,
                 gap: 4096,
             },
-            ..Job::default()
+            ..Workload::default()
         };
-        let places: Vec<(u64, u64)> = drawn(&job, 5)
+        let places: Vec<(u64, u64)> = drawn(&workload, 5)
             .iter()
             .map(|io| (io.offset / KIB, u64::from(io.len) / KIB))
             .collect();

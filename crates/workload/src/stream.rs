@@ -6,14 +6,14 @@ mod sizes;
 mod zipf;
 
 use crate::draw;
-use crate::job::{Job, Mix, Placement};
+use crate::spec::{Mix, Placement, Workload};
 use place::{Places, Shuffle};
 use rand_pcg::Pcg64Mcg;
 use sizes::SizeDraw;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-pub use crate::job::RegionError;
+pub use crate::spec::RegionError;
 
 /// Request without its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl Io {
 
 /// Generator of the requests of one copy of a workload.
 ///
-/// It follows the documentation of [`Job`], and in addition:
+/// It follows the documentation of [`Workload`], and in addition:
 /// - A sequential workload continues at the start of its region where the next request would pass
 ///   the end. Reads and writes of a sequential mix have separate positions, as in fio.
 /// - The popular blocks of a Zipf or Pareto distribution are the same for every copy with a region
@@ -102,30 +102,31 @@ const WRITE: usize = 1;
 const TRIM: usize = 2;
 
 impl Stream {
-    /// Creates the stream of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes. The
-    /// workload must pass [`Job::check`].
+    /// Creates the stream of copy `copy` (from 0) of `workload`, on a disk of `disk_size` bytes.
+    /// The workload must pass [`Workload::check`].
     ///
     /// # Errors
     /// If the region does not fit the disk; the error has both sizes.
-    pub fn new(job: &Job, copy: u32, disk_size: u64) -> Result<Stream, RegionError> {
-        let region = job.region(copy, disk_size)?;
-        let files = job.files;
-        let end = job.size.unwrap_or(region.end - region.start);
+    pub fn new(workload: &Workload, copy: u32, disk_size: u64) -> Result<Stream, RegionError> {
+        let region = workload.region(copy, disk_size)?;
+        let files = workload.files;
+        let end = workload.size.unwrap_or(region.end - region.start);
         let op_states = [READ, WRITE, TRIM].map(|i| {
-            let sizes = &job.sizes[i];
+            let sizes = &workload.sizes[i];
             let blocks = end / u64::from(sizes.smallest().max(1));
             OpState {
                 sizes: SizeDraw::new(sizes, end),
                 position: 0,
                 end,
-                places: (job.rw.random).then(|| Places::new(&job.placement, blocks.max(1))),
+                places: (workload.rw.random)
+                    .then(|| Places::new(&workload.placement, blocks.max(1))),
             }
         });
-        let shuffle = job.rw.random && job.placement == Placement::Shuffle;
-        let block = job.single_size().filter(|_| shuffle);
+        let shuffle = workload.rw.random && workload.placement == Placement::Shuffle;
+        let block = workload.single_size().filter(|_| shuffle);
         Ok(Stream {
-            mix: job.rw.mix,
-            fua: job.sync,
+            mix: workload.rw.mix,
+            fua: workload.sync,
             base: region.start,
             // A single file has no end before the region's.
             file: match files.count {
@@ -134,10 +135,10 @@ impl Stream {
             },
             gap: files.gap,
             op_states,
-            bytes_left: job.io_size.unwrap_or(u64::MAX),
-            ios_left: job.number_ios.unwrap_or(u64::MAX),
-            fsync: job.fsync,
-            writes_to_flush: job.fsync,
+            bytes_left: workload.io_size.unwrap_or(u64::MAX),
+            ios_left: workload.number_ios.unwrap_or(u64::MAX),
+            fsync: workload.fsync,
+            writes_to_flush: workload.fsync,
             flush_due: false,
             discarded: None,
             shuffle: block.map(|block| Shuffle::new(end / u64::from(block))),

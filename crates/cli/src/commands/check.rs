@@ -342,7 +342,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device(tenant).name.clone().into(),
             device(tenant).scheduling.policy.name().into(),
             bytes(tenant.disk_size).into(),
-            tenant.jobs.len().to_string().into(),
+            tenant.workloads.len().to_string().into(),
             promise::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
         ]);
     }

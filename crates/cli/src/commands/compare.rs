@@ -193,11 +193,11 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
 
 /// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
 fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
-    let [job] = vm.jobs.as_slice() else {
+    let [workload] = vm.workloads.as_slice() else {
         return None;
     };
-    let from = vm.arrives + job.start;
-    let to = job.runtime.map_or(end, |runtime| from + runtime);
+    let from = vm.arrives + workload.start;
+    let to = workload.runtime.map_or(end, |runtime| from + runtime);
     let to = to.min(vm.leaves.unwrap_or(end)).min(end);
     ((from > Nanos::ZERO || to < end) && from < to).then_some((from, to))
 }

@@ -18,8 +18,8 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_units::{format_bytes, format_duration};
-use tidegate_workload::job::{Flow, Job, Mix, Rw, Sizes};
 use tidegate_workload::read;
+use tidegate_workload::spec::{Flow, Mix, Rw, Sizes, Workload};
 
 use super::Changes;
 
@@ -60,17 +60,18 @@ pub(super) fn read(text: &str, file: &str, base: &Path, changes: &Changes) -> Re
 /// Parts of a configuration that only the simulator uses, in the order of the file.
 struct SimulationParts {
     /// Workloads of each VM.
-    workloads: Vec<Vec<Job>>,
+    workloads: Vec<Vec<Workload>>,
     /// Name of each device's profile.
     profiles: Vec<Option<String>>,
 }
 
 impl SimulationParts {
     fn read(root: &Field<'_>, base: &Path) -> Option<SimulationParts> {
-        let workloads = |vm: Field<'_>| -> Option<Vec<Job>> {
+        let workloads = |vm: Field<'_>| -> Option<Vec<Workload>> {
             let tables = Section::of(&vm.labelled("vm"))?.take_tables("workload");
-            let jobs = tables.iter().enumerate();
-            jobs.map(|(i, field)| read::workload(field, i, None, &Beside(base)))
+            let workloads = tables.iter().enumerate();
+            workloads
+                .map(|(i, field)| read::workload(field, i, None, &Beside(base)))
                 .collect()
         };
         let profile = |device: &Field<'_>| {
@@ -135,7 +136,7 @@ impl Converter<'_> {
     fn note_default_load(&mut self) {
         let vms = self.config.vms.iter().zip(&self.said.workloads);
         let without: Vec<&str> = vms
-            .filter(|(_, jobs)| jobs.is_empty())
+            .filter(|(_, workloads)| workloads.is_empty())
             .map(|(vm, _)| vm.name.as_str())
             .collect();
         if !without.is_empty() {
@@ -164,9 +165,9 @@ impl Converter<'_> {
         }
         let disks = vm.disks.iter().map(|disk| self.size(name, disk));
         let sizes: Vec<u64> = disks.collect::<Vec<_>>();
-        let jobs = match self.said.workloads[index].as_slice() {
+        let workloads = match self.said.workloads[index].as_slice() {
             [] => vec![default_load()],
-            jobs => jobs.to_vec(),
+            workloads => workloads.to_vec(),
         };
         Tenant {
             name: name.clone(),
@@ -176,7 +177,7 @@ impl Converter<'_> {
             objective: vm.objective,
             disk_size: together(&sizes),
             disk_at: None,
-            jobs,
+            workloads,
             delay: Delay::default(),
             cpu: Default::default(),
             arrives: Nanos::ZERO,
@@ -266,8 +267,8 @@ fn together(sizes: &[u64]) -> u64 {
 }
 
 /// Returns the default workload, which saturates any device.
-fn default_load() -> Job {
-    Job {
+fn default_load() -> Workload {
+    Workload {
         name: "usual".to_owned(),
         rw: Rw {
             mix: Mix::ReadWrite { read_percent: 70 },
@@ -278,7 +279,7 @@ fn default_load() -> Job {
             iodepth: 32,
             think: None,
         },
-        ..Job::default()
+        ..Workload::default()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::fit::{self, Residual, distance};
 use crate::{Cell, ExperimentError, Progress, Reference, Wanted, folder, pool};
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
-use tidegate_workload::job::Mix;
+use tidegate_workload::spec::Mix;
 use tidegate_workload::time::TimeDistribution;
 
 /// Free parameters.
@@ -69,9 +69,9 @@ impl FreeParameters {
             if let Some(processor) = &mut tenant.delay.processor {
                 *processor = TimeDistribution::Fixed(Nanos::from_micros(self.processor_us));
             }
-            for job in &mut tenant.jobs {
-                let both = matches!(job.rw.mix, Mix::ReadWrite { .. });
-                let Some(cache) = &mut job.page_cache else {
+            for workload in &mut tenant.workloads {
+                let both = matches!(workload.rw.mix, Mix::ReadWrite { .. });
+                let Some(cache) = &mut workload.page_cache else {
                     continue;
                 };
                 if both {

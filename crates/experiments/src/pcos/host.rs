@@ -213,8 +213,8 @@ impl HostModel {
                 ..template.clone()
             });
         }
-        for job in all.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
-            if let Some(replay) = &mut job.replay {
+        for workload in all.tenants.iter_mut().flat_map(|vm| &mut vm.workloads) {
+            if let Some(replay) = &mut workload.replay {
                 replay.size_factor = Factor::new(setting.factor() as f64);
             }
         }
@@ -239,7 +239,7 @@ impl HostModel {
             let mut records: Vec<Record> = self.wanted.iter().map(|of| of.0).collect();
             let from = n * records.len() / self.setting.places();
             records.rotate_left(from);
-            vm.jobs[0].replay = self.replay(records, true);
+            vm.workloads[0].replay = self.replay(records, true);
         }
         if self.setting.asks_all() {
             scenario.tenants.drain(..MEDIA);
@@ -270,12 +270,12 @@ impl HostModel {
             as_printed: false,
         };
         for vm in &mut scenario.tenants[..MEDIA] {
-            vm.jobs[0].deadline = Some(Deadline::BySize(by));
+            vm.workloads[0].deadline = Some(Deadline::BySize(by));
         }
         let all = if self.setting.asks_all() { 0 } else { MEDIA };
         for vm in &mut scenario.tenants[all..] {
             // The workload begins when a request is admitted.
-            vm.jobs[0].start = duration;
+            vm.workloads[0].start = duration;
         }
         scenario
     }
@@ -292,13 +292,13 @@ impl HostModel {
     }
 
     /// Workload of a request.
-    pub(super) fn job(&self, newcomer: &Newcomer) -> tidegate_workload::job::Job {
+    pub(super) fn workload(&self, newcomer: &Newcomer) -> tidegate_workload::spec::Workload {
         let (record, _) = self.wanted[newcomer.index % self.wanted.len()];
-        let mut job = self.scenario.tenants[MEDIA].jobs[0].clone();
-        job.replay = self.replay(vec![record], false);
-        job.deadline = Some(Deadline::Fixed(newcomer.deadline));
-        job.start = Nanos::ZERO;
-        job
+        let mut workload = self.scenario.tenants[MEDIA].workloads[0].clone();
+        workload.replay = self.replay(vec![record], false);
+        workload.deadline = Some(Deadline::Fixed(newcomer.deadline));
+        workload.start = Nanos::ZERO;
+        workload
     }
 
     /// Replay of these requests, one after the other.

@@ -137,8 +137,8 @@ impl<'a> HostReplay<'a> {
     pub(super) fn begin(&mut self, begun: Begun) {
         let terms = begun.terms.as_ref();
         let terms = terms.map(|(class, lowered)| (*class, lowered.as_slice()));
-        let job = self.model.job(&begun.newcomer);
-        self.world.begin(begun.vm, &job, terms);
+        let workload = self.model.workload(&begun.newcomer);
+        self.world.begin(begun.vm, &workload, terms);
         self.begun.push(begun);
     }
 

@@ -357,7 +357,7 @@ mod tests {
             setup::put_guest(&mut found, guest, false);
             for (written, found) in written.tenants.iter().zip(&found.tenants) {
                 assert_eq!(written.delay, found.delay, "{case:?}");
-                assert_eq!(written.jobs, found.jobs, "{case:?}");
+                assert_eq!(written.workloads, found.workloads, "{case:?}");
             }
         }
     }

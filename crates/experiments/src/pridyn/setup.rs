@@ -11,7 +11,7 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Delay, Scenario, Tenant};
 use tidegate_workload::deadline::{BySize, Deadline};
-use tidegate_workload::job::{Flow, Job, Mix, Sizes};
+use tidegate_workload::spec::{Flow, Mix, Sizes, Workload};
 use tidegate_workload::time::TimeDistribution;
 
 const SCHEDULERS_TOML: &str = files::embedded!("pridyn", "schedulers.toml");
@@ -58,12 +58,12 @@ pub(crate) fn scenario(
     files::checked(scenario, file, key)
 }
 
-fn jobs(scenario: &mut Scenario) -> impl Iterator<Item = &mut Job> {
-    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs)
+fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
+    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads)
 }
 
-fn first_job(scenario: &mut Scenario) -> Result<&mut Job, String> {
-    jobs(scenario)
+fn first_workload(scenario: &mut Scenario) -> Result<&mut Workload, String> {
+    workloads(scenario)
         .next()
         .ok_or_else(|| "there is no job".to_owned())
 }
@@ -81,13 +81,13 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         }
         Change::Operations(all) => {
             scenario.tenants.truncate(all.len());
-            for (job, what) in jobs(scenario).zip(all.chars()) {
-                job.rw.mix = if what == 'R' { Mix::Read } else { Mix::Write };
+            for (workload, what) in workloads(scenario).zip(all.chars()) {
+                workload.rw.mix = if what == 'R' { Mix::Read } else { Mix::Write };
             }
         }
-        Change::Default => jobs(scenario).for_each(|job| job.deadline = None),
+        Change::Default => workloads(scenario).for_each(|workload| workload.deadline = None),
         Change::Best => {
-            jobs(scenario).for_each(|job| job.deadline = None);
+            workloads(scenario).for_each(|workload| workload.deadline = None);
             for (i, vm) in scenario.tenants.iter_mut().enumerate() {
                 let class = if i == 0 {
                     Priority::RealTime
@@ -102,7 +102,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
                 return Err(format!("{key:?}: no use case"));
             };
             let deadline = basis.deadline(which, n).ok_or_else(unknown)?;
-            first_job(scenario)?.deadline = Some(Deadline::Fixed(deadline));
+            first_workload(scenario)?.deadline = Some(Deadline::Fixed(deadline));
         }
         Change::Streams(vms) => scenario.tenants.truncate(vms),
         Change::Tolerance { vms, tenths } => {
@@ -138,9 +138,9 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
 /// Sets writers of records of `kib` KiB. Larger records reach the host in pieces of the scenario's
 /// request size.
 fn records(vm: &mut Tenant, kib: u32, native: bool) {
-    for job in &mut vm.jobs {
-        let most = job.sizes[1].largest();
-        job.sizes[1] = Sizes::fixed(most.min(kib << 10));
+    for workload in &mut vm.workloads {
+        let most = workload.sizes[1].largest();
+        workload.sizes[1] = Sizes::fixed(most.min(kib << 10));
     }
     if native {
         vm.delay = Delay::default();
@@ -151,8 +151,8 @@ fn records(vm: &mut Tenant, kib: u32, native: bool) {
 fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacity> {
     match key.case {
         Case::UseCase(which) => {
-            let (vms, job) = (scenario.tenants.len(), first_job(scenario).ok()?);
-            Some(basis.bounds(which)?.capacity(vms, job.io_size?))
+            let (vms, workload) = (scenario.tenants.len(), first_workload(scenario).ok()?);
+            Some(basis.bounds(which)?.capacity(vms, workload.io_size?))
         }
         Case::Media => basis.media,
         _ => basis.web,
@@ -172,8 +172,8 @@ fn by_size(scenario: &mut Scenario, key: &Key, basis: &Basis, tolerance: u32) ->
 }
 
 fn set_deadline(vm: &mut Tenant, by: BySize) {
-    for job in &mut vm.jobs {
-        job.deadline = Some(Deadline::BySize(by));
+    for workload in &mut vm.workloads {
+        workload.deadline = Some(Deadline::BySize(by));
     }
 }
 
@@ -183,12 +183,12 @@ pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
     for vm in &mut scenario.tenants {
         vm.delay.processor = (!native).then_some(processor);
     }
-    for job in jobs(scenario) {
-        job.sizes = std::array::from_fn(|_| Sizes::fixed(guest.piece_kib << 10));
-        if let Flow::Closed { iodepth, .. } = &mut job.flow {
+    for workload in workloads(scenario) {
+        workload.sizes = std::array::from_fn(|_| Sizes::fixed(guest.piece_kib << 10));
+        if let Flow::Closed { iodepth, .. } = &mut workload.flow {
             *iodepth = guest.depth;
         }
-        job.io_size = job.io_size.map(|_| guest.size_mib << 20);
+        workload.io_size = workload.io_size.map(|_| guest.size_mib << 20);
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_sim::report::VmReport;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 use tidegate_units::format_duration;
-use tidegate_workload::job::{Flow, Job};
+use tidegate_workload::spec::{Flow, Workload};
 
 /// Largest number of judged seconds.
 pub const SECONDS: u64 = 200;
@@ -75,7 +75,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         .map(|vm| {
             (
                 vm.objective,
-                !vm.background && vm.jobs.iter().all(is_backlogged),
+                !vm.background && vm.workloads.iter().all(is_backlogged),
             )
         })
         .collect();
@@ -123,7 +123,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
 }
 
 /// True if a workload issues the next request as soon as one is answered.
-fn is_backlogged(workload: &Job) -> bool {
+fn is_backlogged(workload: &Workload) -> bool {
     matches!(workload.flow, Flow::Closed { think: None, .. })
 }
 

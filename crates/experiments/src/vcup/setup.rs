@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
-use tidegate_workload::job::{Job, Mix, Rw, SizeShare, Sizes};
+use tidegate_workload::spec::{Mix, Rw, SizeShare, Sizes, Workload};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vcup", "schedulers.toml");
 const ARRAY_2: File = named!("vcup", "array-2.toml");
@@ -233,9 +233,9 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
         Change::Nothing => {}
         Change::Merge { random, kib, pages } => {
             set_param(scenario, "pages", pages.into())?;
-            for job in jobs(scenario) {
-                job.rw.random = random;
-                job.sizes = std::array::from_fn(|_| Sizes::fixed(kib * KIB));
+            for workload in workloads(scenario) {
+                workload.rw.random = random;
+                workload.sizes = std::array::from_fn(|_| Sizes::fixed(kib * KIB));
             }
         }
         Change::Load { load, window_ms } => {
@@ -249,7 +249,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             for vm in &mut scenario.tenants {
                 vm.objective.target = Rate::bytes(load.target * MB);
             }
-            jobs(scenario).for_each(|job| load.put_into(job));
+            workloads(scenario).for_each(|workload| load.put_into(workload));
         }
         Change::Vms { count, target } => {
             scenario.tenants.truncate(count);
@@ -279,8 +279,8 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
     Ok(())
 }
 
-fn jobs(scenario: &mut Scenario) -> impl Iterator<Item = &mut Job> {
-    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs)
+fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
+    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads)
 }
 
 /// Reduces the scenario to one VM, whose target rises by 5 MB/s every [`STEP`].
@@ -309,8 +309,8 @@ fn climb(scenario: &mut Scenario, name: &str, top: u64) {
 }
 
 impl Load {
-    fn put_into(&self, job: &mut Job) {
-        job.rw = Rw {
+    fn put_into(&self, workload: &mut Workload) {
+        workload.rw = Rw {
             mix: if self.writes { Mix::Write } else { Mix::Read },
             random: self.random,
         };
@@ -324,7 +324,7 @@ impl Load {
         } else {
             Sizes::fixed(128 * KIB)
         };
-        job.sizes = std::array::from_fn(|_| sizes.clone());
+        workload.sizes = std::array::from_fn(|_| sizes.clone());
     }
 }
 

@@ -6,21 +6,21 @@ use tidegate_core::time::Nanos;
 use tidegate_sim::report::{Report, Row};
 use tidegate_sim::scenario::{Scenario, Tenant};
 use tidegate_sim::world::World;
-use tidegate_workload::job::{Mix, SizeShare, Sizes};
+use tidegate_workload::spec::{Mix, SizeShare, Sizes};
 
 /// Interval of the rows in a series.
 const INTERVAL: Nanos = Nanos::from_secs(5);
 
 /// Pattern of a VM's requests, by its first workload.
 fn pattern(vm: &Tenant) -> Option<Pattern> {
-    let job = vm.jobs.first()?;
-    let reads = match job.rw.mix {
+    let workload = vm.workloads.first()?;
+    let reads = match workload.rw.mix {
         Mix::Read => 1.0,
         Mix::ReadWrite { read_percent } => f64::from(read_percent) / 100.0,
         _ => 0.0,
     };
-    let sequential = f64::from(u8::from(!job.rw.random));
-    let [read, write, _] = &job.sizes;
+    let sequential = f64::from(u8::from(!workload.rw.random));
+    let [read, write, _] = &workload.sizes;
     Some(Pattern {
         reads,
         sequential_reads: sequential,

@@ -7,7 +7,7 @@ use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_sim::scenario::Scenario;
-use tidegate_workload::job::{Mix, Sizes};
+use tidegate_workload::spec::{Mix, Sizes};
 
 /// Disk of figure 6.
 const DISK: File = (
@@ -73,10 +73,10 @@ pub(super) struct Kind {
 impl Kind {
     /// Sets this kind of request in all workloads.
     pub(super) fn put_into(self, scenario: &mut Scenario) {
-        for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
-            job.rw.random = self.access == Access::Random;
-            job.rw.mix = mix(self.reads);
-            job.sizes = std::array::from_fn(|_| Sizes::fixed(self.size));
+        for workload in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads) {
+            workload.rw.random = self.access == Access::Random;
+            workload.rw.mix = mix(self.reads);
+            workload.sizes = std::array::from_fn(|_| Sizes::fixed(self.size));
         }
     }
 }

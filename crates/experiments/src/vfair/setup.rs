@@ -13,7 +13,7 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Scenario};
 use tidegate_vcpu::machine::CpuSet;
-use tidegate_workload::job::{Flow, Job, Sizes};
+use tidegate_workload::spec::{Flow, Sizes, Workload};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
 const SIDE_BY_SIDE: File = named!("vfair", "ssd-side-by-side.toml");
@@ -261,24 +261,27 @@ fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
 }
 
 fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
-    let first = |scenario: &mut Scenario, set: &dyn Fn(&mut Job)| {
-        let jobs = scenario.tenants.first_mut();
-        jobs.into_iter().flat_map(|vm| &mut vm.jobs).for_each(set);
+    let first = |scenario: &mut Scenario, set: &dyn Fn(&mut Workload)| {
+        let workloads = scenario.tenants.first_mut();
+        workloads
+            .into_iter()
+            .flat_map(|vm| &mut vm.workloads)
+            .for_each(set);
     };
     match change {
         Change::Nothing => {}
-        Change::Reads(percent) => first(scenario, &|job| job.rw.mix = mix(percent)),
-        Change::Depth(depth) => first(scenario, &|job| set_depth(job, depth)),
-        Change::Rate(rate) => first(scenario, &|job| {
-            if let Flow::Open { arrivals, .. } = &mut job.flow {
+        Change::Reads(percent) => first(scenario, &|workload| workload.rw.mix = mix(percent)),
+        Change::Depth(depth) => first(scenario, &|workload| set_depth(workload, depth)),
+        Change::Rate(rate) => first(scenario, &|workload| {
+            if let Flow::Open { arrivals, .. } = &mut workload.flow {
                 arrivals.per_s = rate.into();
             }
         }),
         Change::Last(depth, bytes) => {
             let last = scenario.tenants.last_mut();
-            for job in last.into_iter().flat_map(|vm| &mut vm.jobs) {
-                set_depth(job, depth);
-                job.sizes = std::array::from_fn(|_| Sizes::fixed(bytes));
+            for workload in last.into_iter().flat_map(|vm| &mut vm.workloads) {
+                set_depth(workload, depth);
+                workload.sizes = std::array::from_fn(|_| Sizes::fixed(bytes));
             }
         }
         Change::Hosts(hosts) => hosts.change(scenario),
@@ -315,8 +318,8 @@ fn pin(scenario: &mut Scenario) {
     }
 }
 
-fn set_depth(job: &mut Job, depth: u32) {
-    match &mut job.flow {
+fn set_depth(workload: &mut Workload, depth: u32) {
+    match &mut workload.flow {
         Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. } => *iodepth = depth,
     }
 }

@@ -7,8 +7,8 @@ use super::worker::Worker;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Admission, TransferSpec};
-use tidegate_workload::job::Job;
 use tidegate_workload::source::Source;
+use tidegate_workload::spec::Workload;
 use tidegate_workload::stream::Io;
 
 impl DeviceSim {
@@ -110,7 +110,7 @@ impl DeviceSim {
     pub(crate) fn begin(
         &mut self,
         tenant: usize,
-        workload: &Job,
+        workload: &Workload,
         rng: Pcg64Mcg,
         terms: Option<Admission>,
     ) {

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_workload::deadline::Deadline;
-use tidegate_workload::job::Job;
+use tidegate_workload::spec::Workload;
 
 /// Transfer that has begun and is not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,14 +54,14 @@ pub(super) struct Transfers {
 
 impl Transfers {
     /// Transfers of a copy of this workload; `None` if it has none.
-    pub(super) fn of_workload(job: &Job) -> Option<Box<Transfers>> {
-        let whole = match (&job.replay, job.deadline, job.io_size) {
+    pub(super) fn of_workload(workload: &Workload) -> Option<Box<Transfers>> {
+        let whole = match (&workload.replay, workload.deadline, workload.io_size) {
             (Some(_), _, _) => None,
             (None, Some(_), Some(bytes)) => Some(bytes),
             _ => return None,
         };
         Some(Box::new(Transfers {
-            deadline: job.deadline,
+            deadline: workload.deadline,
             whole,
             begun: 0,
             running: VecDeque::new(),
@@ -335,12 +335,12 @@ mod tests {
     #[test]
     fn a_transfer_begins_with_its_first_request_and_is_logged_when_it_is_done() {
         let mut log = TransferLog::default();
-        let job = Job {
+        let workload = Workload {
             io_size: Some(4096),
             deadline: Some(Deadline::Fixed(S)),
-            ..Job::default()
+            ..Workload::default()
         };
-        let mut transfers = Transfers::of_workload(&job).expect("it has a deadline");
+        let mut transfers = Transfers::of_workload(&workload).expect("it has a deadline");
         let begun = transfers.begin_workload(Nanos(7)).expect("its workload");
         assert_eq!((begun.bytes, begun.deadline), (4096, Some(S)));
         transfers.set_slot(0);

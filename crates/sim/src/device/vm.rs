@@ -13,7 +13,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Admission;
-use tidegate_workload::job::Job;
+use tidegate_workload::spec::Workload;
 
 /// Fields of a VM that requests touch. Thousands of VMs exceed the CPU caches, so the rarely used
 /// fields are apart in [`Details`].
@@ -50,7 +50,7 @@ pub(super) struct Details {
     /// `true` for a process of the host.
     pub(super) background: bool,
     pub(super) disk: DiskSpec,
-    pub(super) workloads: Vec<Job>,
+    pub(super) workloads: Vec<Workload>,
     pub(super) objective: Objective,
     /// Promises that are not in force any more.
     pub(super) past: PastPromises,
@@ -93,7 +93,7 @@ impl Vm {
                     size: tenant.disk_size,
                     read_only: false,
                 },
-                workloads: tenant.jobs.clone(),
+                workloads: tenant.workloads.clone(),
                 objective: tenant.objective,
                 past: PastPromises::default(),
                 terms: None,
@@ -191,7 +191,7 @@ mod tests {
             objective: Objective::default(),
             disk_size: 1 << 20,
             disk_at: None,
-            jobs: Vec::new(),
+            workloads: Vec::new(),
             delay,
             cpu: VmCpu::default(),
             arrives: Nanos::ZERO,

@@ -6,8 +6,8 @@ use crate::scenario::Tenant;
 use crate::seed::generator;
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
-use tidegate_workload::job::Job;
 use tidegate_workload::source::Source;
+use tidegate_workload::spec::Workload;
 
 /// VMs and background processes that share a device, in the order of the scenario.
 #[derive(Default)]
@@ -31,15 +31,15 @@ impl VmTable {
     ) -> u32 {
         let vm = self.vms.len() as u32;
         let first = self.workers.len() as u32;
-        for (j, job) in tenant.jobs.iter().enumerate() {
-            for copy in 0..job.numjobs {
-                let source = Source::new(job, copy, tenant.disk_size, block);
+        for (j, workload) in tenant.workloads.iter().enumerate() {
+            for copy in 0..workload.numjobs {
+                let source = Source::new(workload, copy, tenant.disk_size, block);
                 // Part 0 is the VM's delays, so workloads count from 1; the low half numbers the
                 // copies.
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
                 let source = source.expect("the scenario was checked");
-                self.workers.push(Worker::new(vm, job, source, rng));
+                self.workers.push(Worker::new(vm, workload, source, rng));
                 self.workloads.push(j as u32);
             }
         }
@@ -98,7 +98,7 @@ impl VmTable {
     }
 
     /// Worker of an index, to be changed, with its workload.
-    pub(super) fn worker_with_workload(&mut self, worker: u32) -> (&mut Worker, &Job) {
+    pub(super) fn worker_with_workload(&mut self, worker: u32) -> (&mut Worker, &Workload) {
         let workload = self.workloads[worker as usize] as usize;
         let worker = &mut self.workers[worker as usize];
         let vm = &self.vms[worker.vm() as usize];
@@ -170,7 +170,7 @@ mod tests {
     use crate::scenario::{Delay, VmCpu};
     use tidegate_core::objective::Objective;
 
-    fn table(workloads: &[Job]) -> VmTable {
+    fn table(workloads: &[Workload]) -> VmTable {
         let mut vms = VmTable::default();
         for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
             let tenant = Tenant {
@@ -181,7 +181,7 @@ mod tests {
                 objective: Objective::default(),
                 disk_size: 1 << 20,
                 disk_at: None,
-                jobs: workloads.to_vec(),
+                workloads: workloads.to_vec(),
                 delay: Delay::default(),
                 cpu: VmCpu::default(),
                 arrives: Nanos::ZERO,
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn each_copy_of_a_workload_is_a_worker_of_its_vm() {
-        let copied = |numjobs, io_size| Job {
+        let copied = |numjobs, io_size| Workload {
             numjobs,
             io_size,
-            ..Job::default()
+            ..Workload::default()
         };
         let mut vms = table(&[copied(2, None), copied(1, Some(4096))]);
         assert_eq!(vms.vm(1).workers, 3..6);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_vm_is_over_once_its_workers_are_and_all_is_answered() {
-        let mut vms = table(&[Job::default()]);
+        let mut vms = table(&[Workload::default()]);
         vms.worker_mut(1).stop();
         vms.vm_mut(1).outstanding = 1;
         assert!(!vms.is_over(1));

@@ -14,9 +14,9 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::ArrivalClock;
-use tidegate_workload::job::{Flow, Job, Think};
 use tidegate_workload::replay::Mode;
 use tidegate_workload::source::Source;
+use tidegate_workload::spec::{Flow, Think, Workload};
 use tidegate_workload::stream::Io;
 
 /// One copy of a workload.
@@ -89,9 +89,10 @@ pub(super) enum Step {
 
 impl Worker {
     /// Worker of a VM, by the VM's index, that has not begun.
-    pub(super) fn new(vm: u32, job: &Job, source: Source, rng: Pcg64Mcg) -> Worker {
-        let timed = (job.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
-        let (flow, iodepth) = match &job.flow {
+    pub(super) fn new(vm: u32, workload: &Workload, source: Source, rng: Pcg64Mcg) -> Worker {
+        let timed =
+            (workload.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
+        let (flow, iodepth) = match &workload.flow {
             Flow::Closed { iodepth, .. } if timed => {
                 let start = Nanos::ZERO;
                 (WorkerFlow::Timed { start }, *iodepth)
@@ -124,26 +125,26 @@ impl Worker {
             rng,
             flow,
             iodepth,
-            flushes: job.fsync > 0,
+            flushes: workload.fsync > 0,
             ahead: None,
             resting: false,
             outstanding: 0,
             life: Life::Planned,
-            start: job.start,
-            runtime: job.runtime,
-            transfers: Transfers::of_workload(job),
+            start: workload.start,
+            runtime: workload.runtime,
+            transfers: Transfers::of_workload(workload),
             wake_up: Nanos::MAX,
         }
     }
 
     /// Begins the workload, unless the worker was stopped before.
-    pub(super) fn start(&mut self, now: Nanos, job: &Job) {
+    pub(super) fn start(&mut self, now: Nanos, workload: &Workload) {
         if self.life == Life::Over {
             return;
         }
         self.life = Life::Running;
         if let (WorkerFlow::Open { clock, next }, Flow::Open { arrivals, .. }) =
-            (&mut self.flow, &job.flow)
+            (&mut self.flow, &workload.flow)
         {
             *clock = ArrivalClock::new(arrivals, now);
             *next = clock.next(&mut self.rng);
@@ -332,24 +333,24 @@ mod tests {
     use crate::seed::generator;
     use tidegate_workload::time::TimeDistribution;
 
-    fn worker(job: &Job) -> Worker {
-        let source = Source::new(job, 0, 1 << 20, 512).expect("it fits the disk");
-        let mut worker = Worker::new(3, job, source, generator(1, "vm", 0));
-        worker.start(Nanos::ZERO, job);
+    fn worker(workload: &Workload) -> Worker {
+        let source = Source::new(workload, 0, 1 << 20, 512).expect("it fits the disk");
+        let mut worker = Worker::new(3, workload, source, generator(1, "vm", 0));
+        worker.start(Nanos::ZERO, workload);
         worker
     }
 
     #[test]
     fn a_closed_loop_keeps_as_many_requests_outstanding_as_its_depth() {
-        let job = Job {
+        let workload = Workload {
             flow: Flow::Closed {
                 iodepth: 2,
                 think: None,
             },
             number_ios: Some(3),
-            ..Job::default()
+            ..Workload::default()
         };
-        let mut worker = worker(&job);
+        let mut worker = worker(&workload);
         for _ in 0..2 {
             assert!(matches!(worker.step(Nanos(5)), Step::Issue(_, Nanos(5))));
         }
@@ -368,14 +369,14 @@ mod tests {
     #[test]
     fn a_pause_begins_once_nothing_is_outstanding() {
         let time = TimeDistribution::Fixed(Nanos(100));
-        let job = Job {
+        let workload = Workload {
             flow: Flow::Closed {
                 iodepth: 4,
                 think: Some(Think { time, blocks: 1 }),
             },
-            ..Job::default()
+            ..Workload::default()
         };
-        let mut worker = worker(&job);
+        let mut worker = worker(&workload);
         assert!(matches!(worker.step(Nanos(1)), Step::Issue(..)));
         assert_eq!(worker.step(Nanos(1)), Step::Wait);
         worker.request_over();
@@ -387,12 +388,12 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_stopped_before_it_begins_never_does() {
-        let job = Job::default();
-        let source = Source::new(&job, 0, 1 << 20, 512).expect("it fits the disk");
-        let mut worker = Worker::new(0, &job, source, generator(1, "vm", 0));
+        let workload = Workload::default();
+        let source = Source::new(&workload, 0, 1 << 20, 512).expect("it fits the disk");
+        let mut worker = Worker::new(0, &workload, source, generator(1, "vm", 0));
         assert_eq!(worker.step(Nanos(1)), Step::Wait, "it has not begun");
         worker.stop();
-        worker.start(Nanos(2), &job);
+        worker.start(Nanos(2), &workload);
         assert_eq!(worker.step(Nanos(2)), Step::Wait);
     }
 }

@@ -54,7 +54,10 @@ impl Responses {
             late_mean_ns: mean(tally.late_sum, tally.late),
             late_max_ns: (tally.late > 0).then_some(tally.late_max.0),
         };
-        let has_deadlines = tenant.jobs.iter().any(|job| job.deadline.is_some());
+        let has_deadlines = tenant
+            .workloads
+            .iter()
+            .any(|workload| workload.deadline.is_some());
         Some(Responses {
             done: tally.done,
             unfinished: tally.unfinished,

@@ -24,7 +24,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_workload::Mistakes;
-use tidegate_workload::job::{Job, RegionError};
+use tidegate_workload::spec::{RegionError, Workload};
 use tidegate_workload::time::TimeDistribution;
 
 /// Alignment of disks on their device in bytes, so that every block size divides their addresses.
@@ -107,7 +107,7 @@ pub struct Tenant {
     /// behind the previous tenant's disk.
     pub disk_at: Option<u64>,
     /// Workloads.
-    pub jobs: Vec<Job>,
+    pub workloads: Vec<Workload>,
     /// Delay that virtualisation adds to each request.
     pub delay: Delay,
     /// vCPUs, where the host's pCPUs are simulated.
@@ -206,7 +206,7 @@ pub enum ScenarioError {
     },
     /// Workload that is wrong in itself.
     #[error("{tenant}: {source}")]
-    Job {
+    Workload {
         /// Name of the tenant.
         tenant: String,
         /// Mistakes of the workload.
@@ -259,12 +259,14 @@ impl Device {
 const DEADLINE: &str = "a deadline of the only workload of a VM: all that the VM moves counts";
 
 /// Index of the workload whose deadline is not allowed, and the reason.
-fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static str)> {
-    let job = jobs.iter().position(|job| job.deadline.is_some())?;
-    match (background, jobs.len()) {
-        (true, _) => Some((job, "a background process has no deadlines")),
+fn misplaced_deadline(background: bool, workloads: &[Workload]) -> Option<(usize, &'static str)> {
+    let workload = workloads
+        .iter()
+        .position(|workload| workload.deadline.is_some())?;
+    match (background, workloads.len()) {
+        (true, _) => Some((workload, "a background process has no deadlines")),
         (false, 1) => None,
-        _ => Some((job, "its VM has other workloads beside it")),
+        _ => Some((workload, "its VM has other workloads beside it")),
     }
 }
 
@@ -415,35 +417,36 @@ impl Scenario {
         if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), tenant) {
             return Err(ScenarioError::Whole(format!("{}: {what}", name())));
         }
-        if let Some((job, what)) = misplaced_deadline(tenant.background, &tenant.jobs) {
-            let job = &tenant.jobs[job].name;
-            let what = format!("{}, workload {job:?}: {what}: {DEADLINE}", name());
+        if let Some((workload, what)) = misplaced_deadline(tenant.background, &tenant.workloads) {
+            let workload = &tenant.workloads[workload].name;
+            let what = format!("{}, workload {workload:?}: {what}: {DEADLINE}", name());
             return Err(ScenarioError::Whole(what));
         }
         let block = self.devices[tenant.device].model.spec().logical_block;
-        for job in &tenant.jobs {
-            job.check().map_err(|source| ScenarioError::Job {
+        for workload in &tenant.workloads {
+            workload.check().map_err(|source| ScenarioError::Workload {
                 tenant: name(),
                 source,
             })?;
-            for copy in 0..job.numjobs {
-                job.region(copy, tenant.disk_size)
-                    .map_err(|source| ScenarioError::Region {
+            for copy in 0..workload.numjobs {
+                workload.region(copy, tenant.disk_size).map_err(|source| {
+                    ScenarioError::Region {
                         tenant: name(),
                         source,
-                    })?;
+                    }
+                })?;
             }
             let odd = |bytes: u64| !bytes.is_multiple_of(block.into());
-            let sizes = job.sizes.iter().flat_map(|sizes| &sizes.0);
+            let sizes = workload.sizes.iter().flat_map(|sizes| &sizes.0);
             if sizes.map(|s| s.bytes.into()).any(odd)
-                || odd(job.offset)
-                || odd(job.offset_increment)
+                || odd(workload.offset)
+                || odd(workload.offset_increment)
             {
                 return Err(ScenarioError::Whole(format!(
                     "{}, workload {:?}: sizes and offsets must be whole blocks of {block} bytes, \
                      as the device has them",
                     name(),
-                    job.name
+                    workload.name
                 )));
             }
         }

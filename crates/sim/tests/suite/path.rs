@@ -6,7 +6,7 @@ use tidegate_workload::time::TimeDistribution;
 
 /// Scenario with one VM's workload on each of several hosts, in front of one device with these
 /// keys.
-fn scenario(hosts: usize, device: &str, job: &str) -> String {
+fn scenario(hosts: usize, device: &str, workload: &str) -> String {
     let mut text = format!(
         "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\n\
          policy = \"fifo\"\nmerge_limit = \"0 B\"\n{device}\n"
@@ -14,7 +14,7 @@ fn scenario(hosts: usize, device: &str, job: &str) -> String {
     for host in 0..hosts {
         text.push_str(&format!(
             "[[vm]]\nname = \"vm-{host}\"\nhost = {host}\ndisk = [{{ size = \"20 GiB\" }}]\n\
-             [[vm.workload]]\n{job}\n"
+             [[vm.workload]]\n{workload}\n"
         ));
     }
     text
@@ -28,9 +28,9 @@ const UNEVEN: &str = "transport = { \
 #[test]
 fn every_io_takes_the_way_there_and_back() {
     for rw in ["randread", "randwrite"] {
-        let job = format!("rw = \"{rw}\"\nbs = \"4 KiB\"\niodepth = 1");
+        let workload = format!("rw = \"{rw}\"\nbs = \"4 KiB\"\niodepth = 1");
         let at = |device: &str| {
-            let report = run(&scenario(1, device, &job));
+            let report = run(&scenario(1, device, &workload));
             let vm = vm(&report, "vm-0").clone();
             (
                 vm.rates.latency_mean_ns.expect("answered"),
@@ -50,9 +50,9 @@ fn every_io_takes_the_way_there_and_back() {
 /// network.
 #[test]
 fn many_ios_are_on_the_way_at_once() {
-    let job = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 32";
+    let workload = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 32";
     let rates = |hosts: usize, device: &str| -> f64 {
-        let report = run(&scenario(hosts, device, job));
+        let report = run(&scenario(hosts, device, workload));
         report.vms.iter().map(|vm| vm.rates.iops).sum()
     };
     let alone = rates(1, "");
@@ -64,8 +64,8 @@ fn many_ios_are_on_the_way_at_once() {
 
 #[test]
 fn nothing_of_one_host_overtakes_anything_on_its_way() {
-    let job = "rw = \"read\"\nbs = \"4 KiB\"\niodepth = 32";
-    let report = run(&scenario(1, UNEVEN, job));
+    let workload = "rw = \"read\"\nbs = \"4 KiB\"\niodepth = 32";
+    let report = run(&scenario(1, UNEVEN, workload));
     let next = &report.devices[0].distances[0];
     let ios: u64 = report.devices[0].distances.iter().map(|d| d.ios).sum();
     // The first one comes from nowhere.
@@ -76,9 +76,9 @@ fn nothing_of_one_host_overtakes_anything_on_its_way() {
 /// leaves leaves nothing behind.
 #[test]
 fn a_run_may_end_with_ios_on_their_way() {
-    let job = "rw = \"randrw\"\nbs = \"16 KiB\"\niodepth = 32";
+    let workload = "rw = \"randrw\"\nbs = \"16 KiB\"\niodepth = 32";
     for hosts in [1, 3] {
-        let text = scenario(hosts, UNEVEN, job);
+        let text = scenario(hosts, UNEVEN, workload);
         let text = text.replacen("[[vm.workload]]", "leaves = \"1 s\"\n[[vm.workload]]", 1);
         let bytes = || serde_json::to_string(&run(&text)).expect("plain data");
         assert_eq!(bytes(), bytes());
@@ -87,14 +87,14 @@ fn a_run_may_end_with_ios_on_their_way() {
 
 #[test]
 fn a_path_is_read_and_nothing_else() {
-    let job = "rw = \"read\"";
-    let path = good(&scenario(1, NEAR, job)).devices[0].path;
+    let workload = "rw = \"read\"";
+    let path = good(&scenario(1, NEAR, workload)).devices[0].path;
     assert_eq!(path.submit, Some(TimeDistribution::Fixed(Nanos(100_000))));
     assert_eq!(path.complete, Some(TimeDistribution::Fixed(Nanos(250_000))));
     let text = scenario(
         1,
         "transport = { submit = \"1 ms\", processor = \"1 ms\" }",
-        job,
+        workload,
     );
     let said = refused(&text);
     assert!(

@@ -7,12 +7,12 @@ use tidegate_sim::report::Row;
 
 /// Scenario of a VM with this target and one workload with these keys, under V-Cup, after a warm-up
 /// of 5 s.
-fn tuned(target: &str, job: &str) -> String {
+fn tuned(target: &str, workload: &str) -> String {
     let disk = DISK.replace("\"fifo\"", "\"vcup\"");
     let disk = disk.replace("depth = 1", "depth = 8");
     format!(
         "warm_up = \"5 s\"\n{disk}[[vm]]\nname = \"a\"\ndisk = [{{ size = \"10 GiB\" }}]\n\
-         objective = {{ target = \"{target}\" }}\n[[vm.workload]]\n{job}\n"
+         objective = {{ target = \"{target}\" }}\n[[vm.workload]]\n{workload}\n"
     )
 }
 

@@ -44,11 +44,11 @@ fn cpu(vm: &VmReport) -> VmCpuReport {
 
 #[test]
 fn a_request_takes_its_steps_and_no_more_where_nobody_wants_the_processors() {
-    let job = |cpu: &str| reader("a", 1, cpu);
-    let without = run(&(machine("") + &job("")));
+    let workload = |cpu: &str| reader("a", 1, cpu);
+    let without = run(&(machine("") + &workload("")));
     assert!(without.cpu.is_none() && without.vms[0].cpu.is_none());
     let steps = format!("pinned = \"1\", {STEPS}");
-    let with = run(&(machine(FOUR) + &job(&steps)));
+    let with = run(&(machine(FOUR) + &workload(&steps)));
     // What is drawn is the same, so the device takes as long.
     assert_eq!(mean(&with.vms[0]), mean(&without.vms[0]) + 29_000);
     let told = with.cpu.expect("it has processors");
@@ -60,21 +60,21 @@ fn a_request_takes_its_steps_and_no_more_where_nobody_wants_the_processors() {
     // Without a driver domain its steps are left out.
     let alone = FOUR.split("[host.cpu.driver]").next().expect("a beginning");
     let native = format!("{alone}driver = \"none\"\n");
-    let native = run(&(machine(&native) + &job(STEPS)));
+    let native = run(&(machine(&native) + &workload(STEPS)));
     assert_eq!(mean(&native.vms[0]), mean(&without.vms[0]) + 12_000);
     assert_eq!(native.cpu.expect("it has processors").driver_cpus, None);
 }
 
 #[test]
 fn a_process_of_the_host_takes_the_driver_domain_and_no_vm() {
-    let job = reader("a", 1, "").replace("[[vm", "[[background");
-    let job = job + &reader("b", 1, "").replace("rw =", "startdelay = \"1900 ms\"\nrw =");
-    let without = mean(vm(&run(&(machine("") + &job)), "a"));
-    let with = run(&(machine(FOUR) + &job));
+    let workload = reader("a", 1, "").replace("[[vm", "[[background");
+    let workload = workload + &reader("b", 1, "").replace("rw =", "startdelay = \"1900 ms\"\nrw =");
+    let without = mean(vm(&run(&(machine("") + &workload)), "a"));
+    let with = run(&(machine(FOUR) + &workload));
     assert_eq!(vm(&with, "a").cpu.map(|cpu| cpu.cpus), None);
     near(mean(vm(&with, "a")) as f64, without as f64 + 17_000.0, 0.5);
     let bare = FOUR.split("[host.cpu.driver]").next().expect("a beginning");
-    let bare = run(&(machine(&format!("{bare}driver = \"none\"\n")) + &job));
+    let bare = run(&(machine(&format!("{bare}driver = \"none\"\n")) + &workload));
     near(mean(vm(&bare, "a")) as f64, without as f64, 0.5);
 }
 
@@ -191,8 +191,8 @@ fn what_vcpus_have_done_comes_before_what_devices_end() {
         let disk = machine(FOUR).replace("\"fifo\"", "\"deadline\"\ndepth = 1");
         let steps = "issue = \"0 us\", interrupt = \"0 us\", complete = \"0 us\", pinned = \"1\"";
         let vm = |name: &str, rw: &str, start: u64| {
-            let job = format!("number_ios = 1\nstartdelay = \"{start} ns\"\nrw = \"{rw}\"");
-            reader(name, 1, steps).replace("rw = \"randread\"", &job)
+            let workload = format!("number_ios = 1\nstartdelay = \"{start} ns\"\nrw = \"{rw}\"");
+            reader(name, 1, steps).replace("rw = \"randread\"", &workload)
         };
         // The disk serves a; b's write waits, which c's read goes before if it is there in time.
         disk + &vm("a", "read", 0) + &vm("b", "write", 1000) + &vm("c", "read", until)

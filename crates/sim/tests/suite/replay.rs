@@ -52,7 +52,7 @@ fn read(text: &str) -> Result<Scenario, String> {
 
 /// Error messages of a workload with these keys.
 fn said(words: &str) -> String {
-    read(&job(words)).map(|_| ()).expect_err("refused")
+    read(&workload(words)).map(|_| ()).expect_err("refused")
 }
 
 const DISK: &str = "duration = \"60 s\"\n[[device]]\nname = \"disk\"\nmodel = \"hdd-7200-1tb\"\n\
@@ -60,7 +60,7 @@ const DISK: &str = "duration = \"60 s\"\n[[device]]\nname = \"disk\"\nmodel = \"
                     depth = 1\n";
 
 /// A VM with a job of these words, alone on a disk.
-fn job(words: &str) -> String {
+fn workload(words: &str) -> String {
     format!(
         "{DISK}[[vm]]\nname = \"a\"\ndisk = [{{ size = \"10 GiB\" }}]\n[[vm.workload]]\n{words}\n"
     )
@@ -100,7 +100,7 @@ const NEXT: &str = "replay = { file = \"five\", mode = \"next-when-done\" }";
 
 #[test]
 fn timed_requests_come_at_the_trace_s_times_whatever_the_disk_does() {
-    let (report, all) = replayed(&job(
+    let (report, all) = replayed(&workload(
         "startdelay = \"2 s\"\nreplay = { file = \"five\", mode = \"timed\" }",
     ));
     let mut begun: Vec<(u64, f64)> = all.iter().map(|it| (it.index, it.begun_s)).collect();
@@ -112,7 +112,7 @@ fn timed_requests_come_at_the_trace_s_times_whatever_the_disk_does() {
     assert_eq!(responses(&report).done, 5);
     assert_eq!(responses(&report).deadlines, None);
     // What is outstanding is bounded, and who waits for that waits since its time.
-    let (_, bounded) = replayed(&job(
+    let (_, bounded) = replayed(&workload(
         "iodepth = 1\nreplay = { file = \"five\", mode = \"scaled\", time_factor = 0.000001 }",
     ));
     let order: Vec<u64> = bounded.iter().map(|it| it.index).collect();
@@ -126,7 +126,7 @@ fn timed_requests_come_at_the_trace_s_times_whatever_the_disk_does() {
 #[test]
 fn one_after_the_other_each_begins_when_the_last_is_done() {
     for more in ["", "bs = \"64 KiB\"\niodepth = 3\n", "bs = \"4 KiB\"\n"] {
-        let (report, all) = replayed(&job(&format!("{more}{NEXT}")));
+        let (report, all) = replayed(&workload(&format!("{more}{NEXT}")));
         let bytes: Vec<u64> = all.iter().map(|it| it.bytes / 512).collect();
         assert_eq!(bytes, [16, 64, 64, 2048, 8]);
         for two in all.windows(2) {
@@ -147,7 +147,7 @@ fn one_after_the_other_each_begins_when_the_last_is_done() {
 #[test]
 fn pieces_at_once_take_less_time_than_one_after_the_other() {
     let mean = |depth: u32| {
-        let text = job(&format!("bs = \"16 KiB\"\niodepth = {depth}\n{NEXT}"));
+        let text = workload(&format!("bs = \"16 KiB\"\niodepth = {depth}\n{NEXT}"));
         let text = text.replace(
             "depth = 1\n[[vm]]",
             "depth = 32\nmerge_limit = \"0 B\"\n[[vm]]",
@@ -162,12 +162,12 @@ fn pieces_at_once_take_less_time_than_one_after_the_other() {
 #[test]
 fn sizes_are_multiplied_and_the_first_requests_or_one_disk_are_enough() {
     let size = NEXT.replace("mode", "size_factor = 100, limit = 2, mode");
-    let (_, all) = replayed(&job(&size));
+    let (_, all) = replayed(&workload(&size));
     let bytes: Vec<u64> = all.iter().map(|it| it.bytes).collect();
     assert_eq!(bytes, [16 * 51_200, 64 * 51_200]);
     let disk = "replay = { file = \"two-disks\", trace_disk = \"5\", mode = \"next-when-done\", \
                 loop = true }";
-    let (report, all) = replayed(&job(&format!("runtime = \"1 s\"\n{disk}")));
+    let (report, all) = replayed(&workload(&format!("runtime = \"1 s\"\n{disk}")));
     assert!(all.len() > 10 && all.iter().all(|it| it.bytes == 4096));
     assert!(
         all.iter().zip(0..).all(|(it, n)| it.index == n),
@@ -182,12 +182,12 @@ fn sizes_are_multiplied_and_the_first_requests_or_one_disk_are_enough() {
 
 #[test]
 fn who_is_late_is_counted_by_the_deadline_and_how_late() {
-    let (_, all) = replayed(&job(NEXT));
+    let (_, all) = replayed(&workload(NEXT));
     let mut took: Vec<u64> = all.iter().map(|it| it.response_ns).collect();
     took.sort_unstable();
     // Exactly as long as the third took is in time.
     let bound = took[2];
-    let (report, all) = replayed(&job(&format!("deadline = \"{bound} ns\"\n{NEXT}")));
+    let (report, all) = replayed(&workload(&format!("deadline = \"{bound} ns\"\n{NEXT}")));
     let found = deadlines(&report);
     assert_eq!((found.met, found.missed), (3, 2));
     assert_eq!(found.missed_percent, Some(40.0));
@@ -203,7 +203,9 @@ fn who_is_late_is_counted_by_the_deadline_and_how_late() {
 fn deadlines_are_by_size_as_the_thesis_has_them() {
     let by = |more: &str| {
         let scheme = "tolerance = 0.3, max_bandwidth = \"54 MB/s\", bandwidth_loss = \"17 MB/s\"";
-        let (_, all) = replayed(&job(&format!("deadline = {{ {scheme}{more} }}\n{NEXT}")));
+        let (_, all) = replayed(&workload(&format!(
+            "deadline = {{ {scheme}{more} }}\n{NEXT}"
+        )));
         let of = |it: &Response| (it.bytes, it.deadline_ns.expect("each has one"));
         all.iter().map(of).collect::<Vec<_>>()
     };
@@ -231,7 +233,7 @@ fn deadlines_are_by_size_as_the_thesis_has_them() {
 fn what_is_not_done_at_the_end_is_missed_once_its_deadline_is_over() {
     let with = |deadline: &str, more: &str| {
         let words = "rw = \"read\"\nbs = \"1 MiB\"\nio_size = \"1 GiB\"";
-        let text = job(&format!("{words}\n{more}deadline = \"{deadline}\""));
+        let text = workload(&format!("{words}\n{more}deadline = \"{deadline}\""));
         let text = text.replace("\"60 s\"", "\"2500 ms\"");
         let (report, all) = replayed(&text);
         assert_eq!(all, []);
@@ -248,7 +250,7 @@ fn what_is_not_done_at_the_end_is_missed_once_its_deadline_is_over() {
 #[test]
 fn a_vm_that_leaves_takes_its_tasks_along() {
     let words = "rw = \"read\"\nbs = \"1 MiB\"\nio_size = \"1 GiB\"\ndeadline = \"30 s\"";
-    let text = job(words).replace(
+    let text = workload(words).replace(
         "disk = [{ size = \"10",
         "leaves = \"1 s\"\ndisk = [{ size = \"10",
     );
@@ -264,7 +266,7 @@ fn a_whole_job_is_the_engine_s_job_from_its_begin_to_its_end() {
     let words = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 4\nio_size = \"16 MiB\"\n\
                  startdelay = \"1500 ms\"\ndeadline = \"2 s\"";
     for policy in ["fifo", "pridyn"] {
-        let text = job(words).replace("\"fifo\"", &format!("\"{policy}\""));
+        let text = workload(words).replace("\"fifo\"", &format!("\"{policy}\""));
         let scenario = read(&text).expect("good");
         let mut world = World::new(scenario, None);
         world.keep_responses();
@@ -303,9 +305,9 @@ fn each_request_with_a_deadline_is_a_job_of_its_vm() {
         "deadline = \"1 s\"\nbs = \"4 KiB\"\n{}",
         NEXT.replace("mode", "loop = true, mode")
     );
-    let text = job(&words).replace("\"fifo\"", "\"pridyn\"");
+    let text = workload(&words).replace("\"fifo\"", "\"pridyn\"");
     let mut world = World::new(read(&text).expect("good"), None);
-    let mut jobs = 0;
+    let mut workloads = 0;
     while world.now() < Nanos::from_secs(5) {
         world.step(&mut |_| {});
         let (engine, vm) = world.served(0).expect("it is there");
@@ -315,9 +317,9 @@ fn each_request_with_a_deadline_is_a_job_of_its_vm() {
             .expect("one runs all the time");
         assert!(FIVE_BYTES.contains(&status.transfer.bytes), "{status:?}");
         assert_eq!(status.transfer.deadline, Nanos::SECOND);
-        jobs += 1;
+        workloads += 1;
     }
-    assert_eq!(jobs, 5);
+    assert_eq!(workloads, 5);
 }
 
 const FIVE_BYTES: [u64; 4] = [8192, 32_768, 1 << 20, 4096];
@@ -326,7 +328,7 @@ const FIVE_BYTES: [u64; 4] = [8192, 32_768, 1 << 20, 4096];
 fn the_same_scenario_gives_the_same_bytes() {
     let vms = |n: u32| {
         let one = format!("bs = \"16 KiB\"\niodepth = 2\ndeadline = \"20 ms\"\n{NEXT}");
-        job(&one).replace(
+        workload(&one).replace(
             "disk = [{ size = \"10",
             &format!("count = {n}\ndisk = [{{ size = \"10"),
         )
@@ -339,7 +341,7 @@ fn the_same_scenario_gives_the_same_bytes() {
 
 #[test]
 fn the_warm_up_does_not_count() {
-    let text = job(NEXT).replace("duration", "warm_up = \"15 ms\"\nduration");
+    let text = workload(NEXT).replace("duration", "warm_up = \"15 ms\"\nduration");
     let scenario = read(&text).expect("good");
     let mut world = World::new(scenario, None);
     world.keep_responses();
@@ -412,9 +414,9 @@ fn what_is_wrong_with_a_replay_is_said_where_it_is() {
         }
     }
     let skips = "replay = { file = \"bad\", skip_bad = true, mode = \"next-when-done\" }";
-    assert_eq!(replayed(&job(skips)).1.len(), 2);
+    assert_eq!(replayed(&workload(skips)).1.len(), 2);
     // Where no file may be opened it is said so.
-    assert!(refused(&job(NEXT)).contains("cannot be opened from here"));
+    assert!(refused(&workload(NEXT)).contains("cannot be opened from here"));
 }
 
 #[test]
@@ -462,7 +464,7 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
             assert!(said.contains(part), "{words}: {part}:\n{said}");
         }
     }
-    let text = job("rw = \"read\"")
+    let text = workload("rw = \"read\"")
         + &format!(
             "[[background]]\nname = \"b\"\ndisk = [{{ size = \"1 GiB\" }}]\n\
              [[background.workload]]\n{whole}deadline = \"1 s\"\n"
@@ -473,16 +475,16 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         "{said}"
     );
     // A scenario that was made otherwise, too.
-    let mut scenario = good(&job(&format!("{whole}deadline = \"1 s\"")));
-    let again = scenario.tenants[0].jobs[0].clone();
-    scenario.tenants[0].jobs.push(again);
+    let mut scenario = good(&workload(&format!("{whole}deadline = \"1 s\"")));
+    let again = scenario.tenants[0].workloads[0].clone();
+    scenario.tenants[0].workloads.push(again);
     let said = scenario.check().expect_err("refused").to_string();
     assert!(said.contains("other workloads beside it"), "{said}");
 }
 
 #[test]
 fn who_has_no_tasks_is_told_nothing_of_them() {
-    let report = run(&job("rw = \"randread\""));
+    let report = run(&workload("rw = \"randread\""));
     assert_eq!(report.vms[0].responses, None);
     let json = serde_json::to_string(&report).expect("plain data");
     assert!(!json.contains("responses"));
@@ -510,7 +512,7 @@ fn whole_real_traces_are_replayed() {
             "replay = {{ file = {:?}, {mode} }}",
             file.display().to_string()
         );
-        let text = job(&replay).replace("hdd-7200-1tb", "nvme-1tb");
+        let text = workload(&replay).replace("hdd-7200-1tb", "nvme-1tb");
         let text = text
             .replace("depth = 1\n[[vm]]", "[[vm]]")
             .replace("\"60 s\"", "\"600 s\"");

@@ -4,18 +4,19 @@ use crate::common::{DISK, good, read, refused};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::Spacing;
-use tidegate_workload::job::{Flow, Mix, Placement};
+use tidegate_workload::spec::{Flow, Mix, Placement};
 use tidegate_workload::time::TimeDistribution;
 
 const VM: &str = "[[vm]]\nname = \"a\"\ndisk = [{ size = \"10 GiB\" }]\n";
 
-fn job(words: &str) -> String {
+fn workload(words: &str) -> String {
     format!("{DISK}{VM}[[vm.workload]]\n{words}\n")
 }
 
 #[test]
 fn every_word_of_a_job_is_understood() {
-    let scenario = good(&job("
+    let scenario = good(&workload(
+        "
         name = \"mixed\"
         rw = \"randrw\"
         rwmixread = 70
@@ -34,44 +35,60 @@ fn every_word_of_a_job_is_understood() {
         runtime = \"50 s\"
         fsync = 32
         sync = true
-    "));
-    let job = &scenario.tenants[0].jobs[0];
-    assert_eq!(job.name, "mixed");
-    assert_eq!(job.rw.mix, Mix::ReadWrite { read_percent: 70 });
-    assert!(job.rw.random);
+    ",
+    ));
+    let workload = &scenario.tenants[0].workloads[0];
+    assert_eq!(workload.name, "mixed");
+    assert_eq!(workload.rw.mix, Mix::ReadWrite { read_percent: 70 });
+    assert!(workload.rw.random);
     let shares = |i: usize| -> Vec<(u32, u32)> {
-        job.sizes[i].0.iter().map(|s| (s.bytes, s.weight)).collect()
+        workload.sizes[i]
+            .0
+            .iter()
+            .map(|s| (s.bytes, s.weight))
+            .collect()
     };
     assert_eq!(shares(0), [(4096, 60), (65536, 40)]);
     assert_eq!((shares(1), shares(2)), (vec![(8192, 1)], vec![(4096, 1)]));
     let Flow::Closed {
         iodepth: 8,
         think: Some(think),
-    } = &job.flow
+    } = &workload.flow
     else {
-        panic!("{:?}", job.flow);
+        panic!("{:?}", workload.flow);
     };
     assert_eq!(think.blocks, 16);
     assert!(matches!(think.time, TimeDistribution::Normal { .. }));
-    assert_eq!((job.offset, job.offset_increment), (1 << 30, 1 << 20));
-    assert_eq!((job.size, job.io_size), (Some(2 << 30), Some(3 << 30)));
-    assert_eq!(job.number_ios, Some(1000));
-    assert_eq!(job.placement, Placement::Zipf { theta: 1.1 });
-    assert_eq!((job.numjobs, job.fsync, job.sync), (3, 32, true));
-    assert_eq!(job.start, Nanos::from_secs(5));
-    assert_eq!(job.runtime, Some(Nanos::from_secs(50)));
+    assert_eq!(
+        (workload.offset, workload.offset_increment),
+        (1 << 30, 1 << 20)
+    );
+    assert_eq!(
+        (workload.size, workload.io_size),
+        (Some(2 << 30), Some(3 << 30))
+    );
+    assert_eq!(workload.number_ios, Some(1000));
+    assert_eq!(workload.placement, Placement::Zipf { theta: 1.1 });
+    assert_eq!(
+        (workload.numjobs, workload.fsync, workload.sync),
+        (3, 32, true)
+    );
+    assert_eq!(workload.start, Nanos::from_secs(5));
+    assert_eq!(workload.runtime, Some(Nanos::from_secs(50)));
 }
 
 #[test]
 fn a_rate_makes_a_job_open() {
-    let scenario = good(&job("
+    let scenario = good(&workload(
+        "
         rw = \"randwrite\"
         bs = \"16 KiB\"
         rate_iops = \"250 IOPS\"
         rate_process = \"poisson\"
         bursts = { on = \"1 s\", off = { distribution = \"exponential\", mean = \"4 s\" } }
-    "));
-    let Flow::Open { arrivals, iodepth } = &scenario.tenants[0].jobs[0].flow else {
+    ",
+    ));
+    let Flow::Open { arrivals, iodepth } = &scenario.tenants[0].workloads[0].flow else {
         panic!("a closed loop");
     };
     assert_eq!((arrivals.per_s, *iodepth), (250.0, 1024));
@@ -122,7 +139,9 @@ at = \"5 s\"
 
 #[test]
 fn a_job_that_does_not_fit_its_disk_is_refused_where_it_is() {
-    let said = refused(&job("rw = \"read\"\noffset = \"9 GiB\"\nsize = \"2 GiB\""));
+    let said = refused(&workload(
+        "rw = \"read\"\noffset = \"9 GiB\"\nsize = \"2 GiB\"",
+    ));
     assert!(
         said.contains("must lie on the disk of 10737418240 bytes"),
         "{said}"
@@ -134,19 +153,19 @@ fn a_job_that_does_not_fit_its_disk_is_refused_where_it_is() {
 fn disks_that_do_not_fit_their_device_are_refused() {
     let vm = "[[vm]]\nname = \"b\"\ncount = 200\ndisk = [{ size = \"10 GiB\" }]\n\
               [[vm.workload]]\nrw = \"read\"\n";
-    let said = refused(&(job("rw = \"read\"") + vm));
+    let said = refused(&(workload("rw = \"read\"") + vm));
     assert!(said.contains("holds 1000204886016 bytes"), "{said}");
 }
 
 #[test]
 fn closed_and_open_words_do_not_mix() {
-    let said = refused(&job(
+    let said = refused(&workload(
         "rw = \"read\"\nrate_iops = \"5 IOPS\"\nthinktime = \"1 ms\"",
     ));
     assert!(said.contains("does not wait for its answers"), "{said}");
-    let said = refused(&job("rw = \"read\"\nrate_process = \"poisson\""));
+    let said = refused(&workload("rw = \"read\"\nrate_process = \"poisson\""));
     assert!(said.contains("there is no rate for it"), "{said}");
-    let said = refused(&job("rw = \"read\"\nrwmixread = 50"));
+    let said = refused(&workload("rw = \"read\"\nrwmixread = 50"));
     assert!(said.contains("only a mix of reads and writes"), "{said}");
 }
 
@@ -156,16 +175,16 @@ fn placements_and_sizes_out_of_range_are_refused() {
         "zipf", "zipf:1", "zipf:-2", "pareto:1", "normal:0", "random:3", "circle:1",
     ] {
         let words = format!("rw = \"randread\"\nrandom_distribution = \"{wrong}\"");
-        assert!(refused(&job(&words)).contains("zipf:1.1"), "{wrong}");
+        assert!(refused(&workload(&words)).contains("zipf:1.1"), "{wrong}");
     }
     for wrong in ["4 KiB", "4 KiB/0", "100 B/5", "2 GiB/1", "4 KiB/1:", "x/1"] {
         let words = format!("rw = \"randread\"\nbssplit = \"{wrong}\"");
         assert!(
-            refused(&job(&words)).contains("a size with its share"),
+            refused(&workload(&words)).contains("a size with its share"),
             "{wrong}"
         );
     }
-    assert!(refused(&job("rw = \"read\"\nbs = \"1000 B\"")).contains("multiple of 512 B"));
+    assert!(refused(&workload("rw = \"read\"\nbs = \"1000 B\"")).contains("multiple of 512 B"));
 }
 
 #[test]
@@ -208,16 +227,16 @@ fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
 #[test]
 fn costs_by_the_devices_time_need_its_profile() {
     let by_time = "policy = { name = \"sfq\", cost = \"device-time\" }";
-    let text = job("rw = \"read\"").replace("policy = \"fifo\"", by_time);
+    let text = workload("rw = \"read\"").replace("policy = \"fifo\"", by_time);
     let said = refused(&text);
     let why = "policy sfq reckons with the device's profile, and the device has none";
     assert!(said.contains(why), "{said}");
     assert!(said.contains("`tidegate profile`"), "{said}");
     let event = format!("[[event]]\nat = \"1 s\"\n{by_time}\n");
-    let said = refused(&(job("rw = \"read\"") + &event));
+    let said = refused(&(workload("rw = \"read\"") + &event));
     assert!(said.contains(why) && said.contains("event"), "{said}");
     // A scenario that was made otherwise, too.
-    let mut scenario = good(&job("rw = \"read\""));
+    let mut scenario = good(&workload("rw = \"read\""));
     let mut policy = tidegate_policies::policy::PolicySpec::named("drr").expect("registered");
     policy.set("cost", 3).expect("device-time");
     scenario.devices[0].scheduling.policy = policy;
@@ -227,7 +246,7 @@ fn costs_by_the_devices_time_need_its_profile() {
 
 #[test]
 fn a_background_process_has_no_delay() {
-    let text = job("rw = \"read\"")
+    let text = workload("rw = \"read\"")
         + "[[background]]\nname = \"backup\"\ndisk = [{ size = \"1 GiB\" }]\n[background.delay]\n\
            submit = \"1 ms\"\n[[background.workload]]\nrw = \"read\"\n";
     assert!(refused(&text).contains("unknown key `delay`"));
@@ -237,7 +256,7 @@ fn a_background_process_has_no_delay() {
 
 #[test]
 fn an_event_names_who_it_is_about() {
-    let event = |words: &str| job("rw = \"read\"") + "[[event]]\nat = \"1 s\"\n" + words;
+    let event = |words: &str| workload("rw = \"read\"") + "[[event]]\nat = \"1 s\"\n" + words;
     let said = refused(&event("vm = \"b\"\nobjective = { weight = 5 }"));
     assert!(said.contains("there is no VM \"b\""), "{said}");
     let said = refused(&event("policy = \"mcloc\""));
@@ -248,7 +267,7 @@ fn an_event_names_who_it_is_about() {
 
 #[test]
 fn a_warm_up_leaves_something() {
-    let text = format!("warm_up = \"60 s\"\n{}", job("rw = \"read\""));
+    let text = format!("warm_up = \"60 s\"\n{}", workload("rw = \"read\""));
     assert!(refused(&text).contains("leaves nothing of a duration"));
 }
 
@@ -270,7 +289,7 @@ fn numbered_names_are_names_like_others() {
 
 #[test]
 fn what_happens_after_the_end_is_warned_of() {
-    let text = job("rw = \"read\"").replace(
+    let text = workload("rw = \"read\"").replace(
         "disk = [{ size = \"10",
         "arrives = \"60 s\"\ndisk = [{ size = \"10",
     ) + "[[event]]\nat = \"61 s\"\npolicy = \"drr\"\n";
@@ -291,7 +310,8 @@ fn what_happens_after_the_end_is_warned_of() {
 
 #[test]
 fn what_a_guest_makes_of_a_job_is_understood() {
-    let scenario = good(&job("
+    let scenario = good(&workload(
+        "
         rw = \"randrw\"
         size = \"1 GiB\"
         nrfiles = 128
@@ -308,10 +328,11 @@ fn what_a_guest_makes_of_a_job_is_understood() {
         requests = 3
         bs = \"8 KiB\"
         pause = \"4 ms\"
-    "));
-    let job = &scenario.tenants[0].jobs[0];
-    assert_eq!((job.files.count, job.files.gap), (128, 64 << 10));
-    let cache = job.page_cache.unwrap();
+    ",
+    ));
+    let workload = &scenario.tenants[0].workloads[0];
+    assert_eq!((workload.files.count, workload.files.gap), (128, 64 << 10));
+    let cache = workload.page_cache.unwrap();
     assert_eq!((cache.hit_percent, cache.merge_limit), (36, 44 << 10));
     assert_eq!((cache.depth, cache.flush), (32, false));
     let journal = cache.journal.unwrap();
@@ -319,13 +340,13 @@ fn what_a_guest_makes_of_a_job_is_understood() {
     assert_eq!((journal.requests, journal.bytes), (3, 8 << 10));
     assert_eq!(journal.pause, Nanos::from_millis(4));
     assert_eq!(
-        job.region(0, 10 << 30).unwrap().end,
+        workload.region(0, 10 << 30).unwrap().end,
         (1 << 30) + 127 * (64 << 10)
     );
     let copies = "rw = \"read\"\nsize = \"1 GiB\"\ncopy_to = { offset = \"2 GiB\" }";
-    let copy = good(&self::job(copies)).tenants[0].jobs[0].copy_to;
+    let copy = good(&self::workload(copies)).tenants[0].workloads[0].copy_to;
     assert_eq!(copy.map(|copy| copy.piece), Some(1 << 20));
-    let misplaced = refused(&self::job(&copies.replace("2 GiB", "10 GiB")));
+    let misplaced = refused(&self::workload(&copies.replace("2 GiB", "10 GiB")));
     assert!(misplaced.contains("must lie on the disk"), "{misplaced}");
 }
 
@@ -358,7 +379,7 @@ fn disks_lie_where_they_are_put_and_do_not_overlap() {
 #[test]
 fn distances_go_upwards() {
     let device = |list: &str| {
-        job("rw = \"read\"").replacen("depth", &format!("distances = {list}\ndepth"), 1)
+        workload("rw = \"read\"").replacen("depth", &format!("distances = {list}\ndepth"), 1)
     };
     let scenario = good(&device("[\"0 B\", \"25.6 GB\"]"));
     assert_eq!(scenario.devices[0].distances, [0, 25_600_000_000]);

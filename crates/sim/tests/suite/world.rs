@@ -11,12 +11,14 @@ fn ns(latency: Option<u64>) -> u64 {
 }
 
 /// A VM with one job of these words.
-pub(crate) fn with(name: &str, job: &str) -> String {
-    format!("[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"10 GiB\" }}]\n[[vm.workload]]\n{job}\n")
+pub(crate) fn with(name: &str, workload: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"10 GiB\" }}]\n[[vm.workload]]\n{workload}\n"
+    )
 }
 
-fn alone(job: &str) -> String {
-    DISK.to_owned() + &with("a", job)
+fn alone(workload: &str) -> String {
+    DISK.to_owned() + &with("a", workload)
 }
 
 #[test]
@@ -123,8 +125,8 @@ fn a_guest_that_thinks_follows_the_response_time_law() {
 
 #[test]
 fn a_pause_comes_after_so_many_requests_and_their_answers() {
-    let job = "rw = \"read\"\niodepth = 4\nthinktime = \"1 s\"\nthinktime_blocks = 10";
-    let report = run(&alone(job));
+    let workload = "rw = \"read\"\niodepth = 4\nthinktime = \"1 s\"\nthinktime_blocks = 10";
+    let report = run(&alone(workload));
     // Ten sequential reads take a few milliseconds, the pause a second: sixty times ten at most.
     let ops = vm(&report, "a").rates.iops * 60.0;
     assert!((590.0..=600.0).contains(&ops), "{ops}");
@@ -154,9 +156,9 @@ fn a_flush_takes_no_arrival_from_the_writes_of_an_open_loop() {
 
 #[test]
 fn bursts_come_in_their_time_and_nothing_between() {
-    let job =
+    let workload =
         "rw = \"randread\"\nrate_iops = \"40 IOPS\"\nbursts = { on = \"1 s\", off = \"4 s\" }";
-    let (_, rows) = run_with_rows(&alone(job));
+    let (_, rows) = run_with_rows(&alone(workload));
     for (second, row) in rows.iter().enumerate() {
         match second % 5 {
             0 => assert!(
@@ -191,9 +193,9 @@ fn waiting_inside_the_guest_counts_into_the_latency_of_an_open_loop() {
 
 #[test]
 fn virtualisation_adds_its_delay_to_each_request() {
-    let job = "rw = \"randread\"";
-    let bare = run(&alone(job));
-    let delayed = alone(job).replace(
+    let workload = "rw = \"randread\"";
+    let bare = run(&alone(workload));
+    let delayed = alone(workload).replace(
         "[[vm.workload]]",
         "[vm.delay]\nsubmit = \"2 ms\"\ncomplete = { distribution = \"uniform\", from = \"1 ms\", \
          to = \"3 ms\" }\n[[vm.workload]]",
@@ -219,8 +221,8 @@ fn a_job_ends_when_it_has_done_its_bytes() {
 
 #[test]
 fn jobs_start_and_end_in_their_time() {
-    let job = "rw = \"randread\"\nstartdelay = \"10 s\"\nruntime = \"20 s\"";
-    let (_, rows) = run_with_rows(&alone(job));
+    let workload = "rw = \"randread\"\nstartdelay = \"10 s\"\nruntime = \"20 s\"";
+    let (_, rows) = run_with_rows(&alone(workload));
     for (second, row) in rows.iter().enumerate() {
         let expected = (10..30).contains(&second);
         // The last answer may come after the end.
@@ -343,8 +345,8 @@ fn requests_the_engine_has_no_room_for_wait_and_are_served() {
 #[test]
 fn nothing_is_counted_during_the_warm_up() {
     // All of it happens in the first ten seconds.
-    let job = "rw = \"randread\"\nruntime = \"9 s\"";
-    let report = run(&format!("warm_up = \"10 s\"\n{}", alone(job)));
+    let workload = "rw = \"randread\"\nruntime = \"9 s\"";
+    let report = run(&format!("warm_up = \"10 s\"\n{}", alone(workload)));
     assert_eq!(vm(&report, "a").rates.iops, 0.0);
     assert_eq!(report.devices[0].busy, 0.0);
     assert!(report.requests > 0);
@@ -508,22 +510,22 @@ fn who_fills_the_engine_does_not_keep_others_out() {
 
 #[test]
 fn a_scenario_that_ends_with_its_jobs_ends_at_once_and_time_never_goes_back() {
-    for job in [
+    for workload in [
         "rw = \"randread\"\nnumber_ios = 100\nruntime = \"20 s\"",
         "rw = \"randread\"\nnumber_ios = 10\nthinktime = \"10 s\"\nthinktime_blocks = 10",
         "rw = \"randread\"\nrate_iops = \"1 IOPS\"\nruntime = \"1500 ms\"\nstartdelay = \"1 s\"",
         "rw = \"randwrite\"\nfsync = 5\nnumber_ios = 10\nrate_iops = \"10 IOPS\"",
     ] {
-        let mut scenario = good(&alone(job));
+        let mut scenario = good(&alone(workload));
         scenario.frame.until_done = true;
         let mut times = Vec::new();
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.run(&mut |row| times.push(row.time_s));
         let report = world.report();
-        assert!(times.is_sorted(), "{job}: {times:?}");
-        assert!(report.duration_s < 3.0, "{job}: {}", report.duration_s);
+        assert!(times.is_sorted(), "{workload}: {times:?}");
+        assert!(report.duration_s < 3.0, "{workload}: {}", report.duration_s);
         let expected = report.duration_s.ceil() as usize;
-        assert_eq!(times.len(), expected, "{job}: {times:?}");
+        assert_eq!(times.len(), expected, "{workload}: {times:?}");
         let counted = vm(&report, "a").rates.iops * vm(&report, "a").time_s;
         near(counted, report.requests as f64, 1e-6);
     }
@@ -630,11 +632,11 @@ fn held_percent(report: &Report, name: &str) -> f64 {
 /// A database with a floor, a web server and an extraction with a limit, which reads in bulk, on a
 /// SATA SSD under mClock; `bulk`: beside another VM that does.
 fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
-    let tenant = |name: &str, objective: &str, job: &str| {
+    let tenant = |name: &str, objective: &str, workload: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"20 GiB\" }}]\n\
              delay = {{ submit = \"200 us\" }}\n[vm.objective]\n{objective}\n\
-             [[vm.workload]]\niodepth = 16\n{job}\n"
+             [[vm.workload]]\niodepth = 16\n{workload}\n"
         )
     };
     let small = "rw = \"randread\"\nbs = \"8 KiB\"";

@@ -3,11 +3,11 @@
 use super::value::{self, INTEGER, triple};
 use super::words::{Word, Words};
 use crate::arrive::{Arrivals, Spacing};
-use crate::job::{Job, Mix};
+use crate::spec::{Mix, Workload};
 
 /// Returns the arrivals of a workload with a rate, and its mix, which the rates of reads and writes
 /// determine if they differ.
-pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> {
+pub(super) fn arrivals(words: &mut Words, workload: &Workload) -> Option<(Arrivals, Mix)> {
     let processes = [("linear", Spacing::Fixed), ("poisson", Spacing::Poisson)];
     let spacing = words.one_of("rate_process", &processes);
     let spacing = spacing.unwrap_or(Spacing::Fixed);
@@ -22,7 +22,7 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
         }
         (Some((word, rates)), None) => {
             let mut per_s = rates;
-            for (rate, sizes) in per_s.iter_mut().zip(&job.sizes) {
+            for (rate, sizes) in per_s.iter_mut().zip(&workload.sizes) {
                 // A bandwidth becomes a rate of requests of the mean size.
                 *rate /= sizes.mean();
             }
@@ -30,7 +30,7 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
         }
         (None, Some(rates)) => rates,
     };
-    let (per_s, mix) = combined(words, &word, per_s, job.rw.mix)?;
+    let (per_s, mix) = combined(words, &word, per_s, workload.rw.mix)?;
     let arrivals = Arrivals {
         per_s,
         spacing,

@@ -2,7 +2,7 @@
 
 use super::value::{self, SIZE, triple};
 use super::words::{Word, Words};
-use crate::job::{Job, Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare, Sizes};
+use crate::spec::{Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare, Sizes, Workload};
 
 /// Exponent of `zipf` without a figure, as in fio.
 const ZIPF_THETA: f64 = 1.1;
@@ -44,7 +44,7 @@ pub(super) fn rw(words: &mut Words) -> Rw {
 /// Reads `bs`, `bsrange` and `bssplit`, of which the last named here takes precedence, and
 /// `blockalign`.
 pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
-    let mut sizes = Job::default().sizes;
+    let mut sizes = Workload::default().sizes;
     let fixed = words.parsed("bs", SIZE, |text, kb| {
         triple(text, |part| value::integer(part, kb))
     });
@@ -208,16 +208,16 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
 }
 
 /// Reads `random_distribution` and `norandommap`.
-pub(super) fn placement(words: &mut Words, job: &Job) -> Placement {
+pub(super) fn placement(words: &mut Words, workload: &Workload) -> Placement {
     let each_by_itself = words.flag("norandommap");
     let spread = words.text("random_distribution", DISTRIBUTIONS);
     if let Some((word, text)) = spread.filter(|(_, text)| *text != "random") {
         return distribution(words, &word, text).unwrap_or(Placement::Uniform);
     }
-    if each_by_itself || !job.rw.random {
+    if each_by_itself || !workload.rw.random {
         return Placement::Uniform;
     }
-    if job.single_size().is_some() {
+    if workload.single_size().is_some() {
         return Placement::Shuffle;
     }
     let split = ["bssplit", "bsrange", "bs"]
@@ -302,10 +302,10 @@ pub(super) fn durability(words: &mut Words) -> (u32, bool) {
 
 /// Reads `nrfiles` and `file_service_type`; returns the number of files. Supports only those orders
 /// through several files that are equivalent to one large file.
-pub(super) fn files(words: &mut Words, job: &Job) -> u32 {
+pub(super) fn files(words: &mut Words, workload: &Workload) -> u32 {
     let count = words.integer("nrfiles", 1..=1 << 16).unwrap_or(1) as u32;
     let way = words.text("file_service_type", "sequential or random");
-    let needed = if job.rw.random {
+    let needed = if workload.rw.random {
         "random"
     } else {
         "sequential"

@@ -3,7 +3,7 @@
 use super::value::{self, Extent};
 use super::words::Words;
 use super::{rates, requests};
-use crate::job::{COPIES_MAX, Flow, Job, Mix, RegionError, SECTOR, Think};
+use crate::spec::{COPIES_MAX, Flow, Mix, RegionError, SECTOR, Think, Workload};
 use crate::time::TimeDistribution;
 use tidegate_core::time::Nanos;
 
@@ -22,7 +22,7 @@ pub struct Section {
     /// Time at which this section's group, up to the next `stonewall`, begins.
     group: Nanos,
     /// Workload without its region and its bytes.
-    job: Job,
+    workload: Workload,
     extents: Extents,
 }
 
@@ -53,7 +53,7 @@ impl Section {
     ///
     /// # Errors
     /// If the region does not fit the disk.
-    pub fn job(&self, disk_size: u64) -> Result<Job, RegionError> {
+    pub fn workload(&self, disk_size: u64) -> Result<Workload, RegionError> {
         let disk_size = disk_size - disk_size % SECTOR;
         let Extents { unit, .. } = self.extents;
         // An offset beyond 2^64 becomes the last sector, which no disk has, so it is refused later.
@@ -87,26 +87,28 @@ impl Section {
             })
             .map(|bytes| bytes.max(1).saturating_mul(loops)),
         };
-        let each = u64::from(self.job.files.count) * SECTOR;
-        let size = match self.job.files.count {
+        let each = u64::from(self.workload.files.count) * SECTOR;
+        let size = match self.workload.files.count {
             1 => size,
             // All files have the same size.
             _ => Some(region - region % each),
         };
-        let job = Job {
+        let workload = Workload {
             offset,
             offset_increment: place(self.extents.increment),
             size,
             io_size,
-            ..self.job.clone()
+            ..self.workload.clone()
         };
-        job.region(0, disk_size)?;
-        Ok(job)
+        workload.region(0, disk_size)?;
+        Ok(workload)
     }
 
     /// Returns the latest end of the workload, if it has a runtime.
     fn end(&self) -> Option<Nanos> {
-        self.job.runtime.map(|runtime| self.job.start + runtime)
+        self.workload
+            .runtime
+            .map(|runtime| self.workload.start + runtime)
     }
 }
 
@@ -120,30 +122,30 @@ fn share(whole: u64, percent: u64) -> u64 {
 pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Section]) -> Section {
     let rw = requests::rw(words);
     let sizes = requests::sizes(words, rw.mix);
-    let mut job = Job {
+    let mut workload = Workload {
         name: name.to_owned(),
         rw,
         sizes,
-        ..Job::default()
+        ..Workload::default()
     };
     if let Some((_, own)) = words.text("name", "any text") {
-        job.name = own.to_owned();
+        workload.name = own.to_owned();
     }
-    job.placement = requests::placement(words, &job);
+    workload.placement = requests::placement(words, &workload);
     if let Some(copies) = words.integer("numjobs", 1..=u64::from(COPIES_MAX)) {
-        job.numjobs = copies as u32;
+        workload.numjobs = copies as u32;
     }
-    (job.fsync, job.sync) = requests::durability(words);
-    job.files.count = requests::files(words, &job);
-    (job.flow, job.rw.mix) = flow(words, &job);
+    (workload.fsync, workload.sync) = requests::durability(words);
+    workload.files.count = requests::files(words, &workload);
+    (workload.flow, workload.rw.mix) = flow(words, &workload);
     let times = times(words, before);
-    (job.start, job.runtime) = (times.start, times.runtime);
-    job.number_ios = words.integer("number_ios", 0..=u64::MAX);
-    job.number_ios = job.number_ios.filter(|&n| n > 0);
-    let extents = extents(words, &job, times.endless);
-    job.number_ios = match extents.work {
+    (workload.start, workload.runtime) = (times.start, times.runtime);
+    workload.number_ios = words.integer("number_ios", 0..=u64::MAX);
+    workload.number_ios = workload.number_ios.filter(|&n| n > 0);
+    let extents = extents(words, &workload, times.endless);
+    workload.number_ios = match extents.work {
         Work::Endless => None,
-        Work::Bytes { loops, .. } => job.number_ios.map(|n| n.saturating_mul(loops)),
+        Work::Bytes { loops, .. } => workload.number_ios.map(|n| n.saturating_mul(loops)),
     };
     Section {
         name: name.to_owned(),
@@ -153,16 +155,16 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
             .and_then(|word| word.value.map(str::to_owned)),
         ramp_time: times.ramp,
         group: times.group,
-        job,
+        workload,
         extents,
     }
 }
 
-fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
+fn extents(words: &mut Words, workload: &Workload, endless: bool) -> Extents {
     let size = extent(words, "size", 1).filter(|&size| size != Extent::Bytes(0));
     let io_size = extent(words, "io_size", 1).filter(|&size| size != Extent::Bytes(0));
     if let (Some(Extent::Bytes(bytes)), Some(word)) = (size, words.word("size")) {
-        let largest = job.largest_request();
+        let largest = workload.largest_request();
         if bytes < u64::from(largest) {
             let what = format!("{bytes} bytes hold no request of {largest}");
             words.error(&word, what, "at least the largest request");
@@ -177,7 +179,7 @@ fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
         }
     }
     Extents {
-        unit: u64::from(job.smallest_request()),
+        unit: u64::from(workload.smallest_request()),
         offset: extent(words, "offset", SECTOR).unwrap_or(Extent::Bytes(0)),
         increment: extent(words, "offset_increment", SECTOR).unwrap_or(Extent::Bytes(0)),
         size,
@@ -213,7 +215,7 @@ fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
 }
 
 /// Reads the options of the loop: returns its flow, and the mix, which rates may determine.
-fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
+fn flow(words: &mut Words, workload: &Workload) -> (Flow, Mix) {
     let depth = words.integer("iodepth", 1..=u64::from(COPIES_MAX));
     let mut iodepth = depth.unwrap_or(1) as u32;
     if let Some((engine, name)) = words.text("ioengine", "an engine's name") {
@@ -233,8 +235,8 @@ fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
         );
     }
     let think = think(words);
-    match rates::arrivals(words, job) {
-        None => (Flow::Closed { iodepth, think }, job.rw.mix),
+    match rates::arrivals(words, workload) {
+        None => (Flow::Closed { iodepth, think }, workload.rw.mix),
         Some((arrivals, mix)) => {
             if let (Some(_), Some(word)) = (think, words.word("thinktime")) {
                 let what = "does not go with a rate: requests come when they are due";

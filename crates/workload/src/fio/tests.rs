@@ -9,24 +9,24 @@ mod times;
 
 use super::*;
 use crate::arrive::{Arrivals, Spacing};
-use crate::job::{Flow, Job, Mix, Placement, SizeShare, Sizes, Think};
+use crate::spec::{Flow, Mix, Placement, SizeShare, Sizes, Think, Workload};
 use crate::time::TimeDistribution;
 use tidegate_core::time::Nanos;
 
 const GIB: u64 = 1 << 30;
 
 /// The file's only job, on a disk of 1 GiB, and its notes.
-fn read(text: &str) -> (Job, Vec<String>) {
+fn read(text: &str) -> (Workload, Vec<String>) {
     let file = parse(text, "f.fio", false).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(file.sections.len(), 1);
-    let job = file.sections[0].job(GIB).unwrap();
-    assert_eq!(job.check(), Ok(()), "{text}");
+    let workload = file.sections[0].workload(GIB).unwrap();
+    assert_eq!(workload.check(), Ok(()), "{text}");
     let notes = file.notes.iter().map(|note| note.to_string()).collect();
-    (job, notes)
+    (workload, notes)
 }
 
 /// The job that these lines make; more lines, separated by ` | `.
-fn job(lines: &str) -> Job {
+fn workload(lines: &str) -> Workload {
     read(&format!("[job]\n{}\n", lines.replace(" | ", "\n"))).0
 }
 
@@ -52,17 +52,17 @@ fn all_wrong(cases: &[&str]) {
     }
 }
 
-fn closed(job: &Job) -> (u32, Option<Think>) {
-    match &job.flow {
+fn closed(workload: &Workload) -> (u32, Option<Think>) {
+    match &workload.flow {
         Flow::Closed { iodepth, think } => (*iodepth, think.clone()),
-        Flow::Open { .. } => panic!("{job:?}"),
+        Flow::Open { .. } => panic!("{workload:?}"),
     }
 }
 
-fn open(job: &Job) -> (Arrivals, u32) {
-    match &job.flow {
+fn open(workload: &Workload) -> (Arrivals, u32) {
+    match &workload.flow {
         Flow::Open { arrivals, iodepth } => (*arrivals, *iodepth),
-        Flow::Closed { .. } => panic!("{job:?}"),
+        Flow::Closed { .. } => panic!("{workload:?}"),
     }
 }
 
@@ -74,17 +74,17 @@ fn shares(list: &[(u32, u32)]) -> Sizes {
 #[test]
 fn a_percentage_past_the_last_number_still_begins_a_sector() {
     let file = parse("[job]\noffset_increment=100%\n", "f.fio", false).unwrap();
-    let job = file.sections[0].job(u64::MAX).unwrap();
-    assert_eq!(job.check(), Ok(()));
+    let workload = file.sections[0].workload(u64::MAX).unwrap();
+    assert_eq!(workload.check(), Ok(()));
 }
 
 #[test]
 fn files_lie_one_after_the_other() {
-    let files = job("rw=read | size=100m | nrfiles=3 | file_service_type=sequential");
+    let files = workload("rw=read | size=100m | nrfiles=3 | file_service_type=sequential");
     assert_eq!(files.files.count, 3);
     let size = files.size.unwrap();
     assert!(size.is_multiple_of(3 * 512) && (100 << 20) - size < 3 * 512);
-    let random = job("rw=randread | nrfiles=128 | file_service_type=random");
+    let random = workload("rw=randread | nrfiles=128 | file_service_type=random");
     assert_eq!((random.files.count, random.size), (128, Some(GIB)));
     all_wrong(&[
         "nrfiles=2",

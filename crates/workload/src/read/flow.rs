@@ -3,7 +3,7 @@
 use super::keys;
 use super::value::times;
 use crate::arrive::{Arrivals, Bursts};
-use crate::job::{Flow, Think};
+use crate::spec::{Flow, Think};
 use tidegate_config::{Field, Section};
 
 /// Largest rate in requests a second.

@@ -9,8 +9,8 @@ mod value;
 pub use value::{LARGEST_DISK, times};
 
 use crate::guest::Files;
-use crate::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes};
 use crate::replay::Mode;
+use crate::spec::{Flow, Mix, Placement, Rw, SizeShare, Sizes, Workload};
 use keys::{LARGEST_REQUEST, OPEN_DEPTH, SECTOR};
 use tidegate_config::Field;
 use tidegate_config::Section;
@@ -41,27 +41,28 @@ pub fn workload(
     index: usize,
     disk: Option<u64>,
     library: &dyn Library,
-) -> Option<Job> {
-    let job = parts(field, index, library)?;
+) -> Option<Workload> {
+    let workload = parts(field, index, library)?;
     // Mistakes that show only when the parts are together.
-    let mistakes = job.check().err().map(|mistakes| mistakes.list);
+    let mistakes = workload.check().err().map(|mistakes| mistakes.list);
     for mistake in mistakes.iter().flatten() {
         field.error(
             format!("{} is {}", mistake.field, mistake.found),
             mistake.allowed,
         );
     }
-    let misfit = disk.and_then(|disk| (0..job.numjobs).find_map(|n| job.region(n, disk).err()));
+    let misfit =
+        disk.and_then(|disk| (0..workload.numjobs).find_map(|n| workload.region(n, disk).err()));
     if let Some(error) = &misfit {
         field.error(
             error.to_string(),
             "a larger disk, or a smaller size and offset",
         );
     }
-    (mistakes.is_none() && misfit.is_none()).then_some(job)
+    (mistakes.is_none() && misfit.is_none()).then_some(workload)
 }
 
-fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> {
+fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Workload> {
     let mut section = Section::with_keys(field, &keys::WORKLOAD)?;
     let name = section.value(&keys::NAME, format!("job{}", index + 1), |field| {
         field.name()
@@ -81,7 +82,7 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> 
         None => drawn(&mut section),
     };
     section.finish();
-    Some(Job {
+    Some(Workload {
         name: name?,
         offset: offset?,
         offset_increment: offset_increment?,
@@ -96,7 +97,7 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> 
 }
 
 /// Reads the keys of a workload whose requests are drawn.
-fn drawn(section: &mut Section<'_>) -> Option<Job> {
+fn drawn(section: &mut Section<'_>) -> Option<Workload> {
     let rw = rw(section);
     let sizes = sizes(section, 4096);
     let io_size = whole_if_any(section, &keys::IO_SIZE);
@@ -113,7 +114,7 @@ fn drawn(section: &mut Section<'_>) -> Option<Job> {
     let copy_to = section.value(&keys::COPY_TO, None, |field| {
         guest::copy_to(field).map(Some)
     });
-    Some(Job {
+    Some(Workload {
         rw: rw?,
         sizes: sizes?,
         placement: placement?,
@@ -127,12 +128,16 @@ fn drawn(section: &mut Section<'_>) -> Option<Job> {
         },
         page_cache: page_cache?,
         copy_to: copy_to?,
-        ..Job::default()
+        ..Workload::default()
     })
 }
 
 /// Reads the keys of a workload that replays a trace; `trace` is the field that names it.
-fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library) -> Option<Job> {
+fn replayed(
+    section: &mut Section<'_>,
+    trace: &Field<'_>,
+    library: &dyn Library,
+) -> Option<Workload> {
     let mut fine = true;
     for field in keys::DRAWN.iter().filter_map(|key| section.field(key)) {
         let allowed = "leave out either this or replay; a replay has limit and loop of its own";
@@ -148,14 +153,14 @@ fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library)
         (None, Mode::Timed(_)) => OPEN_DEPTH,
         (None, Mode::NextWhenDone) => 1,
     };
-    fine.then_some(Job {
+    fine.then_some(Workload {
         sizes: sizes?,
         flow: Flow::Closed {
             iodepth,
             think: None,
         },
         replay: Some(replay),
-        ..Job::default()
+        ..Workload::default()
     })
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::draw::tests::seeded;
-use crate::job::{Flow, Sizes};
 use crate::source::Source;
+use crate::spec::{Flow, Sizes};
 use crate::trace::{Options, Trace, read};
 use proptest::prelude::*;
 
@@ -10,21 +10,21 @@ fn trace(text: &str) -> Trace {
 }
 
 /// Returns a workload that replays all of `text`, changed by `change`, in pieces of 64 KiB.
-fn job(text: &str, change: impl FnOnce(&mut Replay)) -> Job {
+fn workload(text: &str, change: impl FnOnce(&mut Replay)) -> Workload {
     let mut replay = Replay::new(&trace(text), None, None).expect("requests");
     change(&mut replay);
-    let job = Job {
+    let workload = Workload {
         replay: Some(replay),
         sizes: std::array::from_fn(|_| Sizes::fixed(64 << 10)),
-        ..Job::default()
+        ..Workload::default()
     };
-    assert_eq!(job.check(), Ok(()));
-    job
+    assert_eq!(workload.check(), Ok(()));
+    workload
 }
 
 /// Returns at most `n` pieces on a disk of `disk` bytes, each with its request.
-fn pieces(job: &Job, disk: u64, block: u32, n: usize) -> Vec<(Io, Whole)> {
-    let mut source = Source::new(job, 0, disk, block).expect("it fits");
+fn pieces(workload: &Workload, disk: u64, block: u32, n: usize) -> Vec<(Io, Whole)> {
+    let mut source = Source::new(workload, 0, disk, block).expect("it fits");
     let mut rng = seeded(1);
     let mut all = Vec::new();
     while all.len() < n {
@@ -44,7 +44,7 @@ const THREE: &str = "1000 0 0 16 1\n3000 0 2048 8 0\n7000 0 16 400 1\n";
 
 #[test]
 fn requests_come_in_order_each_in_pieces_of_its_own() {
-    let all = pieces(&job(THREE, |_| {}), 1 << 20, 512, 100);
+    let all = pieces(&workload(THREE, |_| {}), 1 << 20, 512, 100);
     let ios: Vec<_> = (all.iter())
         .map(|(io, whole)| (whole.index, io.op, io.offset, io.len, io.waits))
         .collect();
@@ -66,9 +66,9 @@ fn requests_come_in_order_each_in_pieces_of_its_own() {
 #[test]
 fn sizes_and_addresses_grow_alike_and_what_passes_the_end_moves_to_the_last_place() {
     let text = "0 0 8 16 1\n0 0 24 16 1\n0 0 1990 16 1\n";
-    let job = job(text, |replay| replay.size_factor = Factor::new(100.0));
+    let workload = workload(text, |replay| replay.size_factor = Factor::new(100.0));
     // The disk holds 2,000 sectors a hundred times.
-    let all = pieces(&job, 2000 * 512 * 100, 4096, 1000);
+    let all = pieces(&workload, 2000 * 512 * 100, 4096, 1000);
     let first = |index| all.iter().find(|(_, whole)| whole.index == index);
     let place = |index| first(index).map(|(io, whole)| (io.offset, whole.bytes));
     let len = 16 * 512 * 100;
@@ -82,8 +82,8 @@ fn sizes_and_addresses_grow_alike_and_what_passes_the_end_moves_to_the_last_plac
 fn times_are_the_trace_s_from_its_first_request_on_by_a_factor() {
     let at = |factor, again| {
         let mode = Mode::Timed(Factor::new(factor));
-        let job = job(THREE, |replay| (replay.mode, replay.again) = (mode, again));
-        let mut all = pieces(&job, 1 << 20, 512, 18);
+        let workload = workload(THREE, |replay| (replay.mode, replay.again) = (mode, again));
+        let mut all = pieces(&workload, 1 << 20, 512, 18);
         all.dedup_by_key(|(_, whole)| whole.index);
         assert!(all.iter().all(|(io, _)| !io.waits));
         all.iter().map(|(_, whole)| whole.at.0).collect::<Vec<_>>()
@@ -99,7 +99,7 @@ fn times_are_the_trace_s_from_its_first_request_on_by_a_factor() {
 
 #[test]
 fn rounds_count_on() {
-    let again = job(THREE, |replay| replay.again = true);
+    let again = workload(THREE, |replay| replay.again = true);
     let all = pieces(&again, 1 << 20, 512, 600);
     assert_eq!(all.len(), 600, "it goes on");
     assert!(all.windows(2).all(|two| two[0].1.index <= two[1].1.index));
@@ -119,11 +119,11 @@ fn one_disk_or_the_first_requests_are_a_replay_too() {
     assert_eq!(of(Some(3), None), None);
     let all = of(None, None).expect("four");
     // Three disks side by side on 9 sectors, which have 3 each.
-    let job = Job {
+    let workload = Workload {
         replay: Some(all),
-        ..Job::default()
+        ..Workload::default()
     };
-    let places: Vec<u64> = (pieces(&job, 9 * 512, 512, 9).iter())
+    let places: Vec<u64> = (pieces(&workload, 9 * 512, 512, 9).iter())
         .map(|(io, _)| io.offset / 512)
         .collect();
     assert_eq!(places, [0, 3 + 1, 2, 6]);
@@ -131,10 +131,10 @@ fn one_disk_or_the_first_requests_are_a_replay_too() {
 
 #[test]
 fn a_job_that_is_printed_tells_its_trace_by_a_digest() {
-    let text = |job: &Job| format!("{:?}", job.replay);
-    let three = job(THREE, |_| {});
+    let text = |workload: &Workload| format!("{:?}", workload.replay);
+    let three = workload(THREE, |_| {});
     assert!(text(&three).len() < 300, "{}", text(&three));
-    assert_eq!(text(&three), text(&job(THREE, |_| {})));
+    assert_eq!(text(&three), text(&workload(THREE, |_| {})));
     for other in [
         THREE.replace("1000", "1001"),
         THREE.replace("2048", "2049"),
@@ -142,44 +142,49 @@ fn a_job_that_is_printed_tells_its_trace_by_a_digest() {
         THREE.replace("8 0", "8 1"),
         THREE.replace("3000 0", "3000 1"),
     ] {
-        assert_ne!(text(&three), text(&job(&other, |_| {})), "{other}");
+        assert_ne!(text(&three), text(&workload(&other, |_| {})), "{other}");
     }
 }
 
 #[test]
 fn what_a_trace_does_not_go_with_is_refused() {
-    let fields = |change: &dyn Fn(&mut Job)| -> Vec<String> {
-        let mut job = job(THREE, |_| {});
-        change(&mut job);
-        let mistakes = job.check().map_or_else(|found| found.list, |()| vec![]);
+    let fields = |change: &dyn Fn(&mut Workload)| -> Vec<String> {
+        let mut workload = workload(THREE, |_| {});
+        change(&mut workload);
+        let mistakes = workload
+            .check()
+            .map_or_else(|found| found.list, |()| vec![]);
         mistakes.into_iter().map(|found| found.field).collect()
     };
     assert_eq!(fields(&|_| {}), [""; 0]);
-    assert_eq!(fields(&|job| job.fsync = 1), ["replay"]);
-    assert_eq!(fields(&|job| job.number_ios = Some(1)), ["replay"]);
-    let think = crate::job::Think {
+    assert_eq!(fields(&|workload| workload.fsync = 1), ["replay"]);
+    assert_eq!(
+        fields(&|workload| workload.number_ios = Some(1)),
+        ["replay"]
+    );
+    let think = crate::spec::Think {
         time: crate::time::TimeDistribution::Fixed(Nanos(1)),
         blocks: 1,
     };
-    let thinks = |job: &mut Job| {
+    let thinks = |workload: &mut Workload| {
         let think = Some(think.clone());
-        job.flow = Flow::Closed { iodepth: 1, think };
+        workload.flow = Flow::Closed { iodepth: 1, think };
     };
     assert_eq!(fields(&thinks), ["replay"]);
-    let two = |bytes| crate::job::SizeShare { bytes, weight: 1 };
-    let sizes = |job: &mut Job| job.sizes[1] = Sizes(vec![two(512), two(1024)]);
+    let two = |bytes| crate::spec::SizeShare { bytes, weight: 1 };
+    let sizes = |workload: &mut Workload| workload.sizes[1] = Sizes(vec![two(512), two(1024)]);
     assert_eq!(fields(&sizes), ["replay.sizes"]);
-    let at_once = |job: &mut Job| {
+    let at_once = |workload: &mut Workload| {
         let mut replay = Replay::new(&trace("5 0 0 1 1\n5 0 1 1 1\n"), None, None).expect("two");
         (replay.mode, replay.again) = (Mode::Timed(Factor::ONE), true);
-        job.replay = Some(replay);
+        workload.replay = Some(replay);
     };
     assert_eq!(fields(&at_once), ["replay.loop"]);
 }
 
 #[test]
 fn a_region_that_does_not_hold_the_largest_request_of_each_disk_is_told() {
-    let two = job("0 0 0 16 1\n0 1 0 8 1\n", |_| {});
+    let two = workload("0 0 0 16 1\n0 1 0 8 1\n", |_| {});
     assert_eq!(two.region(0, 32 * 512), Ok(0..32 * 512));
     assert_eq!(
         two.region(0, 31 * 512).unwrap_err().to_string(),
@@ -187,7 +192,7 @@ fn a_region_that_does_not_hold_the_largest_request_of_each_disk_is_told() {
          of 8192 of each of its trace's 2 disks"
     );
     // Enough sectors, and no whole block.
-    assert!(Source::new(&job("0 0 0 1 1\n", |_| {}), 0, 2048, 4096).is_err());
+    assert!(Source::new(&workload("0 0 0 1 1\n", |_| {}), 0, 2048, 4096).is_err());
 }
 
 #[test]
@@ -221,15 +226,15 @@ proptest! {
         for (at, &(disk, sector, sectors, read)) in records.iter().enumerate() {
             text.push_str(&format!("{at} {disk} {sector} {sectors} {}\n", u8::from(read)));
         }
-        let mut job = job(&text, |replay| replay.size_factor = Factor::new(factor));
-        job.sizes = std::array::from_fn(|_| Sizes::fixed(piece * block));
-        job.offset = offset * 4096;
-        let replay = job.replay.as_ref().expect("it is one");
-        let disk = job.offset + (replay.largest() + 4096) * u64::from(replay.disks()) + room;
-        let region = job.region(0, disk).expect("there is room");
+        let mut workload = workload(&text, |replay| replay.size_factor = Factor::new(factor));
+        workload.sizes = std::array::from_fn(|_| Sizes::fixed(piece * block));
+        workload.offset = offset * 4096;
+        let replay = workload.replay.as_ref().expect("it is one");
+        let disk = workload.offset + (replay.largest() + 4096) * u64::from(replay.disks()) + room;
+        let region = workload.region(0, disk).expect("there is room");
         let (mut left, mut end) = (0, 0);
         let mut index = None;
-        let all = pieces(&job, disk, block, usize::MAX);
+        let all = pieces(&workload, disk, block, usize::MAX);
         for (io, whole) in &all {
             if index != Some(whole.index) {
                 prop_assert_eq!(left, 0);

@@ -3,7 +3,7 @@
 use super::permute::Permutation;
 use super::zipf::Zipf;
 use crate::draw;
-use crate::job::Placement;
+use crate::spec::Placement;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 

@@ -1,7 +1,7 @@
 //! Request sizes drawn by their weights in constant time.
 
 use crate::draw;
-use crate::job::Sizes;
+use crate::spec::Sizes;
 use rand_pcg::Pcg64Mcg;
 
 /// Size with the places where a request of it may begin.
@@ -104,7 +104,7 @@ fn build_alias_table(columns: &mut [Column], height: u64) {
 mod tests {
     use super::*;
     use crate::draw::tests::{chi_squared, seeded};
-    use crate::job::SizeShare;
+    use crate::spec::SizeShare;
     use proptest::prelude::*;
 
     fn sizes(weights: &[u32]) -> Sizes {

@@ -2,29 +2,29 @@
 
 use super::*;
 use crate::draw::tests::{chi_squared, seeded};
-use crate::job::{Rw, SizeShare, Sizes};
+use crate::spec::{Rw, SizeShare, Sizes};
 use proptest::prelude::*;
 
 const DISK: u64 = 1 << 30;
 
-fn job(mix: Mix, random: bool) -> Job {
-    Job {
+fn workload(mix: Mix, random: bool) -> Workload {
+    Workload {
         rw: Rw { mix, random },
-        ..Job::default()
+        ..Workload::default()
     }
 }
 
-fn drawn_from(job: &Job, copy: u32, seed: u64, n: usize) -> Vec<Io> {
-    assert_eq!(job.check(), Ok(()));
-    let mut stream = Stream::new(job, copy, DISK).unwrap();
+fn drawn_from(workload: &Workload, copy: u32, seed: u64, n: usize) -> Vec<Io> {
+    assert_eq!(workload.check(), Ok(()));
+    let mut stream = Stream::new(workload, copy, DISK).unwrap();
     let mut rng = seeded(seed);
     std::iter::from_fn(|| stream.next(&mut rng))
         .take(n)
         .collect()
 }
 
-fn drawn(job: &Job, n: usize) -> Vec<Io> {
-    drawn_from(job, 0, 1, n)
+fn drawn(workload: &Workload, n: usize) -> Vec<Io> {
+    drawn_from(workload, 0, 1, n)
 }
 
 fn offsets(ios: &[Io]) -> Vec<u64> {
@@ -42,10 +42,10 @@ fn ops(ios: &[Io]) -> Vec<Op> {
 
 #[test]
 fn a_sequential_job_wraps_to_the_start_of_its_region() {
-    let small = Job {
+    let small = Workload {
         offset: 8192,
         size: Some(3 * 4096 + 512),
-        ..job(Mix::Read, false)
+        ..workload(Mix::Read, false)
     };
     let ios = drawn(&small, 5);
     assert_eq!(offsets(&ios), [8192, 12288, 16384, 8192, 12288]);
@@ -54,7 +54,7 @@ fn a_sequential_job_wraps_to_the_start_of_its_region() {
 
 #[test]
 fn sequential_sizes_follow_each_other_without_gaps() {
-    let mut mixed = job(Mix::Write, false);
+    let mut mixed = workload(Mix::Write, false);
     mixed.sizes[1] = shares(&[(512, 1), (1536, 1), (4096, 1)]);
     let ios = drawn(&mixed, 1000);
     for pair in ios.windows(2) {
@@ -64,7 +64,7 @@ fn sequential_sizes_follow_each_other_without_gaps() {
 
 #[test]
 fn sequential_reads_and_writes_each_go_their_own_way() {
-    let ios = drawn(&job(Mix::ReadWrite { read_percent: 50 }, false), 100);
+    let ios = drawn(&workload(Mix::ReadWrite { read_percent: 50 }, false), 100);
     for op in [Op::Read, Op::Write] {
         let own: Vec<Io> = ios.iter().copied().filter(|io| io.op == op).collect();
         let expected: Vec<u64> = (0..own.len() as u64).map(|i| i * 4096).collect();
@@ -74,20 +74,20 @@ fn sequential_reads_and_writes_each_go_their_own_way() {
 
 #[test]
 fn copies_begin_an_increment_apart() {
-    let apart = Job {
+    let apart = Workload {
         offset_increment: 1 << 20,
         numjobs: 3,
-        ..job(Mix::Read, false)
+        ..workload(Mix::Read, false)
     };
     assert_eq!(drawn_from(&apart, 2, 1, 1)[0].offset, 2 << 20);
 }
 
 #[test]
 fn random_requests_are_uniform_over_the_aligned_blocks_of_the_region() {
-    let small = Job {
+    let small = Workload {
         offset: 512,
         size: Some(100 * 4096 + 4095 / 512 * 512),
-        ..job(Mix::Read, true)
+        ..workload(Mix::Read, true)
     };
     let mut counts = [0; 100];
     for io in drawn(&small, 100_000) {
@@ -99,7 +99,7 @@ fn random_requests_are_uniform_over_the_aligned_blocks_of_the_region() {
 
 #[test]
 fn random_requests_are_aligned_to_the_smallest_size_of_their_operation() {
-    let mut mixed = job(Mix::ReadWrite { read_percent: 50 }, true);
+    let mut mixed = workload(Mix::ReadWrite { read_percent: 50 }, true);
     mixed.size = Some(64 << 10);
     mixed.sizes = [
         shares(&[(4096, 1), (16384, 1)]),
@@ -123,7 +123,10 @@ fn random_requests_are_aligned_to_the_smallest_size_of_their_operation() {
 
 #[test]
 fn each_request_of_a_mix_is_drawn_by_itself() {
-    let ios = drawn(&job(Mix::ReadWrite { read_percent: 70 }, true), 100_000);
+    let ios = drawn(
+        &workload(Mix::ReadWrite { read_percent: 70 }, true),
+        100_000,
+    );
     let reads: Vec<bool> = ios.iter().map(|io| io.op == Op::Read).collect();
     let share = |of: usize| of as f64 / reads.len() as f64;
     assert!((share(reads.iter().filter(|&&read| read).count()) - 0.7).abs() < 0.005);
@@ -135,14 +138,14 @@ fn each_request_of_a_mix_is_drawn_by_itself() {
 #[test]
 fn a_mix_of_all_or_nothing_is_that() {
     for (read_percent, op) in [(0, Op::Write), (100, Op::Read)] {
-        let ios = drawn(&job(Mix::ReadWrite { read_percent }, true), 1000);
+        let ios = drawn(&workload(Mix::ReadWrite { read_percent }, true), 1000);
         assert!(ios.iter().all(|io| io.op == op));
     }
 }
 
 #[test]
 fn each_operation_has_its_sizes() {
-    let mut by_op = job(Mix::ReadWrite { read_percent: 50 }, true);
+    let mut by_op = workload(Mix::ReadWrite { read_percent: 50 }, true);
     by_op.sizes = [512, 1024, 2048].map(Sizes::fixed);
     let size = |op| if op == Op::Read { 512 } else { 1024 };
     let ios = drawn(&by_op, 100);
@@ -155,7 +158,7 @@ fn each_operation_has_its_sizes() {
 #[test]
 fn a_trimmed_block_is_written_next() {
     for random in [false, true] {
-        let ios = drawn(&job(Mix::TrimWrite, random), 100);
+        let ios = drawn(&workload(Mix::TrimWrite, random), 100);
         for pair in ios.chunks(2) {
             assert_eq!(ops(pair), [Op::Discard, Op::Write]);
             assert_eq!(pair[0].offset, pair[1].offset);
@@ -173,10 +176,10 @@ fn a_trimmed_block_is_written_next() {
 #[test]
 fn a_trimmed_and_written_block_counts_once() {
     for (io_size, number_ios) in [(Some(3 * 4096), None), (None, Some(3))] {
-        let short = Job {
+        let short = Workload {
             io_size,
             number_ios,
-            ..job(Mix::TrimWrite, false)
+            ..workload(Mix::TrimWrite, false)
         };
         assert_eq!(drawn(&short, 100).len(), 6);
     }
@@ -185,9 +188,9 @@ fn a_trimmed_and_written_block_counts_once() {
 #[test]
 fn a_job_ends_with_the_request_that_makes_up_its_bytes() {
     for (io_size, n) in [(1, 1), (4096, 1), (4097, 2), (40_960, 10)] {
-        let short = Job {
+        let short = Workload {
             io_size: Some(io_size),
-            ..job(Mix::Read, true)
+            ..workload(Mix::Read, true)
         };
         assert_eq!(drawn(&short, 100).len(), n, "{io_size}");
     }
@@ -195,9 +198,9 @@ fn a_job_ends_with_the_request_that_makes_up_its_bytes() {
 
 #[test]
 fn a_job_ends_after_its_requests_and_stays_ended() {
-    let short = Job {
+    let short = Workload {
         number_ios: Some(7),
-        ..job(Mix::Read, true)
+        ..workload(Mix::Read, true)
     };
     let mut stream = Stream::new(&short, 0, DISK).unwrap();
     let mut rng = seeded(1);
@@ -207,10 +210,10 @@ fn a_job_ends_after_its_requests_and_stays_ended() {
 
 #[test]
 fn a_flush_follows_every_nth_write_and_counts_as_no_request() {
-    let short = Job {
+    let short = Workload {
         fsync: 2,
         number_ios: Some(5),
-        ..job(Mix::Write, false)
+        ..workload(Mix::Write, false)
     };
     let (w, f) = (Op::Write, Op::Flush);
     let ios = drawn(&short, 100);
@@ -220,9 +223,9 @@ fn a_flush_follows_every_nth_write_and_counts_as_no_request() {
 
 #[test]
 fn reads_do_not_bring_a_flush_nearer() {
-    let mixed = Job {
+    let mixed = Workload {
         fsync: 3,
-        ..job(Mix::ReadWrite { read_percent: 50 }, true)
+        ..workload(Mix::ReadWrite { read_percent: 50 }, true)
     };
     let mut writes = 0;
     for io in drawn(&mixed, 1000) {
@@ -236,27 +239,27 @@ fn reads_do_not_bring_a_flush_nearer() {
 
 #[test]
 fn the_last_write_is_flushed_too() {
-    let short = Job {
+    let short = Workload {
         fsync: 1,
         number_ios: Some(1),
-        ..job(Mix::Write, false)
+        ..workload(Mix::Write, false)
     };
     assert_eq!(ops(&drawn(&short, 9)), [Op::Write, Op::Flush]);
 }
 
 #[test]
 fn only_writes_of_a_synchronous_job_are_durable_at_once() {
-    let sync = Job {
+    let sync = Workload {
         sync: true,
         fsync: 10,
-        ..job(Mix::ReadWrite { read_percent: 50 }, true)
+        ..workload(Mix::ReadWrite { read_percent: 50 }, true)
     };
     for io in drawn(&sync, 100) {
         assert_eq!(io.fua, io.op == Op::Write);
     }
-    let trims = Job {
+    let trims = Workload {
         sync: true,
-        ..job(Mix::TrimWrite, false)
+        ..workload(Mix::TrimWrite, false)
     };
     assert!(
         drawn(&trims, 10)
@@ -267,10 +270,10 @@ fn only_writes_of_a_synchronous_job_are_durable_at_once() {
 
 #[test]
 fn a_shuffled_job_meets_each_block_once_whatever_it_does_there() {
-    let shuffled = Job {
+    let shuffled = Workload {
         size: Some(100 * 4096 + 512),
         placement: Placement::Shuffle,
-        ..job(Mix::ReadWrite { read_percent: 50 }, true)
+        ..workload(Mix::ReadWrite { read_percent: 50 }, true)
     };
     let mut blocks = offsets(&drawn(&shuffled, 100));
     blocks.sort_unstable();
@@ -280,10 +283,10 @@ fn a_shuffled_job_meets_each_block_once_whatever_it_does_there() {
 
 #[test]
 fn copies_share_what_is_hot() {
-    let hot = Job {
+    let hot = Workload {
         placement: Placement::Zipf { theta: 2.0 },
         numjobs: 2,
-        ..job(Mix::Read, true)
+        ..workload(Mix::Read, true)
     };
     let favourite = |copy, seed| {
         let mut offsets = offsets(&drawn_from(&hot, copy, seed, 99));
@@ -298,11 +301,11 @@ fn copies_share_what_is_hot() {
 
 #[test]
 fn a_region_off_the_disk_is_refused() {
-    let far = Job {
+    let far = Workload {
         offset: DISK - 4096,
         offset_increment: 4096,
         size: Some(4096),
-        ..Job::default()
+        ..Workload::default()
     };
     assert!(Stream::new(&far, 0, DISK).is_ok());
     assert_eq!(Stream::new(&far, 1, DISK).unwrap_err().to, DISK + 4096);
@@ -320,9 +323,9 @@ fn the_same_seed_draws_the_same_requests_everywhere() {
         Placement::Normal { deviation_percent },
     ]
     .map(|placement| {
-        let random = Job {
+        let random = Workload {
             placement,
-            ..job(Mix::Read, true)
+            ..workload(Mix::Read, true)
         };
         offsets(&drawn(&random, 4))
             .iter()
@@ -385,7 +388,7 @@ proptest! {
         fsync in 0_u32..5,
         seed in any::<u64>(),
     ) {
-        let job = Job {
+        let workload = Workload {
             rw,
             sizes,
             placement,
@@ -394,10 +397,10 @@ proptest! {
             io_size: ends.0,
             number_ios: Some(ends.1),
             fsync,
-            ..Job::default()
+            ..Workload::default()
         };
-        prop_assume!(job.check().is_ok());
-        let Ok(mut stream) = Stream::new(&job, 0, DISK) else {
+        prop_assume!(workload.check().is_ok());
+        let Ok(mut stream) = Stream::new(&workload, 0, DISK) else {
             return Err(TestCaseError::reject("the region is too small"));
         };
         let mut rng = seeded(seed);

@@ -115,8 +115,8 @@ fn both(name: &str, cases: &[&'static str]) -> Vec<Case> {
 
 fn requests_here(text: &str) -> Vec<Request> {
     let file = fio::parse(text, "job.fio", false).unwrap_or_else(|errors| panic!("{errors}"));
-    let job = file.sections[0].job(DISK).unwrap();
-    let mut stream = Stream::new(&job, 0, DISK).unwrap();
+    let workload = file.sections[0].workload(DISK).unwrap();
+    let mut stream = Stream::new(&workload, 0, DISK).unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     std::iter::from_fn(|| stream.next(&mut rng))
         .map(|io| (io.op, io.offset, u64::from(io.len)))

@@ -6,7 +6,7 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::Spacing;
 use tidegate_workload::fio::{self, JobFile};
-use tidegate_workload::job::{Flow, Job, Mix, Placement};
+use tidegate_workload::spec::{Flow, Mix, Placement, Workload};
 use tidegate_workload::stream::Stream;
 
 const DISK: u64 = 100 << 30;
@@ -15,9 +15,9 @@ fn read(file: &str, text: &str) -> JobFile {
     fio::parse(text, file, false).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn jobs(file: &JobFile) -> Vec<Job> {
-    let job = |section: &fio::Section| section.job(DISK).unwrap();
-    file.sections.iter().map(job).collect()
+fn workloads(file: &JobFile) -> Vec<Workload> {
+    let workload = |section: &fio::Section| section.workload(DISK).unwrap();
+    file.sections.iter().map(workload).collect()
 }
 
 fn names(file: &JobFile) -> Vec<&str> {
@@ -25,25 +25,25 @@ fn names(file: &JobFile) -> Vec<&str> {
     sections.map(|section| section.name.as_str()).collect()
 }
 
-fn depth(job: &Job) -> u32 {
-    let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = job.flow;
+fn depth(workload: &Workload) -> u32 {
+    let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = workload.flow;
     iodepth
 }
 
 #[test]
 fn a_file_server() {
     let file = read("file-server.fio", include_str!("../jobs/file-server.fio"));
-    let [job] = &jobs(&file)[..] else {
+    let [workload] = &workloads(&file)[..] else {
         panic!("{file:?}")
     };
-    assert_eq!(job.rw.mix, Mix::ReadWrite { read_percent: 80 });
-    assert_eq!((depth(job), job.io_size), (64, Some(4 << 30)));
+    assert_eq!(workload.rw.mix, Mix::ReadWrite { read_percent: 80 });
+    assert_eq!((depth(workload), workload.io_size), (64, Some(4 << 30)));
     let ignored: Vec<&str> = file.notes.iter().map(|note| note.option.as_str()).collect();
     let expected = ["ioengine", "direct", "group_reporting", "bssplit"];
     assert_eq!(ignored, expected);
 
     let (mut stream, mut rng) = (
-        Stream::new(job, 0, DISK).unwrap(),
+        Stream::new(workload, 0, DISK).unwrap(),
         Pcg64Mcg::seed_from_u64(7),
     );
     let (mut reads, mut bytes) = (0.0, 0.0);
@@ -55,21 +55,21 @@ fn a_file_server() {
     }
     let n = f64::from(n);
     assert!((reads / n - 0.8).abs() < 0.005);
-    assert!((bytes / n / job.sizes[0].mean() - 1.0).abs() < 0.025);
+    assert!((bytes / n / workload.sizes[0].mean() - 1.0).abs() < 0.025);
 }
 
 #[test]
 fn a_database() {
     let file = read("database.fio", include_str!("../jobs/database.fio"));
     assert_eq!(names(&file), ["readers", "log", "checkpoint"]);
-    let jobs = jobs(&file);
-    let [readers, log, checkpoint] = &jobs[..] else {
+    let workloads = workloads(&file);
+    let [readers, log, checkpoint] = &workloads[..] else {
         panic!("{file:?}")
     };
-    for (section, job) in file.sections.iter().zip(&jobs) {
+    for (section, workload) in file.sections.iter().zip(&workloads) {
         assert_eq!(section.ramp_time, Nanos::from_secs(10));
-        assert_eq!(job.runtime, Some(Nanos::from_secs(130)));
-        assert_eq!((job.io_size, job.number_ios), (None, None));
+        assert_eq!(workload.runtime, Some(Nanos::from_secs(130)));
+        assert_eq!((workload.io_size, workload.number_ios), (None, None));
     }
     assert_eq!((readers.numjobs, depth(readers)), (4, 8));
     assert_eq!(readers.placement, Placement::Zipf { theta: 0.99 });
@@ -89,18 +89,18 @@ fn a_database() {
 #[test]
 fn visitors_who_do_not_wait() {
     let file = read("web.fio", include_str!("../jobs/web.fio"));
-    let jobs = jobs(&file);
-    let flows: Vec<_> = (jobs.iter())
-        .map(|job| match job.flow {
+    let workloads = workloads(&file);
+    let flows: Vec<_> = (workloads.iter())
+        .map(|workload| match workload.flow {
             Flow::Open { arrivals, iodepth } => (arrivals.per_s, arrivals.spacing, iodepth),
-            Flow::Closed { .. } => panic!("{job:?}"),
+            Flow::Closed { .. } => panic!("{workload:?}"),
         })
         .collect();
     let expected = [(350.0, Spacing::Poisson, 128), (60.0, Spacing::Fixed, 32)];
     assert_eq!(flows, expected);
-    assert_eq!(jobs[0].sizes[0].0[2].weight, 20, "the rest");
-    assert_eq!(jobs[1].rw.mix, Mix::ReadWrite { read_percent: 25 });
-    assert_eq!(jobs[1].placement, Placement::Uniform);
+    assert_eq!(workloads[0].sizes[0].0[2].weight, 20, "the rest");
+    assert_eq!(workloads[1].rw.mix, Mix::ReadWrite { read_percent: 25 });
+    assert_eq!(workloads[1].placement, Placement::Uniform);
 }
 
 #[test]
@@ -108,15 +108,18 @@ fn patterns_one_after_the_other() {
     let file = read("ssd-steps.fio", include_str!("../jobs/ssd-steps.fio"));
     let expected = ["seq-read", "rand-read", "seq-write", "rand-write"];
     assert_eq!(names(&file), expected);
-    let starts: Vec<Nanos> = jobs(&file).iter().map(|job| job.start).collect();
+    let starts: Vec<Nanos> = workloads(&file)
+        .iter()
+        .map(|workload| workload.start)
+        .collect();
     assert_eq!(starts, [0, 60, 120, 180].map(Nanos::from_secs));
 }
 
 #[test]
 fn desktops() {
     let file = read("desktops.fio", include_str!("../jobs/desktops.fio"));
-    let jobs = jobs(&file);
-    let [desktop, scan, reclaim] = &jobs[..] else {
+    let workloads = workloads(&file);
+    let [desktop, scan, reclaim] = &workloads[..] else {
         panic!("{file:?}")
     };
     assert_eq!(desktop.rw.mix, Mix::ReadWrite { read_percent: 40 });
@@ -143,5 +146,9 @@ fn the_example_of_the_documentation() {
         .and_then(|rest| rest.split("```").next());
     let file = read("fio-jobs.md", example.unwrap());
     assert_eq!(names(&file), ["readers", "log"]);
-    assert!(jobs(&file).iter().all(|job| job.check().is_ok()));
+    assert!(
+        workloads(&file)
+            .iter()
+            .all(|workload| workload.check().is_ok())
+    );
 }

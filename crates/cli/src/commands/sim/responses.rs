@@ -28,8 +28,8 @@ pub(super) const COLUMNS: [&str; 9] = [
 
 /// Returns true if a VM of the scenario has response times to report.
 pub(super) fn expected(scenario: &Scenario) -> bool {
-    let mut jobs = scenario.tenants.iter().flat_map(|tenant| &tenant.jobs);
-    jobs.any(|job| job.replay.is_some() || job.deadline.is_some())
+    let mut workloads = scenario.tenants.iter().flat_map(|tenant| &tenant.workloads);
+    workloads.any(|workload| workload.replay.is_some() || workload.deadline.is_some())
 }
 
 /// Returns the cells of [`COLUMNS`]; empty where there is nothing to report.

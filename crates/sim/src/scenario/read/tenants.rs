@@ -11,8 +11,8 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_units::format_duration;
 use tidegate_vcpu::machine::CpuSet;
-use tidegate_workload::job::Job;
 use tidegate_workload::read;
+use tidegate_workload::spec::Workload;
 
 /// Reader of all tenants of a scenario.
 pub(super) struct Reader<'a> {
@@ -82,7 +82,7 @@ impl Reader<'_> {
         let cpu = self.cpu(&mut section, background);
         let stay = self.stay(&mut section);
         let computes = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
-        let jobs = self.jobs(&mut section, key, disk_size, background, computes);
+        let workloads = self.workloads(&mut section, key, disk_size, background, computes);
         section.finish();
         let (arrives, leaves) = stay?;
         let tenant = Tenant {
@@ -93,7 +93,7 @@ impl Reader<'_> {
             objective: objective?,
             disk_size: disk_size?,
             disk_at: disk?.at?,
-            jobs: jobs?,
+            workloads: workloads?,
             delay: delay?,
             cpu: cpu?,
             arrives,
@@ -140,29 +140,32 @@ impl Reader<'_> {
     }
 
     /// Reads the workloads of the table `key`: at least one, unless the VM `computes`.
-    fn jobs(
+    fn workloads(
         &self,
         section: &mut Section<'_>,
         key: &str,
         disk_size: Option<u64>,
         background: bool,
         computes: bool,
-    ) -> Option<Vec<Job>> {
+    ) -> Option<Vec<Workload>> {
         section.renamed("job", "workload");
         let fields = section.take_tables(keys::WORKLOADS.name);
         if fields.is_empty() && !computes {
             let add = format!("add a [[{key}.workload]] below it, with rw = \"randread\"");
             section.error("it has no workload, so it does nothing", &add);
         }
-        let jobs: Vec<_> = (fields.iter().enumerate())
+        let workloads: Vec<_> = (fields.iter().enumerate())
             .map(|(i, field)| read::workload(field, i, disk_size, self.library))
             .collect();
-        let jobs: Vec<Job> = jobs.into_iter().collect::<Option<_>>()?;
-        let Some((job, what)) = misplaced_deadline(background, &jobs) else {
-            return Some(jobs);
+        let workloads: Vec<Workload> = workloads.into_iter().collect::<Option<_>>()?;
+        let Some((workload, what)) = misplaced_deadline(background, &workloads) else {
+            return Some(workloads);
         };
-        let field = fields[job].find("deadline");
-        field.as_ref().unwrap_or(&fields[job]).error(what, DEADLINE);
+        let field = fields[workload].find("deadline");
+        field
+            .as_ref()
+            .unwrap_or(&fields[workload])
+            .error(what, DEADLINE);
         None
     }
 

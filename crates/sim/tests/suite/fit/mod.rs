@@ -21,7 +21,7 @@ struct Guest {
     /// The `[vm.objective]`.
     promise: &'static str,
     /// The `[[vm.workload]]`.
-    job: &'static str,
+    workload: &'static str,
 }
 
 /// A promise that a part of a policy does not know is one all the same.
@@ -31,8 +31,12 @@ fn said(text: &str) -> Scenario {
         .config
 }
 
-const fn guest(name: &'static str, promise: &'static str, job: &'static str) -> Guest {
-    Guest { name, promise, job }
+const fn guest(name: &'static str, promise: &'static str, workload: &'static str) -> Guest {
+    Guest {
+        name,
+        promise,
+        workload,
+    }
 }
 
 /// Nobody promised it anything, and it takes what it can.
@@ -45,10 +49,15 @@ const BULK: Guest = guest(
 fn scenario(setting: &Setting, policy: &str, guests: &[Guest]) -> String {
     let mut text = setting.device(policy, setting.depth);
     let disk = setting.disk_gib / guests.len() as u64;
-    for Guest { name, promise, job } in guests {
+    for Guest {
+        name,
+        promise,
+        workload,
+    } in guests
+    {
         text += &format!(
             "[[vm]]\nname = \"{name}\"\ndisk = \"{disk} GiB\"\n[vm.objective]\n{promise}\n\
-             [[vm.workload]]\n{job}\n"
+             [[vm.workload]]\n{workload}\n"
         );
     }
     text

@@ -7,9 +7,9 @@ fn a_global_section_holds_for_the_jobs_after_it() {
     let text = "[early]\n[global]\nbs=8k\nrw=write\n[a]\n[b]\nbs=16k\n\
                 [global]\nbs=32k\n[c]\nrw=read\n";
     let file = parse(text, "f", false).unwrap();
-    let jobs = file.sections.iter().map(|section| {
-        let job = section.job(GIB).unwrap();
-        (job.name, job.sizes[1].largest(), job.rw.mix)
+    let workloads = file.sections.iter().map(|section| {
+        let workload = section.workload(GIB).unwrap();
+        (workload.name, workload.sizes[1].largest(), workload.rw.mix)
     });
     let expected = [
         ("early", 4096, Mix::Read),
@@ -18,7 +18,7 @@ fn a_global_section_holds_for_the_jobs_after_it() {
         ("c", 32768, Mix::Read),
     ];
     let expected = expected.map(|(name, bytes, mix)| (name.to_owned(), bytes, mix));
-    assert!(jobs.eq(expected));
+    assert!(workloads.eq(expected));
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_name_that_begins_with_global_is_global_as_in_fio() {
     let file = parse("[globals]\nbs=8k\n[a]\n", "f", false).unwrap();
     assert_eq!(file.sections.len(), 1);
     assert_eq!(
-        file.sections[0].job(GIB).unwrap().sizes[0].single(),
+        file.sections[0].workload(GIB).unwrap().sizes[0].single(),
         Some(8192)
     );
     assert!(file.notes[0].what.contains("counts as [global]"));
@@ -37,20 +37,23 @@ fn a_job_is_called_by_its_name_and_a_section_by_its_header() {
     let file = parse("[a]\nname=b\ndescription=costs $5\n", "f", false).unwrap();
     let section = &file.sections[0];
     assert_eq!((section.name.as_str(), section.line), ("a", 1));
-    assert_eq!(section.job(GIB).unwrap().name, "b");
+    assert_eq!(section.workload(GIB).unwrap().name, "b");
     assert_eq!(section.description.as_deref(), Some("costs $5"));
 }
 
 #[test]
 fn the_last_word_counts() {
-    assert_eq!(job("bs=4k | bs=8k").sizes[0].single(), Some(8192));
-    assert_eq!(job("rw=write | readwrite=trim").rw.mix, Mix::Trim);
+    assert_eq!(workload("bs=4k | bs=8k").sizes[0].single(), Some(8192));
+    assert_eq!(workload("rw=write | readwrite=trim").rw.mix, Mix::Trim);
 }
 
 #[test]
 fn kb_base_holds_for_its_whole_section() {
-    assert_eq!(job("size=512k | kb_base=1000 | bs=512").size, Some(512_000));
-    assert_eq!(job("kb_base=1024 | size=512k").size, Some(524_288));
+    assert_eq!(
+        workload("size=512k | kb_base=1000 | bs=512").size,
+        Some(512_000)
+    );
+    assert_eq!(workload("kb_base=1024 | size=512k").size, Some(524_288));
     all_wrong(&["kb_base=10"]);
 }
 
@@ -116,7 +119,7 @@ fn a_lenient_reader_passes_over_what_it_cannot_do() {
     let warnings: Vec<_> = file.notes.iter().map(|n| (n.kind, n.place.line)).collect();
     assert_eq!(warnings, [(Kind::Warning, 2), (Kind::Warning, 3)]);
     assert_eq!(
-        file.sections[0].job(GIB).unwrap().sizes[0].single(),
+        file.sections[0].workload(GIB).unwrap().sizes[0].single(),
         Some(8192)
     );
     assert!(parse("[job]\nbs=blue\n", "f", true).is_err());

@@ -19,7 +19,7 @@ fn rw_names_the_operations_and_their_order() {
         ("randtrimwrite", Mix::TrimWrite, true),
     ] {
         for option in ["rw", "readwrite"] {
-            let rw = job(&format!("{option}={name}")).rw;
+            let rw = workload(&format!("{option}={name}")).rw;
             assert_eq!((rw.mix, rw.random), (mix, random), "{name}");
         }
     }
@@ -39,7 +39,7 @@ fn rw_names_the_operations_and_their_order() {
 
 #[test]
 fn rwmixread_and_rwmixwrite_are_percentages_and_the_later_counts() {
-    let mix = |lines: &str| match job(&format!("rw=randrw | {lines}")).rw.mix {
+    let mix = |lines: &str| match workload(&format!("rw=randrw | {lines}")).rw.mix {
         Mix::ReadWrite { read_percent } => read_percent,
         other => panic!("{other:?}"),
     };
@@ -53,13 +53,13 @@ fn rwmixread_and_rwmixwrite_are_percentages_and_the_later_counts() {
 
 #[test]
 fn a_later_job_s_mix_beats_the_other_word_of_the_global_section() {
-    let (job, _) = read("[global]\nrwmixwrite=10\n[job]\nrw=randrw\nrwmixread=20\n");
-    assert_eq!(job.rw.mix, Mix::ReadWrite { read_percent: 20 });
+    let (workload, _) = read("[global]\nrwmixwrite=10\n[job]\nrw=randrw\nrwmixread=20\n");
+    assert_eq!(workload.rw.mix, Mix::ReadWrite { read_percent: 20 });
 }
 
 #[test]
 fn random_jobs_meet_each_block_once_unless_norandommap() {
-    let place = |lines: &str| job(lines).placement;
+    let place = |lines: &str| workload(lines).placement;
     assert_eq!(place("rw=randread"), Placement::Shuffle);
     assert_eq!(place("rw=randread | norandommap"), Placement::Uniform);
     assert_eq!(place("rw=randread | norandommap=1"), Placement::Uniform);
@@ -74,7 +74,7 @@ fn random_jobs_meet_each_block_once_unless_norandommap() {
 #[test]
 fn several_sizes_cannot_be_shuffled_and_a_note_says_so() {
     let lines = "rw=randread | bssplit=4k/50:8k/50";
-    assert_eq!(job(lines).placement, Placement::Uniform);
+    assert_eq!(workload(lines).placement, Placement::Uniform);
     assert_eq!(
         notes(lines),
         [
@@ -84,13 +84,20 @@ fn several_sizes_cannot_be_shuffled_and_a_note_says_so() {
     );
     assert!(notes("rw=randread | norandommap | bssplit=4k/50:8k/50").is_empty());
     // What is not written does not matter.
-    assert_eq!(job("rw=randread | bs=4k,8k").placement, Placement::Shuffle);
-    assert_eq!(job("rw=randrw | bs=4k,8k").placement, Placement::Uniform);
+    assert_eq!(
+        workload("rw=randread | bs=4k,8k").placement,
+        Placement::Shuffle
+    );
+    assert_eq!(
+        workload("rw=randrw | bs=4k,8k").placement,
+        Placement::Uniform
+    );
 }
 
 #[test]
 fn random_distribution_names_a_placement() {
-    let place = |text: &str| job(&format!("rw=randread | random_distribution={text}")).placement;
+    let place =
+        |text: &str| workload(&format!("rw=randread | random_distribution={text}")).placement;
     assert_eq!(place("zipf:0.9"), Placement::Zipf { theta: 0.9 });
     assert_eq!(place("zipf"), Placement::Zipf { theta: 1.1 });
     assert_eq!(place("pareto:0.3"), Placement::Pareto { h: 0.3 });

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn bs_is_one_size_or_one_each() {
     let sizes = |text: &str| {
-        job(&format!("bs={text}"))
+        workload(&format!("bs={text}"))
             .sizes
             .map(|s| s.single().unwrap())
     };
@@ -15,7 +15,7 @@ fn bs_is_one_size_or_one_each() {
     assert_eq!(sizes(",8k"), [4096, 8192, 8192]);
     assert_eq!(sizes(",8k,"), [4096, 8192, 4096]);
     assert_eq!(sizes("512,1024,2048"), [512, 1024, 2048]);
-    assert_eq!(job("blocksize=1m").sizes[0].single(), Some(1 << 20));
+    assert_eq!(workload("blocksize=1m").sizes[0].single(), Some(1 << 20));
     all_wrong(&[
         "bs=1000",
         "bs=0",
@@ -29,7 +29,7 @@ fn bs_is_one_size_or_one_each() {
 
 #[test]
 fn bsrange_spreads_over_the_multiples_of_the_smallest() {
-    let sizes = |text: &str| job(&format!("bsrange={text}")).sizes;
+    let sizes = |text: &str| workload(&format!("bsrange={text}")).sizes;
     assert_eq!(
         sizes("1k-4k")[0],
         shares(&[(1024, 2), (2048, 2), (3072, 2), (4096, 2)])
@@ -54,7 +54,7 @@ fn bsrange_spreads_over_the_multiples_of_the_smallest() {
 
 #[test]
 fn bssplit_weighs_sizes() {
-    let sizes = |text: &str| job(&format!("bssplit={text}")).sizes;
+    let sizes = |text: &str| workload(&format!("bssplit={text}")).sizes;
     let [reads, writes, trims] = sizes("4k/10:64k/50:32k/40");
     assert_eq!(reads, shares(&[(4096, 10), (65536, 50), (32768, 40)]));
     assert_eq!((&reads, &reads), (&writes, &trims));
@@ -70,7 +70,7 @@ fn bssplit_weighs_sizes() {
 
 #[test]
 fn what_a_split_leaves_is_shared() {
-    let reads = |text: &str| job(&format!("bssplit={text}")).sizes[0].clone();
+    let reads = |text: &str| workload(&format!("bssplit={text}")).sizes[0].clone();
     assert_eq!(reads("64k"), shares(&[(65536, 100)]));
     // 50 % and twice 25 %.
     assert_eq!(
@@ -98,13 +98,13 @@ fn what_a_split_leaves_is_shared() {
 #[test]
 fn a_split_stands_above_a_range_and_a_range_above_a_size() {
     let lines = "bssplit=1k/100 | bsrange=2k-4k | bs=8k";
-    assert_eq!(job(lines).sizes[0].single(), Some(1024));
-    assert_eq!(job("bs=8k | bsrange=2k-4k").sizes[0].largest(), 4096);
+    assert_eq!(workload(lines).sizes[0].single(), Some(1024));
+    assert_eq!(workload("bs=8k | bsrange=2k-4k").sizes[0].largest(), 4096);
 }
 
 #[test]
 fn blockalign_may_say_what_holds_anyway() {
-    job("ba=4k");
-    job("rw=randread | bssplit=4k/50:8k/50 | blockalign=4k");
+    workload("ba=4k");
+    workload("rw=randread | bssplit=4k/50:8k/50 | blockalign=4k");
     all_wrong(&["ba=8k", "ba=512 | bssplit=4k/50:8k/50"]);
 }

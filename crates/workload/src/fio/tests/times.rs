@@ -6,12 +6,15 @@ const S: Nanos = Nanos::SECOND;
 
 #[test]
 fn times_are_in_seconds_unless_they_say_otherwise() {
-    assert_eq!(job("runtime=60").runtime, Some(Nanos::from_secs(60)));
-    assert_eq!(job("timeout=5m").runtime, Some(Nanos::from_secs(300)));
-    assert_eq!(job("runtime=500ms").runtime, Some(Nanos::from_millis(500)));
-    assert_eq!(job("runtime=0").runtime, None);
-    assert_eq!(job("startdelay=3").start, Nanos::from_secs(3));
-    assert_eq!(job("startdelay=20ms").start, Nanos::from_millis(20));
+    assert_eq!(workload("runtime=60").runtime, Some(Nanos::from_secs(60)));
+    assert_eq!(workload("timeout=5m").runtime, Some(Nanos::from_secs(300)));
+    assert_eq!(
+        workload("runtime=500ms").runtime,
+        Some(Nanos::from_millis(500))
+    );
+    assert_eq!(workload("runtime=0").runtime, None);
+    assert_eq!(workload("startdelay=3").start, Nanos::from_secs(3));
+    assert_eq!(workload("startdelay=20ms").start, Nanos::from_millis(20));
     all_wrong(&[
         "runtime=1min",
         "runtime=1.5",
@@ -24,13 +27,13 @@ fn times_are_in_seconds_unless_they_say_otherwise() {
 fn the_ramp_comes_on_top_of_the_runtime() {
     let file = parse("[job]\nruntime=10\nramp_time=2\n", "f", false).unwrap();
     assert_eq!(file.sections[0].ramp_time, Nanos::from_secs(2));
-    let job = file.sections[0].job(GIB).unwrap();
-    assert_eq!(job.runtime, Some(Nanos::from_secs(12)));
+    let workload = file.sections[0].workload(GIB).unwrap();
+    assert_eq!(workload.runtime, Some(Nanos::from_secs(12)));
 }
 
 fn starts(text: &str) -> Vec<Nanos> {
     let file = parse(text, "f", false).unwrap_or_else(|errors| panic!("{errors}"));
-    let start = |section: &Section| section.job(GIB).unwrap().start;
+    let start = |section: &Section| section.workload(GIB).unwrap().start;
     file.sections.iter().map(start).collect()
 }
 

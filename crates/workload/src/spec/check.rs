@@ -2,15 +2,15 @@
 
 mod guest;
 
-use super::{COPIES_MAX, Flow, Job, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes};
+use super::{COPIES_MAX, Flow, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes, Workload};
 use crate::guest::Files;
 use crate::mistake::{Findings, Mistakes};
 use crate::replay::{Mode, Replay};
 use tidegate_core::time::Nanos;
 
-impl Job {
-    /// Checks all ranges that the fields' documentation states. [`Job::region`] checks that the
-    /// workload fits a disk.
+impl Workload {
+    /// Checks all ranges that the fields' documentation states. [`Workload::region`] checks that
+    /// the workload fits a disk.
     ///
     /// # Errors
     /// All mistakes, with the fields' names.
@@ -28,7 +28,7 @@ impl Job {
             }
         });
         checked.map_err(|list| Mistakes {
-            job: self.name.clone(),
+            workload: self.name.clone(),
             list,
         })
     }

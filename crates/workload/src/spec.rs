@@ -1,7 +1,7 @@
 //! Workload of one guest process: a stream of requests, described in fio's terms.
 //!
-//! A [`Job`] is plain data; readers of files check it with [`Job::check`]. It contains durations
-//! but no points in time.
+//! A [`Workload`] is plain data; readers of files check it with [`Workload::check`]. It contains
+//! durations but no points in time.
 
 mod check;
 
@@ -118,7 +118,7 @@ pub struct Think {
 
 /// Workload of one process: a stream of requests.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Job {
+pub struct Workload {
     /// Name in messages and results.
     pub name: String,
     /// Operations and address order.
@@ -178,9 +178,9 @@ pub(crate) const COPIES_MAX: u32 = 1 << 16;
 
 /// Workload of fio without options: sequential reads of 4 KiB, one after the other, over the whole
 /// disk. Unlike fio's it has no end, and random requests, if chosen, are drawn independently.
-impl Default for Job {
-    fn default() -> Job {
-        Job {
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
             name: "job".to_owned(),
             rw: Rw {
                 mix: Mix::Read,
@@ -239,7 +239,7 @@ impl Sizes {
 }
 
 impl Mix {
-    /// Returns the indices of [`Job::sizes`] that the operations use.
+    /// Returns the indices of [`Workload::sizes`] that the operations use.
     pub(crate) fn sizes_used(self) -> &'static [usize] {
         match self {
             Mix::Read => &[0],
@@ -250,7 +250,7 @@ impl Mix {
     }
 }
 
-impl Job {
+impl Workload {
     /// Returns the size in bytes if requests of all operations have the same.
     pub(crate) fn single_size(&self) -> Option<u32> {
         let mut used = self.rw.mix.sizes_used().iter();
@@ -317,7 +317,7 @@ impl Job {
     pub(crate) fn region_error(&self, region: Range<u64>, disk_size: u64) -> RegionError {
         let (largest, parts) = self.largest_of_region();
         RegionError {
-            job: self.name.clone(),
+            workload: self.name.clone(),
             from: region.start,
             to: region.end,
             disk_size,
@@ -330,8 +330,8 @@ impl Job {
 /// Refusal of a region that does not fit its disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "workload {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
-     request of {largest}{}",
+    "workload {workload:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and \
+     hold a request of {largest}{}",
     match parts {
         1 => String::new(),
         n => format!(" of each of its trace's {n} disks"),
@@ -339,7 +339,7 @@ impl Job {
 )]
 pub struct RegionError {
     /// Name of the workload.
-    pub job: String,
+    pub workload: String,
     /// First byte of the region.
     pub from: u64,
     /// End of the region (exclusive).
@@ -357,81 +357,94 @@ mod tests {
     use super::*;
     use crate::arrive::{Bursts, Spacing};
 
-    fn fields(job: &Job) -> Vec<String> {
-        let mistakes = job.check().map_or_else(|found| found.list, |()| vec![]);
+    fn fields(workload: &Workload) -> Vec<String> {
+        let mistakes = workload
+            .check()
+            .map_or_else(|found| found.list, |()| vec![]);
         mistakes.into_iter().map(|found| found.field).collect()
     }
 
     /// Asserts that `change` makes a correct workload wrong in `field` alone.
-    fn wrong(field: &str, change: impl FnOnce(&mut Job)) {
-        let mut job = Job::default();
-        change(&mut job);
-        assert_eq!(fields(&job), [field], "{job:?}");
+    fn wrong(field: &str, change: impl FnOnce(&mut Workload)) {
+        let mut workload = Workload::default();
+        change(&mut workload);
+        assert_eq!(fields(&workload), [field], "{workload:?}");
     }
 
     #[test]
     fn a_job_is_fio_s_by_default() {
-        let job = Job::default();
-        assert_eq!(job.check(), Ok(()));
-        assert_eq!((job.rw.mix, job.rw.random), (Mix::Read, false));
-        assert!(job.sizes.iter().all(|sizes| sizes.single() == Some(4096)));
+        let workload = Workload::default();
+        assert_eq!(workload.check(), Ok(()));
+        assert_eq!((workload.rw.mix, workload.rw.random), (Mix::Read, false));
+        assert!(
+            workload
+                .sizes
+                .iter()
+                .all(|sizes| sizes.single() == Some(4096))
+        );
         let (iodepth, think) = (1, None);
-        assert_eq!(job.flow, Flow::Closed { iodepth, think });
+        assert_eq!(workload.flow, Flow::Closed { iodepth, think });
     }
 
     #[test]
     fn each_field_has_its_range() {
         let sizes = |bytes, weight| Sizes(vec![SizeShare { bytes, weight }]);
-        wrong("name", |job| job.name.clear());
-        wrong("rw.mix.read_percent", |job| {
-            job.rw.mix = Mix::ReadWrite { read_percent: 101 };
+        wrong("name", |workload| workload.name.clear());
+        wrong("rw.mix.read_percent", |workload| {
+            workload.rw.mix = Mix::ReadWrite { read_percent: 101 };
         });
-        wrong("sizes.read", |job| job.sizes[0] = Sizes(vec![]));
-        wrong("sizes.read", |job| job.sizes[0] = sizes(0, 1));
-        wrong("sizes.write", |job| job.sizes[1] = sizes(513, 1));
-        wrong("sizes.trim", |job| job.sizes[2] = sizes((1 << 30) + 512, 1));
-        wrong("sizes.read", |job| job.sizes[0] = sizes(512, 0));
-        wrong("offset", |job| job.offset = 1);
-        wrong("offset_increment", |job| job.offset_increment = 511);
-        wrong("size", |job| job.size = Some(0));
-        wrong("size", |job| job.size = Some(1000));
-        wrong("numjobs", |job| job.numjobs = 0);
-        wrong("numjobs", |job| job.numjobs = 65_537);
-        wrong("io_size", |job| job.io_size = Some(0));
-        wrong("number_ios", |job| job.number_ios = Some(0));
-        wrong("runtime", |job| job.runtime = Some(Nanos::ZERO));
+        wrong("sizes.read", |workload| workload.sizes[0] = Sizes(vec![]));
+        wrong("sizes.read", |workload| workload.sizes[0] = sizes(0, 1));
+        wrong("sizes.write", |workload| workload.sizes[1] = sizes(513, 1));
+        wrong("sizes.trim", |workload| {
+            workload.sizes[2] = sizes((1 << 30) + 512, 1)
+        });
+        wrong("sizes.read", |workload| workload.sizes[0] = sizes(512, 0));
+        wrong("offset", |workload| workload.offset = 1);
+        wrong("offset_increment", |workload| {
+            workload.offset_increment = 511
+        });
+        wrong("size", |workload| workload.size = Some(0));
+        wrong("size", |workload| workload.size = Some(1000));
+        wrong("numjobs", |workload| workload.numjobs = 0);
+        wrong("numjobs", |workload| workload.numjobs = 65_537);
+        wrong("io_size", |workload| workload.io_size = Some(0));
+        wrong("number_ios", |workload| workload.number_ios = Some(0));
+        wrong("runtime", |workload| workload.runtime = Some(Nanos::ZERO));
     }
 
     #[test]
     fn each_placement_has_its_range() {
         for theta in [0.0, -1.0, 1.0, 10.1, f64::NAN] {
-            wrong("placement.theta", |job| {
-                job.placement = Placement::Zipf { theta };
+            wrong("placement.theta", |workload| {
+                workload.placement = Placement::Zipf { theta };
             });
         }
         for h in [0.0, 1.0, f64::NAN] {
-            wrong("placement.h", |job| job.placement = Placement::Pareto { h });
+            wrong("placement.h", |workload| {
+                workload.placement = Placement::Pareto { h }
+            });
         }
         for deviation_percent in [0.0, 100.1, f64::NAN] {
-            wrong("placement.deviation_percent", |job| {
-                job.placement = Placement::Normal { deviation_percent };
+            wrong("placement.deviation_percent", |workload| {
+                workload.placement = Placement::Normal { deviation_percent };
             });
         }
     }
 
     #[test]
     fn shuffling_takes_requests_of_one_size() {
-        let mut job = Job {
+        let mut workload = Workload {
             placement: Placement::Shuffle,
-            ..Job::default()
+            ..Workload::default()
         };
-        job.rw.random = true;
-        job.sizes[1] = Sizes::fixed(8192);
-        assert_eq!(job.check(), Ok(()), "it only reads");
-        job.rw.mix = Mix::ReadWrite { read_percent: 50 };
-        assert_eq!(fields(&job), ["placement"]);
-        job.sizes[0] = Sizes::fixed(8192);
-        assert_eq!(job.check(), Ok(()));
+        workload.rw.random = true;
+        workload.sizes[1] = Sizes::fixed(8192);
+        assert_eq!(workload.check(), Ok(()), "it only reads");
+        workload.rw.mix = Mix::ReadWrite { read_percent: 50 };
+        assert_eq!(fields(&workload), ["placement"]);
+        workload.sizes[0] = Sizes::fixed(8192);
+        assert_eq!(workload.check(), Ok(()));
     }
 
     #[test]
@@ -465,20 +478,20 @@ mod tests {
                 open(1.0, TimeDistribution::Fixed(Nanos(999))),
             ),
         ] {
-            wrong(field, |job| job.flow = flow);
+            wrong(field, |workload| workload.flow = flow);
         }
     }
 
     #[test]
     fn all_mistakes_are_told_at_once() {
-        let job = Job {
+        let workload = Workload {
             name: "bad".to_owned(),
             offset: 1,
             numjobs: 0,
-            ..Job::default()
+            ..Workload::default()
         };
         assert_eq!(
-            job.check().unwrap_err().to_string(),
+            workload.check().unwrap_err().to_string(),
             "workload \"bad\":\n  offset is 1; allowed: a multiple of 512 bytes\n  \
              numjobs is 0; allowed: 1 to 65536"
         );
@@ -486,39 +499,42 @@ mod tests {
 
     #[test]
     fn each_copy_has_its_region() {
-        let job = Job {
+        let workload = Workload {
             offset: 4096,
             offset_increment: 8192,
             size: Some(16384),
-            ..Job::default()
+            ..Workload::default()
         };
-        assert_eq!(job.region(0, 1 << 20), Ok(4096..20480));
-        assert_eq!(job.region(2, 1 << 20), Ok(20480..36864));
-        let to_the_end = Job { size: None, ..job };
+        assert_eq!(workload.region(0, 1 << 20), Ok(4096..20480));
+        assert_eq!(workload.region(2, 1 << 20), Ok(20480..36864));
+        let to_the_end = Workload {
+            size: None,
+            ..workload
+        };
         assert_eq!(to_the_end.region(1, 100_000), Ok(12288..99840));
     }
 
     #[test]
     fn a_region_off_the_disk_is_told_with_its_figures() {
-        let job = Job {
+        let workload = Workload {
             name: "big".to_owned(),
             size: Some(8192),
-            ..Job::default()
+            ..Workload::default()
         };
         assert_eq!(
-            job.region(0, 8191).unwrap_err().to_string(),
+            workload.region(0, 8191).unwrap_err().to_string(),
             "workload \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a \
              request of 4096"
         );
-        let far = Job {
+        let far = Workload {
             offset: u64::MAX - 511,
             size: None,
-            ..job.clone()
+            ..workload.clone()
         };
         assert!(far.region(0, 1 << 30).is_err());
-        let tiny = Job {
+        let tiny = Workload {
             size: Some(2048),
-            ..job
+            ..workload
         };
         assert!(tiny.region(0, 1 << 30).is_err());
     }

@@ -1,10 +1,10 @@
 //! Validation of a workload's files, page cache, journal and copies.
 
 use crate::guest::{CopyTo, Files, PageCache};
-use crate::job::{Job, Mix, SECTOR};
 use crate::mistake::Findings;
+use crate::spec::{Mix, SECTOR, Workload};
 
-impl Job {
+impl Workload {
     pub(super) fn check_guest(&self, findings: &mut Findings) {
         let sectors = "a multiple of 512 bytes";
         let Files { count, gap } = self.files;
