@@ -62,7 +62,7 @@ pub struct CreditFeedbackParams {
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "credit-feedback",
-    summary: "more credits for whoever missed its objective",
+    summary: "gives more credits to VMs that missed their objective",
     params: &[
         ParamInfo {
             name: "feedback",
@@ -70,7 +70,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             default: 1,
             min: 0,
             max: 1,
-            help: "off: credits stay in the proportions of the reservations",
+            help: "adapts credits; off: they stay in proportion to reservations",
         },
         BETA,
         MAX_INTERVAL,

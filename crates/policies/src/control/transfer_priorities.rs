@@ -41,21 +41,21 @@ pub struct TransferPrioritiesParams {
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "pridyn",
-    summary: "classes of priority so that jobs end in time",
+    summary: "changes I/O priority classes so that transfers meet their deadlines",
     params: &[
         ParamInfo {
             min: 10_000_000,
             ..ParamInfo::span(
                 "interval",
                 TransferTerms::INTERVAL.0,
-                "how often it is seen whether jobs will end in time",
+                "interval between two forecasts of all transfers",
             )
         },
         ParamInfo {
             default: 0,
             ..ParamInfo::flag(
                 "carry",
-                "a job begins with what its VM had before it, not with its part of the device",
+                "first forecast by the VM's earlier bandwidth, not by its share of the device",
             )
         },
         ParamInfo {
@@ -64,7 +64,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             default: 0,
             min: 0,
             max: Rate::MAX,
-            help: "what one VM has that uses the device alone, a second; 0: it is learnt",
+            help: "bandwidth of a VM that is alone on the device; 0: measured",
         },
         ParamInfo {
             name: "bandwidth_loss",
@@ -72,11 +72,11 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             default: 0,
             min: 0,
             max: Rate::MAX,
-            help: "so much less of max_bandwidth have two or more VMs together",
+            help: "part of max_bandwidth that is lost with two or more VMs",
         },
         ParamInfo::flag(
             "guard",
-            "a job past its deadline is real time until it ends",
+            "a transfer past its deadline is real time until it ends",
         ),
         LITERAL,
     ],

@@ -29,7 +29,7 @@ const LEAST_LEFT: Nanos = Nanos::from_millis(100);
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "transfers",
-    summary: "a floor for each deadline transfer, as large as it needs to end in time",
+    summary: "reserves for each deadline transfer the bandwidth that meets its deadline",
     params: &[],
     enforces: Enforces::NONE,
     build: |_, capacity| Box::new(Transfers::with_capacity(capacity.vms as usize)),

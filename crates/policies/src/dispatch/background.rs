@@ -63,7 +63,7 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
         default: 4,
         min: 1,
         max: 4096,
-        help: "background I/Os in flight at most",
+        help: "maximum number of background I/Os in flight",
     },
     ParamInfo {
         name: "background_grace",
@@ -71,7 +71,7 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
         default: 2_000_000,
         min: 0,
         max: 1_000_000_000,
-        help: "the background waits until VMs were quiet for so long",
+        help: "idle time of VMs before background I/O starts",
     },
     ParamInfo {
         name: "background_after",
@@ -79,7 +79,7 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
         default: 500_000_000,
         min: 0,
         max: 3_600_000_000_000,
-        help: "a background I/O goes before all VMs when none went for so long; 0: never",
+        help: "time after which one background I/O precedes all VMs; 0: never",
     },
 ];
 

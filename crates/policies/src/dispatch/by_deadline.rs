@@ -29,7 +29,7 @@ pub(super) const MARGIN: ParamInfo = ParamInfo {
     ..ParamInfo::span(
         "margin",
         9_000_000,
-        "a request is due so much before its VM's latency is over",
+        "margin by which a request is due before its latency bound",
     )
 };
 
@@ -41,7 +41,7 @@ pub(super) const DEADLINE_FROM: ParamInfo = ParamInfo {
     default: DeadlineFrom::Arrival as u64,
     min: 0,
     max: DeadlineFrom::Admission as u64,
-    help: "from when on a latency counts: a request's arrival, or when credits let it in",
+    help: "start of a request's latency: its arrival, or its admission by credits",
 };
 
 /// Parameter `default_latency`. The default of 200 ms is later than any bound that the paper
@@ -51,7 +51,7 @@ pub(super) const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     ..ParamInfo::span(
         "default_latency",
         200_000_000,
-        "the latency of a VM that was promised a rate alone",
+        "latency bound assumed for a VM with a rate but no bound",
     )
 };
 
@@ -62,7 +62,7 @@ pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
     ..ParamInfo::span(
         "best_effort_latency",
         5_000_000_000,
-        "the latency of a VM that was promised nothing",
+        "latency bound assumed for a VM without any objective",
     )
 };
 

@@ -100,8 +100,11 @@ pub struct CostParams {
 
 impl CostParams {
     /// Parameter `cost`.
-    pub(crate) const BY: ParamInfo =
-        ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM");
+    pub(crate) const BY: ParamInfo = ParamInfo::choice(
+        "cost",
+        CostBy::WORDS,
+        "cost of an I/O that is charged to its VM",
+    );
 
     /// Parameter `cost_size`. A smaller I/O takes a device about as long as one of this size: 16
     /// KiB is where devices without seeks begin to be bound by bytes.
@@ -111,7 +114,7 @@ impl CostParams {
         default: 16 << 10,
         min: 512,
         max: 16 << 20,
-        help: "an I/O costs at least so many bytes; the size of a size class",
+        help: "minimum cost of an I/O in bytes; the size of a size class",
     };
 
     pub(crate) fn from_params(params: &Params) -> CostParams {

@@ -66,17 +66,17 @@ pub struct DeadlineParams {
 /// Registry entry of the `deadline` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "deadline",
-    summary: "batches in the order of addresses, begun with the oldest once it has expired",
+    summary: "batches sorted by address, starting with the oldest expired request",
     params: &[
         ParamInfo::span(
             "read_expire",
             500_000_000,
-            "a read that waited so long goes first",
+            "age at which a read expires and goes first",
         ),
         ParamInfo::span(
             "write_expire",
             5_000_000_000,
-            "a write that waited so long goes first",
+            "age at which a write expires and goes first",
         ),
         ParamInfo {
             name: "fifo_batch",
@@ -84,7 +84,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 16,
             min: 1,
             max: 65_536,
-            help: "I/Os in a batch at most; expiry is looked at between batches",
+            help: "maximum I/Os in a batch; expiry is checked between batches",
         },
         ParamInfo {
             name: "writes_starved",
@@ -92,7 +92,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 2,
             min: 1,
             max: 65_536,
-            help: "batches of reads that may go before writes that wait",
+            help: "maximum read batches before waiting writes",
         },
     ],
     enforces: Enforces::NONE,

@@ -66,7 +66,7 @@ pub struct DrrParams {
 /// Registry entry of the `drr` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "drr",
-    summary: "shares by weight in turns",
+    summary: "shares by weight in rounds (deficit round robin)",
     params: &[
         ParamInfo {
             name: "quantum",
@@ -74,7 +74,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 64 << 10,
             min: 16 << 10,
             max: 16 << 20,
-            help: "what the lightest VM may spend in a turn",
+            help: "bytes per turn of the VM with the smallest weight",
         },
         CostParams::BY,
         CostParams::SIZE,

@@ -48,7 +48,7 @@ pub struct EdfParams {
 /// Registry entry of the `edf` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "edf",
-    summary: "the earliest deadline first",
+    summary: "earliest deadline first",
     params: &[
         MARGIN,
         DEADLINE_FROM,
@@ -57,7 +57,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
         ParamInfo::span(
             "background_latency",
             10_000_000_000,
-            "when a background process's request is due; the paper's baseline: 500 ms",
+            "deadline of a background process's request; the paper's baseline: 500 ms",
         ),
     ],
     enforces: Enforces {

@@ -20,7 +20,7 @@ use tidegate_core::view::{NIL, View};
 /// Registry entry of the `fifo` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "fifo",
-    summary: "in the order of arrival",
+    summary: "order of arrival",
     params: &[],
     enforces: Enforces::NONE,
     build: |_, capacity| Box::new(Fifo::new(capacity)),

@@ -16,8 +16,7 @@ pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {
     default: 0,
     ..ParamInfo::flag(
         "target_floor",
-        "a target is a floor, too, with a tenth more for what came late: for those that throttle \
-         to it",
+        "reserves 110 % of each target, for VMs that are throttled to it",
     )
 };
 

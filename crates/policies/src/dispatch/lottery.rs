@@ -62,7 +62,7 @@ pub struct LotteryParams {
 /// Registry entry of the `lottery` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "lottery",
-    summary: "shares by weight, by drawing tickets",
+    summary: "shares by weight, by a lottery",
     params: &[
         CostParams::SIZE,
         ParamInfo {
@@ -71,7 +71,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 1,
             min: 0,
             max: u32::MAX as u64,
-            help: "the same seed draws the same tickets",
+            help: "seed of the random numbers",
         },
     ],
     enforces: Enforces {

@@ -115,7 +115,7 @@ pub struct MClockParams {
 /// Registry entry of the `mclock` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "mclock",
-    summary: "reservations first, then shares by weight, never above limits",
+    summary: "reservations first, then shares by weight up to limits",
     params: &[
         CostParams::BY,
         CostParams::SIZE,
@@ -126,7 +126,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 1_000_000_000,
             min: 0,
             max: 3_600_000_000_000,
-            help: "a reservation that fell behind is made good for at most this long",
+            help: "maximum backlog of a reservation that is made up for",
         },
         TARGET_FLOOR,
     ],

@@ -64,7 +64,7 @@ pub struct SfqParams {
 /// Registry entry of the `sfq` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "sfq",
-    summary: "shares by weight, fair from one request to the next",
+    summary: "shares by weight (start-time fair queueing)",
     params: &[
         ParamInfo {
             name: "depth",
@@ -72,7 +72,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             default: 0,
             min: 0,
             max: 4096,
-            help: "I/Os outstanding at most; 0: as many as the device takes",
+            help: "maximum I/Os in flight; 0: the device's queue depth",
         },
         CostParams::BY,
         CostParams::SIZE,

@@ -10,13 +10,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     PolicyInfo {
         name: "slo",
         summary: "every part of an objective together: the default",
-        source: "Tidegate; what the published systems taught, in one order",
-        about: "Limits and the caps of targets hold over everything. Reservations, targets, \
-                deadline transfers and latency bounds are served by deadline; what they leave is \
-                shared by priority, groups and weights in device time; background processes have \
-                what VMs do not miss. Where the device is slower than promised, promises step \
-                down kind by kind: the background, transfers, targets, latency bounds, and \
-                reservations in proportion.",
+        source: "Tidegate",
+        about: "Limits and the caps of targets always hold. Reservations, targets, deadline \
+                transfers and latency bounds are served by deadline. The remaining device time \
+                is shared by priority, groups and weights; background processes get what the VMs \
+                leave. On a device that is slower than promised, promises give way one by one: \
+                background processes first, then transfers, targets and latency bounds; \
+                reservations are reduced in proportion.",
         controller: Some(&control::transfers::DESCRIPTOR),
         regulator: &regulate::limit_target::DESCRIPTOR,
         dispatcher: &dispatch::slo::DESCRIPTOR,
@@ -24,11 +24,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "fifo",
-        summary: "first in, first out: no isolation, the yardstick for all others",
-        source: "what a host without an I/O scheduler does",
-        about: "Serves requests of all VMs in the order they arrive. Nothing is held back and \
-                nothing is promised: a VM that keeps many requests waiting takes the device. \
-                Cheapest of all; right for one VM alone, or to see what the others are worth.",
+        summary: "first in, first out: no isolation; the baseline of comparisons",
+        source: "Linux without an I/O scheduler (none)",
+        about: "Serves the requests of all VMs in order of arrival, without limits or \
+                guarantees: a VM with a deep queue takes most of the device. It has the lowest \
+                cost per request. Use it for a single VM, or as the baseline of a comparison.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::fifo::DESCRIPTOR,
@@ -36,11 +36,12 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "limit",
-        summary: "caps in IOPS and bytes/s, by direction, with bursts; then in order of arrival",
+        summary: "limits in IOPS and bytes/s for reads and writes, with bursts; then fifo",
         source: "QEMU block throttling, libvirt iotune",
-        about: "Each VM's limit is kept by a token bucket: total, reads and writes apart, \
-                requests and bytes a second, bursts with a length. It protects neighbours only as \
-                far as limits are set low, and gives no VM a floor: use mclock for that.",
+        about: "Token buckets enforce each VM's limits: in total and for reads and writes \
+                separately, in requests and bytes per second, with bursts of a length. \
+                Neighbours are protected only as far as limits are set low. There are no \
+                reservations: use mclock for those.",
         controller: None,
         regulator: &regulate::token_bucket::DESCRIPTOR,
         dispatcher: &dispatch::fifo::DESCRIPTOR,
@@ -48,13 +49,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "mclock",
-        summary: "reservation, limit and weight for every VM",
+        summary: "reservation, limit and weight of each VM",
         source: "Gulati, Merchant, Varman: mClock, OSDI 2010",
-        about: "Serves overdue reservations first, then shares what is left by weight among VMs \
-                below their limit. Reservations must together fit the device. It knows no \
-                latency: a VM's reservation stands in for it, since a VM that asks for less than \
-                its reservation hardly waits. Caps by direction and bursts need the token bucket: \
-                policy = { regulator = \"token-bucket\", dispatcher = \"mclock\" }.",
+        about: "Serves overdue reservations first, then shares the remaining throughput by \
+                weight among VMs below their limit. Together, reservations must fit the device. \
+                Latency bounds are not enforced, but a VM that stays below its reservation sees \
+                almost no queueing. Limits for reads or writes alone, and bursts, need the token \
+                bucket: policy = { regulator = \"token-bucket\", dispatcher = \"mclock\" }.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::mclock::DESCRIPTOR,
@@ -62,14 +63,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "mclock-ps",
-        summary: "mClock's shares alone: a request counts one for every 16 KiB",
+        summary: "weights of mClock alone; a request costs one unit per 16 KiB",
         source: "Gulati et al.: mClock, OSDI 2010; as PS(mClock) in Lu et al., \"vFair\", SoCC \
                  2015",
-        about: "What is left of mClock where no VM has a reservation or a limit: of the VMs that \
-                wait, the one goes that had least for its weight, and a request counts one for \
-                every 16 KiB it begins, whatever it costs the device. It is there to be compared \
-                with; for shares by what requests cost take sfq with cost = \"device-time\", for \
-                floors and caps mclock.",
+        about: "mClock without reservations and limits: serves the waiting VM that has received \
+                least for its weight. A request counts as one for each 16 KiB or part of it, \
+                whatever it costs the device. Meant for comparisons. For shares of device time \
+                use sfq with cost = \"device-time\"; for reservations and limits use mclock.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::sfq::DESCRIPTOR,
@@ -77,13 +77,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "sfq",
-        summary: "shares by weight, fair from one request to the next",
+        summary: "shares by weight, accurate to a request (start-time fair queueing)",
         source: "Goyal et al.: SFQ, SIGCOMM 1996; Jin, Chase, Kaur: SFQ(D), SIGMETRICS 2004",
-        about: "Of the VMs that wait, serves the one that had least for its weight. What one VM \
-                leaves unused the others share at once; idle time saves nothing up. With a small \
-                depth the order is kept closely, with a large one the device is kept busier. It \
-                knows no floors, caps or latency: use mclock for those, or put the token bucket \
-                in front.",
+        about: "Serves the waiting VM that has received least for its weight. The others share \
+                at once what a VM leaves unused; idle VMs accumulate no credit. A small depth \
+                keeps shares accurate, a large one keeps the device busier. It enforces no \
+                reservations, limits or latency bounds: use mclock, or for limits the regulator \
+                token-bucket.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::sfq::DESCRIPTOR,
@@ -91,13 +91,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "drr",
-        summary: "shares by weight in turns, nearly as cheap as the order of arrival",
+        summary: "shares by weight in rounds (deficit round robin), at low cost",
         source: "Shreedhar, Varghese: Deficit round robin, SIGCOMM 1995",
-        about: "Gives VMs turns one after the other, each for as many bytes as its weight says. A \
-                decision takes as long among ten VMs as among a hundred thousand. A VM waits for \
-                the turns of all others, so times vary more than with sfq, most where weights lie \
-                far apart. It knows no floors, caps or latency; for caps put the token bucket in \
-                front.",
+        about: "VMs take turns; in each turn a VM may transfer bytes in proportion to its \
+                weight. The cost of a decision does not depend on the number of VMs. A VM waits \
+                for the turns of all others, so latencies vary more than with sfq, most where \
+                weights differ much. It enforces no reservations, limits or latency bounds; for \
+                limits use the regulator token-bucket.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::drr::DESCRIPTOR,
@@ -105,13 +105,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "lottery",
-        summary: "shares by weight, by drawing tickets: nobody's pattern can play it",
+        summary: "shares by weight, by a lottery that no request pattern can exploit",
         source: "Waldspurger, Weihl: Lottery scheduling, OSDI 1994",
-        about: "Each VM that waits holds tickets by its weight, more if its last I/O was small; \
-                one is drawn for each I/O. Shares hold in the long run: over n I/Os they stray by \
-                about the square root of n, where sfq keeps them to one. What a VM may have does \
-                not depend on when it asks. It knows no floors, caps or latency; for caps put the \
-                token bucket in front.",
+        about: "Each waiting VM holds tickets in proportion to its weight, more after a small \
+                I/O; one ticket is drawn for each I/O. Shares hold on average: over n I/Os they \
+                deviate by about the square root of n, with sfq by one. A VM's chance does not \
+                depend on when its requests arrive. It enforces no reservations, limits or \
+                latency bounds; for limits use the regulator token-bucket.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::lottery::DESCRIPTOR,
@@ -119,13 +119,12 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "deadline",
-        summary: "batches in the order of addresses, reads before writes, nothing forgotten",
+        summary: "batches sorted by address, reads preferred, no starvation",
         source: "Linux mq-deadline",
-        about: "Serves batches of reads or of writes in the order of their addresses, prefers \
-                reads, and begins with the oldest once it has waited too long. Made for disks \
-                that seek, where it gets much more done than the order of arrival. It knows no \
-                VMs: one that keeps many requests waiting takes the device, as on a plain Linux \
-                host.",
+        about: "Serves batches of reads or writes sorted by address, prefers reads, and starts a \
+                batch with the oldest request once that has expired. Made for hard disks, where \
+                its throughput is far above that of fifo. It does not tell VMs apart: a VM with \
+                a deep queue takes most of the device, as on a plain Linux host.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::deadline::DESCRIPTOR,
@@ -133,14 +132,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "edf",
-        summary: "the earliest deadline first, by each VM's bound on latency",
+        summary: "earliest deadline first, by the latency bounds of VMs",
         source: "Flubber (its baseline, without credits); Liu and Layland, JACM 1973",
-        about: "Each request is due its VM's `latency` after it arrived, less a margin for \
-                serving it, and the one that is due first goes next. Keeps bounds on latency as \
-                long as the device is fast enough for all that is asked of it. It gives no \
-                shares: a VM that asks for more than its part takes it from everybody, so put \
-                limits or credits in front where VMs cannot be trusted. On disks that seek it \
-                pays for the order it keeps.",
+        about: "The deadline of a request is its arrival plus the `latency` of its VM, less a \
+                margin for its service; the earliest deadline is served first. Latency bounds \
+                hold while the device is fast enough for the whole load. There are no shares: a \
+                VM that overloads the device delays all others, so add limits or credits where \
+                VMs are not trusted. On hard disks this order costs throughput.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::edf::DESCRIPTOR,
@@ -148,12 +146,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "edf-credit",
-        summary: "credits in proportion to reservations, then the earliest deadline first",
+        summary: "credits in proportion to reservations, then earliest deadline first",
         source: "Jin et al., \"Flubber\", 2013 (its baseline, EDF with credit controlling)",
-        about: "Each VM may have as many requests in a turn as its reservation is of all of them, \
-                more once it missed its IOPS or its latency; what has been let in goes by \
-                deadlines. It keeps proportions and bounds waiting, and looks at no addresses: on \
-                a disk that seeks it pays for that.",
+        about: "In each interval a VM gets credits for requests in proportion to its \
+                reservation, more after it missed its IOPS or its latency. Admitted requests are \
+                served by deadline. Addresses are ignored, which costs throughput on hard disks.",
         controller: Some(&control::credit_feedback::DESCRIPTOR),
         regulator: &regulate::vbc::DESCRIPTOR,
         dispatcher: &dispatch::edf::DESCRIPTOR,
@@ -161,14 +158,14 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "flubber",
-        summary: "credits in proportion to reservations, then batches as far as deadlines allow",
+        summary: "credits in proportion to reservations, then batches within deadlines",
         source: "Jin et al., \"Flubber: Two-level Disk Scheduling in Virtualized Environment\", \
                  2013",
-        about: "Each VM may have as many requests in a turn as its reservation is of all of them, \
-                more once it missed its IOPS or its latency. What has been let in goes by \
-                deadlines, but while the earliest lies ahead the disk goes on with what continues \
-                the last I/O or comes from the same VM, and waits for it. For hard disks whose \
-                VMs are promised IOPS and a latency.",
+        about: "In each interval a VM gets credits for requests in proportion to its \
+                reservation, more after it missed its IOPS or its latency. Admitted requests are \
+                served by deadline; while the earliest deadline allows, the disk continues with \
+                requests that follow the last I/O or come from the same VM, and idles for them. \
+                For hard disks whose VMs have IOPS reservations and latency bounds.",
         controller: Some(&control::credit_feedback::DESCRIPTOR),
         regulator: &regulate::vbc::DESCRIPTOR,
         dispatcher: &dispatch::bd_edf::DESCRIPTOR,
@@ -176,12 +173,13 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "cfq",
-        summary: "time slices of the disk, by class and level of priority",
+        summary: "time slices by I/O priority class and level",
         source: "Linux 2.6 to 4.20, CFQ (Axboe)",
-        about: "Gives each VM the device for a slice of time, by turns, longer for a higher \
-                level, and waits a little for the next request of one that reads one thing after \
-                the other. Real-time VMs go before all others, idle ones when nobody else asks. \
-                Made for disks that seek; on flash it keeps the device emptier than it need be.",
+        about: "Gives the device to one VM at a time for a time slice, longer for a higher \
+                level, and idles briefly for the next request of a VM that reads sequentially. \
+                Real-time VMs precede all others; idle ones are served when no other VM has \
+                requests. Made for hard disks; on flash it keeps the queue shorter than \
+                necessary.",
         controller: None,
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::cfq::DESCRIPTOR,
@@ -189,14 +187,15 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "pridyn",
-        summary: "jobs (so many bytes, by when) end in time by classes of priority, over CFQ",
+        summary: "deadline transfers by I/O priority classes, over cfq",
         source: "Jain, Lakshmi: PriDyn, IEEE TSC 2014; Jain's thesis, chapters 3 and 4",
-        about: "Forecasts every three seconds, and whenever a job begins or ends, when each VM's \
-                job will be done. One that would be late has others' classes lowered, one a time, \
-                those with the most time to spare first; then its own raised; and if even that is \
-                not enough nobody suffers for it any longer. Without jobs it is cfq. For hard \
-                disks with jobs of minutes whose deadlines differ; jobs much shorter than its \
-                interval are decided by a guess.",
+        about: "Forecasts the end of each deadline transfer every three seconds and whenever one \
+                begins or ends. For a transfer that would be late, it lowers the classes of \
+                others, one at a time, those with the most time left first; then it raises the \
+                transfer's own class; if that does not suffice, the transfer loses its \
+                precedence. Without transfers it is cfq. For hard disks and transfers of minutes \
+                with different deadlines; it cannot measure transfers much shorter than its \
+                interval.",
         controller: Some(&control::transfer_priorities::DESCRIPTOR),
         regulator: &regulate::open::DESCRIPTOR,
         dispatcher: &dispatch::cfq::DESCRIPTOR,
@@ -205,11 +204,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     VFAIR,
     PolicyInfo {
         name: "vfair-bops",
-        summary: "vfair, but what VMs' requests cost each other is not counted",
-        about: "Each VM is allocated its weight's part of what it could have alone (the paper's \
-                blender-oblivious proportional share). Where requests of several VMs stand \
-                between each other and become dearer for it, that is more than there is: who \
-                reads in sequence bears it. There to be compared with; take vfair.",
+        summary: "vfair without compensation for interference between VMs",
+        about: "Each VM is allocated its share by weight of the throughput that it would have \
+                alone (the paper's blender-oblivious proportional share). Where interleaving \
+                makes requests more expensive, these rates exceed the device, at the cost of \
+                sequential readers. Meant for comparisons; use vfair.",
         presets: &[
             VFAIR_PRESETS[0],
             VFAIR_PRESETS[1],
@@ -219,11 +218,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "vfair-bsps",
-        summary: "vfair, held strictly to the ratio of what VMs could have alone",
-        about: "As vfair, but where a VM gets less than its part because of the others, they are \
-                cut by a twentieth at a time until what everybody gets is in the ratio of their \
-                weights and of what they could have alone (the paper's blender-aware strict \
-                proportional share). That leaves the device idle where it must.",
+        summary: "vfair with strict proportions, even if the device idles",
+        about: "As vfair, but where interference leaves a VM below its share, the others are \
+                reduced in steps of a twentieth until the rates of all are in proportion to \
+                their weights and to their throughput alone (the paper's blender-aware strict \
+                proportional share). The device may idle for it.",
         presets: &[
             VFAIR_PRESETS[0],
             VFAIR_PRESETS[1],
@@ -233,14 +232,14 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "vcup",
-        summary: "a target's bandwidth precisely, by merge limit and throttle, over CFQ",
+        summary: "precise targets by I/O size and pacing, over cfq",
         source: "Li et al., \"Customizable SLO and Its Near-Precise Enforcement for Storage \
                  Bandwidth\", ToS 2017",
-        about: "Each VM with a target is paced at it, late slots carried, with I/Os as large as \
-                it takes for the device to do as much; or, with tuner = window, comes to it by \
-                feedback, its I/Os made smaller or larger a page at a time. CFQ below shares the \
-                disk among VMs. A VM without a target is not touched. For hard disks and arrays \
-                of them; on flash use vcup-mclock or vcup-drr.",
+        about: "Paces each VM with a target at its rate, making up for late slots, with I/Os \
+                large enough for the device to reach it. With tuner = window, feedback makes \
+                I/Os smaller or larger by a page at a time instead. cfq shares the disk among \
+                VMs. VMs without a target are not tuned. For hard disks and arrays of them; on \
+                flash use vcup-mclock or vcup-drr.",
         controller: Some(&control::tuner::DESCRIPTOR),
         regulator: &regulate::merge_limit::DESCRIPTOR,
         dispatcher: &dispatch::cfq::DESCRIPTOR,
@@ -249,13 +248,12 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "vcup-mclock",
-        summary: "the same over mClock: targets are floors, too; reservations, and weights for \
-                  what is left",
+        summary: "precise targets over mclock, with reservations and weights",
         source: "Li et al., \"Customizable SLO and Its Near-Precise Enforcement for Storage \
                  Bandwidth\", ToS 2017",
-        about: "The tuners of vcup above mClock: targets that are held precisely from above by \
-                their throttles and from below as reservations, so that neighbours cannot take \
-                them; and reservations and weights for the others, at the device's full depth.",
+        about: "The tuners of vcup over mClock: throttles keep a VM from exceeding its target, \
+                and a reservation keeps neighbours from taking it. Other VMs have reservations \
+                and weights. It uses the device's full queue depth.",
         controller: Some(&control::tuner::DESCRIPTOR),
         regulator: &regulate::merge_limit::DESCRIPTOR,
         dispatcher: &dispatch::mclock::DESCRIPTOR,
@@ -264,11 +262,11 @@ pub(super) static REGISTRY: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "vcup-drr",
-        summary: "the same over deficit round robin: shares by weight for what is left",
+        summary: "precise targets over drr, with weights",
         source: "Li et al., \"Customizable SLO and Its Near-Precise Enforcement for Storage \
                  Bandwidth\", ToS 2017",
-        about: "The tuners of vcup above deficit round robin: besides targets that are held \
-                precisely, shares by weight in bytes, cheaply and at the device's full depth.",
+        about: "The tuners of vcup over deficit round robin: precise targets, and shares of the \
+                remaining bytes by weight, at low cost and at the device's full queue depth.",
         controller: Some(&control::tuner::DESCRIPTOR),
         regulator: &regulate::merge_limit::DESCRIPTOR,
         dispatcher: &dispatch::drr::DESCRIPTOR,
@@ -283,13 +281,13 @@ const VFAIR_PRESETS: &[(&str, u64)] = &[("depth", 32), ("cost", CostBy::Requests
 /// Entry of vFair, on which the entries of its variants are based.
 const VFAIR: PolicyInfo = PolicyInfo {
     name: "vfair",
-    summary: "shares of the device by weight, whatever each VM's requests cost it",
+    summary: "shares of the device by weight, whatever the size of requests",
     source: "Lu et al., \"vFair: Latency-Aware Fair Storage Scheduling\", SoCC 2015",
-    about: "By the device's profile and what a VM's requests are like it is known how many of \
-            them a second would saturate the device; each VM may have its weight's part of \
-            that, whatever the others do. So a VM with few small requests gets its share \
-            beside one with many large ones. What a VM does not use the others have; a short \
-            burst is let through. It needs the device's profile (tidegate profile).",
+    about: "From the device's profile and the kind of a VM's requests it computes the rate at \
+            which the VM alone would saturate the device, and allocates it a share of that rate \
+            by weight. So a VM with small requests gets its share beside one with large \
+            requests. Other VMs use what a VM leaves, and short bursts are admitted. It needs \
+            the device's profile (tidegate profile).",
     controller: Some(&control::share_model::DESCRIPTOR),
     regulator: &regulate::circ::DESCRIPTOR,
     dispatcher: &dispatch::sfq::DESCRIPTOR,

@@ -91,7 +91,7 @@ impl CircParams {
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "circ",
-    summary: "credits every period as allocated; unused ones go to those who ran dry",
+    summary: "credits per period as allocated; unused ones go to VMs that have none left",
     params: &[
         ParamInfo {
             name: "period",
@@ -99,7 +99,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 30_000_000,
             min: 1_000_000,
             max: 1_000_000_000,
-            help: "credits are granted, and allocations reckoned anew, so often",
+            help: "interval between two grants of credits and allocations",
         },
         ParamInfo {
             name: "burst",
@@ -107,7 +107,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 2,
             min: 1,
             max: 1000,
-            help: "a VM saves up so many periods' allocations at most, for a burst",
+            help: "periods whose allocation a VM may save for a burst",
         },
         ParamInfo {
             name: "smoothing",
@@ -115,7 +115,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 4,
             min: 1,
             max: CircParams::MOST_SMOOTHING as u64,
-            help: "unused credits are passed on evenly over so many periods",
+            help: "periods over which unused credits are passed on",
         },
         ParamInfo {
             name: "slices",
@@ -123,7 +123,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 10,
             min: 1,
             max: 100,
-            help: "a period's credits are handed out in so many parts, spread over it",
+            help: "portions in which a period's credits are granted",
         },
     ],
     enforces: Enforces::NONE,

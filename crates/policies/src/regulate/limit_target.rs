@@ -44,7 +44,7 @@ const BATCH: Nanos = Nanos::from_millis(100);
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "limit-target",
-    summary: "limits as token-bucket keeps them, and the cap of a target",
+    summary: "limits as in token-bucket, and targets as limits",
     params: &[SLACK],
     enforces: Enforces {
         target: true,

@@ -44,7 +44,7 @@ pub const ONE_IO: u64 = 1000;
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "merge-limit",
-    summary: "how large I/Os may be and how fast they follow each other; limits as in token-bucket",
+    summary: "merge limits and pacing of I/Os; limits as in token-bucket",
     params: &[
         ParamInfo {
             name: "pages",
@@ -52,8 +52,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 0,
             min: 0,
             max: 1 << 18,
-            help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the \
-                   device has it",
+            help: "largest I/O of untuned VMs in pages of 4 KiB; 0: the device's",
         },
         ParamInfo {
             name: "fill",
@@ -61,14 +60,13 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: FILL as u64,
             min: 0,
             max: 100,
-            help: "an I/O below so many per cent of its merge limit takes the beginning of the \
-                   next request along; 100: whenever there is room",
+            help: "fill level in per cent of the merge limit below which an I/O takes part of \
+                   the next request; 100: always",
         },
         ParamInfo::span(
             "batch",
             0,
-            "throttled VMs: slots that come late by up to so long go at once (time slices are that \
-             late)",
+            "delay up to which late slots of throttled VMs are made up for at once",
         ),
         SLACK,
     ],

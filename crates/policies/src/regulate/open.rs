@@ -8,7 +8,7 @@ use tidegate_core::view::View;
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "open",
-    summary: "holds nothing back",
+    summary: "admits every request at once",
     params: &[],
     enforces: Enforces::NONE,
     build: |_, _| Box::new(Open),

@@ -38,7 +38,7 @@ pub(crate) const BETA: ParamInfo = ParamInfo {
     default: 32,
     min: 1,
     max: 65_536,
-    help: "credits an interval for the VM with the smallest reservation; others in proportion",
+    help: "credits per interval of the VM with the smallest reservation; others in proportion",
 };
 
 pub(crate) const MAX_INTERVAL: ParamInfo = ParamInfo {
@@ -47,7 +47,7 @@ pub(crate) const MAX_INTERVAL: ParamInfo = ParamInfo {
     default: 0,
     min: 0,
     max: Terms::MOST as u64,
-    help: "requests in an interval at most; 0: what the device transfers in 2 s, or 20,000",
+    help: "maximum requests per interval; 0: what the device transfers in 2 s, or 20,000",
 };
 
 pub(crate) const DEFAULT_IOPS: ParamInfo = ParamInfo {
@@ -56,7 +56,7 @@ pub(crate) const DEFAULT_IOPS: ParamInfo = ParamInfo {
     default: 100,
     min: 1,
     max: 1 << 30,
-    help: "what a VM without a reservation counts as, in requests a second",
+    help: "reservation assumed for a VM without one, in requests a second",
 };
 
 pub(crate) const REQUEST_SIZE: ParamInfo = ParamInfo {
@@ -65,7 +65,7 @@ pub(crate) const REQUEST_SIZE: ParamInfo = ParamInfo {
     default: 16 << 10,
     min: 512,
     max: 16 << 20,
-    help: "of a reservation in bytes a second, or without one, so many cost a credit",
+    help: "bytes per credit where the reservation is in bytes a second, or there is none",
 };
 
 pub(crate) const LITERAL: ParamInfo = ParamInfo {
@@ -74,7 +74,7 @@ pub(crate) const LITERAL: ParamInfo = ParamInfo {
     default: 0,
     min: 0,
     max: 1,
-    help: "keep to the letter of the paper, also where it serves worse",
+    help: "follows the paper exactly, even where that performs worse",
 };
 
 impl Terms {

@@ -30,7 +30,7 @@ use tidegate_core::view::View;
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "token-bucket",
-    summary: "limits in requests and bytes a second, by direction, with bursts",
+    summary: "limits in requests and bytes a second, for reads and writes, with bursts",
     params: &[SLACK],
     enforces: TokenBucket::HONOURS,
     build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),

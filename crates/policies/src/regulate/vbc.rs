@@ -58,7 +58,7 @@ pub struct VbcParams {
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "vbc",
-    summary: "credits in proportion to reservations, granted anew when all had their turn",
+    summary: "credits in proportion to reservations, granted again once all VMs had their turn",
     params: &[
         BETA,
         MAX_INTERVAL,
@@ -70,8 +70,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 50_000_000,
             min: 1_000_000,
             max: 3_600_000_000_000,
-            help: "a VM with credit and nothing to do holds others up for twice its mean think \
-                   time, at most this",
+            help: "maximum wait for an idle VM with credit (otherwise twice its mean think time)",
         },
         ParamInfo {
             name: "wait_for",
@@ -79,7 +78,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             default: 10_000_000,
             min: 0,
             max: 3_600_000_000_000,
-            help: "one that thinks longer than this on average holds nobody up",
+            help: "mean think time above which an idle VM is not waited for",
         },
         LITERAL,
     ],

@@ -65,23 +65,21 @@ const NEWEST: f64 = 0.3;
 const STRATEGY: ParamInfo = ParamInfo::choice(
     "strategy",
     Strategy::WORDS,
-    "who bears it that VMs' requests stand between each other: all, whom it happens to, or \
-     all strictly",
+    "who bears the cost of interference between VMs: all, the VM it affects, or all strictly",
 );
 const LEND: ParamInfo = ParamInfo::flag(
     "lend",
-    "what a VM leaves is allocated to others by its worth to the device; off: as credits, one \
-     for one",
+    "converts unused allocation by its device time; off: credit for credit",
 );
 const LATENCY_TARGET: ParamInfo = ParamInfo::span(
     "latency_target",
     0,
-    "more is let in while a request would take less than this; 0: as long as at full depth",
+    "device latency up to which more is admitted; 0: latency at full depth",
 );
 const LATENCY_BY: ParamInfo = ParamInfo::choice(
     "latency_by",
     &["measured", "profile"],
-    "whose rate makes the latency at full depth: the one measured, or the profile's",
+    "rate from which the latency at full depth follows: measured, or of the profile",
 );
 
 /// Parameters.
@@ -118,7 +116,7 @@ impl ShareModelParams {
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "share-model",
-    summary: "allocates rates by weight and by what each VM's requests cost the device",
+    summary: "allocates rates by weight and by the device time of each VM's requests",
     params: &[
         STRATEGY,
         saturation::ESTIMATION,

@@ -10,7 +10,7 @@ use tidegate_core::view::View;
 pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
     "estimation",
     &["3d", "2d"],
-    "how the saturation of a mix follows from the profile: with its measured mixes, or without",
+    "estimates the saturation rate of a mix with the profile's measured mixes, or without",
 );
 
 /// Source of saturation throughput: the device's profile, or costs learnt at run time. No other

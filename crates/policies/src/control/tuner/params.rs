@@ -147,13 +147,12 @@ const fn window(name: &'static str, default_ms: u64, help: &'static str) -> Para
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     name: "tuner",
-    summary: "merge limit and throttle by which each VM with a target comes to it, by feedback",
+    summary: "tunes merge limit and throttle of each VM with a target, by feedback",
     params: &[
         ParamInfo::choice(
             "tuner",
             &["paced", "window"],
-            "how targets are held: paced at all times; or by windows of merge limits, which are \
-             searched",
+            "method: pacing, or a search over windows of merge limits",
         ),
         ParamInfo {
             name: "grain",
@@ -161,26 +160,30 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             default: 50_000_000,
             min: 0,
             max: 1_000_000_000,
-            help: "paced: so much of its target's time one I/O takes at most, unless only \
-                   larger ones do enough",
+            help: "paced: maximum duration of an I/O at the target rate, unless only larger ones \
+                   reach it",
         },
         count(
             "max_ml",
             11,
             1,
             4096,
-            "the largest merge limit, in pages of 4 KiB; paced, it is the device's",
+            "largest merge limit in pages of 4 KiB; paced: the device's",
         ),
         window(
             "window_max",
             1024,
-            "the longest time a tuning action holds, and the first",
+            "maximum and first interval between two tuning actions",
         ),
-        window("window_min", 32, "the shortest time a tuning action holds"),
+        window(
+            "window_min",
+            32,
+            "minimum interval between two tuning actions",
+        ),
         window(
             "window_step",
             32,
-            "a range of windows no larger is not searched further",
+            "size of the range of windows at which the search ends",
         ),
         ParamInfo {
             name: "statistical_interval",
@@ -188,14 +191,14 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             default: 30_000_000_000,
             min: 1_000_000_000,
             max: 600_000_000_000,
-            help: "how often windows and aims are revised, in whole seconds of demand",
+            help: "interval at which windows and aims are revised, in seconds with demand",
         },
         count(
             "best_v",
             5,
             0,
             100,
-            "V in per cent that is good enough for a window",
+            "V in per cent at which a window is accepted",
         ),
         count(
             "worst_v",
@@ -209,62 +212,58 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             10,
             1,
             100,
-            "beta in per cent that is good enough for a window",
+            "beta in per cent at which a window is accepted",
         ),
         count(
             "unsteady",
             3,
             0,
             100,
-            "V may rise by so many per cent and still be no worse",
+            "rise of V in per cent that does not count as worse",
         ),
         count(
             "tolerance",
             5,
             1,
             50,
-            "an error in per cent that changes nothing",
+            "error in per cent that is tolerated without a change",
         ),
         count(
             "adjust_step",
             2,
             1,
             50,
-            "per cent by which the revision of the aim grows or shrinks",
+            "step of the revision of the aim, in per cent",
         ),
-        ParamInfo::flag(
-            "revise_target",
-            "what is aimed at is revised by the error that remains",
-        ),
+        ParamInfo::flag("revise_target", "revises the aim by the remaining error"),
         ParamInfo {
             name: "profiling",
             kind: ParamKind::Flag,
             default: 0,
             min: 0,
             max: 1,
-            help: "at the start every merge limit has a second unthrottled, and the range is known \
-                   then",
+            help: "measures each merge limit for a second without throttle at the start",
         },
         count(
             "headroom",
             10,
             0,
             1000,
-            "per cent above the aim that may pass at any merge limit; 0: no ceiling",
+            "ceiling above the aim at any merge limit, in per cent; 0: none",
         ),
         count(
             "pi_proportional",
             200,
             0,
             10_000,
-            "PI throttling: the proportional gain, in thousandths",
+            "PI throttling: proportional gain, in thousandths",
         ),
         count(
             "pi_integral",
             500,
             0,
             10_000,
-            "PI throttling: the integral gain for each second, in thousandths",
+            "PI throttling: integral gain per second, in thousandths",
         ),
     ],
     enforces: Enforces {

@@ -11,7 +11,7 @@ use tidegate_core::roles::Dispatcher;
 /// Registry entry of the `bd-edf` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "bd-edf",
-    summary: "batches and waits between deadlines, for disks that seek",
+    summary: "batches and anticipation within deadlines, for hard disks",
     params: PARAMS,
     enforces: Enforces {
         latency: true,
@@ -42,7 +42,7 @@ static PARAMS: &[ParamInfo] = &[
         default: 44 << 10,
         min: 512,
         max: 16 << 20,
-        help: "a transfer of this size is left before the earliest deadline",
+        help: "slack before the earliest deadline: the time to transfer this size",
     },
     ParamInfo {
         name: "transfer_rate",
@@ -50,24 +50,20 @@ static PARAMS: &[ParamInfo] = &[
         default: 0,
         min: 0,
         max: 1 << 40,
-        help: "bytes a second of it; 0: as the device says, else 100 MB",
+        help: "bandwidth for the slack; 0: the device's, or 100 MB/s if unknown",
     },
-    ParamInfo::span(
-        "max_wait",
-        0,
-        "a wait lasts at most so long; 0: until the deadline",
-    ),
+    ParamInfo::span("max_wait", 0, "maximum anticipation; 0: until the deadline"),
     ParamInfo::span(
         "promote_background_after",
         500_000_000,
-        "one background I/O goes first after so long without any; 0: never",
+        "time after which one background I/O goes first; 0: never",
     ),
     ParamInfo::flag(
         "bound_waits",
-        "wait no longer than positioning takes, nor for a VM that thinks longer",
+        "limits anticipation to the positioning time and to VMs with shorter think time",
     ),
     ParamInfo::flag(
         "deep_queue",
-        "several I/Os in flight as far as deadlines allow; without: one",
+        "keeps several I/Os in flight as far as deadlines allow; off: one",
     ),
 ];

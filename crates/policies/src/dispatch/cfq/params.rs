@@ -152,7 +152,7 @@ pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
 /// Registry entry of the `cfq` dispatcher.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "cfq",
-    summary: "time slices of the disk, by class and level of priority",
+    summary: "time slices by I/O priority class and level",
     params: PARAMS,
     enforces: Enforces {
         priority: true,
@@ -193,14 +193,18 @@ static PARAMS: &[ParamInfo] = &[
     ParamInfo {
         min: 1_000_000,
         max: 10_000_000_000,
-        ..ParamInfo::span("slice_async", 40_000_000, "the same of asynchronous writes")
+        ..ParamInfo::span(
+            "slice_async",
+            40_000_000,
+            "time slice of asynchronous writes",
+        )
     },
     ParamInfo {
         max: 100_000_000,
         ..ParamInfo::span(
             "slice_idle",
             8_000_000,
-            "how long a VM's next request is waited for",
+            "idle time in which a VM's next request is awaited; 0: none",
         )
     },
     ParamInfo {
@@ -209,7 +213,7 @@ static PARAMS: &[ParamInfo] = &[
         default: 8,
         min: 1,
         max: 4096,
-        help: "I/Os of one VM in flight at most while others wait",
+        help: "maximum I/Os of one VM in flight while others wait",
     },
     ParamInfo {
         name: "slice_async_rq",
@@ -217,15 +221,15 @@ static PARAMS: &[ParamInfo] = &[
         default: 2,
         min: 1,
         max: 100_000_000,
-        help: "I/Os of asynchronous writes in a slice: twice this a level from 7 up",
+        help: "I/Os of asynchronous writes in a slice: twice this for each level from 7 up",
     },
     ParamInfo::flag(
         "group_seekers",
-        "VMs that seek are waited for all together, not one by one",
+        "idles for all seeking VMs together, not for each",
     ),
     ParamInfo::flag(
         "low_latency",
-        "slices are shorter where each VM's turn would take too long",
+        "shortens slices so that all VMs get their turn within target_latency",
     ),
     ParamInfo {
         min: 1_000_000,
@@ -233,18 +237,18 @@ static PARAMS: &[ParamInfo] = &[
         ..ParamInfo::span(
             "target_latency",
             300_000_000,
-            "all VMs of a class are to have their turn in it",
+            "time within which all VMs of a class should get a turn",
         )
     },
     ParamInfo::span(
         "fifo_expire_sync",
         125_000_000,
-        "a slice begins with what waited so long",
+        "age from which a synchronous request is served first in a slice",
     ),
     ParamInfo::span(
         "fifo_expire_async",
         250_000_000,
-        "the same of asynchronous writes",
+        "age from which an asynchronous write is served first in a slice",
     ),
     ParamInfo {
         name: "back_seek_max",
@@ -252,7 +256,7 @@ static PARAMS: &[ParamInfo] = &[
         default: 16 << 20,
         min: 0,
         max: 1 << 50,
-        help: "how far back the head goes for a request",
+        help: "maximum backward seek",
     },
     ParamInfo {
         name: "back_seek_penalty",
@@ -260,32 +264,36 @@ static PARAMS: &[ParamInfo] = &[
         default: 2,
         min: 1,
         max: 1000,
-        help: "a byte back counts as so many ahead",
+        help: "cost of a backward seek, relative to a forward one",
     },
     ParamInfo::flag(
         "priorities",
-        "VMs have classes; without: all are best effort of level 4",
+        "uses priority classes; off: all VMs are best effort, level 4",
     ),
     ParamInfo {
         default: 0,
-        ..ParamInfo::flag("async_writes", "writes wait in queues of their own, behind")
+        ..ParamInfo::flag(
+            "async_writes",
+            "queues writes separately, served after synchronous \
+                                           requests",
+        )
     },
     ParamInfo::choice(
         "background_class",
         BackgroundClass::WORDS,
-        "the class of background tenants",
+        "class of background processes",
     ),
     ParamInfo {
         max: 1_000_000_000,
         ..ParamInfo::span(
             "idle_class_grace",
             100_000_000,
-            "the idle class goes when nobody has asked for so long",
+            "time without other requests before the idle class is served",
         )
     },
     ParamInfo::span(
         "idle_class_overdue",
         5_000_000_000,
-        "an idle VM that waited so long has an I/O; 0: it has none",
+        "wait after which a VM of the idle class gets one I/O; 0: never",
     ),
 ];

@@ -67,7 +67,7 @@ use tidegate_core::view::{View, moved};
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     name: "slo",
-    summary: "promises by deadline, then shares of device time, then the background",
+    summary: "promises by deadline, then shares of device time, then background processes",
     params: &[],
     enforces: Enforces {
         reservation: true,
