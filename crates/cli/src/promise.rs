@@ -8,12 +8,12 @@ pub(crate) fn in_words(background: bool, objective: &ObjectiveView) -> String {
     match promised(objective) {
         parts if background && parts.is_empty() => "background".to_owned(),
         parts if background => format!("background; {parts}"),
-        parts if parts.is_empty() => "equal share".to_owned(),
+        parts if parts.is_empty() => format!("weight {}", Objective::DEFAULT_WEIGHT),
         parts => parts,
     }
 }
 
-/// Returns the promises of an objective beyond an equal share; may be empty.
+/// Returns the promises of an objective beyond the default weight; may be empty.
 fn promised(objective: &ObjectiveView) -> String {
     let mut parts = Vec::new();
     if let Some(rate) = &objective.reservation {

@@ -163,7 +163,7 @@ impl Watched {
         match self.problem() {
             Some(problem) => tracing::error!("{problem}"),
             None => tracing::warn!(
-                "{} is whole again: requests are served",
+                "{} is complete again: requests are served",
                 self.path.display()
             ),
         }

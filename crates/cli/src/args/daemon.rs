@@ -24,11 +24,12 @@ pub(crate) enum VmCommand {
     #[command(
         override_usage = "tidegate vm set <NAME> <--PART VALUE>...",
         after_help = "Parts that are not given stay; \"none\" removes a part. The change lasts \
-                            until the daemon stops;\nwith --persist it overrides the \
-                            configuration from then on. While an entry of the VM's schedule\nis \
-                            in force, the parts that it sets stay in force.\n\nExamples:
+                      until the daemon stops; with --persist it overrides the configuration from \
+                      then on. While an entry of the VM's schedule is in force, the parts that it \
+                      sets stay in force.\n\nExamples:
   tidegate vm set oltp --reservation \"120 IOPS @ 16 KiB\" --latency \"30 ms\"
-  tidegate vm set bulk --limit \"500 IOPS, 40 MB/s\" --burst \"2000 IOPS\" --burst-length \"10 s\"
+  tidegate vm set bulk --limit \"500 IOPS, 40 MB/s\" \\
+      --burst \"2000 IOPS\" --burst-length \"10 s\"
   tidegate vm set bulk --limit none --weight 50
   tidegate vm set bulk --weight 50 --persist"
     )]
@@ -47,34 +48,34 @@ pub(crate) enum VmCommand {
         override_usage = "tidegate vm add <NAME> --disk <KEY=VALUE,...>... [OPTIONS]\n       \
                           tidegate vm add --file <FILE>",
         after_help = "The keys of --disk are those of [[vm.disk]] in the configuration: export, \
-                            path, size, create,\nformat, read_only, block_size. Relative paths \
-                            are relative to the daemon's configuration file.\nIf the VM exists, \
-                            its objective is replaced; other differences are refused. The VM is \
-                            served\nuntil the daemon stops, with --persist also after a \
-                            restart.\n\nExamples:
-  tidegate vm add oltp --disk \"path=oltp.raw,size=20 GiB,create=sparse\" --reservation \"120 IOPS\"
+                      path, size, create, format, read_only, block_size. Relative paths are \
+                      relative to the daemon's configuration file. If the VM exists, its objective \
+                      is replaced; other differences are refused. The VM is served until the \
+                      daemon stops, with --persist also after a restart.\n\nExamples:
+  tidegate vm add oltp --disk \"path=oltp.raw,size=20 GiB,create=sparse\" \\
+      --reservation \"120 IOPS\"
   tidegate vm add dss --disk \"path=dss.raw\" --disk \"export=logs,path=logs.raw\"
   tidegate vm add nightly --background --disk \"path=nightly.raw,read_only=true\"
-  tidegate vm add --file vm.toml --persist          [[vm]] tables, as in the configuration"
+  tidegate vm add --file vm.toml --persist       [[vm]] tables in a file"
     )]
     Add(Box<AddArgs>),
     /// Remove a VM, or one of its disks
     #[command(
         after_help = "Waiting requests are cancelled, requests in flight complete; then the files \
-                            are flushed and\nclosed. Files are not deleted. Removing a VM that \
-                            does not exist succeeds; --strict makes it fail.\n\nExamples:
+                      are flushed and closed. Files are not deleted. Removing a VM that does not \
+                      exist succeeds; --strict makes it fail.\n\nExamples:
   tidegate vm remove oltp
   tidegate vm remove oltp --force          even with open connections
-  tidegate vm remove dss --disk logs       only the disk with the export name logs"
+  tidegate vm remove dss --disk logs       only the disk exported as logs"
     )]
     Remove(RemoveArgs),
     /// Change the size of a disk, at once
     #[command(
         override_usage = "tidegate vm resize <NAME> [EXPORT] <SIZE> [OPTIONS]",
         after_help = "A file grows or shrinks with the disk. A block device must have been \
-                            enlarged before.\nClients see the new size when they connect again. \
-                            Until then they use the old part of a disk that\nhas grown, and get \
-                            errors beyond the end of one that has shrunk.\n\nExamples:
+                      enlarged before. Clients see the new size when they connect again. Until \
+                      then they use the old part of a disk that has grown, and get errors beyond \
+                      the end of one that has shrunk.\n\nExamples:
   tidegate vm resize oltp \"40 GiB\"
   tidegate vm resize dss logs \"40 GiB\"
   tidegate vm resize dss logs \"10 GiB\" --shrink      data beyond 10 GiB is lost"
@@ -83,7 +84,7 @@ pub(crate) enum VmCommand {
     /// Export the learnt tuning state of a VM to a file
     #[command(
         after_help = "For policies that tune a VM to its target. The file is small and JSON. \
-                      Import it with `vm import`\non another daemon after migrating the VM, or \
+                      Import it with `vm import` on another daemon after migrating the VM, or \
                       after adding the VM again. Without FILE it is printed.\n\nExamples:
   tidegate vm export oltp oltp.learnt.json
   tidegate vm export oltp | ssh other 'cat > oltp.learnt.json'"
@@ -99,13 +100,12 @@ pub(crate) enum VmCommand {
     /// Import learnt tuning state of a VM from a file
     #[command(
         after_help = "State of the VM itself is always used. State that depends on its disks \
-                      (bandwidth by merge limit)\nis used only if the disks are on the same \
-                      device as at the export, by the file's record; otherwise\nit is measured \
-                      again. A modified file, or one from another controller, is \
-                      refused.\n\nExamples:
+                      (bandwidth by merge limit) is used only if the disks are on the same device \
+                      as at the export, by the file's record; otherwise it is measured again. A \
+                      modified file, or one from another controller, is refused.\n\nExamples:
   tidegate vm import oltp oltp.learnt.json
-  tidegate vm import oltp oltp.learnt.json --disk-moved     the disks were migrated, too
-  tidegate vm import oltp oltp.learnt.json --same-disk      the same disks, for example on NFS"
+  tidegate vm import oltp oltp.learnt.json --disk-moved    disks migrated, too
+  tidegate vm import oltp oltp.learnt.json --same-disk     same disks (NFS)"
     )]
     Import(ImportArgs),
 }

@@ -13,8 +13,8 @@ pub(crate) enum DiskCommand {
     #[command(
         subcommand,
         after_help = "Rules last until they are cleared or the daemon stops; `tidegate device \
-                      show` names the disks\nwith rules. Drills: docs/fault-drills.md.\n\nExamples:
-  tidegate disk fault add oltp --on read --from \"1 GiB\" --length \"64 KiB\" --error EIO
+                      show` names the disks with rules. Drills: docs/fault-drills.md.\n\nExamples:
+  tidegate disk fault add oltp --on read --from \"1 GiB\" --error EIO
   tidegate disk fault list oltp
   tidegate disk fault clear oltp"
     )]
@@ -22,12 +22,11 @@ pub(crate) enum DiskCommand {
     /// Forget a disk whose file is lost, so that an empty one may be created
     #[command(
         after_help = "With a [store] the daemon remembers the disks that it served. If the file of \
-                      one is missing, the daemon\ncreates no empty one, because its file system \
-                      may just not be mounted. Restore the file; or, if it is\nlost and you \
-                      want a new, empty disk, forget the old one. No file is \
-                      touched.\n\nExamples:
+                      one is missing, the daemon creates no empty one, because its file system may \
+                      just not be mounted. Restore the file; or, if it is lost and you want a new, \
+                      empty disk, forget the old one. No file is touched.\n\nExamples:
   tidegate disk forget oltp                               in a running daemon
-  tidegate disk forget oltp --config /etc/tidegate.toml   while the daemon does not start"
+  tidegate disk forget oltp --config /etc/tidegate.toml   without the daemon"
     )]
     Forget {
         /// Export name of the disk, or the absolute path of its file
@@ -52,16 +51,16 @@ pub(crate) enum FaultCommand {
         override_usage = "tidegate disk fault add <EXPORT> [WHICH REQUESTS] <--WHAT HAPPENS>...",
         after_help = "A rule strikes requests that meet all of its conditions. The first rule that \
                       strikes a request decides.\n\nExamples:
-  tidegate disk fault add oltp --on read --from \"1 GiB\" --length \"64 KiB\" --error EIO
-                                                         an unreadable range
+  tidegate disk fault add oltp --on read --from \"1 GiB\" --error EIO
+      unreadable from 1 GiB on
   tidegate disk fault add oltp --probability \"1 %\" --stall \"2 s\"
-                                                         occasional long delays
+      occasional long delays
   tidegate disk fault add oltp --stall \"30 s\" --error EIO --after \"60 s\"
-                                                         a disk that fails in a minute
+      a disk that fails in a minute
   tidegate disk fault add oltp --on write --every 100 --torn \"512 B\"
-                                                         torn writes: one sector of each 100th
-  tidegate disk fault add oltp --on write,discard,write-zeroes --torn \"0 B\" --error none
-                                                         writes that are acknowledged and lost"
+      each 100th write is torn after one sector
+  tidegate disk fault add oltp --on write --torn \"0 B\" --error none
+      writes that are acknowledged and lost"
     )]
     Add(Box<FaultArgs>),
     /// Remove rules; stalled requests go on at once

@@ -59,16 +59,16 @@ use crate::completion;
     version,
     max_term_width = 100,
     after_help = "Examples:
-  tidegate demo                                see what scheduling does, in under a minute
-  tidegate check tidegate.toml                 check a configuration and show its meaning
-  tidegate plan tidegate.toml                  check whether its promises fit its devices
-  tidegate serve tidegate.toml                 serve its disks
-  tidegate sim examples/noisy-neighbour.toml   simulate a scenario, in virtual time
-  tidegate vm list                             list the VMs being served
+  tidegate demo                       see scheduling at work, in under a minute
+  tidegate check tidegate.toml        check a configuration, show its meaning
+  tidegate plan tidegate.toml         check whether its promises fit its devices
+  tidegate serve tidegate.toml        serve its disks
+  tidegate sim examples/host.toml     simulate a scenario, in virtual time
+  tidegate vm list                    list the VMs being served
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
-  tidegate stats --follow                      throughput and latency of each VM, every second"
+  tidegate stats --follow             throughput and latency of each VM"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -232,7 +232,7 @@ pub(crate) enum Command {
     /// Serve the disks of a configuration until SIGTERM
     #[command(
         after_help = "SIGTERM and SIGINT stop the daemon once requests in flight are done; a \
-                      second signal stops it\nat once.\n\nExample:\n  tidegate serve \
+                      second signal stops it at once.\n\nExample:\n  tidegate serve \
                       examples/quickstart.toml"
     )]
     Serve {
@@ -252,11 +252,10 @@ pub(crate) enum Command {
     /// Check a configuration, scenario, device model or profile, and print its meaning
     #[command(
         after_help = "Reports all mistakes of the file with their lines, and exits with 1 if there \
-                      are any. No disk\nand no socket is opened: only `serve` finds that a \
-                      disk is in use, has another size or cannot\nbe created. Persisted VMs \
-                      and objectives are read from the configuration's store, even while a\n\
-                      daemon has it open.\n\n\
-                      Example:\n  tidegate check examples/limits.toml"
+                      are any. No disk and no socket is opened: only `serve` finds that a disk is \
+                      in use, has another size or cannot be created. Persisted VMs and objectives \
+                      are read from the configuration's store, even while a daemon has it \
+                      open.\n\nExample:\n  tidegate check examples/limits.toml"
     )]
     Check {
         /// Configuration, scenario, device model or profile (TOML), or a fio job file (.fio)
@@ -266,10 +265,9 @@ pub(crate) enum Command {
     /// Print the JSON Schema of configurations or scenarios, for editors
     #[command(
         after_help = "Draft 2020-12: every key with its values, default and description. \
-                            docs/configuration.md\ndescribes how editors use the schema to \
-                            complete and check keys. `-o json` prints the same.\n\n\
-                            Examples:\n  tidegate schema > tidegate.schema.json\n  \
-                            tidegate schema scenario > scenario.schema.json"
+                      docs/configuration.md describes how editors use the schema to complete and \
+                      check keys. `-o json` prints the same.\n\nExamples:\n  tidegate schema > \
+                      tidegate.schema.json\n  tidegate schema scenario > scenario.schema.json"
     )]
     Schema {
         /// Kind of document
@@ -279,15 +277,14 @@ pub(crate) enum Command {
     /// Check whether the promises of a configuration or scenario fit its devices
     #[command(
         after_help = "Every device needs a profile: measure it with `tidegate profile` and name it \
-                      with `profile =` in\n[[device]]. A profile with a confidence \
-                      interval above 25 % is refused. The workload of a VM is\ntaken from \
-                      `expects` of its objective; docs/planning.md describes the \
-                      assumptions.\nExits with 0 if everything fits, otherwise with \
-                      1.\n\nExamples:
+                      with `profile =` in [[device]]. A profile with a confidence interval above \
+                      25 % is refused. The workload of a VM is taken from `expects` of its \
+                      objective; docs/planning.md describes the assumptions. Exits with 0 if \
+                      everything fits, otherwise with 1.\n\nExamples:
   tidegate plan examples/planned.toml
   tidegate plan examples/planned.toml --headroom \"90 %\" --streams kept
-  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" \
-                      --latency \"200 ms\"
+  tidegate plan examples/planned.toml --vm web \\
+      --reservation \"100 IOPS @ 16 KiB\" --latency \"200 ms\"
   tidegate plan examples/planned.toml -o json | jq '.devices[].nearest'"
     )]
     Plan(Box<PlanArgs>),
@@ -318,14 +315,12 @@ pub(crate) enum Command {
     /// Show counters, rates and latencies of each VM
     #[command(
         after_help = "Latency runs from a request's arrival at the scheduler to its completion. It \
-                      is the sum of queue\ntime (waiting for limits and other VMs) and device \
-                      time. The time of the client and the socket is\nnot included, so fio or \
-                      a guest measures more.\n\n\
-                      Precision: B is the deviation of the mean bandwidth from the target, beta \
-                      the mean of |B| over\nintervals, V the mean deviation of single seconds \
-                      from their mean. Seconds in which a VM had\nnothing outstanding are not \
-                      counted.\n\n\
-                      Examples:
+                      is the sum of queue time (waiting for limits and other VMs) and device time. \
+                      The time of the client and the socket is not included, so fio or a guest \
+                      measures more.\n\nPrecision: B is the deviation of the mean bandwidth from \
+                      the target, beta the mean of |B| over intervals, V the mean deviation of \
+                      single seconds from their mean. Seconds in which a VM had nothing \
+                      outstanding are not counted.\n\nExamples:
   tidegate stats
   tidegate stats --follow --interval \"2 s\"
   tidegate stats --precision --interval \"10 s\"
@@ -335,11 +330,11 @@ pub(crate) enum Command {
     /// Simulate a scenario or a fio job file, in virtual time
     #[command(
         after_help = "The scheduler of the daemon runs against a device model. The same scenario \
-                      and seed give the same\noutput on every machine.\n\nExamples:
+                      and seed give the same output on every machine.\n\nExamples:
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
-  tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv > series.csv
-  tidegate sim examples/host-cpu.toml --scheduler isacs  with a simulated host CPU
+  tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv
+  tidegate sim examples/host-cpu.toml --scheduler isacs  simulated CPU
   tidegate sim examples/mixed.fio --device nvme-1tb      each [section] is a VM"
     )]
     Sim(Box<SimArgs>),
@@ -355,29 +350,30 @@ pub(crate) enum Command {
     /// Simulate a grid of scenarios, policies and seeds, on all cores
     #[command(
         after_help = "Each result is one line of the results file. An interrupted sweep continues \
-                      where it stopped;\nscenarios that have changed are simulated \
+                      where it stopped; scenarios that have changed are simulated \
                       again.\n\nExamples:
-  tidegate sweep examples/noisy-neighbour.toml --policy fifo,mclock --seeds 1..20
-  tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs --policy mclock,vfair
+  tidegate sweep examples/host.toml --policy fifo,mclock --seeds 1..20
+  tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs \\
+      --policy mclock,vfair
   tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
     )]
     Sweep(Box<SweepArgs>),
     /// Measure the saturation profile of a device: its maximum throughput
     #[command(
         after_help = "DEVICE is the first of these that fits; ./NAME is always a file:
-  nvme-1tb, my-disk.toml    a disk model, in virtual time: seconds, the same on every machine
-  nvme-1tb --live           the model as an emulated disk, in real time
-  /dev/sdb                  a block device
-  disk.raw                  a file
-  /srv/vms --size \"2 GiB\"  the disk of a directory, through a temporary file
+  nvme-1tb, my-disk.toml     a disk model, in virtual time (takes seconds)
+  nvme-1tb --live            the model as an emulated disk, in real time
+  /dev/sdb                   a block device
+  disk.raw                   a file
+  /srv/vms --size \"2 GiB\"   the disk of a directory, through a temporary file
 
-A full measurement of a real disk takes about ten minutes. An interrupted measurement continues
-when the same command runs again. Disks and files with data are not written to without \
-                      --overwrite.
+A full measurement of a real disk takes about ten minutes. An interrupted measurement continues \
+                      when the same command runs again. Disks and files with data are not written \
+                      to without --overwrite.
 
-A point with a 95 % confidence interval above 25 % of its mean is measured up to three times as
-long. If it stays imprecise it is marked, and `tidegate plan` refuses the profile: measure again
-while nothing else uses the device or the CPUs.
+A point with a 95 % confidence interval above 25 % of its mean is measured up to three times as \
+                      long. If it stays imprecise it is marked, and `tidegate plan` refuses the \
+                      profile: measure again while nothing else uses the device or the CPUs.
 
 Examples:
   tidegate profile hdd-7200-1tb
@@ -389,10 +385,9 @@ Examples:
     /// Repeat the experiments of a paper and compare with its published figures
     #[command(
         after_help = "Everything runs in the simulator and is the same on every machine. \
-                      `calibrated` marks figures to\nwhich the models were fitted; all others \
-                      are predictions. JSON is a list of\n\
-                      {paper, table, row, column, theirs, ours, calibrated} and of {claim, \
-                      holds, detail}.\n\nExamples:
+                      `calibrated` marks figures to which the models were fitted; all others are \
+                      predictions. JSON is a list of {paper, table, row, column, theirs, ours, \
+                      calibrated} and of {claim, holds, detail}.\n\nExamples:
   tidegate reproduce                           list the papers
   tidegate reproduce flubber
   tidegate reproduce flubber --table 3 -o json
@@ -405,10 +400,11 @@ Examples:
     /// Test which promises a policy keeps, on a grid of devices, mixes of VMs and round trips
     #[command(
         after_help = "Latencies run from arrival at Tidegate to the reply, without the guest's \
-                      round trip. --compare\ncompares every cell with all other policies; the \
-                      exit status is 1 if one fails.\ndocs/promises.md describes the \
+                      round trip. --compare compares every cell with all other policies; the exit \
+                      status is 1 if one fails. docs/promises.md describes the \
                       criteria.\n\nExamples:
-  tidegate promises --policy mclock --device nvme-1tb --mix p1-latency --rtt \"100 us\"
+  tidegate promises --policy mclock --device nvme-1tb --mix p1-latency \\
+      --rtt \"100 us\"
   tidegate promises --policy mclock --device ssd-sata-300gb --profile no -o json
   tidegate promises --mix video --device nvme-1tb --scenario > video.toml
   tidegate promises --policy mclock --compare --results promises.jsonl"
@@ -417,15 +413,15 @@ Examples:
     /// Set I/O classes of running processes so that their transfers meet deadlines
     #[command(
         after_help = "For hosts whose VMs do not use Tidegate's disks. The disk's Linux I/O \
-                      scheduler must support I/O\nclasses: bfq or mq-deadline. Progress is \
-                      read from /proc/PID/io; new threads and child processes\nare found \
-                      within a second. The classes are restored when all transfers have ended, \
-                      and on SIGTERM,\nSIGINT and SIGHUP. Exits with 1 if a transfer was \
-                      late.\n\nExamples:
-  tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" \
-                      --disk /var/lib/libvirt/images
-  tidegate agent --vm web=libvirt:web --vm rest=cgroup:/sys/fs/cgroup/batch.slice \\
-      --job web=\"20 GB in 5 min\" --disk /dev/sdb --bandwidth \"150 MB/s\" --dry-run"
+                      scheduler must support I/O classes: bfq or mq-deadline. Progress is read \
+                      from /proc/PID/io; new threads and child processes are found within a \
+                      second. The classes are restored when all transfers have ended, and on \
+                      SIGTERM, SIGINT and SIGHUP. Exits with 1 if a transfer was late.\n\nExamples:
+  tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" \\
+      --disk /var/lib/libvirt/images
+  tidegate agent --vm web=libvirt:web \\
+      --vm rest=cgroup:/sys/fs/cgroup/batch.slice \\
+      --job web=\"20 GB in 5 min\" --disk /dev/sdb --dry-run"
     )]
     Agent(AgentArgs),
     /// Place transfers on hosts so that all of them meet their deadlines
@@ -459,9 +455,8 @@ Examples:
     /// Torture-test the scheduler with random VMs and faults, seed by seed
     #[command(
         after_help = "A seed determines everything: VMs, workloads, policy, device and faults. The \
-                      same seed gives the\nsame run on every machine; repeat a failure with \
-                      --seed. Exits with 1 if an invariant or promise was\nbroken.\n\n\
-                      Examples:
+                      same seed gives the same run on every machine; repeat a failure with --seed. \
+                      Exits with 1 if an invariant or promise was broken.\n\nExamples:
   tidegate torture --seeds 10000
   tidegate torture --minutes 60 --resume torture.seeds
   tidegate torture --seeds 5000 --policy mclock,token-bucket+mclock
@@ -471,8 +466,8 @@ Examples:
     /// Print the script that makes a shell complete commands, options and names
     #[command(
         after_help = "The script calls `tidegate`, which must be in the PATH, and asks a running \
-                      daemon for the names\nof its VMs, devices and disks. Write it again after \
-                      an upgrade.\n\nExamples:
+                      daemon for the names of its VMs, devices and disks. Write it again after an \
+                      upgrade.\n\nExamples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > /usr/local/share/zsh/site-functions/_tidegate
   tidegate completions fish > ~/.config/fish/completions/tidegate.fish"
@@ -514,14 +509,13 @@ pub(crate) enum BenchCommand {
     /// Measure the CPU cost of scheduling a request, without a device
     #[command(
         after_help = "CPU time of one thread, median of several runs, with all VMs \
-                      backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock \
-                      --vms 1,100,10000\n  tidegate bench engine --policy sfq \
-                      --param cost=device-time\n\n--instructions counts executed \
-                      instructions with valgrind's callgrind instead: the same figure\nin \
-                      every run of one build, even on a busy machine, so that a rise of 1 % \
-                      is visible.\n  tidegate bench engine --instructions --policy \
-                      fifo,mclock\n  tidegate bench engine --instructions --against \
-                      bench/instructions.json\n  tidegate bench engine \
+                      backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock --vms \
+                      1,100,10000\n  tidegate bench engine --policy sfq --param \
+                      cost=device-time\n\n--instructions counts executed instructions with \
+                      valgrind's callgrind instead: the same figure in every run of one build, \
+                      even on a busy machine, so that a rise of 1 % is visible.\n  tidegate bench \
+                      engine --instructions --policy fifo,mclock\n  tidegate bench engine \
+                      --instructions --against bench/instructions.json\n  tidegate bench engine \
                       --instructions --record bench/instructions.json"
     )]
     Engine(BenchArgs),

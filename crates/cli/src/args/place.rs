@@ -14,11 +14,10 @@ pub(crate) enum PlaceCommand {
     /// Place a job: it goes to a host, waits for one, or is refused
     #[command(
         after_help = "A job goes to a host where it and all running jobs are forecast to meet \
-                      their deadlines; of several,\nto the one with the most free bandwidth. If \
-                      there is none, it waits until its deadline and is\ntried again whenever a \
-                      job ends. A job that even an empty host could not finish in time \
-                      is\nrefused, with exit code 1.\n\n\
-                      Define the hosts once, in a file:
+                      their deadlines; of several, to the one with the most free bandwidth. If \
+                      there is none, it waits until its deadline and is tried again whenever a job \
+                      ends. A job that even an empty host could not finish in time is refused, \
+                      with exit code 1.\n\nDefine the hosts once, in a file:
   [[host]]
   name = \"a\"
   bandwidth = \"54 MB/s\"              # for one job
@@ -39,8 +38,8 @@ Examples:
     /// Report the progress of jobs, from which the priority database learns
     #[command(
         after_help = "A job without a report is assumed to progress as forecast. The priority \
-                      database learns the\nbandwidths of a host from two reports of all its \
-                      jobs without a change in between.\n\nExample:
+                      database learns the bandwidths of a host from two reports of all its jobs \
+                      without a change in between.\n\nExample:
   tidegate place moved backup=\"1 GiB\" scan=\"300 MiB\""
     )]
     Moved {
@@ -71,10 +70,10 @@ Examples:
     /// Simulate a data centre under PCOS, first-fit, best-fit and random placement
     #[command(
         after_help = "Hosts run PriDyn on disks modelled as shared fluids. The same options give \
-                      the same results on\nevery machine. --times adds how long decisions take \
-                      on this machine.\n\nExamples:
+                      the same results on every machine. --times adds how long decisions take on \
+                      this machine.\n\nExamples:
   tidegate place sim
-  tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --strategy first-fit --seed 7"
+  tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --seed 7"
     )]
     Sim(CentreArgs),
 }
@@ -89,7 +88,8 @@ pub(crate) enum PlaceHostCommand {
     },
     /// Add a host; waiting jobs are tried on it
     #[command(after_help = "Example:
-  tidegate place host add c --bandwidth \"54 MB/s\" --loss \"0 B/s\" --loss \"17 MB/s\" --jobs 16")]
+  tidegate place host add c --bandwidth \"54 MB/s\" \\
+      --loss \"0 B/s\" --loss \"17 MB/s\" --jobs 16")]
     Add(AddHostArgs),
     /// Place no more jobs on a host; running jobs go on, its daemon need not answer
     Drain {
@@ -109,8 +109,7 @@ pub(crate) enum PlaceHostCommand {
     #[command(
         after_help = "Running jobs are requeued or lost; the result of each is shown.\n\nExamples:
   tidegate place host remove c              a host without jobs
-  tidegate place host remove c --requeue    a failed host: place the rest of each job \
-                      elsewhere"
+  tidegate place host remove c --requeue    a failed host: place jobs elsewhere"
     )]
     Remove(RemoveHostArgs),
 }

@@ -18,14 +18,17 @@ pub(crate) enum ScheduleCommand {
     #[command(
         override_usage = "tidegate vm schedule add <NAME> <--WHEN TIME>... <--PART VALUE>...",
         after_help = "Weekly: --from and --until are times of day (default midnight; an end that \
-                      is not later than the\nbegin is on the next day), --days the days on which \
-                      the entry begins (default all). Once: --at, and\n--until unless it holds \
-                      for good. Times are in the schedule's --timezone, by default the \
+                      is not later than the begin is on the next day), --days the days on which \
+                      the entry begins (default all). Once: --at, and --until unless it holds for \
+                      good. Times are in the schedule's --timezone, by default the \
                       host's.\n\nExamples:
   tidegate vm schedule add dss --from 18:00 --until 23:00 --target \"50 MB/s\"
-  tidegate vm schedule add dss --from 22:00 --until 06:00 --days mon,tue,wed,thu,fri --limit none
-  tidegate vm schedule add dss --days sat,sun --weight 300 --timezone Europe/Berlin --persist
-  tidegate vm schedule add dss --at 2026-12-01T18:00 --until 2026-12-02T06:00 --target none"
+  tidegate vm schedule add dss --from 22:00 --until 06:00 \\
+      --days mon,tue,wed,thu,fri --limit none
+  tidegate vm schedule add dss --days sat,sun --weight 300 \\
+      --timezone Europe/Berlin --persist
+  tidegate vm schedule add dss --at 2026-12-01T18:00 \\
+      --until 2026-12-02T06:00 --target none"
     )]
     Add(Box<EntryArgs>),
     /// Remove entries

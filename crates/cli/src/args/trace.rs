@@ -11,10 +11,10 @@ pub(crate) enum TraceCommand {
     /// Summarise a trace: requests, sizes, rates, access pattern, footprint
     #[command(
         after_help = "An invalid record is an error that names its line or number; --skip-bad \
-                      counts such records and\nshows the first. A trace without requests is an \
+                      counts such records and shows the first. A trace without requests is an \
                       error.\n\nFormats:
-  msr      Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime (MSR Cambridge)
-  disksim  arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read) (MQSim's ASCII)
+  msr      Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
+  disksim  arrival time (ns), device, first sector, sectors, 0 (write) or 1 (read)
   vscsi    VMware's vSCSI binary, version 1 (CloudPhysics)
 
 Examples:

@@ -11,16 +11,16 @@ pub(crate) enum TransferCommand {
         override_usage = "tidegate transfer start <VM> --size <SIZE> \
                           <--deadline TIME | --by TIME | --tolerance PART> [OPTIONS]",
         after_help = "From now on the bytes of all successful reads and writes of the VM count. \
-                      The answer has a forecast.\nIf the device has a profile, a transfer is \
-                      refused if the bandwidth that it needs does not fit beside\nexisting \
-                      promises. Policy pridyn enforces deadlines; under other policies \
-                      transfers are only\nmonitored. A VM has one transfer at a time. Its \
-                      progress is kept in the [store] and survives a restart.\n\nWith --wait, \
-                      exits with 0 if the deadline was met, otherwise with 1.\n\nExamples:
+                      The answer has a forecast. If the device has a profile, a transfer is \
+                      refused if the bandwidth that it needs does not fit beside existing \
+                      promises. Policy pridyn enforces deadlines; under other policies transfers \
+                      are only monitored. A VM has one transfer at a time. Its progress is kept in \
+                      the [store] and survives a restart.\n\nWith --wait, exits with 0 if the \
+                      deadline was met, otherwise with 1.\n\nExamples:
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate transfer start dss --size \"20 GiB\" --by 14:03 --wait
   tidegate transfer start dss --size \"20 GiB\" --by 2026-12-01T06:00
-  tidegate transfer start dss --size \"2 GiB\" --tolerance 0.3    30 % longer than the device needs"
+  tidegate transfer start dss --size \"2 GiB\" --tolerance 0.3   30 % extra"
     )]
     Start(StartTransferArgs),
     /// List running transfers and recent results

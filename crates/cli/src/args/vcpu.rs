@@ -19,7 +19,7 @@ pub(crate) enum VcpuCommand {
                       results on every machine.\n\nExamples:
   tidegate vcpu sim examples/vcpu/mixed.toml
   tidegate vcpu sim examples/vcpu/mixed.toml --scheduler credit2
-  tidegate vcpu sim examples/vcpu/mixed.toml -o json | jq '.vms[].round_trips.p99_ms'"
+  tidegate vcpu sim examples/vcpu/mixed.toml -o json | jq '.vms[].round_trips'"
     )]
     Sim(Box<VcpuSimArgs>),
     /// List vCPU schedulers with their parameters, defaults and ranges

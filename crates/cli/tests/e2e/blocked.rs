@@ -135,7 +135,7 @@ fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
         });
         daemon.signal("TERM");
         wait_for("the end to begin", || {
-            daemon.logged(&["finishing what is in flight"])
+            daemon.logged(&["finishing requests in flight"])
         });
         if !by_time {
             assert!(daemon.exited().is_none(), "it does not wait for the read");

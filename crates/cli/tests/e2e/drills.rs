@@ -129,7 +129,7 @@ fn late_answers_are_right_answers(backing: Backing) {
     let stalls = "[[vm.disk.fault]]\nprobability = \"5 %\"\nseed = 3\nstall = \"20 ms\"\n";
     let daemon = start(backing, stalls);
     wait_for("a word in the log", || {
-        daemon.logged(&["WARN", "sick", "misbehaves on purpose"])
+        daemon.logged(&["WARN", "sick", "fault injection is active"])
     });
     let guests = ["sick", "well"].map(|vm| verified(&daemon, vm, backing, &[]));
     guests.into_iter().for_each(assert_verified);

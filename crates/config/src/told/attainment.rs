@@ -73,7 +73,7 @@ fn word(cause: Cause) -> &'static str {
         Cause::OwnLimit => "throttled by its own limit",
         Cause::Others => "other VMs were served",
         Cause::Device => "the device was too slow",
-        Cause::Policy => "the policy let more through",
+        Cause::Policy => "the policy exceeded the limit",
     }
 }
 

@@ -253,9 +253,11 @@ impl Daemon {
         watching.spawn(media::watch(move || files.watched()));
         loop {
             tokio::select! {
-                name = self.signals.next() => tracing::info!("{name}: finishing what is in flight"),
+                name = self.signals.next() => {
+                    tracing::info!("{name}: finishing requests in flight");
+                }
                 () = self.handle.stopped() => {
-                    tracing::info!("told to shut down: finishing what is in flight");
+                    tracing::info!("shutdown requested: finishing requests in flight");
                 }
                 index = self.ended.recv() => {
                     let device = index.map_or("?", |i| self.handle.devices().name(i));

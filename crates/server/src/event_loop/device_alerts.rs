@@ -34,7 +34,7 @@ pub(super) fn log_notices(engine: &mut Engine, device: &str) {
                      so that they queue where the policy orders them"
             ),
             Notice::Uncapped => {
-                tracing::info!(device, "nothing caps the device any more");
+                tracing::info!(device, "no limit in front of the device any more");
             }
         }
     }

@@ -155,7 +155,7 @@ const DISKS: KeyInfo = KeyInfo::new(
 pub(super) const TO_OBJECTIVE: KeyInfo = optional(
     "objective",
     KeyKind::Table(&OBJECTIVE),
-    "an equal share",
+    "weight 100 only",
     "what it is promised, as in [configuration.md](configuration.md), without a schedule",
 );
 /// Time that virtualisation adds.

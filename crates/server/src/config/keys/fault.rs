@@ -126,7 +126,7 @@ pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
     KeyDefault::Unset(""),
     "only the first bytes of a write, discard or write of zeroes reach the medium, in whole \
      sectors of 512 B (`\"0 B\"`: none), and it fails with `error`, or `\"EIO\"`. With `error = \
-     \"none\"` it reports success: a disk that lies",
+     \"none\"` it reports success, as a disk with a volatile cache that loses power",
 );
 
 /// `[[vm.disk.fault]]`

@@ -41,7 +41,7 @@ pub(in crate::config) const BACKGROUND: KeyInfo = KeyInfo::flag(
 pub(in crate::config) const OBJECTIVE: KeyInfo = KeyInfo::new(
     "objective",
     KeyKind::Table(&schedule::keys::OBJECTIVE),
-    KeyDefault::Unset("an equal share"),
+    KeyDefault::Unset("weight 100 only"),
     "limits, reservation, latency and other objectives (below)",
 );
 /// Maximum number of NBD connections to a VM. Common clients need fewer than the default: QEMU

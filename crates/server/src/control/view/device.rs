@@ -27,19 +27,19 @@ pub(super) fn drift(drift: &Drift) -> DriftView {
 /// Returns the reason for the depth in force, in words.
 pub(super) fn depth_reason(reason: &DepthReason, vms: &[VmSnapshot]) -> String {
     match reason {
-        DepthReason::Start => "to begin with".to_owned(),
+        DepthReason::Start => "initial value, nothing measured yet".to_owned(),
         DepthReason::Product => "bandwidth-delay product".to_owned(),
-        DepthReason::Whole => "the load needs all of it".to_owned(),
+        DepthReason::Whole => "the load needs the full depth".to_owned(),
         DepthReason::Bound { vm, cost } => {
             let name = vms.iter().find(|snapshot| Some(snapshot.id) == *vm);
             let whose = match name {
-                Some(vm) => format!("latency of vm {}", vm.name),
-                None => "bound of a promise".to_owned(),
+                Some(vm) => format!("latency bound of VM {}", vm.name),
+                None => "a latency bound".to_owned(),
             };
             match cost {
                 // Less than 0.1 % would be shown as 0.0 %.
                 Some(cost) if *cost >= 0.001 => {
-                    format!("{whose}, costs {:.1} % of the work", cost * 100.0)
+                    format!("{whose}, costs {:.1} % of throughput", cost * 100.0)
                 }
                 _ => whose,
             }

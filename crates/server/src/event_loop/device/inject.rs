@@ -59,7 +59,7 @@ pub(super) fn arm_rules(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
     tracing::warn!(
         export,
         rules,
-        "fault rules are set: this disk misbehaves on purpose"
+        "fault injection is active: requests that meet a fault rule fail or are delayed"
     );
     Some(faults)
 }
@@ -216,6 +216,6 @@ fn log_strike(export: &str, op: Op, judged: &Judged) {
     tracing::warn!(
         export,
         rule,
-        "fault injected into a {operation}{more}: a rule asks for it"
+        "fault injected into a {operation} by a fault rule{more}"
     );
 }
