@@ -357,7 +357,10 @@ fn policies_are_shown_without_a_daemon() {
     );
     let output = tidegate(&["policy", "show", "token-bucket+mclock"]);
     let said = stdout(&output);
-    assert!(said.contains("cost of an I/O that is charged to its VM"), "{said}");
+    assert!(
+        said.contains("cost of an I/O that is charged to its VM"),
+        "{said}"
+    );
     let output = tidegate(&["policy", "show", "mclok"]);
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);

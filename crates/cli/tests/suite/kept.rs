@@ -79,7 +79,10 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     let bytes = std::fs::read(&file).expect("there");
     let checked = check(dir.path(), &[]);
     let shown = String::from_utf8_lossy(&checked.stdout).into_owned();
-    for part in ["250 IOPS; weight 7 (persisted)", "weight 100 (VM persisted)"] {
+    for part in [
+        "250 IOPS; weight 7 (persisted)",
+        "weight 100 (VM persisted)",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let warned = said(&checked);

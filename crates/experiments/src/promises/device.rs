@@ -24,8 +24,8 @@ pub struct PromiseDevice {
     pub model: String,
     /// True for a flash disk, false for a hard disk.
     pub flash: bool,
-    /// Blocking time, T of a floor's rule: 99th percentile of a read beside [`BESIDE_DEPTH`] random
-    /// writes of [`BESIDE_SIZE`] bytes, by the profile.
+    /// Blocking time, T of a floor's rule: 99th percentile of a read beside four random writes of
+    /// 64 KiB, by the profile.
     pub blocking: Nanos,
     /// Unit of latency bounds.
     pub bound: Nanos,
