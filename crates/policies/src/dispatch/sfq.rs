@@ -33,8 +33,10 @@
 //!
 //! Bounds, with c the largest cost of an I/O of a VM and w its weight:
 //! - Fairness: over any interval in which both wait, the costs dispatched for VMs i and j, each
-//!   by weight, differ by at most c(i)/w(i) + c(j)/w(j), and the costs completed by at most
-//!   (D + 1) times that.
+//!   by weight, differ by less than c(i)/w(i) + c(j)/w(j) + 2, and the costs completed by less than
+//!   (D + 1) times that. The 2 is not the papers', whose tags are real numbers: a tag here is a
+//!   whole number, up to one unit of virtual time (a point of cost at weight 1) below its VM's
+//!   costs by weight. The remainder counts in the next service, so it does not add up.
 //! - Starvation: from the moment a VM i waits until it is picked, another VM j is dispatched at
 //!   most c(j) + w(j) a(i)/w(i), where a(i) is the cost of i's last I/O, or of 32 flushes if it
 //!   flushed and that is more. While weights change, w(j)/w(i) is the largest it was meanwhile: a
