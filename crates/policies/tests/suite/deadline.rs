@@ -1,6 +1,6 @@
 //! Deadline against its rules in linear scans, its bound on starvation, and its behaviours.
 
-use crate::common::lab::{GUESTS, Lab, Model, Terms};
+use crate::common::lab::{self, GUESTS, Lab, Model, Step, Terms};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -55,6 +55,9 @@ struct Scan {
     position: [u64; 2],
     /// Direction of the batch that the next pick begins, and the value of `starved` then.
     begins: Option<(Lane, u32)>,
+    /// Units of shut lanes that the next pick's searches meet, in order. They step aside once the
+    /// dispatcher was asked: the engine may keep the device free without asking it.
+    met: Vec<ReqId>,
 }
 
 impl Scan {
@@ -70,6 +73,7 @@ impl Scan {
             starved: 0,
             position: [0; 2],
             begins: None,
+            met: Vec::new(),
         }
     }
 
@@ -113,21 +117,29 @@ impl Scan {
         }
     }
 
-    /// Returns the next unit in the order of addresses. Units of shut lanes step aside on the way.
+    /// Returns the next unit in the order of addresses. Notes the units of shut lanes on the way.
     fn next_by_address(&mut self, lab: &Lab, lane: Lane) -> Option<ReqId> {
         let from = self.position[lane.index()];
         loop {
             let sorted = self
                 .seen
-                .iter_mut()
-                .filter(|s| s.lane == lane && s.aside.is_none());
+                .iter()
+                .filter(|s| s.lane == lane && s.aside.is_none() && !self.met.contains(&s.id));
             let behind = sorted.filter(|s| lab.unit(s.id).addr >= from);
             let next = behind.min_by_key(|s| (lab.unit(s.id).addr, s.id.index()))?;
             if lab.open(next.guest, lane) {
                 return Some(next.id);
             }
-            self.asides += 1;
-            next.aside = Some(self.asides);
+            self.met.push(next.id);
+        }
+    }
+
+    /// Sets the units aside that the last pick's searches met.
+    fn set_met_aside(&mut self) {
+        for id in std::mem::take(&mut self.met) {
+            let aside = self.aside();
+            let met = self.seen.iter_mut().find(|s| s.id == id);
+            met.expect("a pick removes no unit").aside = aside;
         }
     }
 
@@ -190,6 +202,7 @@ impl Model for Scan {
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
         self.begins = None;
+        self.met.clear();
         if self.batch < self.params.batch
             && let Some(next) = self.next_by_address(lab, self.direction)
         {
@@ -210,7 +223,12 @@ impl Model for Scan {
         self.next_by_address(lab, lane).or(Some(oldest))
     }
 
+    fn idle(&mut self, _lab: &Lab) {
+        self.set_met_aside();
+    }
+
     fn started(&mut self, _lab: &Lab, _guest: usize, io: &DeviceIo) {
+        self.set_met_aside();
         if let Some((lane, starved)) = self.begins.take() {
             (self.direction, self.starved, self.batch) = (lane, starved, 0);
         }
@@ -239,6 +257,61 @@ oracle_test! {
     cases: (ProptestConfig::default().cases / 2).max(64),
     terms: |terms| terms,
     model: |_: &Terms| Scan::new(params),
+}
+
+/// History in which the engine keeps a place for an expected request, and so does not ask the
+/// dispatcher, while a unit of a shut lane is the next by address: it stays in the order.
+#[test]
+fn a_kept_place_sets_no_unit_aside() {
+    let request = |guest, op, place, blocks| Step::Request {
+        guest,
+        op,
+        place,
+        blocks,
+    };
+    let read = |guest| request(guest, Op::Read, 0, 1);
+    let write = |guest, place, blocks| request(guest, Op::Write, place, blocks);
+    let complete = |which| Step::Complete {
+        which,
+        fails: false,
+    };
+    let micros = |micros| Step::Wait { micros };
+    let (guest, weight) = (1, 100);
+    let steps = vec![
+        read(2),
+        read(0),
+        read(4),
+        read(3),
+        Step::Dispatch,
+        complete(2),
+        micros(1),
+        write(2, 0, 1),
+        Step::Dispatch,
+        Step::Replace { guest, weight },
+        read(4),
+        write(3, 0, 1),
+        write(1, 127, 17),
+        write(3, 1, 1),
+        Step::Swap { gated: true },
+        complete(0),
+        Step::Dispatch,
+        complete(3),
+        complete(0),
+        complete(0),
+        complete(0),
+        micros(3334),
+        write(5, 0, 1),
+        write(1, 128, 1),
+        Step::Disconnect { guest: 3 },
+    ];
+    let params = Params {
+        expire: [11, 133].map(Nanos::from_millis),
+        batch: 2,
+        starved: 1,
+    };
+    let policies = ["deadline", "token-bucket+deadline"].map(|name| params.spec(name));
+    let mut model = Scan::new(params);
+    lab::run(4, false, &[100; GUESTS], policies, &mut model, steps);
 }
 
 proptest! {
