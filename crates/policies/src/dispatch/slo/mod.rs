@@ -418,12 +418,12 @@ impl Slo {
     fn stays(&self, view: &View, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
         let spec = &view.device().spec;
         let near = Nanos(NEAR * spec.positioning.0);
-        // A floor is judged with the device's blocking time, a latency bound without.
+        // A target may go in batches; a floor or a latency bound waits for no stream.
         let is_near = |(deadline, slot): (Nanos, usize)| {
-            if self.promises.has_latency(slot) {
-                deadline < view.now() + near
-            } else {
+            if self.promises.has_target(slot) {
                 deadline + near < view.now()
+            } else {
+                deadline < view.now() + near
             }
         };
         if earliest.is_some_and(is_near) {

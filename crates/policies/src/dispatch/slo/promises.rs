@@ -60,6 +60,8 @@ struct Promise {
     latency: Nanos,
     /// Time before its tag at which a request may go ahead of shares; 0 without a latency bound.
     early: Nanos,
+    /// The rate is a target's.
+    target: bool,
     /// Bytes a second that the VM's deadline transfer needs; 0: none runs.
     transfer: u64,
     /// Parts that have stepped down.
@@ -73,6 +75,7 @@ impl Promise {
         span: NEVER,
         latency: NEVER,
         early: Nanos::ZERO,
+        target: false,
         transfer: 0,
         down: Parts::NONE,
     };
@@ -135,6 +138,12 @@ impl Promises {
         self.vms[vm].latency != NEVER
     }
 
+    /// Returns whether a VM has a target.
+    #[inline]
+    pub(super) fn has_target(&self, vm: usize) -> bool {
+        self.vms[vm].target
+    }
+
     /// Returns whether a VM has a rate: requests beyond it are not promised anything.
     #[inline]
     pub(super) fn has_rate(&self, vm: usize) -> bool {
@@ -180,6 +189,7 @@ impl Promises {
             // needs its bytes.
             rate.ops = None;
         }
+        promise.target = !objective.target.is_none() && !promise.down.has(Part::Target);
         promise.pacer.set_rate(&rate, now - self.forgiven);
         promise.judged.set_rate(&rate, now);
         promise.latency = match objective.latency {
