@@ -489,7 +489,7 @@ fn background_is_one_short_part_where_the_policy_cuts_it() {
     let fit = reckon(&steered(&profile), &all, &Assumed::default());
     let millisecond = SECOND_PS / 1000;
     assert_eq!(fit.blocked_by.background, millisecond);
-    // It takes the place of one of 32 in flight, and as long.
+    // The part takes the place of one of 32 in flight, and no longer than that one.
     assert_eq!(fit.blocked_by.beyond_one(), 0);
     assert_eq!(fit.blocking, Nanos::from_millis(32));
     // One part per 500 ms counts, beside 25 requests of 1 ms.

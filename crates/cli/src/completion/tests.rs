@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::thread;
-use std::time::Instant;
 
 use super::*;
 use crate::args;
@@ -25,7 +24,8 @@ fn control_socket(dir: &tempfile::TempDir, body: Option<&'static str>) -> PathBu
                 )
                 .expect("the client reads");
             }
-            None => thread::sleep(Duration::from_secs(5)),
+            // Silent until the client gives up and closes.
+            None => while stream.read(&mut request).is_ok_and(|read| read > 0) {},
         }
     });
     path
@@ -69,9 +69,7 @@ fn a_daemon_that_is_absent_silent_or_of_another_version_offers_nothing() {
     assert_eq!(Object::Vm.names(&other), nothing);
     let dir = tempfile::tempdir().expect("a directory");
     let silent = control_socket(&dir, None);
-    let began = Instant::now();
     assert_eq!(Object::Vm.names(&silent), nothing);
-    assert!(began.elapsed() < Duration::from_secs(3));
 }
 
 #[test]

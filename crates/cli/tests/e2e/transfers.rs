@@ -1,4 +1,4 @@
-//! Transfers, through the command line: so many bytes of a VM, by when.
+//! Deadline transfers through the command line.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn transfer(daemon: &Daemon) -> Value {
     tidegate_json(daemon, &["job", "show", "a"])["job"].clone()
 }
 
-/// Has a transfer of a MiB waited for while something moves so many bytes, or somebody cancels it.
+/// Waits for a transfer of 1 MiB while `meanwhile` moves its bytes or cancels it.
 fn waited_for(daemon: &Daemon, by: &[&str], meanwhile: impl FnOnce()) -> Finished {
     let start = ["job", "start", "a", "--size", "1 MiB", "--wait"];
     let waits = begin(daemon, &[&start, by].concat());

@@ -350,7 +350,7 @@ fn a_removed_vm_takes_its_transfer_along_at_once() {
         (end.outcome, end.ended),
         (TransferOutcome::Cancelled, Nanos(MS))
     );
-    // What was in flight comes back to nobody's transfer.
+    // The I/O in flight ends after its transfer, and counts for none.
     driver.now = Nanos(2 * MS);
     driver.end(&io, Ok(()));
     assert_eq!(driver.answers().len(), 1);
