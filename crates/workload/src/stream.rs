@@ -53,7 +53,7 @@ impl Io {
     }
 }
 
-/// Generator of the requests of one copy of a workload, as [`Workload`] documents them. In addition:
+/// Generator of the requests of one copy of a workload, as [`Workload`] documents them, and:
 /// - A sequential workload continues at the start of its region where the next request would pass
 ///   the end. Reads and writes of a sequential mix have separate positions, as in fio.
 /// - The popular blocks of a Zipf or Pareto distribution are the same for every copy with a region

@@ -45,7 +45,17 @@ pub fn nearest(
         latency: None,
         ..scaled(part)
     };
-    let part = last(most, |part| with(&unbounded(part)).fits())?;
+    let Some(part) = last(most, |part| with(&unbounded(part)).fits()) else {
+        // Where larger I/Os are measured as cheaper, none of the assumed size may fit, even beside
+        // the floors, while the largest do.
+        let without = Objective {
+            reservation: Rate::NONE,
+            target: Rate::NONE,
+            latency: None,
+            ..asked
+        };
+        return with(&without).fits().then_some(without);
+    };
     let near = match part == most {
         true => asked,
         false => scaled(part),

@@ -598,3 +598,44 @@ fn a_bound_holds_inside_its_envelope() {
     );
     assert!(need.bound.expect("it has one").best_effort);
 }
+
+#[test]
+fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
+    // Writes of 128 KiB are measured as far dearer than those of 1 MiB.
+    let one = |size, iops| Curve::new(&[(size, iops)]).expect("a curve");
+    let falling = Curve::new(&[(4096, 17_409.0), (128 << 10, 278.0), (1 << 20, 7885.0)]);
+    let reads = [one(16 << 10, 15_015.0), one(1 << 20, 9425.0)];
+    let writes = [falling.expect("a curve"), one(1 << 20, 3910.0)];
+    let latency = DepthPoint {
+        direction: Direction::Write,
+        access: Access::Sequential,
+        size: 4096,
+        depth: 2,
+        iops: 2759.0,
+        mean: Nanos(25_000),
+        p50: Nanos(25_000),
+        p99: Nanos(50_000),
+    };
+    let profile = Profile::new(reads, Some(writes), Vec::new(), vec![latency]);
+    let objectives = [
+        Objective {
+            latency: Some(Nanos(271_829_000)),
+            ..Objective::default()
+        },
+        Objective {
+            target: Rate::bytes(1),
+            ..Objective::default()
+        },
+    ];
+    let device = Device {
+        depth: 5,
+        merge_limit: 128 << 10,
+        ..on(&profile)
+    };
+    let assumed = Assumed {
+        headroom: 347,
+        ..Assumed::default()
+    };
+    let near = nearest(&device, &tenants(&objectives), 1, &assumed);
+    assert_eq!(near, Some(Objective::default()));
+}

@@ -21,8 +21,8 @@ use tidegate_base::time::Nanos;
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// Windows in a cycle, the first of which is without the background, for comparison.
 const CYCLE: u32 = 4;
-/// Least rate and step of a rate, in millionths of the device's time (docs/policies/slo.md, "Order");
-/// [`WHOLE`] is all of it.
+/// Least rate and step of a rate, in millionths of the device's time (docs/policies/slo.md,
+/// "Order"); [`WHOLE`] is all of it.
 const LEAST_RATE: u64 = 10_000;
 const RAISE: u64 = 10_000;
 const WHOLE: u64 = 1_000_000;

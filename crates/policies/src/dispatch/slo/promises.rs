@@ -296,8 +296,8 @@ impl Promises {
 
     /// Returns the time by which an I/O that goes now is to end at the latest, short of the
     /// device's blocking time: its arrival or the due time of the request before, and one spacing
-    /// more (docs/promises.md, "Kept and missed"). A VM that is served beyond its rate is far from late.
-    /// [`Nanos::ZERO`] for a VM with a latency bound or without a rate.
+    /// more (docs/promises.md, "Kept and missed"). A VM that is served beyond its rate is far from
+    /// late. [`Nanos::ZERO`] for a VM with a latency bound or without a rate.
     pub(super) fn late_from(
         &mut self,
         vm: usize,
