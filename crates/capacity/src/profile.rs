@@ -82,9 +82,10 @@ impl Curve {
         if let Some(twice) = by_size.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(CurveError::Twice { size: twice[0].0 });
         }
-        match by_size.is_empty() {
-            true => Err(CurveError::Empty),
-            false => Ok(Curve { points: by_size }),
+        if by_size.is_empty() {
+            Err(CurveError::Empty)
+        } else {
+            Ok(Curve { points: by_size })
         }
     }
 
@@ -104,10 +105,11 @@ impl Curve {
             _ => (self.points[last - 1], self.points[last]),
         };
         let (run, rise) = ((high.0 - low.0) as i128, high.1 as i128 - low.1 as i128);
-        let time = match at > last {
+        let time = if at > last {
             // A falling line is not continued: a longer request is never cheaper.
-            true => high.1 as i128 + rise.max(0) * (bytes - high.0) as i128 / run,
-            false => low.1 as i128 + rise * (bytes - low.0) as i128 / run,
+            high.1 as i128 + rise.max(0) * (bytes - high.0) as i128 / run
+        } else {
+            low.1 as i128 + rise * (bytes - low.0) as i128 / run
         };
         time.clamp(1, u64::MAX as i128) as u64
     }
@@ -407,9 +409,10 @@ impl Profile {
             0 => (0.0, end(ends[0])),
             after => mix(after - 1),
         };
-        let high = match after == self.mixes.len() {
-            true => (1000.0, end(ends[1])),
-            false => mix(after),
+        let high = if after == self.mixes.len() {
+            (1000.0, end(ends[1]))
+        } else {
+            mix(after)
         };
         low.1 + (high.1 - low.1) * (thousandths - low.0) / (high.0 - low.0)
     }

@@ -192,9 +192,10 @@ mod tests {
     fn named(parts: &[fn(&Enforces) -> bool], tuners: bool) -> Vec<&'static str> {
         let all = NAMED.iter().filter(|spec| {
             let enforces = spec.enforces_for(false);
-            let fits = match tuners {
-                true => enforces.target,
-                false => spec.parts().0 != Some("tuner"),
+            let fits = if tuners {
+                enforces.target
+            } else {
+                spec.parts().0 != Some("tuner")
             };
             fits && parts.iter().all(|part| part(&enforces))
         });

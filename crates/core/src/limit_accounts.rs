@@ -94,9 +94,10 @@ impl Bucket {
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
         // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
         // steady pace makes good what waited as it is.
-        let asked = match self.burst.ops.is_set() {
-            true => now,
-            false => io.arrived,
+        let asked = if self.burst.ops.is_set() {
+            now
+        } else {
+            io.arrived
         };
         let first = io.first_served();
         if self.steady.is_set() {

@@ -428,10 +428,8 @@ pub trait Regulator: Send {
     /// charging happens on events. By default as [`Regulator::admits`] says, with closed gates
     /// waiting for [`Reopened::push`].
     fn gate(&self, view: &View, unit: ReqId) -> Gate {
-        match self.admits(view, view.queued(unit).vm_lane().0) {
-            true => Gate::Pass,
-            false => Gate::Blocked,
-        }
+        let admitted = self.admits(view, view.queued(unit).vm_lane().0);
+        if admitted { Gate::Pass } else { Gate::Blocked }
     }
 
     /// Decides as [`Regulator::gate`] does for the first unit of a lane, at dispatch. Override it

@@ -62,9 +62,12 @@ impl Window {
     fn averaged(&self, before: &Pattern, first: bool) -> Pattern {
         let [reads, writes] = self.requests.map(f64::from);
         let all = reads + writes;
-        let mix = |old: f64, new: f64| match first {
-            true => new,
-            false => old + NEWEST * (new - old),
+        let mix = |old: f64, new: f64| {
+            if first {
+                new
+            } else {
+                old + NEWEST * (new - old)
+            }
         };
         let part = |old: f64, of: usize| match self.requests[of] {
             0 => old,
@@ -225,9 +228,10 @@ impl Patterns {
     /// the VM went to the device.
     pub fn blended(&mut self, now: Nanos, vm: VmId) -> Pattern {
         let of_vm = self.at(now, vm);
-        match of_vm.known[1] {
-            true => of_vm.blended.pattern,
-            false => of_vm.own.pattern,
+        if of_vm.known[1] {
+            of_vm.blended.pattern
+        } else {
+            of_vm.own.pattern
         }
     }
 

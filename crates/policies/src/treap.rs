@@ -112,9 +112,10 @@ impl Treaps {
         }
         let [mut before, mut behind] = self.nodes[id].children;
         while before != NIL && behind != NIL {
-            let (up, side) = match height(before) > height(behind) {
-                true => (&mut before, 1),
-                false => (&mut behind, 0),
+            let (up, side) = if height(before) > height(behind) {
+                (&mut before, 1)
+            } else {
+                (&mut behind, 0)
             };
             let (node, below) = (*up, self.nodes[*up as usize].children[side]);
             *up = below;

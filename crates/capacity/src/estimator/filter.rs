@@ -159,10 +159,14 @@ impl Filter {
     fn is_off(&mut self, part: &Weights, len: f64, reckoned: f64) -> bool {
         let error = 1.0 - reckoned / len;
         let beyond = error * error > BEYOND * BEYOND * (self.known(part) + self.noise);
-        let side = match beyond && self.windows > 1 {
-            true if len > OFF * reckoned => 1,
-            true if len * OFF < reckoned => -1,
-            _ => 0,
+        let side = if !beyond || self.windows <= 1 {
+            0
+        } else if len > OFF * reckoned {
+            1
+        } else if len * OFF < reckoned {
+            -1
+        } else {
+            0
         };
         if side == 0 || self.row.signum() == -side {
             (self.row, self.off) = (0, [0.0; 2]);

@@ -147,9 +147,10 @@ impl Learnt {
         let (all, unsure) = seen().fold((0.0, 0.0), |(all, unsure), kind| {
             (all + time(kind), unsure + time(kind) * kind.cost.within)
         });
-        match all > 0.0 {
-            true => unsure / all,
-            false => f64::INFINITY,
+        if all > 0.0 {
+            unsure / all
+        } else {
+            f64::INFINITY
         }
     }
 }
@@ -226,9 +227,10 @@ impl CostEstimator {
             *kind = Kind::Other;
             return;
         }
-        let access = match self.run.started(io) {
-            true => Access::Sequential,
-            false => Access::Random,
+        let access = if self.run.started(io) {
+            Access::Sequential
+        } else {
+            Access::Random
         };
         let number = number(Direction::of(io.op), access);
         window.data += 1;
@@ -423,10 +425,7 @@ impl CostEstimator {
     /// its cost ([`LearntCost::within`]). The mean over two windows is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
         let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
-        match self.dithers_up(vm) {
-            true => by,
-            false => -by,
-        }
+        if self.dithers_up(vm) { by } else { -by }
     }
 
     /// Returns true if [`CostEstimator::dither`] is positive in the current window.

@@ -68,10 +68,7 @@ pub(super) fn bounds(
 ) -> Bounds {
     let (blended, headroom) = assumed;
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
-    let dearer = |size| match mixed {
-        true => mixing.dearest(size),
-        false => ONE,
-    };
+    let dearer = |size| if mixed { mixing.dearest(size) } else { ONE };
     let bound = |tenant: &Tenant<'_>| tenant.objective.latency.filter(|_| !tenant.background);
     let mut blocking = Blocking::new(costs, tenants, loads, dearer);
     let mut due: Vec<(Nanos, usize, Vm)> = Vec::new();
@@ -179,9 +176,10 @@ impl Vm {
             vm.cost = vm.cost.max(cost);
             let streams = u128::from(rate) * u128::from(load.sequential);
             let random = u128::from(rate) * 1000 - streams;
-            let sequential = match blended {
-                true => cost,
-                false => costs.time_ps(direction, Access::Sequential, load.size),
+            let sequential = if blended {
+                cost
+            } else {
+                costs.time_ps(direction, Access::Sequential, load.size)
             };
             let time = streams.saturating_mul(sequential.into());
             used += time

@@ -117,9 +117,10 @@ pub(super) fn of_size(objective: Objective, size: u32) -> Objective {
 /// Thousandths of reads of the costlier direction: all reads or all writes.
 fn dearer(costs: &Costs<'_>, size: u32) -> u32 {
     let time = |direction| costs.time_ps(direction, Access::Random, size);
-    match time(Direction::Write) > time(Direction::Read) {
-        true => 0,
-        false => THOUSAND,
+    if time(Direction::Write) > time(Direction::Read) {
+        0
+    } else {
+        THOUSAND
     }
 }
 

@@ -59,9 +59,10 @@ pub(super) fn worst(
                 });
             };
             mixed(rest, scattered);
-            match blended {
-                true => mixed(streams, costs.blended_ps(direction, load.size)),
-                false => alone[tenant] = take(alone[tenant], streams, sequential),
+            if blended {
+                mixed(streams, costs.blended_ps(direction, load.size))
+            } else {
+                alone[tenant] = take(alone[tenant], streams, sequential);
             }
         }
     }

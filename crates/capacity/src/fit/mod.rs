@@ -283,10 +283,7 @@ impl Fit {
         // Strict comparison keeps the first of several equal parts.
         bounds
             .chain(capacity)
-            .fold(time, |most, next| match next.1 > most.1 {
-                true => next,
-                false => most,
-            })
+            .fold(time, |most, next| if next.1 > most.1 { next } else { most })
     }
 }
 

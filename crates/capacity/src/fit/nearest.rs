@@ -56,22 +56,18 @@ pub fn nearest(
         };
         return with(&without).fits().then_some(without);
     };
-    let near = match part == most {
-        true => asked,
-        false => scaled(part),
-    };
+    let near = if part == most { asked } else { scaled(part) };
     let bounded = |latency| Objective { latency, ..near };
     let near = match asked.latency {
         Some(asked) if !with(&near).fits() => {
             let holds = |ns: u64| with(&bounded(Some(Nanos(ns)))).fits();
-            match holds(LATENCY_MAX.0) {
-                true => {
-                    // `last` returns the longest bound that fails; the shortest that holds is 1 ns
-                    // longer.
-                    let beyond = last(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
-                    bounded(Some(rounded_up(Nanos(asked.0 + beyond + 1))))
-                }
-                false => bounded(None),
+            if holds(LATENCY_MAX.0) {
+                // `last` returns the longest bound that fails; the shortest that holds is 1 ns
+                // longer.
+                let beyond = last(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
+                bounded(Some(rounded_up(Nanos(asked.0 + beyond + 1))))
+            } else {
+                bounded(None)
             }
         }
         _ => near,
@@ -109,9 +105,10 @@ pub fn nearest_of_all(
 
 /// Number of steps between no rate and the one asked for: IOPS, or units of `BANDWIDTH_STEP`.
 fn scale_of(objective: &Objective) -> u64 {
-    let rate = match objective.target.is_none() {
-        true => &objective.reservation,
-        false => &objective.target,
+    let rate = if objective.target.is_none() {
+        &objective.reservation
+    } else {
+        &objective.target
     };
     match (rate.ops, rate.bytes_per_s) {
         (Some(ops), _) => ops.per_s,
@@ -140,9 +137,10 @@ fn part_of(rate: &Rate, part: u64, all: u64) -> Rate {
     });
     let bytes = rate.bytes_per_s.map(|bytes| {
         let bytes = of(bytes);
-        match bytes >= BANDWIDTH_STEP {
-            true => bytes / BANDWIDTH_STEP * BANDWIDTH_STEP,
-            false => 0,
+        if bytes >= BANDWIDTH_STEP {
+            bytes / BANDWIDTH_STEP * BANDWIDTH_STEP
+        } else {
+            0
         }
     });
     Rate {
@@ -160,9 +158,10 @@ fn last(most: u64, so: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut yes, mut no) = (0, most.saturating_add(1));
     while no - yes > 1 {
         let middle = yes + (no - yes) / 2;
-        match so(middle) {
-            true => yes = middle,
-            false => no = middle,
+        if so(middle) {
+            yes = middle;
+        } else {
+            no = middle;
         }
     }
     Some(yes)

@@ -97,9 +97,10 @@ impl Book {
 
     /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
     pub fn due(&self) -> Nanos {
-        match self.awake {
-            true => self.predictor.since() + self.terms.interval,
-            false => Nanos::MAX,
+        if self.awake {
+            self.predictor.since() + self.terms.interval
+        } else {
+            Nanos::MAX
         }
     }
 

@@ -255,9 +255,10 @@ impl Priorities {
     /// Key by which deadlines are compared. "D is minimum" means the earliest point in time, unless
     /// as printed.
     fn by(&self, transfer: &Transfer) -> Nanos {
-        match self.as_printed {
-            true => transfer.deadline,
-            false => transfer.due(),
+        if self.as_printed {
+            transfer.deadline
+        } else {
+            transfer.due()
         }
     }
 

@@ -120,9 +120,10 @@ fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
             "[[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"{}\"\nformat = \"raw\"\n",
             file.display()
         );
-        let limit = match by_time {
-            true => "[daemon]\nstop_timeout = \"1 s\"\n",
-            false => "[daemon]\nstop_timeout = \"1 h\"\n",
+        let limit = if by_time {
+            "[daemon]\nstop_timeout = \"1 s\"\n"
+        } else {
+            "[daemon]\nstop_timeout = \"1 h\"\n"
         };
         let mut daemon = Daemon::start(&(config(limit) + &vm));
         qemu_io(daemon.scratch(), &daemon.uri("b"), &["write -P 7 0 4k"]);

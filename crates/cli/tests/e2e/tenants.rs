@@ -17,9 +17,10 @@ use crate::tool::{Running, arg, fio, fio_result, have, run};
 const MIB: usize = 1 << 20;
 
 fn config(store: bool, more: &str) -> String {
-    let store = match store {
-        true => "[store]\npath = \"kept.redb\"\n\n",
-        false => "",
+    let store = if store {
+        "[store]\npath = \"kept.redb\"\n\n"
+    } else {
+        ""
     };
     let device = Backing::File.device("");
     format!(

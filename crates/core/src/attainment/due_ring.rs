@@ -180,9 +180,10 @@ impl Due {
     #[inline]
     pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
         let bits = at.0.clamp(1, Due::UNCOUNTED - 1);
-        match ring.add_at(at) {
-            true => Due(bits),
-            false => Due(bits | Due::UNCOUNTED),
+        if ring.add_at(at) {
+            Due(bits)
+        } else {
+            Due(bits | Due::UNCOUNTED)
         }
     }
 

@@ -228,9 +228,10 @@ impl VmAttainment {
         device: (Nanos, u32),
         dues: &mut Dues,
     ) {
-        self.blocking.0 = match self.blocking.1 == device.1 {
-            true => self.blocking.0.max(device.0),
-            false => device.0,
+        self.blocking.0 = if self.blocking.1 == device.1 {
+            self.blocking.0.max(device.0)
+        } else {
+            device.0
         };
         self.blocking.1 = device.1;
         let blocking = self.blocking.0;

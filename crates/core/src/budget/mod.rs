@@ -200,9 +200,10 @@ const BORROWS: u64 = 1 << 63;
 impl Budget {
     /// Creates a budget without members, for at most `members` of them.
     pub fn new(bounds: Bounds, members: usize) -> Budget {
-        let guaranteed = match bounds.divided {
-            true => bounds.total / 2,
-            false => bounds.total,
+        let guaranteed = if bounds.divided {
+            bounds.total / 2
+        } else {
+            bounds.total
         };
         Budget {
             bounds,
@@ -352,9 +353,10 @@ impl Budget {
         let epoch = self.division.epoch;
         let member = &mut self.members[who];
         if member.epoch != epoch {
-            member.part = match self.bounds.divided {
-                true => self.division.part(&member.shares),
-                false => self.bounds.total,
+            member.part = if self.bounds.divided {
+                self.division.part(&member.shares)
+            } else {
+                self.bounds.total
             };
             member.epoch = epoch;
             // The ceiling was that of another part.
@@ -378,9 +380,10 @@ impl Budget {
             // Undivided, no member overtakes those that wait. Divided, there is less than all parts
             // only right after they became smaller.
             let first = self.bounds.divided || member.called || self.loans.is_empty();
-            return match fits && first {
-                true => Ok(Source::Own),
-                false => Err(Wait::Part),
+            return if fits && first {
+                Ok(Source::Own)
+            } else {
+                Err(Wait::Part)
             };
         }
         let may_borrow = member.loan + borrowed <= member.credit();
@@ -598,9 +601,10 @@ impl Budget {
 
     /// Guaranteed part of a member.
     pub fn part(&self, who: usize) -> u64 {
-        match self.bounds.divided {
-            true => self.division.part(&self.members[who].shares),
-            false => self.bounds.total,
+        if self.bounds.divided {
+            self.division.part(&self.members[who].shares)
+        } else {
+            self.bounds.total
         }
     }
 

@@ -29,6 +29,7 @@ fn take_request(
     if of_vm.life != Life::Live {
         return Err(Refusal::NotConnected);
     }
+    let is_special = request.fua | request.keep_allocated;
     let mut with = Filling {
         addr: match op {
             Op::Flush => 0,
@@ -36,10 +37,7 @@ fn take_request(
         },
         len: request.len,
         op,
-        flags: match request.fua | request.keep_allocated {
-            true => kind_of(request),
-            false => 0,
-        },
+        flags: if is_special { kind_of(request) } else { 0 },
         vm,
         client: client.index,
         disk: from.disk,
@@ -96,9 +94,10 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
         reqs, vms, device, ..
     } = &mut engine.view.queues;
     let pending = engine.active.holds_at_admission(&vms[vm]);
-    let (id, alone) = match joins {
-        true => (reqs.fill(slot, &with, state::EXPRESS, NIL), false),
-        false => enter_lane(reqs, device, &mut vms[vm], slot, &with, pending),
+    let (id, alone) = if joins {
+        (reqs.fill(slot, &with, state::EXPRESS, NIL), false)
+    } else {
+        enter_lane(reqs, device, &mut vms[vm], slot, &with, pending)
     };
     if with.judged && with.op != Op::Flush {
         (engine.attainment).arrived(now, [with.vm, slot], with.since, with.len, || {

@@ -57,9 +57,10 @@ impl Engine {
         view.queues.waiting_since = None;
         view.pick_at = Nanos::MAX;
         let (max_vms, max_requests) = (self.config.max_vms, self.config.max_requests);
-        let roles = match vms.iter().any(|&vm| view.is_background(vm)) {
-            true => policy.build_with_background(max_vms, max_requests),
-            false => policy.build(max_vms, max_requests),
+        let roles = if vms.iter().any(|&vm| view.is_background(vm)) {
+            policy.build_with_background(max_vms, max_requests)
+        } else {
+            policy.build(max_vms, max_requests)
         };
         active.swap(policy, roles, view.queues.vms.len());
         self.control
@@ -82,9 +83,10 @@ impl Engine {
 
     /// Checks that a handle is of a live VM.
     pub(super) fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
-        match self.view.queues.knows(vm) {
-            true => Ok(()),
-            false => Err(EngineError::Unknown { what: "the VM" }),
+        if self.view.queues.knows(vm) {
+            Ok(())
+        } else {
+            Err(EngineError::Unknown { what: "the VM" })
         }
     }
 }

@@ -282,9 +282,10 @@ impl DeviceControl {
         let now = view.queues.now;
         let end = End {
             op: io.op,
-            bytes: match well {
-                true => moved(view, io.op, io.len).min(view.queues.device.spec.max_io),
-                false => 0,
+            bytes: if well {
+                moved(view, io.op, io.len).min(view.queues.device.spec.max_io)
+            } else {
+                0
             },
             in_flight: view.queues.device.in_flight + 1,
         };

@@ -18,9 +18,10 @@ pub struct DiskSpec {
 impl DiskSpec {
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let (base, size) = (self.base, self.size);
-        match size > 0 && base.checked_add(size).is_some() {
-            true => Ok(()),
-            false => Err(EngineError::DiskRange { base, size }),
+        if size > 0 && base.checked_add(size).is_some() {
+            Ok(())
+        } else {
+            Err(EngineError::DiskRange { base, size })
         }
     }
 }

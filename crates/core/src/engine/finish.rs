@@ -205,12 +205,11 @@ impl Engine {
     #[inline(always)]
     fn leave_device(&mut self, slot: u32, outcome: Outcome) {
         let now = self.view.queues.now;
-        let learnt = match self.control.is_observed() {
-            true => leave_observed(self, slot, outcome),
-            false => {
-                count_out(self, now);
-                false
-            }
+        let learnt = if self.control.is_observed() {
+            leave_observed(self, slot, outcome)
+        } else {
+            count_out(self, now);
+            false
         };
         if self.active.hears(Interests::ENDED) {
             let flight = self.flights.at(slot);
@@ -295,9 +294,10 @@ impl Engine {
         let gone = !self.directory.client_at(client).connected
             || self.view.queues.vms[vm as usize].life != Life::Live;
         if gone || self.directory.is_beyond_end(&self.view.queues.reqs, slot) {
-            let error = match gone {
-                true => IoError::Cancelled,
-                false => IoError::BeyondEnd,
+            let error = if gone {
+                IoError::Cancelled
+            } else {
+                IoError::BeyondEnd
             };
             self.view.queues.reqs.cold[slot as usize].error = Some(error);
             self.finish(slot);
@@ -457,9 +457,10 @@ impl Engine {
                     let prev = self.view.queues.reqs.hot[unit as usize].prev;
                     let first = self.view.queues.vms[vm as usize].lanes[lane.index()].head == unit;
                     self.active.break_up(&mut self.view, unit);
-                    unit = match first {
-                        true => self.view.queues.vms[vm as usize].lanes[lane.index()].head,
-                        false => self.view.queues.reqs.hot[prev as usize].next,
+                    unit = if first {
+                        self.view.queues.vms[vm as usize].lanes[lane.index()].head
+                    } else {
+                        self.view.queues.reqs.hot[prev as usize].next
                     };
                     continue;
                 }

@@ -63,17 +63,19 @@ impl PayloadBounds {
     /// Maximum bytes in use. Exceeds `total` only where that is less than four of the largest
     /// request.
     pub fn most(&self) -> u64 {
-        match self.holds_reserves() {
-            true => self.total,
-            false => self.total + 2 * self.reserve(),
+        if self.holds_reserves() {
+            self.total
+        } else {
+            self.total + 2 * self.reserve()
         }
     }
 
     /// Bytes divided among VMs for writes; as many again for reads.
     pub fn each(&self) -> u64 {
-        let divided = match self.holds_reserves() {
-            true => self.total - 2 * self.reserve(),
-            false => self.total,
+        let divided = if self.holds_reserves() {
+            self.total - 2 * self.reserve()
+        } else {
+            self.total
         };
         divided / 2
     }
@@ -198,9 +200,10 @@ impl Intake {
         if op == Op::Write && !own_memory && self.bounds_payload() {
             return self.take_write_in(now, vm, len);
         }
-        match self.slots.take(now, vm, 1) {
-            true => Ok(()),
-            false => Err(Refusal::Full),
+        if self.slots.take(now, vm, 1) {
+            Ok(())
+        } else {
+            Err(Refusal::Full)
         }
     }
 

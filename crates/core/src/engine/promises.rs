@@ -226,10 +226,11 @@ impl Promises {
             self.pace.judged_by(outcome.blocking, self.depth, spec)
         };
         let blocking = outcome.map(judged_by);
-        match new_costs {
-            true => attainment.set_blocking(blocking),
+        if new_costs {
+            attainment.set_blocking(blocking)
+        } else {
             // Without new costs only others' promises changed, which must not tighten a VM's own.
-            false => attainment.loosen_blocking(blocking),
+            attainment.loosen_blocking(blocking)
         }
         true
     }
@@ -285,9 +286,10 @@ fn reckoned(
     let tenants: Vec<Tenant<'_>> = slots.iter().map(tenant).collect();
     let assumed = Assumed::default();
     let fit = fit::reckon(&device, &tenants, &assumed);
-    let blocking = match depth < fit.depth_bound {
-        true => fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed),
-        false => fit.blocking,
+    let blocking = if depth < fit.depth_bound {
+        fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed)
+    } else {
+        fit.blocking
     };
     // A profile without latencies gives only device time, and requests take longer than that.
     let least = if fit.blocked_by.is_measured {

@@ -57,16 +57,15 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
         return None;
     }
     let goes_whole = |this: &Engine| len >= this.view.queues.reqs.left_of(unit);
-    let part = match engine.active.is_followed(&engine.view, unit) && goes_whole(engine) {
-        false => Part {
+    let part = if engine.active.is_followed(&engine.view, unit) && goes_whole(engine) {
+        let head = engine.gather(unit, budget);
+        let len = engine.view.queues.reqs.left_of(unit);
+        Part { unit, len, head }
+    } else {
+        Part {
             unit,
             len,
             head: None,
-        },
-        true => {
-            let head = engine.gather(unit, budget);
-            let len = engine.view.queues.reqs.left_of(unit);
-            Part { unit, len, head }
         }
     };
     Some(engine.start_io::<false>(part))
@@ -185,9 +184,10 @@ impl Engine {
         let is_promised = in_flight < self.control.limit.saturating_mul(2)
             && self.view.queues.device.queued > 0
             && self.active.roles.dispatcher.is_due_beyond_depth(&self.view);
-        match is_promised {
-            true => self.next_dispatch(),
-            false => None,
+        if is_promised {
+            self.next_dispatch()
+        } else {
+            None
         }
     }
 
@@ -219,9 +219,10 @@ impl Engine {
                 .count_full(&mut self.view, self.control.keeps_place);
         }
         self.flushes.data_had_turn();
-        match self.flushes.is_empty() {
-            true => None,
-            false => self.start_flush(),
+        if self.flushes.is_empty() {
+            None
+        } else {
+            self.start_flush()
         }
     }
 
@@ -309,10 +310,11 @@ impl Engine {
     #[inline(always)]
     fn start_io<const REST: bool>(&mut self, part: Part) -> u32 {
         let advanced = part.head.map(|head| head.slot);
-        let held = match REST {
+        let held = if REST {
             // With `REST` no cap is in force, so none has held the I/O back.
-            true => Nanos::ZERO,
-            false => self.control.release(&self.view, true),
+            Nanos::ZERO
+        } else {
+            self.control.release(&self.view, true)
         };
         let (io, flight) = self.flights.enter();
         let going = Going::take::<REST>(&mut self.view, flight, part, held, self.last_vm);
@@ -397,9 +399,10 @@ impl Engine {
         };
         (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
         self.view.queues.vms[vm as usize].in_flight += 1;
-        flight.marks = match self.view.queues.vms[vm as usize].background {
-            true => mark::BACKGROUND,
-            false => 0,
+        flight.marks = if self.view.queues.vms[vm as usize].background {
+            mark::BACKGROUND
+        } else {
+            0
         };
         self.last_vm = vm;
         self.enter_device(io.index);
@@ -475,9 +478,10 @@ fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
     io.op = this.op;
     io.fua = this.flags & flag::FUA != 0;
     io.keep_allocated = this.flags & flag::KEEP_ALLOCATED != 0;
-    io.part_of = match reqs == 1 && this.flags & flag::ALONE == 0 {
-        true => this.unit_len,
-        false => io.len,
+    io.part_of = if reqs == 1 && this.flags & flag::ALONE == 0 {
+        this.unit_len
+    } else {
+        io.len
     };
 }
 
@@ -518,17 +522,17 @@ impl Going {
         let this = &mut hot[unit as usize];
         let of_unit = &mut cold[unit as usize];
         let (vm, op, last_req) = (this.vm, this.op, this.chain_last);
-        let (reqs, begins_at) = match REST {
-            true => (1, unit),
-            false => (this.unit_reqs, this.chain_first),
+        let (reqs, begins_at) = if REST {
+            (1, unit)
+        } else {
+            (this.unit_reqs, this.chain_first)
         };
         let of_vm = &mut vms[vm as usize];
         let unit_len = this.unit_len;
         flight.io.vm = of_vm.id(vm);
         flight.io.len = len;
         flight.io.arrived = of_unit.arrived;
-        flight.first = begins_at;
-        flight.reqs = reqs;
+        (flight.first, flight.reqs) = (begins_at, reqs);
         describe(&mut flight.io, this, reqs);
         let mut going = Going {
             id: this.id(unit),

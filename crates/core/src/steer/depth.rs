@@ -253,9 +253,10 @@ impl DepthControl {
         // device's ability, it would keep the depth where it is.
         let latest = self.latest.map_or(0.0, |rate| rate.per_ns);
         let per_ns = self.work.saturated.unwrap_or(0.0).max(latest);
-        self.budget_depth = match per_ns > 0.0 {
-            true => (budget.time.0 as f64 * per_ns / longest) as u32,
-            false => self.start(),
+        self.budget_depth = if per_ns > 0.0 {
+            (budget.time.0 as f64 * per_ns / longest) as u32
+        } else {
+            self.start()
         };
         self.budget_depth = self.budget_depth.max(1);
     }
@@ -379,12 +380,11 @@ impl DepthControl {
                     self.verdict(now, gain - self.tuning.growth(), error, self.doubt())
                 {
                     self.note(rate);
-                    match pays {
-                        true => {
-                            self.too_small = self.depth / 2;
-                            self.grow(now, rate);
-                        }
-                        false => self.fall_back(now, rate, below, gain),
+                    if pays {
+                        self.too_small = self.depth / 2;
+                        self.grow(now, rate);
+                    } else {
+                        self.fall_back(now, rate, below, gain)
                     }
                 }
             }
@@ -405,15 +405,14 @@ impl DepthControl {
                 // Above what a smaller depth may cost, or the depth would go to and fro.
                 let pays = self.loss(&reference) * 1.5;
                 if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
-                    match pays {
-                        true => {
-                            self.too_small = self.depth;
-                            self.depth = candidate;
-                            self.pause = PAUSE_MIN;
-                            self.note(rate);
-                            self.grow(now, rate);
-                        }
-                        false => self.hold(now),
+                    if pays {
+                        self.too_small = self.depth;
+                        self.depth = candidate;
+                        self.pause = PAUSE_MIN;
+                        self.note(rate);
+                        self.grow(now, rate);
+                    } else {
+                        self.hold(now)
                     }
                 }
             }
@@ -492,9 +491,10 @@ impl DepthControl {
         let sure = sure && self.is_judged(now, error);
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
         let over = ends >= ENDS_MAX || (ends >= ENDS_SLOW && elapsed >= LONG);
-        match sure {
-            true => Some(margin >= 0.0),
-            false => over.then_some(margin + lean * error >= 0.0),
+        if sure {
+            Some(margin >= 0.0)
+        } else {
+            over.then_some(margin + lean * error >= 0.0)
         }
     }
 
@@ -504,9 +504,10 @@ impl DepthControl {
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
         let few = ends < BATCHES_MIN * self.meter.batch() || elapsed < COMPARE_MIN;
         let uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
-        match few || uncertain {
-            true => None,
-            false => self.verdict(now, margin, error, lean),
+        if few || uncertain {
+            None
+        } else {
+            self.verdict(now, margin, error, lean)
         }
     }
 

@@ -34,8 +34,9 @@ pub(crate) fn learnt(estimator: &CostEstimator) -> Option<bool> {
         (cost.within <= LearntCost::JUDGED).then_some(cost.time_ps as u64)
     };
     let random = time(0.0)?;
-    match random >= SEEKS_LEAST_PS {
-        false => Some(false),
-        true => Some(random >= SEEKS_RATIO.saturating_mul(time(1.0)?)),
+    if random >= SEEKS_LEAST_PS {
+        Some(random >= SEEKS_RATIO.saturating_mul(time(1.0)?))
+    } else {
+        Some(false)
     }
 }

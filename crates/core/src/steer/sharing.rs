@@ -284,9 +284,10 @@ impl Sharing {
     pub(crate) fn part(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
         let came =
             |seen: &Seen| seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= MAY_COME;
-        match beside || self.last.iter().any(came) {
-            true => self.parts[Direction::of(op) as usize][power_of(len)],
-            false => u32::MAX,
+        if beside || self.last.iter().any(came) {
+            self.parts[Direction::of(op) as usize][power_of(len)]
+        } else {
+            u32::MAX
         }
     }
 }

@@ -248,9 +248,10 @@ impl Requests {
                 if whole && other.unit_len <= most.saturating_sub(of.len) {
                     return (Some((unit, behind)), is_followed);
                 }
-                match behind {
-                    true => hot[last as usize].flags |= flag::FOLLOWED,
-                    false => is_followed = true,
+                if behind {
+                    hot[last as usize].flags |= flag::FOLLOWED;
+                } else {
+                    is_followed = true;
                 }
                 // Too large to join anything: one mark is all that the search can yield.
                 if of.len >= most {
@@ -353,9 +354,10 @@ impl Requests {
         };
         let front = came_first(&mut self.chain(unit).take(reqs as usize));
         let rest = came_first(&mut self.chain(unit).skip(reqs as usize));
-        let in_order = match arrived(front) <= arrived(rest) {
-            true => [front, rest],
-            false => [rest, front],
+        let in_order = if arrived(front) <= arrived(rest) {
+            [front, rest]
+        } else {
+            [rest, front]
         };
         // Another request may name each half: the former name is an ordinary member until then.
         self.hot[unit as usize].state = state::PASSENGER;

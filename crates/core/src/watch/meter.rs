@@ -191,9 +191,10 @@ impl Meter {
         self.seen = now;
         let sums = &mut self.sums;
         sums.depth += self.data as u64 * span;
-        let slack = match self.others > 0 || self.data < self.enough {
-            true => span,
-            false => 0,
+        let slack = if self.others > 0 || self.data < self.enough {
+            span
+        } else {
+            0
         };
         if self.held {
             self.holding.0 += span;
@@ -240,9 +241,10 @@ impl Meter {
     pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
         self.pass(now);
         self.sums.failed = true;
-        let in_flight = match kind.is_data() {
-            true => &mut self.data,
-            false => &mut self.others,
+        let in_flight = if kind.is_data() {
+            &mut self.data
+        } else {
+            &mut self.others
         };
         *in_flight = in_flight.saturating_sub(1);
     }
@@ -281,9 +283,10 @@ impl Meter {
         self.pass(now);
         self.held = false;
         let (held, slack) = std::mem::take(&mut self.holding);
-        match went {
-            true => self.sums.held += held,
-            false => self.sums.slack += slack,
+        if went {
+            self.sums.held += held;
+        } else {
+            self.sums.slack += slack;
         }
     }
 

@@ -256,16 +256,13 @@ impl CreditFeedback {
         let whole = ended.end == IntervalEnd::Turn && self.since < view.now();
         let enough = self.params.literal || self.answers >= self.params.terms.beta as u64;
         if whole && enough {
-            match self.indicate(view) {
-                true => {
-                    self.held = 0;
-                    self.feed_back(view, out);
-                }
-                false => {
-                    self.held = self.held.saturating_add(1);
-                    if self.held >= HELD && !self.coarse && !self.params.literal {
-                        self.drift(view, out);
-                    }
+            if self.indicate(view) {
+                self.held = 0;
+                self.feed_back(view, out);
+            } else {
+                self.held = self.held.saturating_add(1);
+                if self.held >= HELD && !self.coarse && !self.params.literal {
+                    self.drift(view, out);
                 }
             }
         }
@@ -401,14 +398,15 @@ fn turn(view: &View, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
 
 impl Controller for CreditFeedback {
     fn interests(&self) -> Interests {
-        match self.params.feedback {
-            true => Interests::ARRIVED
+        if self.params.feedback {
+            Interests::ARRIVED
                 .union(Interests::MERGED)
                 .union(Interests::ADMITTED)
                 .union(Interests::ANSWERED)
                 .union(Interests::INTERVALS)
-                .union(Interests::VMS),
-            false => Interests::NONE,
+                .union(Interests::VMS)
+        } else {
+            Interests::NONE
         }
     }
 

@@ -279,13 +279,14 @@ impl Dispatcher for BackgroundQueue {
         } else {
             promoted
         };
-        let until = match view.device().queued == self.queued {
-            true => Nanos::MAX,
-            false => match self.vms.pick(view) {
+        let until = if view.device().queued == self.queued {
+            Nanos::MAX
+        } else {
+            match self.vms.pick(view) {
                 Pick::Idle(until) => until,
                 Pick::Wait(until) => return Pick::Wait(until.min(promoted)),
                 start => return start,
-            },
+            }
         };
         let allowed = self.allowed_at(view);
         if allowed > now {
@@ -307,9 +308,10 @@ impl Dispatcher for BackgroundQueue {
     }
 
     fn consumed(&self, view: &View, vm: VmId) -> Consumed {
-        match view.is_background(vm) {
-            true => Consumed::default(),
-            false => self.vms.consumed(view, vm),
+        if view.is_background(vm) {
+            Consumed::default()
+        } else {
+            self.vms.consumed(view, vm)
         }
     }
 

@@ -195,9 +195,10 @@ impl BdEdf {
             return Pick::Idle(Nanos::MAX);
         }
         let deadlines = self.params.deadlines;
-        let own = match suitable {
-            true => deadlines.due(view.objective(unit.vm), self.vm_edf.start(view, &unit)),
-            false => due,
+        let own = if suitable {
+            deadlines.due(view.objective(unit.vm), self.vm_edf.start(view, &unit))
+        } else {
+            due
         };
         self.pick_unit(&unit, own, suitable, 0)
     }
@@ -229,9 +230,10 @@ impl BdEdf {
         }
         let there = Nanos(2 * view.device().spec.positioning.0);
         let largest = view.device().spec.max_io;
-        match view.now() + there < self.latest(view, due, largest) {
-            true => at,
-            false => at + self.params.promote_background_after,
+        if view.now() + there < self.latest(view, due, largest) {
+            at
+        } else {
+            at + self.params.promote_background_after
         }
     }
 
@@ -253,9 +255,10 @@ impl BdEdf {
     /// Returns the latest time at which a transfer of `bytes` may start and still leave the unit
     /// that is due at `due` in time.
     fn latest(&self, view: &View, due: Nanos, bytes: u32) -> Nanos {
-        let rare = match self.params.bound_waits {
-            true => 2 * view.device().spec.positioning.0,
-            false => 0,
+        let rare = if self.params.bound_waits {
+            2 * view.device().spec.positioning.0
+        } else {
+            0
         };
         // The margin already covers part of the positioning time. Twice the average positioning
         // holds for the 99th percentile, too.
@@ -339,9 +342,10 @@ impl BdEdf {
     /// Takes over an I/O that was in flight before this dispatcher, as if its request had arrived
     /// now.
     fn inherited(&mut self, view: &View, io: &DeviceIo) {
-        let due = match io.op == Op::Flush || view.is_background(io.vm) {
-            true => Nanos::MAX,
-            false => self.params.deadlines.due(view.objective(io.vm), view.now()),
+        let due = if io.op == Op::Flush || view.is_background(io.vm) {
+            Nanos::MAX
+        } else {
+            self.params.deadlines.due(view.objective(io.vm), view.now())
         };
         self.in_flight.started(view, io, due);
         if io.op != Op::Flush {
@@ -352,9 +356,10 @@ impl BdEdf {
 
 impl Dispatcher for BdEdf {
     fn interests(&self) -> Interests {
-        let thinking = match self.params.bound_waits {
-            true => Interests::ARRIVED,
-            false => Interests::NONE,
+        let thinking = if self.params.bound_waits {
+            Interests::ARRIVED
+        } else {
+            Interests::NONE
         };
         Interests::STARTED
             .union(Interests::ENDED)

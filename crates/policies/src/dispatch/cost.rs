@@ -383,9 +383,10 @@ impl CostModel {
     /// last I/Os.
     #[inline]
     fn access(&self, vm: usize, addr: u64) -> Access {
-        match self.streams[vm].meet(addr) {
-            true => Access::Sequential,
-            false => Access::Random,
+        if self.streams[vm].meet(addr) {
+            Access::Sequential
+        } else {
+            Access::Random
         }
     }
 
@@ -457,9 +458,10 @@ impl CostModel {
 
     /// Returns the bytes of memory that one VM takes.
     pub(super) fn bytes_per_vm(&self) -> usize {
-        match self.streams.is_empty() {
-            true => 0,
-            false => size_of::<Ends>() + size_of::<u32>(),
+        if self.streams.is_empty() {
+            0
+        } else {
+            size_of::<Ends>() + size_of::<u32>()
         }
     }
 }

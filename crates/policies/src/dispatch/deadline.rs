@@ -303,9 +303,10 @@ impl Deadline {
         let oldest = self.by_age[direction.index()].peek();
         let (age, vm) = oldest.expect("the direction was chosen because something waits");
         let expires = age.since + self.params.expire[direction.index()];
-        let next = match expires > view.now() {
-            true => self.next_by_address(view, direction),
-            false => None,
+        let next = if expires > view.now() {
+            self.next_by_address(view, direction)
+        } else {
+            None
         };
         next.unwrap_or_else(|| self.lanes[lane_of(view.vm_at(vm), direction)].head)
     }
@@ -432,9 +433,10 @@ impl Dispatcher for Deadline {
     }
 
     fn pick(&mut self, view: &View) -> Pick {
-        let goes_on = match self.batch < self.params.fifo_batch {
-            true => self.next_by_address(view, self.direction),
-            false => None,
+        let goes_on = if self.batch < self.params.fifo_batch {
+            self.next_by_address(view, self.direction)
+        } else {
+            None
         };
         let (slot, direction, begins) = match (goes_on, self.next_direction()) {
             (Some(slot), _) => (slot, self.direction, None),

@@ -96,9 +96,12 @@ impl Edf {
             background_latency,
         } = self.params;
         let background = view.is_background(vm);
-        self.queue.rank(view, vm, |start| match background {
-            true => start + background_latency,
-            false => deadlines.due(view.objective(vm), start),
+        self.queue.rank(view, vm, |start| {
+            if background {
+                start + background_latency
+            } else {
+                deadlines.due(view.objective(vm), start)
+            }
         });
     }
 }

@@ -141,9 +141,10 @@ impl Lottery {
 
     /// Updates a VM's tickets after its weight, its last service, its gates or its head changed.
     fn refresh(&mut self, view: &View, vm: VmId) {
-        let tickets = match view.has_head(vm) {
-            true => self.holders[vm.index()].tickets(),
-            false => 0,
+        let tickets = if view.has_head(vm) {
+            self.holders[vm.index()].tickets()
+        } else {
+            0
         };
         self.tickets.set(vm.index(), tickets);
     }

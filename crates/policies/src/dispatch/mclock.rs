@@ -517,9 +517,10 @@ impl Tags {
 
     /// Moves the reservation's tag R on by a service.
     fn spend_reservation(&mut self, bytes: u64, first: FirstServed) {
-        let counted = match self.counts_ios {
-            true => FirstServed { ops: 1, bytes },
-            false => first,
+        let counted = if self.counts_ios {
+            FirstServed { ops: 1, bytes }
+        } else {
+            first
         };
         self.reservation.spend(bytes, counted);
     }

@@ -162,9 +162,10 @@ impl Sfq {
     /// Charges an I/O to its VM's tag, and moves v to the start tag of one that is not a flush.
     fn charge(&mut self, view: &View, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = match self.allocated {
-            true => self.cost.charge_parts(view, io, self.finer),
-            false => self.cost.charge(view, io),
+        let cost = if self.allocated {
+            self.cost.charge_parts(view, io, self.finer)
+        } else {
+            self.cost.charge(view, io)
         };
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
@@ -236,9 +237,10 @@ impl Dispatcher for Sfq {
         match *event {
             Event::Started(io) => self.charge(view, io),
             Event::VmAdded(vm) => {
-                let weight = match self.allocated {
-                    true => Knob::LEAST_ALLOCATION as u32,
-                    false => view.objective(vm).weight,
+                let weight = if self.allocated {
+                    Knob::LEAST_ALLOCATION as u32
+                } else {
+                    view.objective(vm).weight
                 };
                 self.flows[vm.index()] = Flow::new(self.clock, weight);
                 self.refresh(view, vm);
@@ -267,12 +269,11 @@ impl Dispatcher for Sfq {
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         let cost = self.cost.stated(device, profile);
         let largest = cost.largest(device);
-        let (weights, rounding) = match self.allocated {
-            true => {
-                let rounding = self.by.allocated_rounding();
-                (Weights::Allocations { rounding }, rounding)
-            }
-            false => (Weights::Objectives, cost.rounding()),
+        let (weights, rounding) = if self.allocated {
+            let rounding = self.by.allocated_rounding();
+            (Weights::Allocations { rounding }, rounding)
+        } else {
+            (Weights::Objectives, cost.rounding())
         };
         Bound::Shares(Shares {
             cost,

@@ -215,9 +215,10 @@ impl Policy for PolicySpec {
             return self.enforces();
         }
         let parts = self.build(1, 1);
-        let of_dispatcher = match parts.dispatcher.serves_background() {
-            true => self.of_dispatcher(true),
-            false => Enforces::NONE,
+        let of_dispatcher = if parts.dispatcher.serves_background() {
+            self.of_dispatcher(true)
+        } else {
+            Enforces::NONE
         };
         match parts.regulator.stage() {
             Stage::Dispatch => of_dispatcher.or(self.regulator.enforces),

@@ -64,9 +64,10 @@ impl Lateness {
     }
 
     fn waited(&mut self, wait: Nanos) {
-        self.late = match wait > self.late {
-            true => (self.late + Nanos(self.slots.0 / RISES_BY)).min(wait),
-            false => (self.late - Nanos(self.slots.0 / FALLS_BY)).max(wait),
+        self.late = if wait > self.late {
+            (self.late + Nanos(self.slots.0 / RISES_BY)).min(wait)
+        } else {
+            (self.late - Nanos(self.slots.0 / FALLS_BY)).max(wait)
         }
         .min(self.most);
     }

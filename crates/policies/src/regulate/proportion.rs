@@ -111,11 +111,12 @@ impl Terms {
         let reservation = &objective.reservation;
         let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128);
         let by_bytes = reservation.bytes_per_s.map_or(0, u128::from);
-        let size = match ops * self.request_size as u128 >= by_bytes {
-            true => reservation
+        let size = if ops * self.request_size as u128 >= by_bytes {
+            reservation
                 .ops
-                .map_or(Some(self.request_size), |ops| ops.norm),
-            false => Some(self.request_size),
+                .map_or(Some(self.request_size), |ops| ops.norm)
+        } else {
+            Some(self.request_size)
         };
         requests.max(size.map_or(0, |size| bytes.div_ceil(size)))
     }

@@ -281,9 +281,10 @@ impl Vbc {
             }
             self.look(view, vm);
         }
-        self.begun = match self.dry.is_empty() {
-            true => Nanos::MAX,
-            false => view.now(),
+        self.begun = if self.dry.is_empty() {
+            Nanos::MAX
+        } else {
+            view.now()
         };
     }
 
@@ -420,9 +421,10 @@ impl Regulator for Vbc {
         if self.idle || self.members {
             return Nanos::ZERO;
         }
-        match self.worth_it() {
-            true => self.turn.end(self.begun + self.due.period()),
-            false => Nanos::MAX,
+        if self.worth_it() {
+            self.turn.end(self.begun + self.due.period())
+        } else {
+            Nanos::MAX
         }
     }
 

@@ -249,10 +249,12 @@ impl Rig {
         self.went.clear();
         loop {
             while self.dispatch().is_some() {}
-            match self.driver.in_flight.is_empty() {
-                false => _ = self.end(0),
-                true if self.asked.is_empty() => break,
-                true => assert!(self.driver.wake(), "what waits has a timer"),
+            if !self.driver.in_flight.is_empty() {
+                _ = self.end(0);
+            } else if self.asked.is_empty() {
+                break;
+            } else {
+                assert!(self.driver.wake(), "what waits has a timer");
             }
         }
         self.driver.assert_drained();

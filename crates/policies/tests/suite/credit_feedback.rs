@@ -194,10 +194,8 @@ fn by_reservations(vms: &[(VmId, u64, Option<u64>)], beta: u32, most: f64) -> Ve
     let least = vms.iter().map(|v| v.1).min().expect("one");
     let sum: u64 = vms.iter().map(|v| v.1).sum();
     let (beta, most) = (beta as u64, most as u64);
-    let (times, over) = match beta * sum < most * least {
-        true => (beta, least),
-        false => (most, sum),
-    };
+    let bounded = beta * sum < most * least;
+    let (times, over) = if bounded { (beta, least) } else { (most, sum) };
     let round = |v: &(VmId, u64, Option<u64>)| (2 * times * v.1 + over) / (2 * over);
     vms.iter().map(|v| (round(v) as u32).max(1)).collect()
 }

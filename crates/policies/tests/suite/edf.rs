@@ -49,9 +49,10 @@ impl Model for Scan {
             let unit = lab.unit(lab.head(guest)?);
             let promised = lab.guests[guest].objective.latency;
             let start = lab.begins(&unit, self.0.from);
-            let due = match is_background(guest) {
-                true => start + self.0.background,
-                false => start + promised.unwrap_or(self.0.default) - self.0.margin,
+            let due = if is_background(guest) {
+                start + self.0.background
+            } else {
+                start + promised.unwrap_or(self.0.default) - self.0.margin
             };
             Some((due, unit.seq, unit.id))
         });

@@ -92,12 +92,12 @@ fn no_part_and_no_place_is_for_a_background_process() {
             .device_mut()
             .share_io(SharedIo::Bytes(16 * KIB));
         let (_, guest) = b.vm(&Objective::default());
-        let other = match background {
-            true => b
-                .driver
+        let other = if background {
+            b.driver
                 .try_background(&Objective::default())
-                .expect("room"),
-            false => b.driver.vm(&Objective::default()),
+                .expect("room")
+        } else {
+            b.driver.vm(&Objective::default())
         };
         let disk = b.disk(other);
         let other = b.driver.client(disk);

@@ -85,9 +85,10 @@ fn objectives() -> impl Strategy<Value = Objective> {
 
 fn assumptions() -> impl Strategy<Value = (Assumed, u32)> {
     (1u32..=1000, prop::bool::ANY, 1u32..64).prop_map(|(headroom, kept, depth)| {
-        let streams = match kept {
-            true => Streams::Kept,
-            false => Streams::Blended,
+        let streams = if kept {
+            Streams::Kept
+        } else {
+            Streams::Blended
         };
         (Assumed { headroom, streams }, depth)
     })

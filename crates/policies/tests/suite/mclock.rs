@@ -316,9 +316,10 @@ impl Bench {
         self.asked += 1;
         let op = if write { Op::Write } else { Op::Read };
         // Now and then it goes on where the last one ended.
-        let offset = match self.asked.is_multiple_of(3) {
-            true => self.ends[vm],
-            false => self.asked << 24,
+        let offset = if self.asked.is_multiple_of(3) {
+            self.ends[vm]
+        } else {
+            self.asked << 24
         };
         let client = self.guests[vm].client;
         if self.driver.ask(client, op, offset, len).is_ok() {

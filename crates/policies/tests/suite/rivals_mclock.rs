@@ -42,9 +42,10 @@ fn fair(vms: &[Terms], capacity: f64) -> Vec<f64> {
     let (mut low, mut high) = (0.0, capacity);
     for _ in 0..200 {
         let level = (low + high) / 2.0;
-        match at(level).iter().sum::<f64>() < capacity {
-            true => low = level,
-            false => high = level,
+        if at(level).iter().sum::<f64>() < capacity {
+            low = level;
+        } else {
+            high = level;
         }
     }
     at(low)

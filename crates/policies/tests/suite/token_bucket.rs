@@ -98,11 +98,11 @@ impl Scope {
             for (n, bucket) in self.ops.iter_mut().enumerate() {
                 // Single requests that waited, unless a burst is saved up anyhow.
                 let whole = self.norm.is_none() && (n == 1 || !bursts);
-                let from = match whole {
-                    true => now
-                        .saturating_sub(late_most(bucket.rate as u64))
-                        .max(asked.saturating_sub(SLACK)),
-                    false => slack,
+                let from = if whole {
+                    now.saturating_sub(late_most(bucket.rate as u64))
+                        .max(asked.saturating_sub(SLACK))
+                } else {
+                    slack
                 };
                 bucket.add(now, from, units);
             }

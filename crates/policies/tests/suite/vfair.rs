@@ -416,9 +416,10 @@ fn part(all: &[Wants], of: usize) -> f64 {
             f64::from(weight) * f64::from(vm.weight) / f64::from(members)
         }
     };
-    match all[of].wants {
-        true => share(&all[of]) / competing().map(share).sum::<f64>(),
-        false => 0.0,
+    if all[of].wants {
+        share(&all[of]) / competing().map(share).sum::<f64>()
+    } else {
+        0.0
     }
 }
 

@@ -49,8 +49,9 @@ pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
     let path: PathBuf = (base.join(text).components())
         .filter(|part| *part != Component::CurDir)
         .collect();
-    Some(match path.as_os_str().is_empty() {
-        true => ".".into(),
-        false => path,
+    Some(if path.as_os_str().is_empty() {
+        ".".into()
+    } else {
+        path
     })
 }

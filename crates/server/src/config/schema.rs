@@ -141,13 +141,11 @@ error = "EIO"
             let is_configurations = name.starts_with("configuration");
             for block in blocks(&page) {
                 let place = path.display().to_string();
-                match block.contains("[[listen]]") {
-                    true => check(&whole, block, &place),
+                if block.contains("[[listen]]") {
+                    check(&whole, block, &place);
+                } else if is_configurations && block.starts_with('[') {
                     // A block that lists alternative values of one key is no valid document.
-                    false if is_configurations && block.starts_with('[') => {
-                        check(&part, &format!("{}{block}", above(block)), &place);
-                    }
-                    false => {}
+                    check(&part, &format!("{}{block}", above(block)), &place);
                 }
             }
         }

@@ -73,9 +73,10 @@ impl Disk {
         let made = new.open(path).map_err(failed)?;
         let opened = Disk::open(path, true, Some(size)).and_then(|disk| {
             // The inode of an open file cannot be reused, so the comparison is unambiguous.
-            match disk.is_at(path) && is_at(&made, path) {
-                true => Ok(disk),
-                false => Err(failed(io::ErrorKind::AlreadyExists.into())),
+            if disk.is_at(path) && is_at(&made, path) {
+                Ok(disk)
+            } else {
+                Err(failed(io::ErrorKind::AlreadyExists.into()))
             }
         });
         opened.inspect_err(|_| {

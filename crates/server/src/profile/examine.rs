@@ -101,9 +101,10 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
 /// If the file does not exist or may not be accessed.
 pub(crate) fn block_device_below(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::metadata(path)?;
-    let number = device_number(match meta.file_type().is_block_device() {
-        true => meta.rdev(),
-        false => meta.dev(),
+    let number = device_number(if meta.file_type().is_block_device() {
+        meta.rdev()
+    } else {
+        meta.dev()
     });
     let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT_ID_PATH).ok());
     let told = || device_identity(&of, &number, boot.as_deref());

@@ -405,9 +405,10 @@ struct Bounded {
 
 impl Bounded {
     fn room(&self) -> io::Result<()> {
-        match self.full.load(Ordering::Relaxed) {
-            true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-            false => Ok(()),
+        if self.full.load(Ordering::Relaxed) {
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        } else {
+            Ok(())
         }
     }
 }

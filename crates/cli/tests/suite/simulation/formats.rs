@@ -29,9 +29,10 @@ fn scenarios_of_the_first_format_give_the_same_bytes() {
             }
             _ => format!("../../examples/{name}"),
         };
-        let command: &[&str] = match name.starts_with("vcpu-") {
-            true => &["vcpu", "sim"],
-            false => &["sim"],
+        let command: &[&str] = if name.starts_with("vcpu-") {
+            &["vcpu", "sim"]
+        } else {
+            &["sim"]
         };
         let run = |file: &Path| {
             let file = file.display().to_string();

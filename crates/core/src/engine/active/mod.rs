@@ -145,9 +145,10 @@ impl ActivePolicy {
     /// Sets the size to which a VM's requests are merged to the regulator's default, which holds
     /// for VMs that no controller tunes; background processes are not bounded.
     pub(super) fn bound_by_regulator(&mut self, view: &mut View, slot: usize) {
-        let bytes = match view.queues.vms[slot].background {
-            true => u32::MAX,
-            false => self.roles.regulator.merge_limit(),
+        let bytes = if view.queues.vms[slot].background {
+            u32::MAX
+        } else {
+            self.roles.regulator.merge_limit()
         };
         view.queues.bound_ios(slot, bytes);
     }

@@ -88,9 +88,10 @@ impl ActivePolicy {
         let of_controller = self.roles.controller.as_ref();
         let of_controller = of_controller.and_then(|controller| controller.standing(vm));
         of_controller.unwrap_or_else(|| Standing {
-            class: match self.policy.enforces().priority {
-                true => view.objective(vm).priority.into(),
-                false => Class::BestEffort,
+            class: if self.policy.enforces().priority {
+                view.objective(vm).priority.into()
+            } else {
+                Class::BestEffort
             },
             given_up: false,
         })

@@ -44,9 +44,10 @@ impl Pace {
 
     /// Returns the time at which the next I/O may go.
     pub(super) fn due(&self) -> Nanos {
-        match self.either {
-            true => self.ios.due().min(self.bytes.due()),
-            false => self.ios.due().max(self.bytes.due()),
+        if self.either {
+            self.ios.due().min(self.bytes.due())
+        } else {
+            self.ios.due().max(self.bytes.due())
         }
     }
 

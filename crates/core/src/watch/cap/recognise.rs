@@ -151,9 +151,10 @@ impl Learner {
         let held = (rates.ios.is_none() || same(at.ios, before.ios))
             && (rates.bytes.is_none() || same(at.bytes, before.bytes));
         let more = window.depth_milli > u64::from(in_flight) * 1000 + 500;
-        match held && more {
-            true => self.keep(now, rates, in_flight),
-            false => self.test_later(now),
+        if held && more {
+            self.keep(now, rates, in_flight)
+        } else {
+            self.test_later(now)
         }
     }
 

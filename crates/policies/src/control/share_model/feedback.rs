@@ -133,22 +133,27 @@ impl Feedback {
 
     /// Updates the means and the scale by a period that has ended.
     pub fn observe(&mut self, period: &Period, target: Target) {
-        let mean = |old: f64, new: f64| match old < 0.0 {
-            true => new,
-            false => old + NEWEST * (new - old),
+        let mean = |old: f64, new: f64| {
+            if old < 0.0 {
+                new
+            } else {
+                old + NEWEST * (new - old)
+            }
         };
-        self.inside = match self.ended < 0.0 {
-            true => period.inside,
-            false => mean(self.inside, period.inside),
+        self.inside = if self.ended < 0.0 {
+            period.inside
+        } else {
+            mean(self.inside, period.inside)
         };
         let admitted = (period.ended + period.inside - period.before).max(0.0);
         self.admitted = mean(self.admitted, admitted / period.length);
         self.ended = mean(self.ended, period.ended / period.length);
         let step = self.step(period, target);
-        let most = match period.ran_out && self.inside < 0.5 {
-            true => BEYOND,
+        let most = if period.ran_out && self.inside < 0.5 {
+            BEYOND
+        } else {
             // A scale above the bound, reached on an idle device, is kept but not raised.
-            false => self.scale.max(BOUNDS[1]),
+            self.scale.max(BOUNDS[1])
         };
         self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], most);
     }
@@ -175,12 +180,11 @@ impl Feedback {
         let towards = APPROACH * (wanted - period.inside) / (self.ended * period.length);
         let rate = self.ended / self.admitted.max(self.ended * 0.1) * (1.0 + towards) - 1.0;
         let near = GAIN * rate;
-        match excess > 0.0 {
-            true => near.clamp(-STEP, 0.0),
-            false => {
-                let far = STEP * (-1.0 - 2.0 * excess).clamp(0.0, 1.0);
-                near.max(far).clamp(0.0, STEP)
-            }
+        if excess > 0.0 {
+            near.clamp(-STEP, 0.0)
+        } else {
+            let far = STEP * (-1.0 - 2.0 * excess).clamp(0.0, 1.0);
+            near.max(far).clamp(0.0, STEP)
         }
     }
 }

@@ -185,9 +185,10 @@ impl Vm {
         self.rate += NEWEST * (self.last_rate - self.rate);
         if answered > 0.0 {
             let mean = device / answered;
-            self.latency += match self.latency == 0.0 {
-                true => mean,
-                false => NEWEST * (mean - self.latency),
+            self.latency += if self.latency == 0.0 {
+                mean
+            } else {
+                NEWEST * (mean - self.latency)
             };
         }
     }
@@ -501,12 +502,13 @@ impl ShareModel {
         // of that mix.
         let achieved: f64 = self.claims.iter().map(|c| c.achieved).sum();
         let taken: f64 = self.claims.iter().map(|c| c.achieved / c.blended).sum();
-        match self.params.by_profile && taken > 0.0 {
-            true => Target::Profile {
+        if self.params.by_profile && taken > 0.0 {
+            Target::Profile {
                 depth,
                 iops: achieved / taken,
-            },
-            false => Target::Depth(depth),
+            }
+        } else {
+            Target::Depth(depth)
         }
     }
 

@@ -152,9 +152,10 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
             }
         }
         for pool in &mut *pools {
-            match pool.take > 0.0 {
-                true => weights += pool.all,
-                false => freed += core::mem::take(&mut pool.freed),
+            if pool.take > 0.0 {
+                weights += pool.all;
+            } else {
+                freed += core::mem::take(&mut pool.freed);
             }
         }
         for claim in claims.iter_mut().filter(|claim| claim.takes()) {

@@ -206,9 +206,10 @@ impl Tuner {
         }
         if second.due <= now {
             if second.asks_for(view, vm, per_s, of) {
-                match self.profiling {
-                    true => self.profiled(second.rate(now, |amount| amount.bytes)),
-                    false => self.sampled(second.rate(now, of)),
+                if self.profiling {
+                    self.profiled(second.rate(now, |amount| amount.bytes))
+                } else {
+                    self.sampled(second.rate(now, of))
                 }
             }
             second = Span::new(now, Nanos::SECOND);

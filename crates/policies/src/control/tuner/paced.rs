@@ -161,9 +161,10 @@ impl Paced {
         }
         self.note();
         let in_vain = self.tried && enough < self.patience;
-        self.patience = match in_vain {
-            true => Nanos(self.patience.0 * 2).min(ENOUGH_MOST),
-            false => ENOUGH,
+        self.patience = if in_vain {
+            Nanos(self.patience.0 * 2).min(ENOUGH_MOST)
+        } else {
+            ENOUGH
         };
         match (self.below, self.limit) {
             // A doubled L failed during the search below: back to the one that was enough.
@@ -213,9 +214,10 @@ impl Paced {
 
     /// Moves L a step towards `fine` after it was enough for the whole patience.
     fn lower(&mut self) {
-        let limit = match self.below {
-            true => (self.limit * 2).min(self.fine),
-            false => (self.limit / 2).max(self.fine),
+        let limit = if self.below {
+            (self.limit * 2).min(self.fine)
+        } else {
+            (self.limit / 2).max(self.fine)
         };
         let tried = limit != self.limit;
         self.turn(limit);

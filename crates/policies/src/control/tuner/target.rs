@@ -75,9 +75,10 @@ impl TargetRevision {
         let by = u128::from(self.objective) * part / u128::from(MILLION);
         let by = u64::try_from(by).unwrap_or(u64::MAX);
         let (least, most) = TargetRevision::bounds(self.objective);
-        let aim = match up {
-            true => self.aim.saturating_add(by),
-            false => self.aim.saturating_sub(by),
+        let aim = if up {
+            self.aim.saturating_add(by)
+        } else {
+            self.aim.saturating_sub(by)
         };
         self.aim = aim.clamp(least, most);
     }

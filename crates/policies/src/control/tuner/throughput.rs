@@ -70,10 +70,10 @@ impl Throughput {
         }
         self.rate = rate(self.sum.into()).clamp(least, most) as u64;
         let far = measured < target - target * i128::from(tolerance) / 100;
-        match far && beyond {
-            true => _ = self.short_since.get_or_insert(now),
-            false if !far => self.short_since = None,
-            false => {}
+        if !far {
+            self.short_since = None;
+        } else if beyond {
+            self.short_since.get_or_insert(now);
         }
     }
 }

@@ -78,9 +78,10 @@ impl WindowRevision {
             return self.settle();
         }
         let no_worse = |last: u64| precise && v.saturating_sub(terms.unsteady) <= last;
-        match self.last_v.is_none_or(no_worse) {
-            true => self.high = self.window,
-            false => self.low = self.window,
+        if self.last_v.is_none_or(no_worse) {
+            self.high = self.window;
+        } else {
+            self.low = self.window;
         }
         self.last_v = Some(v);
         self.window = (self.low + self.high) / 2;

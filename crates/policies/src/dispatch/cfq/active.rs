@@ -78,11 +78,11 @@ impl Cfq {
     fn asks_soon(&self, of_queue: &Queue) -> bool {
         let soon = |mean: Option<Nanos>| mean.is_none_or(|mean| mean <= self.params.slice_idle);
         let (rank, kind) = (of_queue.rank(), of_queue.kind);
-        match self.params.group_seekers {
-            false => soon(of_queue.think.mean()),
-            true if of_queue.idle_window => true,
-            true => self.trees.count(rank, kind) == 0 && soon(self.trees.thinks(rank, kind)),
+        if !self.params.group_seekers {
+            return soon(of_queue.think.mean());
         }
+        of_queue.idle_window
+            || (self.trees.count(rank, kind) == 0 && soon(self.trees.thinks(rank, kind)))
     }
 
     /// Returns the time until which the device idles for the active queue, which has nothing to
@@ -160,9 +160,10 @@ impl Cfq {
         if of_queue.class == Priority::Idle {
             return 1;
         }
-        let alone = match self.is_sync(queue) {
-            true => self.trees.waiting_sync() == 0,
-            false => self.trees.waiting() == 0,
+        let alone = if self.is_sync(queue) {
+            self.trees.waiting_sync() == 0
+        } else {
+            self.trees.waiting() == 0
         };
         // Time that the I/Os in flight may take, at one `slice_idle` each: as in Linux, a slice
         // that they outlast gets no more than half the depth.
@@ -172,10 +173,12 @@ impl Cfq {
                 .0
                 .saturating_mul(of_queue.in_flight.into()),
         );
-        match active.ends.is_none_or(|ends| view.now() + lasts > ends) {
-            _ if alone => u32::MAX,
-            true => (quantum / 2).max(1),
-            false => quantum,
+        if alone {
+            u32::MAX
+        } else if active.ends.is_none_or(|ends| view.now() + lasts > ends) {
+            (quantum / 2).max(1)
+        } else {
+            quantum
         }
     }
 
@@ -184,13 +187,15 @@ impl Cfq {
     pub(super) fn start_or_wait(&mut self, view: &View, active: Active) -> Pick {
         let queue = active.queue;
         let [sync, asynchronous] = self.flying;
-        let apart = match self.is_sync(queue) {
-            true => asynchronous == 0 || !self.is_worth_waiting(view, queue),
-            false => sync == 0,
+        let apart = if self.is_sync(queue) {
+            asynchronous == 0 || !self.is_worth_waiting(view, queue)
+        } else {
+            sync == 0
         };
-        match apart && self.queues[queue].in_flight < self.room(view, active) {
-            true => self.start(view, active),
-            false => Pick::Wait(active.ends.unwrap_or(Nanos::MAX)),
+        if apart && self.queues[queue].in_flight < self.room(view, active) {
+            self.start(view, active)
+        } else {
+            Pick::Wait(active.ends.unwrap_or(Nanos::MAX))
         }
     }
 

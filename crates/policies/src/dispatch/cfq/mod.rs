@@ -141,9 +141,10 @@ impl Cfq {
 
     /// Returns the index of the queue that serves a VM's lane.
     fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
-        match self.params.async_writes {
-            true => vm.index() * 2 + lane.index(),
-            false => vm.index(),
+        if self.params.async_writes {
+            vm.index() * 2 + lane.index()
+        } else {
+            vm.index()
         }
     }
 
@@ -179,12 +180,11 @@ impl Cfq {
     /// Returns whether a queue holds a unit that may start.
     fn has_any(&self, view: &View, queue: usize) -> bool {
         let vm = self.vm_of(view, queue);
-        match self.params.async_writes {
-            false => view.has_head(vm),
-            true => {
-                let lane = self.lanes(queue)[0];
-                view.gate_open(vm, lane) && view.lane_head(vm, lane).is_some()
-            }
+        if self.params.async_writes {
+            let lane = self.lanes(queue)[0];
+            view.gate_open(vm, lane) && view.lane_head(vm, lane).is_some()
+        } else {
+            view.has_head(vm)
         }
     }
 
@@ -230,10 +230,12 @@ impl Cfq {
 
     /// Returns the kind of service tree that a queue belongs to by its present behaviour.
     fn kind_of(&self, queue: usize) -> Kind {
-        match self.params.group_seekers && !self.queues[queue].idle_window {
-            _ if !self.is_sync(queue) => Kind::Async,
-            true => Kind::NoIdle,
-            false => Kind::Sync,
+        if !self.is_sync(queue) {
+            Kind::Async
+        } else if self.params.group_seekers && !self.queues[queue].idle_window {
+            Kind::NoIdle
+        } else {
+            Kind::Sync
         }
     }
 

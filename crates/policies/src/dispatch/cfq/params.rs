@@ -92,9 +92,10 @@ impl CfqParams {
 
     /// Returns the bound on the time for which a queue may be passed over.
     pub(super) fn starvation(&self) -> Bound {
-        let base = match self.async_writes {
-            true => self.slice_sync.max(self.slice_async),
-            false => self.slice_sync,
+        let base = if self.async_writes {
+            self.slice_sync.max(self.slice_async)
+        } else {
+            self.slice_sync
         };
         Bound::Slices(Slices {
             longest: Nanos(base.0 / 5 * 9),
@@ -107,9 +108,10 @@ impl CfqParams {
                 BackgroundClass::AsNamed => None,
             },
             by_lane: self.async_writes,
-            workload: match self.group_seekers {
-                true => self.longest_workload(),
-                false => Nanos::ZERO,
+            workload: if self.group_seekers {
+                self.longest_workload()
+            } else {
+                Nanos::ZERO
             },
         })
     }

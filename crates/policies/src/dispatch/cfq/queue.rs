@@ -145,9 +145,10 @@ impl Queue {
     /// thinks longer than `slice_idle`; unchanged while the think time is not known.
     pub(super) fn weigh_idling(&mut self, slice_idle: Nanos) {
         let thinks = self.think.mean();
-        self.idle_window = match self.is_seeky() && !self.deep {
-            true => false,
-            false => thinks.map_or(self.idle_window, |mean| mean <= slice_idle),
+        self.idle_window = if self.is_seeky() && !self.deep {
+            false
+        } else {
+            thinks.map_or(self.idle_window, |mean| mean <= slice_idle)
         };
     }
 

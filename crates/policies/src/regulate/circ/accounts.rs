@@ -283,9 +283,10 @@ impl Accounts {
                 wanted += i128::from(vm.allocation);
             }
             let full = !vm.known || vm.credit == threshold;
-            match full && view.requests(id) == 0 {
-                true => self.deactivate(slot),
-                false => at += 1,
+            if full && view.requests(id) == 0 {
+                self.deactivate(slot)
+            } else {
+                at += 1;
             }
         }
         (given, wanted)

@@ -267,9 +267,10 @@ impl Regulator for Purse {
     }
 
     fn gate(&self, view: &View, unit: ReqId) -> Gate {
-        match self.admits(view, view.queued(unit).unit().vm) {
-            true => Gate::Pass,
-            false => Gate::Blocked,
+        if self.admits(view, view.queued(unit).unit().vm) {
+            Gate::Pass
+        } else {
+            Gate::Blocked
         }
     }
 

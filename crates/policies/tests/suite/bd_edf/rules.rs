@@ -177,9 +177,10 @@ impl Scan {
         // A unit is separated from the last end if another VM's unit of the same lane is between
         // them.
         let separates = |unit: &Unit, other: &Unit| {
-            let between = match unit.addr < last.end {
-                true => (unit.addr..last.end).contains(&other.addr),
-                false => (last.end..unit.addr).contains(&other.addr),
+            let between = if unit.addr < last.end {
+                (unit.addr..last.end).contains(&other.addr)
+            } else {
+                (last.end..unit.addr).contains(&other.addr)
             };
             between && other.vm != unit.vm && other.op.lane() == unit.op.lane()
         };
@@ -280,18 +281,20 @@ impl Scan {
             return self.next_background(lab, promotion.is_some_and(|at| at <= lab.driver.now));
         };
         // A rare seek takes twice the average positioning time; the margin covers a part of it.
-        let rare = match self.params.bound_waits {
-            true => (2 * self.params.positioning.0).saturating_sub(self.params.margin.0),
-            false => 0,
+        let rare = if self.params.bound_waits {
+            (2 * self.params.positioning.0).saturating_sub(self.params.margin.0)
+        } else {
+            0
         };
         let before = |bytes: u64| due - self.params.transfer(bytes) - Nanos(rare);
         // A background I/O costs a seek there and one back. Without room for both before the VM's
         // deadline the background has to wait as long again.
         let costs = self.params.bound_waits && self.params.positioning > Nanos::ZERO;
         let far = lab.driver.now + self.params.positioning + self.params.positioning;
-        let promotion = match costs && far >= before(lab::MAX_IO.into()) {
-            true => promotion.map(|at| at + self.params.promote),
-            false => promotion,
+        let promotion = if costs && far >= before(lab::MAX_IO.into()) {
+            promotion.map(|at| at + self.params.promote)
+        } else {
+            promotion
         };
         if promotion.is_some_and(|at| at <= lab.driver.now) {
             return self.next_background(lab, true);

@@ -506,9 +506,10 @@ impl Rules for Allocated {
     fn changes(&mut self, vm: VmId, n: usize) {
         let allocation = (vm, ALLOCATIONS[n / 2 % ALLOCATIONS.len()]);
         let mut plan = self.plan.lock().expect("no panic before");
-        match n.is_multiple_of(2) {
-            true => plan.now.push(allocation),
-            false => plan.then.push_back(allocation),
+        if n.is_multiple_of(2) {
+            plan.now.push(allocation)
+        } else {
+            plan.then.push_back(allocation)
         }
     }
 }

@@ -239,9 +239,10 @@ impl Slow {
             unused += given;
             let counted = account.allocation.is_some_and(|a| a > 0);
             account.carried = left.min(threshold);
-            match counted {
-                true => unused += left - account.carried,
-                false => self.lost += left - account.carried,
+            if counted {
+                unused += left - account.carried;
+            } else {
+                self.lost += left - account.carried;
             }
             (account.spent, account.joined) = (0, 0);
             let idle = view.requests(vm) == 0;
@@ -279,18 +280,15 @@ impl Slow {
             // Credits passed on count as granted in the bound on bursts.
             account.beyond -= more;
         }
-        match self.vms.values().any(|account| account.active) {
-            true => {
-                let late = view.now().0 >= end + self.params.period.0;
-                let begin = if late { view.now().0 } else { end };
-                self.begin(view, begin, view.now().0);
-            }
-            false => {
-                self.lost += self.due.values().sum::<i128>();
-                self.due.clear();
-                self.period = None;
-                self.vms.values_mut().for_each(|vm| vm.rates.clear());
-            }
+        if self.vms.values().any(|account| account.active) {
+            let late = view.now().0 >= end + self.params.period.0;
+            let begin = if late { view.now().0 } else { end };
+            self.begin(view, begin, view.now().0);
+        } else {
+            self.lost += self.due.values().sum::<i128>();
+            self.due.clear();
+            self.period = None;
+            self.vms.values_mut().for_each(|vm| vm.rates.clear());
         }
         self.balance();
     }

@@ -121,9 +121,10 @@ impl Slow {
         let sum: u128 = self.vms.values().map(|vm| of(vm.demand)).sum();
         let beta = self.params.terms.beta as u128;
         // The first arm holds where beta * sum(c) reaches the longest interval.
-        let (over, under) = match beta * sum >= self.most * least {
-            true => (self.most * mine, sum),
-            false => (beta * mine, least),
+        let (over, under) = if beta * sum >= self.most * least {
+            (self.most * mine, sum)
+        } else {
+            (beta * mine, least)
         };
         let half_up = (over + under / 2) / under;
         let exact_half = under % 2 == 1 && over % under == under / 2;

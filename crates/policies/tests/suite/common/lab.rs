@@ -282,9 +282,10 @@ impl Lab {
             priority: (self.priority)(weight),
             ..Objective::default()
         };
-        let vm = match (self.background)(guest) {
-            true => self.driver.try_background(&objective),
-            false => self.driver.try_vm(&objective),
+        let vm = if (self.background)(guest) {
+            self.driver.try_background(&objective)
+        } else {
+            self.driver.try_vm(&objective)
         };
         let vm = vm.expect("room");
         let base = self.driver.tallies.len() as u64 * DISK_BLOCKS * BLOCK as u64;

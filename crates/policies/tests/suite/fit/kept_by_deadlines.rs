@@ -234,9 +234,10 @@ fn shortest(profile: &Profile, depth: u32, promises: &[Promise], headroom: u32) 
     }
     while enough - too_short > 1 + enough / 1000 {
         let middle = too_short + (enough - too_short) / 2;
-        match fits(middle) {
-            true => enough = middle,
-            false => too_short = middle,
+        if fits(middle) {
+            enough = middle;
+        } else {
+            too_short = middle;
         }
     }
     Some(Nanos(enough))

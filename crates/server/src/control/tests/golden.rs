@@ -178,17 +178,16 @@ const ENFORCED_BY: &str = "\"enforced_by\": [";
 fn without_policies(said: &str) -> String {
     let (mut text, mut in_list) = (String::new(), false);
     for line in said.split_inclusive('\n') {
-        match in_list {
-            true if line.trim_start().starts_with(']') => {
+        if in_list {
+            if line.trim_start().starts_with(']') {
                 text += line.trim_start();
                 in_list = false;
             }
-            true => {}
-            false if line.trim_end().ends_with(ENFORCED_BY) => {
-                text += &format!("{}{{policies}}", line.trim_end());
-                in_list = true;
-            }
-            false => text += line,
+        } else if line.trim_end().ends_with(ENFORCED_BY) {
+            text += &format!("{}{{policies}}", line.trim_end());
+            in_list = true;
+        } else {
+            text += line;
         }
     }
     text

@@ -339,9 +339,10 @@ impl Loops for Pretended {
                 true
             });
         });
-        match ended {
-            true => Ok(now),
-            false => Err(CommandError::NoTransfer(vm.to_owned()).into()),
+        if ended {
+            Ok(now)
+        } else {
+            Err(CommandError::NoTransfer(vm.to_owned()).into())
         }
     }
 
@@ -458,9 +459,10 @@ impl Persistence for Pretended {
     }
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
-        match self.is_configured(vm) {
-            true => Err(ControlError::Configured(vm.to_owned())),
-            false => Ok(()),
+        if self.is_configured(vm) {
+            Err(ControlError::Configured(vm.to_owned()))
+        } else {
+            Ok(())
         }
     }
 

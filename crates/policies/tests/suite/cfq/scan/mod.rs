@@ -372,10 +372,10 @@ impl Scan {
         let cost = |s: &Seen| {
             let addr = lab.unit(s.id).addr;
             let back = position.saturating_sub(addr);
-            match addr >= position {
-                true => Some((addr - position, 0)),
-                false if back <= max => Some((back * penalty, 1)),
-                false => None,
+            if addr >= position {
+                Some((addr - position, 0))
+            } else {
+                (back <= max).then_some((back * penalty, 1))
             }
         };
         // Of those at one address, first the last slot behind the head, or the first ahead.

@@ -10,10 +10,12 @@ const OTHERS: usize = 2;
 
 impl Scan {
     pub(super) fn tree_of(&self, queue: usize) -> usize {
-        match self.queues[queue].window || !self.params.group {
-            _ if self.queues[queue].kind == 1 => ASYNC,
-            true => OTHERS,
-            false => SEEKERS,
+        if self.queues[queue].kind == 1 {
+            ASYNC
+        } else if self.queues[queue].window || !self.params.group {
+            OTHERS
+        } else {
+            SEEKERS
         }
     }
 
@@ -114,9 +116,10 @@ impl Scan {
         let deep = others.count() + 1 >= 4;
         let of_queue = &mut self.queues[queue];
         let distance = of_queue.asked_to.map_or(0, |last| last.abs_diff(addr));
-        let seek = match self.params.positioning > 0 {
-            true => distance > 400 << 10,
-            false => len < 32 << 10,
+        let seek = if self.params.positioning > 0 {
+            distance > 400 << 10
+        } else {
+            len < 32 << 10
         };
         of_queue.history.push(seek);
         of_queue.asked_to = Some(addr + len);
