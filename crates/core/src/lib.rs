@@ -12,6 +12,7 @@
 
 pub mod attainment;
 pub mod budget;
+pub mod device_monitor;
 pub mod engine;
 pub mod limit_accounts;
 pub mod part;
@@ -23,7 +24,6 @@ pub mod stats;
 pub mod steer;
 pub mod tuning;
 pub mod view;
-pub mod watch;
 
 pub use tidegate_base::{
     device, ends, expect, heap, learnt, names, objective, pace, precision, random, request,

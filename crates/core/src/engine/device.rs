@@ -1,13 +1,13 @@
 //! Control of the device as a whole, whatever the policy: queue depth, length of I/Os, learnt cap
 //! and costs.
 
+use crate::device_monitor::DeviceMonitor;
 use crate::roles::Roles;
 use crate::steer::DepthTuning;
 use crate::steer::depth::{Budget, DepthControl, End};
 use crate::steer::sharing::{SharedIo, Sharing};
 use crate::view::Life;
 use crate::view::{LearntCosts, View, Vm, moved};
-use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
@@ -17,7 +17,7 @@ use tidegate_capacity::profile::{Access, Direction, Profile};
 /// length of I/Os while VMs share it.
 pub(super) struct DeviceControl {
     /// Device monitor: compares the device with its profile, and keeps to a cap below it.
-    pub watch: Option<Box<Watch>>,
+    pub monitor: Option<Box<DeviceMonitor>>,
     /// An operator wants a cap in front of the device to be learnt.
     pub learns_cap: bool,
     /// Costs are to be learnt even if the policy does not need them.
@@ -115,7 +115,7 @@ impl DeviceControl {
     /// Creates a control that bounds nothing but the depth.
     pub(super) fn new(depth: u32) -> DeviceControl {
         DeviceControl {
-            watch: None,
+            monitor: None,
             learns_cap: false,
             learns_costs: false,
             held_since: None,
@@ -145,7 +145,7 @@ impl DeviceControl {
 
     /// Updates the cached flags; to be called after a part was added or removed.
     fn note_parts(&mut self, view: &View) {
-        let learns = self.watch.is_some() || self.depth_control.is_some();
+        let learns = self.monitor.is_some() || self.depth_control.is_some();
         self.steered = learns || self.sharing.is_some();
         self.observed = learns || view.estimator.is_some();
     }
@@ -230,12 +230,12 @@ impl DeviceControl {
     /// call.
     #[inline(never)]
     pub(super) fn hold(&mut self, view: &mut View) -> bool {
-        let Some(watch) = &mut self.watch else {
+        let Some(monitor) = &mut self.monitor else {
             return false;
         };
         let (now, waits) = (view.queues.now, view.queues.device.queued > 0);
-        watch.look(now, view.profile.as_deref());
-        let Some(until) = watch.hold(now, waits) else {
+        monitor.close_window(now, view.profile.as_deref());
+        let Some(until) = monitor.hold(now, waits) else {
             return false;
         };
         view.pick_at = until;
@@ -260,8 +260,8 @@ impl DeviceControl {
     fn release_held(&mut self, view: &View, since: Nanos, went: bool) -> Nanos {
         self.held_since = None;
         let now = view.queues.now;
-        if let Some(watch) = &mut self.watch {
-            watch.release(now, went);
+        if let Some(monitor) = &mut self.monitor {
+            monitor.release(now, went);
         }
         now.since(since)
     }
@@ -270,8 +270,8 @@ impl DeviceControl {
     /// before has learnt.
     pub(super) fn watch_device(&mut self, view: &mut View) {
         let (spec, now) = (view.queues.device.spec, view.queues.now);
-        let (before, profile) = (self.watch.take(), view.profile.as_deref());
-        self.watch = Watch::new(before, profile, self.learns_cap, &spec, now);
+        let (before, profile) = (self.monitor.take(), view.profile.as_deref());
+        self.monitor = DeviceMonitor::new(before, profile, self.learns_cap, &spec, now);
         self.held_since = None;
         self.note_parts(view);
     }
@@ -293,12 +293,12 @@ impl DeviceControl {
         let Some(control) = &mut self.depth_control else {
             return;
         };
-        let Some(watch) = &mut self.watch else {
+        let Some(monitor) = &mut self.monitor else {
             control.ended(now, view.profile.as_deref(), &end);
             self.limit = control.limit();
             return;
         };
-        self.limit = match (watch.wanted_depth(), watch.cap()) {
+        self.limit = match (monitor.wanted_depth(), monitor.cap()) {
             // The monitor probes at a depth of its own: ends tell nothing about the depth in force.
             (Some(wanted), _) => wanted.min(control.most()).max(control.limit()),
             // With a known cap its pace bounds the I/Os in flight, so the depth need not.
@@ -314,7 +314,7 @@ impl DeviceControl {
         } else {
             self.limit
         };
-        watch.set_depth(control.depth(), keeps_busy, top);
+        monitor.set_depth(control.depth(), keeps_busy, top);
     }
 
     /// Notes that no I/O goes; `full`: because the depth in force is used up.
@@ -334,8 +334,8 @@ impl DeviceControl {
             self.depth_control = Some(Box::new(control));
         } else if !adapts {
             self.depth_control = None;
-            if let Some(watch) = &mut self.watch {
-                watch.set_depth(spec.depth, spec.depth, spec.depth);
+            if let Some(monitor) = &mut self.monitor {
+                monitor.set_depth(spec.depth, spec.depth, spec.depth);
             }
         }
         self.note_parts(view);

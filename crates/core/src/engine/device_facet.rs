@@ -5,9 +5,9 @@ use super::hung::{HungDisk, HungDisks, Patience};
 use super::promises::Feasibility;
 use super::transfer_book;
 use super::{Engine, NIL};
+use crate::device_monitor::{DeviceAlert, Drift, LearntCap};
 use crate::roles::{Event, SteppedDown, Waits};
 use crate::steer::{DepthBound, DepthTuning, DepthView, SharedIo};
-use crate::watch::{Drift, LearntCap, Notice};
 use std::sync::Arc;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::request::{DiskId, IoId};
@@ -74,17 +74,17 @@ impl<'a> Device<'a> {
 
     /// Comparison of the device with its profile; `None`: it has none.
     pub fn drift(&self) -> Option<Drift> {
-        self.engine.control.watch.as_ref()?.drift()
+        self.engine.control.monitor.as_ref()?.drift()
     }
 
     /// Learnt cap below the device's own throughput; `None`: none was found.
     pub fn learnt_cap(&self) -> Option<LearntCap> {
-        self.engine.control.watch.as_ref()?.cap()
+        self.engine.control.monitor.as_ref()?.cap()
     }
 
     /// Exports the learnt cap, to be persisted; `None`: none is known.
     pub fn export_cap(&self) -> Option<Blob> {
-        self.engine.control.watch.as_ref()?.export_cap()
+        self.engine.control.monitor.as_ref()?.export_cap()
     }
 
     /// Returns the adapted depth in force; `None`: the configured one holds.
@@ -309,8 +309,8 @@ impl DeviceMut<'_> {
     /// are not learnt.
     pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
         self.engine.view.queues.advance(now);
-        if let Some(watch) = &mut self.engine.control.watch {
-            watch.assume_cap(self.engine.view.queues.now, iops, bytes_per_s);
+        if let Some(monitor) = &mut self.engine.control.monitor {
+            monitor.assume_cap(self.engine.view.queues.now, iops, bytes_per_s);
         }
     }
 
@@ -341,16 +341,16 @@ impl DeviceMut<'_> {
     /// If caps are not learnt here, or the blob does not hold one. Then nothing has changed.
     pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
         self.engine.view.queues.advance(now);
-        match &mut self.engine.control.watch {
-            Some(watch) => watch.import_cap(self.engine.view.queues.now, learnt),
+        match &mut self.engine.control.monitor {
+            Some(monitor) => monitor.import_cap(self.engine.view.queues.now, learnt),
             None => Err(BlobError::Unwanted("no cap is to be learnt")),
         }
     }
 
-    /// Returns the next notice for the operator since the last call; to be called until `None`,
+    /// Returns the next alert for the operator since the last call; to be called until `None`,
     /// about once a second.
-    pub fn poll_notice(&mut self) -> Option<Notice> {
-        self.engine.control.watch.as_mut()?.notice()
+    pub fn poll_alert(&mut self) -> Option<DeviceAlert> {
+        self.engine.control.monitor.as_mut()?.take_alert()
     }
 
     /// Sets whether the device's queue is kept only as deep as its throughput needs, at most the

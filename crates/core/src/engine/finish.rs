@@ -93,8 +93,8 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
 #[inline(never)]
 fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     let (now, flight) = (engine.view.queues.now, engine.flights.at(slot));
-    if let Some(watch) = &mut engine.control.watch {
-        watch.ended(now, flight.kind, flight.io.len, outcome.is_ok());
+    if let Some(monitor) = &mut engine.control.monitor {
+        monitor.ended(now, flight.kind, flight.io.len, outcome.is_ok());
     }
     let mut learnt = false;
     if let Some(estimator) = &mut engine.view.estimator {

@@ -1,6 +1,6 @@
 //! I/Os with the device, in a slab of as many slots as may be in flight at once.
 
-use crate::watch::meter::Kind;
+use crate::device_monitor::window_meter::Kind;
 use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{DeviceIo, DiskId, IoId, Op, VmId};
 use tidegate_base::slab::{NIL, Slab};

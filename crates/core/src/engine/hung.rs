@@ -233,8 +233,8 @@ impl Engine {
         let device = &mut self.view.queues.device;
         // If it was the only one, the device counts as idle from now on.
         device.last_end = now;
-        if let Some(watch) = &mut self.control.watch {
-            watch.taken_out(now, kind);
+        if let Some(monitor) = &mut self.control.monitor {
+            monitor.taken_out(now, kind);
         }
         if let Some(estimator) = &mut self.view.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());

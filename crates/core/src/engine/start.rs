@@ -4,9 +4,9 @@ use super::Engine;
 use super::active::LeftBehind;
 use super::company::Head;
 use super::flights::{Flight, enter_shares, mark};
+use crate::device_monitor::window_meter::Kind;
 use crate::roles::{Interests, Pick};
 use crate::view::{Cold, Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
-use crate::watch::meter::Kind;
 use tidegate_base::device::DeviceStats;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId};
@@ -16,7 +16,7 @@ use tidegate_base::time::Nanos;
 /// free now.
 #[inline(never)]
 fn is_held_back(engine: &mut Engine) -> bool {
-    if engine.control.watch.is_some() && engine.control.hold(&mut engine.view) {
+    if engine.control.monitor.is_some() && engine.control.hold(&mut engine.view) {
         // The cap alone is the reason now, or `is_held` would name a stale one.
         engine.control.keeps_place = false;
         return true;
@@ -80,9 +80,9 @@ fn observe_start(engine: &mut Engine, slot: u32) {
             .control
             .estimate_start(&mut engine.view, &engine.active.roles, &flight.io);
     }
-    if let Some(watch) = &mut engine.control.watch {
+    if let Some(monitor) = &mut engine.control.monitor {
         let now = engine.view.queues.now;
-        flight.kind = watch.started(now, &flight.io, &engine.config.device);
+        flight.kind = monitor.started(now, &flight.io, &engine.config.device);
     }
 }
 

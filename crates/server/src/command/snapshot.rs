@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::PartAttainment;
+use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
@@ -18,7 +19,6 @@ use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_core::steer::DepthView;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
-use tidegate_core::watch::{Drift, LearntCap};
 
 use crate::connections::VmConnections;
 use crate::fault::RuleSnapshot;

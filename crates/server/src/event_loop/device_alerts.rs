@@ -1,39 +1,41 @@
 //! Log messages about the device as a whole, one for each change.
 
+use tidegate_core::device_monitor::{DeviceAlert, DriftDirection, LearntCap};
 use tidegate_core::engine::{Engine, Feasibility};
 use tidegate_core::roles::SteppedDown;
 use tidegate_core::time::Nanos;
-use tidegate_core::watch::{LearntCap, Notice, Parting};
 use tidegate_units::format_bandwidth;
 
 /// Logs what the engine has found out about the device since the last call.
-pub(super) fn log_notices(engine: &mut Engine, device: &str) {
-    while let Some(notice) = engine.device_mut().poll_notice() {
+pub(super) fn log_alerts(engine: &mut Engine, device: &str) {
+    while let Some(notice) = engine.device_mut().poll_alert() {
         match notice {
-            Notice::Parted(drift) if drift.parted == Some(Parting::Faster) => tracing::info!(
-                device,
-                ratio = drift.ratio,
-                "the device is faster than its profile says: measure it again with \
+            DeviceAlert::Drifted(drift) if drift.direction == Some(DriftDirection::Faster) => {
+                tracing::info!(
+                    device,
+                    ratio = drift.ratio,
+                    "the device is faster than its profile says: measure it again with \
                      `tidegate profile` unless it serves from a cache"
-            ),
-            Notice::Parted(drift) => tracing::warn!(
+                )
+            }
+            DeviceAlert::Drifted(drift) => tracing::warn!(
                 device,
                 ratio = drift.ratio,
                 "the device is slower than its profile says: check its health and its other \
                      users, or measure it again with `tidegate profile`"
             ),
-            Notice::Agrees(drift) => tracing::info!(
+            DeviceAlert::DriftEnded(drift) => tracing::info!(
                 device,
                 ratio = drift.ratio,
                 "the device matches its profile again"
             ),
-            Notice::Capped(cap) => tracing::warn!(
+            DeviceAlert::Capped(cap) => tracing::warn!(
                 device,
                 cap = format_cap(&cap),
                 "a limit in front of the device caps it; I/Os are issued at 97 % of the cap, \
                      so that they queue where the policy orders them"
             ),
-            Notice::Uncapped => {
+            DeviceAlert::Uncapped => {
                 tracing::info!(device, "no limit in front of the device any more");
             }
         }

@@ -415,7 +415,7 @@ impl Loop {
         frontends.disconnect_stuck(&mut ctx);
         frontends.close_overdue(&mut ctx);
         self.look_for_hung_disks();
-        device_alerts::log_notices(&mut self.engine, &self.name);
+        device_alerts::log_alerts(&mut self.engine, &self.name);
         self.given_way_alert.log_change(&self.engine, &self.name);
         self.feasibility_alert
             .log_change(self.now, &self.engine, &self.name);

@@ -1,7 +1,7 @@
 //! Metrics of devices.
 
+use tidegate_core::device_monitor::{Drift, DriftDirection};
 use tidegate_core::estimator::LearntKind;
-use tidegate_core::watch::{Drift, Parting};
 
 use super::{Metric, Read, plain, renamed, seconds};
 use crate::command::DeviceSnapshot;
@@ -111,8 +111,8 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         "profile_drifted",
         "1 for the direction in which the device deviates from its profile: slower or faster",
         Read::Gauges("device_is", |d| {
-            let sides = [Parting::Slower, Parting::Faster];
-            let parted = |drift: Drift, side| f64::from(u8::from(drift.parted == Some(side)));
+            let sides = [DriftDirection::Slower, DriftDirection::Faster];
+            let parted = |drift: Drift, side| f64::from(u8::from(drift.direction == Some(side)));
             let all = d
                 .drift
                 .map(|drift| sides.map(|side| (side.name().to_owned(), parted(drift, side))));

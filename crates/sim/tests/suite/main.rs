@@ -1,6 +1,7 @@
 //! Integration tests of the simulator: one binary, a module for each subject.
 
 mod common;
+mod device_control;
 mod fit;
 mod hosts;
 mod path;
@@ -13,5 +14,4 @@ mod torture_planted;
 mod torture_regressions;
 mod transfers;
 mod tuned;
-mod watch;
 mod world;

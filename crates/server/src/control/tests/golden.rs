@@ -8,6 +8,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tidegate_core::device_monitor::{Drift, DriftDirection, LearntCap};
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::{Learnt, LearntCost, LearntKind};
 use tidegate_core::profile::{Access, Direction};
@@ -15,7 +16,6 @@ use tidegate_core::roles::Waits;
 use tidegate_core::steer::{DepthReason, DepthView};
 use tidegate_core::transfers::TransferOutcome;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
-use tidegate_core::watch::{Drift, LearntCap, Parting};
 use tidegate_policies::policy::registry;
 
 use super::planes::{ended_transfer, running_transfer};
@@ -45,8 +45,8 @@ fn busy() -> Pretended {
             spread: 0.1,
             windows: 60,
             since: Nanos::from_secs(3),
-            parted: Some(Parting::Slower),
-            enough: 32,
+            direction: Some(DriftDirection::Slower),
+            saturating_depth: 32,
             too_shallow: false,
         });
         device.learnt_cap = Some(LearntCap {

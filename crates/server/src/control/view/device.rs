@@ -3,11 +3,11 @@
 use tidegate_api::device::{
     CapView, CostView, CostsView, DriftView, FeasibilityView, SteppedDownView,
 };
+use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::Feasibility;
 use tidegate_core::estimator::{Learnt, LearntKind};
 use tidegate_core::roles::SteppedDown;
 use tidegate_core::steer::DepthReason;
-use tidegate_core::watch::{Drift, LearntCap};
 
 use crate::command::VmSnapshot;
 use crate::labels::kind_name;
@@ -17,9 +17,9 @@ pub(super) fn drift(drift: &Drift) -> DriftView {
         ratio: drift.ratio,
         spread: drift.spread,
         seconds_judged: drift.windows,
-        parted: drift.parted.map(|parting| parting.name().to_owned()),
+        parted: drift.direction.map(|parting| parting.name().to_owned()),
         since_ns: drift.since.0,
-        enough_in_flight: drift.enough,
+        enough_in_flight: drift.saturating_depth,
         too_shallow: drift.too_shallow,
     }
 }

@@ -40,7 +40,7 @@ impl TortureWorld<'_, '_> {
         {
             self.checks.starvation.idle(&self.engine)?;
         }
-        while self.engine.device_mut().poll_notice().is_some() {}
+        while self.engine.device_mut().poll_alert().is_some() {}
         self.checks.credits.check(&self.engine)?;
         let (inventory, requests) = (&self.inventory, &self.requests);
         (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;

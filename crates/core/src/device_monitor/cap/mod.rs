@@ -7,7 +7,7 @@
 //! ```text
 //!             pinned for 3 s, and          half in flight,          the queue in the
 //!             the device can do more       the same rate            bucket is gone
-//!   Watching -----------------------> Test ---------------> Drain ------------------> Paced
+//!   Searching -----------------------> Test ---------------> Drain ------------------> Paced
 //!      ^  ^                            |                      ^                         |
 //!      |  +-- the rate fell: no cap ---+                      |   I/Os queue up: is it  |
 //!      |                                                   Measure <-- another cap now? +
@@ -26,7 +26,7 @@
 //!
 //! **Kind of cap.** With I/Os of one size both rates are pinned, and the capped one is unknown:
 //! then an I/O may go while either rate has room for it. As soon as sizes change, one of the two
-//! rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
+//! rates is exceeded, and was not capped ([`CapRates::narrow`](cap_rates::CapRates::narrow)).
 //!
 //! **Change of the cap.** Behind a lower cap I/Os queue up: for 100 ms there are never as few in
 //! flight as usual. Then a second is measured, with a few in flight and no pace: its rate is the
@@ -36,17 +36,17 @@
 //! rate that passes is the new cap, and the next second tries twice of it. If the measurement fits
 //! neither the known cap nor a cap of the other kind, the cap is forgotten and learnt anew.
 
-mod fresh;
+mod cap_rates;
+mod detection;
+mod in_flight_baseline;
 mod pace;
 mod probe;
-mod rates;
-mod recognise;
 
-use super::meter::Window;
-use fresh::Fresh;
+use super::window_meter::Window;
+use cap_rates::{CapRates, Evidence, Throughput};
+use detection::{SECONDS, Second, TEST_AGAIN};
+use in_flight_baseline::InFlightBaseline;
 use pace::{LATE, Pace};
-use rates::{Found, Point, Rates};
-use recognise::{SECONDS, Second, TEST_AGAIN};
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
@@ -61,7 +61,7 @@ const QUEUED_UP: Nanos = Nanos::from_millis(100);
 /// Interval between probes for a higher cap.
 const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
 /// Time after which a cap that held nothing back is forgotten.
-const FORGET: Nanos = Nanos(600 * Nanos::SECOND.0);
+const DROP_AFTER: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Seconds after which tokens saved in the bucket are used up, so that a rate above the cap is
 /// another cap.
 const USED_UP: u32 = 4;
@@ -90,16 +90,20 @@ pub struct LearntCap {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// No cap is known; looks for one.
-    Watching,
+    Searching,
     /// Tests a suspected cap with at most `bound` in flight: a rate that holds confirms it.
-    Test { bound: u32, at: Point, rates: Rates },
+    Test {
+        bound: u32,
+        at: Throughput,
+        rates: CapRates,
+    },
     /// Tests a suspected cap with up to `depth` in flight, more than the adapted depth `in_flight`:
     /// a rate that does not rise confirms it.
     Raise {
         depth: u32,
         in_flight: u32,
-        at: Point,
-        rates: Rates,
+        at: Throughput,
+        rates: CapRates,
     },
     /// Nothing goes until the queue in the bucket is gone, or until the time.
     Drain { until: Nanos },
@@ -111,15 +115,15 @@ enum State {
 }
 
 /// State of the learning; see the [module](self).
-pub(super) struct Learner {
+pub(super) struct CapLearner {
     state: State,
     /// Begin of the state, and of its windows.
     since: Nanos,
     /// Known cap.
-    rates: Option<Rates>,
-    /// Rates that a queue in the bucket showed last, before a probe raised them; `None`: not raised
-    /// since.
-    before: Option<Rates>,
+    rates: Option<CapRates>,
+    /// Rates that a queue in the bucket showed last, before a probe raised them; `None`: not
+    /// raised since.
+    before: Option<CapRates>,
     /// Time since which some cap has been known.
     known_since: Nanos,
     pace: Pace,
@@ -128,7 +132,7 @@ pub(super) struct Learner {
     row: usize,
     /// Second with the most I/Os by workload class, and the mean time of an I/O in it in
     /// picoseconds.
-    earlier: Box<[(Point, u128); Window::PATTERNS]>,
+    earlier: Box<[(Throughput, u128); Window::PATTERNS]>,
     /// Depth in force and the configured one, where adaption keeps it smaller.
     pub(super) adapted: Option<(u32, u32)>,
     /// Earliest time of the next test, and the pause after it if it fails.
@@ -140,7 +144,7 @@ pub(super) struct Learner {
     /// Factor on the measured usual number; doubled after each false alarm.
     patience: u32,
     /// Measurement of the usual number, after the queue in the bucket was gone.
-    fresh: Option<Fresh>,
+    baseline: Option<InFlightBaseline>,
     /// Bytes of the largest I/O in the last second.
     largest: u32,
     /// Last time at which no more than the usual number were in flight.
@@ -154,21 +158,21 @@ pub(super) struct Learner {
     probed: Nanos,
     /// Last time at which the cap was in the way.
     used: Nanos,
-    /// Cap that [`Learner::announce`] returned last.
+    /// Cap that [`CapLearner::take_change`] returned last.
     announced: Option<LearntCap>,
 }
 
-impl Learner {
+impl CapLearner {
     /// Creates a learner that knows no cap.
-    pub(super) fn new(now: Nanos) -> Learner {
+    pub(super) fn new(now: Nanos) -> CapLearner {
         let nothing = Second {
-            at: Point { ios: 0, bytes: 0 },
+            at: Throughput { ios: 0, bytes: 0 },
             largest: 0,
             len: Nanos::ZERO,
             in_flight: 0,
         };
-        Learner {
-            state: State::Watching,
+        CapLearner {
+            state: State::Searching,
             since: now,
             rates: None,
             before: None,
@@ -177,13 +181,13 @@ impl Learner {
             pace: Pace::NONE,
             seconds: [nothing; SECONDS],
             row: 0,
-            earlier: Box::new([(Point { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
+            earlier: Box::new([(Throughput { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
             adapted: None,
             test_at: Nanos::ZERO,
             test_pause: TEST_AGAIN,
             usual: 1,
             usual_most: 1,
-            fresh: None,
+            baseline: None,
             largest: 0,
             seen_few: now,
             queued_up: QUEUED_UP,
@@ -225,13 +229,13 @@ impl Learner {
     /// Starts with a cap, in thousandths of an I/O and bytes per second. Its `reach` is zero: rates
     /// that passed in another life prove nothing today.
     fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
-        let rates = Rates {
+        let rates = CapRates {
             ios: ios.map(|rate| rate.max(1000)),
             bytes: bytes.map(|rate| rate.max(1)),
             either,
-            reach: Point { ios: 0, bytes: 0 },
+            reach: Throughput { ios: 0, bytes: 0 },
         };
-        self.keep(now, rates, USUAL_MOST);
+        self.adopt(now, rates, USUAL_MOST);
     }
 
     /// Returns the state of the known cap, to be persisted.
@@ -264,7 +268,7 @@ impl Learner {
 
     /// Adopts a cap and drains its queue; `usual_most` bounds the I/Os in flight that are usual
     /// behind it.
-    fn keep(&mut self, now: Nanos, rates: Rates, usual_most: u32) {
+    fn adopt(&mut self, now: Nanos, rates: CapRates, usual_most: u32) {
         self.usual_most = usual_most.max(USUAL_MOST);
         (self.patience, self.rates, self.before) = (1, Some(rates), None);
         (self.known_since, self.used) = (now, now);
@@ -274,7 +278,7 @@ impl Learner {
 
     /// Takes the cap if it differs by 5 % or more from the one announced last; `Some(None)`: it is
     /// gone.
-    pub(super) fn announce(&mut self) -> Option<Option<LearntCap>> {
+    pub(super) fn take_change(&mut self) -> Option<Option<LearntCap>> {
         let differs = |a: f64, b: f64| (a - b).abs() > 0.05 * b;
         let cap = self.cap();
         let same = match (&cap, &self.announced) {
@@ -312,7 +316,7 @@ impl Learner {
         waits: bool,
     ) -> (Option<Nanos>, bool) {
         match self.state {
-            State::Watching | State::Raise { .. } => (None, false),
+            State::Searching | State::Raise { .. } => (None, false),
             State::Test { bound, .. } | State::Measure { bound, .. } => {
                 let over = self.since + OVER;
                 ((in_flight >= bound && now < over).then_some(over), false)
@@ -321,8 +325,8 @@ impl Learner {
                 if in_flight > 0 && now < until {
                     return (Some(until), false);
                 }
-                self.go(State::Paced { scale: 64 }, now);
-                (self.pace, self.fresh) = (Pace::NONE, Some(Fresh::new(now)));
+                self.enter(State::Paced { scale: 64 }, now);
+                (self.pace, self.baseline) = (Pace::NONE, Some(InFlightBaseline::new(now)));
                 self.set_pace(64, now);
                 // The last I/O may have passed just now, with the bucket in debt for it.
                 self.pace.spend(now + LATE, self.largest);
@@ -337,12 +341,12 @@ impl Learner {
                 }
                 let due = self.pace.due();
                 let long = Nanos(self.queued_up.0 * 2);
-                if let Some(fresh) = &mut self.fresh
-                    && let Some(usual) = fresh.pass(now, in_flight, waits && due > now, long)
+                if let Some(baseline) = &mut self.baseline
+                    && let Some(usual) = baseline.update(now, in_flight, waits && due > now, long)
                 {
                     let usual = usual.saturating_mul(self.patience);
                     self.usual = usual.clamp(1, self.usual_most);
-                    (self.fresh, self.seen_few) = (None, now);
+                    (self.baseline, self.seen_few) = (None, now);
                 }
                 ((due > now).then_some(due), false)
             }
@@ -350,7 +354,7 @@ impl Learner {
     }
 
     /// Enters a state.
-    fn go(&mut self, state: State, now: Nanos) {
+    fn enter(&mut self, state: State, now: Nanos) {
         (self.state, self.since, self.seen_few) = (state, now, now);
     }
 
@@ -369,29 +373,29 @@ impl Learner {
         }
         // More than usual, so that the bucket never runs dry while its rate is measured.
         let bound = 2 * self.usual + 2;
-        self.go(State::Measure { bound, second: 1 }, now);
+        self.enter(State::Measure { bound, second: 1 }, now);
         (None, true)
     }
 
-    /// Stops I/Os until those in flight are back; returns what [`Learner::hold`] does.
+    /// Stops I/Os until those in flight are back; returns what [`CapLearner::hold`] does.
     fn drain(&mut self, now: Nanos) -> (Option<Nanos>, bool) {
         let until = now + DRAIN;
         // Until the usual number is measured behind the empty bucket.
         self.usual = self.usual_most;
-        self.go(State::Drain { until }, now);
+        self.enter(State::Drain { until }, now);
         (Some(until), true)
     }
 
     /// Evaluates a window. Returns `true` if the next one begins anew, in another state.
     pub(super) fn window(&mut self, window: &Window) -> bool {
-        let (now, at) = (window.end, Point::of(window));
+        let (now, at) = (window.end, Throughput::in_window(window));
         self.largest = window.largest as u32;
         match self.state {
-            State::Watching => self.watched(window, at),
+            State::Searching => self.search(window, at),
             State::Test {
                 at: before, rates, ..
             } => {
-                self.tested(window, at, before, rates);
+                self.finish_test(window, at, before, rates);
                 true
             }
             State::Raise {
@@ -400,35 +404,35 @@ impl Learner {
                 rates,
                 ..
             } => {
-                self.raised(window, at, before, in_flight, rates);
+                self.finish_raise(window, at, before, in_flight, rates);
                 true
             }
             State::Drain { .. } => false,
             State::Measure { bound, second } => {
                 if window.ios < IOS {
-                    self.forget(now);
+                    self.drop_cap(now);
                     return true;
                 }
                 if let Some(rates) = &mut self.rates {
                     let mut after = *rates;
                     let found = after.measured_after(self.before, at, window.largest);
-                    if found == Found::Over && second < USED_UP {
+                    if found == Evidence::Over && second < USED_UP {
                         let second = second + 1;
-                        self.go(State::Measure { bound, second }, now);
+                        self.enter(State::Measure { bound, second }, now);
                         return true;
                     }
                     *rates = after;
                     self.before = None;
                     match found {
                         // Even this many in flight are usual: the cap holds nothing back.
-                        Found::Same if self.usual >= self.usual_most => {
-                            self.test_later(now);
+                        Evidence::Same if self.usual >= self.usual_most => {
+                            self.postpone_test(now);
                             return true;
                         }
-                        Found::Same => self.patience *= 2,
-                        Found::More => {}
-                        Found::Over | Found::Other => {
-                            self.forget(now);
+                        Evidence::Same => self.patience *= 2,
+                        Evidence::More => {}
+                        Evidence::Over | Evidence::Other => {
+                            self.drop_cap(now);
                             return true;
                         }
                     }
@@ -437,20 +441,20 @@ impl Learner {
                 true
             }
             State::Paced { scale } => {
-                self.paced(window, at, scale);
+                self.evaluate_pace(window, at, scale);
                 false
             }
         }
     }
 
     /// Drops the cap and looks for another.
-    fn forget(&mut self, now: Nanos) {
+    fn drop_cap(&mut self, now: Nanos) {
         (self.rates, self.before, self.row) = (None, None, 0);
-        self.go(State::Watching, now);
+        self.enter(State::Searching, now);
     }
 
     /// Changes the pace alone: I/Os in flight and their usual number stay valid.
-    fn go_at(&mut self, scale: u64, now: Nanos) {
+    fn enter_pace(&mut self, scale: u64, now: Nanos) {
         self.set_pace(scale, now);
         self.state = State::Paced { scale };
     }

@@ -4,7 +4,7 @@ use tidegate_base::time::Nanos;
 
 /// I/Os in flight behind the cap, integrated over time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fresh {
+pub(super) struct InFlightBaseline {
     from: Nanos,
     seen: Nanos,
     in_flight: u32,
@@ -14,10 +14,10 @@ pub(super) struct Fresh {
     held_sum: u64,
 }
 
-impl Fresh {
+impl InFlightBaseline {
     /// Begins a measurement with nothing in flight.
-    pub(super) fn new(now: Nanos) -> Fresh {
-        Fresh {
+    pub(super) fn new(now: Nanos) -> InFlightBaseline {
+        InFlightBaseline {
             from: now,
             seen: now,
             in_flight: 0,
@@ -30,7 +30,7 @@ impl Fresh {
     /// Adds the time since the last call and takes the present state. Returns the mean of I/Os in
     /// flight, rounded up, once `long` has passed; begins anew where something was held for less
     /// than half of that, since then the load and not the cap bounded it.
-    pub(super) fn pass(
+    pub(super) fn update(
         &mut self,
         now: Nanos,
         in_flight: u32,
@@ -46,10 +46,10 @@ impl Fresh {
             return None;
         }
         if self.held_sum * 2 < all {
-            *self = Fresh {
+            *self = InFlightBaseline {
                 in_flight,
                 held,
-                ..Fresh::new(now)
+                ..InFlightBaseline::new(now)
             };
             return None;
         }

@@ -1,6 +1,6 @@
 //! Pace of a cap: the time at which the next I/O may go.
 
-use super::rates::Rates;
+use super::cap_rates::CapRates;
 use tidegate_base::pace::Pacer;
 use tidegate_base::time::Nanos;
 
@@ -24,7 +24,7 @@ impl Pace {
     };
 
     /// Sets the pace to `scale` 64ths of [`PACE`] of the cap.
-    pub(super) fn set(&mut self, rates: &Rates, scale: u64, now: Nanos) {
+    pub(super) fn set(&mut self, rates: &CapRates, scale: u64, now: Nanos) {
         let pace = |cap: Option<u64>| {
             let rate = cap.unwrap_or(0) as u128 * (PACE * scale) as u128 / (64 * 64);
             // A rate rounded to 0 would mean no pace.

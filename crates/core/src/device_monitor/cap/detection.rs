@@ -1,8 +1,8 @@
 //! Recognition of a cap: seconds that look capped, and the test with fewer or more I/Os in flight.
 
-use super::rates::{Point, Rates, reaches};
-use super::{IOS, Learner, State};
-use crate::watch::meter::Window;
+use super::cap_rates::{CapRates, Throughput, reaches};
+use super::{CapLearner, IOS, State};
+use crate::device_monitor::window_meter::Window;
 use tidegate_base::time::Nanos;
 
 /// Seconds in a row that must look capped.
@@ -16,7 +16,7 @@ const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Measurements of a second that matter for a cap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
-    pub(super) at: Point,
+    pub(super) at: Throughput,
     /// Bytes of the largest I/O.
     pub(super) largest: u64,
     pub(super) len: Nanos,
@@ -24,10 +24,10 @@ pub(super) struct Second {
     pub(super) in_flight: u64,
 }
 
-impl Learner {
+impl CapLearner {
     /// Evaluates a second without a known cap. Returns `true` if a test begins, after three seconds
     /// that look capped.
-    pub(super) fn watched(&mut self, window: &Window, at: Point) -> bool {
+    pub(super) fn search(&mut self, window: &Window, at: Throughput) -> bool {
         let more = self.can_do_more(window, at);
         // Fewer than two in flight in at most 5 % of the time.
         let full = window.thin.0 * 20 <= window.len.0;
@@ -57,18 +57,18 @@ impl Learner {
                 at: rates.reach,
                 rates,
             };
-            self.go(raise, window.end);
+            self.enter(raise, window.end);
             return true;
         }
         let bound = (fewest / 2).max(1) as u32;
         let at = rates.reach;
-        self.go(State::Test { bound, at, rates }, window.end);
+        self.enter(State::Test { bound, at, rates }, window.end);
         true
     }
 
     /// Returns `true` if the device can do more than in this second although each I/O took longer
     /// than it would then.
-    fn can_do_more(&mut self, window: &Window, at: Point) -> bool {
+    fn can_do_more(&mut self, window: &Window, at: Throughput) -> bool {
         // Mean time of an I/O by Little's law, in picoseconds.
         let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
         let (before, took_before) = self.earlier[window.pattern];
@@ -80,16 +80,17 @@ impl Learner {
             // decides.
             Some((_, most)) if self.adapted.is_some() => most <= CAN_DO_MORE * window.len.0 as f64,
             Some((_, most)) => {
-                // Mean time of an I/O at saturation, in picoseconds: `enough` in flight at the
-                // profile's rate.
-                let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
+                // Mean time of an I/O at saturation, in picoseconds: `saturating_depth` in
+                // flight at the profile's rate.
+                let saturated =
+                    most * window.saturating_depth as f64 * 1000.0 / window.ios.max(1) as f64;
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
             }
             None => {
                 // Bytes count as well: sizes within a class differ up to twice, and a device's
                 // interface lets fewer of the larger ones pass.
                 let slower = took > took_before || self.adapted.is_some();
-                let quarter_more = |of: fn(&Point) -> u64| of(&before) / 5 >= of(&at) / 4;
+                let quarter_more = |of: fn(&Throughput) -> u64| of(&before) / 5 >= of(&at) / 4;
                 quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && slower
             }
         }
@@ -97,52 +98,58 @@ impl Learner {
 
     /// Returns the rates that stayed the same over the last seconds, within 3 % and the I/O at
     /// either end of each.
-    fn pinned(&self) -> Option<Rates> {
+    fn pinned(&self) -> Option<CapRates> {
         let all = &self.seconds;
         let largest = all.iter().map(|s| s.largest).max().unwrap_or(0);
         let len = all.iter().map(|s| s.len.0).min().unwrap_or(1).max(1);
         let per_s = |units: u64| units as u128 * Nanos::SECOND.0 as u128 / len as u128;
-        let stays = |of: fn(&Point) -> u64, one: u64| {
+        let stays = |of: fn(&Throughput) -> u64, one: u64| {
             let rates = || all.iter().map(|s| of(&s.at) as u128);
             let (least, most) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
             most - least <= most / 33 + per_s(one)
         };
         let (ios, bytes) = (stays(|at| at.ios, 1000), stays(|at| at.bytes, largest));
-        let mean = |of: fn(&Point) -> u64| {
+        let mean = |of: fn(&Throughput) -> u64| {
             let sum: u128 = all.iter().map(|s| of(&s.at) as u128).sum();
             (sum / SECONDS as u128) as u64
         };
-        let at = Point {
+        let at = Throughput {
             ios: mean(|at| at.ios),
             bytes: mean(|at| at.bytes),
         };
-        (ios || bytes).then(|| Rates::pinned(at, ios, bytes))
+        (ios || bytes).then(|| CapRates::pinned(at, ios, bytes))
     }
 
     /// Ends the test with half as many in flight: a rate that held confirms the cap.
-    pub(super) fn tested(&mut self, window: &Window, at: Point, before: Point, rates: Rates) {
+    pub(super) fn finish_test(
+        &mut self,
+        window: &Window,
+        at: Throughput,
+        before: Throughput,
+        rates: CapRates,
+    ) {
         let now = window.end;
         self.row = 0;
         let held = (rates.ios.is_some() && reaches(at.ios, before.ios))
             || (rates.bytes.is_some() && reaches(at.bytes, before.bytes));
         if !held {
-            return self.test_later(now);
+            return self.postpone_test(now);
         }
         let State::Test { bound, .. } = self.state else {
             return;
         };
-        self.keep(now, rates, bound);
+        self.adopt(now, rates, bound);
     }
 
     /// Ends the test with more than `in_flight`, the adapted depth: a rate that did not rise
     /// confirms it.
-    pub(super) fn raised(
+    pub(super) fn finish_raise(
         &mut self,
         window: &Window,
-        at: Point,
-        before: Point,
+        at: Throughput,
+        before: Throughput,
         in_flight: u32,
-        rates: Rates,
+        rates: CapRates,
     ) {
         let now = window.end;
         self.row = 0;
@@ -152,16 +159,16 @@ impl Learner {
             && (rates.bytes.is_none() || same(at.bytes, before.bytes));
         let more = window.depth_milli > u64::from(in_flight) * 1000 + 500;
         if held && more {
-            self.keep(now, rates, in_flight)
+            self.adopt(now, rates, in_flight)
         } else {
-            self.test_later(now)
+            self.postpone_test(now)
         }
     }
 
     /// Gives up the search for a while: there is no cap, or none that can be kept.
-    pub(super) fn test_later(&mut self, now: Nanos) {
+    pub(super) fn postpone_test(&mut self, now: Nanos) {
         self.test_at = now + self.test_pause;
         self.test_pause = (self.test_pause + self.test_pause).min(TEST_MOST);
-        self.forget(now);
+        self.drop_cap(now);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::lab::*;
 use std::sync::Arc;
+use tidegate_core::device_monitor::{DeviceAlert, LearntCap};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-use tidegate_core::watch::{LearntCap, Notice};
 use tidegate_device::cap::CapFigures;
 use tidegate_device::catalogue;
 
@@ -218,10 +218,10 @@ fn another_cap_is_found_within_the_time_that_the_guide_states() {
     assert!(all > 1_000_000_000, "{all}");
     assert_eq!(lab.driver.engine.device().learnt_cap(), None);
     let lifted = lab
-        .notices
+        .alerts
         .iter()
-        .rfind(|said| matches!(said.1, Notice::Capped(_) | Notice::Uncapped));
-    assert_eq!(lifted.map(|said| said.1), Some(Notice::Uncapped));
+        .rfind(|said| matches!(said.1, DeviceAlert::Capped(_) | DeviceAlert::Uncapped));
+    assert_eq!(lifted.map(|said| said.1), Some(DeviceAlert::Uncapped));
 }
 
 #[test]

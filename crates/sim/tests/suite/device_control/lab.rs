@@ -2,13 +2,13 @@
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
+use tidegate_core::device_monitor::DeviceAlert;
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Access, Curve, Profile};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::{IoId, Op, Request, VmId};
 use tidegate_core::time::Nanos;
-use tidegate_core::watch::Notice;
 use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::catalogue::Entry;
 use tidegate_device::{Model, ModelIo};
@@ -106,7 +106,7 @@ pub(crate) struct Lab {
     guests: Vec<Worker>,
     random: SplitMix64,
     had: Vec<Had>,
-    pub(crate) notices: Vec<(Nanos, Notice)>,
+    pub(crate) alerts: Vec<(Nanos, DeviceAlert)>,
     /// Times at which guests submit again.
     again: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
@@ -129,7 +129,7 @@ impl Lab {
             guests: Vec::new(),
             random: SplitMix64::new(1),
             had: Vec::new(),
-            notices: Vec::new(),
+            alerts: Vec::new(),
             again: BinaryHeap::new(),
         }
     }
@@ -270,8 +270,8 @@ impl Lab {
                 had.latencies.push(done.account.total());
                 had.device += done.account.device.0;
             }
-            while let Some(notice) = self.driver.engine.device_mut().poll_notice() {
-                self.notices.push((now, notice));
+            while let Some(alert) = self.driver.engine.device_mut().poll_alert() {
+                self.alerts.push((now, alert));
             }
         }
         self.driver.now = until;

@@ -81,7 +81,7 @@ pub(crate) struct Window {
     /// and reads and writes of different sizes may slow each other down or not.
     pub(crate) expected: Option<(f64, f64)>,
     /// I/Os in flight at which the device does what its profile says.
-    pub(crate) enough: u32,
+    pub(crate) saturating_depth: u32,
     /// Class of the window's workload, below [`Window::PATTERNS`].
     pub(crate) pattern: usize,
 }
@@ -109,9 +109,9 @@ fn per_s(units: u64, len: Nanos) -> u64 {
 }
 
 /// Measurement of one window after the other.
-pub(crate) struct Meter {
+pub(crate) struct WindowMeter {
     /// I/Os in flight at which the device does what its profile says.
-    pub(super) enough: u32,
+    pub(super) saturating_depth: u32,
     /// I/Os in flight below which time is thin: 2, or the depth in force below it.
     pub(super) few: u32,
     /// Begin of the window.
@@ -158,11 +158,11 @@ impl Sums {
     };
 }
 
-impl Meter {
+impl WindowMeter {
     /// Creates a meter of an idle device.
-    pub(crate) fn new(now: Nanos) -> Meter {
-        Meter {
-            enough: 1,
+    pub(crate) fn new(now: Nanos) -> WindowMeter {
+        WindowMeter {
+            saturating_depth: 1,
             few: 2,
             from: now,
             seen: now,
@@ -191,7 +191,7 @@ impl Meter {
         self.seen = now;
         let sums = &mut self.sums;
         sums.depth += self.data as u64 * span;
-        let slack = if self.others > 0 || self.data < self.enough {
+        let slack = if self.others > 0 || self.data < self.saturating_depth {
             span
         } else {
             0
@@ -325,7 +325,7 @@ impl Meter {
             held: Nanos(sums.held),
             depth_milli: (sums.depth as u128 * 1000 / len.0 as u128) as u64,
             expected: profile.map(|profile| expected(&sums.cells, profile)),
-            enough: self.enough,
+            saturating_depth: self.saturating_depth,
             pattern: pattern(&sums.cells, ios, bytes),
         };
         self.from = now;
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_as_its_disk_hangs_has_not_passed() {
-        let (read, mut meter) = (Kind(Kind::NEXT), Meter::new(Nanos::ZERO));
+        let (read, mut meter) = (Kind(Kind::NEXT), WindowMeter::new(Nanos::ZERO));
         (meter.data, meter.others) = (3, 1);
         meter.ended(Nanos::from_millis(100), read, 4096, true);
         meter.taken_out(Nanos::from_millis(200), read);

@@ -1,9 +1,9 @@
 //! Operation at the cap's pace, with probes for a higher cap.
 
+use super::cap_rates::Throughput;
 use super::pace::PACE;
-use super::rates::Point;
-use super::{FORGET, Learner, OVER, PROBE, QUEUED_UP};
-use crate::watch::meter::Window;
+use super::{CapLearner, DROP_AFTER, OVER, PROBE, QUEUED_UP};
+use crate::device_monitor::window_meter::Window;
 use tidegate_base::time::Nanos;
 
 /// Profile's least time for the work over the elapsed time, from which the device itself is the
@@ -12,15 +12,15 @@ const AT_ITS_LIMIT: f64 = 0.9;
 /// Paces of probes in turn, in 64ths of the cap's pace: 9/8, 5/4 and 2.
 const STEPS: [u64; 3] = [72, 80, 128];
 
-impl Learner {
+impl CapLearner {
     /// Evaluates a second at the cap's pace, or faster.
-    pub(super) fn paced(&mut self, window: &Window, at: Point, scale: u64) {
+    pub(super) fn evaluate_pace(&mut self, window: &Window, at: Throughput, scale: u64) {
         let now = window.end;
         let Some(mut rates) = self.rates else { return };
         let limit = AT_ITS_LIMIT * window.len.0 as f64;
         let at_its_limit = window.expected.is_some_and(|(least, _)| least >= limit);
-        if at_its_limit || now.since(self.used) > FORGET {
-            return self.forget(now);
+        if at_its_limit || now.since(self.used) > DROP_AFTER {
+            return self.drop_cap(now);
         }
         let in_the_way = window.held.0 * 10 >= window.len.0;
         let whole = now.since(self.since) >= window.len;
@@ -46,7 +46,7 @@ impl Learner {
                 self.probes += 1;
                 self.probed = now;
             }
-            self.go_at(scale, now);
+            self.enter_pace(scale, now);
             return;
         }
         // Passed if the rate exceeds the cap by more than half of what the probe added.
@@ -63,10 +63,10 @@ impl Learner {
             self.before.get_or_insert(rates);
             rates.raise(at);
             self.rates = Some(rates);
-            self.go_at(STEPS[STEPS.len() - 1], now);
+            self.enter_pace(STEPS[STEPS.len() - 1], now);
         } else {
             self.probe_at = now + PROBE;
-            self.go_at(64, now);
+            self.enter_pace(64, now);
         }
     }
 

@@ -1,26 +1,26 @@
 //! Known rates of a cap, and evidence from a queue in front of the device.
 
-use crate::watch::meter::Window;
+use crate::device_monitor::window_meter::Window;
 
 /// Rates of a second: thousandths of an I/O, and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Point {
+pub(super) struct Throughput {
     pub(super) ios: u64,
     pub(super) bytes: u64,
 }
 
-impl Point {
+impl Throughput {
     /// Returns the rates of a window.
-    pub(super) fn of(window: &Window) -> Point {
-        Point {
+    pub(super) fn in_window(window: &Window) -> Throughput {
+        Throughput {
             ios: window.iops_milli(),
             bytes: window.bytes_per_s(),
         }
     }
 
     /// Returns the larger of each rate.
-    fn most(self, other: Point) -> Point {
-        Point {
+    fn most(self, other: Throughput) -> Throughput {
+        Throughput {
             ios: self.ios.max(other.ios),
             bytes: self.bytes.max(other.bytes),
         }
@@ -44,7 +44,7 @@ pub(super) fn near(a: u64, b: u64, one: u64) -> bool {
 
 /// Evidence that a queue in front of the device gives of a cap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum Evidence {
     /// The known cap.
     Same,
     /// A cap of the same kind that is higher than known, or of the kind that was unknown.
@@ -57,20 +57,20 @@ pub(super) enum Found {
 
 /// Rates at which a cap is known to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Rates {
+pub(super) struct CapRates {
     pub(super) ios: Option<u64>,
     pub(super) bytes: Option<u64>,
     /// True if one of the two is the cap, and it is not known which.
     pub(super) either: bool,
     /// Highest rate of each that has passed.
-    pub(super) reach: Point,
+    pub(super) reach: Throughput,
 }
 
-impl Rates {
+impl CapRates {
     /// Returns the rates of a queue in front of the device, of which `at` passed in a second; `ios`
     /// and `bytes`: the rates that stayed the same.
-    pub(super) fn pinned(at: Point, ios: bool, bytes: bool) -> Rates {
-        Rates {
+    pub(super) fn pinned(at: Throughput, ios: bool, bytes: bool) -> CapRates {
+        CapRates {
             ios: ios.then_some(at.ios),
             bytes: bytes.then_some(at.bytes),
             either: ios && bytes,
@@ -79,7 +79,7 @@ impl Rates {
     }
 
     /// Notes a rate that passed. Where either rate may be the cap, one that is exceeded is not.
-    pub(super) fn narrow(&mut self, at: Point) {
+    pub(super) fn narrow(&mut self, at: Throughput) {
         if self.either && self.ios.is_some_and(|cap| exceeds(at.ios, cap)) {
             (self.ios, self.either) = (None, false);
         } else if self.either && self.bytes.is_some_and(|cap| exceeds(at.bytes, cap)) {
@@ -92,27 +92,27 @@ impl Rates {
     /// since the rate that passed then may have been tokens saved in the bucket.
     pub(super) fn measured_after(
         &mut self,
-        before: Option<Rates>,
-        at: Point,
+        before: Option<CapRates>,
+        at: Throughput,
         largest: u64,
-    ) -> Found {
+    ) -> Evidence {
         let Some(before) = before else {
             return self.measured(at, largest);
         };
         *self = before;
         let over = |cap: Option<u64>, rate| cap.is_some_and(|cap| exceeds(rate, cap));
         if over(self.ios, at.ios) || over(self.bytes, at.bytes) {
-            return Found::Over;
+            return Evidence::Over;
         }
         match self.measured(at, largest) {
-            Found::Same => Found::More,
+            Evidence::Same => Evidence::More,
             found => found,
         }
     }
 
     /// Judges a second in which one of the two rates is at its cap. `largest`: bytes of the largest
     /// I/O.
-    fn measured(&mut self, at: Point, largest: u64) -> Found {
+    fn measured(&mut self, at: Throughput, largest: u64) -> Evidence {
         self.narrow(at);
         if self.either
             && let (Some(ios), Some(bytes)) = (self.ios, self.bytes)
@@ -132,7 +132,7 @@ impl Rates {
             }
         }
         if known {
-            return Found::Same;
+            return Evidence::Same;
         }
         // A rate that has passed before cannot be the cap below it.
         let by_ios = !exceeds(self.reach.ios, at.ios);
@@ -140,13 +140,13 @@ impl Rates {
         match (by_ios, by_bytes) {
             (true, false) => self.ios = Some(at.ios),
             (false, true) => self.bytes = Some(at.bytes),
-            (true, true) | (false, false) => return Found::Other,
+            (true, true) | (false, false) => return Evidence::Other,
         }
-        Found::More
+        Evidence::More
     }
 
     /// Raises the rates to `at`, which passed without a queue.
-    pub(super) fn raise(&mut self, at: Point) {
+    pub(super) fn raise(&mut self, at: Throughput) {
         self.ios = self.ios.map(|cap| cap.max(at.ios));
         self.bytes = self.bytes.map(|cap| cap.max(at.bytes));
         self.reach = self.reach.most(at);

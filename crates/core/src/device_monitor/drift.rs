@@ -7,12 +7,12 @@
 //!
 //! ```text
 //!            5 seconds in a row beyond 20 %, and the mean, too
-//!   agrees --------------------------------------------------> parted (slower or faster)
+//!   agrees -------------------------------------------------->  parted (slower or faster)
 //!     ^                                                          |
 //!     +------- 5 in a row within 10 %, and the mean, too --------+
 //! ```
 
-use super::meter::{WINDOW, Window};
+use super::window_meter::{WINDOW, Window};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
@@ -43,27 +43,27 @@ pub struct Drift {
     /// Time of the last change of the verdict; zero: none yet.
     pub since: Nanos,
     /// Direction of the deviation; `None`: the device agrees with its profile.
-    pub parted: Option<Parting>,
+    pub direction: Option<DriftDirection>,
     /// I/Os that must be in flight for a second to count.
-    pub enough: u32,
-    /// True if the engine's depth is below `enough`, so that no second will be evaluated.
+    pub saturating_depth: u32,
+    /// True if the engine's depth is below `saturating_depth`, so that no second will be evaluated.
     pub too_shallow: bool,
 }
 
 impl Drift {
     /// Returns the verdict on a ratio, with hysteresis: [`INNER`] bounds the present verdict,
     /// [`BAND`] any other.
-    fn side(&self, ratio: f64) -> Option<Parting> {
-        match Parting::of(ratio, INNER) {
-            inner if inner == self.parted => inner,
-            _ => Parting::of(ratio, BAND),
+    fn side(&self, ratio: f64) -> Option<DriftDirection> {
+        match DriftDirection::of(ratio, INNER) {
+            inner if inner == self.direction => inner,
+            _ => DriftDirection::of(ratio, BAND),
         }
     }
 }
 
 /// Direction in which a device deviates from its profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parting {
+pub enum DriftDirection {
     /// The device takes longer than the profile says.
     Slower,
     /// The device takes less, because of a cache, a short span of the disk or a profile of another
@@ -71,20 +71,20 @@ pub enum Parting {
     Faster,
 }
 
-impl Parting {
+impl DriftDirection {
     /// Returns the name for messages and metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Parting::Slower => "slower",
-            Parting::Faster => "faster",
+            DriftDirection::Slower => "slower",
+            DriftDirection::Faster => "faster",
         }
     }
 
     /// Returns the side of the band on which a ratio lies; `None`: within.
-    fn of(ratio: f64, band: f64) -> Option<Parting> {
+    fn of(ratio: f64, band: f64) -> Option<DriftDirection> {
         match ratio {
-            r if r > band => Some(Parting::Slower),
-            r if r * band < 1.0 => Some(Parting::Faster),
+            r if r > band => Some(DriftDirection::Slower),
+            r if r * band < 1.0 => Some(DriftDirection::Faster),
             _ => None,
         }
     }
@@ -93,7 +93,7 @@ impl Parting {
 /// Returns the I/Os in flight at which the device is as fast as its profile says: the least depth
 /// at which every kind of I/O measured against depth is within 5 % of its maximum, at most the
 /// depth of the profile's measurements.
-pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
+pub(super) fn saturating_depth(profile: &Profile, spec: &DeviceSpec) -> u32 {
     let kind = |p: &tidegate_capacity::profile::DepthPoint| (p.direction, p.access, p.size);
     let points = profile.latency();
     let needed = points
@@ -113,29 +113,29 @@ pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
 }
 
 /// Evaluation of one second after the other.
-pub(super) struct Judge {
+pub(super) struct DriftDetector {
     pub(super) drift: Drift,
     /// Square of [`Drift::spread`].
     variance: f64,
     /// Verdict on each of the last seconds, and the number of them in a row.
-    side: Option<Parting>,
+    side: Option<DriftDirection>,
     row: u32,
     /// True if the verdict has changed and nobody has been told.
     pub(super) changed: bool,
 }
 
-impl Judge {
-    /// Creates a judge of a device; `enough`: I/Os in flight for a second to count.
-    pub(super) fn new(enough: u32, spec: &DeviceSpec) -> Judge {
-        Judge {
+impl DriftDetector {
+    /// Creates a detector of a device; `saturating_depth`: I/Os in flight for a second to count.
+    pub(super) fn new(saturating_depth: u32, spec: &DeviceSpec) -> DriftDetector {
+        DriftDetector {
             drift: Drift {
                 ratio: 1.0,
                 spread: 0.0,
                 windows: 0,
                 since: Nanos::ZERO,
-                parted: None,
-                enough,
-                too_shallow: enough > spec.depth,
+                direction: None,
+                saturating_depth,
+                too_shallow: saturating_depth > spec.depth,
             },
             variance: 0.0,
             side: None,
@@ -145,7 +145,7 @@ impl Judge {
     }
 
     /// Evaluates a second, if it counts.
-    pub(super) fn judge(&mut self, window: &Window) {
+    pub(super) fn evaluate(&mut self, window: &Window) {
         let Some(ratio) = ratio(window) else { return };
         let drift = &mut self.drift;
         drift.windows += 1;
@@ -162,8 +162,8 @@ impl Judge {
         let (side, smoothed) = (drift.side(ratio), drift.side(drift.ratio));
         self.row = if side == self.side { self.row + 1 } else { 1 };
         self.side = side;
-        if side != drift.parted && smoothed == side && self.row >= IN_A_ROW {
-            drift.parted = side;
+        if side != drift.direction && smoothed == side && self.row >= IN_A_ROW {
+            drift.direction = side;
             drift.since = window.end;
             self.changed = true;
         }

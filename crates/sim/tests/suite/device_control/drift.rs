@@ -2,9 +2,9 @@
 
 use super::lab::*;
 use std::sync::Arc;
+use tidegate_core::device_monitor::{DeviceAlert, DriftDirection};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
-use tidegate_core::watch::{Notice, Parting};
 use tidegate_device::catalogue;
 
 fn plain(model: &str, depth: u32) -> Lab {
@@ -47,9 +47,9 @@ fn a_device_that_does_what_its_profile_says_agrees_with_it() {
                 "{model}, {} bytes: {ratio}",
                 work.size
             );
-            assert_eq!(drift.parted, None, "{model}");
+            assert_eq!(drift.direction, None, "{model}");
         }
-        assert_eq!(lab.notices, []);
+        assert_eq!(lab.alerts, []);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
         assert!(drift.windows >= 8, "{drift:?}");
         assert!((0.9..1.1).contains(&drift.ratio), "{writes} %: {drift:?}");
         assert_eq!(lab.driver.engine.device().learnt_cap(), None, "{writes} %");
-        assert_eq!(lab.notices, []);
+        assert_eq!(lab.alerts, []);
     }
 }
 
@@ -108,7 +108,7 @@ fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
         .set_profile(Some(Arc::new(profile(&entry, 32))));
     lab.guest(&Objective::default(), reads(40, 4 * KIB));
     lab.seconds(10);
-    assert_eq!(lab.notices, []);
+    assert_eq!(lab.alerts, []);
     lab.set_cap(&cap(10_000, 0, 0));
     lab.seconds(10);
     let drift = lab
@@ -117,13 +117,17 @@ fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
         .device()
         .drift()
         .expect("it has a profile");
-    assert_eq!(drift.parted, Some(Parting::Slower));
+    assert_eq!(drift.direction, Some(DriftDirection::Slower));
     // 39,500 I/Os a second by the profile.
     assert!((3.6..4.1).contains(&drift.ratio), "{drift:?}");
     lab.set_cap(&cap(1_000_000, 0, 0));
     lab.seconds(30);
-    let said: Vec<_> = lab.notices.drain(..).collect();
-    let [(parted, Notice::Parted(_)), (agrees, Notice::Agrees(_))] = said[..] else {
+    let said: Vec<_> = lab.alerts.drain(..).collect();
+    let [
+        (parted, DeviceAlert::Drifted(_)),
+        (agrees, DeviceAlert::DriftEnded(_)),
+    ] = said[..]
+    else {
         panic!("{said:?}");
     };
     let seconds = [parted.as_secs_f64(), agrees.as_secs_f64()];
@@ -134,8 +138,8 @@ fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
 #[test]
 fn a_profile_of_a_slower_device_is_told_from_one_of_a_faster() {
     for (of, parting) in [
-        ("hdd-7200-1tb", Parting::Faster),
-        ("nvme-1tb", Parting::Slower),
+        ("hdd-7200-1tb", DriftDirection::Faster),
+        ("nvme-1tb", DriftDirection::Slower),
     ] {
         let mut lab = plain("ssd-sata-300gb", 32);
         let other = catalogue::load(of).expect("of the catalogue");
@@ -152,7 +156,7 @@ fn a_profile_of_a_slower_device_is_told_from_one_of_a_faster() {
             .device()
             .drift()
             .expect("it has a profile");
-        assert_eq!(drift.parted, Some(parting), "{drift:?}");
+        assert_eq!(drift.direction, Some(parting), "{drift:?}");
     }
 }
 
@@ -167,8 +171,11 @@ fn a_device_that_has_too_little_to_do_says_nothing() {
         .device()
         .drift()
         .expect("it has a profile");
-    assert_eq!((drift.windows, drift.ratio, drift.parted), (0, 1.0, None));
-    assert_eq!((drift.enough, drift.too_shallow), (32, false));
+    assert_eq!(
+        (drift.windows, drift.ratio, drift.direction),
+        (0, 1.0, None)
+    );
+    assert_eq!((drift.saturating_depth, drift.too_shallow), (32, false));
     // And one that never has as much as it was measured with says so.
     let lab = plain("ssd-sata-300gb", 8);
     let drift = lab

@@ -12,27 +12,27 @@
 
 pub(crate) mod cap;
 pub(crate) mod drift;
-pub(crate) mod meter;
+pub(crate) mod window_meter;
 
 pub use cap::LearntCap;
-pub use drift::{Drift, Parting};
+pub use drift::{Drift, DriftDirection};
 
-use cap::Learner;
-use drift::Judge;
-use meter::{Kind, Meter};
+use cap::CapLearner;
+use drift::DriftDetector;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::request::DeviceIo;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
+use window_meter::{Kind, WindowMeter};
 
 /// Change of the device that concerns an operator.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Notice {
+pub enum DeviceAlert {
     /// The device no longer does what its profile says.
-    Parted(Drift),
+    Drifted(Drift),
     /// The device does again what its profile says.
-    Agrees(Drift),
+    DriftEnded(Drift),
     /// A cap in front of the device was learnt or has changed.
     Capped(LearntCap),
     /// The learnt cap is gone.
@@ -40,46 +40,47 @@ pub enum Notice {
 }
 
 /// Monitor of one device; see the [module](self).
-pub(crate) struct Watch {
+pub(crate) struct DeviceMonitor {
     /// I/Os in flight with which the device is as fast as its profile says.
-    enough: u32,
-    meter: Meter,
-    judge: Option<Judge>,
-    learner: Option<Learner>,
+    saturating_depth: u32,
+    meter: WindowMeter,
+    detector: Option<DriftDetector>,
+    learner: Option<CapLearner>,
 }
 
-impl Watch {
+impl DeviceMonitor {
     /// Creates a monitor that continues the measurements of `before`; `None`: neither a profile to
     /// compare with nor a cap to learn.
     pub(crate) fn new(
-        before: Option<Box<Watch>>,
+        before: Option<Box<DeviceMonitor>>,
         profile: Option<&Profile>,
         learns: bool,
         spec: &DeviceSpec,
         now: Nanos,
-    ) -> Option<Box<Watch>> {
+    ) -> Option<Box<DeviceMonitor>> {
         if profile.is_none() && !learns {
             return None;
         }
-        let enough = profile.map_or(spec.depth, |profile| drift::enough(profile, spec));
-        let judge = profile.map(|_| Judge::new(enough, spec));
+        let saturating_depth =
+            profile.map_or(spec.depth, |profile| drift::saturating_depth(profile, spec));
+        let detector = profile.map(|_| DriftDetector::new(saturating_depth, spec));
         let (mut meter, learner) = match before {
             Some(before) => (before.meter, before.learner),
-            None => (Meter::new(now), None),
+            None => (WindowMeter::new(now), None),
         };
         meter.restart(now);
-        meter.enough = enough;
-        let learner = learns.then(|| learner.unwrap_or_else(|| Learner::new(now)));
-        Some(Box::new(Watch {
-            enough,
+        meter.saturating_depth = saturating_depth;
+        let learner = learns.then(|| learner.unwrap_or_else(|| CapLearner::new(now)));
+        Some(Box::new(DeviceMonitor {
+            saturating_depth,
             meter,
-            judge,
+            detector,
             learner,
         }))
     }
 
     // Not inlined: an engine without a monitor would carry the code through its hottest functions.
-    /// Notes that an I/O goes to the device. Returns its kind, for [`Watch::ended`].
+    /// Notes that an I/O goes to the device. Returns its kind, for [`DeviceMonitor::ended`].
     #[inline(never)]
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, spec: &DeviceSpec) -> Kind {
         let kind = self.meter.started(now, io, spec.zeroes_are_writes);
@@ -101,12 +102,12 @@ impl Watch {
     }
 
     /// Evaluates the window if its second is over.
-    pub(crate) fn look(&mut self, now: Nanos, profile: Option<&Profile>) {
+    pub(crate) fn close_window(&mut self, now: Nanos, profile: Option<&Profile>) {
         let Some(window) = self.meter.close(now, profile) else {
             return;
         };
-        if let Some(judge) = &mut self.judge {
-            judge.judge(&window);
+        if let Some(detector) = &mut self.detector {
+            detector.evaluate(&window);
         }
         if let Some(learner) = &mut self.learner
             && learner.window(&window)
@@ -119,7 +120,7 @@ impl Watch {
     /// change it. `waits`: a unit would go.
     #[inline]
     pub(crate) fn hold(&mut self, now: Nanos, waits: bool) -> Option<Nanos> {
-        let Watch { meter, learner, .. } = self;
+        let DeviceMonitor { meter, learner, .. } = self;
         let (until, restart) = learner.as_mut()?.hold(now, meter.in_flight(), waits);
         if restart {
             meter.restart(now);
@@ -144,7 +145,7 @@ impl Watch {
     /// them; `top` where that is not known, or where fewer are allowed.
     pub(crate) fn set_depth(&mut self, depth: u32, keeps_busy: u32, top: u32) {
         self.meter.few = depth.min(2);
-        self.meter.enough = self.enough.min(keeps_busy);
+        self.meter.saturating_depth = self.saturating_depth.min(keeps_busy);
         if let Some(learner) = &mut self.learner {
             learner.adapted = (depth < top).then_some((depth, top));
         }
@@ -157,7 +158,7 @@ impl Watch {
 
     /// Returns the comparison of the device with its profile.
     pub(crate) fn drift(&self) -> Option<Drift> {
-        self.judge.as_ref().map(|judge| judge.drift)
+        self.detector.as_ref().map(|detector| detector.drift)
     }
 
     /// Returns the cap that the engine keeps to.
@@ -188,20 +189,20 @@ impl Watch {
     }
 
     /// Takes the next change since the last call.
-    pub(crate) fn notice(&mut self) -> Option<Notice> {
-        if let Some(judge) = &mut self.judge
-            && std::mem::take(&mut judge.changed)
+    pub(crate) fn take_alert(&mut self) -> Option<DeviceAlert> {
+        if let Some(detector) = &mut self.detector
+            && std::mem::take(&mut detector.changed)
         {
-            let drift = judge.drift;
-            return Some(match drift.parted {
-                Some(_) => Notice::Parted(drift),
-                None => Notice::Agrees(drift),
+            let drift = detector.drift;
+            return Some(match drift.direction {
+                Some(_) => DeviceAlert::Drifted(drift),
+                None => DeviceAlert::DriftEnded(drift),
             });
         }
         let learner = self.learner.as_mut()?;
-        learner.announce().map(|cap| match cap {
-            Some(cap) => Notice::Capped(cap),
-            None => Notice::Uncapped,
+        learner.take_change().map(|cap| match cap {
+            Some(cap) => DeviceAlert::Capped(cap),
+            None => DeviceAlert::Uncapped,
         })
     }
 }
