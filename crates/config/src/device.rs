@@ -7,7 +7,8 @@ use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, Paylo
 use tidegate_core::fit::{self, Queueing};
 use tidegate_core::policy::Policy;
 use tidegate_core::profile::Profile;
-use tidegate_core::steer::{DepthTuning, SharedIo};
+use tidegate_core::queue_depth::DepthTuning;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 use tidegate_policies::policy::PolicySpec;
@@ -98,7 +99,7 @@ pub struct Scheduling {
     /// True to keep the queue only as deep as full throughput needs, at most `depth`.
     pub adaptive_depth: bool,
     /// Largest device I/O while several VMs use the device, at most `max_io`.
-    pub max_io_shared: SharedIo,
+    pub max_io_shared: MaxIoShared,
     /// Trade of throughput for a shorter queue when the depth is adapted.
     pub tuning: DepthTuning,
 }
@@ -179,7 +180,7 @@ impl Scheduling {
 
     /// Returns true if queue depth and I/O size are adapted automatically, as by default.
     pub fn is_automatic(&self) -> bool {
-        self.adaptive_depth && self.max_io_shared == SharedIo::Auto
+        self.adaptive_depth && self.max_io_shared == MaxIoShared::Auto
     }
 
     /// Returns the queueing that feasibility checks of latency bounds assume, from configuration
@@ -261,7 +262,7 @@ fn bounded<T: TryFrom<u64>>(
 }
 
 /// Returns the default of `max_io_shared`.
-fn default_sharing() -> SharedIo {
+fn default_sharing() -> MaxIoShared {
     let default = keys::MAX_IO_SHARED.default;
     let mut words = keys::SHARED_WORDS.iter();
     let found = words.find(|&&(word, _)| default == KeyDefault::Text(word));
@@ -269,7 +270,7 @@ fn default_sharing() -> SharedIo {
 }
 
 /// Reads `max_io_shared`: a word, or a size that is checked against `max_io`.
-fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<SharedIo> {
+fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<MaxIoShared> {
     let key = &keys::MAX_IO_SHARED;
     let longest = max_io.map_or(key.max, u64::from);
     section.value(key, default_sharing(), |field| {
@@ -279,7 +280,7 @@ fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<Share
             return field.choice(&keys::SHARED_WORDS);
         }
         let bytes = field.number(key)?;
-        at_most(field, key, bytes, longest, "max_io").map(SharedIo::Bytes)
+        at_most(field, key, bytes, longest, "max_io").map(MaxIoShared::Bytes)
     })
 }
 
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!(automatic.tuning, DepthTuning::Balanced);
         let off = Scheduling {
             adaptive_depth: false,
-            max_io_shared: SharedIo::Off,
+            max_io_shared: MaxIoShared::Off,
             ..automatic
         };
         assert!(!off.is_automatic());
@@ -385,7 +386,7 @@ mod tests {
             max_io: 64 << 10,
             merge_limit: 64 << 10,
             adaptive_depth: true,
-            max_io_shared: SharedIo::Bytes(16 << 10),
+            max_io_shared: MaxIoShared::Bytes(16 << 10),
             tuning: DepthTuning::Latency,
             ..usual()
         };

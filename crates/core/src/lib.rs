@@ -17,11 +17,13 @@ pub mod engine;
 pub mod limit_accounts;
 pub mod part;
 pub mod policy;
+pub mod queue_depth;
 pub mod roles;
+mod seek_bound;
 mod slots;
+pub mod splitting;
 pub mod starvation;
 pub mod stats;
-pub mod steer;
 pub mod tuning;
 pub mod view;
 

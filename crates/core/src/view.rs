@@ -5,8 +5,8 @@ mod queued;
 mod queues;
 mod requests;
 
+use crate::splitting::Splitting;
 use crate::stats::{Ledger, VmStats};
-use crate::steer::sharing::Sharing;
 use core::cell::Ref;
 pub use queued::Queued;
 pub(crate) use queues::{Queues, enter_lane, unlink};
@@ -304,7 +304,7 @@ pub(crate) fn note_arrival(
     of_vm: &mut Vm,
     ledger: &mut Ledger,
     of: &Filling,
-    sharing: Option<&mut Sharing>,
+    splitting: Option<&mut Splitting>,
 ) -> bool {
     of_vm.waiting += 1;
     // Think time is known only for the first request after an idle time.
@@ -313,11 +313,11 @@ pub(crate) fn note_arrival(
         thought = end_quiet_time(now, of_vm, ledger);
     }
     of_vm.requests += 1;
-    if let Some(sharing) = sharing
+    if let Some(splitting) = splitting
         // The split into parts protects VMs from each other; background processes do not count.
         && !of_vm.background
     {
-        sharing.arrived(now, of.vm, thought);
+        splitting.arrived(now, of.vm, thought);
     }
     // The edges of the last arrivals are a cheap filter: without a match the lane is not searched
     // for a merge.

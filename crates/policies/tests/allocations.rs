@@ -10,7 +10,7 @@ use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::TransferSpec;
 use tidegate_policies::dispatch::cost::CostBy;
@@ -266,14 +266,17 @@ fn the_request_path_never_allocates_after_warm_up() {
     });
     let all = PolicySpec::all();
     let plain = all.iter().chain(&by_time).map(|policy| (policy, false));
-    // With a cap below the device that is kept to, and looked for again; and steered.
+    // With a cap below the device that is kept to, and looked for again; and with an adapted depth.
     let capped = ["fifo", "mclock"].map(|name| PolicySpec::named(name).expect("registered"));
     for (policy, capped) in plain.chain(capped.iter().map(|policy| (policy, true))) {
         let mut bench = Bench::new(policy);
         if capped {
             bench.engine.device_mut().learn_cap(true);
             bench.engine.device_mut().adapt_depth(Nanos::ZERO, true);
-            bench.engine.device_mut().share_io(SharedIo::Bytes(8 << 10));
+            bench
+                .engine
+                .device_mut()
+                .share_io(MaxIoShared::Bytes(8 << 10));
             bench.engine.device_mut().learn_costs(true);
             bench
                 .engine

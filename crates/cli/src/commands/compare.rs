@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::policy::Policy;
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Axis, Cell, Plot, Series, Table, Tone, Unit};
@@ -130,7 +130,7 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
         let mut scenario = ready.scenario;
         for device in &mut scenario.devices {
             device.scheduling.adaptive_depth = false;
-            device.scheduling.max_io_shared = SharedIo::Off;
+            device.scheduling.max_io_shared = MaxIoShared::Off;
         }
         let mut depths = scenario.devices.iter().map(|it| it.scheduling.depth);
         let depth = depths

@@ -1,7 +1,8 @@
 //! Scheduling keys of every `[[device]]`, served or simulated.
 
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, words};
-use tidegate_core::steer::{DepthTuning, SharedIo};
+use tidegate_core::queue_depth::DepthTuning;
+use tidegate_core::splitting::MaxIoShared;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -123,7 +124,8 @@ pub const MAX_IO_SHARED: KeyInfo = KeyInfo::new(
 .within(IO_SIZES.0, IO_SIZES.1);
 
 /// Words of `max_io_shared` beside a size.
-pub const SHARED_WORDS: [(&str, SharedIo); 2] = [("auto", SharedIo::Auto), ("off", SharedIo::Off)];
+pub const SHARED_WORDS: [(&str, MaxIoShared); 2] =
+    [("auto", MaxIoShared::Auto), ("off", MaxIoShared::Off)];
 
 /// Trade of throughput for a shorter device queue.
 pub const TUNING: KeyInfo = KeyInfo::new(

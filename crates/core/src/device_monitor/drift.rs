@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!            5 seconds in a row beyond 20 %, and the mean, too
-//!   agrees -------------------------------------------------->  parted (slower or faster)
+//!   agrees --------------------------------------------------> parted (slower or faster)
 //!     ^                                                          |
 //!     +------- 5 in a row within 10 %, and the mean, too --------+
 //! ```

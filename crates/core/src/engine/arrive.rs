@@ -57,11 +57,11 @@ fn take_request(
     }
     from.requests += 1;
     let slot = reqs.next_slot();
-    let (ledger, sharing) = (
+    let (ledger, splitting) = (
         &mut engine.view.ledgers[vm as usize],
-        &mut engine.control.sharing,
+        &mut engine.control.splitting,
     );
-    let continues = note_arrival(now, of_vm, ledger, &with, sharing.as_deref_mut());
+    let continues = note_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
     device.requests += 1;
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));

@@ -2,10 +2,10 @@
 //! and costs.
 
 use crate::device_monitor::DeviceMonitor;
+use crate::queue_depth::DepthTuning;
+use crate::queue_depth::control::{Budget, DepthControl, End};
 use crate::roles::Roles;
-use crate::steer::DepthTuning;
-use crate::steer::depth::{Budget, DepthControl, End};
-use crate::steer::sharing::{SharedIo, Sharing};
+use crate::splitting::{MaxIoShared, Splitting};
 use crate::view::Life;
 use crate::view::{LearntCosts, View, Vm, moved};
 use tidegate_base::request::{DeviceIo, Op};
@@ -32,7 +32,7 @@ pub(super) struct DeviceControl {
     /// Latency objectives of all VMs, in sum; `None`: no VM has one.
     pub promised: Option<Promised>,
     /// Activity of VMs that use the device at the same time; `None`: I/Os are not shortened.
-    pub sharing: Option<Box<Sharing>>,
+    pub splitting: Option<Box<Splitting>>,
     /// The last place of the queue was kept for an expected request the last time that I/Os could
     /// have gone.
     pub keeps_place: bool,
@@ -123,7 +123,7 @@ impl DeviceControl {
             depth_control: None,
             depth_tuning: DepthTuning::Balanced,
             promised: None,
-            sharing: None,
+            splitting: None,
             keeps_place: false,
             steered: false,
             observed: false,
@@ -146,7 +146,7 @@ impl DeviceControl {
     /// Updates the cached flags; to be called after a part was added or removed.
     fn note_parts(&mut self, view: &View) {
         let learns = self.monitor.is_some() || self.depth_control.is_some();
-        self.steered = learns || self.sharing.is_some();
+        self.steered = learns || self.splitting.is_some();
         self.observed = learns || view.estimator.is_some();
     }
 
@@ -154,12 +154,12 @@ impl DeviceControl {
     #[inline(always)]
     pub(super) fn note_answer(&mut self, now: Nanos, vm: u32, of_vm: &Vm) {
         // Background processes only get what VMs leave: no I/O is shortened or held for them.
-        if let Some(sharing) = &mut self.sharing
+        if let Some(splitting) = &mut self.splitting
             && !of_vm.background
         {
-            sharing.answered();
+            splitting.answered();
             if of_vm.requests == 0 {
-                sharing.went_quiet(now, vm);
+                splitting.went_quiet(now, vm);
             }
         }
     }
@@ -172,9 +172,9 @@ impl DeviceControl {
             || roles.dispatcher.reckons_with_costs();
         // The length of parts is chosen by costs as well.
         let parts = self
-            .sharing
+            .splitting
             .as_ref()
-            .is_some_and(|sharing| sharing.is_auto());
+            .is_some_and(|splitting| splitting.is_auto());
         // An estimator that is needed still keeps what it has learnt.
         let before = view.estimator.take();
         if self.learns_costs || ((wanted || parts) && view.profile.is_none()) {
@@ -345,7 +345,7 @@ impl DeviceControl {
     /// Bounds the I/Os in flight by the tightest latency objective, and puts the depth in force.
     pub(super) fn bound_depth(&mut self, view: &View) {
         let spec = &view.queues.device.spec;
-        let part = self.sharing.as_ref().map_or(spec.max_io, |s| s.longest());
+        let part = self.splitting.as_ref().map_or(spec.max_io, |s| s.longest());
         let budget = self.promised.map(|promised| {
             let vm = view.vm_at(promised.vm as usize);
             Budget {
@@ -387,9 +387,9 @@ impl DeviceControl {
     /// Chooses the length of parts anew by learnt costs.
     #[inline]
     pub(super) fn learn_parts(&mut self, view: &View) {
-        if let (Some(sharing), Some(estimator)) = (&mut self.sharing, &view.estimator)
+        if let (Some(splitting), Some(estimator)) = (&mut self.splitting, &view.estimator)
             && view.profile.is_none()
-            && sharing.learn(estimator)
+            && splitting.learn(estimator)
         {
             self.bound_depth(view);
         }
@@ -404,29 +404,29 @@ impl DeviceControl {
         if let Some(depth) = &mut self.depth_control {
             depth.set_seeks(seeks);
         }
-        if let Some(sharing) = &mut self.sharing {
-            sharing.set_seeks(seeks);
+        if let Some(splitting) = &mut self.splitting {
+            splitting.set_seeks(seeks);
         }
     }
 
     /// Returns the longest part, in bytes, of I/Os of up to `max_io` bytes while VMs share the
     /// device; `None`: the longest I/Os go whole.
     pub(super) fn longest_part(&self, max_io: u32) -> Option<u32> {
-        let sharing = self.sharing.as_ref();
-        sharing.map(|s| s.longest()).filter(|&part| part < max_io)
+        let splitting = self.splitting.as_ref();
+        splitting.map(|s| s.longest()).filter(|&part| part < max_io)
     }
 
     /// Sets the length of I/Os while VMs share the device.
-    pub(super) fn share_io(&mut self, view: &View, asked: SharedIo) {
+    pub(super) fn share_io(&mut self, view: &View, asked: MaxIoShared) {
         let spec = &view.queues.device.spec;
         let vms = &view.queues.vms;
         let foreground = vms.iter().filter(|vm| !vm.background);
         let inside = foreground.map(|vm| vm.requests).sum();
         self.keeps_place = false;
-        let is_on = !matches!(asked, SharedIo::Off | SharedIo::Bytes(0));
-        self.sharing = is_on.then(|| {
+        let is_on = !matches!(asked, MaxIoShared::Off | MaxIoShared::Bytes(0));
+        self.splitting = is_on.then(|| {
             let profile = view.profile.as_deref();
-            Box::new(Sharing::new(asked, vms.len(), inside, spec, profile))
+            Box::new(Splitting::new(asked, vms.len(), inside, spec, profile))
         });
         self.note_parts(view);
         self.bound_depth(view);
@@ -456,7 +456,7 @@ impl DeviceControl {
         if !last || device.queued == 0 {
             return None;
         }
-        let (vm, until) = self.sharing.as_ref()?.expected(view.queues.now)?;
+        let (vm, until) = self.splitting.as_ref()?.expected(view.queues.now)?;
         (view.queues.vms[vm as usize].requests == 0).then_some(until)
     }
 
@@ -464,16 +464,16 @@ impl DeviceControl {
     /// size up to which requests merge then.
     #[inline]
     pub(super) fn shared_part(&self, view: &View, vm: u32, op: Op, len: u32) -> u32 {
-        match (&self.sharing, op) {
-            (Some(sharing), Op::Read | Op::Write) => {
+        match (&self.splitting, op) {
+            (Some(splitting), Op::Read | Op::Write) => {
                 let of_vm = &view.queues.vms[vm as usize];
                 let own = if of_vm.background { 0 } else { of_vm.requests };
                 // A VM with a latency objective may send a request at any time, even if it has none
                 // now.
                 let promised = self.promised.map_or(0, |promised| promised.vms);
                 let own_promise = view.objectives[vm as usize].latency.is_some();
-                let beside = sharing.inside() > own || promised > u32::from(own_promise);
-                sharing.part(view.queues.now, vm, op, len, beside).max(1)
+                let beside = splitting.inside() > own || promised > u32::from(own_promise);
+                splitting.part(view.queues.now, vm, op, len, beside).max(1)
             }
             _ => u32::MAX,
         }

@@ -6,8 +6,9 @@ use super::promises::Feasibility;
 use super::transfer_book;
 use super::{Engine, NIL};
 use crate::device_monitor::{DeviceAlert, Drift, LearntCap};
+use crate::queue_depth::{DepthBound, DepthTuning, DepthView};
 use crate::roles::{Event, SteppedDown, Waits};
-use crate::steer::{DepthBound, DepthTuning, DepthView, SharedIo};
+use crate::splitting::MaxIoShared;
 use std::sync::Arc;
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::request::{DiskId, IoId};
@@ -100,8 +101,8 @@ impl<'a> Device<'a> {
 
     /// Returns the largest I/O in bytes while VMs share the device, in use now; 0: not shortened.
     pub fn shared_io(&self) -> u32 {
-        let sharing = self.engine.control.sharing.as_ref();
-        sharing.map_or(0, |sharing| match sharing.longest() {
+        let splitting = self.engine.control.splitting.as_ref();
+        splitting.map_or(0, |splitting| match splitting.longest() {
             u32::MAX => 0,
             longest => longest,
         })
@@ -276,8 +277,8 @@ impl DeviceMut<'_> {
         // A profile outweighs learnt seeks, and without one they are learnt anew.
         let device = &mut self.engine.view.queues.device;
         device.seeks = device.spec.positioning > Nanos::ZERO;
-        if let Some(sharing) = &mut self.engine.control.sharing {
-            sharing.set_profile(self.engine.view.profile.as_deref());
+        if let Some(splitting) = &mut self.engine.control.splitting {
+            splitting.set_profile(self.engine.view.profile.as_deref());
         }
         let view = &self.engine.view;
         if let Some(control) = &mut self.engine.control.depth_control {
@@ -383,7 +384,7 @@ impl DeviceMut<'_> {
 
     /// Sets the maximum bytes of an I/O while other VMs use the device, too; at least a physical
     /// block. Unless it is off, a place is kept for a VM whose next request is expected soon.
-    pub fn share_io(&mut self, asked: SharedIo) {
+    pub fn share_io(&mut self, asked: MaxIoShared) {
         self.engine.control.share_io(&self.engine.view, asked);
         self.engine.promises.changed(self.engine.view.queues.now);
         self.engine

@@ -24,7 +24,7 @@ struct Booked {
 /// Passes new knowledge of the cost estimator on: to the length of parts, and to roles.
 #[cold]
 fn costs_learnt(engine: &mut Engine) {
-    if engine.control.sharing.is_some() {
+    if engine.control.splitting.is_some() {
         engine.control.learn_parts(&engine.view);
     }
     if (engine.control).learn_costs(&mut engine.view, &engine.active.roles) {

@@ -9,8 +9,9 @@
 
 use super::device::DeviceControl;
 use crate::attainment::Attainments;
+use crate::queue_depth::DepthBound;
 use crate::roles::Dispatcher;
-use crate::steer::{DepthBound, seeks};
+use crate::seek_bound;
 use crate::view::{Life, View};
 use std::borrow::Cow;
 use tidegate_base::device::DeviceSpec;
@@ -198,7 +199,10 @@ impl Promises {
             return false;
         }
         if view.profile.is_none()
-            && let Some(found) = view.estimator.as_deref().and_then(seeks::learnt)
+            && let Some(found) = view
+                .estimator
+                .as_deref()
+                .and_then(seek_bound::seeks_dominate_by_learnt_costs)
         {
             control.learn_seeks(view, found);
         }

@@ -21,7 +21,7 @@ fn is_held_back(engine: &mut Engine) -> bool {
         engine.control.keeps_place = false;
         return true;
     }
-    engine.control.sharing.is_some() && engine.control.keeps_place(&mut engine.view)
+    engine.control.splitting.is_some() && engine.control.keeps_place(&mut engine.view)
 }
 
 /// Starts a unit that may have to be split, wait for memory, or take adjacent units along.

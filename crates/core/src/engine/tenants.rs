@@ -147,8 +147,8 @@ impl TenantsMut<'_> {
         self.engine
             .active
             .bound_by_regulator(&mut self.engine.view, slot);
-        if let Some(sharing) = &mut self.engine.control.sharing {
-            sharing.vm_added(index);
+        if let Some(splitting) = &mut self.engine.control.splitting {
+            splitting.vm_added(index);
         }
         self.engine.intake.add(slot, objective);
         self.engine.attainment.add(slot);

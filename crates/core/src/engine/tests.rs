@@ -5,8 +5,8 @@
 use super::*;
 use crate::part::{Enforces, ParamInfo};
 use crate::roles::{Dispatcher, Gate, Pick, Regulator, Roles};
+use crate::splitting::MaxIoShared;
 use crate::starvation::Bound;
-use crate::steer::SharedIo;
 use tidegate_base::request::{ClientId, DeviceIo, ReqId, Request, VmId};
 use tidegate_capacity::profile::Profile;
 
@@ -184,7 +184,7 @@ impl Bench {
 #[test]
 fn a_place_that_is_kept_ends_what_else_holds_back() {
     let mut b = Bench::new();
-    b.engine.device_mut().share_io(SharedIo::Bytes(16 * KIB));
+    b.engine.device_mut().share_io(MaxIoShared::Bytes(16 * KIB));
     let guest = b.vm();
     let patient = b.vm();
     b.ask(guest, Request::read(0, 4096, 0));

@@ -3,7 +3,7 @@
 use crate::engine::{Bench, KIB};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{IoError, Op, Request};
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 /// Returns the depth found for a device that serves one I/O after the other, in 100 us each.
 fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
@@ -49,7 +49,7 @@ fn every_part_of_a_durable_write_is_durable_and_whole_blocks() {
     b.driver
         .engine
         .device_mut()
-        .share_io(SharedIo::Bytes(16 * KIB));
+        .share_io(MaxIoShared::Bytes(16 * KIB));
     let (_, writer) = b.vm(&Objective::default());
     let (_, other) = b.vm(&Objective::default());
     b.ask(other, Request::read(0, 4096, 0));
@@ -90,7 +90,7 @@ fn no_part_and_no_place_is_for_a_background_process() {
         b.driver
             .engine
             .device_mut()
-            .share_io(SharedIo::Bytes(16 * KIB));
+            .share_io(MaxIoShared::Bytes(16 * KIB));
         let (_, guest) = b.vm(&Objective::default());
         let other = if background {
             b.driver

@@ -8,7 +8,7 @@ use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::{ClientId, Done, Op, Request, VmId};
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -39,7 +39,7 @@ impl Crowd {
         driver
             .engine
             .device_mut()
-            .share_io(SharedIo::Bytes(16 * KIB));
+            .share_io(MaxIoShared::Bytes(16 * KIB));
         let clients = objectives.iter().map(|objective| {
             let guest = driver.guest(objective);
             (guest.vm, guest.client)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_core::objective::{Group, Objective};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::Op;
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_policies::policy::PolicySpec;
 
 /// Returns the nanoseconds that the device takes for a random read.
@@ -177,7 +177,7 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
         .driver
         .engine
         .device_mut()
-        .share_io(SharedIo::Bytes(16 * KIB));
+        .share_io(MaxIoShared::Bytes(16 * KIB));
     let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
     world.load(small, Op::Read, 16 * KIB, 64);
     world.load(large, Op::Read, 1024 * KIB, 64);

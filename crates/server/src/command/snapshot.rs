@@ -12,11 +12,11 @@ use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_core::precision::Precision;
+use tidegate_core::queue_depth::DepthView;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{SteppedDown, Waits};
 use tidegate_core::seconds::Seconds;
 use tidegate_core::stats::{Histogram, VmStats};
-use tidegate_core::steer::DepthView;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 

@@ -12,7 +12,7 @@ use super::Dice;
 use crate::checker::ledger::SECTOR;
 use crate::fault::Plan;
 use device::{
-    CapPlan, draw_cap, draw_config, draw_payload, draw_speed, draw_steering, draw_timing,
+    CapPlan, draw_cap, draw_config, draw_device_control, draw_payload, draw_speed, draw_timing,
 };
 use promises::Promises;
 use std::sync::Arc;
@@ -131,7 +131,8 @@ impl Swarm {
         let timing = draw_timing(dice, &mut Dice::new(seed, 13));
         let mut config = draw_config(dice, timing);
         draw_speed(&mut Dice::new(seed, 8), &mut config.device);
-        let (adapts_depth, shared_io) = draw_steering(&mut Dice::new(seed, 11), config.device);
+        let (adapts_depth, shared_io) =
+            draw_device_control(&mut Dice::new(seed, 11), config.device);
         let (payload, replies) = draw_payload(&mut Dice::new(seed, 18));
         let requests = dice.octaves(200, 4000) as u32;
         let busy = config.device.depth.min(8) as u64;

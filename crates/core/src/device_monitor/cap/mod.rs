@@ -7,7 +7,7 @@
 //! ```text
 //!             pinned for 3 s, and          half in flight,          the queue in the
 //!             the device can do more       the same rate            bucket is gone
-//!   Searching -----------------------> Test ---------------> Drain ------------------> Paced
+//!   Searching ----------------------> Test ---------------> Drain ------------------> Paced
 //!      ^  ^                            |                      ^                         |
 //!      |  +-- the rate fell: no cap ---+                      |   I/Os queue up: is it  |
 //!      |                                                   Measure <-- another cap now? +

@@ -14,8 +14,8 @@ use tidegate_core::request::{
     ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, Segment, VmId,
 };
 use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::starvation::DeadlineFrom;
-use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 use tidegate_core::view::Unit;
 use tidegate_policies::policy::PolicySpec;
@@ -265,7 +265,7 @@ impl Lab {
             lab.driver
                 .engine
                 .device_mut()
-                .share_io(SharedIo::Bytes(2 * BLOCK));
+                .share_io(MaxIoShared::Bytes(2 * BLOCK));
         }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);

@@ -6,8 +6,8 @@ use tidegate_api::device::{
 use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::Feasibility;
 use tidegate_core::estimator::{Learnt, LearntKind};
+use tidegate_core::queue_depth::DepthReason;
 use tidegate_core::roles::SteppedDown;
-use tidegate_core::steer::DepthReason;
 
 use crate::command::VmSnapshot;
 use crate::labels::kind_name;

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use tidegate_config::device::Scheduling;
 use tidegate_core::objective::Objective;
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_nbd::client::{
     Decoded, Handshake, Negotiated, Progress, Reply, Wishes, decode_reply, encode_disconnect,
     encode_request,
@@ -62,7 +62,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
             buffer_memory: 64 << 20,
             buffer_memory_per_vm: 32 << 20,
             adaptive_depth: false,
-            max_io_shared: SharedIo::Off,
+            max_io_shared: MaxIoShared::Off,
             ..Scheduling::new(PolicySpec::named("fifo").unwrap())
         },
         place: None,

@@ -132,7 +132,7 @@ pub(super) fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapP
 
 /// Draws the scheduling that is independent of the policy: adaptive depth, and the largest I/O
 /// while VMs share the device.
-pub(super) fn draw_steering(dice: &mut Dice, device: DeviceSpec) -> (bool, u32) {
+pub(super) fn draw_device_control(dice: &mut Dice, device: DeviceSpec) -> (bool, u32) {
     let adapts = dice.chance(350);
     let shared = if dice.chance(350) {
         dice.octaves(1, device.max_io.into()) as u32

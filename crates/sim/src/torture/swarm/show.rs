@@ -94,7 +94,7 @@ fn fmt_load(swarm: &Swarm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (adapts, shared) = (swarm.adapts_depth, swarm.shared_io);
         writeln!(
             f,
-            "steering   adapts its depth: {adapts}, I/Os beside others up to {shared}"
+            "control    adapts its depth: {adapts}, I/Os beside others up to {shared}"
         )?;
     }
     Ok(())

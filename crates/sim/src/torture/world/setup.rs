@@ -19,7 +19,7 @@ use crate::torture::{Dice, Plant, Window};
 use std::sync::Arc;
 use tidegate_core::engine::Engine;
 use tidegate_core::profile::{Curve, Profile};
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 
 /// Creates the engine of a run. Roles of the swarm and the plant are put around those of every
@@ -64,8 +64,8 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
     }
     engine.device_mut().adapt_depth(now, swarm.adapts_depth);
     engine.device_mut().share_io(match swarm.shared_io {
-        0 => SharedIo::Off,
-        bytes => SharedIo::Bytes(bytes),
+        0 => MaxIoShared::Off,
+        bytes => MaxIoShared::Bytes(bytes),
     });
     engine
 }

@@ -4,8 +4,9 @@ use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::expect::Expects;
 use tidegate_core::objective::{Objective, OpsRate, Rate};
+use tidegate_core::queue_depth::{DepthBound, DepthReason};
 use tidegate_core::request::Op;
-use tidegate_core::steer::{DepthBound, DepthReason, SharedIo};
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
@@ -208,24 +209,24 @@ fn a_depth_that_nobody_fills_stays_as_it_began() {
     assert_eq!(lab.driver.engine.device().adapted_depth(), None);
 }
 
-/// DEFECTS P1: a database's 500 reads a second beside a writer of 1 MiB x 16, with the steering of
-/// a configuration that says nothing of it.
+/// DEFECTS P1: a database's 500 reads a second beside a writer of 1 MiB x 16, with the device
+/// control of a configuration that says nothing of it.
 #[test]
 fn a_patient_reader_beside_a_bulk_writer_waits_for_little() {
     for (name, most) in [("ssd-sata-300gb", 4), ("nvme-1tb", 1)] {
         let entry = catalogue::load(name).expect("of the catalogue");
         for delay in [0, 100, 500].map(Nanos::from_micros) {
             for profiled in [false, true] {
-                let run = |policy, steered| {
+                let run = |policy, adapted| {
                     let mut lab = Lab::new(&entry, None, 32, policy);
                     let mut device = lab.driver.engine.device_mut();
                     if profiled {
                         device.set_profile(Some(Arc::new(profile(&entry, 32))));
                         device.learn_cap(true);
                     }
-                    if steered {
+                    if adapted {
                         device.adapt_depth(Nanos::ZERO, true);
-                        device.share_io(SharedIo::Auto);
+                        device.share_io(MaxIoShared::Auto);
                     }
                     let reader = Work {
                         think: Nanos::from_millis(2),
@@ -239,8 +240,8 @@ fn a_patient_reader_beside_a_bulk_writer_waits_for_little() {
                     lab.guest(&Objective::default(), bulk);
                     lab.seconds(10)
                 };
-                let (fifo, steered) = (run("fifo", false), run("mclock", true));
-                let (p99, bulk) = (steered[0].p99(), steered[1].bytes);
+                let (fifo, adapted) = (run("fifo", false), run("mclock", true));
+                let (p99, bulk) = (adapted[0].p99(), adapted[1].bytes);
                 println!(
                     "{name}, {delay}, {profiled}: {p99}, {bulk} of {}",
                     fifo[1].bytes
@@ -256,7 +257,7 @@ fn a_patient_reader_beside_a_bulk_writer_waits_for_little() {
 fn a_latency_objective_bounds_what_is_in_flight() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(SharedIo::Auto);
+    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
     let promised = Objective {
         latency: Some(Nanos(400_000)),
         ..Objective::default()
@@ -307,7 +308,7 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let measured = tidegate_config::profile::built_in("ssd-sata-300gb").expect("built in");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(SharedIo::Auto);
+    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
     lab.guest(&Objective::default(), reads(64, 16 * KIB));
     lab.guest(&reads_within(Nanos::from_millis(100)), reads(1, 8 * KIB));
     lab.seconds(1);
@@ -352,7 +353,7 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
 fn promises_are_known_once_costs_are_learnt() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(SharedIo::Auto);
+    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
     let of_kind = lab.driver.engine.device().blocking_time();
     lab.guest(&reads_within(Nanos::from_millis(100)), reads(64, 16 * KIB));
     assert_eq!(lab.driver.engine.device().feasibility(), None);
@@ -377,7 +378,7 @@ fn what_is_promised_and_due_waits_for_no_place_in_a_short_queue() {
         let mut lab = Lab::new(&entry, None, 1024, policy);
         let mut device = lab.driver.engine.device_mut();
         device.adapt_depth(Nanos::ZERO, true);
-        device.share_io(SharedIo::Bytes(64 << 10));
+        device.share_io(MaxIoShared::Bytes(64 << 10));
         let (depth, vm) = (1, None);
         device.set_depth_bound(Some(DepthBound { depth, vm }));
         let reader = Work {

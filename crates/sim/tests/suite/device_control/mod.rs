@@ -6,4 +6,4 @@ mod costs;
 mod depth;
 mod drift;
 mod lab;
-mod sharing;
+mod splitting;

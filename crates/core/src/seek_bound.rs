@@ -23,7 +23,7 @@ pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bo
 
 /// Returns `true` if the time of an I/O is mostly its seek, by learnt costs; `None`: they are too
 /// uncertain.
-pub(crate) fn learnt(estimator: &CostEstimator) -> Option<bool> {
+pub(crate) fn seeks_dominate_by_learnt_costs(estimator: &CostEstimator) -> Option<bool> {
     let time = |sequential: f64| {
         let cost = estimator.cost(&Pattern {
             reads: 1.0,

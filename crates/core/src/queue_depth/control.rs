@@ -20,8 +20,8 @@
 //! ```
 //!
 //! - **Work** is the cost of an I/O at the device: by the profile (flash: as if sequential), or its
-//!   bytes with a floor, below which a device's time for an I/O hardly falls ([`Work`]). I/Os that
-//!   move no data or fail are no work.
+//!   bytes with a floor, below which a device's time for an I/O hardly falls ([`IoWork`]). I/Os
+//!   that move no data or fail are no work.
 //! - **Begin** at 4, or at 2 where seeks dominate, or at what the bound allows. The depth starts
 //!   small and grows, never the other way round, so that the first requests of a guest meet a short
 //!   queue. Doubling takes 32 completions, more where their rate is irregular.
@@ -30,7 +30,7 @@
 //!   depth do not count.
 //! - **An unsteady device**, such as a cloud disk, differs from one measurement to the next by more
 //!   than their standard errors. The difference is learnt where two measurements of one depth
-//!   follow each other, and is part of the error of each comparison ([`Unsteadiness`]). A
+//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). A
 //!   comparison that is uncertain for that reason alone favours the smaller depth, or chance would
 //!   raise the depth now and then, and nothing would lower it.
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
@@ -47,16 +47,16 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
-mod heavy;
-mod phase;
+mod load_change;
+mod search_phase;
 
-use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
+use super::bound::{DepthBound, DepthReason, DepthTuning, DepthView};
+use super::io_work::IoWork;
 use super::rate::{BATCH, Rate, RateMeter};
-use super::seeks::seeks_dominate;
-use super::unsteady::Unsteadiness;
-use super::work::Work;
-use heavy::HeavyRun;
-use phase::Phase;
+use super::rate_noise::RateNoise;
+use crate::seek_bound::seeks_dominate;
+use load_change::LoadChange;
+use search_phase::Phase;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
 use tidegate_base::time::Nanos;
@@ -137,7 +137,7 @@ pub(crate) struct DepthControl {
     settle: u32,
     settle_until: Nanos,
     /// Recognises another load by its heavier I/Os.
-    heavy: HeavyRun,
+    load_change: LoadChange,
     /// Mean work of an I/O of the present load; 0: not known.
     each: f64,
     pause: Nanos,
@@ -145,7 +145,7 @@ pub(crate) struct DepthControl {
     up_next: bool,
     /// True if units wait because the depth is full.
     waits: bool,
-    work: Work,
+    work: IoWork,
     /// Bound given from outside.
     bound: Option<DepthBound>,
     /// Bound of the time that what is in flight takes, for the sake of a promised latency.
@@ -162,7 +162,7 @@ pub(crate) struct DepthControl {
     best: f64,
     /// Latest rate at the depth in force.
     latest: Option<Rate>,
-    unsteady: Unsteadiness,
+    noise: RateNoise,
 }
 
 impl DepthControl {
@@ -179,12 +179,12 @@ impl DepthControl {
             meter: RateMeter::new(now, BATCH),
             settle: 0,
             settle_until: now,
-            heavy: HeavyRun::new(now),
+            load_change: LoadChange::new(now),
             each: 0.0,
             pause: PAUSE_MIN,
             up_next: true,
             waits: false,
-            work: Work::new(profile, false),
+            work: IoWork::new(profile, false),
             bound: None,
             budget: None,
             budget_depth: u32::MAX,
@@ -193,7 +193,7 @@ impl DepthControl {
             trimmed: false,
             best: 0.0,
             latest: None,
-            unsteady: Unsteadiness::default(),
+            noise: RateNoise::default(),
         };
         control.set_profile(spec, profile, now);
         control.depth = control.start();
@@ -210,7 +210,7 @@ impl DepthControl {
     pub(crate) fn set_profile(&mut self, spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) {
         self.seeks = seeks_dominate(spec, profile);
         self.least = if self.seeks { START_SEEKS } else { 1 }.min(self.top);
-        self.work = Work::new(profile, self.seeks);
+        self.work = IoWork::new(profile, self.seeks);
         self.depth = self.depth.max(self.least);
         self.begin(now);
     }
@@ -247,7 +247,7 @@ impl DepthControl {
             self.budget_depth = u32::MAX;
             return;
         };
-        let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, budget.part));
+        let ops = [Op::Read, Op::Write].map(|op| self.work.for_io(profile, op, budget.part));
         let longest = ops[0].max(ops[1]);
         // A rate of small I/Os that do not fill the depth says nothing of large ones: taken for the
         // device's ability, it would keep the depth where it is.
@@ -336,8 +336,8 @@ impl DepthControl {
         if end.bytes == 0 {
             return;
         }
-        let work = self.work.of(profile, end.op, end.bytes);
-        if self.heavy.ended(work, self.each) {
+        let work = self.work.for_io(profile, end.op, end.bytes);
+        if self.load_change.ended(work, self.each) {
             return self.another_load(now, work / self.each);
         }
         let full = self.waits || self.counts_unfilled();
@@ -360,7 +360,7 @@ impl DepthControl {
 
     /// Looks at the measurement after a batch.
     fn judge(&mut self, now: Nanos) {
-        self.heavy.look(now);
+        self.load_change.expire(now);
         if self.meter.dropped() >= DROPPED_MAX {
             return self.lose(now);
         }
@@ -375,7 +375,7 @@ impl DepthControl {
                 }
             }
             Phase::Grow { below: Some(below) } => {
-                let (gain, error) = self.unsteady.gain(&rate, &below);
+                let (gain, error) = self.noise.gain_over(&rate, &below);
                 if let Some(pays) =
                     self.verdict(now, gain - self.tuning.growth(), error, self.doubt())
                 {
@@ -401,7 +401,7 @@ impl DepthControl {
                 candidate,
                 reference,
             } => {
-                let (gain, error) = self.unsteady.gain(&rate, &reference);
+                let (gain, error) = self.noise.gain_over(&rate, &reference);
                 // Above what a smaller depth may cost, or the depth would go to and fro.
                 let pays = self.loss(&reference) * 1.5;
                 if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
@@ -430,7 +430,7 @@ impl DepthControl {
 
     /// Evaluates the measurement of a smaller depth.
     fn tried(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
-        let (gain, error) = self.unsteady.gain(&rate, &reference);
+        let (gain, error) = self.noise.gain_over(&rate, &reference);
         match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
             None => {}
             Some(true) => {
@@ -450,8 +450,8 @@ impl DepthControl {
 
     /// Evaluates the depth in force again, after a smaller one had delivered `tried`.
     fn confirm(&mut self, now: Nanos, rate: Rate, candidate: u32, [tried, reference]: [Rate; 2]) {
-        self.unsteady.learn(&reference, &rate);
-        let (gain, error) = self.unsteady.gain(&tried, &rate);
+        self.noise.update(&reference, &rate);
+        let (gain, error) = self.noise.gain_over(&tried, &rate);
         match self.compare(now, gain + self.loss(&rate), error, -self.doubt()) {
             None => {}
             Some(true) => {
@@ -517,7 +517,7 @@ impl DepthControl {
     fn doubt(&self) -> f64 {
         match () {
             () if self.seeks => 1.0,
-            () if self.unsteady.is_felt() => -1.0,
+            () if self.noise.is_significant() => -1.0,
             () => 0.0,
         }
     }
@@ -586,7 +586,7 @@ impl DepthControl {
         if let Some(before) = self.latest
             && first.is_some()
         {
-            self.unsteady.learn(&before, &rate);
+            self.noise.update(&before, &rate);
         }
         self.note(rate);
         let first = first.unwrap_or(rate);
@@ -684,7 +684,7 @@ impl DepthControl {
     fn change(&mut self, now: Nanos, phase: Phase) {
         let before = self.limit();
         self.phase = phase;
-        self.heavy.interrupt();
+        self.load_change.interrupt();
         self.meter = self.new_meter(now);
         let after = self.limit();
         if before != after {

@@ -4,7 +4,7 @@
 use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::objective::Objective;
-use tidegate_core::steer::SharedIo;
+use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
@@ -26,7 +26,7 @@ fn lab(entry: &Entry, policy: &str, depth: u32, part: u32) -> Lab {
     lab.driver
         .engine
         .device_mut()
-        .share_io(SharedIo::Bytes(part));
+        .share_io(MaxIoShared::Bytes(part));
     lab
 }
 

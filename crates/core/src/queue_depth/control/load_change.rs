@@ -13,7 +13,7 @@ const REMEMBERED: Nanos = Nanos::SECOND;
 /// not taken for another one whenever a dozen of the large ones end in a row: what was seen among
 /// lighter I/Os is part of the load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeavyRun {
+pub(super) struct LoadChange {
     /// Heavy I/Os in a row, and the work of the heaviest of them.
     ends: u32,
     heaviest_in_a_row: f64,
@@ -24,10 +24,10 @@ pub(super) struct HeavyRun {
     span_end: Nanos,
 }
 
-impl HeavyRun {
+impl LoadChange {
     /// Creates the state of a load of which nothing has been seen.
-    pub(super) fn new(now: Nanos) -> HeavyRun {
-        HeavyRun {
+    pub(super) fn new(now: Nanos) -> LoadChange {
+        LoadChange {
             ends: 0,
             heaviest_in_a_row: 0.0,
             heaviest: [0.0; 2],
@@ -51,7 +51,7 @@ impl HeavyRun {
     }
 
     /// Forgets the heaviest I/O of a span that is over.
-    pub(super) fn look(&mut self, now: Nanos) {
+    pub(super) fn expire(&mut self, now: Nanos) {
         if now >= self.span_end {
             self.heaviest = [self.heaviest[1], 0.0];
             self.span_end = now + REMEMBERED;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_dozen_heavier_ios_in_a_row_are_another_load() {
-        let mut run = HeavyRun::new(Nanos::ZERO);
+        let mut run = LoadChange::new(Nanos::ZERO);
         for _ in 0..11 {
             assert!(!run.ended(16.0, 1.0));
         }
@@ -79,21 +79,21 @@ mod tests {
 
     #[test]
     fn what_was_seen_among_lighter_ones_is_part_of_the_load_for_a_second_or_two() {
-        let mut run = HeavyRun::new(Nanos::ZERO);
-        let dozen = |run: &mut HeavyRun| (0..12).any(|_| run.ended(16.0, 1.0));
-        run.look(Nanos::ZERO);
+        let mut run = LoadChange::new(Nanos::ZERO);
+        let dozen = |run: &mut LoadChange| (0..12).any(|_| run.ended(16.0, 1.0));
+        run.expire(Nanos::ZERO);
         run.ended(16.0, 1.0);
         run.ended(1.0, 1.0);
         assert!(!dozen(&mut run));
-        run.look(Nanos::from_millis(1000));
+        run.expire(Nanos::from_millis(1000));
         run.ended(1.0, 1.0);
         assert!(!dozen(&mut run));
-        run.look(Nanos::from_millis(2000));
+        run.expire(Nanos::from_millis(2000));
         run.ended(1.0, 1.0);
         assert!(!dozen(&mut run), "a dozen that was part of it renews it");
-        run.look(Nanos::from_millis(3000));
-        run.look(Nanos::from_millis(4000));
-        run.look(Nanos::from_millis(5000));
+        run.expire(Nanos::from_millis(3000));
+        run.expire(Nanos::from_millis(4000));
+        run.expire(Nanos::from_millis(5000));
         assert!(dozen(&mut run));
     }
 }

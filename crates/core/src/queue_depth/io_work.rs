@@ -7,7 +7,7 @@ use tidegate_capacity::profile::{Access, Direction, Profile};
 /// falls.
 const LEAST_BYTES: u32 = 16 << 10;
 /// Work of I/Os, with the last answer by direction, since sizes repeat.
-pub(super) struct Work {
+pub(super) struct IoWork {
     last: [(u32, f64); 2],
     access: Access,
     /// Work that the device does in a nanosecond at saturation; `None`: not known. A profile states
@@ -15,10 +15,10 @@ pub(super) struct Work {
     pub(super) saturated: Option<f64>,
 }
 
-impl Work {
+impl IoWork {
     /// Creates the measure for a device. `seeks`: seeks dominate its times.
-    pub(super) fn new(profile: Option<&Profile>, seeks: bool) -> Work {
-        Work {
+    pub(super) fn new(profile: Option<&Profile>, seeks: bool) -> IoWork {
+        IoWork {
             last: [(0, 0.0); 2],
             // The time that flash takes for scattered writes varies by a factor of ten with its
             // free space: in the measure, a few writes more or less would look like another rate.
@@ -32,7 +32,7 @@ impl Work {
     }
 
     /// Returns the work of an I/O: picoseconds by the profile, else bytes.
-    pub(super) fn of(&mut self, profile: Option<&Profile>, op: Op, bytes: u32) -> f64 {
+    pub(super) fn for_io(&mut self, profile: Option<&Profile>, op: Op, bytes: u32) -> f64 {
         let Some(profile) = profile else {
             return f64::from(bytes.max(LEAST_BYTES));
         };

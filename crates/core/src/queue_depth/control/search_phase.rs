@@ -1,6 +1,6 @@
 //! Phases of the search for the queue depth.
 
-use crate::steer::rate::Rate;
+use crate::queue_depth::rate::Rate;
 use tidegate_base::time::Nanos;
 
 /// Measurement in progress, or the depth in force.

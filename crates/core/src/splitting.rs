@@ -48,7 +48,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// Largest I/O while several VMs use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum SharedIo {
+pub enum MaxIoShared {
     /// No bound, and no place is reserved.
     Off,
     /// Shortest size that costs the device at most 3 % of its work, by its profile or by learnt
@@ -59,11 +59,11 @@ pub enum SharedIo {
     Bytes(u32),
 }
 
-impl SharedIo {
+impl MaxIoShared {
     /// Returns the longest part, in bytes, of I/Os of up to `max_io` bytes on a device with this
     /// profile; `None`: the longest I/Os go whole.
     pub fn longest_part(self, profile: &Profile, max_io: u32) -> Option<u32> {
-        if matches!(self, SharedIo::Off | SharedIo::Bytes(0)) {
+        if matches!(self, MaxIoShared::Off | MaxIoShared::Bytes(0)) {
             return None;
         }
         let spec = DeviceSpec {
@@ -74,7 +74,7 @@ impl SharedIo {
             positioning: Nanos::ZERO,
             bytes_per_s: 0,
         };
-        let longest = Sharing::new(self, 0, 0, &spec, Some(profile)).longest();
+        let longest = Splitting::new(self, 0, 0, &spec, Some(profile)).longest();
         Some(longest).filter(|&part| part < max_io)
     }
 }
@@ -87,9 +87,9 @@ struct Seen {
 }
 
 /// State of the bounds for shared devices; see the [module](self).
-pub(crate) struct Sharing {
+pub(crate) struct Splitting {
     /// Configured length of parts.
-    asked: SharedIo,
+    asked: MaxIoShared,
     /// Shortest part and the device's longest I/O in bytes; and if seeks dominate, as far as is
     /// known without costs.
     least: u32,
@@ -111,25 +111,25 @@ pub(crate) struct Sharing {
     inside: u32,
 }
 
-impl Sharing {
+impl Splitting {
     /// Creates the state for a device. `inside`: requests inside by now of VMs that are not in the
     /// background.
     pub(crate) fn new(
-        asked: SharedIo,
+        asked: MaxIoShared,
         vms: usize,
         inside: u32,
         spec: &DeviceSpec,
         profile: Option<&Profile>,
-    ) -> Sharing {
+    ) -> Splitting {
         let nobody = Seen {
             vm: NOBODY,
             at: Nanos::ZERO,
         };
         let least = match asked {
-            SharedIo::Bytes(bytes) => bytes.min(spec.max_io),
-            SharedIo::Auto | SharedIo::Off => AUTO_LEAST.max(spec.physical_block),
+            MaxIoShared::Bytes(bytes) => bytes.min(spec.max_io),
+            MaxIoShared::Auto | MaxIoShared::Off => AUTO_LEAST.max(spec.physical_block),
         };
-        let mut sharing = Sharing {
+        let mut splitting = Splitting {
             asked,
             least,
             max_io: spec.max_io,
@@ -141,13 +141,13 @@ impl Sharing {
             expected: nobody,
             inside,
         };
-        sharing.set_profile(profile);
-        sharing
+        splitting.set_profile(profile);
+        splitting
     }
 
     /// Returns `true` if the length of parts is chosen by their cost.
     pub(crate) fn is_auto(&self) -> bool {
-        self.asked == SharedIo::Auto
+        self.asked == MaxIoShared::Auto
     }
 
     /// Takes the learnt answer on whether seeks dominate, which decides for I/Os of unknown cost.
@@ -345,8 +345,8 @@ mod tests {
         bytes_per_s: 0,
     };
 
-    fn shared(asked: SharedIo, vms: usize, profile: Option<&Profile>) -> Sharing {
-        Sharing::new(asked, vms, 0, &SPEC, profile)
+    fn shared(asked: MaxIoShared, vms: usize, profile: Option<&Profile>) -> Splitting {
+        Splitting::new(asked, vms, 0, &SPEC, profile)
     }
 
     #[test]
@@ -354,27 +354,27 @@ mod tests {
         // Time by bytes alone; with a little for each I/O; with more; and with a seek.
         for (fixed, part) in [(0.0, 64), (19.0, 64), (30.0, 128), (8000.0, 0)] {
             let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
-            let sharing = shared(SharedIo::Auto, 2, Some(&profile));
+            let splitting = shared(MaxIoShared::Auto, 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
             for op in [Op::Read, Op::Write] {
-                let found = sharing.part(Nanos::ZERO, 0, op, 1024 * KIB, true);
+                let found = splitting.part(Nanos::ZERO, 0, op, 1024 * KIB, true);
                 assert_eq!(found, part, "{fixed}");
-                let short = sharing.part(Nanos::ZERO, 0, op, 64 * KIB, true);
+                let short = splitting.part(Nanos::ZERO, 0, op, 64 * KIB, true);
                 assert!(short >= 64 * KIB, "{fixed}: {short}");
             }
-            assert_eq!(sharing.longest(), part);
-            let longest = SharedIo::Auto.longest_part(&profile, 1024 * KIB);
+            assert_eq!(splitting.longest(), part);
+            let longest = MaxIoShared::Auto.longest_part(&profile, 1024 * KIB);
             assert_eq!(longest, (part != u32::MAX).then_some(part));
-            assert_eq!(SharedIo::Off.longest_part(&profile, 1024 * KIB), None);
+            assert_eq!(MaxIoShared::Off.longest_part(&profile, 1024 * KIB), None);
         }
         // Before anything is known of costs, what the device is decides.
-        let flash = shared(SharedIo::Auto, 2, None);
+        let flash = shared(MaxIoShared::Auto, 2, None);
         assert_eq!(flash.longest(), 64 * KIB);
         let seeks = DeviceSpec {
             positioning: Nanos::from_millis(12),
             ..SPEC
         };
-        let seeks = Sharing::new(SharedIo::Auto, 2, 0, &seeks, None);
+        let seeks = Splitting::new(MaxIoShared::Auto, 2, 0, &seeks, None);
         assert_eq!(seeks.longest(), u32::MAX);
     }
 
@@ -383,51 +383,52 @@ mod tests {
         // Time by bytes alone; with a little for each I/O; with much; and nothing but that.
         for (fixed, part) in [(0.0, 16), (10.0, 16), (50.0, 32), (5000.0, 0)] {
             let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
-            let sharing = shared(SharedIo::Bytes(16 * KIB), 2, Some(&profile));
+            let splitting = shared(MaxIoShared::Bytes(16 * KIB), 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
-            let found = sharing.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
+            let found = splitting.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
             assert_eq!(found, part, "{fixed}");
             assert_eq!(
                 found,
-                sharing.part(Nanos::ZERO, 0, Op::Write, 128 * KIB, true)
+                splitting.part(Nanos::ZERO, 0, Op::Write, 128 * KIB, true)
             );
         }
     }
 
     #[test]
     fn a_vm_is_beside_others_for_10_ms_after_their_last_request() {
-        let mut sharing = shared(SharedIo::Bytes(16 * KIB), 2, None);
+        let mut splitting = shared(MaxIoShared::Bytes(16 * KIB), 2, None);
         let at = Nanos::from_millis;
-        let part = |sharing: &Sharing, ms| sharing.part(at(ms), 0, Op::Read, 128 * KIB, false);
-        sharing.arrived(at(0), 0, None);
-        assert_eq!(part(&sharing, 1), u32::MAX);
-        sharing.arrived(at(2), 1, None);
+        let part =
+            |splitting: &Splitting, ms| splitting.part(at(ms), 0, Op::Read, 128 * KIB, false);
+        splitting.arrived(at(0), 0, None);
+        assert_eq!(part(&splitting, 1), u32::MAX);
+        splitting.arrived(at(2), 1, None);
         // Its own requests do not make the other be forgotten.
-        (3..10).for_each(|ms| sharing.arrived(at(ms), 0, None));
-        assert_eq!(part(&sharing, 12), 16 * KIB);
-        assert_eq!(part(&sharing, 13), u32::MAX);
+        (3..10).for_each(|ms| splitting.arrived(at(ms), 0, None));
+        assert_eq!(part(&splitting, 12), 16 * KIB);
+        assert_eq!(part(&splitting, 13), u32::MAX);
     }
 
     #[test]
     fn who_comes_back_soon_is_expected_and_nobody_else() {
-        let mut sharing = shared(SharedIo::Bytes(16 * KIB), 3, None);
+        let mut splitting = shared(MaxIoShared::Bytes(16 * KIB), 3, None);
         let now = Nanos::from_millis(5);
-        sharing.went_quiet(now, 0);
-        assert_eq!(sharing.expected(now), None, "never seen to come back");
-        sharing.arrived(now, 0, Some(Nanos::from_micros(50)));
-        sharing.went_quiet(now, 0);
+        splitting.went_quiet(now, 0);
+        assert_eq!(splitting.expected(now), None, "never seen to come back");
+        splitting.arrived(now, 0, Some(Nanos::from_micros(50)));
+        splitting.went_quiet(now, 0);
         let until = now + Nanos::from_micros(100);
-        assert_eq!(sharing.expected(now), Some((0, until)));
-        assert_eq!(sharing.expected(until), None);
-        sharing.arrived(now, 1, Some(Nanos::from_millis(2)));
-        sharing.went_quiet(now, 1);
+        assert_eq!(splitting.expected(now), Some((0, until)));
+        assert_eq!(splitting.expected(until), None);
+        splitting.arrived(now, 1, Some(Nanos::from_millis(2)));
+        splitting.went_quiet(now, 1);
         assert_eq!(
-            sharing.expected(now),
+            splitting.expected(now),
             Some((0, until)),
             "that takes too long"
         );
         // Another VM in its slot has another habit.
-        sharing.vm_added(0);
-        assert_eq!(sharing.expected(now), None);
+        splitting.vm_added(0);
+        assert_eq!(splitting.expected(now), None);
     }
 }
