@@ -23,7 +23,7 @@ pub(crate) mod state {
     /// Head of a unit in a lane, known to the dispatcher.
     pub(crate) const ADMITTED: u8 = 2;
     /// Merged into a unit behind its head.
-    pub(crate) const PASSENGER: u8 = 3;
+    pub(crate) const MERGED: u8 = 3;
     /// Wholly submitted to the device.
     pub(crate) const STARTED: u8 = 4;
     /// Flush in the express lane.
@@ -210,11 +210,11 @@ impl Cold {
         self.deliberate = self.deliberate.wrapping_sub(deliberate.0);
     }
 
-    /// Ends a wait. The wait of a back-merged request (`passenger`) counts as merged wait, whatever
+    /// Ends a wait. The wait of a back-merged request (`merged`) counts as merged wait, whatever
     /// its lane did; only a request's first wait can be one.
-    pub(crate) fn end_wait(&mut self, now: Nanos, passenger: bool, shut: Nanos, deliberate: Nanos) {
+    pub(crate) fn end_wait(&mut self, now: Nanos, merged: bool, shut: Nanos, deliberate: Nanos) {
         let waited = self.waited(now);
-        if passenger {
+        if merged {
             self.merged_wait = waited;
             (self.regulated, self.deliberate) = (0, 0);
             return;

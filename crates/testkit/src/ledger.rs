@@ -387,7 +387,7 @@ impl Ledger {
             assert_eq!(
                 (owed.disk, owed.vm),
                 (io.disk, io.vm),
-                "company of one disk"
+                "merged requests are of one disk"
             );
             assert_eq!((owed.fua, owed.keep_allocated), (io.fua, io.keep_allocated));
             assert!(
@@ -413,7 +413,7 @@ impl Ledger {
             let ends = n + 1 == segments.len() || end == owed.len;
             assert!(
                 segments.len() == 1 || (begins && ends && !owed.alone && !owed.again),
-                "company: {segment:?}"
+                "merged: {segment:?}"
             );
             let on_block = |at: u32| {
                 (owed.addr + at as u64).is_multiple_of(u64::from(self.config.device.physical_block))
@@ -436,7 +436,7 @@ impl Ledger {
     /// Records the outcome of a device I/O.
     pub fn ended(&mut self, id: IoId, outcome: Outcome) {
         let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
-        let company = parts.len() > 1 && io.op != Op::Flush;
+        let is_merged = parts.len() > 1 && io.op != Op::Flush;
         for (req, from, to) in parts {
             let owed = self
                 .owed
@@ -446,7 +446,7 @@ impl Ledger {
             owed.with_device -= to - from;
             match outcome {
                 Ok(()) => owed.hand(from, to),
-                Err(_) if company => {
+                Err(_) if is_merged => {
                     owed.hand(from, to);
                     owed.again = true;
                 }

@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// The best of five rounds: the others had company.
+/// The best of five rounds: other processes ran beside the others.
 fn print(name: &str, mut draw: impl FnMut(&mut Pcg64Mcg)) {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let best = (0..5)

@@ -82,14 +82,14 @@ fn take_request(
 #[inline(never)]
 fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
     let now = engine.view.queues.now;
-    let mut company = None;
+    let mut merge_target = None;
     if with.op != Op::Flush {
-        let (found, is_followed) = engine.find_company(with);
+        let (found, is_followed) = engine.find_merge_target(with);
         with.flags |= if is_followed { flag::FOLLOWED } else { 0 };
-        company = found;
+        merge_target = found;
     }
     let vm = with.vm as usize;
-    let joins = company.is_some() || with.op == Op::Flush;
+    let joins = merge_target.is_some() || with.op == Op::Flush;
     let Queues {
         reqs, vms, device, ..
     } = &mut engine.view.queues;
@@ -104,7 +104,7 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
             vms[vm].standing(device)
         });
     }
-    if let Some((unit, behind)) = company {
+    if let Some((unit, behind)) = merge_target {
         engine.active.join(&mut engine.view, unit, slot, behind);
     } else if with.op == Op::Flush {
         engine.flushes.push(reqs, slot, with.disk);
@@ -159,13 +159,13 @@ impl Engine {
     /// passed by value: if its address were taken, requests that continue nothing would be spilled
     /// to memory, too.
     #[inline(never)]
-    fn find_company(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
+    fn find_merge_target(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
         let lane = self.view.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
         let most = self.control.merged_most(&self.view, of.vm, of.op);
         if lane.head == NIL || most == 0 {
             return (None, false);
         }
-        self.view.queues.reqs.find_company(lane, &of, most)
+        self.view.queues.reqs.find_merge_target(lane, &of, most)
     }
 }
 

@@ -81,7 +81,7 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
         if outcome.is_ok() && is_over(hot, cold) {
             engine.finish(this);
         } else if again {
-            requeued = engine.failed_in_company(this, requeued);
+            requeued = engine.go_again_unmerged(this, requeued);
         } else {
             engine.end_part(this, outcome);
         }
@@ -255,7 +255,7 @@ impl Engine {
     /// only the request it belongs to. It goes only after its other parts have ended, so that the
     /// device never has the same bytes twice. Parameter and result as of `go_again`.
     #[cold]
-    fn failed_in_company(&mut self, slot: u32, behind: u32) -> u32 {
+    fn go_again_unmerged(&mut self, slot: u32, behind: u32) -> u32 {
         self.view.queues.reqs.hot[slot as usize].flags |= flag::AGAIN;
         match self.view.queues.reqs.cold[slot as usize].outstanding {
             0 => self.go_again(slot, behind),
@@ -492,7 +492,7 @@ impl Engine {
     fn cancel_request(&mut self, slot: u32, error: IoError) {
         let hot = &mut self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
-        let passenger = hot.state == state::PASSENGER;
+        let merged = hot.state == state::MERGED;
         // As if wholly started: with parts in flight, the last of them answers the request.
         hot.state = state::STARTED;
         let (shut, deliberate) = (
@@ -503,7 +503,7 @@ impl Engine {
         let cold = &mut self.view.queues.reqs.cold[slot as usize];
         cold.error.get_or_insert(error);
         if cold.outstanding == 0 {
-            cold.end_wait(now, passenger, shut, deliberate);
+            cold.end_wait(now, merged, shut, deliberate);
             self.finish(slot);
         }
     }

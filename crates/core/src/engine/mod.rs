@@ -15,8 +15,8 @@
 //! ```text
 //! PENDING --admit--> ADMITTED --last byte handed out--> STARTED --last part ended--> answered
 //!    |                  |  ^                               |
-//!    +---- merged ------+--|--> PASSENGER --unit started---+
-//!    |                  |  +---- failed in company: again, alone
+//!    +---- merged ------+--|--> MERGED -----unit started---+
+//!    |                  |  +---- merged I/O failed: again, alone
 //!    +---- client gone -+--> answered as cancelled
 //! EXPRESS (a flush) --its disk's turn--> STARTED
 //! ```
@@ -28,15 +28,15 @@
 //! [`View`], which roles read, with their `Queues` of VMs and requests.
 //!
 //! The engine's own steps, in the order of a request's path: `arrive` (checks, merging), `start`
-//! (dispatch, splitting), `company` (back-merging), `finish` (completions, cancelling), `answers`
-//! (finished requests that wait to be taken), `timers`. Drivers control and query everything beside
-//! I/O by facets: [`Admission`], [`Tenants`], [`Transfers`], [`Device`].
+//! (dispatch, splitting), `back_merge` (adjacent units go along), `finish` (completions,
+//! cancelling), `answers` (finished requests that wait to be taken), `timers`. Drivers control and
+//! query everything beside I/O by facets: [`Admission`], [`Tenants`], [`Transfers`], [`Device`].
 
 mod active;
 mod admission;
 mod answers;
 mod arrive;
-mod company;
+mod back_merge;
 mod config;
 mod control;
 mod device;

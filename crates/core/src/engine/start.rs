@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::active::LeftBehind;
-use super::company::Head;
+use super::back_merge::Head;
 use super::flights::{Flight, enter_shares, mark};
 use crate::device_monitor::window_meter::Kind;
 use crate::roles::{Interests, Pick};
@@ -629,13 +629,13 @@ impl Moment {
     /// Marks `len` bytes of a request as handed out and settles its waiting. Returns (1, bytes of
     /// the request) when it is served for the first time, otherwise (0, 0).
     #[inline(always)]
-    fn hand_out(self, hot: &mut Hot, cold: &mut Cold, len: u32, passenger: bool) -> (u32, u64) {
+    fn hand_out(self, hot: &mut Hot, cold: &mut Cold, len: u32, merged: bool) -> (u32, u64) {
         hot.issued += len;
         if hot.issued == hot.len {
             hot.state = state::STARTED;
         }
         if cold.outstanding == 0 {
-            cold.end_wait(self.now, passenger, self.shut, self.deliberate);
+            cold.end_wait(self.now, merged, self.shut, self.deliberate);
             let since = match self.held {
                 Nanos::ZERO => self.now,
                 held => cold.with_device_since(self.now, held),
@@ -660,8 +660,8 @@ impl Moment {
         let (mut first_ops, mut first_bytes) = (0, 0);
         for _ in 0..reqs {
             let (this, account) = (&mut hot[slot as usize], &mut cold[slot as usize]);
-            let (left, passenger) = (this.len - this.issued, this.state == state::PASSENGER);
-            let (ops, bytes) = self.hand_out(this, account, left, passenger);
+            let (left, merged) = (this.len - this.issued, this.state == state::MERGED);
+            let (ops, bytes) = self.hand_out(this, account, left, merged);
             first_ops += ops;
             first_bytes += bytes;
             slot = this.chain_next;

@@ -227,7 +227,7 @@ impl Requests {
     /// has no room, or has begun to go, the first of the two in address order is marked as
     /// followed; the second result says whether that is the request.
     #[inline]
-    pub(crate) fn find_company(
+    pub(crate) fn find_merge_target(
         &mut self,
         lane: LaneQueue,
         of: &Filling,
@@ -285,7 +285,7 @@ impl Requests {
         }
         hot[unit as usize].unit_len += len;
         hot[unit as usize].unit_reqs += 1;
-        hot[slot as usize].state = state::PASSENGER;
+        hot[slot as usize].state = state::MERGED;
     }
 
     /// Appends all requests of a unit that is out of its lane to another unit.
@@ -360,7 +360,7 @@ impl Requests {
             [rest, front]
         };
         // Another request may name each half: the former name is an ordinary member until then.
-        self.hot[unit as usize].state = state::PASSENGER;
+        self.hot[unit as usize].state = state::MERGED;
         self.hot[last_of_front as usize].chain_next = NIL;
         self.hot[last_of_front as usize].flags |= flag::FOLLOWED;
         let of_front = (front, chain_first, last_of_front, front_len, reqs);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn company_is_found_where_there_is_room_and_marked_where_not() {
+    fn a_merge_target_is_found_where_there_is_room_and_marked_where_not() {
         let mut reqs = Requests::new(4);
         let unit = read(&mut reqs, 0, 4096, 0);
         let lane = LaneQueue {
@@ -478,13 +478,13 @@ mod tests {
             judged: false,
         };
         assert_eq!(
-            reqs.find_company(lane, &next, 8192),
+            reqs.find_merge_target(lane, &next, 8192),
             (Some((unit, true)), false)
         );
         assert!(!reqs.is_followed(unit));
-        assert_eq!(reqs.find_company(lane, &next, 8191), (None, false));
+        assert_eq!(reqs.find_merge_target(lane, &next, 8191), (None, false));
         assert!(reqs.is_followed(unit));
         next.disk = 1;
-        assert_eq!(reqs.find_company(lane, &next, 8192), (None, false));
+        assert_eq!(reqs.find_merge_target(lane, &next, 8192), (None, false));
     }
 }

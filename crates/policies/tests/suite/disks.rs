@@ -124,7 +124,7 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
     driver.resize_disk(disk, 16 * MIB, MIB);
     let beyond = Err(IoError::BeyondEnd);
     assert_eq!(answers(&mut driver), [(5, beyond), (6, beyond)]);
-    // Failed in company, each goes again by itself: but not beyond the end.
+    // After a merged I/O failed, each goes again by itself: but not beyond the end.
     driver.end(&merged, Err(IoError::Io));
     assert_eq!(answers(&mut driver), [(2, beyond)]);
     let left = serve(&mut driver, |io| {

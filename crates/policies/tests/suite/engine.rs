@@ -151,7 +151,7 @@ fn a_merge_stops_at_the_limit_and_never_mixes_disks() {
 }
 
 #[test]
-fn an_error_in_company_hits_only_the_request_it_belongs_to() {
+fn an_error_of_a_merged_io_hits_only_the_request_it_belongs_to() {
     let mut b = Bench::new("mclock", 1);
     let (_, client) = b.vm(&Objective::default());
     b.ask(client, Request::write(1 << 30, 4096, 0));

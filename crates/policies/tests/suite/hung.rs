@@ -447,7 +447,7 @@ fn no_more_ios_are_left_out_than_there_is_room_for() {
 }
 
 #[test]
-fn an_io_that_failed_in_company_on_a_hung_disk_goes_again_one_by_one() {
+fn a_merged_io_that_failed_on_a_hung_disk_goes_again_one_by_one() {
     let mut rig = Rig::new("mclock");
     let (hung, neighbour) = (rig.guest(), rig.guest());
     let together: Vec<u64> = (0..3)

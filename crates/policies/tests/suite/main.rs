@@ -2,12 +2,12 @@
 
 mod accounts;
 mod attacks;
+mod back_merge;
 mod background;
 mod bd_edf;
 mod cfq;
 mod circ;
 mod common;
-mod company;
 mod cost_learning;
 mod credit_feedback;
 mod deadline;

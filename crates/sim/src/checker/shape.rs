@@ -145,7 +145,7 @@ fn check_merged_part(
     ensure!(
         Shape,
         !entry.alone && !entry.again,
-        "{io:?} merges a request that failed in company: {part:?}"
+        "{io:?} merges a request that failed merged: {part:?}"
     );
     let (begins, ends) = (part.from == 0, part.from + part.len == entry.request.len);
     ensure!(

@@ -428,7 +428,7 @@ impl Lab {
             assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
             assert_eq!(io.addr, addr);
             if io.len > len {
-                has_company(&io, &segments, len);
+                check_merged_io(&io, &segments, len);
             }
             if io.len >= len {
                 self.waiting.retain(|w| !reqs.contains(&w.0));
@@ -505,7 +505,7 @@ impl Lab {
 
 /// Asserts that a merged I/O carries whole requests beyond the unit's own bytes, within the merge
 /// limit.
-fn has_company(io: &DeviceIo, segments: &[Segment], len: u32) {
+fn check_merged_io(io: &DeviceIo, segments: &[Segment], len: u32) {
     assert!(io.len <= MERGED_MOST, "{io:?}");
     let mut at = 0;
     for segment in segments {

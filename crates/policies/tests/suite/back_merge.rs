@@ -365,7 +365,7 @@ fn without_a_limit_of_its_own_a_request_that_fits_is_not_cut() {
 }
 
 #[test]
-fn what_fails_in_company_goes_again_alone_and_from_its_beginning() {
+fn what_fails_merged_goes_again_alone_and_from_its_beginning() {
     let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
     rig.bad = |sector| sector == sector_of(12);
     rig.limit(4 * PAGE);
@@ -427,7 +427,7 @@ fn what_is_to_go_again_waits_for_its_other_parts() {
 }
 
 #[test]
-fn where_rates_are_allocated_parts_have_no_company() {
+fn where_rates_are_allocated_parts_are_not_merged() {
     let mut rig = behind_a_busy_device("vfair", 128 * KIB);
     rig.limit(11 * PAGE);
     for n in 0..2 {
