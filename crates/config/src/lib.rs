@@ -96,7 +96,7 @@ pub mod schedule;
 pub mod schema;
 pub mod section;
 mod spelling;
-pub mod told;
+pub mod stat_views;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
 pub use document::Loaded;

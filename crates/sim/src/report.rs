@@ -10,7 +10,7 @@ use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{PrecisionView, TuningView};
-use tidegate_config::told;
+use tidegate_config::stat_views;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -264,12 +264,12 @@ impl VmReport {
             background: tenant.background,
             time_s: span.as_secs_f64(),
             rates: Rates::new(tally, span),
-            served: told::times(&tally.served, false),
+            served: stat_views::times(&tally.served, false),
             waits: Waits::new(tally),
             responses: None,
             promises: promises(judged),
-            precision: told::precision(&held.precision),
-            tuning: held.tuning.as_ref().map(told::tuning),
+            precision: stat_views::precision(&held.precision),
+            tuning: held.tuning.as_ref().map(stat_views::tuning),
             cpu: None,
         }
     }
@@ -343,7 +343,7 @@ fn verdict(promise: PromiseResult) -> Promise {
     Promise {
         what,
         kept: attainment.is_kept(),
-        detail: told::attainment::detail(&attainment),
+        detail: stat_views::attainment::detail(&attainment),
         part: attainment.part.name(),
         judged_s: attainment.judged(),
         missed_s: attainment.missed(),

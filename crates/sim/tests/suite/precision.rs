@@ -1,7 +1,7 @@
 //! Precision of bandwidth in the report, compared with the rows of every second.
 
 use crate::common::{DISK, run, run_with_rows, vm};
-use tidegate_config::told;
+use tidegate_config::stat_views;
 use tidegate_core::precision::Precision;
 use tidegate_sim::report::Row;
 
@@ -30,7 +30,7 @@ fn precision_is_that_of_the_seconds_after_the_warm_up() {
     let samples = moved(&rows, 5.0, 60.0);
     assert_eq!(samples.len(), 55);
     let expected = Precision::of(&samples, 0, Some(1_000_000), 30);
-    assert_eq!(vm(&report, "a").precision, told::precision(&expected));
+    assert_eq!(vm(&report, "a").precision, stat_views::precision(&expected));
     let tuning = vm(&report, "a").tuning.expect("it has a target");
     assert_eq!(tuning.inadequate, None);
     assert!(tuning.aim_bytes_per_s.is_some());
@@ -58,7 +58,7 @@ fn idle_seconds_and_those_that_are_not_whole_do_not_count_and_without_a_target_v
     // It comes in the eleventh second and asks from the middle of the 21st to that of the 41st.
     let samples = moved(&rows, 20.0, 40.0);
     let expected = Precision::of(&samples, 9, None, 30);
-    assert_eq!(found, told::precision(&expected));
+    assert_eq!(found, stat_views::precision(&expected));
     assert_eq!(
         (found.error_percent, found.target_bytes_per_s),
         (None, None)
@@ -73,5 +73,5 @@ fn a_change_of_target_begins_anew() {
     let (report, rows) = run_with_rows(&(text + change));
     let samples = moved(&rows, 41.0, 60.0);
     let expected = Precision::of(&samples, 0, Some(2_000_000), 30);
-    assert_eq!(vm(&report, "a").precision, told::precision(&expected));
+    assert_eq!(vm(&report, "a").precision, stat_views::precision(&expected));
 }

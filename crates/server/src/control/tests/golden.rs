@@ -19,7 +19,7 @@ use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 use tidegate_policies::policy::registry;
 
 use super::planes::{ended_transfer, running_transfer};
-use super::told::moved_for_a_minute;
+use super::tuning::moved_for_a_minute;
 use super::*;
 
 const NOW: &str = "2026-11-22T12:00:00.25Z";

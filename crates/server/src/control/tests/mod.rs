@@ -8,8 +8,8 @@ mod requests;
 mod schedules;
 mod stuck;
 mod tenants;
-mod told;
 mod transfers;
+mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

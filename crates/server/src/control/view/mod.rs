@@ -12,7 +12,7 @@ mod transfer;
 use tidegate_api::device::{DevicePart, DeviceView, WaitsView};
 use tidegate_api::disk::DiskView;
 use tidegate_api::vm::{IntakeView, PartView, VmView};
-use tidegate_config::told;
+use tidegate_config::stat_views;
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 
@@ -117,9 +117,9 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
             waiting_connections: snapshot.stalled,
         },
         attainment: (snapshot.attainment.iter())
-            .map(told::attainment::view)
+            .map(stat_views::attainment::view)
             .collect(),
-        tuning: snapshot.tuning.as_ref().map(told::tuning),
+        tuning: snapshot.tuning.as_ref().map(stat_views::tuning),
         transfer: None,
         notes: Vec::new(),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_api::stats::{
     AccountView, BehindView, ByDirection, OpView, SizeView, TimeView, VmStatsView,
 };
-use tidegate_config::told;
+use tidegate_config::stat_views;
 use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::seconds::KEPT;
 use tidegate_core::stats::VmStats;
@@ -54,10 +54,10 @@ fn vm_stats(
         merged: stats.merged,
         split: stats.split,
         cancelled: stats.cancelled,
-        queue_time: by_direction(&|lane| told::times(stats.queue_time(lane), buckets)),
-        service_time: by_direction(&|lane| told::times(stats.service_time(lane), buckets)),
-        latency: told::times(&stats.latency, buckets),
-        reply_time: by_direction(&|lane| told::times(&vm.reply_time[lane as usize], buckets)),
+        queue_time: by_direction(&|lane| stat_views::times(stats.queue_time(lane), buckets)),
+        service_time: by_direction(&|lane| stat_views::times(stats.service_time(lane), buckets)),
+        latency: stat_views::times(&stats.latency, buckets),
+        reply_time: by_direction(&|lane| stat_views::times(&vm.reply_time[lane as usize], buckets)),
         account: AccountView {
             regulated_ns: stats.account.regulated.0,
             queued_ns: stats.account.queued.0,
@@ -74,8 +74,12 @@ fn vm_stats(
             })
             .collect(),
         sizes: sizes(stats),
-        precision: told::precision(&vm.precision(interval)),
-        attainment: vm.attainment.iter().map(told::attainment::view).collect(),
+        precision: stat_views::precision(&vm.precision(interval)),
+        attainment: vm
+            .attainment
+            .iter()
+            .map(stat_views::attainment::view)
+            .collect(),
     }
 }
 
@@ -114,10 +118,10 @@ mod tests {
     fn quantiles_of_an_interval_leave_out_what_was_before() {
         let mut histogram = Histogram::default();
         (0..1000).for_each(|_| histogram.record(Nanos::from_millis(1)));
-        let before = told::times(&histogram, true);
+        let before = stat_views::times(&histogram, true);
         assert_eq!(before.quantile_since(&before, 0.99), None);
         (0..100).for_each(|_| histogram.record(Nanos::from_millis(80)));
-        let after = told::times(&histogram, true);
+        let after = stat_views::times(&histogram, true);
         let median = after.quantile_since(&before, 0.5).expect("there were some");
         assert!((80_000_000..85_000_000).contains(&median), "{median}");
         assert!(after.p50_ns < 2_000_000);
