@@ -8,7 +8,7 @@ use anyhow::Result;
 use tidegate_report::{Glyphs, Plot, Screen, svg};
 
 use crate::args::PlotArgs;
-use crate::kept;
+use crate::atomic_file;
 use crate::output::{self, Output};
 
 /// Width in columns if standard output is not a terminal.
@@ -48,7 +48,7 @@ pub(crate) fn write_svg(plots: &[Plot], args: &PlotArgs) -> Result<()> {
 }
 
 fn write(plots: &[Plot], file: &Path) -> Result<()> {
-    kept::write(file, svg(plots).as_bytes())?;
+    atomic_file::write(file, svg(plots).as_bytes())?;
     output::tell(format_args!("wrote {}", file.display()));
     Ok(())
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod atomic_file;
 mod bench;
 mod client;
 mod commands;
@@ -10,7 +11,6 @@ mod completion;
 mod demo;
 mod drawing;
 mod file_kind;
-mod kept;
 mod log;
 mod output;
 mod problem;

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::kept;
+use crate::atomic_file;
 use crate::problem::{self, Problem};
 
 /// Key of a result: everything that determines it.
@@ -107,13 +107,13 @@ impl Results {
             serde_json::to_writer(&mut bytes, &Line { key, report })?;
             bytes.push(b'\n');
         }
-        kept::write(&self.path, &bytes)
+        atomic_file::write(&self.path, &bytes)
     }
 }
 
 /// Returns the file that `path` leads to, which must be a regular file because results replace it.
 fn regular(path: &Path) -> Result<PathBuf> {
-    match kept::regular(path)? {
+    match atomic_file::regular(path)? {
         Some(_) => fs::canonicalize(path).with_context(|| cannot_write(path)),
         None => Ok(path.to_owned()),
     }

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
 
-use crate::kept;
+use crate::atomic_file;
 use crate::problem::Problem;
 
 /// Maximum size of the file in bytes: 64 MiB, some millions of ranges.
@@ -80,7 +80,7 @@ impl Seeds {
     /// If the file belongs to another owner, is not a regular file, too large, or damaged.
     pub(crate) fn read(file: &Path, owner: &Owner) -> Result<Seeds> {
         let mut seeds = Seeds::default();
-        let Some(text) = kept::read(file, MOST)? else {
+        let Some(text) = atomic_file::read(file, MOST)? else {
             return Ok(seeds);
         };
         let mut lines = text.lines().enumerate();
@@ -113,7 +113,7 @@ impl Seeds {
             .into_iter()
             .chain(ranges)
             .collect();
-        kept::write(file, text.as_bytes())
+        atomic_file::write(file, text.as_bytes())
     }
 
     /// Adds the seeds from `first` to `last`, both included.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SEED;
 use crate::problem::Problem;
-use crate::{kept, progress};
+use crate::{atomic_file, progress};
 
 /// Requests that each VM keeps waiting.
 pub(crate) const DEPTH: u32 = 8;
@@ -252,7 +252,8 @@ pub(crate) fn read(path: &Path) -> Result<Counts> {
             .at(path.display().to_string())
             .help("give a file written by `tidegate bench engine --instructions --record FILE`")
     };
-    let text = kept::read(path, MOST_FILE_BYTES)?.ok_or_else(|| bad("no such file".to_owned()))?;
+    let text =
+        atomic_file::read(path, MOST_FILE_BYTES)?.ok_or_else(|| bad("no such file".to_owned()))?;
     Ok(serde_json::from_str(&text)
         .map_err(|error| bad(format!("not a file of counts: {error}")))?)
 }
@@ -262,7 +263,7 @@ pub(crate) fn read(path: &Path) -> Result<Counts> {
 /// # Errors
 /// If the file cannot be written.
 pub(crate) fn record(path: &Path, counts: &Counts) -> Result<()> {
-    kept::write(
+    atomic_file::write(
         path,
         (serde_json::to_string_pretty(counts)? + "\n").as_bytes(),
     )

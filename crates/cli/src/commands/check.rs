@@ -25,13 +25,13 @@ use tidegate_sim::scenario::{HostCpu, Tenant};
 use tidegate_units::human::{bytes, exact_bytes};
 use tidegate_vcpu::scenario as vcpu;
 
-use self::kept::{Kept, Part};
+use self::persisted_vms::{Part, PersistedVms};
 use crate::file_kind::FileKind;
 use crate::output::{self, Output};
 use crate::promise;
 use crate::simulate::{self, Changes};
 
-mod kept;
+mod persisted_vms;
 
 /// Result as JSON.
 #[derive(Serialize)]
@@ -79,8 +79,8 @@ struct Vm<'a> {
     timezone: Option<String>,
     exports: Vec<&'a str>,
     /// Persisted part of the VM.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<Part>,
+    #[serde(rename = "kept", skip_serializing_if = "Option::is_none")]
+    persisted: Option<Part>,
 }
 
 /// Device without a configured policy, which gets the default one.
@@ -105,7 +105,7 @@ struct NewPart<'a> {
 }
 
 impl<'a> DefaultPolicy<'a> {
-    fn of(config: &'a Config) -> Vec<DefaultPolicy<'a>> {
+    fn in_config(config: &'a Config) -> Vec<DefaultPolicy<'a>> {
         let unnamed = config::by_default(config).into_iter();
         let part = |new: NewlyEnforced<'a>| NewPart {
             vm: new.vm,
@@ -321,7 +321,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             schedule: Vec::new(),
             timezone: None,
             exports: Vec::new(),
-            kept: None,
+            persisted: None,
         });
         return out.json(&Report {
             vms: vms.collect(),
@@ -407,7 +407,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     }));
     warnings.extend(over(&config));
     // The store's VMs are added before feasibility is checked, because they share the devices.
-    let kept = Kept::of(&mut config, &mut warnings);
+    let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
     warnings.extend(fitting::best_effort(&config.vms));
     if out.is_json() {
@@ -428,23 +428,23 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
                 schedule: (it.schedule.as_ref()).map_or_else(Vec::new, |schedule| schedule.words()),
                 timezone: it.promised().timezone().map(str::to_owned),
                 exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
-                kept: kept.part(&it.name),
+                persisted: persisted.part(&it.name),
             }
         });
         return out.json(&Report {
             vms: vms.collect(),
-            default_policy: DefaultPolicy::of(&config),
+            default_policy: DefaultPolicy::in_config(&config),
             ..Report::good(&warnings)
         });
     }
-    out.text(&describe(&config, &kept, out))?;
+    out.text(&describe(&config, &persisted, out))?;
     for warning in &warnings {
         output::tell(format_args!("\n{warning}"));
     }
     Ok(())
 }
 
-fn describe(config: &Config, kept: &Kept, out: Output) -> String {
+fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
     let mut devices = Table::new([
         ("DEVICE", Align::Left),
         ("KIND", Align::Left),
@@ -481,7 +481,7 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
                     .map_or("of the file".to_owned(), exact_bytes)
                     .into(),
                 backed_by(disk).into(),
-                first(promise(vm, kept)).into(),
+                first(promise(vm, persisted)).into(),
             ]);
         }
     }
@@ -548,14 +548,14 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
     text
 }
 
-fn promise(vm: &VmConfig, kept: &Kept) -> String {
+fn promise(vm: &VmConfig, persisted: &PersistedVms) -> String {
     let promise = promise::in_words(vm.background, &view::objective(&vm.objective));
     let promise = match vm.promised().entries().len() {
         0 => promise,
         1 => format!("{promise}; 1 schedule entry"),
         n => format!("{promise}; {n} schedule entries"),
     };
-    match kept.part(&vm.name) {
+    match persisted.part(&vm.name) {
         None => promise,
         Some(Part::Vm) => format!("{promise} (VM persisted)"),
         Some(Part::Objective) => format!("{promise} (persisted)"),

@@ -180,7 +180,7 @@ fn a_vm_kept_in_newer_words_is_named_and_its_record_stays() {
         .collect();
     assert_eq!(names, ["oltp"]);
     drop(daemon);
-    let kept = Store::look(&file).expect("readable");
+    let kept = Store::read_vms(&file).expect("readable");
     let bulk = kept
         .iter()
         .find(|record| record.name == "bulk")

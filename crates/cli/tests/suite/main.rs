@@ -1,13 +1,13 @@
 //! Integration tests of the command line: one binary, a module for each subject.
 
 mod agent;
+mod check_persisted;
 mod cli;
 mod common;
 mod compare;
 mod completion;
 mod daemon;
 mod formats;
-mod kept;
 mod place;
 mod profile;
 mod reproduce;

@@ -46,7 +46,7 @@ impl<'a> Changes<'a> {
                 by: format!("device {by:?}"),
             });
         }
-        vms.refuse_taken(&vm.disks)?;
+        vms.refuse_taken_exports(&vm.disks)?;
         let device = &devices.entries()[vm.device];
         // Before the event loop is asked: opening may block for as long as `open_timeout`.
         let opened = disks.open(device.config(), &vm.name, &vm.disks).await?;
@@ -116,7 +116,7 @@ impl<'a> Changes<'a> {
         } = self.shared;
         let there = vms.find(vm)?;
         let asked = std::slice::from_ref(&disk);
-        vms.refuse_taken(asked)?;
+        vms.refuse_taken_exports(asked)?;
         let device = &devices.entries()[there.device];
         let new = disks.open(device.config(), vm, asked).await?.pop();
         let new = Box::new(new.expect("one was opened"));

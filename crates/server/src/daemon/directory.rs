@@ -7,7 +7,7 @@ use tidegate_core::objective::Objective;
 
 use crate::command::ControlError;
 use crate::config::{DiskConfig, Schedule, VmConfig};
-use crate::kept::refuse_taken;
+use crate::persisted_vms::refuse_taken_exports;
 
 /// Configurations of the VMs that are served now, in the order in which they were added.
 #[derive(Debug)]
@@ -81,8 +81,8 @@ impl VmDirectory {
     ///
     /// # Errors
     /// If one has; names the VM that serves it.
-    pub(super) fn refuse_taken(&self, disks: &[DiskConfig]) -> Result<(), ControlError> {
-        refuse_taken(&self.lock(), disks)
+    pub(super) fn refuse_taken_exports(&self, disks: &[DiskConfig]) -> Result<(), ControlError> {
+        refuse_taken_exports(&self.lock(), disks)
     }
 
     /// Adds a VM; the caller has checked that its name is free.
@@ -182,13 +182,13 @@ mod tests {
     #[test]
     fn an_export_that_somebody_has_is_refused_with_its_owner() {
         let directory = VmDirectory::new(vec![vm("b", 0)]);
-        let taken = directory.refuse_taken(&vm("b", 1).disks);
+        let taken = directory.refuse_taken_exports(&vm("b", 1).disks);
         let error = taken.expect_err("b has it").to_string();
         assert!(
             error.contains("\"b-disk\"") && error.contains("VM \"b\""),
             "{error}"
         );
-        assert_eq!(directory.refuse_taken(&vm("c", 1).disks), Ok(()));
+        assert_eq!(directory.refuse_taken_exports(&vm("c", 1).disks), Ok(()));
     }
 
     #[test]

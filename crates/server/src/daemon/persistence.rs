@@ -13,7 +13,7 @@ use crate::command::ControlError;
 use crate::config::{self, DiskConfig, VmConfig};
 use crate::event_loop::Files;
 use crate::health;
-use crate::kept::{self, How, Said};
+use crate::persisted_vms::{self, RecordOutcome, RecordReport};
 use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
 
 /// Replaces the objectives of configured VMs by those in the store, and logs the outcome.
@@ -22,11 +22,11 @@ pub(super) fn apply_stored_objectives(store: &Store, vms: &mut [VmConfig]) {
         Ok(records) => records,
         Err(error) => return tracing::error!("the records in the store cannot be read: {error}"),
     };
-    for Said { vm, how, what } in kept::overlay(&records, vms) {
-        match how {
-            How::Well => tracing::info!(vm, "{what}"),
-            How::PassedOver => tracing::warn!(vm, "{what}"),
-            How::Lost => tracing::error!(vm, "{what}"),
+    for RecordReport { vm, outcome, what } in persisted_vms::overlay(&records, vms) {
+        match outcome {
+            RecordOutcome::Applied => tracing::info!(vm, "{what}"),
+            RecordOutcome::Ignored => tracing::warn!(vm, "{what}"),
+            RecordOutcome::Failed => tracing::error!(vm, "{what}"),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::bounded;
 use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::config::VmConfig;
 use crate::identity::Identity;
-use crate::kept;
+use crate::persisted_vms;
 use crate::store::{Store, StoreError};
 
 /// Restoring of a daemon's state from its store, before clients are accepted.
@@ -53,15 +53,15 @@ impl<'a> Restore<'a> {
         let Ok(Ok(records)) = records else { return };
         let configs = devices.configs();
         let is_configured = |name: &str| vms.is_configured(name);
-        for (name, vm) in kept::restorable_vms(&records, is_configured, &configs, base) {
+        for (name, vm) in persisted_vms::restorable_vms(&records, is_configured, &configs, base) {
             let served = match vm {
                 Ok(vm) => self.serve_stored_vm(vm).await.map_err(|e| e.to_string()),
                 Err(why) => Err(why),
             };
             match served {
-                Ok(()) => tracing::info!(vm = name, "{}", kept::SERVED_AGAIN),
+                Ok(()) => tracing::info!(vm = name, "{}", persisted_vms::RESTORED),
                 Err(why) => {
-                    tracing::error!(vm = name, "{}", kept::cannot_be_served(&why));
+                    tracing::error!(vm = name, "{}", persisted_vms::restore_failure(&why));
                     persistence.set_not_served(name, why);
                 }
             }
@@ -209,7 +209,7 @@ impl<'a> Restore<'a> {
     /// Serves a VM from the store.
     async fn serve_stored_vm(self, vm: VmConfig) -> Result<(), ControlError> {
         let was = vm.clone();
-        let there = move || kept::with_existing_files(&was);
+        let there = move || persisted_vms::restored_with_existing_files(&was);
         let there = bounded::call_async(self.shared.disks.open_within(), there).await;
         let mut there = there.map_err(|error| ControlError::GaveUp {
             what: format!("VM {:?}: checking its disks: {error}", vm.name),

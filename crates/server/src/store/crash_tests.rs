@@ -9,7 +9,7 @@ use redb::StorageBackend;
 
 use super::file::builder;
 use super::*;
-use crate::common::kept::{Kept, Step};
+use crate::common::store_model::{Step, StoreModel};
 
 /// Unit in bytes that a disk writes atomically.
 const SECTOR: u64 = 512;
@@ -174,12 +174,12 @@ fn tear(bytes: &mut Vec<u8>, offset: u64, data: &[u8], rng: &mut Pcg64) {
 }
 
 /// Contents of the store, each with the number of the disk's calls after which it was acknowledged.
-type History = Vec<(usize, Kept)>;
+type History = Vec<(usize, StoreModel)>;
 
 /// Applies random changes to a store on a recording disk, and reopens it in between.
 fn run(disk: &Disk, seed: u64, changes: u64) -> History {
     let mut store = disk.open().expect("a new one");
-    let mut kept = Kept::read(&store).expect("reads");
+    let mut kept = StoreModel::read(&store).expect("reads");
     let mut history = vec![(disk.state().calls.len(), kept.clone())];
     for number in 0..changes {
         let step = Step::draw(seed, number);
@@ -232,20 +232,20 @@ impl Crashes<'_> {
     }
 
     /// Opens the content after a crash and checks it. Returns the calls that recovery made.
-    fn check(&mut self, bytes: &[u8], allowed: &[(usize, Kept)], context: &str) -> Vec<Call> {
+    fn check(&mut self, bytes: &[u8], allowed: &[(usize, StoreModel)], context: &str) -> Vec<Call> {
         self.points += 1;
         let disk = Disk::of(bytes.to_owned());
         let store = disk.open();
         let store = store.unwrap_or_else(|error| panic!("{context}: {error}"));
         let opened = disk.state().calls.clone();
-        let found = Kept::read(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let found = StoreModel::read(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
         let Some((_, whole)) = allowed.iter().find(|(_, kept)| *kept == found) else {
             let (_, kept) = &allowed[0];
             panic!("{context}: differs in {:?}", found.differences(kept));
         };
         let step = Step::draw(u64::MAX, self.points);
         step.apply(&store).expect("takes changes");
-        let kept = Kept::read(&store).expect("reads");
+        let kept = StoreModel::read(&store).expect("reads");
         assert!(
             kept == whole.clone().after(&step),
             "{context}: not as changed"
@@ -308,7 +308,7 @@ fn whatever_is_lost_or_torn_many_times() {
 fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
     let disk = Disk::of(made());
     let store = disk.open().expect("there");
-    let mut kept = Kept::default();
+    let mut kept = StoreModel::default();
     let mut refused = 0;
     for number in 0..60 {
         let step = Step::draw(7, number);
@@ -325,7 +325,7 @@ fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
                 assert!(failed, "{error}");
                 assert!(matches!(error, StoreError::Io { .. }), "{error}");
                 refused += 1;
-                let found = Kept::read(&store).expect("opens again");
+                let found = StoreModel::read(&store).expect("opens again");
                 let whole = found == kept || found == next;
                 assert!(whole, "change {number}: {:?}", found.differences(&kept));
                 kept = found;
@@ -333,5 +333,5 @@ fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
         }
     }
     assert!(refused > 10, "only {refused} refused");
-    assert_eq!(Kept::read(&store).expect("reads"), kept);
+    assert_eq!(StoreModel::read(&store).expect("reads"), kept);
 }

@@ -108,7 +108,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::open`], except that the store may be in use.
-    pub fn look(path: impl Into<PathBuf>) -> Result<Vec<VmRecord>, StoreError> {
+    pub fn read_vms(path: impl Into<PathBuf>) -> Result<Vec<VmRecord>, StoreError> {
         let path = path.into();
         let failed = |source| StoreError::Io {
             path: path.clone(),

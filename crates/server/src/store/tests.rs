@@ -197,7 +197,7 @@ fn one_process_at_a_time_has_it() {
 #[test]
 fn it_can_be_looked_at_while_it_is_open_and_written_to() {
     let (_dir, path) = place();
-    assert_eq!(Store::look(&path).expect("none is well"), []);
+    assert_eq!(Store::read_vms(&path).expect("none is well"), []);
     let store = Store::open(&path).expect("made");
     let (done, is_done) = (AtomicBool::new(false), &Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -214,7 +214,7 @@ fn it_can_be_looked_at_while_it_is_open_and_written_to() {
         });
         let mut last = 0;
         while !done.load(*is_done) {
-            let seen = Store::look(&path).expect("reads");
+            let seen = Store::read_vms(&path).expect("reads");
             let [long, short] = &seen[..] else {
                 assert!(seen.is_empty(), "{seen:?}");
                 continue;
@@ -227,11 +227,11 @@ fn it_can_be_looked_at_while_it_is_open_and_written_to() {
             last = weight;
         }
     });
-    let seen = Store::look(&path).expect("reads");
+    let seen = Store::read_vms(&path).expect("reads");
     assert_eq!(seen, store.vms().expect("reads"));
     drop(store);
     let before = std::fs::read(&path).expect("there");
-    assert_eq!(Store::look(&path).expect("reads"), seen);
+    assert_eq!(Store::read_vms(&path).expect("reads"), seen);
     assert!(std::fs::read(&path).expect("there") == before, "touched");
 }
 

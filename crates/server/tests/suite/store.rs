@@ -14,7 +14,7 @@ use tidegate_server::config::{
     Config, Create, DeviceKind, Schedule, StoreConfig, VmConfig, by_the_clock, schedule,
 };
 use tidegate_server::daemon::StartError;
-use tidegate_server::kept::{How, foresee};
+use tidegate_server::persisted_vms::{RecordOutcome, preview_start};
 use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
 
 use crate::common::{Client, Server, config, device, disk, request, single, vm, wait};
@@ -104,7 +104,7 @@ fn a_kept_objective_wins_but_for_what_it_is_older_than() {
 }
 
 #[test]
-fn what_is_foreseen_of_a_store_is_what_the_daemon_serves() {
+fn the_preview_of_a_start_is_what_the_daemon_serves() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = single(dir.path(), DeviceKind::File, None, 1 << 20);
     config.vms[0].disks[0].path = Some(dir.path().join("disk.raw"));
@@ -132,9 +132,11 @@ fn what_is_foreseen_of_a_store_is_what_the_daemon_serves() {
         store.put_vm(record).expect("writes");
     }
     drop(store);
-    let mut foreseen = config.clone();
-    let said = foresee(&Store::look(&path).expect("reads"), &mut foreseen);
-    let lost = said.iter().filter(|said| said.how == How::Lost);
+    let mut previewed = config.clone();
+    let said = preview_start(&Store::read_vms(&path).expect("reads"), &mut previewed);
+    let lost = said
+        .iter()
+        .filter(|said| said.outcome == RecordOutcome::Failed);
     let lost: Vec<_> = lost.map(|said| said.vm.as_str()).collect();
     assert_eq!(lost, ["clash", "lost", "words"]);
 
@@ -144,11 +146,11 @@ fn what_is_foreseen_of_a_store_is_what_the_daemon_serves() {
         let vms = vms.iter();
         vms.map(|vm| (vm.name.clone(), vm.objective)).collect()
     };
-    assert_eq!(seen(&served), seen(&foreseen.vms));
+    assert_eq!(seen(&served), seen(&previewed.vms));
     assert_eq!(served[0].objective.weight, 7);
     let size = |vms: &[VmConfig]| vms[1].disks[0].size;
     assert_eq!(size(&served), Some(1 << 20), "as its file");
-    assert_eq!(size(&foreseen.vms), size(&served));
+    assert_eq!(size(&previewed.vms), size(&served));
     let problems = server.handle.problems();
     assert_eq!(problems.len(), lost.len(), "{problems:?}");
     for (problem, vm) in problems.iter().zip(lost) {

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_server::store::Store;
 
-use crate::common::kept::{Kept, Step};
+use crate::common::store_model::{Step, StoreModel};
 
 const CHANGES: u64 = 1000;
 const SEED: u64 = 6;
@@ -55,7 +55,7 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("tidegate.redb");
     let mut rng = Pcg64::seed_from_u64(SEED);
-    let (mut kept, mut done) = (Kept::default(), 0);
+    let (mut kept, mut done) = (StoreModel::default(), 0);
     let (mut kills, mut halfway) = (0, 0);
     while done < CHANGES {
         let mut child = start(&path, done);
@@ -83,7 +83,7 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
         }
         done += acknowledged.len() as u64;
 
-        let found = Store::open(&path).and_then(|store| Kept::read(&store));
+        let found = Store::open(&path).and_then(|store| StoreModel::read(&store));
         let found = found.unwrap_or_else(|error| panic!("after change {done}: {error}"));
         let next = kept.clone().after(&Step::draw(SEED, done));
         if found != kept && found == next && done < CHANGES {

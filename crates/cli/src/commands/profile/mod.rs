@@ -19,7 +19,7 @@ use tidegate_server::fitting::MEASURE_AGAIN;
 use crate::args::{MeasureArgs, ProfileArgs, ProfileCommand};
 use crate::output::{self, Output};
 use crate::problem::Problem;
-use crate::{kept, progress};
+use crate::{atomic_file, progress};
 
 use source::Source;
 
@@ -41,7 +41,7 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     let source = source::find(name)?;
     let file = results(args, &source);
     // Checked first, rather than after a measurement of ten minutes.
-    kept::regular(&file)?;
+    atomic_file::regular(&file)?;
     let (measured, scratch) = match &source {
         Source::Model(entry) => {
             refuse_disk_options(args)?;
@@ -61,7 +61,7 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
             live::disk(args, path, &file, options(false))?
         }
     };
-    kept::write(&file, measured.to_toml().as_bytes())?;
+    atomic_file::write(&file, measured.to_toml().as_bytes())?;
     // The profile is written, so a temporary file that cannot be removed is no failure.
     if let Some(stays) = scratch.and_then(live::Scratch::remove) {
         output::tell(format_args!("note: {stays}"));

@@ -9,7 +9,7 @@ use tidegate_profile::{Outcome, Plan};
 use tidegate_server::profile::Findings;
 use tidegate_sim::seed::fnv1a;
 
-use crate::kept;
+use crate::atomic_file;
 use crate::problem::Problem;
 
 /// Maximum size in bytes of the file; a thousand steps of a hundred runs need less.
@@ -46,7 +46,7 @@ pub(super) fn path(results: &Path) -> PathBuf {
 /// If the file is something else.
 pub(super) fn read(results: &Path) -> Result<Option<Part>> {
     let path = path(results);
-    let Some(text) = kept::read(&path, LARGEST)? else {
+    let Some(text) = atomic_file::read(&path, LARGEST)? else {
         return Ok(None);
     };
     match serde_json::from_str(&text) {
@@ -119,7 +119,7 @@ impl Part {
     }
 
     pub(super) fn write(&self, results: &Path) -> Result<()> {
-        kept::write(&path(results), &serde_json::to_vec(self)?)
+        atomic_file::write(&path(results), &serde_json::to_vec(self)?)
     }
 }
 

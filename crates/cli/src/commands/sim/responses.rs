@@ -10,7 +10,7 @@ use tidegate_sim::report::{Response, Responses, VmReport};
 use tidegate_sim::scenario::Scenario;
 
 use super::{latency, shown};
-use crate::kept;
+use crate::atomic_file;
 use crate::problem;
 
 /// Columns of CSV beside the rates; their names carry the unit.
@@ -104,7 +104,7 @@ pub(super) struct Log {
 impl Log {
     /// Creates the file, replacing an existing one, and writes the heading.
     pub(super) fn create(path: &Path) -> Result<Log> {
-        kept::regular(path)?;
+        atomic_file::regular(path)?;
         let file = File::create(path).map_err(|error| problem::cannot_write(path, &error))?;
         let mut log = Log {
             path: path.to_owned(),

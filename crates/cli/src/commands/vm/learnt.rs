@@ -12,8 +12,8 @@ use tidegate_units::human;
 
 use super::describe;
 use crate::args::ImportArgs;
+use crate::atomic_file;
 use crate::client::{Client, escape, read};
-use crate::kept;
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -26,7 +26,7 @@ pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Outp
         return out.json(&answer);
     };
     let text = serde_json::to_string_pretty(&answer)? + "\n";
-    kept::write(file, text.as_bytes())?;
+    atomic_file::write(file, text.as_bytes())?;
     let learnt: LearntFile = read(answer)?;
     let (path, bytes) = (file.display().to_string(), text.len());
     if out.is_json() {
@@ -78,7 +78,7 @@ pub(super) fn import(args: &ImportArgs, client: &Client, out: Output) -> Result<
 fn read_file(path: &Path) -> Result<Value> {
     let at = path.display().to_string();
     let help = "give a file written by `tidegate vm export`";
-    let Some(text) = kept::read(path, FILE_MAX)? else {
+    let Some(text) = atomic_file::read(path, FILE_MAX)? else {
         return Err(Problem::new("no such file").at(at).help(help).into());
     };
     let refused = |what: String| Problem::new(what).at(at.clone()).help(help);

@@ -1,8 +1,8 @@
 //! Daemon in the test process, and a blocking NBD client.
 #![allow(dead_code, unreachable_pub)]
 
-pub mod kept;
 pub mod shadow;
+pub mod store_model;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};

@@ -16,42 +16,42 @@ use crate::config::{
 };
 use crate::store::{Scope, VmRecord};
 
-/// Result for one VM of which the store has a record.
+/// Report on one VM of which the store has a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
+pub struct RecordReport {
     /// Name of the VM.
     pub vm: String,
     /// Outcome for the record.
-    pub how: How,
+    pub outcome: RecordOutcome,
     /// Explanation in one sentence.
     pub what: String,
 }
 
 /// Outcome for a VM's record in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum RecordOutcome {
     /// The record is in force.
-    Well,
+    Applied,
     /// The record is ignored, possibly against the operator's expectation.
-    PassedOver,
+    Ignored,
     /// The record cannot be put in force.
-    Lost,
+    Failed,
 }
 
 /// Replaces the objectives of configured VMs by those in the store's records, and returns a report
 /// for each record that changed or ignored something.
-pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
+pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<RecordReport> {
     let mut all = Vec::new();
     for record in records {
         let configured = vms.iter_mut().find(|vm| vm.name == record.name);
-        let (how, what) = match (record.scope, configured) {
+        let (outcome, what) = match (record.scope, configured) {
             (Scope::Whole, None) => continue,
             (Scope::Whole, Some(_)) => (
-                How::PassedOver,
+                RecordOutcome::Ignored,
                 "in the store and in the configuration file: the file is used".to_owned(),
             ),
             (Scope::Objective, None) => (
-                How::PassedOver,
+                RecordOutcome::Ignored,
                 "the store has an objective for a VM that is not in the configuration file"
                     .to_owned(),
             ),
@@ -63,17 +63,17 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
                         configured.promise(kept);
                         let what =
                             "the objective in the store replaces that of the configuration file";
-                        (How::Well, what.to_owned())
+                        (RecordOutcome::Applied, what.to_owned())
                     }
                     Err(why) => {
                         let what = "the configured objective is used, the stored one cannot be";
-                        (How::Lost, format!("{what}: {why}"))
+                        (RecordOutcome::Failed, format!("{what}: {why}"))
                     }
                 }
             }
         };
         let vm = record.name.clone();
-        all.push(Said { vm, how, what });
+        all.push(RecordReport { vm, outcome, what });
     }
     all
 }
@@ -117,7 +117,7 @@ pub fn restorable_vms<'a>(
 /// Returns the configuration with which a VM from the store is served again: its files must exist
 /// and keep their sizes. Creating an empty file in place of a lost one would present the guest with
 /// a blank disk.
-pub fn with_existing_files(vm: &VmConfig) -> VmConfig {
+pub fn restored_with_existing_files(vm: &VmConfig) -> VmConfig {
     let mut there = vm.clone();
     for disk in &mut there.disks {
         if let Some(path) = &disk.path {
@@ -136,7 +136,10 @@ fn is_block_device(path: &Path) -> bool {
 }
 
 /// Checks that no disk has an export name that one of these VMs uses already.
-pub(crate) fn refuse_taken(vms: &[VmConfig], disks: &[DiskConfig]) -> Result<(), ControlError> {
+pub(crate) fn refuse_taken_exports(
+    vms: &[VmConfig],
+    disks: &[DiskConfig],
+) -> Result<(), ControlError> {
     for disk in disks {
         let has = |vm: &&VmConfig| vm.disks.iter().any(|other| other.export == disk.export);
         if let Some(other) = vms.iter().find(has) {
@@ -152,14 +155,14 @@ pub(crate) fn refuse_taken(vms: &[VmConfig], disks: &[DiskConfig]) -> Result<(),
 
 /// Previews a start with these records: changes VMs and objectives in `config` as the daemon would.
 /// Disks are not opened, so one that is in use or has a wrong size is not found.
-pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
+pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordReport> {
     let configured: BTreeSet<String> = config.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut said = overlay(records, &mut config.vms);
     let is_configured = |name: &str| configured.contains(name);
     for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.base) {
         let served = vm.and_then(|vm| {
-            refuse_taken(&config.vms, &vm.disks).map_err(|error| error.to_string())?;
-            let mut vm = with_existing_files(&vm);
+            refuse_taken_exports(&config.vms, &vm.disks).map_err(|error| error.to_string())?;
+            let mut vm = restored_with_existing_files(&vm);
             for disk in &mut vm.disks {
                 let Some(path) = &disk.path else { continue };
                 let meta = std::fs::metadata(path);
@@ -171,23 +174,23 @@ pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
             }
             Ok(vm)
         });
-        let (how, what) = match served {
+        let (outcome, what) = match served {
             Ok(vm) => {
                 config.vms.push(vm);
-                (How::Well, SERVED_AGAIN.to_owned())
+                (RecordOutcome::Applied, RESTORED.to_owned())
             }
-            Err(why) => (How::Lost, cannot_be_served(&why)),
+            Err(why) => (RecordOutcome::Failed, restore_failure(&why)),
         };
         let vm = name.to_owned();
-        said.push(Said { vm, how, what });
+        said.push(RecordReport { vm, outcome, what });
     }
     said
 }
 
 /// Report for a VM of the store that is served.
-pub(crate) const SERVED_AGAIN: &str = "restored from the store";
+pub(crate) const RESTORED: &str = "restored from the store";
 
 /// Returns the report for a VM of the store that cannot be served.
-pub(crate) fn cannot_be_served(why: &str) -> String {
+pub(crate) fn restore_failure(why: &str) -> String {
     format!("in the store, but cannot be served: {why}")
 }

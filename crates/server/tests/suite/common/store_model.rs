@@ -121,13 +121,13 @@ impl Step {
 
 /// Expected content of a store.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct StoreModel {
     vms: BTreeMap<String, VmRecord>,
     learnt: BTreeMap<Key, Vec<u8>>,
 }
 
-impl Kept {
-    pub fn after(mut self, step: &Step) -> Kept {
+impl StoreModel {
+    pub fn after(mut self, step: &Step) -> StoreModel {
         self.take(step);
         self
     }
@@ -156,8 +156,8 @@ impl Kept {
     }
 
     /// Reads the content of a store.
-    pub fn read(store: &Store) -> Result<Kept, StoreError> {
-        let mut kept = Kept::default();
+    pub fn read(store: &Store) -> Result<StoreModel, StoreError> {
+        let mut kept = StoreModel::default();
         for vm in store.vms()? {
             kept.vms.insert(vm.name.clone(), vm);
         }
@@ -175,7 +175,7 @@ impl Kept {
     }
 
     /// Lists the VMs and states that differ, for messages.
-    pub fn differences(&self, other: &Kept) -> Vec<String> {
+    pub fn differences(&self, other: &StoreModel) -> Vec<String> {
         let vms = (self.vms.keys().chain(other.vms.keys()))
             .filter(|name| self.vms.get(*name) != other.vms.get(*name))
             .cloned();

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tidegate_server::config::{Config, Diagnostic};
-use tidegate_server::kept::{How, Said, foresee};
+use tidegate_server::persisted_vms::{RecordOutcome, RecordReport, preview_start};
 use tidegate_server::store::Store;
 
 use super::warning;
 
 /// VMs with persisted parts.
-pub(super) struct Kept {
+pub(super) struct PersistedVms {
     /// VMs that will be served with a persisted part.
     vms: BTreeSet<String>,
     /// VMs in the configuration.
@@ -27,44 +27,46 @@ pub(super) enum Part {
     Objective,
 }
 
-impl Kept {
+impl PersistedVms {
     /// Changes the configuration into what would be served, and warns of persisted VMs that would
     /// not be. Without a readable store the configuration stays unchanged.
-    pub(super) fn of(config: &mut Config, warnings: &mut Vec<Diagnostic>) -> Kept {
-        let mut kept = Kept {
+    pub(super) fn apply_store(config: &mut Config, warnings: &mut Vec<Diagnostic>) -> PersistedVms {
+        let mut persisted = PersistedVms {
             vms: BTreeSet::new(),
             configured: config.vms.iter().map(|vm| vm.name.clone()).collect(),
         };
         let Some(store) = config.store.clone() else {
-            return kept;
+            return persisted;
         };
-        let records = match Store::look(&store.path) {
+        let records = match Store::read_vms(&store.path) {
             Ok(records) => records,
             Err(error) => {
                 let what = format!("persisted VMs and objectives are not known: {error}");
                 let help = (error.help())
                     .unwrap_or_else(|| "run this as the user of `tidegate serve`".to_owned());
                 warnings.push(warning("store".to_owned(), what, help, &store.place));
-                return kept;
+                return persisted;
             }
         };
-        for Said { vm, how, what } in foresee(&records, config) {
-            let help = match (how, kept.configured.contains(&vm)) {
-                (How::Well, _) => {
-                    kept.vms.insert(vm);
+        for RecordReport { vm, outcome, what } in preview_start(&records, config) {
+            let help = match (outcome, persisted.configured.contains(&vm)) {
+                (RecordOutcome::Applied, _) => {
+                    persisted.vms.insert(vm);
                     continue;
                 }
-                (How::PassedOver, true) => {
+                (RecordOutcome::Ignored, true) => {
                     "remove it from the configuration to use the persisted one".to_owned()
                 }
-                (How::Lost, true) => format!("set it again: `tidegate vm set {vm} ... --persist`"),
+                (RecordOutcome::Failed, true) => {
+                    format!("set it again: `tidegate vm set {vm} ... --persist`")
+                }
                 (_, false) => {
                     format!("`tidegate vm remove {vm} --persist` removes it from the store")
                 }
             };
             warnings.push(warning(format!("vm {vm:?}"), what, help, &store.place));
         }
-        kept
+        persisted
     }
 
     /// Returns the persisted part of a VM that will be served.
