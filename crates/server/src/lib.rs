@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   control thread (tokio)                    one thread a device
-//!   reception: accept, handshake --Adopt--->  event_loop: receive, parse, schedule,
+//!   listener:  accept, handshake --Adopt--->  event_loop: receive, parse, schedule,
 //!   control API               --Command--->     submit, answer; owns engine, ring, clients
 //! ```
 
@@ -25,12 +25,12 @@ pub mod help;
 mod identity;
 mod labels;
 pub mod learnt_file;
+pub mod listener;
 mod log_limit;
 pub mod media;
 pub mod metrics;
 pub mod persisted_vms;
 pub mod profile;
-pub mod reception;
 pub mod ring;
 pub mod store;
 pub mod transfer;

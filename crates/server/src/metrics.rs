@@ -22,8 +22,8 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot};
+use crate::listener::HandshakeCounts;
 use crate::media::State;
-use crate::reception::HandshakeCounts;
 use devices::DEVICE_METRICS;
 pub(crate) use schedules::Scheduled;
 use vms::VM_METRICS;

@@ -10,7 +10,7 @@ use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Pl
 use tidegate_server::control;
 use tidegate_server::daemon::{Daemon, StartError, Stopped, end_at_once};
 use tidegate_server::fitting;
-use tidegate_server::reception::BindError;
+use tidegate_server::listener::BindError;
 use tracing::Level;
 
 use crate::args::LogLevel;

@@ -45,8 +45,8 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::config::{ControlConfig, ListenAddress};
 use crate::daemon::DaemonHandle;
+use crate::listener::{BindError, Bound, Listener};
 use crate::log_limit;
-use crate::reception::{BindError, Bound, Listener};
 use connections::Connections;
 use plane::Plane;
 use schedule::{Clock, Held};

@@ -15,7 +15,7 @@ use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
 use crate::learnt_file::LearntFile;
-use crate::reception::HandshakeCounts;
+use crate::listener::HandshakeCounts;
 use crate::transfer::TransferOrder;
 
 /// All operations of the daemon that the API uses.

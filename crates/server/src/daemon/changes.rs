@@ -60,7 +60,7 @@ impl<'a> Changes<'a> {
         let added = (devices.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
         // The loop may still refuse, for example if the device is full.
         let (snapshot, volumes) = disks.release_if_refused(added, &vm.disks)?;
-        disks.offer(device, volumes, &snapshot);
+        disks.publish(device, volumes, &snapshot);
         vms.add(vm.clone());
         persistence.record_disks_of(disks.files(), vm).await;
         Ok(snapshot)
@@ -127,7 +127,7 @@ impl<'a> Changes<'a> {
             reply,
         });
         let (snapshot, volumes) = disks.release_if_refused(added.await, asked)?;
-        disks.offer(device, volumes, &snapshot);
+        disks.publish(device, volumes, &snapshot);
         vms.change(vm, |vm| vm.disks.push(disk));
         if let Some(vm) = vms.get(vm) {
             persistence.record_disks_of(disks.files(), vm).await;
@@ -213,7 +213,7 @@ impl<'a> Changes<'a> {
         });
         let (snapshot, volumes) = finished.await??;
         let device = &devices.entries()[there.device];
-        self.shared.disks.offer(device, volumes, &snapshot);
+        self.shared.disks.publish(device, volumes, &snapshot);
         if has_new_size {
             self.update_size(vm, export, size);
         }

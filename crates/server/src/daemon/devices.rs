@@ -11,7 +11,7 @@ use crate::config::DeviceConfig;
 use crate::connections::VmConnections;
 use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
-use crate::reception::Offer;
+use crate::listener::ExportEntry;
 
 /// Deadline for an answer of an event loop that is not stuck; a healthy loop answers in its next
 /// iteration.
@@ -39,10 +39,14 @@ impl DeviceEntry {
         &self.config
     }
 
-    /// Returns the offer of a volume of the device, for the listeners.
-    pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
+    /// Returns the entry of a volume of the device in the export list.
+    pub(super) fn export_entry(
+        &self,
+        volume: Volume,
+        connections: Arc<VmConnections>,
+    ) -> ExportEntry {
         let handle = self.handle.clone();
-        Offer {
+        ExportEntry {
             volume,
             handle,
             connections,

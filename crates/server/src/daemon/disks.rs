@@ -18,7 +18,7 @@ use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
 use crate::event_loop::{Files, SetupError, open_disk};
 use crate::frontend::Volume;
-use crate::reception::Catalogue;
+use crate::listener::ExportCatalogue;
 use crate::ring::sys;
 
 /// Time between the removal of a VM and returning its memory to the system; removals within it
@@ -29,7 +29,7 @@ const TRIM_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct OpenDisks {
     files: Files,
-    catalogue: Arc<Catalogue>,
+    catalogue: Arc<ExportCatalogue>,
     /// Deadline for opening a disk's file.
     open_within: Duration,
     /// Path of the store, which no disk may use.
@@ -41,7 +41,7 @@ pub(super) struct OpenDisks {
 impl OpenDisks {
     pub(super) fn new(
         files: Files,
-        catalogue: Arc<Catalogue>,
+        catalogue: Arc<ExportCatalogue>,
         open_within: Duration,
         store: Option<PathBuf>,
     ) -> OpenDisks {
@@ -65,10 +65,10 @@ impl OpenDisks {
     }
 
     /// Offers volumes of a VM to NBD clients.
-    pub(super) fn offer(&self, device: &DeviceEntry, volumes: Vec<Volume>, vm: &VmSnapshot) {
+    pub(super) fn publish(&self, device: &DeviceEntry, volumes: Vec<Volume>, vm: &VmSnapshot) {
         for volume in volumes {
-            let offer = device.offer(volume, vm.connections.clone());
-            self.catalogue.put(offer);
+            let entry = device.export_entry(volume, vm.connections.clone());
+            self.catalogue.put(entry);
         }
     }
 

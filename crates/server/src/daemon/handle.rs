@@ -27,7 +27,7 @@ use crate::command::{
 use crate::config::{Config, DaemonConfig, DiskConfig, VmConfig};
 use crate::event_loop::Files;
 use crate::learnt_file::LearntFile;
-use crate::reception::{Catalogue, HalfOpen};
+use crate::listener::{ExportCatalogue, HalfOpen};
 use crate::store::Store;
 use crate::transfer::TransferOrder;
 
@@ -45,7 +45,7 @@ impl DaemonHandle {
         devices: Vec<DeviceEntry>,
         config: Config,
         files: Files,
-        catalogue: Arc<Catalogue>,
+        catalogue: Arc<ExportCatalogue>,
         store: Option<Arc<Store>>,
         news: Arc<Notify>,
     ) -> DaemonHandle {

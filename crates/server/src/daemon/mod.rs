@@ -23,9 +23,9 @@ use crate::backing::memory;
 use crate::command::Command;
 use crate::config::{Config, DaemonConfig, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
+use crate::listener::{BindError, Bound, ExportCatalogue, ExportList, accept_clients};
 use crate::log_limit;
 use crate::media;
-use crate::reception::{BindError, Bound, Catalogue, Offers, accept_clients};
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
 
@@ -108,7 +108,7 @@ pub enum RunError {
 #[derive(Debug)]
 pub struct Daemon {
     handle: DaemonHandle,
-    listeners: Vec<(Arc<Bound>, Offers)>,
+    listeners: Vec<(Arc<Bound>, ExportList)>,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
@@ -182,20 +182,23 @@ impl Daemon {
         }
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
-        let (catalogue, news) = (Arc::new(Catalogue::default()), Arc::new(Notify::new()));
+        let (catalogue, news) = (
+            Arc::new(ExportCatalogue::default()),
+            Arc::new(Notify::new()),
+        );
         for (i, prepared) in prepared.into_iter().enumerate() {
             let volumes = prepared.volumes();
             let (handle, thread) = prepared.spawn(NotifyOnEnd(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry::new(config, handle);
             for (volume, connections) in volumes {
-                catalogue.put(entry.offer(volume, connections));
+                catalogue.put(entry.export_entry(volume, connections));
             }
             loops.devices.push(entry);
             loops.threads.push(thread);
         }
-        let offers = |(bound, listen)| (bound, Offers::new(listen, catalogue.clone()));
-        let listeners = bound.into_iter().map(offers).collect();
+        let list = |(bound, listen)| (bound, ExportList::new(listen, catalogue.clone()));
+        let listeners = bound.into_iter().map(list).collect();
         // Emptied, so that dropping `loops` does not end the threads.
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
@@ -235,17 +238,17 @@ impl Daemon {
     /// # Errors
     /// If an event loop ended by itself.
     pub async fn run(mut self) -> Result<Stopped, RunError> {
-        let mut reception = JoinSet::new();
-        for (bound, offers) in &self.listeners {
+        let mut accepting = JoinSet::new();
+        for (bound, list) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
-            for export in offers.missing() {
+            for export in list.missing() {
                 let listener = bound.name();
                 tracing::warn!(%listener, %export, "no disk has this export name yet");
             }
             let half_open = self.handle.half_open().clone();
-            reception.spawn(accept_clients(bound.clone(), offers.clone(), half_open));
+            accepting.spawn(accept_clients(bound.clone(), list.clone(), half_open));
         }
-        reception.spawn(log_limit::report_suppressed());
+        accepting.spawn(log_limit::report_suppressed());
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();
         let mut watching = JoinSet::new();
@@ -285,7 +288,7 @@ impl Daemon {
             ended,
             gone: gone.clone(),
         };
-        let mut ending = pin!(ending.in_order(reception, snapshots));
+        let mut ending = pin!(ending.in_order(accepting, snapshots));
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
@@ -382,10 +385,10 @@ impl Ending {
     /// safe: the future may be dropped at any time.
     async fn in_order(
         mut self,
-        mut reception: JoinSet<()>,
+        mut accepting: JoinSet<()>,
         snapshots: Snapshots,
     ) -> Result<(), RunError> {
-        reception.shutdown().await;
+        accepting.shutdown().await;
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.final_states().await;
         self.handle.devices().send_all(|| Command::Drain);

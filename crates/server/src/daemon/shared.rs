@@ -12,7 +12,7 @@ use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::DaemonConfig;
 use crate::identity::IdentitySource;
-use crate::reception::HalfOpen;
+use crate::listener::HalfOpen;
 
 /// Parts of a daemon that its tasks share.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! listeners.
 
 use super::{Metric, Read, plain};
-use crate::reception::HandshakeCounts;
+use crate::listener::HandshakeCounts;
 
 pub(super) static HANDSHAKE_METRICS: &[Metric<HandshakeCounts>] = &[
     plain(

@@ -106,8 +106,8 @@ fn by_part(vm: &VmSnapshot, of: fn(&PartAttainment) -> u64) -> Vec<(&'static str
 mod tests {
     use super::*;
     use crate::command::sample::snapshot;
+    use crate::listener::HandshakeCounts;
     use crate::metrics::render;
-    use crate::reception::HandshakeCounts;
     use tidegate_core::attainment::{Part, Window};
     use tidegate_core::objective::{Limit, Objective, OpsRate};
     use tidegate_core::time::Nanos;

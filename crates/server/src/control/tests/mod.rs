@@ -38,7 +38,7 @@ use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 use crate::identity::Identity;
 use crate::learnt_file::LearntFile;
-use crate::reception::HandshakeCounts;
+use crate::listener::HandshakeCounts;
 use planes::{Pretended, learnt_file, pretended_vm};
 
 async fn ask(plane: &Pretended, method: &str, path: &str, body: &str) -> (StatusCode, Value) {

@@ -1,4 +1,4 @@
-//! Reception of NBD clients: listeners, and the handshake up to the choice of an export.
+//! Listeners for NBD clients, and the handshake up to the choice of an export.
 //!
 //! ```text
 //!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> Adopt --> event loop
@@ -11,9 +11,9 @@
 //! loop of the export's device, with any bytes received beyond the handshake. `half_open` limits
 //! connections during the handshake, [`connections`](crate::connections) limits them afterwards.
 
+mod export_list;
 mod half_open;
-mod listen;
-mod offers;
+mod socket;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,11 +28,11 @@ use crate::connections::ConnectionPermit;
 use crate::frontend::{Opening, nbd};
 use crate::log_limit;
 
+pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HalfOpen, HandshakeCounts, PER_PEER, SILENT};
-pub(crate) use listen::Listener;
-pub use listen::{BindError, Bound};
-use listen::{Peer, Stream};
-pub use offers::{Catalogue, Offer, Offers};
+pub(crate) use socket::Listener;
+pub use socket::{BindError, Bound};
+use socket::{Peer, Stream};
 
 /// Deadline for a whole handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,8 +54,8 @@ enum HandshakeError {
 }
 
 /// Accepts clients of one listener until the future is dropped.
-pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>) {
-    let offers = Arc::new(offers);
+pub async fn accept_clients(bound: Arc<Bound>, list: ExportList, half_open: Arc<HalfOpen>) {
+    let list = Arc::new(list);
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
@@ -75,11 +75,9 @@ pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<Ha
         };
         // Each client gets a task, so that a slow handshake does not delay the next `accept`.
         let entry = Arc::new(half_open.add(peer.key()));
-        let (offers, half_open, own) = (offers.clone(), half_open.clone(), entry.clone());
+        let (list, half_open, own) = (list.clone(), half_open.clone(), entry.clone());
         let task =
-            tokio::spawn(
-                async move { handle_client(stream, peer, &offers, &half_open, &own).await },
-            );
+            tokio::spawn(async move { handle_client(stream, peer, &list, &half_open, &own).await });
         entry.set_task(task.abort_handle());
     }
 }
@@ -87,13 +85,13 @@ pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<Ha
 async fn handle_client(
     mut stream: Stream,
     peer: Peer,
-    offers: &Offers,
+    list: &ExportList,
     half_open: &HalfOpen,
     entry: &half_open::Entry,
 ) {
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     let exports = HandshakeExports {
-        offers,
+        list,
         half_open,
         peer,
         admitted: Mutex::default(),
@@ -102,7 +100,7 @@ async fn handle_client(
         Ok(Ok(Some((session, opened, leftover)))) => {
             let admitted = exports.admitted.into_inner();
             let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
-            let (offer, permit) = admitted.expect("nobody opens an export without being admitted");
+            let (listed, permit) = admitted.expect("nobody opens an export without being admitted");
             let fd = match stream.into_fd() {
                 Ok(fd) => fd,
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
@@ -113,7 +111,7 @@ async fn handle_client(
                 opened,
                 leftover,
             });
-            offer.adopt(opening, peer.to_string(), permit);
+            listed.adopt(opening, peer.to_string(), permit);
         }
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
@@ -134,27 +132,27 @@ async fn handle_client(
 
 /// Exports that a listener offers to one client, and the permit of the export that it chose.
 struct HandshakeExports<'a> {
-    offers: &'a Offers,
+    list: &'a ExportList,
     half_open: &'a HalfOpen,
     peer: Peer,
     /// Result of [`Exports::admit`], which takes `&self`; the lock is never contended, and makes
     /// this type `Sync` because the handshake may move between threads.
-    admitted: Mutex<Option<(Offer, ConnectionPermit)>>,
+    admitted: Mutex<Option<(ExportEntry, ConnectionPermit)>>,
 }
 
 impl Exports for HandshakeExports<'_> {
     fn lookup(&self, name: &str) -> Option<Export> {
-        let offer = self.offers.find(name)?;
-        Some(nbd::export(offer.volume))
+        let listed = self.list.find(name)?;
+        Some(nbd::export(listed.volume))
     }
 
     fn admit(&self, export: &Export) -> Result<(), String> {
-        let offer = self.offers.find(&export.name);
+        let listed = self.list.find(&export.name);
         // The name may belong to another disk since the client looked it up.
-        let Some(offer) = offer.filter(|offer| offer.volume.serial == export.id) else {
+        let Some(listed) = listed.filter(|listed| listed.volume.serial == export.id) else {
             return Err("it has just been removed".to_owned());
         };
-        let permit = offer.connections.admit().map_err(|why| {
+        let permit = listed.connections.admit().map_err(|why| {
             self.half_open.refused.fetch_add(1, Ordering::Relaxed);
             if log_limit::REFUSED.allows(Instant::now()) {
                 tracing::warn!(export = %export.name, peer = %self.peer, "client refused: {why}");
@@ -162,12 +160,12 @@ impl Exports for HandshakeExports<'_> {
             why.to_string()
         })?;
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        *admitted = Some((offer, permit));
+        *admitted = Some((listed, permit));
         Ok(())
     }
 
     fn list(&self, f: &mut dyn FnMut(&str, &str)) {
-        self.offers.for_each(|volume| f(&volume.name, ""));
+        self.list.for_each(|volume| f(&volume.name, ""));
     }
 }
 

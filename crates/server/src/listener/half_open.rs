@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::listen::PeerKey;
+use super::socket::PeerKey;
 use crate::ring::sys;
 
 /// Most half-open connections over all listeners. Each has a descriptor and a buffer of 4 KiB. At

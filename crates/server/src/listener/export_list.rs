@@ -9,9 +9,9 @@ use crate::connections::{ConnectionPermit, VmConnections};
 use crate::event_loop::LoopHandle;
 use crate::frontend::{Opening, Volume};
 
-/// Volume on offer, with the event loop that serves it.
+/// Volume that clients can open, with the event loop that serves it.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct ExportEntry {
     /// Volume; its serial number is that of the disk, by which the event loop finds it.
     pub volume: Volume,
     /// Event loop of the volume's device.
@@ -20,7 +20,7 @@ pub struct Offer {
     pub connections: Arc<VmConnections>,
 }
 
-impl Offer {
+impl ExportEntry {
     /// Hands a client's connection over to the event loop, unless the loop has ended.
     pub(super) fn adopt(self, opening: Opening, peer: String, permit: ConnectionPermit) {
         let Volume { serial, name, .. } = self.volume;
@@ -40,47 +40,47 @@ impl Offer {
 
 /// Volumes of all devices, oldest first. Read during handshakes, never on the path of a request.
 #[derive(Debug, Default)]
-pub struct Catalogue(RwLock<Vec<Offer>>);
+pub struct ExportCatalogue(RwLock<Vec<ExportEntry>>);
 
-impl Catalogue {
+impl ExportCatalogue {
     /// Adds a volume, or replaces the one of the same name.
-    pub fn put(&self, offer: Offer) {
-        self.change(|offers| {
-            match (offers.iter_mut()).find(|old| old.volume.name == offer.volume.name) {
-                Some(old) => *old = offer,
-                None => offers.push(offer),
+    pub fn put(&self, entry: ExportEntry) {
+        self.change(|entries| {
+            match (entries.iter_mut()).find(|old| old.volume.name == entry.volume.name) {
+                Some(old) => *old = entry,
+                None => entries.push(entry),
             }
         });
     }
 
     /// Removes a volume. Connections that have it open keep it until their event loop closes them.
     pub fn remove(&self, volume: &str) {
-        self.change(|offers| offers.retain(|offer| offer.volume.name != volume));
+        self.change(|entries| entries.retain(|entry| entry.volume.name != volume));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Offer>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<ExportEntry>)) {
         // Each change leaves the list valid, even if a later one panicked.
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn read<T>(&self, read: impl FnOnce(&[Offer]) -> T) -> T {
+    fn read<T>(&self, read: impl FnOnce(&[ExportEntry]) -> T) -> T {
         read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Volumes that one listener offers.
 #[derive(Clone, Debug)]
-pub struct Offers {
-    all: Arc<Catalogue>,
+pub struct ExportList {
+    all: Arc<ExportCatalogue>,
     /// Names of the offered volumes, the first of which is also offered under the empty name. If
     /// empty, all volumes are offered and the empty name has no meaning.
     only: Vec<String>,
 }
 
-impl Offers {
-    /// Creates the offers of a listener out of `all` volumes.
-    pub fn new(config: &ListenConfig, all: Arc<Catalogue>) -> Offers {
-        Offers {
+impl ExportList {
+    /// Creates the list of a listener out of `all` volumes.
+    pub fn new(config: &ListenConfig, all: Arc<ExportCatalogue>) -> ExportList {
+        ExportList {
             all,
             only: config.exports.clone(),
         }
@@ -93,14 +93,14 @@ impl Offers {
     }
 
     /// Returns the offered volume that a client names.
-    pub fn find(&self, name: &str) -> Option<Offer> {
+    pub fn find(&self, name: &str) -> Option<ExportEntry> {
         let name = match (name, self.only.first()) {
             // The empty name asks for the default export (NBD protocol, NBD_OPT_GO).
             ("", Some(first)) => first,
             _ => name,
         };
         self.all.read(|all| {
-            let offered = |offer: &&Offer| offer.volume.name == name && self.has(name);
+            let offered = |entry: &&ExportEntry| entry.volume.name == name && self.has(name);
             all.iter().find(offered).cloned()
         })
     }
@@ -108,7 +108,7 @@ impl Offers {
     /// Calls `f` with each volume that is offered, oldest first.
     pub fn for_each(&self, f: impl FnMut(&Volume)) {
         self.all.read(|all| {
-            let volumes = all.iter().map(|offer| &offer.volume);
+            let volumes = all.iter().map(|entry| &entry.volume);
             volumes.filter(|volume| self.has(&volume.name)).for_each(f);
         });
     }
