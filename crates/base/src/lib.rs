@@ -8,7 +8,7 @@ pub mod device;
 pub mod ends;
 pub mod expect;
 pub mod heap;
-pub mod learnt;
+pub mod learnt_state;
 pub mod names;
 pub mod objective;
 pub mod pace;

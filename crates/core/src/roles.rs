@@ -17,7 +17,7 @@ use crate::tuning::{Throttle, Tuning};
 use crate::view::View;
 use core::fmt;
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::{Group, Priority};
 use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;

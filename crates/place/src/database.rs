@@ -1,7 +1,7 @@
 //! Priority database: measured bandwidth of the tenants of a host, by their number and classes
 //! (section 5.2.1).
 
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::transfers::Class;
 
 use crate::interval::{Interval, RATE_MAX};

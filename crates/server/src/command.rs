@@ -12,7 +12,7 @@ pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 use jiff::Timestamp;
 use tidegate_core::attainment::PartRecord;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
@@ -73,7 +73,7 @@ pub enum Command {
         reply: oneshot::Sender<DeviceSnapshot>,
     },
     /// Returns a snapshot of one VM, because that of a device with a thousand VMs delays the loop.
-    Look {
+    SnapshotVm {
         /// Name of the VM.
         vm: String,
         /// Channel for the snapshot.
@@ -106,10 +106,10 @@ pub enum Command {
     },
     /// Returns the state that the policy's controller has learnt of some VMs, and of the device.
     ExportLearnt {
-        /// Index of the first VM: 0, then [`LearntPart::next`].
+        /// Index of the first VM: 0, then [`LearntStates::next`].
         from: usize,
         /// Channel for the states.
-        reply: oneshot::Sender<LearntPart>,
+        reply: oneshot::Sender<LearntStates>,
     },
     /// Adds a VM. If the loop refuses it, it closes the disks.
     AddVm {
@@ -209,7 +209,7 @@ pub enum Command {
         ago: u32,
     },
     /// Passes learnt states of the device to the engine.
-    ImportDevice(Vec<(DeviceLearnt, Blob)>),
+    ImportDevice(Vec<(LearntDeviceState, Blob)>),
     /// Begins a deadline transfer of a VM.
     BeginTransfer {
         /// Name of the VM.
@@ -276,7 +276,7 @@ pub enum FaultChange {
 
 /// Learnt states of some VMs of a device.
 #[derive(Debug)]
-pub struct LearntPart {
+pub struct LearntStates {
     /// Name of the policy.
     pub policy: String,
     /// Learnt states by name of the VM; VMs without one are left out.
@@ -287,12 +287,12 @@ pub struct LearntPart {
     pub next: Option<usize>,
     /// Learnt states of the device itself, with the first VMs only; `None` for a state that the
     /// store is to delete.
-    pub device: Vec<(DeviceLearnt, Option<Blob>)>,
+    pub device: Vec<(LearntDeviceState, Option<Blob>)>,
 }
 
 /// Learnt states of a device that do not belong to a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeviceLearnt {
+pub enum LearntDeviceState {
     /// Costs of requests.
     Costs,
     /// Cap below the device's own limit, such as a cloud's.
@@ -301,20 +301,20 @@ pub enum DeviceLearnt {
     Bandwidths,
 }
 
-impl DeviceLearnt {
+impl LearntDeviceState {
     /// All kinds.
-    pub const ALL: [DeviceLearnt; 3] = [
-        DeviceLearnt::Costs,
-        DeviceLearnt::Cap,
-        DeviceLearnt::Bandwidths,
+    pub const ALL: [LearntDeviceState; 3] = [
+        LearntDeviceState::Costs,
+        LearntDeviceState::Cap,
+        LearntDeviceState::Bandwidths,
     ];
 
     /// Returns the name under which the store keeps the state.
     pub fn name(self) -> &'static str {
         match self {
-            DeviceLearnt::Costs => "costs",
-            DeviceLearnt::Cap => "cap",
-            DeviceLearnt::Bandwidths => "bandwidths",
+            LearntDeviceState::Costs => "costs",
+            LearntDeviceState::Cap => "cap",
+            LearntDeviceState::Bandwidths => "bandwidths",
         }
     }
 }

@@ -24,7 +24,7 @@ pub mod health;
 pub mod help;
 mod identity;
 mod labels;
-pub mod learnt_file;
+pub mod learnt_state_file;
 pub mod listener;
 mod log_limit;
 pub mod media;

@@ -13,7 +13,7 @@ use core::ops::RangeInclusive;
 
 use super::prior::{self, COSTS, Weights};
 use super::{KINDS, MOST};
-use tidegate_base::learnt::{Blob, BlobError, Fields};
+use tidegate_base::learnt_state::{Blob, BlobError, Fields};
 
 /// Sparse vector of costs, as places and numbers of I/Os: those of one size, two nodes for each
 /// kind.

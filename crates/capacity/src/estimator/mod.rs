@@ -42,7 +42,7 @@ use filter::{Few, Filter};
 use prior::COSTS;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::ends::Run;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::random::mix;
 use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
@@ -129,7 +129,7 @@ pub struct LearntKind {
 
 /// Learnt costs of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Learnt {
+pub struct LearntCosts {
     /// Windows that counted.
     pub windows: u64,
     /// Windows in which the device had too little to do or an I/O failed, and that did not count.
@@ -138,7 +138,7 @@ pub struct Learnt {
     pub kinds: [LearntKind; KINDS],
 }
 
-impl Learnt {
+impl LearntCosts {
     /// Mean of `within` over the kinds seen, weighted by their device time; infinite before the
     /// first window.
     pub fn within(&self) -> f64 {
@@ -362,7 +362,7 @@ impl CostEstimator {
     }
 
     /// Learnt costs by kind, with the counts of windows.
-    pub fn learnt(&self) -> Learnt {
+    pub fn learnt(&self) -> LearntCosts {
         let kind = |direction, access| {
             let kind = number(direction, access);
             let ios = self.ios[kind];
@@ -378,7 +378,7 @@ impl CostEstimator {
                 cost: self.cost_of(&parts, size.max(1)),
             }
         };
-        Learnt {
+        LearntCosts {
             windows: self.filter.windows(),
             idle_windows: self.over - self.filter.windows(),
             kinds: [

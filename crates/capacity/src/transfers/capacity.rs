@@ -5,7 +5,7 @@
 //! observations takes the value of the nearest smaller N that has one, then the bandwidth that the
 //! device is specified to give a single user, then the nearest larger N.
 
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Rate;
 
 /// Name of the learnt state in the store.

@@ -1,6 +1,6 @@
 //! `tidegate vm`: who is served, and what was promised.
 
-mod learnt;
+mod learnt_state;
 mod schedule;
 mod tenants;
 
@@ -30,8 +30,10 @@ pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()
         VmCommand::Add(args) => tenants::add(&args, client, out),
         VmCommand::Remove(args) => tenants::remove(&args, client, out),
         VmCommand::Resize(args) => tenants::resize(&args, client, out),
-        VmCommand::Export { name, file } => learnt::export(&name, file.as_deref(), client, out),
-        VmCommand::Import(args) => learnt::import(&args, client, out),
+        VmCommand::Export { name, file } => {
+            learnt_state::export(&name, file.as_deref(), client, out)
+        }
+        VmCommand::Import(args) => learnt_state::import(&args, client, out),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reconstruction of the state machine from a stored state.
 
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostSpec, MOST_WAITING, Pcos, Tenant};
 

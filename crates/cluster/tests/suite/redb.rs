@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate_cluster::store::{ClusterStore, RedbStore, Revision, StoreError};
 use tidegate_cluster::{Change, HostRecord};
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::transfers::Class;
 use tidegate_place::PriorityDatabase;
 

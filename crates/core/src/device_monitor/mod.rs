@@ -20,7 +20,7 @@ pub use drift::{Drift, DriftDirection};
 use cap::CapLearner;
 use drift::DriftDetector;
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::DeviceIo;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;

@@ -10,10 +10,10 @@ use crate::queue_depth::{DepthBound, DepthTuning, DepthView};
 use crate::roles::{Event, SteppedDown, Waits};
 use crate::splitting::MaxIoShared;
 use std::sync::Arc;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::{DiskId, IoId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::estimator::{CostEstimator, Learnt};
+use tidegate_capacity::estimator::{CostEstimator, LearntCosts};
 use tidegate_capacity::profile::Profile;
 
 /// Read-only view of the device; see [`Engine::device`].
@@ -109,7 +109,7 @@ impl<'a> Device<'a> {
     }
 
     /// Costs of requests as learnt so far; `None`: they are not being learnt.
-    pub fn learnt_costs(&self) -> Option<Learnt> {
+    pub fn learnt_costs(&self) -> Option<LearntCosts> {
         self.engine.view.estimator().map(CostEstimator::learnt)
     }
 

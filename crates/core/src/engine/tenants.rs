@@ -9,7 +9,7 @@ use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
 use crate::view::{Life, NIL, Queues, Requests, Vm, state};
 use core::cell::Ref;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
 use tidegate_base::seconds::Seconds;

@@ -4,7 +4,7 @@ use super::transfer_book;
 use super::{Engine, EngineError};
 use crate::roles::Event;
 use crate::view::View;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::{

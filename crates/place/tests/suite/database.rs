@@ -1,7 +1,7 @@
 //! Priority database: learning, and the choice of the nearest entry.
 
 use proptest::prelude::*;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_place::{Bandwidth, Combination, MOST, PriorityDatabase, Rates};
 

@@ -30,7 +30,7 @@ use super::{LastQuiet, quiet_time};
 use crate::regulate::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
 };
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;

@@ -4,7 +4,7 @@ use crate::common::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::request::{Op, ReqId, Request, VmId};
 use tidegate_core::roles::*;

@@ -4,7 +4,7 @@
 use crate::common::tuned::{MB, PACED, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{Guest, KIB, MS, SECOND, World, total, weighted, within};
 use proptest::prelude::*;
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::{DeviceIo, Op};

@@ -3,7 +3,7 @@
 
 use crate::common::tuned::{MB, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{KIB, MS, SECOND, World, config, limited, total, weighted, within};
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::{DeviceIo, Op, Request};

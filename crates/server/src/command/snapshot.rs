@@ -7,7 +7,7 @@ use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
-use tidegate_core::estimator::Learnt;
+use tidegate_core::estimator::LearntCosts;
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
@@ -53,7 +53,7 @@ pub struct DeviceSnapshot {
     /// Promises that have given way because the device is slower than promised.
     pub stepped_down: SteppedDown,
     /// Learnt costs of requests; `None` if they are not learnt.
-    pub learnt_costs: Option<Learnt>,
+    pub learnt_costs: Option<LearntCosts>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.

@@ -26,7 +26,7 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
-mod learnt;
+mod learnt_vm_state;
 mod plane;
 mod schedule;
 mod tenants;
@@ -156,7 +156,7 @@ fn router<P: Plane>(api: Api<P>) -> Router {
         .route("/v1/vms/{name}/schedule/{number}", delete(s::remove::<P>))
         .route(
             "/v1/vms/{name}/learnt",
-            get(learnt::export::<P>).put(learnt::import::<P>),
+            get(learnt_vm_state::export::<P>).put(learnt_vm_state::import::<P>),
         )
         .route(
             "/v1/vms/{name}/job",

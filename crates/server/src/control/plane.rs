@@ -14,7 +14,7 @@ use tidegate_policies::policy::PolicySpec;
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
-use crate::learnt_file::LearntFile;
+use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
 use crate::transfer::TransferOrder;
 
@@ -120,13 +120,16 @@ pub(crate) trait Loops {
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
     /// Returns the state that the policy has learnt of a VM.
-    fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
+    fn export_vm(
+        &self,
+        vm: &str,
+    ) -> impl Future<Output = Result<LearntStateFile, ControlError>> + Send;
 
     /// Passes learnt state of a VM to the policy. Returns the VM and notes for the client.
     fn import_vm(
         &self,
         vm: &str,
-        file: &LearntFile,
+        file: &LearntStateFile,
         disks: LearntDisks,
     ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
 }
@@ -295,14 +298,14 @@ impl Loops for DaemonHandle {
         DaemonHandle::cancel_transfer(self, vm).await
     }
 
-    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
+    async fn export_vm(&self, vm: &str) -> Result<LearntStateFile, ControlError> {
         DaemonHandle::export_vm(self, vm).await
     }
 
     async fn import_vm(
         &self,
         vm: &str,
-        file: &LearntFile,
+        file: &LearntStateFile,
         disks: LearntDisks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
         DaemonHandle::import_vm(self, vm, file, disks).await

@@ -16,7 +16,7 @@ use super::changes::Changes;
 use super::devices::{DeviceEntry, DeviceTable};
 use super::directory::VmDirectory;
 use super::disks::OpenDisks;
-use super::learnt::LearntStates;
+use super::learnt_vm_state::LearntVmStates;
 use super::persistence::Persistence;
 use super::restore::Restore;
 use super::shared::Shared;
@@ -26,7 +26,7 @@ use crate::command::{
 };
 use crate::config::{Config, DaemonConfig, DiskConfig, VmConfig};
 use crate::event_loop::Files;
-use crate::learnt_file::LearntFile;
+use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpen};
 use crate::store::Store;
 use crate::transfer::TransferOrder;
@@ -148,7 +148,7 @@ impl DaemonHandle {
     /// # Errors
     /// If there is no such VM or its loop has ended.
     pub async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        let look = |vm, reply| Command::Look { vm, reply };
+        let look = |vm, reply| Command::SnapshotVm { vm, reply };
         self.ask_of(vm, look).await
     }
 
@@ -249,7 +249,7 @@ impl DaemonHandle {
     ///
     /// # Errors
     /// If there is no such VM, nothing was learnt of it, or its loop has ended.
-    pub async fn export_vm(&self, name: &str) -> Result<LearntFile, ControlError> {
+    pub async fn export_vm(&self, name: &str) -> Result<LearntStateFile, ControlError> {
         self.learnt().export(name).await
     }
 
@@ -262,7 +262,7 @@ impl DaemonHandle {
     pub async fn import_vm(
         &self,
         name: &str,
-        file: &LearntFile,
+        file: &LearntStateFile,
         disks: LearntDisks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
         self.learnt().import(name, file, disks).await
@@ -411,8 +411,8 @@ impl DaemonHandle {
         self.shared.stop.notified().await;
     }
 
-    fn learnt(&self) -> LearntStates<'_> {
-        LearntStates::new(&self.shared.devices, &self.shared.vms)
+    fn learnt(&self) -> LearntVmStates<'_> {
+        LearntVmStates::new(&self.shared.devices, &self.shared.vms)
     }
 
     fn changes(&self) -> Changes<'_> {

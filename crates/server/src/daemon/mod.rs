@@ -34,7 +34,7 @@ mod devices;
 mod directory;
 mod disks;
 mod handle;
-mod learnt;
+mod learnt_vm_state;
 mod persistence;
 mod resize;
 mod restore;

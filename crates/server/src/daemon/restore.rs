@@ -9,7 +9,7 @@
 //! notices. A VM that is only in the store is left out, and `/healthz` reports it.
 
 use jiff::Timestamp;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tokio::task::spawn_blocking;
 
 use super::changes::Changes;
@@ -17,7 +17,7 @@ use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use crate::attainment_record::{self, Records};
 use crate::bounded;
-use crate::command::{Command, ControlError, DeviceLearnt};
+use crate::command::{Command, ControlError, LearntDeviceState};
 use crate::config::VmConfig;
 use crate::identity::Identity;
 use crate::persisted_vms;
@@ -133,7 +133,7 @@ impl<'a> Restore<'a> {
         let identity_source = self.shared.identity_source(device);
         let read = move |store: &Store| {
             let mut kept = Vec::new();
-            for part in DeviceLearnt::ALL {
+            for part in LearntDeviceState::ALL {
                 let Some((of, state)) = store.device(&name, part.name())? else {
                     continue;
                 };

@@ -14,7 +14,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
@@ -23,18 +23,18 @@ use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use super::transfers::DeviceTransfers;
 use crate::attainment_record::{self, Records};
-use crate::command::{Command, ControlError, DeviceLearnt};
+use crate::command::{Command, ControlError, LearntDeviceState};
 use crate::identity::IdentitySource;
 use crate::store::{Change, Store, StoreError};
 
 /// Learnt states of a device and its VMs.
-pub(super) struct Learnt {
+pub(super) struct LearntSnapshot {
     device: String,
     policy: String,
     /// States by name of the VM.
     states: Vec<(String, Blob)>,
     /// States of the device itself.
-    own: Vec<(DeviceLearnt, Option<Blob>)>,
+    own: Vec<(LearntDeviceState, Option<Blob>)>,
     /// Attainment of the VMs.
     attainment: Records,
     identity_source: IdentitySource,
@@ -106,7 +106,7 @@ impl Snapshots {
 
     /// Returns the learnt states for [`Snapshots::finish`]; must be called before the loops are
     /// told to end.
-    pub(super) async fn final_states(&self) -> Vec<Learnt> {
+    pub(super) async fn final_states(&self) -> Vec<LearntSnapshot> {
         match &self.store {
             Some(_) => collect_all(&self.shared).await,
             None => Vec::new(),
@@ -114,7 +114,7 @@ impl Snapshots {
     }
 
     /// Writes the last learnt states, and the transfers that the event loops left behind.
-    pub(super) async fn finish(self, last: Vec<Learnt>, left: Vec<DeviceTransfers>) {
+    pub(super) async fn finish(self, last: Vec<LearntSnapshot>, left: Vec<DeviceTransfers>) {
         if let Some(writing) = self.writing {
             // A panic was logged by the panic hook.
             let _ = writing.await;
@@ -154,7 +154,7 @@ async fn follow_transfers(shared: Arc<Shared>) {
 
 /// Asks all devices for learnt states. A device that does not answer is left out, so that its
 /// states in the store stay.
-async fn collect_all(shared: &Shared) -> Vec<Learnt> {
+async fn collect_all(shared: &Shared) -> Vec<LearntSnapshot> {
     let mut learnt = Vec::new();
     for device in 0..shared.devices.entries().len() {
         if let Ok(Ok(Some(of_device))) = timeout(ANSWER_TIMEOUT, collect(shared, device)).await {
@@ -165,9 +165,9 @@ async fn collect_all(shared: &Shared) -> Vec<Learnt> {
 }
 
 /// Asks a device for its learnt states; `None` if its policy was replaced in between.
-async fn collect(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlError> {
+async fn collect(shared: &Shared, device: usize) -> Result<Option<LearntSnapshot>, ControlError> {
     let devices = &shared.devices;
-    let mut learnt = Learnt {
+    let mut learnt = LearntSnapshot {
         device: devices.name(device).to_owned(),
         policy: String::new(),
         states: Vec::new(),
@@ -192,7 +192,7 @@ async fn collect(shared: &Shared, device: usize) -> Result<Option<Learnt>, Contr
     Ok(Some(learnt))
 }
 
-async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
+async fn write(store: Arc<Store>, learnt: Vec<LearntSnapshot>) {
     let written = spawn_blocking(move || write_all(&store, &learnt)).await;
     match written {
         Ok(Ok(())) => {}
@@ -203,7 +203,7 @@ async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
 
 /// Writes learnt states in place of the previous ones, in one transaction that is empty if nothing
 /// has changed.
-fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
+fn write_all(store: &Store, learnt: &[LearntSnapshot]) -> Result<(), StoreError> {
     let states: Vec<Vec<(&str, &[u8])>> = (learnt.iter())
         .map(|of| {
             of.states

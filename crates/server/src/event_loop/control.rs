@@ -35,7 +35,7 @@ impl Loop {
     fn execute(&mut self, command: Command) {
         match command {
             Command::Snapshot { reply } => respond(reply, self.snapshot()),
-            Command::Look { vm, reply } => {
+            Command::SnapshotVm { vm, reply } => {
                 let found = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
                 respond(reply, found);
             }

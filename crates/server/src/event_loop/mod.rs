@@ -27,7 +27,7 @@ mod frontends;
 mod hung_tests;
 #[cfg(test)]
 mod inject_tests;
-mod learnt;
+mod learnt_state;
 #[cfg(test)]
 mod merge_tests;
 mod removal;

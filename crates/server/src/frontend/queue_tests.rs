@@ -65,7 +65,7 @@ impl Served {
     fn look(&self) -> VmSnapshot {
         let (reply, answer) = oneshot::channel();
         let vm = "disk".to_owned();
-        self.send(Command::Look { vm, reply });
+        self.send(Command::SnapshotVm { vm, reply });
         let answer = answer.blocking_recv().expect("the loop runs");
         answer.expect("the VM is there")
     }

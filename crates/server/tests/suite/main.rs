@@ -9,7 +9,7 @@ mod fairness;
 mod hostile;
 mod idle;
 mod isolation;
-mod learnt;
+mod learnt_state;
 mod long_requests;
 mod profile;
 mod store;

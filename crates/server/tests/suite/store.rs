@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::{Group, Objective, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;

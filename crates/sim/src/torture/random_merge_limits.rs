@@ -6,7 +6,7 @@
 
 use super::Dice;
 use tidegate_core::device::DeviceSpec;
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare, Roles};
 use tidegate_core::time::Nanos;

@@ -8,7 +8,7 @@ mod transfers;
 
 use choices::{objective, policy};
 use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::request::{ClientId, DiskId, IoError, Op, Request, VmId};
 use tidegate_core::time::Nanos;
 use transfers::Transfers;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{BLOCK, Operator, at};
 use tidegate_core::engine::Engine;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::request::{Done, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{TransferEnd, TransferOutcome, TransferSpec};

@@ -47,7 +47,7 @@ use cap_rates::{CapRates, Evidence, Throughput};
 use detection::{SECONDS, Second, TEST_AGAIN};
 use in_flight_baseline::InFlightBaseline;
 use pace::{LATE, Pace};
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
 /// Name and version of the persisted state.

@@ -25,12 +25,12 @@
 
 mod action;
 mod measure;
-mod one;
 mod paced;
 mod params;
 mod range;
 mod target;
 mod throughput;
+mod vm_tuner;
 mod window;
 
 pub use params::TunerParams;
@@ -38,21 +38,21 @@ pub(crate) use params::{DESCRIPTOR, would_need};
 
 use crate::regulate::merge_limit::ios;
 use measure::Amount;
-use one::Tuner;
 use tidegate_base::heap::IndexedHeap;
-use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::{DeviceIo, Op, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::roles::{Controller, Event, Interests, Knobs};
 use tidegate_core::tuning::Tuning;
 use tidegate_core::view::{View, moved};
+use vm_tuner::VmTuner;
 
 /// Controller that holds one tuner for each VM with a target.
 #[derive(Debug)]
 pub struct Tuners {
     params: TunerParams,
     /// Tuners by slot; `None` for VMs without a target.
-    vms: Vec<Option<Box<Tuner>>>,
+    vms: Vec<Option<Box<VmTuner>>>,
     /// Time at which the next window or second of each awake tuner ends.
     due: IndexedHeap<Nanos>,
 }
@@ -67,7 +67,7 @@ impl Tuners {
         }
     }
 
-    fn of(&mut self, vm: VmId) -> Option<&mut Tuner> {
+    fn of(&mut self, vm: VmId) -> Option<&mut VmTuner> {
         self.vms.get_mut(vm.index())?.as_deref_mut()
     }
 
@@ -90,7 +90,7 @@ impl Tuners {
         match &mut self.vms[slot] {
             Some(tuner) => tuner.change(&target),
             empty => {
-                let tuner = Tuner::new(self.params, &view.device().spec, &target);
+                let tuner = VmTuner::new(self.params, &view.device().spec, &target);
                 *empty = Some(Box::new(tuner));
             }
         }
@@ -99,7 +99,7 @@ impl Tuners {
         }
     }
 
-    fn removed(&mut self, vm: VmId) -> Option<Box<Tuner>> {
+    fn removed(&mut self, vm: VmId) -> Option<Box<VmTuner>> {
         self.due.remove(vm.index());
         self.vms.get_mut(vm.index())?.take()
     }

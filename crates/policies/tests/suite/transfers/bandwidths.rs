@@ -2,7 +2,7 @@
 
 use crate::common::{Guest, MS, SECOND, World};
 use crate::transfers::{MIB, RATE, begin, status, world, world_of, writer};
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{DeviceIo, Op};

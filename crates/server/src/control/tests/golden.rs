@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tidegate_core::device_monitor::{Drift, DriftDirection, LearntCap};
 use tidegate_core::engine::Holdings;
-use tidegate_core::estimator::{Learnt, LearntCost, LearntKind};
+use tidegate_core::estimator::{LearntCost, LearntCosts, LearntKind};
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::queue_depth::{DepthReason, DepthView};
 use tidegate_core::roles::Waits;
@@ -91,7 +91,7 @@ fn busy() -> Pretended {
     plane
 }
 
-fn costs() -> Learnt {
+fn costs() -> LearntCosts {
     let kind = |ios, access, direction| LearntKind {
         direction,
         access,
@@ -102,7 +102,7 @@ fn costs() -> Learnt {
             within: 0.125,
         },
     };
-    Learnt {
+    LearntCosts {
         windows: 90,
         idle_windows: 12,
         kinds: [

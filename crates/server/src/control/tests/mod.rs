@@ -2,7 +2,7 @@
 
 mod changes;
 mod golden;
-mod learnt;
+mod learnt_vm_state;
 mod planes;
 mod requests;
 mod schedules;
@@ -21,7 +21,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_api::query::LearntDisks;
 use tidegate_core::engine::{Engine, EngineConfig};
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::VmId;
@@ -37,7 +37,7 @@ use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmCo
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 use crate::identity::Identity;
-use crate::learnt_file::LearntFile;
+use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
 use planes::{Pretended, learnt_file, pretended_vm};
 

@@ -86,9 +86,9 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
 }
 
 /// Returns a file with learnt state of a controller.
-pub(super) fn learnt_file(vm: &str, controller: &str) -> LearntFile {
+pub(super) fn learnt_file(vm: &str, controller: &str) -> LearntStateFile {
     let disks = Identity::from_text("memory");
-    LearntFile::new([vm, "disk0", "vcup"], &disks, &Blob::new(controller, 1))
+    LearntStateFile::new([vm, "disk0", "vcup"], &disks, &Blob::new(controller, 1))
 }
 
 /// Bandwidth of the simulated devices in bytes per second.
@@ -346,7 +346,7 @@ impl Loops for Pretended {
         }
     }
 
-    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
+    async fn export_vm(&self, vm: &str) -> Result<LearntStateFile, ControlError> {
         if vm == "bulk" {
             let help = Some("wait".to_owned());
             let what = "nothing was learnt".to_owned();
@@ -358,7 +358,7 @@ impl Loops for Pretended {
     async fn import_vm(
         &self,
         vm: &str,
-        file: &LearntFile,
+        file: &LearntStateFile,
         disks: LearntDisks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
         if file.controller != "tuner" {

@@ -5,7 +5,7 @@ use tidegate_api::device::{
 };
 use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::Feasibility;
-use tidegate_core::estimator::{Learnt, LearntKind};
+use tidegate_core::estimator::{LearntCosts, LearntKind};
 use tidegate_core::queue_depth::DepthReason;
 use tidegate_core::roles::SteppedDown;
 
@@ -74,7 +74,7 @@ pub(super) fn cap(cap: &LearntCap) -> CapView {
     }
 }
 
-pub(super) fn costs(learnt: &Learnt) -> CostsView {
+pub(super) fn costs(learnt: &LearntCosts) -> CostsView {
     let within = learnt.within();
     let seen = learnt.kinds.iter().filter(|kind| kind.ios > 0);
     CostsView {

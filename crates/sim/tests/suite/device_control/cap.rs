@@ -3,7 +3,7 @@
 use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::device_monitor::{DeviceAlert, LearntCap};
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;

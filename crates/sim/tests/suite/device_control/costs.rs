@@ -3,7 +3,7 @@
 use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::estimator::LearntCost;
-use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Curve, Pattern, Profile};
 use tidegate_core::request::Op;

@@ -5,7 +5,7 @@
 //! another component or version, and bytes that are cut short, are refused:
 //!
 //! ```
-//! use tidegate_base::learnt::{Blob, BlobError};
+//! use tidegate_base::learnt_state::{Blob, BlobError};
 //!
 //! let mut blob = Blob::new("thermostat", 1);
 //! blob.push_u64(18).push_f64(0.5);

@@ -10,7 +10,7 @@ use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::plane::Plane;
 use super::view;
-use crate::learnt_file::LearntFile;
+use crate::learnt_state_file::LearntStateFile;
 
 const FILE: &str = "a file from GET /v1/vms/{name}/learnt";
 
@@ -31,7 +31,7 @@ pub(super) async fn import<P: Plane>(
 ) -> ApiResult<Response> {
     let query: LearntQuery = parse_query(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
     let body = parse_body(body, FILE)?;
-    let file = LearntFile::read(&body).map_err(|error| {
+    let file = LearntStateFile::read(&body).map_err(|error| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         ApiError::new(status, error.to_string(), "body").allowing(FILE)
     })?;

@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_api::query::{LearntDisks, LearntQuery};
 use tidegate_report::{Cell, Table, Tone};
-use tidegate_server::learnt_file::LearntFile;
+use tidegate_server::learnt_state_file::LearntStateFile;
 use tidegate_units::human;
 
 use super::describe;
@@ -27,7 +27,7 @@ pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Outp
     };
     let text = serde_json::to_string_pretty(&answer)? + "\n";
     atomic_file::write(file, text.as_bytes())?;
-    let learnt: LearntFile = read(answer)?;
+    let learnt: LearntStateFile = read(answer)?;
     let (path, bytes) = (file.display().to_string(), text.len());
     if out.is_json() {
         return out.json(&json!({
@@ -84,7 +84,7 @@ fn read_file(path: &Path) -> Result<Value> {
     let refused = |what: String| Problem::new(what).at(at.clone()).help(help);
     let file: Value =
         serde_json::from_str(&text).map_err(|error| refused(format!("not JSON: {error}")))?;
-    LearntFile::read(&file).map_err(|error| refused(error.to_string()))?;
+    LearntStateFile::read(&file).map_err(|error| refused(error.to_string()))?;
     Ok(file)
 }
 

@@ -9,38 +9,38 @@ use super::directory::VmDirectory;
 use crate::command::{Command, CommandError, ControlError, VmSnapshot};
 use crate::config::VmConfig;
 use crate::identity::{Identity, IdentitySource};
-use crate::learnt_file::LearntFile;
+use crate::learnt_state_file::LearntStateFile;
 
 /// Learnt states of VMs, read from and written to the event loops.
 #[derive(Clone, Copy)]
-pub(super) struct LearntStates<'a> {
+pub(super) struct LearntVmStates<'a> {
     devices: &'a DeviceTable,
     vms: &'a VmDirectory,
 }
 
-impl<'a> LearntStates<'a> {
-    pub(super) fn new(devices: &'a DeviceTable, vms: &'a VmDirectory) -> LearntStates<'a> {
-        LearntStates { devices, vms }
+impl<'a> LearntVmStates<'a> {
+    pub(super) fn new(devices: &'a DeviceTable, vms: &'a VmDirectory) -> LearntVmStates<'a> {
+        LearntVmStates { devices, vms }
     }
 
     /// Returns the state that the policy has learnt of a VM, as a file.
     ///
     /// # Errors
     /// If there is no such VM, nothing was learnt of it, or its loop has ended.
-    pub(super) async fn export(self, name: &str) -> Result<LearntFile, ControlError> {
+    pub(super) async fn export(self, name: &str) -> Result<LearntStateFile, ControlError> {
         let vm = self.vms.find(name)?;
         let asked = name.to_owned();
         let export = |reply| Command::ExportVm { vm: asked, reply };
         let learnt = self.devices.ask(vm.device, export).await??;
         let asked = name.to_owned();
-        let look = |reply| Command::Look { vm: asked, reply };
+        let look = |reply| Command::SnapshotVm { vm: asked, reply };
         let now = self.devices.ask(vm.device, look).await??;
         let Some(learnt) = learnt else {
             return Err(nothing_learnt(name, &now.policy));
         };
         let disks = self.identity_of(&vm).await;
         let whose = [name, now.device.as_str(), now.policy.as_str()];
-        Ok(LearntFile::new(whose, &disks, &learnt))
+        Ok(LearntStateFile::new(whose, &disks, &learnt))
     }
 
     /// Passes learnt state of a VM, from this or another daemon, to the policy. Returns the VM's
@@ -52,7 +52,7 @@ impl<'a> LearntStates<'a> {
     pub(super) async fn import(
         self,
         name: &str,
-        file: &LearntFile,
+        file: &LearntStateFile,
         disks: LearntDisks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
         let vm = self.vms.find(name)?;
@@ -101,7 +101,7 @@ fn nothing_learnt(vm: &str, policy: &str) -> ControlError {
     }
 }
 
-fn import_refused(file: &LearntFile, error: CommandError) -> ControlError {
+fn import_refused(file: &LearntStateFile, error: CommandError) -> ControlError {
     if let CommandError::UnknownVm(_) = error {
         return error.into();
     }
@@ -132,7 +132,7 @@ impl<F: Fn(Option<&str>) -> bool> std::fmt::Display for PolicyNames<F> {
 /// Returns notes for the operator on an import. `elsewhere` is the identity of the VM's disks if
 /// they are on other storage than where the state was learnt.
 fn notes(
-    file: &LearntFile,
+    file: &LearntStateFile,
     now: &VmSnapshot,
     elsewhere: Option<&Identity>,
     disks: LearntDisks,
@@ -165,13 +165,13 @@ fn notes(
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::learnt::Blob;
+    use tidegate_core::learnt_state::Blob;
 
     use super::*;
 
-    fn file(policy: &str) -> LearntFile {
+    fn file(policy: &str) -> LearntStateFile {
         let disks = Identity::from_text("block device a");
-        LearntFile::new(["oltp", "disk0", policy], &disks, &Blob::new("tuner", 1))
+        LearntStateFile::new(["oltp", "disk0", policy], &disks, &Blob::new("tuner", 1))
     }
 
     #[test]

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 
 use crate::identity::Identity;
 
@@ -22,7 +22,7 @@ const VERSION: u64 = 1;
 /// Learnt state of a VM as a file; see the module's documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LearntFile {
+pub struct LearntStateFile {
     format: String,
     version: u64,
     /// Name of the VM in the daemon that exported the state.
@@ -56,14 +56,14 @@ pub enum FileError {
     Damaged(&'static str),
 }
 
-impl LearntFile {
+impl LearntStateFile {
     /// Creates the file for state of a VM; the names are those of VM, device and policy.
     pub(crate) fn new(
         [vm, device, policy]: [&str; 3],
         disks: &Identity,
         learnt: &Blob,
-    ) -> LearntFile {
-        let mut file = LearntFile {
+    ) -> LearntStateFile {
+        let mut file = LearntStateFile {
             format: FORMAT.to_owned(),
             version: VERSION,
             vm: vm.to_owned(),
@@ -83,11 +83,15 @@ impl LearntFile {
     /// # Errors
     /// If the file is of another format, newer than this daemon reads, or its checksum does not
     /// match.
-    pub fn read(file: &Value) -> Result<LearntFile, FileError> {
+    pub fn read(file: &Value) -> Result<LearntStateFile, FileError> {
         match file.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}
-            Some(other) => return Err(FileError::Foreign(format!("\"format\" is {other:?}"))),
-            None => return Err(FileError::Foreign("\"format\" is missing".to_owned())),
+            Some(other) => {
+                return Err(FileError::Foreign(format!("\"format\" is {other:?}")));
+            }
+            None => {
+                return Err(FileError::Foreign("\"format\" is missing".to_owned()));
+            }
         }
         match file.get("version").and_then(Value::as_u64) {
             Some(VERSION) => {}
@@ -98,7 +102,7 @@ impl LearntFile {
                 ));
             }
         }
-        let read = serde_json::from_value::<LearntFile>(file.clone());
+        let read = serde_json::from_value::<LearntStateFile>(file.clone());
         let file = read.map_err(|error| FileError::Foreign(error.to_string()))?;
         if file.compute_checksum() != file.checksum {
             return Err(FileError::Damaged("the checksum does not match"));
@@ -159,11 +163,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn file() -> LearntFile {
+    fn file() -> LearntStateFile {
         let mut learnt = Blob::new("thermostat", 1);
         learnt.push_u64(18).push_u64(u64::MAX);
         let disks = Identity::from_text("block device naa.5000c500");
-        LearntFile::new(["oltp", "disk0", "warm"], &disks, &learnt)
+        LearntStateFile::new(["oltp", "disk0", "warm"], &disks, &learnt)
     }
 
     fn written() -> Value {
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let read = LearntFile::read(&written()).expect("as it was written");
+        let read = LearntStateFile::read(&written()).expect("as it was written");
         assert_eq!(read, file());
         assert_eq!(read.controller, "thermostat");
         let blob = read.learnt().expect("hexadecimal");
@@ -182,7 +186,7 @@ mod tests {
             read.identity()
                 .overlaps(&Identity::from_text("block device naa.5000c500"))
         );
-        let nowhere = LearntFile::new(["a", "b", "c"], &Identity::from_text(""), &blob);
+        let nowhere = LearntStateFile::new(["a", "b", "c"], &Identity::from_text(""), &blob);
         assert_eq!(nowhere.disks, [""; 0]);
     }
 
@@ -221,7 +225,7 @@ mod tests {
                 "the checksum does not match",
             ),
         ] {
-            let refused = LearntFile::read(&file).expect_err(said).to_string();
+            let refused = LearntStateFile::read(&file).expect_err(said).to_string();
             assert!(refused.contains(said), "{said}: {refused}");
         }
         // A change of any byte of the state is detected.
@@ -231,7 +235,7 @@ mod tests {
             bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
             let wrong = String::from_utf8(bytes).expect("digits");
             assert!(
-                LearntFile::read(&changed("state", json!(wrong))).is_err(),
+                LearntStateFile::read(&changed("state", json!(wrong))).is_err(),
                 "{at}"
             );
         }
@@ -240,7 +244,7 @@ mod tests {
             file.state = sealed.to_owned();
             file.checksum = file.compute_checksum();
             let file = serde_json::to_value(file).expect("plain data");
-            let refused = LearntFile::read(&file).expect_err(sealed);
+            let refused = LearntStateFile::read(&file).expect_err(sealed);
             assert!(matches!(refused, FileError::Damaged(_)), "{refused}");
         }
     }

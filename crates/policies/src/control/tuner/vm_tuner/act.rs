@@ -1,6 +1,6 @@
 //! Actions of a tuner at the end of a window in which its VM asked for its target.
 
-use super::{CARRIED_S, Tuner};
+use super::{CARRIED_S, VmTuner};
 use crate::control::tuner::action::Moved;
 use crate::control::tuner::measure::{Amount, Span};
 use crate::control::tuner::paced::Passed;
@@ -10,7 +10,7 @@ use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
-impl Tuner {
+impl VmTuner {
     /// Adjusts merge limit and rate after a window in which the VM asked for its target.
     pub(super) fn act(&mut self, view: &View, vm: VmId, window: &Span) {
         let now = view.now();

@@ -14,7 +14,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_server::command::VmSnapshot;
 use tidegate_server::config::{Config, DeviceKind, StoreConfig};
 use tidegate_server::daemon::ControlError;
-use tidegate_server::learnt_file::LearntFile;
+use tidegate_server::learnt_state_file::LearntStateFile;
 
 use crate::common::{Server, config, device, disk, request, vm, wait};
 
@@ -97,7 +97,7 @@ fn is_profiled(vm: &VmSnapshot) -> bool {
     vm.tuning.is_some_and(|tuning| tuning.range.is_some())
 }
 
-fn export(server: &Server) -> LearntFile {
+fn export(server: &Server) -> LearntStateFile {
     wait(server.handle.export_vm(VM)).expect("it was profiled")
 }
 
@@ -152,7 +152,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     // The state as read back from the text of its file.
     let text = serde_json::to_string(&export(&here)).expect("plain data");
     let file = serde_json::from_str(&text).expect("what was written");
-    let file = LearntFile::read(&file).expect("as it was written");
+    let file = LearntStateFile::read(&file).expect("as it was written");
     assert_eq!((file.vm.as_str(), file.controller.as_str()), (VM, "tuner"));
     assert!(
         file.disks[0].starts_with("emulated ssd-sata-300gb"),

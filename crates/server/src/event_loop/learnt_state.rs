@@ -3,10 +3,10 @@
 
 use tidegate_core::attainment::PartRecord;
 use tidegate_core::engine::Engine;
-use tidegate_core::learnt::Blob;
+use tidegate_core::learnt_state::Blob;
 
 use super::{Loop, Vm};
-use crate::command::{CommandError, DeviceLearnt, LearntPart, VmSnapshot};
+use crate::command::{CommandError, LearntDeviceState, LearntStates, VmSnapshot};
 
 /// VMs exported by one command, so that a device with many VMs does not delay requests.
 const AT_ONCE: usize = 64;
@@ -14,9 +14,9 @@ const AT_ONCE: usize = 64;
 impl Loop {
     /// Exports learnt state and attainment of at most [`AT_ONCE`] VMs, beginning at index `from`.
     /// The part for index 0 includes the state of the device.
-    pub(super) fn export_learnt(&self, from: usize) -> LearntPart {
+    pub(super) fn export_learnt(&self, from: usize) -> LearntStates {
         let policy = self.engine.policy();
-        let mut part = LearntPart {
+        let mut part = LearntStates {
             policy: policy.name().to_owned(),
             states: Vec::new(),
             attainment: Vec::new(),
@@ -109,13 +109,15 @@ impl Loop {
     }
 
     /// Gives the engine learnt state of the device.
-    pub(super) fn import_device(&mut self, learnt: &[(DeviceLearnt, Blob)]) {
+    pub(super) fn import_device(&mut self, learnt: &[(LearntDeviceState, Blob)]) {
         let device = &self.name;
         for (part, blob) in learnt {
             let taken = match part {
-                DeviceLearnt::Costs => self.engine.device_mut().import_costs(blob),
-                DeviceLearnt::Cap => self.engine.device_mut().import_cap(self.now, blob),
-                DeviceLearnt::Bandwidths => self.engine.transfers_mut().import_bandwidths(blob),
+                LearntDeviceState::Costs => self.engine.device_mut().import_costs(blob),
+                LearntDeviceState::Cap => self.engine.device_mut().import_cap(self.now, blob),
+                LearntDeviceState::Bandwidths => {
+                    self.engine.transfers_mut().import_bandwidths(blob)
+                }
             };
             let part = part.name();
             match taken {
@@ -129,18 +131,18 @@ impl Loop {
 }
 
 /// Exports learnt state of the device. `None` as a value deletes the persisted state.
-fn export_device(engine: &Engine) -> Vec<(DeviceLearnt, Option<Blob>)> {
+fn export_device(engine: &Engine) -> Vec<(LearntDeviceState, Option<Blob>)> {
     // Absent costs and bandwidths leave the persisted ones as they are: nothing new was learnt. An
     // absent cap means that the device is no longer capped, so the persisted one must go.
-    let costs = (DeviceLearnt::Costs, engine.device().export_costs());
+    let costs = (LearntDeviceState::Costs, engine.device().export_costs());
     let bandwidths = (
-        DeviceLearnt::Bandwidths,
+        LearntDeviceState::Bandwidths,
         engine.transfers().export_bandwidths(),
     );
     let known = [costs, bandwidths].into_iter();
     known
         .filter(|(_, learnt)| learnt.is_some())
-        .chain([(DeviceLearnt::Cap, engine.device().export_cap())])
+        .chain([(LearntDeviceState::Cap, engine.device().export_cap())])
         .collect()
 }
 

@@ -5,7 +5,7 @@
 //! ```
 
 mod act;
-mod learnt;
+mod state_blob;
 
 use super::TunerParams;
 use super::action::{Action, LASTS};
@@ -31,7 +31,7 @@ const CARRIED_S: u128 = 2;
 
 /// Tuner of one VM; see the [module](self).
 #[derive(Debug)]
-pub(super) struct Tuner {
+pub(super) struct VmTuner {
     pub params: TunerParams,
     /// Target, in bytes a second and in IOPS.
     pub target: Rate,
@@ -68,8 +68,8 @@ pub(super) struct Tuner {
     pub learnt: bool,
 }
 
-impl Tuner {
-    pub(super) fn new(params: TunerParams, device: &DeviceSpec, target: &Rate) -> Tuner {
+impl VmTuner {
+    pub(super) fn new(params: TunerParams, device: &DeviceSpec, target: &Rate) -> VmTuner {
         let most = if params.paced {
             u32::MAX
         } else {
@@ -77,7 +77,7 @@ impl Tuner {
         };
         let top = most.min(device.max_io / PAGE).max(1);
         let profiling = params.profiling && !params.paced;
-        let mut tuner = Tuner {
+        let mut tuner = VmTuner {
             params,
             target: Rate::NONE,
             top,

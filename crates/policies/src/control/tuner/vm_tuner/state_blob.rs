@@ -16,8 +16,8 @@ use super::super::params::DESCRIPTOR;
 use super::super::range::Range;
 use super::super::target::TargetRevision;
 use super::super::window::{RESTS, WindowRevision};
-use super::Tuner;
-use tidegate_base::learnt::{Blob, BlobError};
+use super::VmTuner;
+use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
@@ -35,7 +35,7 @@ fn figures(target: &Rate) -> [u64; 3] {
     [target.bytes_per_s.unwrap_or(0), ops.0, ops.1]
 }
 
-impl Tuner {
+impl VmTuner {
     /// Returns the learnt state, or `None` if nothing was learnt yet.
     pub(in crate::control::tuner) fn export(&self) -> Option<Blob> {
         if !self.learnt {
@@ -70,7 +70,7 @@ impl Tuner {
         Some(blob)
     }
 
-    /// Imports as [`Tuner::import`] does, for a VM whose disks are now elsewhere: bandwidths by
+    /// Imports as [`VmTuner::import`] does, for a VM whose disks are now elsewhere: bandwidths by
     /// merge limit are measured anew, if profiling is enabled (section 4.4).
     pub(in crate::control::tuner) fn import_moved(
         &mut self,
