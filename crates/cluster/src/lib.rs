@@ -12,22 +12,22 @@
 //! [`ClusterState`] is plain data. [`Change`]s lead from one state to the next; a store accepts
 //! them only if no other writer has committed since the state was loaded. [`Cluster`] runs the
 //! state machine of `tidegate-place` on such a state. It reads no clock and prints nothing: the
-//! caller passes in the time and receives [`Notice`]s.
+//! caller passes in the time and receives [`ClusterEvent`]s.
 #![forbid(unsafe_code)]
 
 mod change;
+mod cluster_event;
 mod daemons;
 mod driver;
 mod error;
-mod notice;
 mod record;
 mod state;
 pub mod store;
 
 pub use change::{Change, difference};
+pub use cluster_event::{ClusterEvent, Started};
 pub use daemons::{Ask, DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
 pub use driver::{Cluster, Session};
 pub use error::Error;
-pub use notice::{Notice, Started};
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 pub use state::{ClusterState, HostError, HostList, Inconsistent};

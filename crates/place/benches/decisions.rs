@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use tidegate_place::centre::{self, Decision, Spec, Strategy, Watch};
+use tidegate_place::data_centre::{self, Decision, Observer, Spec, Strategy};
 
 /// Observer that measures the CPU time of this thread, so that other threads do not count.
 struct Clock {
@@ -19,7 +19,7 @@ struct Clock {
     updates: Vec<Duration>,
 }
 
-impl Watch for Clock {
+impl Observer for Clock {
     fn begin(&mut self, counted: bool) {
         self.counted = counted;
         self.begun = cpu();
@@ -53,7 +53,7 @@ fn main() {
         updates: Vec::new(),
     };
     let begun = Instant::now();
-    let report = centre::run(&spec, Strategy::Pcos, &mut clock);
+    let report = data_centre::run(&spec, Strategy::Pcos, &mut clock);
     println!("{report:#?}");
     for (name, times) in [
         ("arrival", &mut clock.arrivals),

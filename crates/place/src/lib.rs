@@ -37,9 +37,9 @@
 mod acceptance;
 mod admission;
 mod bandwidth;
-pub mod centre;
 mod class_search;
 mod combination;
+pub mod data_centre;
 mod database;
 mod fair_share;
 mod forecast;

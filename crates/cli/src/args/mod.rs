@@ -33,7 +33,8 @@ pub(crate) use daemon::{
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use part::PartArgs;
 pub(crate) use place::{
-    AddHostArgs, CentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
+    AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
+    RemoveHostArgs,
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};

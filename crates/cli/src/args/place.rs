@@ -75,7 +75,7 @@ Examples:
   tidegate place sim
   tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --seed 7"
     )]
-    Sim(CentreArgs),
+    Sim(DataCentreArgs),
 }
 
 /// Commands of `tidegate place host`.
@@ -193,7 +193,7 @@ pub(crate) struct PlaceJobArgs {
 
 /// Options of `tidegate place sim`.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct CentreArgs {
+pub(crate) struct DataCentreArgs {
     /// Number of hosts
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = whole::<usize>(1..=100_000))]
@@ -215,7 +215,7 @@ pub(crate) struct CentreArgs {
     pub(crate) told: bool,
     /// Placement strategy: pcos, first-fit, best-fit or random [default: all]
     #[arg(long = "strategy", value_name = "NAME", value_parser = parse_strategy)]
-    pub(crate) strategies: Vec<tidegate_place::centre::Strategy>,
+    pub(crate) strategies: Vec<tidegate_place::data_centre::Strategy>,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: u64,
@@ -264,8 +264,8 @@ fn parse_arrivals(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "a number from 0.001 to 100000".to_owned())
 }
 
-fn parse_strategy(text: &str) -> Result<tidegate_place::centre::Strategy, String> {
-    let all = tidegate_place::centre::Strategy::ALL;
+fn parse_strategy(text: &str) -> Result<tidegate_place::data_centre::Strategy, String> {
+    let all = tidegate_place::data_centre::Strategy::ALL;
     let names: Vec<_> = all.iter().map(|strategy| strategy.name()).collect();
     let found = all.into_iter().find(|strategy| strategy.name() == text);
     found.ok_or_else(|| format!("one of {}", names.join(", ")))
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_is_simulated_is_read_or_refused_with_what_is_right() {
-        for strategy in tidegate_place::centre::Strategy::ALL {
+        for strategy in tidegate_place::data_centre::Strategy::ALL {
             assert_eq!(parse_strategy(strategy.name()), Ok(strategy));
         }
         let said = parse_strategy("worst-fit").expect_err("there is none");

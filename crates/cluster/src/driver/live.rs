@@ -7,8 +7,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::HostId;
 
+use crate::cluster_event::ClusterEvent;
 use crate::daemons::{Ask, DaemonError, Daemons, LiveTransfer, VmTransfer};
-use crate::notice::Notice;
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Transfer};
 use crate::state::ClusterState;
 
@@ -30,7 +30,7 @@ pub(super) fn ask_daemons(
     daemons: &dyn Daemons,
     now: Nanos,
     (ask, known): (Ask<'_>, &[String]),
-    notify: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(ClusterEvent),
 ) -> Result<Vec<LearntRates>, DaemonError> {
     let hosts = state.hosts.clone();
     let mut all = Vec::new();
@@ -44,13 +44,13 @@ pub(super) fn ask_daemons(
             // A host is often drained because its daemon is to be stopped.
             Err(DaemonError::Refused(_)) if host.drained => {
                 let host = host.name.clone();
-                notify(Notice::SilentDrained { host });
+                notify(ClusterEvent::SilentDrained { host });
                 continue;
             }
             Err(error) => {
                 if matches!(error, DaemonError::Refused(_)) && known.contains(&host.name) {
                     let host = host.name.clone();
-                    notify(Notice::Silent { host });
+                    notify(ClusterEvent::Silent { host });
                 }
                 return Err(error);
             }

@@ -18,9 +18,9 @@ use tidegate_place::{
 };
 
 use crate::change::{Change, difference};
+use crate::cluster_event::{ClusterEvent, Started};
 use crate::daemons::{Ask, Daemons};
 use crate::error::Error;
-use crate::notice::{Notice, Started};
 use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot};
@@ -33,13 +33,13 @@ pub struct Session<'a> {
     pub store: &'a dyn ClusterStore,
     /// Daemons of its hosts.
     pub daemons: &'a dyn Daemons,
-    /// Callback for notices.
-    pub notify: &'a mut dyn FnMut(Notice),
+    /// Callback for events.
+    pub notify: &'a mut dyn FnMut(ClusterEvent),
     /// Time since 1970-01-01 00:00 UTC.
     pub now: Nanos,
     /// Daemons that are asked for their transfers.
     pub ask: Ask<'a>,
-    /// Read-only session: nothing is stored or started, and waiting transfers cause no notices.
+    /// Read-only session: nothing is stored or started, and waiting transfers cause no events.
     pub just_looking: bool,
 }
 
@@ -218,7 +218,7 @@ impl Cluster<'_> {
             if requeue {
                 self.requeue(transfer, &running, limit)
             } else {
-                (self.session.notify)(Notice::Lost { transfer })
+                (self.session.notify)(ClusterEvent::Lost { transfer })
             }
         }
         self.retry_and_save()
@@ -233,8 +233,8 @@ impl Cluster<'_> {
         let Ok(request) = Request::new(progress.left(), progress.due().since(now)) else {
             // `Request::new` refuses 0 bytes and a deadline that has passed.
             return (self.session.notify)(match progress.left() {
-                0 => Notice::Done { transfer },
-                _ => Notice::Overdue { transfer },
+                0 => ClusterEvent::Done { transfer },
+                _ => ClusterEvent::Overdue { transfer },
             });
         };
         // A limit below the newly needed rate would be refused; the transfer is late anyway, so it
@@ -245,10 +245,10 @@ impl Cluster<'_> {
         let Answer { id, outcome } = self.pcos.request(now, request);
         self.names.add(id, &transfer);
         let again = Transfer::new(&transfer, &request, now);
-        let notice = match outcome {
+        let event = match outcome {
             Outcome::Placed(placement) => {
                 self.record_start(again, &placement);
-                Notice::Moved {
+                ClusterEvent::Moved {
                     transfer,
                     host: self.state.hosts[placement.host.0].name.clone(),
                     left,
@@ -257,11 +257,11 @@ impl Cluster<'_> {
             }
             Outcome::Waiting => {
                 self.state.waiting.push(again);
-                Notice::Requeued { transfer, left }
+                ClusterEvent::Requeued { transfer, left }
             }
-            Outcome::Refused(_) => Notice::Homeless { transfer, left },
+            Outcome::Refused(_) => ClusterEvent::Homeless { transfer, left },
         };
-        (self.session.notify)(notice);
+        (self.session.notify)(event);
     }
 }
 
@@ -289,7 +289,7 @@ impl Cluster<'_> {
         self.apply_events();
     }
 
-    /// Applies the results of waiting transfers to the state, and sends notices.
+    /// Applies the results of waiting transfers to the state, and sends events.
     fn apply_events(&mut self) {
         while let Some(event) = self.pcos.poll_event() {
             let id = match &event {
@@ -303,17 +303,17 @@ impl Cluster<'_> {
                 continue;
             };
             let waited = self.state.waiting.remove(at);
-            let notice = match event {
-                Event::Discarded(_) => Notice::Discarded { transfer: name },
+            let event = match event {
+                Event::Discarded(_) => ClusterEvent::Discarded { transfer: name },
                 Event::Placed(placement) => self.record_placement(waited, &placement),
             };
             if !self.session.just_looking {
-                (self.session.notify)(notice);
+                (self.session.notify)(event);
             }
         }
     }
 
-    fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> Notice {
+    fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> ClusterEvent {
         let (name, request) = (transfer.name.clone(), transfer.request().ok());
         let start = transfer.start && !self.session.just_looking;
         if request.is_some() {
@@ -330,7 +330,7 @@ impl Cluster<'_> {
                 }
             }
         };
-        Notice::Placed {
+        ClusterEvent::Placed {
             transfer: name,
             host: host.name.clone(),
             waited: placement.waited,

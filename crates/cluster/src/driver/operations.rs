@@ -4,8 +4,8 @@ use tidegate_core::transfers::Class;
 use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
 
 use super::Cluster;
+use crate::cluster_event::ClusterEvent;
 use crate::error::Error;
-use crate::notice::Notice;
 use crate::record::{self, Entitlement, RunningTransfer, Transfer};
 
 impl Cluster<'_> {
@@ -146,7 +146,7 @@ impl Cluster<'_> {
         if self.pcos.withdraw(id) {
             self.state.waiting.retain(|transfer| transfer.name != name);
             let transfer = name.to_owned();
-            (self.session.notify)(Notice::Withdrawn { transfer });
+            (self.session.notify)(ClusterEvent::Withdrawn { transfer });
         } else {
             self.remove_running(id, name);
         }

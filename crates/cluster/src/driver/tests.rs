@@ -7,8 +7,8 @@ use tidegate_place::{Combination, Outcome};
 
 use super::progress::SHORTEST_INTERVAL;
 use super::*;
+use crate::cluster_event::Started;
 use crate::daemons::{DaemonError, LiveTransfer, ServedVm, VmTransfer};
-use crate::notice::Started;
 use crate::record::HostRecord;
 use crate::store::{MemoryStore, StoreError};
 
@@ -50,14 +50,14 @@ impl Daemons for Played {
     }
 }
 
-/// Store, daemons, time, and the notices so far.
+/// Store, daemons, time, and the events so far.
 #[derive(Default)]
 struct World {
     store: MemoryStore,
     daemons: Played,
     now: Nanos,
     just_looking: bool,
-    notices: Vec<Notice>,
+    events: Vec<ClusterEvent>,
 }
 
 impl World {
@@ -77,10 +77,10 @@ impl World {
         world
     }
 
-    /// Runs one session and collects its notices, also if it fails to open.
+    /// Runs one session and collects its events, also if it fails to open.
     fn try_session<T>(&mut self, act: impl FnOnce(&mut Cluster<'_>) -> T) -> Result<T, Error> {
-        let mut notices = Vec::new();
-        let mut notify = |notice| notices.push(notice);
+        let mut events = Vec::new();
+        let mut notify = |event| events.push(event);
         let session = Session {
             store: &self.store,
             daemons: &self.daemons,
@@ -91,7 +91,7 @@ impl World {
         };
         let opened = Cluster::open(session, |_| Ok::<_, Error>(()));
         let done = opened.map(|mut cluster| act(&mut cluster));
-        self.notices.append(&mut notices);
+        self.events.append(&mut events);
         done
     }
 
@@ -296,12 +296,12 @@ fn a_transfer_is_started_where_its_vm_is_served_also_after_it_has_waited() {
         [("x".to_owned(), 600 * MB), ("y".to_owned(), 600 * MB)]
     );
     let [
-        Notice::Placed {
+        ClusterEvent::Placed {
             transfer, started, ..
         },
-    ] = world.notices.as_slice()
+    ] = world.events.as_slice()
     else {
-        panic!("{:?}", world.notices);
+        panic!("{:?}", world.events);
     };
     assert_eq!((transfer.as_str(), started), ("y", &Started::Yes));
 }
@@ -341,10 +341,10 @@ fn a_silent_daemon_is_an_error_unless_its_host_is_drained() {
     let mut world = with_daemon();
     world.daemons.silent = true;
     assert!(matches!(world.try_session(|_| {}), Err(Error::Daemon(_))));
-    let silent = |host: &str| Notice::Silent {
+    let silent = |host: &str| ClusterEvent::Silent {
         host: host.to_owned(),
     };
-    assert_eq!(std::mem::take(&mut world.notices), [silent("a")]);
+    assert_eq!(std::mem::take(&mut world.events), [silent("a")]);
     world.daemons.silent = false;
     world.session(|cluster| {
         cluster.state.set_drained("a", true).expect("known");
@@ -353,7 +353,7 @@ fn a_silent_daemon_is_an_error_unless_its_host_is_drained() {
     world.daemons.silent = true;
     world.session(|_| {});
     let host = "a".to_owned();
-    assert_eq!(world.notices, [Notice::SilentDrained { host }]);
+    assert_eq!(world.events, [ClusterEvent::SilentDrained { host }]);
 }
 
 #[test]
@@ -362,21 +362,21 @@ fn transfers_of_a_removed_host_go_elsewhere_with_what_is_left() {
     world.ask("x", 600, 100);
     world.now += Nanos::from_secs(2);
     world.session(|cluster| cluster.remove_host("a", true).expect("known"));
-    let moved = Notice::Moved {
+    let moved = ClusterEvent::Moved {
         transfer: "x".to_owned(),
         host: "b".to_owned(),
         left: 480 * MB,
         class: Class::BestEffort,
     };
-    assert_eq!(world.notices, [moved]);
+    assert_eq!(world.events, [moved]);
     world.session(|cluster| {
         let x = cluster.state().running("x").expect("it runs");
         let (left, deadline) = (x.transfer.bytes, x.transfer.deadline);
         assert_eq!((left, deadline), (480 * MB, Nanos::from_secs(98)));
         assert!(cluster.state().host("a").is_none());
     });
-    world.notices.clear();
+    world.events.clear();
     world.session(|cluster| cluster.remove_host("b", true).expect("known"));
     let (transfer, left) = ("x".to_owned(), 480 * MB);
-    assert_eq!(world.notices, [Notice::Homeless { transfer, left }]);
+    assert_eq!(world.events, [ClusterEvent::Homeless { transfer, left }]);
 }

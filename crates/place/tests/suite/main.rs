@@ -1,7 +1,7 @@
 //! Integration tests of the placement: one binary, a module for each subject.
 
 mod admission;
-mod centre;
+mod data_centre;
 mod database;
 mod hosts;
 mod limits;

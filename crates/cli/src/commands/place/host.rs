@@ -7,8 +7,8 @@ use tidegate_place::{Bandwidth, HostId};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::bytes_per_s;
 
+use super::errors::problem;
 use super::hosts::from_anywhere;
-use super::problems::problem;
 use super::session;
 use crate::args::{AddHostArgs, DbArg, PlaceHostCommand, RemoveHostArgs};
 use crate::output::Output;

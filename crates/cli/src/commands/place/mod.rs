@@ -2,13 +2,13 @@
 //!
 //! The commands parse and print; `tidegate-cluster` decides and stores.
 
-mod centre;
 mod daemons;
-mod db;
+mod data_centre;
+mod errors;
+mod events;
 mod host;
 mod hosts;
-mod notices;
-mod problems;
+mod priority_database;
 mod session;
 mod show;
 
@@ -20,7 +20,7 @@ use tidegate_units::human::duration;
 use crate::args::{DbArg, PlaceCommand, PlaceJobArgs};
 use crate::output::Output;
 use crate::problem::Problem;
-use problems::problem;
+use errors::problem;
 
 pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     match command {
@@ -29,8 +29,10 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
         PlaceCommand::Moved { moved, db } => moved_on(moved, db, out),
         PlaceCommand::End { name, db } => end(name, db, out),
         PlaceCommand::Host(command) => host::run(command, out),
-        PlaceCommand::Db { file, db } => db::run(file.as_ref().unwrap_or(&db.path), out),
-        PlaceCommand::Sim(args) => centre::run(args, out),
+        PlaceCommand::Db { file, db } => {
+            priority_database::run(file.as_ref().unwrap_or(&db.path), out)
+        }
+        PlaceCommand::Sim(args) => data_centre::run(args, out),
     }
 }
 
@@ -45,7 +47,7 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         if args.start {
             cluster.only_where_served(&name).map_err(problem)?;
         }
-        let why = show::Why::of(cluster, &request);
+        let why = show::Rejections::collect(cluster, &request);
         let outcome = cluster.request(&name, request, args.start);
         let outcome = outcome.map_err(problem)?;
         cluster.save().map_err(problem)?;

@@ -9,8 +9,8 @@ use tidegate_cluster::{Ask, Cluster, ClusterState, HostError, HostList, Session}
 use tidegate_core::time::Nanos;
 
 use super::daemons::Sockets;
-use super::notices;
-use super::problems::problem;
+use super::errors::problem;
+use super::events;
 use crate::output::tell;
 use crate::problem::Problem;
 
@@ -54,7 +54,7 @@ pub(super) fn with<T>(
     let session = Session {
         store: &*store,
         daemons: &Sockets,
-        notify: &mut |notice| tell(notices::text(&notice)),
+        notify: &mut |event| tell(events::text(&event)),
         now: now(),
         ask,
         just_looking,

@@ -39,7 +39,7 @@ pub struct Spec {
     /// limit above the disk's bandwidth is none.
     pub headroom: (u32, u32),
     /// Transfers declare their limits on arrival; otherwise limits must be inferred from rates.
-    pub told: bool,
+    pub limits_declared: bool,
     /// PriDyn's measurement interval.
     pub interval: Nanos,
     /// Initial time that is not counted.
@@ -64,7 +64,7 @@ impl Default for Spec {
             tolerance: (25_000, 75_000),
             limited: 0,
             headroom: (1_100, 10_000),
-            told: false,
+            limits_declared: false,
             interval: Nanos::from_secs(3),
             warm_up: Nanos::from_secs(1_200),
             length: Nanos::from_secs(600),
@@ -117,7 +117,7 @@ pub enum Decision {
 }
 
 /// Observer that measures the duration of decisions; it does not influence the outcome.
-pub trait Watch {
+pub trait Observer {
     /// Called before a decision; `counted` is `false` during the warm-up.
     fn begin(&mut self, counted: bool);
     /// Called after the decision.
@@ -125,7 +125,7 @@ pub trait Watch {
 }
 
 /// Observer that measures nothing.
-impl Watch for () {
+impl Observer for () {
     fn begin(&mut self, _: bool) {}
     fn end(&mut self, _: Decision) {}
 }
@@ -134,7 +134,7 @@ impl Watch for () {
 ///
 /// # Panics
 /// There is no host, the rate of arrivals is not positive, or the interval is 0.
-pub fn run(spec: &Spec, strategy: Strategy, watch: &mut dyn Watch) -> Report {
+pub fn run(spec: &Spec, strategy: Strategy, observer: &mut dyn Observer) -> Report {
     assert!(spec.hosts > 0, "a data centre needs at least one host");
     assert!(
         spec.arrivals_per_s.is_finite() && spec.arrivals_per_s > 0.0,
@@ -143,5 +143,5 @@ pub fn run(spec: &Spec, strategy: Strategy, watch: &mut dyn Watch) -> Report {
     );
     // Events would otherwise repeat at one time for ever.
     assert!(spec.interval > Nanos::ZERO, "the interval must not be 0");
-    world::World::new(spec, strategy).run(watch)
+    world::World::new(spec, strategy).run(observer)
 }

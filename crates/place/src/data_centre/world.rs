@@ -10,7 +10,7 @@ use super::draw::{Arrival, Arrivals};
 use super::host::{HostReport, SimHost};
 use super::rate_placer::{Placer, RatePlacer};
 use super::report::{Counts, Report};
-use super::{Decision, Spec, Strategy, Watch};
+use super::{Decision, Observer, Spec, Strategy};
 use crate::{
     Answer, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, RequestId, Update,
 };
@@ -69,7 +69,7 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn run(mut self, watch: &mut dyn Watch) -> Report {
+    pub(super) fn run(mut self, observer: &mut dyn Observer) -> Report {
         let end = self.spec.warm_up + self.spec.length;
         let mut arrival = self.arrivals.next(self.spec);
         let mut moved_before = None;
@@ -87,12 +87,12 @@ impl<'a> World<'a> {
             }
             self.advance(now);
             if happens == now {
-                self.process_events(watch);
+                self.process_events(observer);
             } else if timeout == now {
                 self.placer.handle_timeout(now);
-                self.take_events(watch);
+                self.take_events(observer);
             } else {
-                self.arrive(arrival, watch);
+                self.arrive(arrival, observer);
                 arrival = self.arrivals.next(self.spec);
             }
         }
@@ -123,27 +123,27 @@ impl<'a> World<'a> {
     }
 
     /// Processes the arrival of a transfer.
-    fn arrive(&mut self, arrival: Arrival, watch: &mut dyn Watch) {
+    fn arrive(&mut self, arrival: Arrival, observer: &mut dyn Observer) {
         let (now, counted) = (self.now, self.is_counted());
-        watch.begin(counted);
+        observer.begin(counted);
         let Answer { id, outcome } = self.placer.request(now, arrival.request);
-        watch.end(Decision::Arrival);
+        observer.end(Decision::Arrival);
         self.counts.report.arrived += u64::from(counted);
         match outcome {
             Outcome::Placed(placement) => {
                 self.counts.report.placed += u64::from(counted);
-                self.begin(&arrival, &placement, watch);
+                self.begin(&arrival, &placement, observer);
             }
             Outcome::Waiting => {
                 self.asked.insert(id, arrival);
             }
             Outcome::Refused(_) => self.counts.report.refused += u64::from(counted),
         }
-        self.take_events(watch);
+        self.take_events(observer);
     }
 
     /// Processes the next event of a host.
-    fn process_events(&mut self, watch: &mut dyn Watch) {
+    fn process_events(&mut self, observer: &mut dyn Observer) {
         let Some((_, at)) = self.next.peek() else {
             return;
         };
@@ -153,13 +153,13 @@ impl<'a> World<'a> {
         if self.is_counted() {
             ended.iter().for_each(|ended| self.counts.end(ended));
         }
-        self.send_report(at, &report, watch);
-        self.take_events(watch);
+        self.send_report(at, &report, observer);
+        self.take_events(observer);
     }
 
     /// Processes the results of waiting requests, which may change hosts and lead to further
     /// results.
-    fn take_events(&mut self, watch: &mut dyn Watch) {
+    fn take_events(&mut self, observer: &mut dyn Observer) {
         while let Some(event) = self.placer.poll_event() {
             let counted = self.is_counted();
             match event {
@@ -169,7 +169,7 @@ impl<'a> World<'a> {
                         if counted {
                             self.counts.wait(placement.waited);
                         }
-                        self.begin(&arrival, &placement, watch);
+                        self.begin(&arrival, &placement, observer);
                     }
                 }
                 Event::Discarded(id) => {
@@ -180,14 +180,14 @@ impl<'a> World<'a> {
         }
     }
 
-    fn begin(&mut self, arrival: &Arrival, placement: &Placement, watch: &mut dyn Watch) {
+    fn begin(&mut self, arrival: &Arrival, placement: &Placement, observer: &mut dyn Observer) {
         let HostId(at) = placement.host;
         let report = self.hosts[at].begin(self.now, arrival, placement, self.looks_at_classes);
         self.running += 1;
-        self.send_report(at, &report, watch);
+        self.send_report(at, &report, observer);
     }
 
-    fn send_report(&mut self, at: usize, report: &HostReport, watch: &mut dyn Watch) {
+    fn send_report(&mut self, at: usize, report: &HostReport, observer: &mut dyn Observer) {
         self.next.set(at, self.hosts[at].next());
         let update = Update {
             ended: &report.ended,
@@ -197,8 +197,8 @@ impl<'a> World<'a> {
             sated: &report.sated,
         };
         let (now, counted) = (self.now, self.is_counted());
-        watch.begin(counted);
+        observer.begin(counted);
         self.placer.update(now, HostId(at), &update);
-        watch.end(Decision::Update);
+        observer.end(Decision::Update);
     }
 }

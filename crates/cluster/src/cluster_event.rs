@@ -1,11 +1,11 @@
-//! Notices: events of transfers and hosts that an operation did not ask for.
+//! Events of transfers and hosts that an operation did not ask for.
 
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 
 /// Event to report to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum ClusterEvent {
     /// A waiting transfer was placed.
     Placed {
         /// Name of the transfer.

@@ -2,7 +2,7 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_place::Bandwidth;
-use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
+use tidegate_place::data_centre::{self, Decision, Observer, Report, Spec, Strategy};
 
 const MB: u64 = 1_000_000;
 
@@ -19,7 +19,7 @@ fn few(arrivals: f64) -> Spec {
 }
 
 fn run(spec: &Spec, strategy: Strategy) -> Report {
-    centre::run(spec, strategy, &mut ())
+    data_centre::run(spec, strategy, &mut ())
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_same_is_the_same_and_another_seed_is_not() {
 #[test]
 fn every_transfer_that_comes_is_somewhere() {
     struct Arrivals(u64);
-    impl Watch for Arrivals {
+    impl Observer for Arrivals {
         fn begin(&mut self, counted: bool) {
             assert!(counted, "there is no warm-up");
         }
@@ -45,7 +45,7 @@ fn every_transfer_that_comes_is_somewhere() {
     }
     for strategy in Strategy::ALL {
         let mut arrivals = Arrivals(0);
-        let report = centre::run(&few(3.0), strategy, &mut arrivals);
+        let report = data_centre::run(&few(3.0), strategy, &mut arrivals);
         assert_eq!(report.arrived, arrivals.0);
         // 3 a second for 400 s: within five standard deviations.
         assert!(report.arrived.abs_diff(1_200) < 175, "{report:?}");
@@ -105,7 +105,7 @@ fn transfers_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() 
     for told in [false, true] {
         let spec = Spec {
             limited: 400,
-            told,
+            limits_declared: told,
             ..few(4.0)
         };
         let [pcos, first] =

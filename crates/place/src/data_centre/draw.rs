@@ -48,7 +48,7 @@ impl Arrivals {
         let request = Request::new(bytes, deadline);
         let request = request.unwrap_or_else(|error| unreachable!("{error}"));
         let limit = self.limit(spec, request.rate());
-        let told = request.limited(limit).ok().filter(|_| spec.told);
+        let told = request.limited(limit).ok().filter(|_| spec.limits_declared);
         Arrival {
             at: self.at,
             request: told.unwrap_or(request),

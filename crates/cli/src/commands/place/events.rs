@@ -1,12 +1,12 @@
-//! Text of the driver's notices.
+//! Text of the driver's events.
 
-use tidegate_cluster::{Notice, Started};
+use tidegate_cluster::{ClusterEvent, Started};
 use tidegate_units::human::{bytes, duration};
 
-/// Returns a notice as one line.
-pub(super) fn text(notice: &Notice) -> String {
-    match notice {
-        Notice::Placed {
+/// Returns an event as one line.
+pub(super) fn text(event: &ClusterEvent) -> String {
+    match event {
+        ClusterEvent::Placed {
             transfer,
             host,
             waited,
@@ -21,25 +21,25 @@ pub(super) fn text(notice: &Notice) -> String {
             };
             format!("{transfer} goes to host {host} after {after}, I/O class {class}{started}")
         }
-        Notice::Discarded { transfer } => {
+        ClusterEvent::Discarded { transfer } => {
             format!("{transfer} waited until its deadline and is discarded")
         }
-        Notice::Withdrawn { transfer } => format!("{transfer} is withdrawn"),
-        Notice::SilentDrained { host } => {
+        ClusterEvent::Withdrawn { transfer } => format!("{transfer} is withdrawn"),
+        ClusterEvent::SilentDrained { host } => {
             format!("the daemon of the drained host {host} does not answer")
         }
-        Notice::Silent { host } => format!(
+        ClusterEvent::Silent { host } => format!(
             "the daemon of host {host} does not answer; if the host is gone: \
              `tidegate place host drain {host}`, or `remove`"
         ),
-        Notice::Lost { transfer } => format!("{transfer} is lost with its host"),
-        Notice::Done { transfer } => {
+        ClusterEvent::Lost { transfer } => format!("{transfer} is lost with its host"),
+        ClusterEvent::Done { transfer } => {
             format!("{transfer} has moved all of its bytes by the forecast, and is ended")
         }
-        Notice::Overdue { transfer } => {
+        ClusterEvent::Overdue { transfer } => {
             format!("{transfer} was past its deadline and is lost with its host")
         }
-        Notice::Moved {
+        ClusterEvent::Moved {
             transfer,
             host,
             left,
@@ -49,11 +49,11 @@ pub(super) fn text(notice: &Notice) -> String {
             bytes(*left),
             class.name()
         ),
-        Notice::Requeued { transfer, left } => format!(
+        ClusterEvent::Requeued { transfer, left } => format!(
             "{transfer} waits for a host with the {} that are left",
             bytes(*left)
         ),
-        Notice::Homeless { transfer, left } => format!(
+        ClusterEvent::Homeless { transfer, left } => format!(
             "{transfer} is lost with its host: no other host could do the {} that are left in time",
             bytes(*left)
         ),
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_transfer_that_is_placed_after_a_wait_is_told_with_what_came_of_its_start() {
-        let placed = |started| Notice::Placed {
+        let placed = |started| ClusterEvent::Placed {
             transfer: "x".to_owned(),
             host: "a".to_owned(),
             waited: Nanos::from_secs(3),

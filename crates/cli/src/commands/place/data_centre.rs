@@ -3,11 +3,11 @@
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
-use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
+use tidegate_place::data_centre::{self, Decision, Observer, Report, Spec, Strategy};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{count, duration, percent};
 
-use crate::args::CentreArgs;
+use crate::args::DataCentreArgs;
 use crate::bench::thread_cpu;
 use crate::output::Output;
 use crate::progress;
@@ -79,7 +79,7 @@ struct Clock {
     updates: Vec<u64>,
 }
 
-impl Watch for Clock {
+impl Observer for Clock {
     fn begin(&mut self, counted: bool) {
         self.counted = counted;
         self.begun = thread_cpu();
@@ -95,14 +95,14 @@ impl Watch for Clock {
     }
 }
 
-pub(super) fn run(args: &CentreArgs, out: Output) -> Result<()> {
+pub(super) fn run(args: &DataCentreArgs, out: Output) -> Result<()> {
     let spec = Spec {
         hosts: args.hosts,
         arrivals_per_s: args.arrivals,
         length: args.length,
         warm_up: args.warm_up,
         limited: args.limited,
-        told: args.told,
+        limits_declared: args.told,
         seed: args.seed,
         ..Spec::default()
     };
@@ -131,9 +131,9 @@ fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
         updates: Vec::new(),
     };
     let report = if timed {
-        centre::run(spec, strategy, &mut clock)
+        data_centre::run(spec, strategy, &mut clock)
     } else {
-        centre::run(spec, strategy, &mut ())
+        data_centre::run(spec, strategy, &mut ())
     };
     let times = timed.then(|| Times {
         arrival: Percentiles::of(&mut clock.arrivals),

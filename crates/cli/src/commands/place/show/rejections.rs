@@ -8,8 +8,8 @@ use tidegate_units::human::duration;
 
 /// Reasons why hosts do not take a job, and the nearest deadline that they would take.
 #[derive(Serialize)]
-pub(in crate::commands::place) struct Why {
-    pub(super) hosts: Vec<HostSays>,
+pub(in crate::commands::place) struct Rejections {
+    pub(super) hosts: Vec<HostRejection>,
     /// Shortest deadline, in seconds, with which the job would be placed now.
     nearest_deadline_s: Option<f64>,
     pub(super) nearest_host: Option<String>,
@@ -19,7 +19,7 @@ pub(in crate::commands::place) struct Why {
 
 /// Decision of one host on a job.
 #[derive(Serialize)]
-pub(super) struct HostSays {
+pub(super) struct HostRejection {
     pub(super) host: String,
     takes: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,15 +31,18 @@ pub(super) struct HostSays {
     late_s: Option<f64>,
 }
 
-impl Why {
+impl Rejections {
     /// Returns the present decisions of all hosts on a job.
-    pub(in crate::commands::place) fn of(cluster: &mut Cluster<'_>, request: &Request) -> Why {
+    pub(in crate::commands::place) fn collect(
+        cluster: &mut Cluster<'_>,
+        request: &Request,
+    ) -> Rejections {
         let all = (0..cluster.state().hosts.len()).map(HostId);
         let hosts = all
-            .map(|host| HostSays::of(cluster, host, request))
+            .map(|host| HostRejection::collect(cluster, host, request))
             .collect();
         let nearest = cluster.nearest(request);
-        Why {
+        Rejections {
             hosts,
             nearest_deadline_s: nearest.map(|(_, deadline)| deadline.as_secs_f64()),
             nearest_host: nearest.map(|(HostId(at), _)| cluster.state().hosts[at].name.clone()),
@@ -48,10 +51,10 @@ impl Why {
     }
 }
 
-impl HostSays {
-    fn of(cluster: &mut Cluster<'_>, host: HostId, request: &Request) -> HostSays {
+impl HostRejection {
+    fn collect(cluster: &mut Cluster<'_>, host: HostId, request: &Request) -> HostRejection {
         let rejection = cluster.rejection(host, request);
-        let mut says = HostSays {
+        let mut says = HostRejection {
             host: cluster.state().hosts[host.0].name.clone(),
             takes: rejection.is_none(),
             reason: None,

@@ -6,13 +6,13 @@ use tidegate_cluster::Cluster;
 use tidegate_place::Outcome;
 use tidegate_report::{Align, Table};
 
-use super::{HostJobs, Why, jobs};
+use super::{HostJobs, Rejections, jobs};
 use crate::commands::place::exact;
 use crate::output::Output;
 
 /// Decision on a request.
 #[derive(Serialize)]
-struct AnswerView<'a> {
+struct DecisionView<'a> {
     job: &'a str,
     /// `placed` or `waiting`.
     outcome: &'static str,
@@ -24,7 +24,7 @@ struct AnswerView<'a> {
     /// Jobs of the host whose class is lowered for the new one.
     lowered: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a Why>,
+    why: Option<&'a Rejections>,
 }
 
 /// Prints the decision on a request that was not refused.
@@ -32,12 +32,12 @@ pub(in crate::commands::place) fn answer(
     cluster: &Cluster<'_>,
     name: &str,
     outcome: &Outcome,
-    why: &Why,
+    why: &Rejections,
     dry_run: bool,
     out: Output,
 ) -> Result<()> {
     let view = match outcome {
-        Outcome::Placed(placement) => AnswerView {
+        Outcome::Placed(placement) => DecisionView {
             job: name,
             outcome: "placed",
             dry_run,
@@ -50,7 +50,7 @@ pub(in crate::commands::place) fn answer(
                 .collect(),
             why: None,
         },
-        Outcome::Waiting | Outcome::Refused(_) => AnswerView {
+        Outcome::Waiting | Outcome::Refused(_) => DecisionView {
             job: name,
             outcome: "waiting",
             dry_run,
@@ -66,7 +66,7 @@ pub(in crate::commands::place) fn answer(
     Ok(out.text(&view.text(out))?)
 }
 
-impl AnswerView<'_> {
+impl DecisionView<'_> {
     fn text(&self, out: Output) -> String {
         let would = |does: &str, would: &str| {
             if self.dry_run {
