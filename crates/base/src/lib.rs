@@ -4,9 +4,9 @@
 //! Times, rates and other figures with units are defined in [`tidegate_units`].
 #![forbid(unsafe_code)]
 
+pub mod bandwidth_samples;
 pub mod device;
-pub mod ends;
-pub mod expect;
+pub mod expected_workload;
 pub mod heap;
 pub mod learnt_state;
 pub mod names;
@@ -15,7 +15,7 @@ pub mod pace;
 pub mod precision;
 pub mod random;
 pub mod request;
-pub mod seconds;
+pub mod sequential;
 pub mod slab;
 
 pub use tidegate_units::time;

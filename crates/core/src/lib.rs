@@ -28,7 +28,7 @@ pub mod tuning;
 pub mod view;
 
 pub use tidegate_base::{
-    device, ends, expect, heap, learnt_state, names, objective, pace, precision, random, request,
-    seconds, time,
+    bandwidth_samples, device, expected_workload, heap, learnt_state, names, objective, pace,
+    precision, random, request, sequential, time,
 };
 pub use tidegate_capacity::{estimator, fit, profile, transfers};

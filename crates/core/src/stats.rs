@@ -11,8 +11,8 @@ pub use histogram::Histogram;
 
 use core::cell::{Ref, RefCell};
 use histogram::{BUCKETS, bucket_of};
+use tidegate_base::bandwidth_samples::Seconds;
 use tidegate_base::request::{Account, Lane, Op, VmId};
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Counters of one operation of a VM.

@@ -12,14 +12,14 @@ pub use queued::Queued;
 pub(crate) use queues::{Queues, enter_lane, unlink};
 pub(crate) use requests::{Filling, Requests};
 use std::sync::Arc;
+use tidegate_base::bandwidth_samples::Seconds;
 use tidegate_base::device::DeviceStats;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::Profile;
-use tidegate_capacity::transfers::{Book, Predictor};
+use tidegate_capacity::transfers::{Predictor, TransferAccounts};
 
 pub(crate) use crate::slots::{Cold, Hot, Life, Vm, flag, shut, state};
 pub use tidegate_base::slab::NIL;
@@ -62,7 +62,7 @@ pub struct View {
     pub(crate) estimator: Option<Box<CostEstimator>>,
     pub(crate) learnt: Option<LearntCosts>,
     /// Deadline transfers; `None` until the first one.
-    pub(crate) transfers: Option<Box<Book>>,
+    pub(crate) transfers: Option<Box<TransferAccounts>>,
 }
 
 /// Costs of I/Os as the estimator learnt them.
@@ -128,7 +128,7 @@ impl View {
 
     /// Throughput of VMs with deadline transfers, by VM slot; `None`: there was no transfer yet.
     pub fn predictor(&self) -> Option<&Predictor> {
-        self.transfers.as_deref().map(Book::predictor)
+        self.transfers.as_deref().map(TransferAccounts::predictor)
     }
 
     /// Number of VM slots: every [`VmId::index`] is below it.

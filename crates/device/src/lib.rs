@@ -22,11 +22,11 @@
 
 pub mod cap;
 pub mod catalogue;
-mod divide;
 mod figures;
 pub mod hdd;
 mod model;
 pub mod raid0;
+mod reciprocal;
 pub mod ssd;
 
 pub use figures::FigureError;

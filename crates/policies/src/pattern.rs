@@ -29,8 +29,8 @@
 //! allocate nothing. Windows end when a pattern is read or a request counted, so no timer is
 //! needed.
 
-use tidegate_base::ends::{Ends, Run};
 use tidegate_base::request::{DeviceIo, Op, VmId};
+use tidegate_base::sequential::{Ends, Run};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Direction, Pattern};
 use tidegate_core::roles::{Event, Footprint, Interests};
@@ -254,9 +254,9 @@ impl Patterns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_base::ends::REACH;
     use tidegate_base::random::SplitMix64;
     use tidegate_base::request::{DiskId, IoId};
+    use tidegate_base::sequential::REACH;
 
     const VMS: usize = 3;
 

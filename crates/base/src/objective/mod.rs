@@ -5,7 +5,7 @@ mod group;
 pub use group::{Group, GroupName};
 pub use tidegate_units::{OpsRate, Rate};
 
-use crate::expect::{Envelope, Expects};
+use crate::expected_workload::{Envelope, Expects};
 use crate::time::Nanos;
 use core::fmt;
 

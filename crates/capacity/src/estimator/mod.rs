@@ -41,10 +41,10 @@ use crate::profile::{Access, Curve, Direction, Pattern, Profile, TRUSTED_WITHIN_
 use filter::{Few, Filter};
 use prior::COSTS;
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::ends::Run;
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::random::mix;
 use tidegate_base::request::{DeviceIo, VmId};
+use tidegate_base::sequential::Run;
 use tidegate_base::time::Nanos;
 
 /// Name and version of the learnt state in the store.

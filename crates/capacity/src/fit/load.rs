@@ -3,7 +3,7 @@
 use super::Tenant;
 use super::cost::Costs;
 use crate::profile::{Access, Direction};
-use tidegate_base::expect::THOUSAND;
+use tidegate_base::expected_workload::THOUSAND;
 use tidegate_base::objective::{Objective, Rate};
 
 /// Unit of rates: one millionth of a request per second, negligible on any device.

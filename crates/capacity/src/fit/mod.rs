@@ -21,9 +21,9 @@
 //! order of VMs does not matter. Times are integers of picoseconds, rounded up.
 //!
 //! Properties of requests that a VM's objective leaves out
-//! ([`Expects`](tidegate_base::expect::Expects)) are assumed: random; of the size at which their
-//! rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a bandwidth, the quotient of both
-//! where there are both); all reads or all writes, whichever costs more.
+//! ([`Expects`](tidegate_base::expected_workload::Expects)) are assumed: random; of the size at
+//! which their rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a bandwidth, the
+//! quotient of both where there are both); all reads or all writes, whichever costs more.
 //!
 //! ```
 //! use tidegate_capacity::fit::{Assumed, Device, Queueing, Tenant, reckon};
@@ -52,9 +52,9 @@ mod blocking;
 mod cost;
 mod latency;
 mod load;
+mod messages;
 mod mix;
 mod nearest;
-mod say;
 #[cfg(test)]
 mod tests;
 
@@ -64,8 +64,8 @@ use tidegate_base::time::Nanos;
 
 pub use self::blocking::Blocking;
 pub use load::Load;
+pub use messages::{changed_parts, refusal};
 pub use nearest::{nearest, nearest_of_all};
-pub use say::{changed_parts, refusal};
 
 /// Picoseconds in a second: the device time of a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};
-use tidegate_base::expect::Expects;
+use tidegate_base::expected_workload::Expects;
 use tidegate_base::objective::{Limit, OpsRate, Rate};
 
 fn flat(iops: f64) -> Curve {

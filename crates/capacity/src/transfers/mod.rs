@@ -17,7 +17,7 @@
 //! (`TransfersMut::begin_transfer`) every role may read the predictor, whatever the policy, and the
 //! controller `pridyn` owns the priorities.
 
-mod book;
+mod accounts;
 mod capacity;
 pub mod deadline;
 mod forecast;
@@ -28,7 +28,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use book::{Book, DeviceTime};
+pub use accounts::{DeviceTime, TransferAccounts};
 pub use capacity::Capacity;
 pub use forecast::{Forecast, Transfer};
 pub use manager::PriorityManager;

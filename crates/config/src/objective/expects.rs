@@ -1,7 +1,7 @@
 //! Expected workload of a VM (`expects`), used by plans only.
 
 use serde_json::json;
-use tidegate_core::expect::{Expects, THOUSAND};
+use tidegate_core::expected_workload::{Expects, THOUSAND};
 use tidegate_units::{Rate, Thousandths, format_bytes};
 
 use super::part::FlagInfo;

@@ -107,7 +107,7 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tidegate_core::expect::{Expects, THOUSAND};
+    use tidegate_core::expected_workload::{Expects, THOUSAND};
     use tidegate_core::objective::Group;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Facet of request slots and payload memory.
 
-use super::intake::{Holdings, Payload};
+use super::request_budgets::{Holdings, Payload};
 use super::{Engine, PayloadBounds, Refusal};
 use crate::budget::{Bounds, Budget, buffer_bytes};
 use crate::view::Life;
@@ -15,14 +15,14 @@ pub struct Admission<'a> {
 impl<'a> Admission<'a> {
     /// Slots and memory that a VM holds, and its guaranteed parts of them.
     pub fn holdings(&self, vm: VmId) -> Holdings {
-        let (vm, slots) = (vm.index(), &self.engine.intake.slots);
+        let (vm, slots) = (vm.index(), &self.engine.budgets.slots);
         let mut holdings = Holdings {
             slots: slots.held(vm),
             slots_part: slots.part(vm),
             borrows: slots.exceeds_part(vm),
             ..Holdings::default()
         };
-        if let Some(payload) = &self.engine.intake.payload {
+        if let Some(payload) = &self.engine.budgets.payload {
             let Payload { writes, reads, .. } = &**payload;
             holdings.payload = writes.held(vm) + reads.held(vm);
             holdings.payload_part = writes.part(vm);
@@ -33,16 +33,16 @@ impl<'a> Admission<'a> {
 
     /// Returns whether a VM waits for slots or memory that others hold beyond their parts.
     pub fn is_contended(&self) -> bool {
-        let payload = self.engine.intake.payload.as_ref();
-        self.engine.intake.slots.is_contended()
+        let payload = self.engine.budgets.payload.as_ref();
+        self.engine.budgets.slots.is_contended()
             || payload.is_some_and(|of| of.writes.is_contended() || of.reads.is_contended())
     }
 
     /// Request slots in use, claims included, and bytes of payload memory in use.
     pub fn in_use(&self) -> (u64, u64) {
-        let payload = self.engine.intake.payload.as_ref();
+        let payload = self.engine.budgets.payload.as_ref();
         let bytes = payload.map_or(0, |of| of.writes.used() + of.reads.used());
-        (self.engine.intake.slots.used(), bytes)
+        (self.engine.budgets.slots.used(), bytes)
     }
 }
 
@@ -64,7 +64,7 @@ impl AdmissionMut<'_> {
             "payload is bounded before the first VM comes"
         );
         let (bounds, vms) = (bounds.of_each(), self.engine.config.max_vms as usize);
-        self.engine.intake.payload = Some(Box::new(Payload {
+        self.engine.budgets.payload = Some(Box::new(Payload {
             writes: Budget::new(bounds, vms),
             reads: Budget::new(bounds, vms),
             refused_replies: Vec::new(),
@@ -82,11 +82,11 @@ impl AdmissionMut<'_> {
         );
         let bounds = Bounds {
             divided: false,
-            ..self.engine.intake.slots.bounds()
+            ..self.engine.budgets.slots.bounds()
         };
         let vms = self.engine.config.max_vms as usize;
-        self.engine.intake.slots = Budget::new(bounds, vms);
-        if let Some(payload) = &mut self.engine.intake.payload {
+        self.engine.budgets.slots = Budget::new(bounds, vms);
+        if let Some(payload) = &mut self.engine.budgets.payload {
             for budget in [&mut payload.writes, &mut payload.reads] {
                 let bounds = Bounds {
                     divided: false,
@@ -109,7 +109,7 @@ impl AdmissionMut<'_> {
             return 0;
         }
         self.engine
-            .intake
+            .budgets
             .slots
             .room(self.engine.view.queues.now, vm) as u32
     }
@@ -132,22 +132,22 @@ impl AdmissionMut<'_> {
         if self.engine.view.queues.vms[vm].life != Life::Live {
             return Err(Refusal::NotConnected);
         }
-        self.engine.intake.take_in(now, vm, own_memory, op, len)
+        self.engine.budgets.take_in(now, vm, own_memory, op, len)
     }
 
     /// Gives up the claim of a client with memory of its own, or of a request without payload.
     pub fn return_slot(&mut self, now: Nanos, vm: VmId) {
         self.engine.view.queues.advance(now);
-        self.engine.intake.slots.undo(vm.index(), 1);
+        self.engine.budgets.slots.undo(vm.index(), 1);
         self.engine.leave_if_out(vm.index);
     }
 
     /// Gives up a claim whose request will not be handed in.
     pub fn return_claim(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
         self.engine.view.queues.advance(now);
-        self.engine.intake.slots.undo(vm.index(), 1);
+        self.engine.budgets.slots.undo(vm.index(), 1);
         if op == Op::Write
-            && let Some(payload) = &mut self.engine.intake.payload
+            && let Some(payload) = &mut self.engine.budgets.payload
         {
             payload.writes.undo(vm.index(), buffer_bytes(len));
         }
@@ -163,7 +163,7 @@ impl AdmissionMut<'_> {
             return false;
         };
         let vm = client.vm as usize;
-        let Some(payload) = &mut self.engine.intake.payload else {
+        let Some(payload) = &mut self.engine.budgets.payload else {
             return true;
         };
         let taken = payload
@@ -189,7 +189,7 @@ impl AdmissionMut<'_> {
     /// anything else.
     pub fn return_payload(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
         self.engine.view.queues.advance(now);
-        let Some(payload) = &mut self.engine.intake.payload else {
+        let Some(payload) = &mut self.engine.budgets.payload else {
             return;
         };
         let amount = buffer_bytes(len);
@@ -202,7 +202,7 @@ impl AdmissionMut<'_> {
                 .reads
                 .give_back(self.engine.view.queues.now, vm.index(), amount);
             self.engine
-                .intake
+                .budgets
                 .feed_reads(&mut self.engine.view, &mut self.engine.active);
         }
         self.engine.leave_if_out(vm.index);
@@ -213,9 +213,9 @@ impl AdmissionMut<'_> {
     /// finds no room is returned again later.
     #[inline]
     pub fn poll_unblocked(&mut self) -> Option<VmId> {
-        let mut ready = self.engine.intake.slots.next_ready();
+        let mut ready = self.engine.budgets.slots.next_ready();
         if ready.is_none()
-            && let Some(payload) = &mut self.engine.intake.payload
+            && let Some(payload) = &mut self.engine.budgets.payload
         {
             ready = payload.unblocked.pop().map(|vm| vm as usize);
             ready = ready.or_else(|| payload.writes.next_ready());

@@ -52,7 +52,7 @@ impl Engine {
                 ..
             } = self.view.queues.reqs.hot[next as usize];
             if unit_len <= room {
-                if !self.intake.may_go_along(&mut self.view, next) {
+                if !self.budgets.may_go_along(&mut self.view, next) {
                     return None;
                 }
                 self.active.absorb(&mut self.view, unit, next);
@@ -68,7 +68,7 @@ impl Engine {
                 return None;
             }
             if unit_reqs == 1 {
-                if !self.intake.may_go_along(&mut self.view, next) {
+                if !self.budgets.may_go_along(&mut self.view, next) {
                     return None;
                 }
                 let (slot, bytes) = (next, cut);

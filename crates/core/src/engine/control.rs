@@ -1,6 +1,6 @@
 //! Removal of VMs and change of policy at run time; clients are in `disks`.
 
-use super::transfer_book;
+use super::transfer_accounts;
 use super::{Engine, EngineError};
 use crate::policy::Policy;
 use crate::roles::Event;
@@ -16,12 +16,12 @@ impl Engine {
         self.active.set_starved(&mut self.view, vm, false);
         self.active.spent_before.remove(id);
         self.active.emit(&mut self.view, &Event::VmRemoved(id));
-        transfer_book::expect_no_transfers(&mut self.view, id);
+        transfer_accounts::expect_no_transfers(&mut self.view, id);
         for slot in self.directory.disks_of(vm) {
             self.directory.remove_disk(slot);
         }
-        self.intake.remove(vm as usize);
-        self.intake.feed_reads(&mut self.view, &mut self.active);
+        self.budgets.remove(vm as usize);
+        self.budgets.feed_reads(&mut self.view, &mut self.active);
         let vacated = &mut self.view.queues.vms[vm as usize];
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
@@ -67,7 +67,7 @@ impl Engine {
             .estimate_costs(&mut self.view, &self.active.roles);
         self.active.make_gates(max_vms);
         // To roles, uncounted I/Os of hung disks have ended.
-        let counted = self.flights.iter().filter(|flight| flight.is_counted());
+        let counted = self.in_flight.iter().filter(|flight| flight.is_counted());
         let in_flight: Vec<DeviceIo> = counted.map(|flight| flight.io).collect();
         self.active
             .take_over(&mut self.view, &vms, &consumed, &in_flight);

@@ -1,9 +1,9 @@
 //! Interface of a driver to the device: questions and settings.
 
-use super::flights::Flight;
 use super::hung::{HungDisk, HungDisks, Patience};
+use super::in_flight::InFlightIo;
 use super::promises::Feasibility;
-use super::transfer_book;
+use super::transfer_accounts;
 use super::{Engine, NIL};
 use crate::device_monitor::{DeviceAlert, Drift, LearntCap};
 use crate::queue_depth::{DepthBound, DepthTuning, DepthView};
@@ -36,12 +36,15 @@ impl<'a> Device<'a> {
 
     /// Returns whether an I/O is with the device and counts against its depth.
     pub fn is_counted(&self, io: IoId) -> bool {
-        self.engine.flights.get(io).is_some_and(Flight::is_counted)
+        self.engine
+            .in_flight
+            .get(io)
+            .is_some_and(InFlightIo::is_counted)
     }
 
     /// Iterates over all I/Os with the device: the disk of each, and when it started.
     pub fn ios_in_flight(&self) -> impl Iterator<Item = (DiskId, Nanos)> + 'a {
-        let live = self.engine.flights.iter();
+        let live = self.engine.in_flight.iter();
         live.map(|slot| (slot.io.disk, slot.started))
     }
 
@@ -197,7 +200,7 @@ impl DeviceMut<'_> {
             &self.engine.config.device,
         );
         let (most, slots) = (device.uncounted_most(), device.io_slots());
-        self.engine.flights.grow(slots);
+        self.engine.in_flight.grow(slots);
         let hung = HungDisks::new(disks, most, patience);
         self.engine.hung = Some(Box::new(hung));
     }
@@ -209,7 +212,7 @@ impl DeviceMut<'_> {
         let Some(mut hung) = self.engine.hung.take() else {
             return false;
         };
-        hung.gather(self.engine.flights.iter());
+        hung.gather(self.engine.in_flight.iter());
         let mut silent = hung.silent(self.engine.view.queues.now);
         if !silent.is_empty() {
             let others = hung.last_end_of_others(&silent);
@@ -232,9 +235,9 @@ impl DeviceMut<'_> {
         self.engine.any_hung = !hung.hung.is_empty();
         let before = hung.uncounted;
         // Also I/Os of disks found before, for which there was no room then.
-        for index in 0..self.engine.flights.slots() {
-            let slot = self.engine.flights.at(index);
-            let hangs = self.engine.flights.is_taken(index)
+        for index in 0..self.engine.in_flight.slots() {
+            let slot = self.engine.in_flight.at(index);
+            let hangs = self.engine.in_flight.is_taken(index)
                 && slot.is_counted()
                 && hung.find(slot.io.disk.index).is_some();
             if hangs && hung.has_room() {
@@ -290,7 +293,7 @@ impl DeviceMut<'_> {
         self.engine
             .control
             .estimate_costs(&mut self.engine.view, &self.engine.active.roles);
-        transfer_book::transfers_profile_changed(&mut self.engine.view);
+        transfer_accounts::transfers_profile_changed(&mut self.engine.view);
         self.engine
             .active
             .emit(&mut self.engine.view, &Event::ProfileChanged);

@@ -27,7 +27,7 @@
 
 use super::Engine;
 use super::active::ActivePolicy;
-use super::flights::{Flight, leave_shares, mark};
+use super::in_flight::{InFlightIo, leave_shares, mark};
 use crate::roles::{Event, Interests};
 use crate::view::View;
 use tidegate_base::request::{IoError, Op};
@@ -151,7 +151,7 @@ impl HungDisks {
     }
 
     /// Gathers the silence of all disks with I/Os in flight.
-    pub(super) fn gather<'a>(&mut self, live: impl Iterator<Item = &'a Flight>) {
+    pub(super) fn gather<'a>(&mut self, live: impl Iterator<Item = &'a InFlightIo>) {
         self.silence.fill(Silence::NONE);
         for slot in live {
             let of_disk = &mut self.silence[slot.io.disk.index()];
@@ -224,7 +224,7 @@ impl Engine {
     /// Takes an I/O in flight out of the depth count: for roles and the device's observers it has
     /// ended.
     pub(super) fn uncount(&mut self, index: u32) {
-        let slot = self.flights.at_mut(index);
+        let slot = self.in_flight.at_mut(index);
         slot.marks |= mark::UNCOUNTED;
         let (marks, kind, started) = (slot.marks, slot.kind, slot.started);
         let now = self.view.queues.now;
@@ -239,15 +239,15 @@ impl Engine {
         if let Some(estimator) = &mut self.view.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
             // Ended without success: its duration must not become a cost.
-            estimator.ended(now, &self.flights.at(index).io, false, deepest);
+            estimator.ended(now, &self.in_flight.at(index).io, false, deepest);
         }
         if self.control.depth_control.is_some() {
-            let io = &self.flights.at(index).io;
+            let io = &self.in_flight.at(index).io;
             (self.control).count_end(&self.view, io, false);
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {
-                io: &self.flights.at(index).io,
+                io: &self.in_flight.at(index).io,
                 outcome: Err(IoError::Io),
                 took: now.since(started),
             };
@@ -276,7 +276,7 @@ impl Engine {
     #[cold]
     pub(super) fn note_probe(&mut self, slot: u32) {
         let Some(hung) = &mut self.hung else { return };
-        let disk = self.flights.at(slot).io.disk.index;
+        let disk = self.in_flight.at(slot).io.disk.index;
         let Some(of_disk) = hung.hung.iter_mut().find(|hung| hung.disk == disk) else {
             return;
         };

@@ -21,40 +21,40 @@
 //! EXPRESS (a flush) --its disk's turn--> STARTED
 //! ```
 //!
-//! The engine is a thin whole of parts that own their state: `intake` (request slots and payload
-//! memory), `directory` (disks and their clients), `flights` (I/Os in flight), `flushes` (the flush
-//! lane), `device` (bounds on the use of the device whatever the policy), `hung` (disks that hang
-//! leave the depth count), `active` (the policy in force: roles, event fan-out, gates), and the
-//! [`View`], which roles read, with their `Queues` of VMs and requests.
+//! The engine is a thin whole of parts that own their state: `request_budgets` (request slots and
+//! payload memory), `directory` (disks and their clients), `in_flight` (I/Os with the device),
+//! `flushes` (the flush lane), `device` (bounds on the use of the device whatever the policy),
+//! `hung` (disks that hang leave the depth count), `active` (the policy in force: roles, event
+//! fan-out, gates), and the [`View`], which roles read, with their `Queues` of VMs and requests.
 //!
-//! The engine's own steps, in the order of a request's path: `arrive` (checks, merging), `start`
-//! (dispatch, splitting), `back_merge` (adjacent units go along), `finish` (completions,
-//! cancelling), `answers` (finished requests that wait to be taken), `timers`. Drivers control and
+//! The engine's own steps, in the order of a request's path: `arrival` (checks, merging),
+//! `dispatch` (start of I/Os, splitting), `back_merge` (adjacent units go along), `completion`
+//! (also cancelling), `finished_requests` (wait to be taken), `timers`. Drivers control and
 //! query everything beside I/O by facets: [`Admission`], [`Tenants`], [`Transfers`], [`Device`].
 
 mod active;
 mod admission;
-mod answers;
-mod arrive;
+mod arrival;
 mod back_merge;
+mod completion;
 mod config;
 mod control;
 mod device;
 mod device_facet;
 mod directory;
 mod disks;
+mod dispatch;
 mod error;
-mod finish;
-mod flights;
+mod finished_requests;
 mod flushes;
+mod host_messages;
 mod hung;
-mod intake;
-mod peers;
+mod in_flight;
 mod promises;
-mod start;
+mod request_budgets;
 mod tenants;
 mod timers;
-mod transfer_book;
+mod transfer_accounts;
 mod transfers;
 
 #[cfg(test)]
@@ -66,8 +66,8 @@ pub use device_facet::{Device, DeviceMut};
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
-pub use intake::{Holdings, PayloadBounds, PayloadMemory};
 pub use promises::Feasibility;
+pub use request_budgets::{Holdings, PayloadBounds, PayloadMemory};
 pub use tenants::{Tenants, TenantsMut};
 pub use tidegate_base::device::{DeviceSpec, DeviceStats};
 pub use transfers::{Transfers, TransfersMut};
@@ -79,14 +79,14 @@ use crate::roles::{Footprint, Stage};
 use crate::stats::{Ledger, VmStats};
 use crate::view::{Cold, Hot, NIL, Queues, View, Vm};
 use active::ActivePolicy;
-use answers::Answers;
 use device::DeviceControl;
 use directory::Directory;
-use flights::Flights;
+use finished_requests::FinishedRequests;
 use flushes::FlushLane;
 use hung::HungDisks;
-use intake::Intake;
+use in_flight::InFlight;
 use promises::Promises;
+use request_budgets::RequestBudgets;
 use std::sync::Arc;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::objective::Objective;
@@ -98,16 +98,16 @@ pub struct Engine {
     config: EngineConfig,
     active: ActivePolicy,
     view: View,
-    intake: Intake,
+    budgets: RequestBudgets,
     directory: Directory,
     /// Free VM slots; the last one is taken next.
     free_vm: Vec<u32>,
-    flights: Flights,
+    in_flight: InFlight,
     flushes: FlushLane,
     attainment: Attainments,
     /// Slot of the VM that was served last; `NIL`: none was.
     last_vm: u32,
-    done: Answers,
+    done: FinishedRequests,
     control: DeviceControl,
     /// State of reckoning all promises together.
     promises: Promises,
@@ -133,7 +133,7 @@ impl Engine {
                 config.max_requests,
                 config.merge_limit,
             )),
-            intake: Intake::new(
+            budgets: RequestBudgets::new(
                 config.max_requests,
                 config.max_pending_per_vm,
                 config.max_vms,
@@ -141,11 +141,11 @@ impl Engine {
             active: ActivePolicy::new(policy, roles),
             directory: Directory::new(),
             free_vm: (0..config.max_vms).rev().collect(),
-            flights: Flights::new(config.device.depth),
+            in_flight: InFlight::new(config.device.depth),
             flushes: FlushLane::new(),
             attainment: Attainments::new(&config.device, config.max_requests),
             last_vm: NIL,
-            done: Answers::with_capacity(config.max_requests as usize),
+            done: FinishedRequests::with_capacity(config.max_requests as usize),
             control: DeviceControl::new(config.device.depth),
             promises: Promises::new(),
             best_bandwidth: 0,
@@ -170,7 +170,7 @@ impl Engine {
     /// Memory of an I/O: pieces of guest requests in the order of their addresses. Valid from the
     /// I/O's [`Engine::poll_dispatch`] to its completion; empty for other handles.
     pub fn io_segments(&self, io: IoId) -> impl Iterator<Item = Segment> + '_ {
-        let io = self.flights.get(io);
+        let io = self.in_flight.get(io);
         let (mut slot, mut left, mut offset) =
             io.map_or((NIL, 0, 0), |f| (f.first, f.io.len, f.first_offset));
         core::iter::from_fn(move || {
@@ -196,7 +196,7 @@ impl Engine {
     /// Returns whether an I/O is in flight. A driver whose device may report an end twice asks
     /// before [`Engine::handle_completion`], which panics on the second.
     pub fn is_in_flight(&self, io: IoId) -> bool {
-        self.flights.contains(io)
+        self.in_flight.contains(io)
     }
 
     /// Read-only view that roles have of the engine.

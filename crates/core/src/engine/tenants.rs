@@ -1,7 +1,7 @@
 //! Facet of VMs and their disks: statistics, objectives, attainment, adding and removing.
 
 use super::disks::DiskSpec;
-use super::transfer_book;
+use super::transfer_accounts;
 use super::{Engine, EngineError};
 use crate::attainment::{PartAttainment, PartRecord, Standing};
 use crate::roles::Event;
@@ -9,10 +9,10 @@ use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
 use crate::view::{Life, NIL, Queues, Requests, Vm, state};
 use core::cell::Ref;
+use tidegate_base::bandwidth_samples::Seconds;
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Read-only view of VMs and their disks; see [`Engine::tenants`].
@@ -150,7 +150,7 @@ impl TenantsMut<'_> {
         if let Some(splitting) = &mut self.engine.control.splitting {
             splitting.vm_added(index);
         }
-        self.engine.intake.add(slot, objective);
+        self.engine.budgets.add(slot, objective);
         self.engine.attainment.add(slot);
         self.judge(slot, objective);
         self.engine.view.objectives[slot] = *objective;
@@ -164,7 +164,7 @@ impl TenantsMut<'_> {
         if let Some(estimator) = &mut self.engine.view.estimator {
             estimator.forget(id);
         }
-        transfer_book::expect_transfers(&mut self.engine.view, id);
+        transfer_accounts::expect_transfers(&mut self.engine.view, id);
         self.engine.active.tell_limits(&mut self.engine.view, id);
         if background && !self.engine.active.roles.dispatcher.serves_background() {
             // The first one: the dispatcher is rebuilt with a queue for background processes, and
@@ -236,10 +236,10 @@ impl TenantsMut<'_> {
         let control = &mut self.engine.control;
         control.promise_changed(view, vm.index, before.latency);
         self.engine.promises.changed(view.queues.now);
-        self.engine.intake.change(vm.index(), objective);
+        self.engine.budgets.change(vm.index(), objective);
         self.judge(vm.index(), objective);
         self.engine
-            .intake
+            .budgets
             // A larger part may have made room for reads that wait for memory.
             .feed_reads(&mut self.engine.view, &mut self.engine.active);
         self.engine.active.tell_limits(&mut self.engine.view, vm);

@@ -1,6 +1,6 @@
 //! Deadline transfers of VMs: begin, progress and end, whatever the policy.
 
-use super::transfer_book;
+use super::transfer_accounts;
 use super::{Engine, EngineError};
 use crate::roles::Event;
 use crate::view::View;
@@ -8,8 +8,8 @@ use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::{
-    Admission, Book, Capacity, Forecast, Standing, TransferEnd, TransferOutcome, TransferSpec,
-    TransferStatus,
+    Admission, Capacity, Forecast, Standing, TransferAccounts, TransferEnd, TransferOutcome,
+    TransferSpec, TransferStatus,
 };
 
 /// Read-only view of VMs' deadline transfers; see [`Engine::transfers`].
@@ -49,7 +49,7 @@ impl<'a> Transfers<'a> {
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_book::said_bandwidth(&self.engine.view)),
+            Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
         );
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.of(users)
@@ -63,7 +63,7 @@ impl<'a> Transfers<'a> {
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_book::said_bandwidth(&self.engine.view)),
+            Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
         );
         capacity.say_best(self.engine.best_bandwidth);
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
@@ -80,7 +80,7 @@ impl<'a> Transfers<'a> {
             slot != vm.index() && (of_vm.has_transfer || of_vm.requests > 0 || lately)
         };
         let slots = (0..self.engine.view.queues.vms.len())
-            .filter(|&slot| transfer_book::may_have_transfer(&self.engine.view, slot));
+            .filter(|&slot| transfer_accounts::may_have_transfer(&self.engine.view, slot));
         1 + slots.filter(uses).count()
     }
 
@@ -175,11 +175,11 @@ impl TransfersMut<'_> {
         );
         let (now, device) = (
             self.engine.view.queues.now,
-            transfer_book::device_time(&self.engine.view),
+            transfer_accounts::device_time(&self.engine.view),
         );
         self.keep_transfers();
         let slots = self.engine.view.queues.vms.len();
-        transfer_book::tell_moved(&mut self.engine.view, 0..slots);
+        transfer_accounts::tell_moved(&mut self.engine.view, 0..slots);
         let View {
             transfers, queues, ..
         } = &mut self.engine.view;
@@ -267,17 +267,17 @@ impl TransfersMut<'_> {
         }
         let (now, alone) = (
             self.engine.view.queues.now,
-            transfer_book::said_bandwidth(&self.engine.view),
+            transfer_accounts::said_bandwidth(&self.engine.view),
         );
-        let mut book = Book::new(
+        let mut book = TransferAccounts::new(
             now,
             alone,
             self.engine.active.transfer_terms(),
-            transfer_book::device_time(&self.engine.view),
+            transfer_accounts::device_time(&self.engine.view),
         );
         (book.predictor_mut().capacity_mut()).say_best(self.engine.best_bandwidth);
         for slot in (0..self.engine.view.queues.vms.len())
-            .filter(|&slot| transfer_book::may_have_transfer(&self.engine.view, slot))
+            .filter(|&slot| transfer_accounts::may_have_transfer(&self.engine.view, slot))
         {
             book.predictor_mut().add(now, slot);
         }

@@ -26,7 +26,8 @@ pub(crate) struct Queues {
 /// Reads that lack payload memory.
 #[derive(Default)]
 pub(crate) struct MemoryWaits {
-    /// Reads that lack memory while another one of their lane holds it; see `engine::intake`.
+    /// Reads that lack memory while another one of their lane holds it; see
+    /// `engine::request_budgets`.
     pub shelf: Vec<u32>,
     /// VMs whose reads lack memory.
     pub starved: u32,

@@ -24,7 +24,7 @@
 //! (Deskstar 7K500 specification, 4.4.4). All arithmetic is in integers, so that every machine
 //! computes the same times.
 
-use crate::divide::Divisor;
+use crate::reciprocal::Divisor;
 
 /// Group of adjacent cylinders whose tracks have equal capacity.
 #[derive(Clone, PartialEq, Eq, Debug)]

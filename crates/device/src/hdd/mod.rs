@@ -43,8 +43,8 @@ pub use figures::{
 };
 pub use seek::{AverageOutOfRange, SeekCurve};
 
-use crate::divide::Divisor;
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
+use crate::reciprocal::Divisor;
 use geometry::{Geometry, Layout};
 use mechanism::Mechanism;
 use queue::Queue;

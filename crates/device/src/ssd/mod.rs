@@ -46,9 +46,9 @@ pub use figures::{
     GarbageFigures, PrefetchFigures, SharingFigure, SsdFigures, WriteBufferFigures, ZeroesFigure,
 };
 
-use crate::divide::Divisor;
 use crate::figures::FigureError;
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
+use crate::reciprocal::Divisor;
 use buffer::Buffer;
 use dies::Die;
 use interleaved::Interleaved;

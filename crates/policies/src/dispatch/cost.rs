@@ -23,8 +23,8 @@
 //!   allow that case.
 
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::ends::Ends;
 use tidegate_base::request::{DeviceIo, Op};
+use tidegate_base::sequential::Ends;
 use tidegate_capacity::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::part::{ParamInfo, Params};
 use tidegate_core::roles::{Event, Interests, Knob};

@@ -1,7 +1,7 @@
 //! Fit of promises to a device: properties that hold for any profile and any VMs.
 
 use proptest::prelude::*;
-use tidegate_core::expect::Expects;
+use tidegate_core::expected_workload::Expects;
 use tidegate_core::fit::{
     Assumed, Device, Fit, Queueing, Streams, Tenant, nearest, nearest_of_all, reckon,
 };

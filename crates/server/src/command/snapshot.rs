@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::PartAttainment;
+use tidegate_core::bandwidth_samples::Seconds;
 use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
@@ -15,7 +16,6 @@ use tidegate_core::precision::Precision;
 use tidegate_core::queue_depth::DepthView;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{SteppedDown, Waits};
-use tidegate_core::seconds::Seconds;
 use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use tidegate_api::health::Severity;
 use tidegate_api::query::{ChangeQuery, StatsQuery};
 use tidegate_api::stats::StatsView;
+use tidegate_core::bandwidth_samples::KEPT;
 use tidegate_core::precision::INTERVAL_S;
-use tidegate_core::seconds::KEPT;
 use tidegate_core::time::Nanos;
 use tidegate_units as units;
 

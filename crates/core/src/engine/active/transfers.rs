@@ -1,6 +1,6 @@
 //! Deadline transfers of VMs, as far as roles are concerned.
 
-use super::super::transfer_book;
+use super::super::transfer_accounts;
 use super::ActivePolicy;
 use crate::roles::Event;
 use crate::view::View;
@@ -12,7 +12,7 @@ impl ActivePolicy {
     pub(in crate::engine) fn class_turned(&mut self, view: &mut View, vm: VmId) {
         let now = view.queues.now;
         // Bytes moved until now belong to the former class.
-        transfer_book::tell_moved(view, vm.index()..vm.index() + 1);
+        transfer_accounts::tell_moved(view, vm.index()..vm.index() + 1);
         if let Some(book) = &mut view.transfers {
             book.predictor_mut().turned(now, vm.index());
         }
@@ -48,8 +48,8 @@ impl ActivePolicy {
     /// Measures the throughput of all VMs for their deadline transfers, and tells roles.
     #[cold]
     pub(in crate::engine) fn measure_transfers(&mut self, view: &mut View) {
-        let (now, device) = (view.queues.now, transfer_book::device_time(view));
-        transfer_book::tell_moved(view, 0..view.queues.vms.len());
+        let (now, device) = (view.queues.now, transfer_accounts::device_time(view));
+        transfer_accounts::tell_moved(view, 0..view.queues.vms.len());
         if let Some(book) = &mut view.transfers {
             book.measure(now, device);
             view.measure_at = book.due();

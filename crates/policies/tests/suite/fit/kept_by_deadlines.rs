@@ -4,7 +4,7 @@
 //! of a VM that always has requests.
 
 use proptest::prelude::*;
-use tidegate_core::expect::Expects;
+use tidegate_core::expected_workload::Expects;
 use tidegate_core::fit::{Assumed, Device, Fit, Queueing, Tenant, reckon};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};

@@ -6,8 +6,8 @@ use tidegate_api::stats::{
     AccountView, BehindView, ByDirection, OpView, SizeView, TimeView, VmStatsView,
 };
 use tidegate_config::stat_views;
+use tidegate_core::bandwidth_samples::KEPT;
 use tidegate_core::request::{Lane, Op, VmId};
-use tidegate_core::seconds::KEPT;
 use tidegate_core::stats::VmStats;
 
 use crate::command::{DeviceSnapshot, VmSnapshot};

@@ -2,7 +2,7 @@
 
 use super::lab::*;
 use std::sync::Arc;
-use tidegate_core::expect::Expects;
+use tidegate_core::expected_workload::Expects;
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::queue_depth::{DepthBound, DepthReason};
 use tidegate_core::request::Op;

@@ -119,22 +119,22 @@ impl Payload {
 }
 
 /// Budgets of all resources that requests need; see the [module](self).
-pub(super) struct Intake {
+pub(super) struct RequestBudgets {
     pub slots: Budget,
     pub payload: Option<Box<Payload>>,
 }
 
-impl Intake {
+impl RequestBudgets {
     /// Creates budgets of `requests` slots, of which one VM has at most `per_vm`, for `vms` VMs.
     /// Payload memory is not bounded.
-    pub(super) fn new(requests: u32, per_vm: u32, vms: u32) -> Intake {
+    pub(super) fn new(requests: u32, per_vm: u32, vms: u32) -> RequestBudgets {
         let bounds = Bounds {
             total: requests.into(),
             per_member: per_vm.into(),
             reserve: 0,
             divided: true,
         };
-        Intake {
+        RequestBudgets {
             slots: Budget::new(bounds, vms as usize),
             payload: None,
         }
@@ -270,8 +270,8 @@ impl Intake {
         false
     }
 
-    /// Takes memory as [`Intake::feed`] does, for a unit that would only go along: without memory
-    /// it simply stays where it is.
+    /// Takes memory as [`RequestBudgets::feed`] does, for a unit that would only go along: without
+    /// memory it simply stays where it is.
     pub(super) fn may_go_along(&mut self, view: &mut View, unit: u32) -> bool {
         if !self.bounds_payload() || view.queues.reqs.hot[unit as usize].op != Op::Read {
             return true;
@@ -350,7 +350,7 @@ impl Engine {
     /// Frees the slot of a removed VM once none of its requests is inside and it holds nothing.
     pub(super) fn leave_if_out(&mut self, vm: u32) {
         let of_vm = &self.view.queues.vms[vm as usize];
-        if of_vm.life == Life::Leaving && of_vm.requests == 0 && !self.intake.holds(vm as usize) {
+        if of_vm.life == Life::Leaving && of_vm.requests == 0 && !self.budgets.holds(vm as usize) {
             self.vm_left(vm);
         }
     }

@@ -48,12 +48,12 @@ fn take_request(
         own_memory: from.own_memory,
         judged: of_vm.judged,
     };
-    if engine.intake.bounds_payload() && holds_memory(op, from.own_memory) {
+    if engine.budgets.bounds_payload() && holds_memory(op, from.own_memory) {
         with.flags |= flag::HOLDS;
     }
     match claimed_since {
         Some(since) => with.since = since.min(now),
-        None => (engine.intake).take_in(now, vm as usize, with.own_memory, op, with.len)?,
+        None => (engine.budgets).take_in(now, vm as usize, with.own_memory, op, with.len)?,
     }
     from.requests += 1;
     let slot = reqs.next_slot();

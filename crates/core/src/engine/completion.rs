@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::directory::LeftClient;
-use super::flights::{end_shares, mark};
+use super::in_flight::{end_shares, mark};
 use crate::roles::{Event, Interests};
 use crate::stats::{Answer, Ledger};
 use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
@@ -92,7 +92,7 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
 /// learnt something by it.
 #[inline(never)]
 fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
-    let (now, flight) = (engine.view.queues.now, engine.flights.at(slot));
+    let (now, flight) = (engine.view.queues.now, engine.in_flight.at(slot));
     if let Some(monitor) = &mut engine.control.monitor {
         monitor.ended(now, flight.kind, flight.io.len, outcome.is_ok());
     }
@@ -106,7 +106,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     }
     count_out(engine, now);
     if engine.control.depth_control.is_some() {
-        let io = &engine.flights.at(slot).io;
+        let io = &engine.in_flight.at(slot).io;
         (engine.control).count_end(&engine.view, io, outcome.is_ok());
     }
     learnt
@@ -163,7 +163,7 @@ impl Engine {
     /// another request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.view.queues.advance(now);
-        let flight = self.flights.leave(id);
+        let flight = self.in_flight.leave(id);
         let (first, reqs, op) = (flight.first, flight.reqs, flight.io.op);
         let (marks, disk) = (flight.marks, flight.io.disk.index);
         let Queues { device, vms, .. } = &mut self.view.queues;
@@ -212,7 +212,7 @@ impl Engine {
             false
         };
         if self.active.hears(Interests::ENDED) {
-            let flight = self.flights.at(slot);
+            let flight = self.in_flight.at(slot);
             let event = Event::Ended {
                 io: &flight.io,
                 outcome,
@@ -382,7 +382,7 @@ impl Engine {
             && (view.transfers.as_mut()).is_some_and(|transfers| transfers.moved(vm as usize, len));
         device.requests -= 1;
         of_vm.requests -= 1;
-        self.intake.answered(now, vm as usize);
+        self.budgets.answered(now, vm as usize);
         if of_vm.requests == 0 {
             of_vm.quiet_since = now;
         }
@@ -427,7 +427,7 @@ impl Engine {
     ) {
         // Shelved and parked units are out of the lanes: put back, the search below finds them.
         self.active.unshelve(&mut self.view, vm);
-        self.intake
+        self.budgets
             .ask_for_memory_again(&mut self.view, &mut self.active, vm);
         if self.any_hung {
             let Engine {

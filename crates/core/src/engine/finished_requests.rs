@@ -4,16 +4,16 @@ use tidegate_base::request::Done;
 
 /// Queue of answers that restarts at the beginning of its memory whenever it is empty. A ring would
 /// walk through all its memory and fetch new cache lines for every answer.
-pub(super) struct Answers {
+pub(super) struct FinishedRequests {
     all: Vec<Done>,
     /// Index of the first answer that was not taken yet.
     next: usize,
 }
 
-impl Answers {
-    pub(super) fn with_capacity(answers: usize) -> Answers {
-        Answers {
-            all: Vec::with_capacity(answers),
+impl FinishedRequests {
+    pub(super) fn with_capacity(requests: usize) -> FinishedRequests {
+        FinishedRequests {
+            all: Vec::with_capacity(requests),
             next: 0,
         }
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn answers_leave_in_order_and_memory_stays_bounded_if_some_are_always_left() {
-        let mut answers = Answers::with_capacity(8);
+        let mut answers = FinishedRequests::with_capacity(8);
         assert_eq!(answers.pop(), None);
         answers.push(done(0));
         for tag in 1..1000 {

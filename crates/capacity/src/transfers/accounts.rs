@@ -8,7 +8,7 @@ use tidegate_base::device::DeviceStats;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 
-/// Ended transfers that wait for [`Book::poll_end`]; beyond them the oldest is dropped.
+/// Ended transfers that wait for [`TransferAccounts::poll_end`]; beyond them the oldest is dropped.
 const ENDS: usize = 1024;
 /// Divisor of an interval: the device counts as busy if it was idle for at most 1/20 of it, and at
 /// most 1/20 of the ended I/Os were background I/O.
@@ -48,7 +48,7 @@ impl DeviceTime {
 }
 
 /// Transfers of one engine, as described in [`crate::transfers`]. Created with the first transfer.
-pub struct Book {
+pub struct TransferAccounts {
     predictor: Predictor,
     ends: VecDeque<TransferEnd>,
     terms: TransferTerms,
@@ -61,11 +61,16 @@ pub struct Book {
     began_with: DeviceTime,
 }
 
-impl Book {
+impl TransferAccounts {
     /// Creates the accounts, with measuring off. `alone`: bandwidth that the device is specified to
     /// give a single VM, in bytes a second; 0: not specified.
-    pub fn new(now: Nanos, alone: u64, terms: TransferTerms, device: DeviceTime) -> Book {
-        let mut book = Book {
+    pub fn new(
+        now: Nanos,
+        alone: u64,
+        terms: TransferTerms,
+        device: DeviceTime,
+    ) -> TransferAccounts {
+        let mut book = TransferAccounts {
             predictor: Predictor::new(now, Capacity::learnt(alone)),
             ends: VecDeque::new(),
             terms,

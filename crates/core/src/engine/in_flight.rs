@@ -6,7 +6,7 @@ use tidegate_base::request::{DeviceIo, DiskId, IoId, Op, VmId};
 use tidegate_base::slab::{NIL, Slab};
 use tidegate_base::time::Nanos;
 
-/// Bits of [`Flight::marks`].
+/// Bits of [`InFlightIo::marks`].
 pub(super) mod mark {
     /// More of a VM's unit was to come when the I/O started.
     pub(in crate::engine) const DESCRIPTOR: u8 = 1;
@@ -17,7 +17,7 @@ pub(super) mod mark {
 }
 
 /// An I/O in flight.
-pub(super) struct Flight {
+pub(super) struct InFlightIo {
     /// The one copy of the I/O that is kept: roles are shown this one.
     pub io: DeviceIo,
     /// Slot of the first guest request.
@@ -33,14 +33,14 @@ pub(super) struct Flight {
     pub kind: Kind,
 }
 
-impl Flight {
+impl InFlightIo {
     /// Returns whether the I/O counts against the device's depth.
     #[inline]
     pub(super) fn is_counted(&self) -> bool {
         self.marks & mark::UNCOUNTED == 0
     }
 
-    const VACANT: Flight = Flight {
+    const VACANT: InFlightIo = InFlightIo {
         io: DeviceIo {
             id: IoId {
                 index: 0,
@@ -103,21 +103,21 @@ pub(super) fn end_shares(device: &mut DeviceStats, marks: u8) {
 }
 
 /// All I/Os in flight. Taking and giving back a slot allocates nothing.
-pub(super) struct Flights {
-    slots: Slab<Flight>,
+pub(super) struct InFlight {
+    slots: Slab<InFlightIo>,
 }
 
-impl Flights {
+impl InFlight {
     /// Creates room for `slots` I/Os at once.
-    pub(super) fn new(slots: u32) -> Flights {
-        let mut this = Flights { slots: Slab::new() };
+    pub(super) fn new(slots: u32) -> InFlight {
+        let mut this = InFlight { slots: Slab::new() };
         this.grow(slots);
         this
     }
 
     /// Makes room for `slots` I/Os at once; new slots are taken after all that are free now.
     pub(super) fn grow(&mut self, slots: u32) {
-        self.slots.grow(slots, || Flight::VACANT);
+        self.slots.grow(slots, || InFlightIo::VACANT);
     }
 
     /// Takes a free slot for an I/O that starts. Returns its handle, and the record, which holds
@@ -126,7 +126,7 @@ impl Flights {
     /// # Panics
     /// When as many I/Os are in flight as there is room for.
     #[inline]
-    pub(super) fn enter(&mut self) -> (IoId, &mut Flight) {
+    pub(super) fn enter(&mut self) -> (IoId, &mut InFlightIo) {
         let (index, generation, flight) = self
             .slots
             .take()
@@ -139,7 +139,7 @@ impl Flights {
     /// # Panics
     /// When the I/O is not in flight.
     #[inline]
-    pub(super) fn leave(&mut self, id: IoId) -> &Flight {
+    pub(super) fn leave(&mut self, id: IoId) -> &InFlightIo {
         match self.slots.give_back_known(id.index, id.generation) {
             Some(flight) => flight,
             None => panic!("{id:?} is not in flight"),
@@ -154,24 +154,24 @@ impl Flights {
 
     /// The I/O of a handle; `None`: it has ended, or the handle was never given out.
     #[inline]
-    pub(super) fn get(&self, id: IoId) -> Option<&Flight> {
+    pub(super) fn get(&self, id: IoId) -> Option<&InFlightIo> {
         self.slots.get(id.index, id.generation)
     }
 
     /// Record in a slot, of an I/O that is in flight or has just ended.
     #[inline]
-    pub(super) fn at(&self, index: u32) -> &Flight {
+    pub(super) fn at(&self, index: u32) -> &InFlightIo {
         self.slots.at(index)
     }
 
     /// Record of an I/O in flight, to be changed.
     #[inline]
-    pub(super) fn at_mut(&mut self, index: u32) -> &mut Flight {
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut InFlightIo {
         self.slots.at_mut(index)
     }
 
     /// Iterates over all I/Os in flight, in the order of their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Flight> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &InFlightIo> {
         self.slots.taken().map(|(_, flight)| flight)
     }
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_io_is_known_from_its_start_to_its_end() {
-        let mut flights = Flights::new(2);
+        let mut flights = InFlight::new(2);
         let mut enter = |len| {
             let (id, flight) = flights.enter();
             flight.io.len = len;
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not in flight")]
     fn an_io_does_not_end_twice() {
-        let mut flights = Flights::new(1);
+        let mut flights = InFlight::new(1);
         let (id, _) = flights.enter();
         flights.leave(id);
         flights.leave(id);

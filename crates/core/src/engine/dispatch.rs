@@ -3,7 +3,7 @@
 use super::Engine;
 use super::active::LeftBehind;
 use super::back_merge::Head;
-use super::flights::{Flight, enter_shares, mark};
+use super::in_flight::{InFlightIo, enter_shares, mark};
 use crate::device_monitor::window_meter::Kind;
 use crate::roles::{Interests, Pick};
 use crate::view::{Cold, Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
@@ -51,7 +51,7 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
         return None;
     }
     if !engine
-        .intake
+        .budgets
         .feed(&mut engine.view, &mut engine.active, unit)
     {
         return None;
@@ -74,7 +74,7 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
 /// Reports the start of the I/O in a slot to the cost estimator and the device monitor.
 #[inline(never)]
 fn observe_start(engine: &mut Engine, slot: u32) {
-    let flight = engine.flights.at_mut(slot);
+    let flight = engine.in_flight.at_mut(slot);
     if engine.view.estimator.is_some() {
         engine
             .control
@@ -100,7 +100,7 @@ fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
     if lacking && engine.view.queues.device.in_flight + engine.device().uncounted() == 0 {
         return engine
             .dispatch_starved()
-            .map(|slot| engine.flights.at(slot).io);
+            .map(|slot| engine.in_flight.at(slot).io);
     }
     None
 }
@@ -118,7 +118,7 @@ impl Engine {
         self.view.pick_at = Nanos::MAX;
         // With a busy device every second call ends here, as the driver asks until `None`.
         if self.view.queues.device.in_flight >= self.control.limit {
-            return self.beyond_limit().map(|slot| self.flights.at(slot).io);
+            return self.beyond_limit().map(|slot| self.in_flight.at(slot).io);
         }
         // With empty queues the dispatcher need not be asked.
         let nothing_waits = self.view.queues.device.queued == 0
@@ -132,10 +132,10 @@ impl Engine {
         } else {
             self.next_dispatch()
         };
-        if started.is_none() && self.intake.bounds_payload() {
+        if started.is_none() && self.budgets.bounds_payload() {
             return poll_without_memory(self, now);
         }
-        started.map(|slot| self.flights.at(slot).io)
+        started.map(|slot| self.in_flight.at(slot).io)
     }
 
     /// Resolves reads that lack memory while the device is idle, when no I/O in flight can return
@@ -151,9 +151,9 @@ impl Engine {
         let mut overdraws = !self.view.queues.memory.shelf.is_empty();
         self.active.unshelve_all(&mut self.view);
         for vm in 0..self.view.queues.vms.len() as u32 {
-            if self.intake.waits_in_vain(&self.view, vm) {
+            if self.budgets.waits_in_vain(&self.view, vm) {
                 overdraws |= self.view.queues.holder_waits(vm);
-                self.intake
+                self.budgets
                     .ask_for_memory_again(&mut self.view, &mut self.active, vm);
             }
         }
@@ -291,7 +291,7 @@ impl Engine {
             && this.flags & flag::FOLLOWED == 0
             && held == Nanos::ZERO
             && !self.control.is_steered()
-            && !self.intake.bounds_payload()
+            && !self.budgets.bounds_payload()
             && len <= max
             && len <= self.view.queues.largest_io_of_unit(this)
         {
@@ -316,7 +316,7 @@ impl Engine {
         } else {
             self.control.release(&self.view, true)
         };
-        let (io, flight) = self.flights.enter();
+        let (io, flight) = self.in_flight.enter();
         let going = Going::take::<REST>(&mut self.view, flight, part, held, self.last_vm);
         let (disk, base) = self.directory.place_of(going.disk);
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
@@ -353,7 +353,7 @@ impl Engine {
             });
         }
         if self.active.hears(Interests::STARTED) {
-            let io = &self.flights.at(io.index).io;
+            let io = &self.in_flight.at(io.index).io;
             self.active.emit_started(&mut self.view, io);
         }
         self.active.left_behind(&mut self.view, &left);
@@ -380,7 +380,7 @@ impl Engine {
         }
         self.view.queues.vms[vm as usize].waiting -= reqs;
         let arrived = self.view.queues.reqs.cold[first as usize].arrived;
-        let (io, flight) = self.flights.enter();
+        let (io, flight) = self.in_flight.enter();
         flight.io = DeviceIo {
             id: io,
             vm: self.view.vm_at(vm as usize),
@@ -407,7 +407,7 @@ impl Engine {
         self.last_vm = vm;
         self.enter_device(io.index);
         if self.active.hears(Interests::STARTED) {
-            let io = &self.flights.at(io.index).io;
+            let io = &self.in_flight.at(io.index).io;
             self.active.emit_started(&mut self.view, io);
         }
         // A flush to a hung disk is its one probe, like any other I/O.
@@ -421,7 +421,7 @@ impl Engine {
     #[inline(always)]
     fn enter_device(&mut self, slot: u32) {
         let now = self.view.queues.now;
-        let flight = self.flights.at_mut(slot);
+        let flight = self.in_flight.at_mut(slot);
         flight.started = now;
         flight.kind = Kind::OTHER;
         let device = &mut self.view.queues.device;
@@ -447,7 +447,7 @@ impl Engine {
     }
 }
 
-/// Facts about an I/O that starts which its [`Flight`] does not hold.
+/// Facts about an I/O that starts which its [`InFlightIo`] does not hold.
 struct Going {
     /// Handle of the unit.
     id: ReqId,
@@ -510,7 +510,7 @@ impl Going {
     #[inline(always)]
     fn take<const REST: bool>(
         view: &mut View,
-        flight: &mut Flight,
+        flight: &mut InFlightIo,
         part: Part,
         held: Nanos,
         last_vm: u32,
@@ -598,7 +598,7 @@ struct Moment {
 impl Moment {
     /// Adds the head of the unit behind to an I/O whose last request is `last`.
     #[inline(never)]
-    fn take_along(self, view: &mut View, flight: &mut Flight, last: u32, head: Head) {
+    fn take_along(self, view: &mut View, flight: &mut InFlightIo, last: u32, head: Head) {
         let Head { slot, bytes } = head;
         let (ops, of_request) = self.take_head(view, last, slot, bytes);
         flight.reqs += 1;
