@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::Read;
 use std::path::Path as FilePath;
 
-use crate::diagnose::{ConfigErrors, Diagnostic, Issues, Severity};
+use crate::diagnostic::{ConfigErrors, Diagnostic, Issues, Severity};
 use crate::field::Field;
 use crate::node::Node;
 use crate::path::Path;

@@ -10,7 +10,7 @@ use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 use tidegate_units::{self as units, Thousandths, UnitError};
 
-use crate::diagnose::{Diagnostic, Issues, Place, one_of};
+use crate::diagnostic::{Diagnostic, Issues, Place, one_of};
 use crate::figure::{self, NAMES, explain, is_name, suggest};
 use crate::keys::{KeyInfo, KeyKind};
 use crate::node::{Node, Value};

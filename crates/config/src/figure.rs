@@ -2,8 +2,8 @@
 
 use tidegate_units::{self as units, RateError, RateErrorKind, UnitError, UnitErrorKind};
 
-use crate::diagnose::one_of;
-use crate::spelling;
+use crate::diagnostic::one_of;
+use crate::unit_spelling;
 
 pub(crate) const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
@@ -47,7 +47,7 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         RateErrorKind::Bandwidth(bandwidth) => {
             let (what, _) = explain(bandwidth);
             let examples = format!("a rate such as {RATE_EXAMPLES}");
-            match spelling::meant_rate(&bandwidth.found) {
+            match unit_spelling::meant_rate(&bandwidth.found) {
                 Some(meant) => (what, format!("did you mean {meant:?}? Allowed: {examples}")),
                 None => (what, examples),
             }
@@ -75,7 +75,7 @@ pub(crate) fn explain(error: &UnitError) -> (String, String) {
             format!("a decimal number {}", units()),
         ),
         UnitErrorKind::UnknownUnit => {
-            let allowed = match spelling::meant(quantity, found) {
+            let allowed = match unit_spelling::meant(quantity, found) {
                 Some(meant) => format!("did you mean {meant:?}? Allowed: {}", quantity.allowed()),
                 None => units(),
             };

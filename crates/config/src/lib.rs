@@ -76,12 +76,11 @@
 #![forbid(unsafe_code)]
 
 pub mod device;
-pub mod diagnose;
+pub mod diagnostic;
 pub mod document;
 pub mod enforced;
 pub mod field;
 pub mod figure;
-mod foreign;
 pub mod frame;
 pub mod keys;
 pub mod library;
@@ -89,16 +88,17 @@ pub mod model;
 pub mod names;
 pub mod node;
 pub mod objective;
+mod other_systems;
 mod path;
 pub mod policy;
 pub mod profile;
 pub mod schedule;
 pub mod schema;
 pub mod section;
-mod spelling;
 pub mod stat_views;
+mod unit_spelling;
 
-pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
+pub use diagnostic::{ConfigErrors, Diagnostic, Place, Severity};
 pub use document::Loaded;
 pub use enforced::{Unenforced, enforced_parts, newly_enforced, unenforced};
 pub use field::Field;

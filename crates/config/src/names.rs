@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::diagnose::Span;
+use crate::diagnostic::Span;
 use crate::field::Field;
 
 pub use crate::figure::{NAMES, is_name};

@@ -6,7 +6,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use crate::diagnose::{Diagnostic, Issues, Span};
+use crate::diagnostic::{Diagnostic, Issues, Span};
 
 /// Value and its place in the text.
 #[derive(Clone, Debug)]

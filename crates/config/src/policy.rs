@@ -4,7 +4,7 @@ use tidegate_core::part::{ParamInfo, ParamKind};
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::{PolicyError, PolicySpec};
 
-use crate::diagnose::ConfigErrors;
+use crate::diagnostic::ConfigErrors;
 use crate::document;
 use crate::field::Field;
 use crate::keys::KeyInfo;

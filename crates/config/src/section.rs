@@ -3,12 +3,12 @@
 
 use tidegate_core::names::nearest;
 
-use crate::diagnose::{Diagnostic, Issues, Span};
+use crate::diagnostic::{Diagnostic, Issues, Span};
 use crate::field::Field;
-use crate::foreign;
 use crate::keys::{KeyDefault, KeyInfo, SectionInfo};
 use crate::names::Names;
 use crate::node::{Entry, Value};
+use crate::other_systems;
 use crate::path::Path;
 
 /// Table being read, with the keys taken so far.
@@ -306,7 +306,7 @@ impl<'a> Section<'a> {
     /// Reports an unknown key, with the most similar of `known`.
     pub fn unknown(&self, entry: &Entry, known: &[&str]) {
         let is_json = self.issues.place(&entry.key_span).is_none();
-        let foreign = foreign::help(&entry.key, self.entries, &self.path.heading, is_json);
+        let foreign = other_systems::help(&entry.key, self.entries, &self.path.heading, is_json);
         let near = || nearest(&entry.key, known.iter().copied());
         let allowed = match foreign.or_else(|| near().map(|near| format!("did you mean `{near}`?")))
         {

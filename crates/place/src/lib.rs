@@ -37,8 +37,9 @@
 mod acceptance;
 mod admission;
 mod bandwidth;
+mod class_combination;
+mod class_rates;
 mod class_search;
-mod combination;
 pub mod data_centre;
 mod database;
 mod fair_share;
@@ -47,14 +48,14 @@ mod grace;
 mod host_snapshot;
 mod interval;
 mod pcos;
-mod rates;
 mod request;
 mod what_if;
 
 pub use acceptance::Acceptance;
 pub use admission::{Assignment, Rejection, Why, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
-pub use combination::{Combination, MOST};
+pub use class_combination::{Combination, MOST};
+pub use class_rates::Rates;
 pub use database::{Entry, PriorityDatabase};
 pub use forecast::{Present, admit_by_forecast};
 pub use grace::Grace;
@@ -63,6 +64,5 @@ pub use pcos::{
     Answer, Event, HostId, HostSpec, HostView, MOST_WAITING, Outcome, Pcos, Placement, Refusal,
     RequestId, Running, Update,
 };
-pub use rates::Rates;
 pub use request::{Request, RequestError};
 pub use what_if::{forecasts, rates};

@@ -24,11 +24,11 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
-mod beside;
 mod load;
 pub mod outcome;
 pub mod plan;
 mod profiler;
+mod read_latency_under_writes;
 pub mod statistics;
 pub mod virtual_time;
 

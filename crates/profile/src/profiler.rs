@@ -13,10 +13,10 @@ use tidegate_core::profile::Direction;
 use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
-use crate::beside::Beside;
 use crate::load::{Bulk, Load, Request};
 use crate::outcome::{Outcome, beside_in_words, in_words, saturating_depth, span};
 use crate::plan::{Depth, Plan, Step};
+use crate::read_latency_under_writes::ReadsUnderWrites;
 
 /// Write bandwidth in bytes per second that is assumed for progress estimates before it is known.
 const GUESS_BYTES_PER_S: f64 = 200e6;
@@ -58,7 +58,7 @@ pub struct Progress {
 enum Active {
     Bulk(Bulk),
     Load(Box<Load>),
-    Beside(Box<Beside>),
+    ReadsUnderWrites(Box<ReadsUnderWrites>),
 }
 
 /// State machine that measures a plan; see the module's documentation.
@@ -124,7 +124,7 @@ impl Profiler {
                 Active::Load(load) if in_flight < load.depth() => (load.depth(), load.next()),
                 // At full depth an address must not be drawn: it would be lost.
                 Active::Load(_) => return Next::Wait,
-                Active::Beside(beside) => match beside.next() {
+                Active::ReadsUnderWrites(beside) => match beside.next() {
                     None if !beside.is_done() => return Next::Wait,
                     next => (beside.depth(), next),
                 },
@@ -138,7 +138,7 @@ impl Profiler {
             let taken = match active {
                 Active::Bulk(bulk) => bulk.result(),
                 Active::Load(load) => load.result(),
-                Active::Beside(beside) => beside.result(),
+                Active::ReadsUnderWrites(beside) => beside.result(),
             };
             let (step, took) = (*step, now.since(*since).as_secs_f64());
             self.active = None;
@@ -159,7 +159,9 @@ impl Profiler {
         let time = now.since(submitted);
         match &mut self.active {
             Some((_, Active::Load(load), _)) => load.completed(now, time),
-            Some((_, Active::Beside(beside), _)) => beside.completed(now, time, direction),
+            Some((_, Active::ReadsUnderWrites(beside), _)) => {
+                beside.completed(now, time, direction)
+            }
             _ => {}
         }
     }
@@ -227,9 +229,9 @@ impl Profiler {
                 };
                 Active::Load(Box::new(Load::new(point, depth, pace, span, seed, now)))
             }
-            Step::BesideWrites(point) => {
-                Active::Beside(Box::new(Beside::new(point, pace, span, seed, now)))
-            }
+            Step::BesideWrites(point) => Active::ReadsUnderWrites(Box::new(ReadsUnderWrites::new(
+                point, pace, span, seed, now,
+            ))),
         };
         self.active = Some((at, active, now));
     }

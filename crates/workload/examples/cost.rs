@@ -6,7 +6,7 @@ use rand_pcg::rand_core::SeedableRng;
 use std::hint::black_box;
 use std::time::Instant;
 use tidegate_core::time::Nanos;
-use tidegate_workload::arrive::{ArrivalClock, Arrivals, Spacing};
+use tidegate_workload::arrival_process::{ArrivalClock, Arrivals, Spacing};
 use tidegate_workload::spec::{Mix, Placement, Rw, SizeShare, Sizes, Workload};
 use tidegate_workload::stream::Stream;
 

@@ -12,21 +12,21 @@
 //! As in fio, a job without `time_based` ends after as many bytes as its region has. Rates are open
 //! loops: a request is issued when it is due, and its latency counts from then.
 
-mod known;
-mod lines;
+mod option_list;
 mod rates;
 mod report;
 mod requests;
 mod section;
+mod section_options;
+mod tokenizer;
 mod value;
-mod words;
 
 pub use report::{FioErrors, Kind, Place, Remark};
 pub use section::Section;
 
 use report::Remarks;
+use section_options::Words;
 use std::collections::BTreeMap;
-use words::Words;
 
 /// Content of a job file.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,7 +46,7 @@ pub struct JobFile {
 /// All mistakes in the file, each with its line.
 pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors> {
     let mut remarks = Remarks::default();
-    let parts = lines::parts(text, &mut remarks);
+    let parts = tokenizer::parts(text, &mut remarks);
     let mut global = BTreeMap::new();
     let mut sections: Vec<Section> = vec![];
     for part in &parts {
@@ -55,7 +55,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
                 let what = "counts as [global]: fio looks at these letters only";
                 remarks.add(Kind::Note, (part.name, ""), &part.span, what, None);
             }
-            words::collect(part, lenient, &mut global, &mut remarks);
+            section_options::collect(part, lenient, &mut global, &mut remarks);
             continue;
         }
         if let Some(first) = sections.iter().find(|section| section.name == part.name) {
@@ -64,7 +64,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
             remarks.add(Kind::Error, (part.name, ""), &part.span, what, help);
         }
         let mut own = global.clone();
-        words::collect(part, lenient, &mut own, &mut remarks);
+        section_options::collect(part, lenient, &mut own, &mut remarks);
         let line = report::line_of(text, part.span.start);
         let mut words = Words::new(own, &mut remarks);
         let section = section::build(part.name, line, &mut words, &sections);

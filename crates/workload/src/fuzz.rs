@@ -1,6 +1,6 @@
 //! Bodies of the fuzz targets, which keeps the targets themselves one line each.
 
-use crate::arrive::ArrivalClock;
+use crate::arrival_process::ArrivalClock;
 use crate::fio::{self, JobFile, Kind};
 use crate::replay::{Factor, Mode, Replay};
 use crate::source::Source;

@@ -1,7 +1,7 @@
 //! Description of the replay of a block trace, whose requests a workload issues instead of drawn
-//! ones. [`Replaying`](crate::replaying::Replaying) issues them.
+//! ones. [`TraceReplay`](crate::trace_replay::TraceReplay) issues them.
 
-use crate::mistake::Findings;
+use crate::error::Findings;
 use crate::time::nearest;
 use crate::trace::{Record, SECTOR, Trace};
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Requests that reach the disk from a workload: drawn from a stream and passed through the guest's
 //! layers, or taken from a trace.
 
-use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
-use crate::replaying::{Replaying, Whole};
+use crate::random_variate;
 use crate::spec::{Flow, Workload};
 use crate::stream::{Io, RegionError, Stream};
+use crate::trace_replay::{TraceReplay, Whole};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use tidegate_core::request::Op;
@@ -25,7 +25,7 @@ pub enum Source {
     /// Drawn reads whose data is written elsewhere.
     Copying(Box<Copying>),
     /// Requests of a trace.
-    Replaying(Box<Replaying>),
+    TraceReplay(Box<TraceReplay>),
 }
 
 impl Source {
@@ -42,8 +42,8 @@ impl Source {
         block: u32,
     ) -> Result<Source, RegionError> {
         if let Some(replay) = &workload.replay {
-            let replaying = Replaying::new(workload, replay, copy, disk_size, block)?;
-            return Ok(Source::Replaying(Box::new(replaying)));
+            let replaying = TraceReplay::new(workload, replay, copy, disk_size, block)?;
+            return Ok(Source::TraceReplay(Box::new(replaying)));
         }
         if let Some(cache) = workload.page_cache {
             // The page cache handles `fsync`; the stream draws the writes only.
@@ -92,7 +92,7 @@ impl Source {
             Source::Direct(stream) => stream.next(rng),
             Source::Buffered(buffered) => buffered.next(rng),
             Source::Copying(copying) => copying.next(rng),
-            Source::Replaying(replaying) => replaying.next(),
+            Source::TraceReplay(replaying) => replaying.next(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Source {
             Source::Copying(copying) => {
                 copying.writes.is_empty() && copying.piece.is_empty() && copying.stream.is_over()
             }
-            Source::Replaying(replaying) => replaying.is_over(),
+            Source::TraceReplay(replaying) => replaying.is_over(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Source {
     #[inline]
     pub fn whole(&self) -> Option<&Whole> {
         match self {
-            Source::Replaying(replaying) => replaying.whole(),
+            Source::TraceReplay(replaying) => replaying.whole(),
             _ => None,
         }
     }
@@ -174,7 +174,7 @@ impl Buffered {
             if io.op == Op::Read {
                 // A hit does not reach the disk, but the stream has counted it.
                 let hit = u64::from(self.cache.hit_percent);
-                if draw::below(rng, 100) >= hit {
+                if random_variate::below(rng, 100) >= hit {
                     let waits = core::mem::take(&mut self.synced);
                     return Some(Io { waits, ..io });
                 }
@@ -296,8 +296,8 @@ impl Copying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::seeded;
     use crate::guest::Files;
+    use crate::random_variate::tests::seeded;
     use crate::spec::{Mix, Rw, Sizes};
     use proptest::prelude::*;
 

@@ -5,7 +5,7 @@
 
 mod check;
 
-use crate::arrive::Arrivals;
+use crate::arrival_process::Arrivals;
 use crate::deadline::Deadline;
 use crate::guest::{CopyTo, Files, PageCache};
 use crate::replay::Replay;
@@ -355,7 +355,7 @@ pub struct RegionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arrive::{Bursts, Spacing};
+    use crate::arrival_process::{Bursts, Spacing};
 
     fn fields(workload: &Workload) -> Vec<String> {
         let mistakes = workload

@@ -1,13 +1,13 @@
 //! Stream of the requests that a workload draws.
 
+mod address_distribution;
 mod permute;
-mod place;
 mod sizes;
 mod zipf;
 
-use crate::draw;
+use crate::random_variate;
 use crate::spec::{Mix, Placement, Workload};
-use place::{Places, Shuffle};
+use address_distribution::{Places, Shuffle};
 use rand_pcg::Pcg64Mcg;
 use sizes::SizeDraw;
 use tidegate_core::request::Op;
@@ -158,7 +158,7 @@ impl Stream {
             Mix::Write => (Op::Write, WRITE),
             Mix::Trim => (Op::Discard, TRIM),
             Mix::ReadWrite { read_percent } => {
-                if draw::below(rng, 100) < u64::from(read_percent) {
+                if random_variate::below(rng, 100) < u64::from(read_percent) {
                     (Op::Read, READ)
                 } else {
                     (Op::Write, WRITE)

@@ -1,7 +1,7 @@
 //! Distributions of durations: think times, delays, phases of bursts.
 
-use crate::draw;
-use crate::mistake::{Findings, Mistake};
+use crate::error::{Findings, WorkloadError};
+use crate::random_variate;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use tidegate_core::time::Nanos;
@@ -51,19 +51,19 @@ impl TimeDistribution {
             TimeDistribution::Uniform { from, to } => {
                 let steps = to.0.saturating_sub(from.0);
                 let offset = match steps.checked_add(1) {
-                    Some(n) => draw::below(rng, n),
+                    Some(n) => random_variate::below(rng, n),
                     None => rng.next_u64(),
                 };
                 Nanos(from.0 + offset)
             }
             TimeDistribution::Exponential { mean } => {
-                nearest(mean.0 as f64 * draw::exponential(rng))
+                nearest(mean.0 as f64 * random_variate::exponential(rng))
             }
             TimeDistribution::Normal { mean, deviation } => {
-                nearest(mean.0 as f64 + deviation.0 as f64 * draw::normal(rng))
+                nearest(mean.0 as f64 + deviation.0 as f64 * random_variate::normal(rng))
             }
             TimeDistribution::LogNormal { median, sigma } => {
-                nearest(median.0 as f64 * libm::exp(sigma * draw::normal(rng)))
+                nearest(median.0 as f64 * libm::exp(sigma * random_variate::normal(rng)))
             }
         }
     }
@@ -87,7 +87,7 @@ impl TimeDistribution {
     ///
     /// # Errors
     /// All mistakes, with the fields' names.
-    pub fn check(&self) -> Result<(), Vec<Mistake>> {
+    pub fn check(&self) -> Result<(), Vec<WorkloadError>> {
         Findings::collect(|findings| self.check_into(findings))
     }
 
@@ -116,7 +116,7 @@ pub(crate) fn nearest(ns: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::seeded;
+    use crate::random_variate::tests::seeded;
 
     const MS: Nanos = Nanos::from_millis(1);
 

@@ -14,7 +14,7 @@ mod read;
 
 use tidegate_core::objective::{Objective, ObjectiveError};
 
-use crate::diagnose::ConfigErrors;
+use crate::diagnostic::ConfigErrors;
 use crate::document;
 use crate::field::Field;
 use crate::figure::RATE_EXAMPLES;

@@ -4,7 +4,7 @@
 //! merge rule, its JSON view, its command-line options, its row in the documentation and the
 //! schema, and the warning where a policy does not enforce it.
 
-use crate::foreign;
+use crate::other_systems;
 use serde_json::{Map, Value, json};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::time::Nanos;
@@ -240,7 +240,7 @@ pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
 /// Returns the option for a throttling option of another system, such as `--limit-read` for
 /// `iops-rd`; `None` if the name is no such option.
 pub fn flag_for_foreign(name: &str) -> Option<&'static FlagInfo> {
-    let place = foreign::place(name)?;
+    let place = other_systems::place(name)?;
     flags().find(|flag| flag.path.join(".") == place)
 }
 

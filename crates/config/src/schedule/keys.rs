@@ -1,6 +1,6 @@
 //! Keys of an objective's schedule.
 
-use super::when::DAY_NAMES;
+use super::entry_times::DAY_NAMES;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, joined};
 use crate::objective;
 

@@ -15,12 +15,12 @@
 //! present time alone and needs no history, so that a clock that jumps needs no special case. No
 //! function here reads the clock.
 
+mod entry_times;
 pub mod keys;
+mod notation;
 mod read;
 #[cfg(test)]
 mod tests;
-mod when;
-mod words;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -28,12 +28,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use tidegate_core::objective::Objective;
 
-use crate::diagnose::ConfigErrors;
+use crate::diagnostic::ConfigErrors;
 use crate::document;
 
+pub use entry_times::{Days, When};
+use entry_times::{Occurrence, dates};
 pub use read::{from_field, time_to_come};
-pub use when::{Days, When};
-use when::{Occurrence, dates};
 
 /// Maximum number of entries of a schedule.
 pub const ENTRIES_MAX: usize = 64;

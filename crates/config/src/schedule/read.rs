@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json};
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Objective;
 
+use super::entry_times::{DAY_NAMES, dates};
 use super::keys;
-use super::when::{DAY_NAMES, dates};
 use super::{Days, ENTRIES_MAX, Entry, Schedule, When};
 use crate::field::Field;
 use crate::node::Value;

@@ -521,7 +521,7 @@ proptest::proptest! {
             .map(|(i, (from, until, day))| json!({
                 "from": format!("{from:02}:00"),
                 "until": format!("{until:02}:00"),
-                "days": [(when::DAY_NAMES[*day])],
+                "days": [(entry_times::DAY_NAMES[*day])],
                 "target": format!("{} MB/s", 20 + i % 2),
             }))
             .collect();

@@ -3,7 +3,7 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Change, Class, PriorityManager, Transfer};
 
-use super::draw::Arrival;
+use super::arrivals::Arrival;
 use crate::fair_share::{FairShare, fair_share};
 use crate::{Bandwidth, Placement, RequestId};
 

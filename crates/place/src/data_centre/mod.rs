@@ -6,7 +6,7 @@
 //! thus depends on its neighbours, which is what the priority database has to learn. Queues, seeks
 //! and single requests are not simulated. Equal [`Spec`]s give equal [`Report`]s on every machine.
 
-mod draw;
+mod arrivals;
 mod host;
 mod rate_placer;
 mod report;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidegate_core::heap::IndexedHeap;
 use tidegate_core::time::Nanos;
 
-use super::draw::{Arrival, Arrivals};
+use super::arrivals::{Arrival, Arrivals};
 use super::host::{HostReport, SimHost};
 use super::rate_placer::{Placer, RatePlacer};
 use super::report::{Counts, Report};

@@ -13,7 +13,7 @@
 //! something changes on the host or when its validity ends. A decision compares one number per
 //! host.
 
-mod answer;
+mod decision;
 mod host;
 mod waiting;
 
@@ -25,7 +25,7 @@ use tidegate_core::transfers::Forecast;
 use crate::{Acceptance, Grace, PriorityDatabase, Rejection, Request, Tenant};
 use host::Host;
 
-pub use answer::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId, Update};
+pub use decision::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId, Update};
 pub use host::{HostSpec, Running};
 pub(crate) use waiting::{Waiter, Waiting};
 

@@ -64,14 +64,14 @@
 //! others may pass, or the device wait. Background units have a bound only if they are promoted.
 
 mod background;
+mod descriptor;
 mod device;
-mod part;
 mod sorted;
 
-use super::by_deadline::{ByDeadline, head_of, leads};
+use super::deadline_order::{ByDeadline, head_of, leads};
 use background::Background;
+pub(crate) use descriptor::DESCRIPTOR;
 use device::{InFlight, Thinking};
-pub(crate) use part::DESCRIPTOR;
 use sorted::Sorted;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};

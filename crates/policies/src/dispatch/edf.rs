@@ -23,7 +23,7 @@
 //! those units are the earlier ones of its own VM and the units of others that started before it or
 //! less than L - S after it.
 
-use super::by_deadline::{
+use super::deadline_order::{
     BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of, head_of,
     leads,
 };

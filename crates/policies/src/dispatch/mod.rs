@@ -6,10 +6,10 @@
 
 pub mod background;
 pub mod bd_edf;
-pub mod by_deadline;
 pub mod cfq;
 pub mod cost;
 pub mod deadline;
+pub mod deadline_order;
 pub mod drr;
 pub mod edf;
 pub mod fifo;

@@ -57,10 +57,10 @@
 //! of a period O(active VMs).
 
 mod accounts;
-mod smoothed;
+mod moving_average;
 
 use accounts::{Accounts, CREDIT};
-use smoothed::Smoothed;
+use moving_average::MovingAverage;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
@@ -85,7 +85,7 @@ pub struct CircParams {
 
 impl CircParams {
     /// The longest smoothing window, in periods.
-    pub const MOST_SMOOTHING: u32 = Smoothed::MOST as u32;
+    pub const MOST_SMOOTHING: u32 = MovingAverage::MOST as u32;
 }
 
 /// Description for the registry of policy parts.

@@ -12,5 +12,5 @@ pub mod merge_limit;
 pub mod open;
 pub mod proportion;
 pub mod token_bucket;
-mod turn;
+mod turn_holds;
 pub mod vbc;

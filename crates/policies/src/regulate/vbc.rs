@@ -28,7 +28,7 @@
 use super::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
 };
-use super::turn::{Hold, Turn};
+use super::turn_holds::{Hold, TurnHolds};
 use tidegate_base::request::{Lane, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::part::{Capacity, Enforces, ParamInfo, ParamKind, PartDescriptor};
@@ -147,7 +147,7 @@ pub struct Vbc {
     epoch: u32,
     /// Slots of VMs without credit.
     dry: Vec<u32>,
-    turn: Turn,
+    turn: TurnHolds,
 }
 
 impl Vbc {
@@ -164,7 +164,7 @@ impl Vbc {
             members: false,
             epoch: 1,
             dry: Vec::with_capacity(capacity.vms as usize),
-            turn: Turn::new(capacity.vms as usize),
+            turn: TurnHolds::new(capacity.vms as usize),
         }
     }
 
@@ -446,7 +446,7 @@ impl Regulator for Vbc {
 
     fn footprint(&self) -> Footprint {
         Footprint {
-            vm: size_of::<Vm>() + size_of::<u32>() + Turn::BYTES_PER_VM,
+            vm: size_of::<Vm>() + size_of::<u32>() + TurnHolds::BYTES_PER_VM,
             vm_cold: Proportions::BYTES_PER_VM,
             request: 0,
         }

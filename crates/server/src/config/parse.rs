@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_config::diagnose::Span;
+use tidegate_config::diagnostic::Span;
 use tidegate_config::keys::{KeyDefault, KeyInfo};
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::names::nearest;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_config::diagnose::one_of;
+use tidegate_config::diagnostic::one_of;
 use tidegate_config::keys::KeyDefault;
 use tidegate_config::{Field, Library, Names, Section, document, enforced};
 use tidegate_policies::policy::PolicySpec;

@@ -13,7 +13,7 @@ use super::transfers::{Transfer, Transfers};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-use tidegate_workload::arrive::ArrivalClock;
+use tidegate_workload::arrival_process::ArrivalClock;
 use tidegate_workload::replay::Mode;
 use tidegate_workload::source::Source;
 use tidegate_workload::spec::{Flow, Think, Workload};

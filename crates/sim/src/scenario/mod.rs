@@ -23,7 +23,7 @@ use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_workload::Mistakes;
+use tidegate_workload::WorkloadErrors;
 use tidegate_workload::spec::{RegionError, Workload};
 use tidegate_workload::time::TimeDistribution;
 
@@ -210,7 +210,7 @@ pub enum ScenarioError {
         /// Name of the tenant.
         tenant: String,
         /// Mistakes of the workload.
-        source: Mistakes,
+        source: WorkloadErrors,
     },
     /// Workload that does not fit its disk.
     #[error("{tenant}: {source}")]

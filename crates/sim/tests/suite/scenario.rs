@@ -3,7 +3,7 @@
 use crate::common::{DISK, good, read, refused};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
-use tidegate_workload::arrive::Spacing;
+use tidegate_workload::arrival_process::Spacing;
 use tidegate_workload::spec::{Flow, Mix, Placement};
 use tidegate_workload::time::TimeDistribution;
 

@@ -1,8 +1,8 @@
 //! Options of rates: `rate`, `rate_iops` and `rate_process`.
 
+use super::section_options::{Word, Words};
 use super::value::{self, INTEGER, triple};
-use super::words::{Word, Words};
-use crate::arrive::{Arrivals, Spacing};
+use crate::arrival_process::{Arrivals, Spacing};
 use crate::spec::{Mix, Workload};
 
 /// Returns the arrivals of a workload with a rate, and its mix, which the rates of reads and writes

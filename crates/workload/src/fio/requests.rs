@@ -1,7 +1,7 @@
 //! Options that determine requests: pattern, sizes, placement, files, durability.
 
+use super::section_options::{Word, Words};
 use super::value::{self, SIZE, triple};
-use super::words::{Word, Words};
 use crate::spec::{Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare, Sizes, Workload};
 
 /// Exponent of `zipf` without a figure, as in fio.

@@ -1,7 +1,7 @@
 //! Conversion of a job file's section into a workload.
 
+use super::section_options::Words;
 use super::value::{self, Extent};
-use super::words::Words;
 use super::{rates, requests};
 use crate::spec::{COPIES_MAX, Flow, Mix, RegionError, SECTOR, Think, Workload};
 use crate::time::TimeDistribution;

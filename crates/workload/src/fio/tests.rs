@@ -8,7 +8,7 @@ mod sizes;
 mod times;
 
 use super::*;
-use crate::arrive::{Arrivals, Spacing};
+use crate::arrival_process::{Arrivals, Spacing};
 use crate::spec::{Flow, Mix, Placement, SizeShare, Sizes, Think, Workload};
 use crate::time::TimeDistribution;
 use tidegate_core::time::Nanos;

@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::value::times;
-use crate::arrive::{Arrivals, Bursts};
+use crate::arrival_process::{Arrivals, Bursts};
 use crate::spec::{Flow, Think};
 use tidegate_config::{Field, Section};
 

@@ -3,8 +3,8 @@
 mod guest;
 
 use super::{COPIES_MAX, Flow, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes, Workload};
+use crate::error::{Findings, WorkloadErrors};
 use crate::guest::Files;
-use crate::mistake::{Findings, Mistakes};
 use crate::replay::{Mode, Replay};
 use tidegate_core::time::Nanos;
 
@@ -14,7 +14,7 @@ impl Workload {
     ///
     /// # Errors
     /// All mistakes, with the fields' names.
-    pub fn check(&self) -> Result<(), Mistakes> {
+    pub fn check(&self) -> Result<(), WorkloadErrors> {
         let checked = Findings::collect(|findings| {
             self.check_requests(findings);
             self.check_extent(findings);
@@ -27,7 +27,7 @@ impl Workload {
                 findings.within("deadline", |findings| self.check_deadline(findings));
             }
         });
-        checked.map_err(|list| Mistakes {
+        checked.map_err(|list| WorkloadErrors {
             workload: self.name.clone(),
             list,
         })

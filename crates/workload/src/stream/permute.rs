@@ -51,7 +51,7 @@ impl Permutation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::chi_squared;
+    use crate::random_variate::tests::chi_squared;
     use proptest::prelude::*;
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Request sizes drawn by their weights in constant time.
 
-use crate::draw;
+use crate::random_variate;
 use crate::spec::Sizes;
 use rand_pcg::Pcg64Mcg;
 
@@ -77,8 +77,8 @@ impl SizeDraw {
         if self.columns.is_empty() {
             return self.first;
         }
-        let column = &self.columns[draw::below(rng, self.columns.len() as u64) as usize];
-        if draw::below(rng, self.height) < column.own {
+        let column = &self.columns[random_variate::below(rng, self.columns.len() as u64) as usize];
+        if random_variate::below(rng, self.height) < column.own {
             column.size
         } else {
             column.alias
@@ -103,7 +103,7 @@ fn build_alias_table(columns: &mut [Column], height: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::{chi_squared, seeded};
+    use crate::random_variate::tests::{chi_squared, seeded};
     use crate::spec::SizeShare;
     use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Tests of streams: addresses, sizes, mixes, ends and flushes.
 
 use super::*;
-use crate::draw::tests::{chi_squared, seeded};
+use crate::random_variate::tests::{chi_squared, seeded};
 use crate::spec::{Rw, SizeShare, Sizes};
 use proptest::prelude::*;
 

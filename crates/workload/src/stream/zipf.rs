@@ -6,7 +6,7 @@
 //! the bar of k. Near the middle of each bar that is known beforehand (`squeeze`), so that most
 //! draws cost one logarithm and one exponential, whatever the number of blocks.
 
-use crate::draw;
+use crate::random_variate;
 use rand_pcg::Pcg64Mcg;
 
 /// Integers k from 1 to n with probabilities proportional to k^-theta.
@@ -42,7 +42,7 @@ impl Zipf {
     /// Draws k, from 1 to n.
     pub(super) fn draw(&self, rng: &mut Pcg64Mcg) -> u64 {
         loop {
-            let u = self.to + draw::unit(rng) * (self.from - self.to);
+            let u = self.to + random_variate::unit(rng) * (self.from - self.to);
             let x = self.inverse(u);
             // x is positive, so adding a half and truncating rounds it.
             let k = ((x + 0.5) as u64 as f64).clamp(1.0, self.n);
@@ -74,7 +74,7 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::{chi_squared, seeded};
+    use crate::random_variate::tests::{chi_squared, seeded};
 
     #[test]
     fn every_rank_comes_as_often_as_zipf_says() {

@@ -4,7 +4,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-use tidegate_workload::arrive::Spacing;
+use tidegate_workload::arrival_process::Spacing;
 use tidegate_workload::fio::{self, JobFile};
 use tidegate_workload::spec::{Flow, Mix, Placement, Workload};
 use tidegate_workload::stream::Stream;

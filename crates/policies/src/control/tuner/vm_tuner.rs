@@ -4,8 +4,8 @@
 //!   asleep --a request--> profiling (L by L, 1 s each) --> tuning --nothing left inside--> asleep
 //! ```
 
-mod act;
 mod state_blob;
+mod window_end;
 
 use super::TunerParams;
 use super::action::{Action, LASTS};

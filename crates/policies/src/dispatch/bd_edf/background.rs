@@ -1,7 +1,7 @@
 //! Queue of background units: first in, first out, with batches by address.
 
 use super::sorted::Sorted;
-use crate::dispatch::by_deadline::head_of;
+use crate::dispatch::deadline_order::head_of;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{ReqId, VmId};
 use tidegate_base::time::Nanos;

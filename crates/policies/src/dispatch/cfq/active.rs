@@ -1,6 +1,6 @@
 //! The active queue: its choice of units, idling for it, and the end of its turn.
 
-use super::order::Backwards;
+use super::address_order::Backwards;
 use super::queue::{IDLE, Queue};
 use super::{Cfq, Picked};
 use tidegate_base::objective::Priority;

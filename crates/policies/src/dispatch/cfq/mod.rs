@@ -68,8 +68,8 @@
 //! is what the class is for.
 
 mod active;
-mod heard;
-mod order;
+mod address_order;
+mod engine_events;
 mod params;
 mod queue;
 mod trees;
@@ -78,7 +78,7 @@ pub use params::{BackgroundClass, CfqParams};
 pub(crate) use params::{DESCRIPTOR, waives_priority};
 
 use active::{Active, Turn};
-use order::Order;
+use address_order::AddressOrder;
 use queue::{IDLE, Kind, Queue};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::heap::IndexedHeap;
@@ -105,7 +105,7 @@ pub struct Cfq {
     params: CfqParams,
     /// Queues: one for each VM; two, by lane, with asynchronous writes.
     queues: Vec<Queue>,
-    order: Order,
+    order: AddressOrder,
     /// Queues that have something to start, except the active one.
     trees: Trees,
     /// I/Os in flight, synchronous and asynchronous.
@@ -128,7 +128,7 @@ impl Cfq {
         Cfq {
             params,
             queues: vec![Queue::new(Priority::DEFAULT); queues],
-            order: Order::new(capacity.vms as usize, capacity.requests as usize),
+            order: AddressOrder::new(capacity.vms as usize, capacity.requests as usize),
             trees: Trees::new(queues, &params),
             flying: [0; 2],
             idlers: IndexedHeap::with_capacity(queues),
@@ -414,7 +414,7 @@ impl Dispatcher for Cfq {
             if self.params.async_writes { 2 } else { 1 },
         );
         let tree = Trees::bytes(all, &self.params).div_ceil(all.max(1));
-        let order = Order::footprint();
+        let order = AddressOrder::footprint();
         Footprint {
             vm: vms * (queue + tree) + order.vm,
             ..order

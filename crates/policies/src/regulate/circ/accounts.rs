@@ -2,7 +2,7 @@
 //! right. The regulator owns the clock; here a period has a length, and callers say how much of it
 //! is left.
 
-use super::smoothed::Smoothed;
+use super::moving_average::MovingAverage;
 use tidegate_core::roles::Reopened;
 use tidegate_core::view::View;
 
@@ -77,7 +77,7 @@ pub(super) struct Accounts {
     idle_rates: i128,
     /// Credits that inactive VMs give away in this period.
     idle_gives: i128,
-    given: Smoothed,
+    given: MovingAverage,
     /// Sum of all credits by an independent account: grants and bursts less those spent, dropped or
     /// lapsed.
     books: i128,
@@ -94,7 +94,7 @@ impl Accounts {
             active: Vec::with_capacity(vms),
             idle_rates: 0,
             idle_gives: 0,
-            given: Smoothed::new(smoothing),
+            given: MovingAverage::new(smoothing),
             books: 0,
         }
     }

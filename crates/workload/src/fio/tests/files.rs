@@ -71,7 +71,7 @@ fn what_only_concerns_fio_is_passed_over_with_the_reason() {
 
 #[test]
 fn everything_on_the_list_of_the_ignored_is_passed_over() {
-    for (why, names) in known::IGNORED {
+    for (why, names) in option_list::IGNORED {
         for name in *names {
             let notes = notes(&format!("{name}=1"));
             assert!(
@@ -84,7 +84,7 @@ fn everything_on_the_list_of_the_ignored_is_passed_over() {
 
 #[test]
 fn everything_on_the_list_of_the_refused_is_refused_unless_it_asks_for_nothing() {
-    for (why, harmless, names) in known::REFUSED {
+    for (why, harmless, names) in option_list::REFUSED {
         for name in *names {
             let (option, what, _) = wrong(&format!("{name}=17"));
             assert_eq!(

@@ -10,7 +10,7 @@ use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm,
 use tidegate_core::time::Nanos;
 
 use super::{Kind, Word};
-use crate::arrive::Spacing;
+use crate::arrival_process::Spacing;
 
 /// Unit of sizes and offsets in bytes.
 pub(super) const SECTOR: u64 = 512;

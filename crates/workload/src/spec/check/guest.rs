@@ -1,7 +1,7 @@
 //! Validation of a workload's files, page cache, journal and copies.
 
+use crate::error::Findings;
 use crate::guest::{CopyTo, Files, PageCache};
-use crate::mistake::Findings;
 use crate::spec::{Mix, SECTOR, Workload};
 
 impl Workload {

@@ -1,8 +1,8 @@
 //! Options of one section, and typed access to their values.
 
-use super::known::{self, Treatment};
-use super::lines::{Line, RawSection};
+use super::option_list::{self, Treatment};
 use super::report::{Kind, Remarks, Span, nearest};
+use super::tokenizer::{Line, RawSection};
 use super::value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -36,7 +36,7 @@ pub(super) fn collect<'a>(
     remarks: &mut Remarks,
 ) {
     for line in &part.lines {
-        let Some((name, usage)) = known::find(line.name) else {
+        let Some((name, usage)) = option_list::find(line.name) else {
             unknown(part, line, lenient, remarks);
             continue;
         };
@@ -82,7 +82,8 @@ fn severity(lenient: bool) -> Kind {
 }
 
 fn unknown(part: &RawSection, line: &Line, lenient: bool, remarks: &mut Remarks) {
-    let help = nearest(line.name, known::names()).map(|name| format!("did you mean {name:?}?"));
+    let help =
+        nearest(line.name, option_list::names()).map(|name| format!("did you mean {name:?}?"));
     let what = "unknown option";
     let at = (part.name, line.name);
     remarks.add(severity(lenient), at, &line.name_span, what, help);

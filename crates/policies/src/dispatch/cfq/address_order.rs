@@ -17,15 +17,15 @@ pub(super) struct Backwards {
 
 /// Waiting units by address, a set for each lane of each VM.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct AddressOrder {
     sorted: Treaps,
     /// Time at which a unit came to the scheduler, by request slot.
     entered: Vec<Nanos>,
 }
 
-impl Order {
-    pub(super) fn new(vms: usize, requests: usize) -> Order {
-        Order {
+impl AddressOrder {
+    pub(super) fn new(vms: usize, requests: usize) -> AddressOrder {
+        AddressOrder {
             sorted: Treaps::with_capacity(vms * Lane::ALL.len(), requests),
             entered: vec![Nanos::ZERO; requests],
         }

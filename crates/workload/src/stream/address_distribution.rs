@@ -2,7 +2,7 @@
 
 use super::permute::Permutation;
 use super::zipf::Zipf;
-use crate::draw;
+use crate::random_variate;
 use crate::spec::Placement;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
@@ -58,17 +58,17 @@ impl Places {
     #[inline]
     pub(super) fn draw(&self, places: u64, rng: &mut Pcg64Mcg) -> u64 {
         match self {
-            Places::Uniform => draw::below(rng, places),
+            Places::Uniform => random_variate::below(rng, places),
             Places::Zipf { ranks, scatter } => scatter.apply(ranks.draw(rng) - 1).min(places - 1),
             Places::Pareto { n, power, scatter } => {
-                let rank = (*n as f64 * libm::pow(draw::unit(rng), *power)) as u64;
+                let rank = (*n as f64 * libm::pow(random_variate::unit(rng), *power)) as u64;
                 // The product may round up to `n`.
                 scatter.apply(rank.min(n - 1)).min(places - 1)
             }
             Places::Normal { middle, deviation } => loop {
                 // Values outside the region are drawn again, not moved to its ends, which would
                 // become hot.
-                let x = middle + deviation * draw::normal(rng);
+                let x = middle + deviation * random_variate::normal(rng);
                 if x >= 0.0 && x < middle * 2.0 {
                     return (x as u64).min(places - 1);
                 }
@@ -112,7 +112,7 @@ impl Shuffle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::{chi_squared, seeded};
+    use crate::random_variate::tests::{chi_squared, seeded};
 
     fn counts(placement: Placement, n: u64) -> Vec<u64> {
         let (places, mut rng) = (Places::new(&placement, n), seeded(41));

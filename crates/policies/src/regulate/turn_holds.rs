@@ -20,7 +20,7 @@ pub(crate) enum Hold {
 
 /// Hold states of all VMs, by slot.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TurnHolds {
     holds: Vec<Hold>,
     waiting: u32,
     flying: u32,
@@ -28,14 +28,14 @@ pub(crate) struct Turn {
     graces: IndexedHeap<Reverse<Nanos>>,
 }
 
-impl Turn {
+impl TurnHolds {
     /// Memory of one VM in bytes.
     pub(crate) const BYTES_PER_VM: usize =
         size_of::<Hold>() + IndexedHeap::<Reverse<Nanos>>::BYTES_PER_ID;
 
     /// Creates an empty turn with room for `vms` VMs.
-    pub(crate) fn new(vms: usize) -> Turn {
-        Turn {
+    pub(crate) fn new(vms: usize) -> TurnHolds {
+        TurnHolds {
             holds: Vec::with_capacity(vms),
             waiting: 0,
             flying: 0,

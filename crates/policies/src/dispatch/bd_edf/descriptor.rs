@@ -1,7 +1,7 @@
 //! Registry entry of BD-EDF, with its parameters and how they build a dispatcher.
 
 use super::{BdEdf, BdEdfParams};
-use crate::dispatch::by_deadline::{
+use crate::dispatch::deadline_order::{
     BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of,
 };
 use tidegate_base::time::Nanos;

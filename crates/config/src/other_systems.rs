@@ -183,7 +183,7 @@ fn length(key: &str, entries: &[Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::Issues;
+    use crate::diagnostic::Issues;
     use crate::node::Node;
 
     fn helps(text: &str) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::when::time_word;
+use super::entry_times::time_word;
 use super::{Days, Entry, Schedule, When};
 
 impl Schedule {

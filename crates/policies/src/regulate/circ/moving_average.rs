@@ -3,9 +3,9 @@
 /// Moving average over the amounts of the last periods. Each amount comes out in equal parts over
 /// `window` periods, the first part at once; the sum of all parts equals the amount.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Smoothed {
+pub(super) struct MovingAverage {
     /// The part of each period in the window.
-    parts: [i128; Smoothed::MOST],
+    parts: [i128; MovingAverage::MOST],
     window: usize,
     /// Index of the oldest part.
     oldest: usize,
@@ -13,15 +13,15 @@ pub(super) struct Smoothed {
     rest: i128,
 }
 
-impl Smoothed {
+impl MovingAverage {
     /// Longest window in periods.
     pub(super) const MOST: usize = 16;
 
-    /// Creates an empty average over `window` periods, 1 to [`Smoothed::MOST`].
-    pub(super) fn new(window: usize) -> Smoothed {
-        Smoothed {
-            parts: [0; Smoothed::MOST],
-            window: window.clamp(1, Smoothed::MOST),
+    /// Creates an empty average over `window` periods, 1 to [`MovingAverage::MOST`].
+    pub(super) fn new(window: usize) -> MovingAverage {
+        MovingAverage {
+            parts: [0; MovingAverage::MOST],
+            window: window.clamp(1, MovingAverage::MOST),
             oldest: 0,
             rest: 0,
         }
@@ -51,7 +51,7 @@ impl Smoothed {
     /// Empties the average. Returns the amount that it held.
     pub(super) fn clear(&mut self) -> i128 {
         let held = self.held();
-        *self = Smoothed::new(self.window);
+        *self = MovingAverage::new(self.window);
         held
     }
 }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn it_is_the_mean_of_the_window_and_keeps_the_sum() {
-        let mut smoothed = Smoothed::new(4);
+        let mut smoothed = MovingAverage::new(4);
         let due = [400, 0, 0, 801, 0, 0, 0, 0].map(|amount| smoothed.pass(amount));
         // 801 = 4 x 200 + 1, and the odd one at once.
         assert_eq!(due, [100, 100, 100, 301, 200, 200, 200, 0]);
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn what_is_held_is_what_still_comes_out() {
         for window in [1, 3, 16] {
-            let mut smoothed = Smoothed::new(window);
+            let mut smoothed = MovingAverage::new(window);
             let mut held = 0;
             for n in 0..100 {
                 let amount = n * n % 977;

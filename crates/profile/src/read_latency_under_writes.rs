@@ -22,7 +22,7 @@ const PATIENCE: u64 = 4;
 
 /// Measurement of reads beside writes.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct ReadsUnderWrites {
     point: BesidePoint,
     pace: Pace,
     writes: Addresses,
@@ -43,11 +43,17 @@ pub(crate) struct Beside {
     done: bool,
 }
 
-impl Beside {
+impl ReadsUnderWrites {
     /// Starts a measurement at `now`.
-    pub(crate) fn new(point: BesidePoint, pace: &Pace, span: u64, seed: u64, now: Nanos) -> Beside {
+    pub(crate) fn new(
+        point: BesidePoint,
+        pace: &Pace,
+        span: u64,
+        seed: u64,
+        now: Nanos,
+    ) -> ReadsUnderWrites {
         let read = BesideWrites::READ_SIZE;
-        Beside {
+        ReadsUnderWrites {
             point,
             pace: pace.clone(),
             writes: Addresses::new(point.access, point.size, span, seed),

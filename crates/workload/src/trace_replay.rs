@@ -54,7 +54,7 @@ impl AddressMap {
 
 /// Generator of a trace's requests, piece by piece.
 #[derive(Clone, Debug)]
-pub struct Replaying {
+pub struct TraceReplay {
     replay: Replay,
     map: AddressMap,
     /// Sizes in bytes of a piece of a read and of a write.
@@ -70,7 +70,7 @@ pub struct Replaying {
     left: u64,
 }
 
-impl Replaying {
+impl TraceReplay {
     /// Creates the generator of copy `copy` (from 0) of `workload`, which replays `replay`, on a
     /// disk of `disk_size` bytes with logical blocks of `block` bytes.
     pub(crate) fn new(
@@ -79,7 +79,7 @@ impl Replaying {
         copy: u32,
         disk_size: u64,
         block: u32,
-    ) -> Result<Replaying, RegionError> {
+    ) -> Result<TraceReplay, RegionError> {
         let region = workload.region(copy, disk_size)?;
         let block = u64::from(block.max(1));
         let base = region.start.next_multiple_of(block);
@@ -88,7 +88,7 @@ impl Replaying {
             return Err(workload.region_error(region, disk_size));
         }
         let piece = |i: usize| workload.sizes[i].smallest().max(1);
-        Ok(Replaying {
+        Ok(TraceReplay {
             map: AddressMap {
                 base,
                 part: blocks * block,
@@ -157,7 +157,7 @@ impl Replaying {
         Some(())
     }
 
-    /// Returns true if [`Replaying::next`] returns no more pieces.
+    /// Returns true if [`TraceReplay::next`] returns no more pieces.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0 && self.next == self.replay.requests() && !self.replay.again
     }

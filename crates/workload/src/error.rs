@@ -5,7 +5,7 @@ use std::fmt;
 /// Value that is not allowed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field} is {found}; allowed: {allowed}")]
-pub struct Mistake {
+pub struct WorkloadError {
     /// Path of the field, such as `flow.arrivals.per_s`.
     pub field: String,
     /// Value that was found.
@@ -14,13 +14,13 @@ pub struct Mistake {
     pub allowed: &'static str,
 }
 
-impl Mistake {
+impl WorkloadError {
     pub(crate) fn new(
         field: impl Into<String>,
         found: impl fmt::Display,
         allowed: &'static str,
-    ) -> Mistake {
-        Mistake {
+    ) -> WorkloadError {
+        WorkloadError {
             field: field.into(),
             found: found.to_string(),
             allowed,
@@ -30,14 +30,14 @@ impl Mistake {
 
 /// All mistakes of a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistakes {
+pub struct WorkloadErrors {
     /// Name of the workload.
     pub workload: String,
     /// Mistakes, at least one.
-    pub list: Vec<Mistake>,
+    pub list: Vec<WorkloadError>,
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for WorkloadErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "workload {:?}:", self.workload)?;
         for mistake in &self.list {
@@ -47,13 +47,13 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for WorkloadErrors {}
 
 /// Collector of mistakes, with the path of the part that is being checked.
 #[derive(Default)]
 pub(crate) struct Findings {
     path: Vec<&'static str>,
-    list: Vec<Mistake>,
+    list: Vec<WorkloadError>,
 }
 
 impl Findings {
@@ -78,12 +78,12 @@ impl Findings {
                 name.push('.');
             }
             name.push_str(field);
-            self.list.push(Mistake::new(name, found, allowed));
+            self.list.push(WorkloadError::new(name, found, allowed));
         }
     }
 
     /// Runs `check`; returns all mistakes that it finds as an error.
-    pub(crate) fn collect(check: impl FnOnce(&mut Findings)) -> Result<(), Vec<Mistake>> {
+    pub(crate) fn collect(check: impl FnOnce(&mut Findings)) -> Result<(), Vec<WorkloadError>> {
         let mut findings = Findings::default();
         check(&mut findings);
         match findings.list {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::draw::tests::seeded;
+use crate::random_variate::tests::seeded;
 use crate::source::Source;
 use crate::spec::{Flow, Sizes};
 use crate::trace::{Options, Trace, read};
@@ -32,7 +32,7 @@ fn pieces(workload: &Workload, disk: u64, block: u32, n: usize) -> Vec<(Io, Whol
         let io = source.next(&mut rng);
         assert_eq!(was_over, io.is_none(), "what is over says so");
         let Some(io) = io else { break };
-        let Source::Replaying(replaying) = &source else {
+        let Source::TraceReplay(replaying) = &source else {
             panic!("a trace is replayed");
         };
         all.push((io, *replaying.whole().expect("of a piece")));

@@ -9,8 +9,8 @@
 //! Without bursts the first phase never ends. A phase starts without memory of the one before: even
 //! spacing begins anew, and a Poisson process has no memory anyway.
 
-use crate::draw;
-use crate::mistake::{Findings, Mistake};
+use crate::error::{Findings, WorkloadError};
+use crate::random_variate;
 use crate::time::{TimeDistribution, nearest};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::time::Nanos;
@@ -60,7 +60,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// All mistakes, with the fields' names.
-    pub fn check(&self) -> Result<(), Vec<Mistake>> {
+    pub fn check(&self) -> Result<(), Vec<WorkloadError>> {
         Findings::collect(|findings| self.check_into(findings))
     }
 
@@ -178,7 +178,9 @@ impl ArrivalClock {
                 *carry -= if over { *rate } else { 0 };
                 self.at + Nanos(*whole + u64::from(over))
             }
-            Gap::Exponential { mean_ns } => self.at + nearest(*mean_ns * draw::exponential(rng)),
+            Gap::Exponential { mean_ns } => {
+                self.at + nearest(*mean_ns * random_variate::exponential(rng))
+            }
         }
     }
 
@@ -216,7 +218,7 @@ impl ArrivalClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::{chi_squared, seeded};
+    use crate::random_variate::tests::{chi_squared, seeded};
     use proptest::prelude::*;
 
     const START: Nanos = Nanos(12_345);
