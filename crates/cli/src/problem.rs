@@ -8,7 +8,7 @@ use tidegate_report::Style;
 use tidegate_server::backing::OpenError;
 use tidegate_server::config::{ConfigErrors, Place};
 use tidegate_server::daemon::StartError;
-use tidegate_server::help::missing_directory;
+use tidegate_server::error_hints::missing_directory;
 use tidegate_server::listener::BindError;
 use tidegate_server::store::StoreError;
 use tidegate_workload::fio::FioErrors;

@@ -2,7 +2,7 @@
 
 mod error;
 #[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod sample_snapshot;
 mod snapshot;
 
 use std::fs::File;

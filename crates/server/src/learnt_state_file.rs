@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_core::learnt_state::Blob;
 
-use crate::identity::Identity;
+use crate::storage_identity::Identity;
 
 const FORMAT: &str = "tidegate-learnt";
 const VERSION: u64 = 1;

@@ -9,29 +9,29 @@
 
 mod attainment_record;
 pub mod backing;
-mod bounded;
+mod blocking_call;
 pub mod buffer;
 pub mod command;
 pub mod config;
 pub mod connections;
 pub mod control;
 pub mod daemon;
+pub mod disk_file_monitor;
+pub mod error_hints;
 pub mod event_loop;
 pub mod fault;
-pub mod fitting;
+pub mod feasibility;
 pub mod frontend;
 pub mod health;
-pub mod help;
-mod identity;
 mod labels;
 pub mod learnt_state_file;
 pub mod listener;
 mod log_limit;
-pub mod media;
 pub mod metrics;
 pub mod persisted_vms;
 pub mod profile;
 pub mod ring;
+mod storage_identity;
 pub mod store;
 pub mod transfer;
 

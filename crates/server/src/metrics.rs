@@ -22,8 +22,8 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot};
+use crate::disk_file_monitor::State;
 use crate::listener::HandshakeCounts;
-use crate::media::State;
 use devices::DEVICE_METRICS;
 pub(crate) use schedules::Scheduled;
 use vms::VM_METRICS;
@@ -379,7 +379,7 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::command::sample::snapshot;
+    use crate::command::sample_snapshot::snapshot;
     use std::collections::BTreeMap;
 
     /// Returns the name of each metric without its unit's suffix, and its deprecated name.

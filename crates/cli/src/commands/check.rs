@@ -19,8 +19,8 @@ use tidegate_server::config::{
     ListenAddress, Loaded, NewlyEnforced, Place, VmConfig,
 };
 use tidegate_server::control::view;
-use tidegate_server::fitting;
-use tidegate_server::help::missing_directory;
+use tidegate_server::error_hints::missing_directory;
+use tidegate_server::feasibility;
 use tidegate_sim::scenario::{HostCpu, Tenant};
 use tidegate_units::human::{bytes, exact_bytes};
 use tidegate_vcpu::scenario as vcpu;
@@ -408,8 +408,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     warnings.extend(over(&config));
     // The store's VMs are added before feasibility is checked, because they share the devices.
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
-    warnings.extend(fitting::warnings(&config.devices, &config.vms));
-    warnings.extend(fitting::best_effort(&config.vms));
+    warnings.extend(feasibility::warnings(&config.devices, &config.vms));
+    warnings.extend(feasibility::best_effort(&config.vms));
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];

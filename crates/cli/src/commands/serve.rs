@@ -9,7 +9,7 @@ use tidegate_config::document;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
 use tidegate_server::daemon::{Daemon, StartError, Stopped, end_at_once};
-use tidegate_server::fitting;
+use tidegate_server::feasibility;
 use tidegate_server::listener::BindError;
 use tracing::Level;
 
@@ -65,7 +65,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     };
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
-    warn(&fitting::warnings(
+    warn(&feasibility::warnings(
         &served.devices().configs(),
         &served.vms().all(),
     ));

@@ -1,6 +1,6 @@
 //! Back-merging at dispatch: units that continue a unit which goes to the device go with it.
 //!
-//! Requests merge on arrival while there is room (`arrive`). A request that finds none, or finds
+//! Requests merge on arrival while there is room (`arrival`). A request that finds none, or finds
 //! the unit it continues gone in part, waits as a unit of its own; but the unit before it is marked
 //! ([`flag::FOLLOWED`]), and so is the front half when a unit is split. Where a marked request's
 //! last byte goes to the device and the I/O may be longer, the units that continue it go along,

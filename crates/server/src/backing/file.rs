@@ -12,7 +12,7 @@ use super::error_state::ErrorState;
 use super::inspect::{Checked, check_file, refuse_foreign, refuse_special};
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
-use crate::media::{State, Watched};
+use crate::disk_file_monitor::{State, Watched};
 use crate::ring::sys;
 
 /// Time for which a lock of another process is waited for: the kernel releases the locks of a

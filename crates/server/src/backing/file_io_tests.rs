@@ -4,7 +4,7 @@ use tidegate_core::time::Nanos;
 
 use super::*;
 use crate::buffer::{Pool, Region};
-use crate::media::State;
+use crate::disk_file_monitor::State;
 
 const SIZE: u64 = 64 << 10;
 const BLOCK: u32 = 4096;

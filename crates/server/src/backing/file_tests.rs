@@ -186,7 +186,7 @@ fn what_is_no_file_is_refused_before_it_is_opened() {
             config.read_only = read_only;
             let path = path.clone();
             let long = Duration::from_secs(30);
-            let opened = crate::bounded::call(long, move || OpenFile::open(&path, &config));
+            let opened = crate::blocking_call::call(long, move || OpenFile::open(&path, &config));
             let error = opened.expect("it was opened, and waits").unwrap_err();
             assert!(error.to_string().contains(found), "{error}");
             assert!(error.help().is_some(), "{error}");

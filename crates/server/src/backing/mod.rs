@@ -1,21 +1,21 @@
 //! Backings, which store the bytes of disks: files, block devices, memory.
 //!
-//! A backing implements `door::Backing` in a module here and is a variant of `Medium`, through
-//! which loops call it. Disks of an emulated device have the same backings; the disk model belongs
-//! to the device.
+//! A backing implements `interface::Backing` in a module here and is a variant of `AnyBacking`,
+//! through which loops call it. Disks of an emulated device have the same backings; the disk model
+//! belongs to the device.
 
-pub(crate) mod door;
+mod any_backing;
 pub mod dsync;
 pub mod error_state;
 pub mod extents;
 pub mod file;
+mod file_backing;
 pub mod file_io;
 mod inspect;
+pub(crate) mod interface;
 pub mod layout;
-mod medium;
 pub mod memory;
-mod on_file;
-mod on_memory;
+mod memory_backing;
 pub mod probe;
 pub mod range_lock;
 #[cfg(test)]
@@ -27,17 +27,17 @@ pub(crate) mod rotational;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::bounded::NotDone;
+use crate::blocking_call::NotDone;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+use crate::disk_file_monitor::State;
+use crate::error_hints::missing_directory;
 use crate::fault::Rule;
-use crate::help::missing_directory;
-use crate::media::State;
 
+pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
+use file_backing::FileBacking;
 pub use inspect::inspect;
-pub(crate) use medium::{Medium, Shared};
 pub use memory::{Memory, Tail};
-use on_file::FileBacking;
 
 /// Open disk.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct Disk {
     /// Smallest unit in bytes that clients may address.
     pub block_size: u32,
     /// Storage of the disk's bytes.
-    pub(crate) medium: Medium,
+    pub(crate) medium: AnyBacking,
     /// Fault rules that hold from the start.
     pub faults: Vec<Rule>,
 }
@@ -241,7 +241,7 @@ impl Disk {
             let size = config.size.ok_or(OpenError::NoSize)?;
             let memory =
                 Memory::new(size as usize).map_err(|source| OpenError::Memory { size, source })?;
-            Ok((Medium::Memory(memory), size))
+            Ok((AnyBacking::Memory(memory), size))
         };
         let (medium, size) = match (&device.kind, &config.path) {
             // A disk of an emulated device without a path is in memory.
@@ -250,12 +250,12 @@ impl Disk {
             (_, Some(path)) if let Some(export) = remote::peer::export(path, config) => {
                 let remote = remote::Remote::new(export);
                 let size = remote.size();
-                (Medium::Remote(remote), size)
+                (AnyBacking::Remote(remote), size)
             }
             (_, Some(path)) => {
                 let open = OpenFile::open(path, config)?;
                 let size = open.facts.size;
-                (Medium::File(FileBacking::new(open)), size)
+                (AnyBacking::File(FileBacking::new(open)), size)
             }
             (DeviceKind::File, None) => return Err(OpenError::NoPath),
         };

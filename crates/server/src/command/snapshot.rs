@@ -21,8 +21,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 
 use crate::connections::VmConnections;
+use crate::disk_file_monitor::State;
 use crate::fault::RuleSnapshot;
-use crate::media::State;
 use crate::transfer::VmTransfers;
 
 /// State of a device at one moment.

@@ -8,7 +8,7 @@ use tidegate_core::objective::Objective;
 
 use super::error::{ApiError, ApiResult};
 use crate::config::{DeviceConfig, Schedule, VmConfig};
-use crate::fitting;
+use crate::feasibility;
 
 /// Upper end of the search for a rate that fits, in bytes per second: more than any device moves.
 const TRANSFER_MAX: u64 = 1 << 40;
@@ -38,11 +38,11 @@ pub(super) struct Refusal {
 /// Returns true if a device can keep the objectives that its VMs have at a time. Without a profile
 /// nothing is known to be too much.
 pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) -> bool {
-    let Some(device) = fitting::device(device) else {
+    let Some(device) = feasibility::device(device) else {
         return true;
     };
     let tenants: Vec<_> = (vms.iter())
-        .map(|vm| fitting::tenant_with(vm, vm.promised_at(time)))
+        .map(|vm| feasibility::tenant_with(vm, vm.promised_at(time)))
         .collect();
     fit::reckon(&device, &tenants, &Assumed::default()).fits()
 }
@@ -86,10 +86,10 @@ impl Proposal<'_> {
             return at_once;
         }
         let others = self.vms.iter().filter_map(|vm| vm.schedule.as_deref());
-        let moments = fitting::schedule_changes(others.chain([promised]), now);
+        let moments = feasibility::schedule_changes(others.chain([promised]), now);
         moments.into_iter().find_map(|time| {
             let mut refusal = self.refusal_given(asked(time)?, |vm| vm.promised_at(time))?;
-            let when = fitting::format_local(time, promised.zone());
+            let when = feasibility::format_local(time, promised.zone());
             refusal.why = format!("from {when} on {}", refusal.why);
             Some(refusal)
         })
@@ -110,7 +110,7 @@ impl Proposal<'_> {
         needs: Option<u64>,
         running: &[(&str, u64)],
     ) -> Option<u64> {
-        let device = fitting::device(self.device)?;
+        let device = feasibility::device(self.device)?;
         let with = |rate: u64| -> Vec<Tenant<'_>> {
             let transfer = |vm: &VmConfig| {
                 let running = running.iter().find(|(name, _)| *name == vm.name);
@@ -123,7 +123,7 @@ impl Proposal<'_> {
             let vms = self.vms.iter();
             let vms = vms.map(|vm| Tenant {
                 transfer: transfer(vm),
-                ..fitting::tenant(vm)
+                ..feasibility::tenant(vm)
             });
             vms.collect()
         };
@@ -152,9 +152,9 @@ impl Proposal<'_> {
         objective: &'a Objective,
         theirs: impl Fn(&'a VmConfig) -> &'a Objective,
     ) -> Option<Refusal> {
-        let device = fitting::device(self.device)?;
+        let device = feasibility::device(self.device)?;
         let before: Vec<Tenant<'_>> = (self.vms.iter())
-            .map(|vm| fitting::tenant_with(vm, theirs(vm)))
+            .map(|vm| feasibility::tenant_with(vm, theirs(vm)))
             .collect();
         let there = before.iter().position(|vm| vm.name == self.vm);
         let new = Tenant {

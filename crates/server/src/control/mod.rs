@@ -22,18 +22,18 @@
 
 mod admit;
 mod connections;
-mod differ;
 mod error;
 mod faults;
 mod handlers;
 mod learnt_vm_state;
 mod plane;
+mod put_conflicts;
 mod schedule;
-mod tenants;
 #[cfg(test)]
 mod tests;
 mod transfers;
 pub mod view;
+mod vms_and_disks;
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -130,7 +130,7 @@ pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
 }
 
 fn router<P: Plane>(api: Api<P>) -> Router {
-    use {handlers as h, schedule as s, tenants as t};
+    use {handlers as h, schedule as s, vms_and_disks as v};
     Router::new()
         .route("/v1/devices", get(h::devices::<P>))
         .route("/v1/devices/{name}", get(h::device::<P>))
@@ -139,14 +139,14 @@ fn router<P: Plane>(api: Api<P>) -> Router {
         .route(
             "/v1/vms/{name}",
             get(h::vm::<P>)
-                .put(t::put_vm::<P>)
-                .delete(t::delete_vm::<P>),
+                .put(v::put_vm::<P>)
+                .delete(v::delete_vm::<P>),
         )
         .route(
             "/v1/vms/{name}/disks/{export}",
-            put(t::put_disk::<P>)
-                .patch(t::resize_disk::<P>)
-                .delete(t::delete_disk::<P>),
+            put(v::put_disk::<P>)
+                .patch(v::resize_disk::<P>)
+                .delete(v::delete_disk::<P>),
         )
         .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
         .route(
@@ -175,7 +175,7 @@ fn router<P: Plane>(api: Api<P>) -> Router {
             "/v1/disks/{export}/faults/{number}",
             delete(faults::remove::<P>),
         )
-        .route("/v1/disks/{export}/known", delete(t::forget_disk::<P>))
+        .route("/v1/disks/{export}/known", delete(v::forget_disk::<P>))
         .route("/v1/policies", get(h::policies))
         .route("/v1/policies/{name}", get(h::policy))
         .route("/v1/stats", get(h::stats::<P>))

@@ -34,7 +34,7 @@ use super::plane::Plane;
 use super::view;
 use crate::command::VmSnapshot;
 use crate::config::{self, Schedule, VmConfig};
-use crate::fitting::format_local;
+use crate::feasibility::format_local;
 use crate::metrics::Scheduled;
 
 /// Maximum time between two checks of the clock.

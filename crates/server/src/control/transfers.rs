@@ -14,7 +14,7 @@ use super::plane::Plane;
 use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
 use crate::config;
-use crate::fitting;
+use crate::feasibility;
 use crate::transfer::{self, Due, TransferOrder};
 
 const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
@@ -42,7 +42,7 @@ impl<P: Plane> Api<P> {
             return Ok(None);
         };
         // Without a profile the answer is known, and the event loop need not be asked.
-        if fitting::device(device).is_none() {
+        if feasibility::device(device).is_none() {
             return Ok(None);
         }
         let snapshot = in_time(vm, self.plane.snapshot(index)).await?;

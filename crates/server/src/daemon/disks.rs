@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::devices::DeviceEntry;
 use crate::backing::Disk;
-use crate::bounded;
+use crate::blocking_call;
 use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
 use crate::event_loop::{Files, SetupError, open_disk};
@@ -85,7 +85,7 @@ impl OpenDisks {
         let opening = move || open_all(&device, &name, &asked, &files, own.as_deref());
         // Only a file can block; memory is allocated in place.
         let opened = if disks.iter().any(|disk| disk.path.is_some()) {
-            bounded::call_async(self.open_within, opening).await
+            blocking_call::call_async(self.open_within, opening).await
         } else {
             Ok(opening())
         };

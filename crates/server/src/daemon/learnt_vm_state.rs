@@ -8,8 +8,8 @@ use super::devices::DeviceTable;
 use super::directory::VmDirectory;
 use crate::command::{Command, CommandError, ControlError, VmSnapshot};
 use crate::config::VmConfig;
-use crate::identity::{Identity, IdentitySource};
 use crate::learnt_state_file::LearntStateFile;
+use crate::storage_identity::{Identity, IdentitySource};
 
 /// Learnt states of VMs, read from and written to the event loops.
 #[derive(Clone, Copy)]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn other_disks_and_another_policy_are_noted() {
-        let now = crate::command::sample::snapshot("disk0", &["oltp"])
+        let now = crate::command::sample_snapshot::snapshot("disk0", &["oltp"])
             .vms
             .remove(0);
         let elsewhere = Identity::from_text("block device b");

@@ -22,10 +22,10 @@ use tokio::task::JoinSet;
 use crate::backing::memory;
 use crate::command::Command;
 use crate::config::{Config, DaemonConfig, Place, StoreConfig};
+use crate::disk_file_monitor;
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::listener::{BindError, Bound, ExportCatalogue, ExportList, accept_clients};
 use crate::log_limit;
-use crate::media;
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
 
@@ -253,7 +253,7 @@ impl Daemon {
         let gone = EndedLoops::default();
         let mut watching = JoinSet::new();
         let files = self.handle.files();
-        watching.spawn(media::watch(move || files.watched()));
+        watching.spawn(disk_file_monitor::watch(move || files.watched()));
         loop {
             tokio::select! {
                 name = self.signals.next() => {

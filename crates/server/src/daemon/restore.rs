@@ -16,11 +16,11 @@ use super::changes::Changes;
 use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use crate::attainment_record::{self, Records};
-use crate::bounded;
+use crate::blocking_call;
 use crate::command::{Command, ControlError, LearntDeviceState};
 use crate::config::VmConfig;
-use crate::identity::Identity;
 use crate::persisted_vms;
+use crate::storage_identity::Identity;
 use crate::store::{Store, StoreError};
 
 /// Restoring of a daemon's state from its store, before clients are accepted.
@@ -210,7 +210,7 @@ impl<'a> Restore<'a> {
     async fn serve_stored_vm(self, vm: VmConfig) -> Result<(), ControlError> {
         let was = vm.clone();
         let there = move || persisted_vms::restored_with_existing_files(&was);
-        let there = bounded::call_async(self.shared.disks.open_within(), there).await;
+        let there = blocking_call::call_async(self.shared.disks.open_within(), there).await;
         let mut there = there.map_err(|error| ControlError::GaveUp {
             what: format!("VM {:?}: checking its disks: {error}", vm.name),
         })?;

@@ -11,8 +11,8 @@ use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::DaemonConfig;
-use crate::identity::IdentitySource;
 use crate::listener::HalfOpen;
+use crate::storage_identity::IdentitySource;
 
 /// Parts of a daemon that its tasks share.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::shared::Shared;
 use super::transfers::DeviceTransfers;
 use crate::attainment_record::{self, Records};
 use crate::command::{Command, ControlError, LearntDeviceState};
-use crate::identity::IdentitySource;
+use crate::storage_identity::IdentitySource;
 use crate::store::{Change, Store, StoreError};
 
 /// Learnt states of a device and its VMs.

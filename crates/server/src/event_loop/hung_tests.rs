@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::time::Nanos;
 use tidegate_nbd::{Command, NbdError};
 
-use super::inject_tests::{everywhere, two_disks};
+use super::fault_injection_tests::{everywhere, two_disks};
 use crate::command::{DeviceSnapshot, FaultChange};
 use crate::common::{Server, request, wait};
 use crate::fault::{Effect, Rule};

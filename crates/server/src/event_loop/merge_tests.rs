@@ -3,8 +3,8 @@
 
 use tidegate_policies::policy::PolicySpec;
 
+use super::fault_injection_tests::{bad_rules, everywhere, two_disks as by_rules};
 use super::fault_tests::{BLOCK, BLOCKS, Driver, bad_places, noise, places, two_disks as on_files};
-use super::inject_tests::{bad_rules, everywhere, two_disks as by_rules};
 use crate::common::{Server, wait};
 use crate::config::Config;
 use crate::ring::faults::Fault;

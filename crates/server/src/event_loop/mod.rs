@@ -20,13 +20,13 @@ mod control;
 mod device;
 mod device_alerts;
 #[cfg(test)]
+mod fault_injection_tests;
+#[cfg(test)]
 mod fault_tests;
 mod faults;
 mod frontends;
 #[cfg(test)]
 mod hung_tests;
-#[cfg(test)]
-mod inject_tests;
 mod learnt_state;
 #[cfg(test)]
 mod merge_tests;
@@ -53,12 +53,12 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 use tokio::sync::{Notify, oneshot};
 
-use crate::backing::door::Operation;
+use crate::backing::interface::Operation;
 use crate::buffer::{Buffer, Pool};
 use crate::command::Command;
 use crate::connections::{DeviceConnections, VmConnections};
-use crate::frontend::door::{Event, SENT};
-use crate::frontend::table::Requests;
+use crate::frontend::interface::{Event, SENT};
+use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use crate::transfer::PersistedTransfer;
 use device::{Device, LoopParts};

@@ -3,7 +3,7 @@
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Command;
 
-use super::inject_tests::{everywhere, two_disks};
+use super::fault_injection_tests::{everywhere, two_disks};
 use crate::command::VmSnapshot;
 use crate::common::{Server, request, wait};
 

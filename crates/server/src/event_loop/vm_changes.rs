@@ -16,7 +16,7 @@
 use super::device::{DiskState, Io};
 use super::vms::VmArgs;
 use super::{Loop, Phase, respond};
-use crate::backing::door::ResizeWork;
+use crate::backing::interface::ResizeWork;
 use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 use crate::frontend::Volume;

@@ -1,22 +1,22 @@
 //! Protocols by which guests reach a loop, and what loops and protocols have in common.
 //!
-//! A protocol implements `door::Frontend` in a module here ([`nbd`]) and is a variant of
-//! `Transport`, through which loops call it. A loop knows neither the errors of a protocol nor its
-//! description of a disk: each protocol converts [`Volume`], [`Failure`] and the requests of the
-//! `table` to its own.
+//! A protocol implements `interface::Frontend` in a module here ([`nbd`]) and is a variant of
+//! `AnyFrontend`, through which loops call it. A loop knows neither the errors of a protocol nor
+//! its description of a disk: each protocol converts [`Volume`], [`Failure`] and the requests of
+//! the `request_table` to its own.
 
-pub(crate) mod door;
+mod any_frontend;
+#[cfg(test)]
+pub(crate) mod guest_memory_queue;
+#[cfg(test)]
+mod guest_memory_queue_tests;
+pub(crate) mod interface;
 pub mod nbd;
-#[cfg(test)]
-pub(crate) mod queue;
-#[cfg(test)]
-mod queue_tests;
 mod request;
-pub(crate) mod table;
-mod transport;
+pub(crate) mod request_table;
 
-pub use transport::Opening;
-pub(crate) use transport::{PLUMBING, Transport};
+pub use any_frontend::Opening;
+pub(crate) use any_frontend::{AnyFrontend, PLUMBING};
 
 /// Disk as a loop describes it to frontends.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::config::ListenAddress;
-use crate::help::missing_directory;
+use crate::error_hints::missing_directory;
 use crate::ring::sys;
 
 /// Error of binding a listener.

@@ -105,7 +105,7 @@ fn by_part(vm: &VmSnapshot, of: fn(&PartAttainment) -> u64) -> Vec<(&'static str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::sample::snapshot;
+    use crate::command::sample_snapshot::snapshot;
     use crate::listener::HandshakeCounts;
     use crate::metrics::render;
     use tidegate_core::attainment::{Part, Window};

@@ -12,14 +12,14 @@
 
 mod disk;
 mod emulated;
-mod examine;
+mod preflight_check;
 
 use std::io;
 
 pub use disk::Disk;
 pub use emulated::measure as measure_emulated;
-pub(crate) use examine::block_device_below;
-pub use examine::{Findings, examine};
+pub(crate) use preflight_check::block_device_below;
+pub use preflight_check::{Findings, examine};
 
 /// Outcome of a measurement that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

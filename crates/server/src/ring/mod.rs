@@ -23,14 +23,14 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::buffer::Mem;
 
+mod eventfd;
 #[cfg(test)]
 pub(crate) mod faults;
 mod step;
 pub mod sys;
-mod wake;
 
+pub use eventfd::Wake;
 pub use step::Step;
-pub use wake::Wake;
 
 /// Index of a file in a ring's table of registered files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

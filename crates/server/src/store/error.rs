@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::help::missing_directory;
+use crate::error_hints::missing_directory;
 
 /// Error of opening, reading or writing the store.
 ///

@@ -2,7 +2,7 @@
 
 mod bytes;
 mod common;
-mod door;
+mod connection_floods;
 mod drain;
 mod durability;
 mod fairness;

@@ -11,7 +11,7 @@ use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_server::control::view;
-use tidegate_server::fitting::MEASURE_AGAIN;
+use tidegate_server::feasibility::MEASURE_AGAIN;
 use tidegate_units::Thousandths;
 
 use super::vm;

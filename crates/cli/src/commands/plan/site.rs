@@ -8,7 +8,7 @@ use tidegate_config::document;
 use tidegate_core::fit::{self, Tenant};
 use tidegate_core::objective::Objective;
 use tidegate_server::config::{self, Config, DeviceKind};
-use tidegate_server::fitting;
+use tidegate_server::feasibility;
 use tidegate_sim::scenario::Scenario;
 
 use crate::file_kind::FileKind;
@@ -110,8 +110,8 @@ fn of_config(config: &Config) -> Vec<Site> {
                 DeviceKind::File | DeviceKind::Memory => "DEVICE".to_owned(),
             },
             scheduling: device.scheduling.clone(),
-            capacity: fitting::capacity(&device.kind),
-            vms: (fitting::tenants(config, index).iter())
+            capacity: feasibility::capacity(&device.kind),
+            vms: (feasibility::tenants(config, index).iter())
                 .map(|tenant| Who {
                     name: tenant.name.to_owned(),
                     objective: *tenant.objective,

@@ -14,7 +14,7 @@ use anyhow::Result;
 use tidegate_config::profile::Measured;
 use tidegate_device::catalogue::Entry;
 use tidegate_profile::{Options, virtual_time};
-use tidegate_server::fitting::MEASURE_AGAIN;
+use tidegate_server::feasibility::MEASURE_AGAIN;
 
 use crate::args::{MeasureArgs, ProfileArgs, ProfileCommand};
 use crate::output::{self, Output};

@@ -1,9 +1,9 @@
 //! Backing on another server, in miniature: a remote export for tests.
 //!
-//! Shows that the interface of [`door`](super::door) fits a backing behind a socket, and is an
-//! example of one. Requests of a turn are sent together, replies arrive in any pieces, a broken
-//! connection is made again, and requests in flight are sent again or fail ([`OnCut`]). [`peer`] is
-//! the other side.
+//! Shows that the interface of [`interface`](super::interface) fits a backing behind a socket, and
+//! is an example of one. Requests of a turn are sent together, replies arrive in any pieces, a
+//! broken connection is made again, and requests in flight are sent again or fail ([`OnCut`]).
+//! [`peer`] is the other side.
 
 pub(crate) mod peer;
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 
-use super::door::{Backing, Operation, Port, ResizeWork};
 use super::error_state::ErrorState;
 use super::extents::{EXTENTS_MAX, Extent, ExtentQuery, QueryError};
+use super::interface::{Backing, Operation, Port, ResizeWork};
 use crate::buffer::{Buffer, Mem, sub_ranges};
 use crate::ring::{Completion, FileId, RANGES_MAX, Ring};
 use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};

@@ -18,7 +18,7 @@ use tidegate_core::transfers::TransferOutcome;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 use tidegate_policies::policy::registry;
 
-use super::planes::{ended_transfer, running_transfer};
+use super::simulated_daemon::{ended_transfer, running_transfer};
 use super::tuning::moved_for_a_minute;
 use super::*;
 

@@ -3,13 +3,13 @@
 mod changes;
 mod golden;
 mod learnt_vm_state;
-mod planes;
 mod requests;
 mod schedules;
+mod simulated_daemon;
 mod stuck;
-mod tenants;
 mod transfers;
 mod tuning;
+mod vms_and_disks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,15 +31,15 @@ use tower::ServiceExt;
 
 use super::plane::{Changes, Inventory, Loops, Persistence};
 use super::*;
-use crate::command::sample::snapshot;
+use crate::command::sample_snapshot::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig};
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
-use crate::identity::Identity;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
-use planes::{Pretended, learnt_file, pretended_vm};
+use crate::storage_identity::Identity;
+use simulated_daemon::{Pretended, learnt_file, pretended_vm};
 
 async fn ask(plane: &Pretended, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
     let api = Api::new(plane.clone(), Clock::system());

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tidegate_core::transfers::{Class, TransferOutcome};
 
-use super::planes::{ended_transfer, running_transfer};
+use super::simulated_daemon::{ended_transfer, running_transfer};
 use super::*;
 use crate::transfer::Outlook;
 
@@ -413,7 +413,7 @@ async fn a_transfer_that_is_not_kept_begins_all_the_same_and_says_so() {
             .vms
             .append(&mut snapshot("disk1", &["unkept"]).vms)
     });
-    let unkept = planes::pretended_vm("unkept", 1, Objective::default());
+    let unkept = simulated_daemon::pretended_vm("unkept", 1, Objective::default());
     plane.vms(|vms| vms.push(unkept));
     let api = api(&plane);
     for (vm, why) in [("dss", "names no store"), ("unkept", "the disk is full")] {

@@ -4,14 +4,15 @@
 //! ```text
 //!   poll_dispatch --> backing of the disk: reads or writes the bytes --+--> handle_completion
 //!                 --> emulated: service time of the disk model is over --+
-//!   on a disk with fault rules each I/O is judged first (`inject`)
+//!   on a disk with fault rules each I/O is judged first (`fault_injection`)
 //! ```
 //!
-//! Storage of the bytes, and the way to it, is behind the [`Backing`](crate::backing::door) trait.
+//! Storage of the bytes, and the way to it, is behind the [`Backing`](crate::backing::interface)
+//! trait.
 
-mod add;
+mod add_disk;
+mod fault_injection;
 mod hung;
-mod inject;
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,18 +24,18 @@ use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 
 use super::slab::Slab;
-use crate::backing::door::{Operation, Port, Reports};
 use crate::backing::extents::{ExtentAnswer, ExtentQuery};
+use crate::backing::interface::{Operation, Port, Reports};
 use crate::backing::layout::Layout;
-use crate::backing::{Disk, Medium, Shared};
+use crate::backing::{AnyBacking, Disk, Shared};
 use crate::buffer::Pool;
 use crate::fault::Faults;
-use crate::frontend::table::Requests;
+use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, Ring, Wake};
 
+use fault_injection::Stalls;
 pub(super) use hung::OldestIos;
 use hung::Workers;
-use inject::Stalls;
 
 /// Disks of a device, their I/Os in flight, and the disk model of an emulated device.
 pub(super) struct Device {
@@ -257,7 +258,7 @@ impl Device {
         &mut self,
         parts: &mut LoopParts<'_>,
         disk: usize,
-        call: impl FnOnce(&mut Medium, &mut Shared, &mut Port<'_>),
+        call: impl FnOnce(&mut AnyBacking, &mut Shared, &mut Port<'_>),
     ) {
         let mut port = Port {
             ring: parts.ring,

@@ -13,8 +13,8 @@ use tidegate_core::request::ClientId;
 
 use crate::buffer::Mem;
 use crate::connections::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
-use crate::frontend::Transport;
-use crate::frontend::door::{ConnectionRef, Incoming};
+use crate::frontend::AnyFrontend;
+use crate::frontend::interface::{ConnectionRef, Incoming};
 
 /// Maximum number of connections of one loop.
 pub(in crate::event_loop) const CONNECTIONS_MAX: usize = DEVICE_CONNECTIONS_MAX;
@@ -22,7 +22,7 @@ pub(in crate::event_loop) const CONNECTIONS_MAX: usize = DEVICE_CONNECTIONS_MAX;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) generation: u32,
-    pub(super) transport: Transport,
+    pub(super) transport: AnyFrontend,
     /// Memory that holds payloads: the loop's, or the client's own.
     pub(super) memory: PayloadMemory,
     /// Index into the loop's disks.

@@ -1,15 +1,15 @@
 //! Connections of a loop: served in turn, answered, closed. Their protocol is behind the traits of
-//! [`door`](crate::frontend::door).
+//! [`interface`](crate::frontend::interface).
 //!
 //! ```text
 //!   ready connections --turns--> intake: poll, claim, hand in to the engine
 //!   requests that the engine has finished --> answer --> exchange: send, receive
 //! ```
 
-mod answer;
 mod connection;
-mod intake;
+mod replies;
 mod round_robin;
+mod submission;
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
 use crate::backing::extents::{ExtentQuery, QueryError};
 use crate::command::Adopted;
-use crate::frontend::door::{Answer, ConnectionRef, Port};
-use crate::frontend::{Failure, Transport};
+use crate::frontend::interface::{Answer, ConnectionRef, Port};
+use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
 
 pub(super) use connection::CONNECTIONS_MAX;
@@ -136,7 +136,7 @@ impl Frontends {
             Ok(engine) => engine,
             Err(error) => return log_refusal(&export, &peer, &error),
         };
-        let opened = Transport::open(
+        let opened = AnyFrontend::open(
             opening,
             &mut Port {
                 ring: ctx.parts.ring,
@@ -346,8 +346,8 @@ impl Frontends {
 
     /// Closes slow connections of VMs that borrow payload memory, while another VM waits for lent
     /// memory. A connection is slow if its current payload or send takes longer than its frontend
-    /// [allows](crate::frontend::door::Frontend::overdue). The client may reconnect; no request is
-    /// answered with an error.
+    /// [allows](crate::frontend::interface::Frontend::overdue). The client may reconnect; no
+    /// request is answered with an error.
     pub(super) fn close_overdue(&mut self, ctx: &mut FrontendContext<'_>) {
         if !ctx.parts.may_stall || !ctx.parts.engine.admission().is_contended() {
             return;

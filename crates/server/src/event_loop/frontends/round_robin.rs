@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::frontend::door::ConnectionRef;
+use crate::frontend::interface::ConnectionRef;
 
 /// Lists of connections to be served, by their index in the loop.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::SetupError;
 use crate::backing::Disk;
 use crate::config::DiskConfig;
-use crate::media::Watched;
+use crate::disk_file_monitor::Watched;
 use crate::ring::sys;
 use crate::store::whole;
 

@@ -20,7 +20,7 @@ use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::rotational::POSITIONING;
 use crate::backing::{Disk, OpenError};
-use crate::bounded;
+use crate::blocking_call;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
@@ -234,7 +234,8 @@ fn open_disks(
             };
             let (device, name, asked, used) =
                 (shared.clone(), vm.name.clone(), disk.clone(), files.clone());
-            let opened = bounded::call(within, move || open_disk(&device, &name, &asked, &used));
+            let opened =
+                blocking_call::call(within, move || open_disk(&device, &name, &asked, &used));
             let opened = opened.map_err(|source| {
                 let path = path.clone();
                 cannot_open(&vm.name, disk, OpenError::Late { path, source, key })

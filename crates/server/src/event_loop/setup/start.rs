@@ -12,7 +12,7 @@ use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::buffer::Pool;
 use crate::command::Command;
-use crate::frontend::table::Requests;
+use crate::frontend::request_table::Requests;
 use crate::ring::{Ring, Wake, clock, sys};
 
 /// Size of io_uring's submission queue. A turn with more submissions enters the kernel in between.

@@ -1,8 +1,9 @@
-//! NBD frontend: exports, error numbers and reply heads (`words`), and connections on sockets.
+//! NBD frontend: exports, error numbers and reply heads (`translation`), and connections on
+//! sockets.
 
 mod connection;
-mod words;
+mod translation;
 
 pub(crate) use connection::Connection;
 pub use connection::Opening;
-pub(crate) use words::{Head, export};
+pub(crate) use translation::{Head, export};

@@ -18,10 +18,10 @@ use tidegate_nbd::reply;
 use tidegate_nbd::{Extent, Opened, ReplyStyle, Session};
 
 use crate::backing::extents::EXTENTS_MAX;
-use crate::frontend::door::{
+use crate::frontend::interface::{
     Answer, Budget, Completed, Frontend, Kind, Next, Polled, Port, Progress, SENT, Word,
 };
-use crate::frontend::table::Requests;
+use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId};
 
 use receive::Rx;

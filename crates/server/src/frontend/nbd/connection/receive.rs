@@ -6,8 +6,8 @@ use tidegate_nbd::{Command, Exports, REQUEST_LEN, Request, Step, reply};
 use super::{Connection, Cookie, RECEIVE, RECEIVED};
 use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::Buffer;
-use crate::frontend::door::{Budget, Incoming, Kind, Next, Polled, Port, Progress};
-use crate::frontend::table::Requests;
+use crate::frontend::interface::{Budget, Incoming, Kind, Next, Polled, Port, Progress};
+use crate::frontend::request_table::Requests;
 use crate::ring::Completion;
 
 /// Receiving side of a connection.

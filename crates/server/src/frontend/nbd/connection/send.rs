@@ -7,9 +7,9 @@ use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
 
 use super::{Connection, Cookie, HEADS, RECEIVE, RECEIVED};
 use crate::buffer::{Buffer, Mem, sub_ranges};
-use crate::frontend::door::{Answer, Kind, Next, Port, Progress, SENT, Word};
+use crate::frontend::interface::{Answer, Kind, Next, Port, Progress, SENT, Word};
 use crate::frontend::nbd::Head;
-use crate::frontend::table::Slot;
+use crate::frontend::request_table::Slot;
 
 /// Bytes after which a send takes no more replies. A longer send may end early (no `MSG_WAITALL`),
 /// so that a slow client is distinguished from one that takes nothing.

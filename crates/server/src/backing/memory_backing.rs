@@ -4,7 +4,7 @@ use std::io;
 
 use tidegate_core::request::{DeviceIo, Op, Outcome};
 
-use super::door::{Backing, Operation, Port, ResizeWork};
+use super::interface::{Backing, Operation, Port, ResizeWork};
 use super::memory::Memory;
 use crate::buffer::{Mem, copy_ranges};
 use crate::ring::Completion;

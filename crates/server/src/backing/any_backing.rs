@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use tidegate_core::request::{DeviceIo, Outcome};
 
-use super::door::{Backing, Operation, Port, Reports, ResizeWork};
 use super::extents::ExtentQuery;
+use super::file_backing::{FileBacking, FileIos};
+use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
 use super::memory::Memory;
-use super::on_file::{FileBacking, FileIos};
-use super::on_memory::Scratch;
+use super::memory_backing::Scratch;
 #[cfg(test)]
 use super::remote::{Remote, RemoteIos};
 use crate::buffer::Mem;
-use crate::media::Watched;
+use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, Ring};
 
 /// Backing of a disk, by kind.
 #[derive(Debug)]
-pub(crate) enum Medium {
+pub(crate) enum AnyBacking {
     /// Bytes in memory.
     Memory(Memory),
     /// Bytes in a file or block device.
@@ -61,10 +61,10 @@ impl Shared {
 macro_rules! call {
     ($medium:expr, $backing:ident => $call:expr) => {
         match $medium {
-            Medium::Memory($backing) => $call,
-            Medium::File($backing) => $call,
+            AnyBacking::Memory($backing) => $call,
+            AnyBacking::File($backing) => $call,
             #[cfg(test)]
-            Medium::Remote($backing) => $call,
+            AnyBacking::Remote($backing) => $call,
         }
     };
 }
@@ -73,16 +73,16 @@ macro_rules! call {
 macro_rules! call_with {
     ($medium:expr, $all:expr, $backing:ident, $shared:ident => $call:expr) => {
         match $medium {
-            Medium::Memory($backing) => {
+            AnyBacking::Memory($backing) => {
                 let $shared = &mut $all.memory;
                 $call
             }
-            Medium::File($backing) => {
+            AnyBacking::File($backing) => {
                 let $shared = &mut $all.files;
                 $call
             }
             #[cfg(test)]
-            Medium::Remote($backing) => {
+            AnyBacking::Remote($backing) => {
                 let $shared = &mut $all.remotes;
                 $call
             }
@@ -90,7 +90,7 @@ macro_rules! call_with {
     };
 }
 
-impl Medium {
+impl AnyBacking {
     /// See [`Backing::submit`].
     #[inline]
     pub(crate) fn submit(

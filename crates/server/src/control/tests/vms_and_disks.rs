@@ -187,13 +187,13 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
 async fn a_shrink_that_is_not_durable_is_not_called_so_when_it_is_asked_for_again() {
     let plane = Pretended::new();
     let shrink = "/v1/vms/oltp/disks/oltp?force=true";
-    let size = format!("{{\"size\": \"{} MiB\"}}", planes::UNSYNCED >> 20);
+    let size = format!("{{\"size\": \"{} MiB\"}}", simulated_daemon::UNSYNCED >> 20);
     for _ in 0..2 {
         let (status, said) = ask(&plane, "PATCH", shrink, &size).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{said}");
         assert_eq!(said["error"]["what"], "a crash may undo that");
         let (_, vm) = ask(&plane, "GET", "/v1/vms/oltp", "").await;
-        assert_eq!(vm["disks"][0]["size_bytes"], planes::UNSYNCED);
+        assert_eq!(vm["disks"][0]["size_bytes"], simulated_daemon::UNSYNCED);
     }
 }
 
@@ -204,9 +204,9 @@ fn a_path_is_the_same_whole_or_not() {
     let mut asked = old.clone();
     asked.path = Some("somewhere/new.raw".into());
     old.path = std::path::absolute("somewhere/new.raw").ok();
-    assert!(differ::disk_differences(&old, &now, &asked).is_empty());
+    assert!(put_conflicts::disk_differences(&old, &now, &asked).is_empty());
     asked.path = Some("elsewhere/new.raw".into());
-    assert_eq!(differ::disk_differences(&old, &now, &asked).len(), 1);
+    assert_eq!(put_conflicts::disk_differences(&old, &now, &asked).len(), 1);
 }
 
 #[tokio::test]

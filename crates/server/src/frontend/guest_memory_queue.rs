@@ -1,8 +1,8 @@
 //! Queue inside the process whose requests name guest memory, as a guest's driver would have it.
 //!
-//! Shows in tests that the interface of [`door`](super::door) does not depend on NBD, and is an
-//! example of a small frontend: requests arrive whole, payloads are in memory of the guest, and
-//! replies are immediate. [`Guest`] is the other side.
+//! Shows in tests that the interface of [`interface`](super::interface) does not depend on NBD, and
+//! is an example of a small frontend: requests arrive whole, payloads are in memory of the guest,
+//! and replies are immediate. [`Guest`] is the other side.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 
 use super::Failure;
-use super::door::{
+use super::interface::{
     Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, Word,
 };
 use crate::buffer::{Buffer, Mem, Region, copy_ranges};

@@ -13,10 +13,10 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::admit::Proposal;
-use super::differ;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, change_query, ok, parse_body};
 use super::plane::Plane;
+use super::put_conflicts;
 use super::view;
 use super::{Api, CHANGE_TIMEOUT};
 use crate::backing::memory;
@@ -178,8 +178,8 @@ impl<P: Plane> Api<P> {
     async fn update_vm(&self, vm: VmConfig, query: ChangeQuery) -> ApiResult<Response> {
         let (config, now) = self.existing_vm(&vm.name).await?;
         let devices = self.plane.device_configs();
-        let differences = differ::vm_differences(&config, &now, &vm, &devices);
-        if let Some(refusal) = differ::conflict(&vm.name, differences) {
+        let differences = put_conflicts::vm_differences(&config, &now, &vm, &devices);
+        if let Some(refusal) = put_conflicts::conflict(&vm.name, differences) {
             return Err(refusal);
         }
         let (was, promised) = (config.promised(), vm.promised());
@@ -264,8 +264,10 @@ impl<P: Plane> Api<P> {
         self.check_disks_may_persist(name, query)?;
         let (config, now) = self.existing_vm(name).await?;
         if let Some(old) = config.disks.iter().find(|old| old.export == disk.export) {
-            return match differ::conflict(&disk.export, differ::disk_differences(old, &now, &disk))
-            {
+            return match put_conflicts::conflict(
+                &disk.export,
+                put_conflicts::disk_differences(old, &now, &disk),
+            ) {
                 Some(refusal) => Err(refusal),
                 None => {
                     self.persist_if_asked(name, query).await?;

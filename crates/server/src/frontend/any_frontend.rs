@@ -5,11 +5,11 @@ use std::io;
 use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 
-use super::door::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
-use super::nbd;
 #[cfg(test)]
-use super::queue;
-use super::table::Requests;
+use super::guest_memory_queue;
+use super::interface::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
+use super::nbd;
+use super::request_table::Requests;
 use crate::ring::Completion;
 
 /// Connection on its way to a loop.
@@ -24,7 +24,7 @@ pub enum Opening {
     /// Queue inside the process, for tests.
     #[cfg(test)]
     #[allow(private_interfaces)]
-    Queue(queue::Opening),
+    Queue(guest_memory_queue::Opening),
 }
 
 /// Connection inside a loop, by protocol.
@@ -33,19 +33,19 @@ pub enum Opening {
     expect(clippy::large_enum_variant, reason = "only tests have a second one")
 )]
 #[derive(Debug)]
-pub(crate) enum Transport {
+pub(crate) enum AnyFrontend {
     Nbd(nbd::Connection),
     #[cfg(test)]
-    Queue(queue::Connection),
+    Queue(guest_memory_queue::Connection),
 }
 
 /// Calls a method of the frontend, whatever its protocol.
 macro_rules! call {
     ($transport:expr, $frontend:ident => $call:expr) => {
         match $transport {
-            Transport::Nbd($frontend) => $call,
+            AnyFrontend::Nbd($frontend) => $call,
             #[cfg(test)]
-            Transport::Queue($frontend) => $call,
+            AnyFrontend::Queue($frontend) => $call,
         }
     };
 }
@@ -59,21 +59,23 @@ impl Opening {
         match self {
             Opening::Nbd(_) => nbd::Connection::MEMORY,
             #[cfg(test)]
-            Opening::Queue(_) => queue::Connection::MEMORY,
+            Opening::Queue(_) => guest_memory_queue::Connection::MEMORY,
         }
     }
 }
 
-impl Transport {
+impl AnyFrontend {
     /// Opens a connection in a loop.
     ///
     /// # Errors
     /// Fails if the ring's table of files is full.
-    pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Transport> {
+    pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<AnyFrontend> {
         match opening {
-            Opening::Nbd(opening) => nbd::Connection::open(opening, port).map(Transport::Nbd),
+            Opening::Nbd(opening) => nbd::Connection::open(opening, port).map(AnyFrontend::Nbd),
             #[cfg(test)]
-            Opening::Queue(opening) => queue::Connection::open(opening, port).map(Transport::Queue),
+            Opening::Queue(opening) => {
+                guest_memory_queue::Connection::open(opening, port).map(AnyFrontend::Queue)
+            }
         }
     }
 

@@ -10,8 +10,8 @@ use tokio::sync::{Notify, oneshot};
 use tidegate_core::request::IoError;
 use tidegate_core::time::Nanos;
 
-use super::door::Kind;
-use super::queue::{EXTENT, Guest, Id, submission};
+use super::guest_memory_queue::{EXTENT, Guest, Id, submission};
+use super::interface::Kind;
 use super::{Failure, Opening, Volume};
 use crate::backing::remote::peer::{self, OnCut};
 use crate::buffer::Mem;

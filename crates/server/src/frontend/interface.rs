@@ -13,14 +13,14 @@
 //! the loop's pool (NBD) or in memory of the connection itself, such as a guest's
 //! ([`PayloadMemory`]).
 //!
-//! Calls are dispatched by an enumeration ([`Transport`](super::Transport)), never by a pointer.
+//! Calls are dispatched by an enumeration ([`AnyFrontend`](super::Transport)), never by a pointer.
 
 use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 
 use super::Failure;
 pub(crate) use super::request::{Answer, ConnectionRef, Incoming, Kind, Word};
-use super::table::Requests;
+use super::request_table::Requests;
 use crate::buffer::Pool;
 use crate::ring::{Completion, Ring};
 

@@ -12,7 +12,7 @@
 //! works on what its [`Port`] lends it and knows neither engine nor VMs nor the device's model, so
 //! that fault rules, emulated devices and hung disks are the same for all of them.
 //!
-//! Calls are dispatched by an enumeration ([`Medium`](super::Medium)), never by a pointer.
+//! Calls are dispatched by an enumeration ([`AnyBacking`](super::Medium)), never by a pointer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,7 +26,7 @@ use tidegate_core::time::Nanos;
 use super::extents::{ExtentAnswer, ExtentQuery};
 use super::memory::Tail;
 use crate::buffer::{Mem, Pool};
-use crate::media::Watched;
+use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, Ring, Wake};
 
 /// Storage of the bytes of one disk.

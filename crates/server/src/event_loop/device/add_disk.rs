@@ -6,7 +6,7 @@ use tidegate_core::engine::{DiskSpec, Engine, EngineError};
 
 use super::super::PAYLOAD_MAX;
 use super::super::vms::Vms;
-use super::{Device, DiskState, inject};
+use super::{Device, DiskState, fault_injection};
 use crate::backing::Disk;
 use crate::frontend::Volume;
 use crate::ring::clock;
@@ -36,7 +36,7 @@ impl Device {
             resizing: false,
             in_flight: 0,
             hung: None,
-            faults: inject::arm_rules(&disk, clock()),
+            faults: fault_injection::arm_rules(&disk, clock()),
             injected: 0,
             disk,
         });

@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 use super::connection::{Connection, State};
 use super::{FrontendContext, Frontends};
 use crate::frontend::Failure;
-use crate::frontend::door::{Answer, Completed, ConnectionRef, Port};
+use crate::frontend::interface::{Answer, Completed, ConnectionRef, Port};
 
 impl Frontends {
     /// Takes a request that the engine has finished, and answers it.

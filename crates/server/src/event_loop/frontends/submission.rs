@@ -12,7 +12,7 @@ use tidegate_core::request as engine;
 use super::connection::{Stall, State};
 use super::{FrontendContext, Frontends};
 use crate::frontend::Failure;
-use crate::frontend::door::{
+use crate::frontend::interface::{
     Answer, Budget, ConnectionRef, Event, Incoming, Kind, Next, Polled, Progress,
 };
 use crate::log_limit;

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use tidegate_core::request::{DeviceIo, Op, Outcome};
 
-use super::door::{Backing, Operation, Port, Reports, ResizeWork};
 use super::dsync::Durably;
 use super::extents::{ExtentQuery, ExtentThread, FileQuery, QueryError};
 use super::file::OpenFile;
 use super::file_io::{FileIo, ZEROES};
+use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
 use super::range_lock::RangeLocks;
 use crate::buffer::{Mem, Region};
-use crate::media::Watched;
+use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, FileId, Ring, Step, sys};
 
 /// Disk in a file or block device.
