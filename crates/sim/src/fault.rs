@@ -3,7 +3,7 @@
 //! Each kind is on or off in a run as a whole (swarm testing, Groce et al., ISSTA 2012): a fault
 //! that is always a little on hides what only its absence, or its frequency, would show.
 
-use crate::dice::Dice;
+use crate::torture_rng::TortureRng;
 use core::fmt;
 use tidegate_core::time::Nanos;
 
@@ -166,27 +166,27 @@ impl Plan {
     /// Draws a plan. `span` is the approximate length of the run. One run in sixteen has no faults
     /// at all; each other run has each kind with a probability of one in three. `apart` is the
     /// stream of kinds that were added later.
-    pub fn draw(dice: &mut Dice, apart: &mut Dice, span: Nanos) -> Plan {
+    pub fn draw(rng: &mut TortureRng, apart: &mut TortureRng, span: Nanos) -> Plan {
         let mut plan = Plan::none();
         // One in sixteen, per mille.
-        if dice.chance(62) {
+        if rng.chance(62) {
             return plan;
         }
         // From 10 us to the length of the run, at most 4 s.
-        let longest = dice.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
+        let longest = rng.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
         plan.longest = Nanos(longest);
         for kind in Kind::ALL {
-            let dice = if kind.is_drawn_apart() {
+            let rng = if kind.is_drawn_apart() {
                 &mut *apart
             } else {
-                &mut *dice
+                &mut *rng
             };
             let rate = if kind.is_by_chance() {
-                Rate::PerMille(dice.octaves(1, 300) as u32)
+                Rate::PerMille(rng.octaves(1, 300) as u32)
             } else {
-                Rate::Every(Nanos((span.0 / dice.range(1, 24)).max(1000)))
+                Rate::Every(Nanos((span.0 / rng.range(1, 24)).max(1000)))
             };
-            if dice.chance(333) {
+            if rng.chance(333) {
                 plan.rates[kind as usize] = rate;
             }
         }
@@ -199,26 +199,26 @@ impl Plan {
     }
 
     /// Draws if a fault that comes by chance strikes now.
-    pub fn strikes(&self, kind: Kind, dice: &mut Dice) -> bool {
+    pub fn strikes(&self, kind: Kind, rng: &mut TortureRng) -> bool {
         match self.rate(kind) {
-            Rate::PerMille(often) => dice.chance(often),
+            Rate::PerMille(often) => rng.chance(often),
             Rate::Off | Rate::Every(_) => false,
         }
     }
 
     /// Draws the time to the next fault of a kind that comes at intervals; `None` if it never
     /// comes.
-    pub fn next(&self, kind: Kind, dice: &mut Dice) -> Option<Nanos> {
+    pub fn next(&self, kind: Kind, rng: &mut TortureRng) -> Option<Nanos> {
         match self.rate(kind) {
             // Uniform on twice the mean, which has that mean.
-            Rate::Every(mean) => Some(Nanos(dice.range(1, 2 * mean.0))),
+            Rate::Every(mean) => Some(Nanos(rng.range(1, 2 * mean.0))),
             Rate::Off | Rate::PerMille(_) => None,
         }
     }
 
     /// Draws the length of a stall, an absence or a lateness.
-    pub fn how_long(&self, dice: &mut Dice) -> Nanos {
-        Nanos(dice.octaves(1000, self.longest.0.max(1000)))
+    pub fn how_long(&self, rng: &mut TortureRng) -> Nanos {
+        Nanos(rng.octaves(1000, self.longest.0.max(1000)))
     }
 }
 
@@ -248,9 +248,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_on_in_some_plans_and_off_in_others() {
-        let (mut dice, mut apart) = (Dice::new(3, 0), Dice::new(3, 1));
+        let (mut rng, mut apart) = (TortureRng::new(3, 0), TortureRng::new(3, 1));
         let plans: Vec<Plan> = (0..200)
-            .map(|_| Plan::draw(&mut dice, &mut apart, Nanos::SECOND))
+            .map(|_| Plan::draw(&mut rng, &mut apart, Nanos::SECOND))
             .collect();
         for (place, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);

@@ -16,7 +16,6 @@
 
 pub mod checker;
 pub mod device;
-mod dice;
 pub mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -25,4 +24,5 @@ pub mod report;
 pub mod scenario;
 pub mod seed;
 pub mod torture;
+mod torture_rng;
 pub mod world;

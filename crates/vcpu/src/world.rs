@@ -17,9 +17,9 @@
 //! is [`VcpuWorld::driven`] stops as soon as an external event was handled, before it makes any
 //! decision that may depend on the caller's reaction ([`VcpuWorld::run_to_handled`]).
 
-mod outside;
+mod external_events;
 
-pub use outside::Handled;
+pub use external_events::Handled;
 
 use crate::flow::{Flow, Found, Order, Orders};
 use crate::guest::{GuestCpu, Token};
@@ -301,7 +301,7 @@ impl VcpuWorld {
     }
 
     fn report_done(&mut self, token: Token) {
-        if let Some(tag) = outside::external_tag(token) {
+        if let Some(tag) = external_events::external_tag(token) {
             let at = self.now;
             return self.handled.push_back(Handled { tag, at });
         }

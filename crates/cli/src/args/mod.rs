@@ -3,7 +3,7 @@
 mod agent;
 mod daemon;
 mod disk;
-mod part;
+mod objective_parts;
 mod place;
 mod plan;
 mod profile;
@@ -31,7 +31,7 @@ pub(crate) use daemon::{
     StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
-pub(crate) use part::PartArgs;
+pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
     RemoveHostArgs,

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use tidegate_core::fit::Streams;
 use tidegate_units::Thousandths;
 
-use super::part::PartArgs;
+use super::objective_parts::PartArgs;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlanArgs {

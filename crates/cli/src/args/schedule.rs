@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::part::PartArgs;
+use super::objective_parts::PartArgs;
 use super::value::whole;
 use crate::completion;
 

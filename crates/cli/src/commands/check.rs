@@ -27,8 +27,8 @@ use tidegate_vcpu::scenario as vcpu;
 
 use self::persisted_vms::{Part, PersistedVms};
 use crate::file_kind::FileKind;
+use crate::objective_line;
 use crate::output::{self, Output};
-use crate::promise;
 use crate::simulate::{self, Changes};
 
 mod persisted_vms;
@@ -343,7 +343,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device(tenant).scheduling.policy.name().into(),
             bytes(tenant.disk_size).into(),
             tenant.workloads.len().to_string().into(),
-            promise::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
+            objective_line::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
         ]);
     }
     out.table(&table)?;
@@ -549,7 +549,7 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
 }
 
 fn promise(vm: &VmConfig, persisted: &PersistedVms) -> String {
-    let promise = promise::in_words(vm.background, &view::objective(&vm.objective));
+    let promise = objective_line::in_words(vm.background, &view::objective(&vm.objective));
     let promise = match vm.promised().entries().len() {
         0 => promise,
         1 => format!("{promise}; 1 schedule entry"),

@@ -17,8 +17,8 @@ use tidegate_sim::world::World;
 use tidegate_units::human::duration;
 
 use crate::args::CompareArgs;
-use crate::drawing;
 use crate::output::Output;
+use crate::plot_output;
 use crate::problem::Problem;
 use crate::progress;
 use crate::simulate::{self, Changes, Ready};
@@ -81,14 +81,14 @@ pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
         variants: simulate_all(&variants, &vm.name, interval),
     };
     let plots = [with_curves(plot, &comparison.variants)];
-    drawing::write_svg(&plots, &args.plots)?;
+    plot_output::write_svg(&plots, &args.plots)?;
     if out.is_json() {
         return out.json(&comparison);
     }
     out.table(&table(&comparison.variants))?;
     if args.plot {
         out.text("\n")?;
-        drawing::draw(out, &plots, args.plots.ascii)?;
+        plot_output::draw(out, &plots, args.plots.ascii)?;
     }
     Ok(())
 }

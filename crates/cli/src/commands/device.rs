@@ -6,7 +6,7 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
 use tidegate_units::human::{bytes, count, duration, exact_bytes};
 
-use super::show;
+use super::wording;
 use crate::args::DeviceCommand;
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -69,8 +69,8 @@ pub(super) fn describe(device: &DeviceView) -> Table {
             Cell::from(device.name.as_str()).tone(Tone::Strong),
         )
         .fact("backing", device.backing.as_str())
-        .fact("policy", show::with_parts(&device.policy))
-        .fact("enforces", show::enforces(&device.policy.enforces));
+        .fact("policy", wording::with_parts(&device.policy))
+        .fact("enforces", wording::enforces(&device.policy.enforces));
     for (i, param) in device.policy.params.iter().enumerate() {
         let name = if i == 0 { "parameters" } else { "" };
         table.fact(name, format!("{} = {}", param.name, param.value));
@@ -123,7 +123,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
     }
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
-        let cell = show::not_enforced(&device.policy.name, &part.part);
+        let cell = wording::not_enforced(&device.policy.name, &part.part);
         table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table

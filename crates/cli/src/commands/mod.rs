@@ -10,13 +10,12 @@ mod disk;
 mod place;
 mod plan;
 mod policy;
-mod precise;
+mod precision;
 mod profile;
 mod promises;
 mod reproduce;
 mod schema;
 mod serve;
-mod show;
 mod sim;
 mod stats;
 mod sweep;
@@ -25,6 +24,7 @@ mod trace;
 mod transfer;
 mod vcpu;
 mod vm;
+mod wording;
 
 use anyhow::Result;
 

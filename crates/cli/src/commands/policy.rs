@@ -11,7 +11,7 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::control::view;
 
 use super::device;
-use super::show::{enforces, parts};
+use super::wording::{enforces, parts};
 use crate::args::{PolicyCommand, parse_policy};
 use crate::client::{Client, escape, read};
 use crate::output::Output;

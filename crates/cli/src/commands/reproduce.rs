@@ -13,8 +13,8 @@ use tidegate_experiments::{Paper, Wanted, claims, papers, summary, tables};
 use tidegate_report::{Align, Table};
 
 use crate::args::{Format, ReproduceArgs};
-use crate::drawing;
 use crate::output::{self, Output};
+use crate::plot_output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
 
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     drop(progress);
     if out.is_json() {
         out.json(&findings.entries())?;
-        return drawing::write_svg(&findings.plots, &args.plots);
+        return plot_output::write_svg(&findings.plots, &args.plots);
     }
     out.text(&format!("{}\n\n", paper.title))?;
     out.table(&tables(&findings))?;
@@ -65,9 +65,9 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     out.table(&claims(&findings))?;
     if args.plot {
         out.text("\n")?;
-        drawing::draw(out, &findings.plots, args.plots.ascii)?;
+        plot_output::draw(out, &findings.plots, args.plots.ascii)?;
     }
-    drawing::write_svg(&findings.plots, &args.plots)?;
+    plot_output::write_svg(&findings.plots, &args.plots)?;
     output::tell(format_args!(
         "{}; {:.1} s",
         summary(&findings),

@@ -8,7 +8,7 @@ use tidegate_sim::report::{Promise, Rates, Report, Responses, Row, VmReport};
 use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent};
 
-use super::precise;
+use super::precision;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::DelayedBar;
@@ -263,7 +263,7 @@ fn table(report: &Report, out: Output) -> String {
         .filter_map(|vm| Some((vm.name.as_str(), vm.tuning.as_ref()?)))
         .collect();
     if !tuned.is_empty() {
-        parts.push(precise::tunings(&tuned).render(out.style()));
+        parts.push(precision::tunings(&tuned).render(out.style()));
     }
     let promises = promises(&report.vms);
     if !promises.is_empty() {
@@ -334,7 +334,7 @@ fn vms(report: &Report) -> Table {
 fn precision(report: &Report) -> Table {
     let vms = report.vms.iter();
     let vms: Vec<_> = vms.map(|vm| (vm.name.as_str(), &vm.precision)).collect();
-    precise::table(&vms)
+    precision::table(&vms)
 }
 
 fn promises(vms: &[VmReport]) -> Table {

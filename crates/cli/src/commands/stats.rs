@@ -14,12 +14,12 @@ use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, count, duration};
 
-use super::{attainment, precise};
+use super::{attainment, precision};
 use crate::args::StatsArgs;
 use crate::client::{Client, read};
+use crate::objective_line;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::promise;
 
 pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     match (args.follow, args.precision) {
@@ -127,7 +127,7 @@ fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         let vms = vms.collect();
         return out.json(&Precisions { vms });
     }
-    Ok(out.table(&precise::table(&vms))?)
+    Ok(out.table(&precision::table(&vms))?)
 }
 
 #[derive(Serialize)]
@@ -300,7 +300,7 @@ fn table(vms: &[Interval]) -> Table {
 
 /// Returns the objective on one line, with the parts that are not enforced.
 fn promised(vm: &Interval) -> Cell {
-    let promise = promise::in_words(vm.background, &vm.objective);
+    let promise = objective_line::in_words(vm.background, &vm.objective);
     if vm.not_enforced.is_empty() {
         return promise.into();
     }

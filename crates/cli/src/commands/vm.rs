@@ -1,8 +1,8 @@
 //! `tidegate vm`: who is served, and what was promised.
 
+mod add_remove_resize;
 mod learnt_state;
 mod schedule;
-mod tenants;
 
 use anyhow::Result;
 use hyper::Method;
@@ -15,11 +15,11 @@ use tidegate_api::vm::{IntakeView, VmView};
 use tidegate_report::{Align, Cell, Style, Table, Tone};
 use tidegate_units::human::{bytes, count, duration, percent};
 
-use super::{attainment, precise, show, transfer};
+use super::{attainment, precision, transfer, wording};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
+use crate::objective_line;
 use crate::output::Output;
-use crate::promise;
 
 pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
     match command {
@@ -27,9 +27,9 @@ pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()
         VmCommand::Show { name } => show_one(&name, client, out),
         VmCommand::Set(args) => set(&args, client, out),
         VmCommand::Schedule(command) => schedule::run(&command, client, out),
-        VmCommand::Add(args) => tenants::add(&args, client, out),
-        VmCommand::Remove(args) => tenants::remove(&args, client, out),
-        VmCommand::Resize(args) => tenants::resize(&args, client, out),
+        VmCommand::Add(args) => add_remove_resize::add(&args, client, out),
+        VmCommand::Remove(args) => add_remove_resize::remove(&args, client, out),
+        VmCommand::Resize(args) => add_remove_resize::resize(&args, client, out),
         VmCommand::Export { name, file } => {
             learnt_state::export(&name, file.as_deref(), client, out)
         }
@@ -82,7 +82,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
 /// Returns a VM's objective on one line, with a warning if it does not fit or may not fit the
 /// device.
 fn promised(vm: &VmView) -> Cell {
-    let words = Cell::from(promise::in_words(vm.background, &vm.objective));
+    let words = Cell::from(objective_line::in_words(vm.background, &vm.objective));
     match vm.feasible.as_deref() {
         Some("does not fit") => words.append(Cell::from(" (does not fit)").tone(Tone::Warn)),
         // Shown by `vm show`; most VMs of a device without a profile have it after a start.
@@ -102,7 +102,7 @@ fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
     }
     let mut table = describe(&read(answer)?);
     if let Some(stats) = stats.filter(|stats| stats.precision.seconds > 0) {
-        table.fact("last 5 minutes", precise::in_line(&stats.precision));
+        table.fact("last 5 minutes", precision::in_line(&stats.precision));
     }
     out.table(&table)?;
     match stats {
@@ -154,7 +154,7 @@ fn describe(vm: &VmView) -> Table {
     attainment::facts(&mut table, &vm.attainment);
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
-        table.fact(name, show::not_enforced(&vm.policy, part));
+        table.fact(name, wording::not_enforced(&vm.policy, part));
     }
     for disk in &vm.disks {
         disk_facts(&mut table, disk);
@@ -164,7 +164,7 @@ fn describe(vm: &VmView) -> Table {
     table.fact("requests", now);
     intake_facts(&mut table, &vm.intake);
     if let Some(tuning) = &vm.tuning {
-        precise::facts(&mut table, tuning);
+        precision::facts(&mut table, tuning);
     }
     if let Some(running) = &vm.transfer {
         table.fact("transfer", transfer::in_line(running));
@@ -180,10 +180,11 @@ fn describe(vm: &VmView) -> Table {
 
 /// Adds the parts of an objective that are set.
 fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
-    let priority = Some(&objective.priority).filter(|class| **class != promise::default_priority());
+    let priority =
+        Some(&objective.priority).filter(|class| **class != objective_line::default_priority());
     let set = [
         ("reservation", objective.reservation.clone()),
-        ("limit", objective.limit.as_ref().map(promise::limit)),
+        ("limit", objective.limit.as_ref().map(objective_line::limit)),
         ("target", objective.target.clone()),
         ("latency", objective.latency.clone()),
         ("priority", priority.cloned()),
@@ -194,7 +195,7 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
         }
     }
     // The weight matters for every VM, so the default is shown as well.
-    table.fact("weight", show::weight(objective));
+    table.fact("weight", wording::weight(objective));
     if let Some(expects) = &objective.expects {
         let reads = expects.reads.as_ref().map(|reads| format!("{reads} reads"));
         let iops = expects.iops.map(|iops| format!("{iops} IOPS"));

@@ -5,7 +5,7 @@
 //! an act for each device. A small client drives each VM through its own NBD socket while policies
 //! are swapped under load, one after the other. The engine judges the promises.
 
-mod cast;
+mod acts;
 mod load;
 mod show;
 
@@ -22,10 +22,10 @@ use tidegate_server::config::{Config, objective_view};
 use tidegate_server::daemon::{Daemon, DaemonHandle};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::objective_line;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::promise;
-use cast::{ACTS, Act};
+use acts::{ACTS, Act};
 use load::{Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
@@ -255,7 +255,7 @@ async fn play_act(
     let mut vms = Vec::new();
     for (i, cast) in act.cast.iter().enumerate() {
         let vm = daemon.vms().find(cast.vm)?;
-        let wanted = promise::in_words(vm.background, &objective_view(&vm.objective));
+        let wanted = objective_line::in_words(vm.background, &objective_view(&vm.objective));
         let socket = dir.join(format!("{}.sock", cast.vm));
         // Seeds 7, 8, ...: different for each guest, and the same in every demo.
         let guest = Guest::start(&socket, cast.vm, cast.behaviour, 7 + i as u64);

@@ -8,10 +8,10 @@ use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Axis, Cell, Plot, Series, Style, Table, Tone, Unit};
 use tidegate_units::human::duration;
 
-use super::cast::Act;
+use super::acts::Act;
 use super::{Options, PolicyResult, Sample, VmResult};
-use crate::drawing;
 use crate::output::{self, Output};
+use crate::plot_output;
 
 /// Display of one act: a table redrawn in place on a terminal, a line for each policy elsewhere.
 pub(super) struct Screen {
@@ -118,7 +118,7 @@ impl Screen {
         self.out.text(&(text + "\n"))?;
         if act.drawn {
             let plot = self.curve(act, turns);
-            drawing::draw(self.out, &[plot], self.ascii)?;
+            plot_output::draw(self.out, &[plot], self.ascii)?;
         }
         Ok(())
     }

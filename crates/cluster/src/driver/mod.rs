@@ -3,7 +3,7 @@
 //! Each operation is one [`Session`]: open, change, save. Every session rebuilds the state machine
 //! from the stored state; only the store outlives a session.
 
-mod live;
+mod daemon_transfers;
 mod names;
 mod operations;
 mod progress;
@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot};
-use live::LearntRates;
+use daemon_transfers::LearntRates;
 use names::Names;
 
 /// Environment of one session on a cluster.
@@ -74,7 +74,8 @@ impl<'a> Cluster<'a> {
         let known: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut state).map_err(Into::into)?;
         let (now, ask) = (session.now, (session.ask, known.as_slice()));
-        let taught = live::ask_daemons(&mut state, session.daemons, now, ask, session.notify)?;
+        let taught =
+            daemon_transfers::ask_daemons(&mut state, session.daemons, now, ask, session.notify)?;
         let (pcos, names) = resume::resume(&state, session.store, now)?;
         let mut cluster = Cluster {
             session,

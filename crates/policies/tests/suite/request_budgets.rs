@@ -104,20 +104,20 @@ fn plain(vms: usize) -> Vec<Objective> {
 fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
     for spec in PolicySpec::all() {
         let mut crowd = Crowd::new(spec, 32 << 10, &plain(3));
-        let mut dice = SplitMix64::new(5);
+        let mut rng = SplitMix64::new(5);
         let mut asked = 0;
         for _ in 0..600 {
-            let who = dice.below(3) as usize;
-            let op = [Op::Read, Op::Read, Op::Write, Op::Flush][dice.below(4) as usize];
+            let who = rng.below(3) as usize;
+            let op = [Op::Read, Op::Read, Op::Write, Op::Flush][rng.below(4) as usize];
             let (offset, len) = match op {
                 Op::Flush => (0, 0),
                 _ => (
-                    4096 * dice.below(64),
-                    (4 * KIB) << dice.below(7), // up to 256 KiB, eight times what there is
+                    4096 * rng.below(64),
+                    (4 * KIB) << rng.below(7), // up to 256 KiB, eight times what there is
                 ),
             };
             asked += u64::from(crowd.ask(who, op, offset, len).is_ok());
-            if dice.below(2) == 0 {
+            if rng.below(2) == 0 {
                 crowd.pass();
             }
         }

@@ -8,13 +8,13 @@ pub mod budgets;
 pub mod charges;
 pub mod content;
 pub mod credits;
+pub mod device_ios;
 pub mod durability;
+pub mod hung_neighbours;
 pub mod ledger;
 pub mod limits;
-pub mod neighbours;
 pub mod progress;
 pub mod refusals;
-pub mod shape;
 pub mod starvation;
 pub mod transfers;
 
@@ -51,13 +51,13 @@ pub enum Checker {
     Transfers,
     /// [`limits`].
     Limits,
-    /// [`neighbours`].
+    /// [`hung_neighbours`].
     Neighbours,
     /// [`progress`].
     Progress,
     /// [`refusals`].
     Refusals,
-    /// [`shape`].
+    /// [`device_ios`].
     Shape,
     /// [`starvation`].
     Starvation,

@@ -4,12 +4,11 @@
 //! objectives) have the same words there and are read by the same code.
 
 mod disk;
-mod tenants;
+mod vms;
 
 use super::cpu;
 use super::distances::{self, default_distances};
 use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant, keys};
-use tenants::{Groups, Reader};
 use tidegate_config::device::Scheduling;
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::KeyInfo;
@@ -24,6 +23,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units::format_duration;
 use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
+use vms::{Groups, Reader};
 
 /// Reads and checks a scenario. `file` is its name in messages; `library` finds device models and
 /// profiles. With `policy`, every device uses that policy; a device that already names it keeps its

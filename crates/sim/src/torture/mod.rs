@@ -14,17 +14,17 @@
 //! in [`fault`](crate::fault).
 
 mod journal;
-mod media;
 mod panics;
 mod random_merge_limits;
 mod swarm;
-mod window;
+mod volatile_medium;
+mod window_regulator;
 mod world;
 
-pub use crate::dice::Dice;
+pub use crate::torture_rng::TortureRng;
 pub use journal::{Line, Sink, What};
 pub use swarm::{DiskPlan, Swarm, Timing, VmPlan, Work};
-pub use window::Window;
+pub use window_regulator::Window;
 pub use world::Tally;
 
 use crate::checker::{Broken, Checker};

@@ -4,7 +4,7 @@
 //!
 //! A limit is at least a physical block, the smallest part of a split request.
 
-use super::Dice;
+use super::TortureRng;
 use tidegate_core::device::DeviceSpec;
 use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::request::VmId;
@@ -22,7 +22,7 @@ const OFTEN: u32 = 60;
 pub(super) struct RandomMergeLimits {
     inner: Option<Box<dyn Controller>>,
     interests: Interests,
-    dice: Dice,
+    rng: TortureRng,
 }
 
 impl RandomMergeLimits {
@@ -32,7 +32,7 @@ impl RandomMergeLimits {
         let controller = RandomMergeLimits {
             interests: interests.map_or(Interests::NONE, |inner| inner.interests()),
             inner: roles.controller,
-            dice: Dice::new(seed, 15),
+            rng: TortureRng::new(seed, 15),
         };
         Roles {
             controller: Some(Box::new(controller)),
@@ -41,14 +41,14 @@ impl RandomMergeLimits {
     }
 
     fn turn(&mut self, device: &DeviceSpec, vm: VmId, out: &mut Knobs) {
-        if !self.dice.chance(OFTEN) {
+        if !self.rng.chance(OFTEN) {
             return;
         }
         let most = 2 * u64::from(device.max_io);
-        let limit = if self.dice.chance(200) {
+        let limit = if self.rng.chance(200) {
             u32::MAX
         } else {
-            self.dice.octaves(device.physical_block.into(), most) as u32
+            self.rng.octaves(device.physical_block.into(), most) as u32
         };
         out.turn(vm, Knob::MergeLimit(limit));
     }

@@ -8,7 +8,7 @@ mod device;
 mod promises;
 mod show;
 
-use super::Dice;
+use super::TortureRng;
 use crate::checker::ledger::SECTOR;
 use crate::fault::Plan;
 use device::{
@@ -127,14 +127,14 @@ impl Swarm {
     pub fn draw(seed: u64, among: &[PolicySpec]) -> Swarm {
         // Policies have a stream of their own, so that a new policy changes no other draw of a
         // seed.
-        let (dice, policies) = (&mut Dice::new(seed, 1), &mut Dice::new(seed, 2));
-        let timing = draw_timing(dice, &mut Dice::new(seed, 13));
-        let mut config = draw_config(dice, timing);
-        draw_speed(&mut Dice::new(seed, 8), &mut config.device);
+        let (rng, policies) = (&mut TortureRng::new(seed, 1), &mut TortureRng::new(seed, 2));
+        let timing = draw_timing(rng, &mut TortureRng::new(seed, 13));
+        let mut config = draw_config(rng, timing);
+        draw_speed(&mut TortureRng::new(seed, 8), &mut config.device);
         let (adapts_depth, shared_io) =
-            draw_device_control(&mut Dice::new(seed, 11), config.device);
-        let (payload, replies) = draw_payload(&mut Dice::new(seed, 18));
-        let requests = dice.octaves(200, 4000) as u32;
+            draw_device_control(&mut TortureRng::new(seed, 11), config.device);
+        let (payload, replies) = draw_payload(&mut TortureRng::new(seed, 18));
+        let requests = rng.octaves(200, 4000) as u32;
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
             Timing::Random { least, most, .. } => (least.0 + most.0) / 2 / busy,
@@ -143,12 +143,12 @@ impl Swarm {
         };
         let span = Nanos((requests as u64 * each).max(1_000_000));
         let promises = Promises {
-            limits: dice.chance(500),
-            bursts: dice.chance(400),
-            reservations: dice.chance(350),
-            weights: dice.chance(600),
-            priorities: dice.chance(500),
-            background: dice.chance(300),
+            limits: rng.chance(500),
+            bursts: rng.chance(400),
+            reservations: rng.chance(350),
+            weights: rng.chance(600),
+            priorities: rng.chance(500),
+            background: rng.chance(300),
             iops: (1_000_000_000 / each.max(1)).max(10),
         };
         let mut swarm = Swarm {
@@ -156,134 +156,134 @@ impl Swarm {
             payload,
             replies,
             policy: policy(policies, among),
-            profile: profile(&mut Dice::new(seed, 9)),
+            profile: profile(&mut TortureRng::new(seed, 9)),
             among: among.to_vec(),
-            window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
-            fickle: Dice::new(seed, 14).chance(400),
-            transfers: Dice::new(seed, 16).chance(600),
+            window: rng.chance(250).then(|| rng.octaves(1, 64) as u32),
+            fickle: TortureRng::new(seed, 14).chance(400),
+            transfers: TortureRng::new(seed, 16).chance(600),
             vms: Vec::new(),
             timing,
-            cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
+            cap: draw_cap(&mut TortureRng::new(seed, 9), requests, promises.iops),
             adapts_depth,
             shared_io,
             base: 0,
-            plan: Plan::draw(dice, &mut Dice::new(seed, 11), span),
+            plan: Plan::draw(rng, &mut TortureRng::new(seed, 11), span),
             requests,
             span,
             promises,
-            large: dice.chance(300),
+            large: rng.chance(300),
         };
         if let Timing::Catalogue(model) = timing {
             let spec = models()[model].spec();
             // A quarter of the disk behind it is far more than all disks take.
             let block = spec.logical_block as u64;
-            swarm.base = dice.below(spec.capacity / 4 * 3) / block * block;
+            swarm.base = rng.below(spec.capacity / 4 * 3) / block * block;
         }
-        let vms = dice.range(1, 8);
-        swarm.vms = (0..vms).map(|_| swarm.vm(dice)).collect();
-        swarm.config.max_vms = vms as u32 + dice.below(3) as u32;
+        let vms = rng.range(1, 8);
+        swarm.vms = (0..vms).map(|_| swarm.vm(rng)).collect();
+        swarm.config.max_vms = vms as u32 + rng.below(3) as u32;
         swarm
     }
 
     /// Draws another policy for this run.
-    pub fn another_policy(&self, dice: &mut Dice) -> PolicySpec {
-        policy(dice, &self.among)
+    pub fn another_policy(&self, rng: &mut TortureRng) -> PolicySpec {
+        policy(rng, &self.among)
     }
 
     /// Draws another VM for this run.
-    pub fn vm(&self, dice: &mut Dice) -> VmPlan {
-        let disks = dice.range(1, 3);
+    pub fn vm(&self, rng: &mut TortureRng) -> VmPlan {
+        let disks = rng.range(1, 3);
         VmPlan {
-            background: self.promises.background && dice.chance(300),
-            objective: self.objective(dice),
-            disks: (0..disks).map(|_| self.disk(dice)).collect(),
+            background: self.promises.background && rng.chance(300),
+            objective: self.objective(rng),
+            disks: (0..disks).map(|_| self.disk(rng)).collect(),
         }
     }
 
     /// Draws another disk for this run.
-    pub fn disk(&self, dice: &mut Dice) -> DiskPlan {
+    pub fn disk(&self, rng: &mut TortureRng) -> DiskPlan {
         let unit = match self.timing {
             Timing::Catalogue(model) => models()[model].spec().logical_block as u64 / SECTOR,
             Timing::Random { .. } => 1,
         };
-        let sectors = dice.octaves(64, 2048) / unit * unit;
-        let clients = dice.range(1, 3);
+        let sectors = rng.octaves(64, 2048) / unit * unit;
+        let clients = rng.range(1, 3);
         DiskPlan {
             sectors,
-            gap: if dice.chance(300) {
-                dice.octaves(1, 1 << 10) * unit * SECTOR
+            gap: if rng.chance(300) {
+                rng.octaves(1, 1 << 10) * unit * SECTOR
             } else {
                 0
             },
-            read_only: dice.chance(50),
-            clients: (0..clients).map(|_| self.work(dice, sectors)).collect(),
+            read_only: rng.chance(50),
+            clients: (0..clients).map(|_| self.work(rng, sectors)).collect(),
         }
     }
 
     /// Draws another objective for this run.
-    pub fn objective(&self, dice: &mut Dice) -> Objective {
-        self.promises.objective(dice)
+    pub fn objective(&self, rng: &mut TortureRng) -> Objective {
+        self.promises.objective(rng)
     }
 
-    fn work(&self, dice: &mut Dice, sectors: u64) -> Work {
+    fn work(&self, rng: &mut TortureRng, sectors: u64) -> Work {
         let mut mix = [0; Op::ALL.len()];
         for (op, often) in Op::ALL.into_iter().zip(&mut mix) {
             *often = match op {
-                Op::Read | Op::Write => dice.range(0, 8) as u32,
+                Op::Read | Op::Write => rng.range(0, 8) as u32,
                 Op::Flush | Op::WriteZeroes | Op::Discard => {
-                    dice.chance(400) as u32 * dice.range(1, 2) as u32
+                    rng.chance(400) as u32 * rng.range(1, 2) as u32
                 }
             };
         }
         if mix.iter().all(|&often| often == 0) {
             mix[Op::Write as usize] = 1;
         }
-        let quiet = |dice: &mut Dice, on: u32| {
-            if dice.chance(on) {
-                Nanos(dice.octaves(1000, self.span.0 / 4))
+        let quiet = |rng: &mut TortureRng, on: u32| {
+            if rng.chance(on) {
+                Nanos(rng.octaves(1000, self.span.0 / 4))
             } else {
                 Nanos::ZERO
             }
         };
-        let least = 1 << dice.below(5);
+        let least = 1 << rng.below(5);
         let largest = self.config.device.max_io as u64 / SECTOR;
-        let most = if self.large && dice.chance(300) {
+        let most = if self.large && rng.chance(300) {
             largest * 4
         } else {
-            least << dice.below(5)
+            least << rng.below(5)
         };
         let most = most.min(sectors).min(1024);
         Work {
-            depth: dice.octaves(1, 32) as u32,
+            depth: rng.octaves(1, 32) as u32,
             mix,
-            fua: dice.pick(&[0, 0, 100, 1000]),
-            keep: dice.pick(&[0, 0, 300]),
-            sequential: dice.pick(&[0, 300, 800, 1000]),
-            downwards: dice.chance(200),
-            hot: dice.pick(&[0, 0, 300, 900]),
+            fua: rng.pick(&[0, 0, 100, 1000]),
+            keep: rng.pick(&[0, 0, 300]),
+            sequential: rng.pick(&[0, 300, 800, 1000]),
+            downwards: rng.chance(200),
+            hot: rng.pick(&[0, 0, 300, 900]),
             sectors: (least.min(most), most),
-            think: quiet(dice, 300),
-            burst: dice.chance(400) as u32 * dice.octaves(1, 200) as u32,
-            silence: quiet(dice, 900),
+            think: quiet(rng, 300),
+            burst: rng.chance(400) as u32 * rng.octaves(1, 200) as u32,
+            silence: quiet(rng, 900),
         }
     }
 }
 
 /// Draws a policy: from `among`, from the registry, or composed of any parts, with any parameters.
-fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
+fn policy(rng: &mut TortureRng, among: &[PolicySpec]) -> PolicySpec {
     let mut spec = if !among.is_empty() {
-        Ok(among[dice.index(among.len())].clone())
-    } else if dice.chance(500) {
+        Ok(among[rng.index(among.len())].clone())
+    } else if rng.chance(500) {
         let all = registry();
-        PolicySpec::named(all[dice.index(all.len())].name)
+        PolicySpec::named(all[rng.index(all.len())].name)
     } else {
-        let controller = if dice.chance(500) && !controllers().is_empty() {
-            Some(controllers()[dice.index(controllers().len())].name)
+        let controller = if rng.chance(500) && !controllers().is_empty() {
+            Some(controllers()[rng.index(controllers().len())].name)
         } else {
             None
         };
-        let regulator = regulators()[dice.index(regulators().len())].name;
-        let dispatcher = dispatchers()[dice.index(dispatchers().len())].name;
+        let regulator = regulators()[rng.index(regulators().len())].name;
+        let dispatcher = dispatchers()[rng.index(dispatchers().len())].name;
         PolicySpec::composed(controller, regulator, dispatcher)
     }
     .expect("its name is from the list");
@@ -294,10 +294,10 @@ fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
         .map(|(info, _)| info)
         .collect();
     for info in params {
-        let value = match dice.below(8) {
+        let value = match rng.below(8) {
             0 => info.min,
             1 => info.max,
-            2 | 3 => dice.octaves(info.min.max(1), info.max.max(1)),
+            2 | 3 => rng.octaves(info.min.max(1), info.max.max(1)),
             _ => continue,
         };
         let value = value.clamp(info.min, info.max);

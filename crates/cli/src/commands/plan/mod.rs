@@ -1,7 +1,7 @@
 //! `tidegate plan`: checks whether promises fit their devices.
 
+mod device_vms;
 mod show;
-mod site;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -18,11 +18,11 @@ use super::vm;
 use crate::args::PlanArgs;
 use crate::output::Output;
 use crate::problem::Problem;
-use site::{Site, Who};
+use device_vms::{Site, Who};
 
 /// Plans all devices, prints the result, and fails if a promise does not fit.
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
-    let mut sites = site::load(&args.file)?;
+    let mut sites = device_vms::load(&args.file)?;
     if let Some(wanted) = &args.device {
         let known = || sites.iter().map(|site| site.name.as_str());
         if !known().any(|name| name == wanted) {

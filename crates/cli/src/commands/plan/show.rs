@@ -9,7 +9,7 @@ use tidegate_units::Thousandths;
 use tidegate_units::human::{duration, exact_bytes};
 
 use super::{Found, Plan, part, resource};
-use crate::promise;
+use crate::objective_line;
 
 /// Returns the plans of all devices as text.
 pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
@@ -52,7 +52,7 @@ fn vms(plan: &Plan<'_>, found: &Found) -> Table {
         ("LATENCY", Align::Left),
     ]);
     for (vm, need) in plan.site.vms.iter().zip(&found.fit.needs) {
-        let promised = promise::in_words(vm.background, &view::objective(&vm.objective));
+        let promised = objective_line::in_words(vm.background, &view::objective(&vm.objective));
         let asked = plan.site.asked.as_ref() == Some(&vm.name);
         let name = if asked {
             format!("{} (what if)", vm.name)

@@ -1,11 +1,11 @@
 //! `tidegate profile`: measures a device's saturation profile and writes it to a file.
 
 mod curves;
-mod live;
-mod part;
+mod date;
+mod partial_results;
+mod real_time;
 mod show;
 mod source;
-mod when;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
             refuse_disk_options(args)?;
             refuse_depth(args, entry)?;
             let measured = if args.live {
-                live::model(entry, options(false), args.read_only)?
+                real_time::model(entry, options(false), args.read_only)?
             } else {
                 model(entry, options(true), args.read_only)?
             };
@@ -58,15 +58,15 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
                 let what = "--live is for models; disks are always measured in real time";
                 return Err(Problem::new(what).into());
             }
-            live::disk(args, path, &file, options(false))?
+            real_time::disk(args, path, &file, options(false))?
         }
     };
     atomic_file::write(&file, measured.to_toml().as_bytes())?;
     // The profile is written, so a temporary file that cannot be removed is no failure.
-    if let Some(stays) = scratch.and_then(live::Scratch::remove) {
+    if let Some(stays) = scratch.and_then(real_time::Scratch::remove) {
         output::tell(format_args!("note: {stays}"));
     }
-    if let Err(error) = part::remove(&file) {
+    if let Err(error) = partial_results::remove(&file) {
         output::tell(format_args!("note: {error:#}"));
     }
     show::print(&measured, out)?;

@@ -13,8 +13,8 @@ use tidegate_units::human::{bytes, bytes_per_s, duration, exact_bytes, rate};
 
 use super::curves;
 use crate::args::PlotArgs;
-use crate::drawing;
 use crate::output::Output;
+use crate::plot_output;
 use crate::problem::Problem;
 
 pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
@@ -25,13 +25,13 @@ pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
     };
     let measured = found.map_err(Problem::new)?;
     let plots = curves::plots(&measured);
-    drawing::write_svg(&plots, plot)?;
+    plot_output::write_svg(&plots, plot)?;
     print(&measured, out)?;
     if out.is_json() {
         return Ok(());
     }
     out.text("\n")?;
-    drawing::draw(out, &plots, plot.ascii)
+    plot_output::draw(out, &plots, plot.ascii)
 }
 
 /// Profile as JSON.

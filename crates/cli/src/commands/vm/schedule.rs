@@ -12,8 +12,8 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use super::{change, describe};
 use crate::args::{EntryArgs, ScheduleCommand};
 use crate::client::{Client, escape, read};
+use crate::objective_line;
 use crate::output::Output;
-use crate::promise;
 
 pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Result<()> {
     let path = |name: &str| format!("/v1/vms/{}/schedule", escape(name));
@@ -119,7 +119,10 @@ pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
 
 /// Adds the base objective, the next change, and the reason why a due entry was not applied.
 fn state_facts(table: &mut Table, schedule: &ScheduleView) {
-    table.fact("base objective", promise::in_words(false, &schedule.base));
+    table.fact(
+        "base objective",
+        objective_line::in_words(false, &schedule.base),
+    );
     if let Some(held) = &schedule.held {
         table.fact("not applied", Cell::from(held.as_str()).tone(Tone::Bad));
     }
@@ -127,7 +130,7 @@ fn state_facts(table: &mut Table, schedule: &ScheduleView) {
         Some(next) => format!(
             "{}: {}",
             time(&next.at),
-            promise::in_words(false, &next.objective)
+            objective_line::in_words(false, &next.objective)
         ),
         None => "none".to_owned(),
     };

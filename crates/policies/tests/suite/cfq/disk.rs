@@ -53,7 +53,7 @@ pub(crate) struct Disk {
     ends: VecDeque<u64>,
     pub(crate) head: u64,
     pub(crate) free_at: u64,
-    pub(crate) dice: u64,
+    pub(crate) rng: u64,
     pub(crate) most_in_flight: u32,
     pub(crate) last: usize,
 }
@@ -71,7 +71,7 @@ impl Disk {
             ends: VecDeque::new(),
             head: 0,
             free_at: 0,
-            dice: 1,
+            rng: 1,
             most_in_flight: 0,
             last: usize::MAX,
         }
@@ -149,9 +149,9 @@ impl Disk {
                 .count();
             patron.asks.retain(|&at| at > self.driver.now.0);
             for _ in 0..due {
-                self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1);
+                self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1);
                 if !patron.habit.sequential {
-                    patron.place = (self.dice >> 33) % (1 << 23) * 8192;
+                    patron.place = (self.rng >> 33) % (1 << 23) * 8192;
                 }
                 let request = Request::read(patron.place, 4096, number as u64);
                 patron.place += 4096;

@@ -248,7 +248,7 @@ fn open_disks(
 }
 
 /// Opens a disk of a VM. May block for as long as the file system does not answer, so call it
-/// through `bounded`. The caller adds a disk that it keeps to `files`.
+/// through `blocking_call`. The caller adds a disk that it keeps to `files`.
 ///
 /// # Errors
 /// Fails if another disk uses the file, or the file cannot be opened.

@@ -1,6 +1,6 @@
 //! Device of a torture run, and the description of it that the engine gets.
 
-use super::super::Dice;
+use super::super::TortureRng;
 use std::sync::{Arc, OnceLock};
 use tidegate_core::engine::{DeviceSpec, EngineConfig, PayloadBounds};
 use tidegate_core::profile::{Curve, Profile};
@@ -48,28 +48,28 @@ pub(in crate::torture) fn models() -> &'static [Entry] {
     })
 }
 
-pub(super) fn draw_timing(dice: &mut Dice, apart: &mut Dice) -> Timing {
-    if dice.chance(150) {
+pub(super) fn draw_timing(rng: &mut TortureRng, apart: &mut TortureRng) -> Timing {
+    if rng.chance(150) {
         let last = models().len() - 1;
-        let model = dice.index(last);
+        let model = rng.index(last);
         return Timing::Catalogue(if apart.chance(250) { last } else { model });
     }
-    let least = dice.octaves(1000, 2_000_000);
-    let most = least * dice.octaves(1, 16);
+    let least = rng.octaves(1000, 2_000_000);
+    let most = least * rng.octaves(1, 16);
     Timing::Random {
         least: Nanos(least),
         most: Nanos(most),
-        tail: Nanos(most * dice.octaves(1, 64)),
+        tail: Nanos(most * rng.octaves(1, 64)),
     }
 }
 
-pub(super) fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
-    let block = 512 << dice.below(4) as u32;
+pub(super) fn draw_config(rng: &mut TortureRng, timing: Timing) -> EngineConfig {
+    let block = 512 << rng.below(4) as u32;
     let mut device = DeviceSpec {
-        depth: dice.octaves(1, 64) as u32,
+        depth: rng.octaves(1, 64) as u32,
         physical_block: block,
-        max_io: block << dice.below(8),
-        zeroes_are_writes: dice.chance(500),
+        max_io: block << rng.below(8),
+        zeroes_are_writes: rng.chance(500),
         positioning: Nanos::ZERO,
         bytes_per_s: 0,
     };
@@ -79,32 +79,32 @@ pub(super) fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
         device.physical_block = block.max(spec.logical_block);
         device.max_io = device.max_io.max(device.physical_block).min(spec.max_io);
     }
-    let bound = |dice: &mut Dice, tight| if tight { dice.range(1, 24) as u32 } else { 512 };
-    let (all_tight, each_tight) = (dice.chance(250), dice.chance(250));
+    let bound = |rng: &mut TortureRng, tight| if tight { rng.range(1, 24) as u32 } else { 512 };
+    let (all_tight, each_tight) = (rng.chance(250), rng.chance(250));
     EngineConfig {
         device,
-        max_requests: bound(dice, all_tight),
-        max_pending_per_vm: bound(dice, each_tight),
-        merge_limit: if dice.chance(250) {
+        max_requests: bound(rng, all_tight),
+        max_pending_per_vm: bound(rng, each_tight),
+        merge_limit: if rng.chance(250) {
             0
         } else {
-            dice.octaves(512, 2 * device.max_io as u64) as u32
+            rng.octaves(512, 2 * device.max_io as u64) as u32
         },
         max_vms: 1,
     }
 }
 
 /// Draws the bounds of payload memory, often scarce, and the longest transit of a reply.
-pub(super) fn draw_payload(dice: &mut Dice) -> (Option<PayloadBounds>, Nanos) {
-    let bounded = dice.chance(400);
-    let total = dice.octaves(8 << 10, 8 << 20);
+pub(super) fn draw_payload(rng: &mut TortureRng) -> (Option<PayloadBounds>, Nanos) {
+    let bounded = rng.chance(400);
+    let total = rng.octaves(8 << 10, 8 << 20);
     let bounds = PayloadBounds {
         total,
-        per_vm: dice.octaves(4 << 10, total),
+        per_vm: rng.octaves(4 << 10, total),
         largest: 1 << 20,
     };
-    let replies = if dice.chance(500) {
-        Nanos(dice.octaves(1_000, 20_000_000))
+    let replies = if rng.chance(500) {
+        Nanos(rng.octaves(1_000, 20_000_000))
     } else {
         Nanos::ZERO
     };
@@ -113,29 +113,29 @@ pub(super) fn draw_payload(dice: &mut Dice) -> (Option<PayloadBounds>, Nanos) {
 
 /// Draws a cap, or none. A cap slows the run down to seconds, long enough for the engine to learn
 /// it.
-pub(super) fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapPlan> {
-    if !dice.chance(250) {
+pub(super) fn draw_cap(rng: &mut TortureRng, requests: u32, iops: u64) -> Option<CapPlan> {
+    if !rng.chance(250) {
         return None;
     }
     let slow = (requests as u64 / 8).max(20);
-    let rate = |dice: &mut Dice| dice.octaves(slow, slow.max(iops) * 4);
+    let rate = |rng: &mut TortureRng| rng.octaves(slow, slow.max(iops) * 4);
     Some(CapPlan {
-        iops: dice.chance(600).then(|| dice.octaves(slow, slow * 4)),
+        iops: rng.chance(600).then(|| rng.octaves(slow, slow * 4)),
         assumed: (
-            dice.chance(500).then(|| rate(dice)),
-            dice.chance(300)
-                .then(|| rate(dice) * dice.octaves(4096, 1 << 20)),
+            rng.chance(500).then(|| rate(rng)),
+            rng.chance(300)
+                .then(|| rate(rng) * rng.octaves(4096, 1 << 20)),
         ),
-        profile: dice.chance(700).then(|| rate(dice)),
+        profile: rng.chance(700).then(|| rate(rng)),
     })
 }
 
 /// Draws the scheduling that is independent of the policy: adaptive depth, and the largest I/O
 /// while VMs share the device.
-pub(super) fn draw_device_control(dice: &mut Dice, device: DeviceSpec) -> (bool, u32) {
-    let adapts = dice.chance(350);
-    let shared = if dice.chance(350) {
-        dice.octaves(1, device.max_io.into()) as u32
+pub(super) fn draw_device_control(rng: &mut TortureRng, device: DeviceSpec) -> (bool, u32) {
+    let adapts = rng.chance(350);
+    let shared = if rng.chance(350) {
+        rng.octaves(1, device.max_io.into()) as u32
     } else {
         0
     };
@@ -143,25 +143,25 @@ pub(super) fn draw_device_control(dice: &mut Dice, device: DeviceSpec) -> (bool,
 }
 
 /// Draws the device's speed as the engine is told: unknown or arbitrary, true or not.
-pub(super) fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
-    if dice.chance(500) {
-        device.positioning = Nanos(dice.octaves(1000, 20_000_000));
+pub(super) fn draw_speed(rng: &mut TortureRng, device: &mut DeviceSpec) {
+    if rng.chance(500) {
+        device.positioning = Nanos(rng.octaves(1000, 20_000_000));
     }
-    if dice.chance(500) {
-        device.bytes_per_s = dice.octaves(1 << 20, 1 << 32);
+    if rng.chance(500) {
+        device.bytes_per_s = rng.octaves(1 << 20, 1 << 32);
     }
 }
 
 /// Draws a profile in three cases of four: curves of any number of sizes, rising or not.
-pub(in crate::torture) fn profile(dice: &mut Dice) -> Option<Arc<Profile>> {
-    if dice.chance(250) {
+pub(in crate::torture) fn profile(rng: &mut TortureRng) -> Option<Arc<Profile>> {
+    if rng.chance(250) {
         return None;
     }
     let mut curve = || {
-        let sizes = dice.range(1, 6);
+        let sizes = rng.range(1, 6);
         let points = (0..sizes).map(|_| {
-            let size = dice.octaves(512, 1 << 20) as u32;
-            (size, 1e9 / dice.octaves(1000, 20_000_000) as f64)
+            let size = rng.octaves(512, 1 << 20) as u32;
+            (size, 1e9 / rng.octaves(1000, 20_000_000) as f64)
         });
         // A size drawn twice appears once.
         let mut points: Vec<(u32, f64)> = points.collect();
@@ -170,7 +170,7 @@ pub(in crate::torture) fn profile(dice: &mut Dice) -> Option<Arc<Profile>> {
         Curve::new(&points).expect("sizes and rates are in range")
     };
     let [reads, writes] = [(); 2].map(|()| [curve(), curve()]);
-    let writes = dice.chance(700).then_some(writes);
+    let writes = rng.chance(700).then_some(writes);
     let profile = Profile::new(reads, writes, Vec::new(), Vec::new());
     Some(Arc::new(profile))
 }

@@ -1,6 +1,6 @@
 //! Objectives of a torture run.
 
-use super::super::Dice;
+use super::super::TortureRng;
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
 
@@ -20,31 +20,31 @@ pub(super) struct Promises {
 
 impl Promises {
     /// Draws an objective with these parts.
-    pub(super) fn objective(&self, dice: &mut Dice) -> Objective {
+    pub(super) fn objective(&self, rng: &mut TortureRng) -> Objective {
         let mut objective = Objective::default();
         for _ in 0..8 {
             objective = Objective::default();
-            if self.weights && dice.chance(700) {
-                objective.weight = dice.octaves(1, Objective::MAX_WEIGHT.into()) as u32;
+            if self.weights && rng.chance(700) {
+                objective.weight = rng.octaves(1, Objective::MAX_WEIGHT.into()) as u32;
             }
-            if self.reservations && dice.chance(500) {
-                objective.reservation = rate(dice, self.iops / 4 + 1);
+            if self.reservations && rng.chance(500) {
+                objective.reservation = rate(rng, self.iops / 4 + 1);
             }
-            if self.limits && dice.chance(600) {
-                objective.limit = limit(dice, self.iops, self.bursts);
+            if self.limits && rng.chance(600) {
+                objective.limit = limit(rng, self.iops, self.bursts);
             }
-            if self.priorities && dice.chance(500) {
-                objective.priority = match dice.below(6) {
+            if self.priorities && rng.chance(500) {
+                objective.priority = match rng.below(6) {
                     0 => Priority::RealTime,
                     1 => Priority::Idle,
-                    _ => Priority::BestEffort(dice.below(8) as u8),
+                    _ => Priority::BestEffort(rng.below(8) as u8),
                 };
             }
-            if dice.chance(100) {
-                objective.target = rate(dice, self.iops);
+            if rng.chance(100) {
+                objective.target = rate(rng, self.iops);
             }
-            if dice.chance(150) {
-                objective.latency = Some(Nanos(dice.octaves(100_000, 1_000_000_000)));
+            if rng.chance(150) {
+                objective.latency = Some(Nanos(rng.octaves(100_000, 1_000_000_000)));
             }
             if objective.validate().is_ok() {
                 return objective;
@@ -58,49 +58,49 @@ impl Promises {
     }
 }
 
-fn rate(dice: &mut Dice, iops: u64) -> Rate {
-    let ops = dice.chance(650).then(|| OpsRate {
-        per_s: dice.octaves((iops / 64).max(1), iops.max(1)),
-        norm: dice.chance(300).then(|| dice.octaves(512, 64 << 10) as u32),
+fn rate(rng: &mut TortureRng, iops: u64) -> Rate {
+    let ops = rng.chance(650).then(|| OpsRate {
+        per_s: rng.octaves((iops / 64).max(1), iops.max(1)),
+        norm: rng.chance(300).then(|| rng.octaves(512, 64 << 10) as u32),
     });
-    let by_bytes = ops.is_none() || dice.chance(250);
+    let by_bytes = ops.is_none() || rng.chance(250);
     Rate {
         ops,
-        bytes_per_s: by_bytes.then(|| dice.octaves(iops.max(1) * 64, iops.max(1) * 16_384)),
+        bytes_per_s: by_bytes.then(|| rng.octaves(iops.max(1) * 64, iops.max(1) * 16_384)),
     }
 }
 
-fn limit(dice: &mut Dice, iops: u64, bursts: bool) -> Limit {
-    let scope = |dice: &mut Dice, often| {
-        if dice.chance(often) {
-            rate(dice, iops)
+fn limit(rng: &mut TortureRng, iops: u64, bursts: bool) -> Limit {
+    let scope = |rng: &mut TortureRng, often| {
+        if rng.chance(often) {
+            rate(rng, iops)
         } else {
             Rate::NONE
         }
     };
     let mut limit = Limit {
-        total: scope(dice, 600),
-        read: scope(dice, 250),
-        write: scope(dice, 250),
+        total: scope(rng, 600),
+        read: scope(rng, 250),
+        write: scope(rng, 250),
         burst: None,
     };
-    if bursts && dice.chance(600) {
+    if bursts && rng.chance(600) {
         let mut faster = |rate: &Rate| Rate {
-            ops: rate.ops.filter(|_| dice.chance(700)).map(|ops| OpsRate {
-                per_s: ops.per_s * dice.octaves(1, 16),
+            ops: rate.ops.filter(|_| rng.chance(700)).map(|ops| OpsRate {
+                per_s: ops.per_s * rng.octaves(1, 16),
                 norm: ops.norm,
             }),
             bytes_per_s: rate
                 .bytes_per_s
-                .filter(|_| dice.chance(700))
-                .map(|bytes| bytes * dice.octaves(1, 16)),
+                .filter(|_| rng.chance(700))
+                .map(|bytes| bytes * rng.octaves(1, 16)),
         };
         let [total, read, write] = [&limit.total, &limit.read, &limit.write].map(&mut faster);
         limit.burst = Some(Burst {
             total,
             read,
             write,
-            length: Nanos(dice.octaves(1_000_000, 2_000_000_000)),
+            length: Nanos(rng.octaves(1_000_000, 2_000_000_000)),
         });
     }
     limit

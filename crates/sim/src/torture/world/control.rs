@@ -34,7 +34,7 @@ impl TortureWorld<'_, '_> {
         if self.inventory.disks.len() >= MANY_DISKS {
             return Ok(());
         }
-        let guest = self.faults.dice.index(self.inventory.vms.len());
+        let guest = self.faults.rng.index(self.inventory.vms.len());
         self.schedule.plan(self.now + long, Event::NewVm);
         self.remove_vm(guest)
     }

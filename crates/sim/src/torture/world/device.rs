@@ -5,7 +5,7 @@ use super::{TortureWorld, What, figure};
 use crate::checker::ledger::{Part, SECTOR};
 use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
-use crate::torture::Dice;
+use crate::torture::TortureRng;
 use crate::torture::swarm::{Swarm, Timing, models};
 use std::collections::VecDeque;
 use tidegate_core::pace::Pacer;
@@ -22,7 +22,7 @@ pub(super) struct Device {
     waiting: VecDeque<ModelIo>,
     /// Cap in front of a device without a model.
     bucket: Pacer,
-    dice: Dice,
+    rng: TortureRng,
     /// I/Os that the model has completed.
     completed: Vec<u32>,
     /// Time before which nothing completes. After it, what is due comes within `trickles`.
@@ -34,7 +34,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(swarm: &Swarm, dice: Dice) -> Device {
+    pub(super) fn new(swarm: &Swarm, rng: TortureRng) -> Device {
         let iops = swarm.cap.and_then(|cap| cap.iops);
         let model = match (swarm.timing, iops) {
             (Timing::Catalogue(entry), None) => Some(models()[entry].build()),
@@ -46,7 +46,7 @@ impl Device {
             model,
             waiting: VecDeque::new(),
             bucket: Pacer::new(iops.unwrap_or(0), 1, Nanos::ZERO),
-            dice,
+            rng,
             completed: Vec::new(),
             blocked_until: Nanos::ZERO,
             trickles: Nanos::ZERO,
@@ -102,10 +102,10 @@ impl Device {
         let Timing::Random { least, most, tail } = self.timing else {
             return None;
         };
-        let mut took = self.dice.range(least.0, most.0);
+        let mut took = self.rng.range(least.0, most.0);
         // One I/O in a hundred takes from the usual maximum up to `tail`.
-        if self.dice.chance(10) {
-            took = self.dice.range(most.0, tail.0.max(most.0));
+        if self.rng.chance(10) {
+            took = self.rng.range(most.0, tail.0.max(most.0));
         }
         if now < self.slow_until {
             took *= self.slowness;
@@ -153,7 +153,7 @@ impl TortureWorld<'_, '_> {
         let disk = self.inventory.disk_of(&io);
         let slot = io.id.index() as u32;
         // A real device may move the bytes at any time before it reports the end.
-        let early = self.device.dice.chance(400);
+        let early = self.device.rng.chance(400);
         let mark = self.inventory.disks[disk].media.mark();
         self.flights.start(io, parts, early, mark);
         if early {
@@ -174,7 +174,7 @@ impl TortureWorld<'_, '_> {
     /// Handles the end of an I/O at the device, or of as much of it as one step moves.
     pub(super) fn io_ended(&mut self, slot: u32) -> Verdict {
         if self.now < self.device.blocked_until {
-            let trickle = self.device.dice.range(0, self.device.trickles.0);
+            let trickle = self.device.rng.range(0, self.device.trickles.0);
             self.schedule
                 .plan(self.device.blocked_until + Nanos(trickle), Event::End(slot));
             return Ok(());
@@ -187,7 +187,7 @@ impl TortureWorld<'_, '_> {
         }
         let left = u64::from(flight.left()) / SECTOR;
         if left > 1 && self.faults.strikes(Kind::Short) {
-            let now = self.device.dice.range(1, left - 1) * SECTOR;
+            let now = self.device.rng.range(1, left - 1) * SECTOR;
             return self.moved_less(slot, now as u32);
         }
         let outcome = if self.faults.strikes(Kind::Error) {
@@ -197,7 +197,7 @@ impl TortureWorld<'_, '_> {
                 IoError::NoSpace,
                 IoError::Unsupported,
             ];
-            Err(self.device.dice.pick(&errors))
+            Err(self.device.rng.pick(&errors))
         } else {
             Ok(())
         };
@@ -237,7 +237,7 @@ impl TortureWorld<'_, '_> {
         // A failed I/O may have reached any number of its sectors.
         let reached = match outcome {
             Ok(()) => sectors,
-            Err(_) => self.device.dice.range(0, sectors),
+            Err(_) => self.device.rng.range(0, sectors),
         };
         if !early {
             self.move_bytes(slot, moved, (reached * SECTOR) as u32)?;
@@ -246,7 +246,7 @@ impl TortureWorld<'_, '_> {
         match (io.op, outcome) {
             (Op::Flush, Ok(())) if !self.plant.flushes(&io) => {}
             (Op::Flush, Ok(())) => media.flush(mark),
-            (Op::Flush, Err(_)) => media.flush(self.device.dice.range(0, mark as u64) as usize),
+            (Op::Flush, Err(_)) => media.flush(self.device.rng.range(0, mark as u64) as usize),
             (Op::Write | Op::WriteZeroes, Ok(())) if io.fua => {
                 let (first, count) = (io.offset / SECTOR, io.len as u64 / SECTOR);
                 media.make_durable(first as usize, count as usize);
@@ -288,9 +288,9 @@ impl TortureWorld<'_, '_> {
                 }
                 Op::Write | Op::WriteZeroes => {
                     let stamp = part.number as u64 + 1;
-                    disk.media.write(first, count, stamp, &mut self.device.dice);
+                    disk.media.write(first, count, stamp, &mut self.device.rng);
                 }
-                Op::Discard => disk.media.discard(first, count, &mut self.device.dice),
+                Op::Discard => disk.media.discard(first, count, &mut self.device.rng),
                 Op::Flush => {}
             }
         }
@@ -313,7 +313,7 @@ impl TortureWorld<'_, '_> {
         let (parts, over) = (&self.flights.get(slot).parts, &mut self.checks.over);
         answers::ended(&mut self.checks.ledger, now, io.op, parts, outcome, over);
         if self.faults.strikes(Kind::Duplicate) {
-            let later = if self.faults.dice.chance(500) {
+            let later = if self.faults.rng.chance(500) {
                 Nanos::ZERO
             } else {
                 self.faults.how_long()

@@ -36,12 +36,12 @@ impl TortureWorld<'_, '_> {
         if self.inventory.disks.is_empty() {
             return Ok(());
         }
-        let dice = &mut self.draws.resizes;
-        let number = dice.index(self.inventory.disks.len());
-        let plan = self.swarm.disk(dice);
-        let moves = dice.chance(300);
+        let rng = &mut self.draws.resizes;
+        let number = rng.index(self.inventory.disks.len());
+        let plan = self.swarm.disk(rng);
+        let moves = rng.chance(300);
         let disk = &self.inventory.disks[number];
-        let size = if dice.chance(200) {
+        let size = if rng.chance(200) {
             disk.spec.size
         } else {
             plan.sectors * SECTOR

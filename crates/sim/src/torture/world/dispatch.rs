@@ -2,7 +2,7 @@
 
 use super::{TortureWorld, What};
 use crate::checker::starvation::Promise;
-use crate::checker::{Verdict, answers, charges, ensure, progress, shape};
+use crate::checker::{Verdict, answers, charges, device_ios, ensure, progress};
 use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Op};
 
@@ -19,7 +19,7 @@ impl TortureWorld<'_, '_> {
             let seen = now.max(self.engine.view().now());
             let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
             // The engine handles timeouts by itself; in most cases the driver calls it first.
-            if is_due(&self.engine) && self.faults.dice.chance(800) {
+            if is_due(&self.engine) && self.faults.rng.chance(800) {
                 self.write(What::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
@@ -77,7 +77,7 @@ impl TortureWorld<'_, '_> {
             in_flight += u32::from(self.engine.device().is_counted(other.id));
             flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
         }
-        shape::check(
+        device_ios::check(
             &self.checks.ledger,
             &io,
             &self.segments,

@@ -4,31 +4,31 @@ use super::schedule::Event;
 use super::{TortureWorld, What};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
-use crate::torture::Dice;
+use crate::torture::TortureRng;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 
 /// Source of faults, by the run's plan.
 pub(super) struct Faults {
     plan: Plan,
-    pub(super) dice: Dice,
+    pub(super) rng: TortureRng,
     /// Faults that struck.
     struck: u64,
 }
 
 impl Faults {
     /// Faults of a plan.
-    pub(super) fn new(plan: Plan, dice: Dice) -> Faults {
+    pub(super) fn new(plan: Plan, rng: TortureRng) -> Faults {
         Faults {
             plan,
-            dice,
+            rng,
             struck: 0,
         }
     }
 
     /// Draws if a fault that comes by chance strikes now.
     pub(super) fn strikes(&mut self, kind: Kind) -> bool {
-        let strikes = self.plan.strikes(kind, &mut self.dice);
+        let strikes = self.plan.strikes(kind, &mut self.rng);
         self.struck += u64::from(strikes);
         strikes
     }
@@ -42,12 +42,12 @@ impl Faults {
     /// Draws the time to the next fault of a kind that comes at intervals; `None` if it never
     /// comes.
     fn next(&mut self, kind: Kind) -> Option<Nanos> {
-        self.plan.next(kind, &mut self.dice)
+        self.plan.next(kind, &mut self.rng)
     }
 
     /// Draws the length of a stall, an absence or a lateness.
     pub(super) fn how_long(&mut self) -> Nanos {
-        self.plan.how_long(&mut self.dice)
+        self.plan.how_long(&mut self.rng)
     }
 
     /// Draws the lateness by a fault of this kind, which comes by chance; zero if it does not
@@ -109,7 +109,7 @@ impl TortureWorld<'_, '_> {
         match kind {
             Kind::Slow => {
                 self.device.slow_until = self.now + long;
-                self.device.slowness = self.faults.dice.octaves(2, 64);
+                self.device.slowness = self.faults.rng.octaves(2, 64);
             }
             Kind::Stall | Kind::Stuck => {
                 self.device.blocked_until = self.now + long;
@@ -121,7 +121,7 @@ impl TortureWorld<'_, '_> {
             Kind::Vanish => self.vanish_one(long)?,
             Kind::Storm => self.vanish_all(long)?,
             Kind::Deaf => {
-                let client = self.faults.dice.index(self.inventory.clients.len());
+                let client = self.faults.rng.index(self.inventory.clients.len());
                 self.inventory.clients[client].deaf_until = self.now + long;
                 // The client takes the answers that have come when it recovers.
                 self.schedule
@@ -152,7 +152,7 @@ impl TortureWorld<'_, '_> {
     }
 
     fn vanish_one(&mut self, long: Nanos) -> Verdict {
-        let client = self.faults.dice.index(self.inventory.clients.len());
+        let client = self.faults.rng.index(self.inventory.clients.len());
         self.vanish(client);
         self.schedule
             .plan(self.now + long, Event::Back(client as u32));
@@ -187,7 +187,7 @@ impl TortureWorld<'_, '_> {
     }
 
     fn change_objective(&mut self) -> Verdict {
-        let guest = self.faults.dice.index(self.inventory.vms.len());
+        let guest = self.faults.rng.index(self.inventory.vms.len());
         let objective = self.swarm.objective(&mut self.draws.fresh);
         self.set_objective(guest, &objective)
     }
@@ -201,8 +201,8 @@ mod tests {
     fn faults_that_strike_are_counted_until_they_stop() {
         let draw = |seed| {
             Plan::draw(
-                &mut Dice::new(seed, 0),
-                &mut Dice::new(seed, 1),
+                &mut TortureRng::new(seed, 0),
+                &mut TortureRng::new(seed, 1),
                 Nanos::SECOND,
             )
         };
@@ -211,7 +211,7 @@ mod tests {
             matches!(rate, crate::fault::Rate::PerMille(100..))
         });
         let plan = plan.expect("one of a hundred turns the clock back often");
-        let mut faults = Faults::new(plan, Dice::new(1, 5));
+        let mut faults = Faults::new(plan, TortureRng::new(1, 5));
         let now = Nanos(1 << 40);
         let back = (0..1000).filter(|_| faults.clock(now) < now).count() as u64;
         assert!(back > 50, "{back}");

@@ -2,10 +2,10 @@
 
 use super::schedule::Event;
 use super::{TortureWorld, What};
-use crate::checker::neighbours::Neighbours;
-use crate::checker::{Verdict, neighbours};
+use crate::checker::hung_neighbours::Neighbours;
+use crate::checker::{Verdict, hung_neighbours};
 use crate::fault::{Kind, Rate};
-use crate::torture::Dice;
+use crate::torture::TortureRng;
 use crate::torture::swarm::Swarm;
 use tidegate_core::engine::{Engine, Patience};
 use tidegate_core::request::DeviceIo;
@@ -13,7 +13,7 @@ use tidegate_core::time::Nanos;
 
 /// Hung disk of a run, with the checker of its neighbours.
 pub(super) struct Hung {
-    dice: Dice,
+    rng: TortureRng,
     /// Patience of the engine; `None` disables hung-disk detection.
     patience: Option<Patience>,
     /// Number of the disk that hangs.
@@ -25,10 +25,10 @@ pub(super) struct Hung {
 }
 
 impl Hung {
-    pub(super) fn new(swarm: &Swarm, mut dice: Dice) -> Hung {
+    pub(super) fn new(swarm: &Swarm, mut rng: TortureRng) -> Hung {
         // Patience in the time scale of the run: most disks answer within it, some do not. A hang
         // ends well within the bound on draining.
-        let data = Nanos(dice.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
+        let data = Nanos(rng.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
         // The daemon's defaults have the same proportion.
         let patience = Patience {
             data,
@@ -36,7 +36,7 @@ impl Hung {
         };
         let hangs = swarm.plan.rate(Kind::DiskHung) != Rate::Off;
         Hung {
-            dice,
+            rng,
             patience: hangs.then_some(patience),
             disk: u32::MAX,
             until: Nanos::ZERO,
@@ -58,8 +58,8 @@ impl Hung {
             return;
         }
         // In most cases longer than the driver needs to detect it.
-        let longer = self.dice.below(8 * patience.data.0);
-        self.disk = self.dice.index(disks) as u32;
+        let longer = self.rng.below(8 * patience.data.0);
+        self.disk = self.rng.index(disks) as u32;
         self.until = now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
     }
 
@@ -114,7 +114,7 @@ impl TortureWorld<'_, '_> {
             self.engine.device_mut().look_for_hung_disks(clock);
         }
         let seen = clock.max(self.engine.view().now());
-        neighbours::check(
+        hung_neighbours::check(
             &self.hung.checker,
             &self.engine,
             self.inventory.by_slot(),

@@ -2,7 +2,7 @@
 
 use super::inventory::{Client, Disk, HOT};
 use crate::checker::ledger::SECTOR;
-use crate::torture::Dice;
+use crate::torture::TortureRng;
 use tidegate_core::request::{Op, Request};
 use tidegate_core::time::Nanos;
 
@@ -11,38 +11,38 @@ const GAP_NS: u64 = 2000;
 
 /// Generator of requests.
 pub(super) struct Load {
-    dice: Dice,
+    rng: TortureRng,
 }
 
 impl Load {
     /// Creates the load of a seed.
     pub(super) fn new(seed: u64) -> Load {
         Load {
-            dice: Dice::new(seed, 4),
+            rng: TortureRng::new(seed, 4),
         }
     }
 
     /// Time from a client's arrival to its first request, in a run of about `span`.
     pub(super) fn begin(&mut self, span: Nanos) -> Nanos {
-        Nanos(self.dice.below(span.0 / 16 + 1))
+        Nanos(self.rng.below(span.0 / 16 + 1))
     }
 
     /// Pause before a client's next request, while it may have more open.
     pub(super) fn gap(&mut self) -> Nanos {
-        Nanos(self.dice.below(GAP_NS))
+        Nanos(self.rng.below(GAP_NS))
     }
 
     /// Pause from an answer to a client's next request, at most `longest`.
     pub(super) fn think(&mut self, longest: Nanos) -> Nanos {
-        Nanos(self.dice.range(0, longest.0))
+        Nanos(self.rng.range(0, longest.0))
     }
 
     /// Draws a request of a client's workload.
     pub(super) fn draw(&mut self, client: &mut Client, disk: &Disk, tag: u64) -> Request {
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         let work = client.work;
         let all: u32 = work.mix.iter().sum();
-        let mut drawn = dice.below(all.into()) as u32;
+        let mut drawn = rng.below(all.into()) as u32;
         let mut op = Op::Read;
         for (candidate, often) in Op::ALL.into_iter().zip(work.mix) {
             if drawn < often {
@@ -55,10 +55,10 @@ impl Load {
             op = Op::Read;
         }
         let size = disk.spec.size / SECTOR;
-        let count = dice.octaves(work.sectors.0, work.sectors.1).min(size);
+        let count = rng.octaves(work.sectors.0, work.sectors.1).min(size);
         // The disk may have shrunk.
         client.next = client.next.min(size);
-        let first = if dice.chance(work.sequential) {
+        let first = if rng.chance(work.sequential) {
             if work.downwards {
                 client.next.checked_sub(count).unwrap_or(size - count)
             } else if client.next + count <= size {
@@ -66,10 +66,10 @@ impl Load {
             } else {
                 0
             }
-        } else if dice.chance(work.hot) {
-            (disk.hot + dice.below(HOT)).min(size - count)
+        } else if rng.chance(work.hot) {
+            (disk.hot + rng.below(HOT)).min(size - count)
         } else {
-            dice.range(0, size - count)
+            rng.range(0, size - count)
         };
         if op != Op::Flush {
             client.next = if work.downwards { first } else { first + count };
@@ -80,28 +80,28 @@ impl Load {
             op,
             offset: first * SECTOR * data as u64,
             len: (count * SECTOR) as u32 * data as u32,
-            fua: dice.chance(work.fua),
-            keep_allocated: op == Op::WriteZeroes && dice.chance(work.keep),
+            fua: rng.chance(work.fua),
+            keep_allocated: op == Op::WriteZeroes && rng.chance(work.keep),
             tag,
         }
     }
 
     /// Draws an invalid request to a disk of `size` bytes; most are refused.
     pub(super) fn nonsense(&mut self, size: u64, tag: u64) -> Request {
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         let sectors = |n: u64| n * SECTOR;
-        let (offset, len) = match dice.below(4) {
+        let (offset, len) = match rng.below(4) {
             // Offset plus length overflows 64 bits.
-            0 => (u64::MAX - dice.below(SECTOR), SECTOR),
+            0 => (u64::MAX - rng.below(SECTOR), SECTOR),
             1 => (size - SECTOR, sectors(2)),
-            2 => (sectors(dice.below(size / SECTOR)), 0),
+            2 => (sectors(rng.below(size / SECTOR)), 0),
             _ => (0, SECTOR),
         };
         Request {
-            op: dice.pick(&Op::ALL),
+            op: rng.pick(&Op::ALL),
             offset,
             len: len as u32,
-            fua: dice.chance(500),
+            fua: rng.chance(500),
             keep_allocated: false,
             tag,
         }

@@ -13,21 +13,21 @@
 //! A turn is a batch of due events (requests, ends of I/Os, faults), then the timeouts, then all
 //! dispatches and all answers, in the order of the daemon's loop.
 
-mod asking;
 mod checks;
 mod control;
 mod device;
 mod disks;
 mod dispatch;
-mod end;
 mod faults;
-mod flights;
+mod final_checks;
 mod hung;
+mod in_flight;
 mod inventory;
 mod load;
 mod payload;
 mod replies;
 mod request_table;
+mod requests;
 mod schedule;
 mod setup;
 mod transfers;
@@ -35,14 +35,14 @@ mod vms;
 
 use super::journal::{Journal, What};
 use super::swarm::Swarm;
-use super::{Dice, Plant};
+use super::{Plant, TortureRng};
 use crate::checker::{Verdict, answers};
 use crate::fault::Kind;
 use checks::Checks;
 use device::Device;
 use faults::Faults;
-use flights::Flights;
 use hung::Hung;
+use in_flight::Flights;
 use inventory::Inventory;
 use load::Load;
 use replies::Replies;
@@ -87,11 +87,11 @@ pub(super) struct TortureWorld<'a, 'j> {
 /// Generators of changes in a run, a stream for each kind.
 struct Draws {
     /// Objectives, VMs and disks that are added.
-    fresh: Dice,
-    policies: Dice,
-    profiles: Dice,
-    resizes: Dice,
-    transfers: Dice,
+    fresh: TortureRng,
+    policies: TortureRng,
+    profiles: TortureRng,
+    resizes: TortureRng,
+    transfers: TortureRng,
 }
 
 /// Size of a run.
@@ -171,14 +171,14 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.io_ended(slot)?;
         }
         // A driver's loop handles events in batches of varying size.
-        for _ in 0..1 + self.faults.dice.below(8) {
+        for _ in 0..1 + self.faults.rng.below(8) {
             let Some(event) = self.schedule.due(self.now) else {
                 break;
             };
             self.handle_event(event)?;
         }
         // Answers hold memory that reads wait for, until they are taken.
-        if self.faults.dice.chance(300) || self.checks.budgets.is_bounded() {
+        if self.faults.rng.chance(300) || self.checks.budgets.is_bounded() {
             self.take_answers()?;
         }
         self.dispatch()?;

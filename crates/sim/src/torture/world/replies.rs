@@ -1,6 +1,6 @@
 //! Replies in transit to their clients, which hold payload memory until they arrive.
 
-use crate::torture::Dice;
+use crate::torture::TortureRng;
 use tidegate_core::request::{Op, VmId};
 use tidegate_core::time::Nanos;
 
@@ -17,7 +17,7 @@ pub(super) struct Replies {
     replies: Vec<Option<Reply>>,
     /// Longest time in transit; zero if replies take no time.
     longest: Nanos,
-    dice: Dice,
+    rng: TortureRng,
 }
 
 impl Replies {
@@ -26,7 +26,7 @@ impl Replies {
         Replies {
             replies: Vec::new(),
             longest,
-            dice: Dice::new(seed, 19),
+            rng: TortureRng::new(seed, 19),
         }
     }
 
@@ -43,7 +43,7 @@ impl Replies {
             self.replies.len() - 1
         });
         self.replies[place] = Some(reply);
-        (place as u32, Nanos(self.dice.octaves(1, self.longest.0)))
+        (place as u32, Nanos(self.rng.octaves(1, self.longest.0)))
     }
 
     /// Removes the reply of a place, unless it was given up.

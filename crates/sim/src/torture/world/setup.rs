@@ -3,8 +3,8 @@
 use super::checks::Checks;
 use super::device::Device;
 use super::faults::Faults;
-use super::flights::Flights;
 use super::hung::Hung;
+use super::in_flight::Flights;
 use super::inventory::Inventory;
 use super::load::Load;
 use super::replies::Replies;
@@ -15,7 +15,7 @@ use crate::checker::credits::Credits;
 use crate::torture::journal::Journal;
 use crate::torture::random_merge_limits::RandomMergeLimits;
 use crate::torture::swarm::Swarm;
-use crate::torture::{Dice, Plant, Window};
+use crate::torture::{Plant, TortureRng, Window};
 use std::sync::Arc;
 use tidegate_core::engine::Engine;
 use tidegate_core::profile::{Curve, Profile};
@@ -92,7 +92,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let now = Nanos(1 + seed % 1000);
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
-        let hung = Hung::new(&swarm, Dice::new(seed, 18));
+        let hung = Hung::new(&swarm, TortureRng::new(seed, 18));
         let mut slots = swarm.config.device.depth;
         if let Some(patience) = hung.patience() {
             engine.device_mut().set_hung_disks_aside(now, patience);
@@ -103,19 +103,19 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             now,
             running: true,
             schedule: Schedule::new(),
-            faults: Faults::new(swarm.plan.clone(), Dice::new(seed, 5)),
+            faults: Faults::new(swarm.plan.clone(), TortureRng::new(seed, 5)),
             load: Load::new(seed),
             draws: Draws {
-                fresh: Dice::new(seed, 6),
-                policies: Dice::new(seed, 7),
-                profiles: Dice::new(seed, 10),
-                resizes: Dice::new(seed, 12),
-                transfers: Dice::new(seed, 17),
+                fresh: TortureRng::new(seed, 6),
+                policies: TortureRng::new(seed, 7),
+                profiles: TortureRng::new(seed, 10),
+                resizes: TortureRng::new(seed, 12),
+                transfers: TortureRng::new(seed, 17),
             },
             inventory: Inventory::new(swarm.base),
             requests: RequestTable::default(),
             replies: Replies::new(seed, swarm.replies),
-            device: Device::new(&swarm, Dice::new(seed, 3)),
+            device: Device::new(&swarm, TortureRng::new(seed, 3)),
             flights: Flights::new(slots),
             hung,
             checks: Checks::new(swarm.config, swarm.payload, credits),

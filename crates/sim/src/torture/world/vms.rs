@@ -35,7 +35,7 @@ impl TortureWorld<'_, '_> {
         if self.inventory.disks.len() >= MANY_DISKS {
             return Ok(());
         }
-        let guest = self.faults.dice.index(self.inventory.vms.len());
+        let guest = self.faults.rng.index(self.inventory.vms.len());
         let plan = self.swarm.disk(&mut self.draws.fresh);
         self.add_disk(guest, &plan)
     }

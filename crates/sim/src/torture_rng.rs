@@ -7,12 +7,12 @@ use rand_pcg::Pcg64;
 /// Seeded generator. Each component has a stream of its own, so that a component that draws more
 /// than before does not change the draws of others.
 #[derive(Clone, Debug)]
-pub struct Dice(Pcg64);
+pub struct TortureRng(Pcg64);
 
-impl Dice {
+impl TortureRng {
     /// Creates the generator of a component's `stream` under a seed.
-    pub fn new(seed: u64, stream: u64) -> Dice {
-        Dice(Pcg64::new(seed.into(), stream.into()))
+    pub fn new(seed: u64, stream: u64) -> TortureRng {
+        TortureRng(Pcg64::new(seed.into(), stream.into()))
     }
 
     /// Draws from 0 to `n - 1`; returns 0 if `n` is 0.
@@ -61,17 +61,17 @@ mod tests {
 
     #[test]
     fn draws_stay_within_their_bounds_and_reach_them() {
-        let mut dice = Dice::new(1, 2);
-        let drawn: Vec<u64> = (0..1000).map(|_| dice.range(3, 7)).collect();
+        let mut rng = TortureRng::new(1, 2);
+        let drawn: Vec<u64> = (0..1000).map(|_| rng.range(3, 7)).collect();
         assert_eq!(drawn.iter().min(), Some(&3));
         assert_eq!(drawn.iter().max(), Some(&7));
-        assert!((0..1000).all(|_| (5..=5000).contains(&dice.octaves(5, 5000))));
-        assert_eq!(dice.range(9, 9), 9);
+        assert!((0..1000).all(|_| (5..=5000).contains(&rng.octaves(5, 5000))));
+        assert_eq!(rng.range(9, 9), 9);
     }
 
     #[test]
     fn streams_of_one_seed_differ_and_repeat() {
-        let draw = |stream| Dice::new(7, stream).bits();
+        let draw = |stream| TortureRng::new(7, stream).bits();
         assert_ne!(draw(1), draw(2));
         assert_eq!(draw(1), draw(1));
     }

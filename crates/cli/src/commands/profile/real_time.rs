@@ -16,8 +16,8 @@ use tidegate_profile::{Options, Plan, Profiler, Target, virtual_time};
 use tidegate_server::profile::{self as live, Disk, Ended, Findings};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::part::{self, Part};
-use super::when;
+use super::date;
+use super::partial_results::{self, Part};
 use crate::args::MeasureArgs;
 use crate::output;
 use crate::problem::Problem;
@@ -51,7 +51,7 @@ pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<
         Ended::Finished => Ok(measured(
             profiler.plan(),
             profiler.outcomes(),
-            &when::today(),
+            &date::today(),
         )),
         Ended::Stopped => Err(Problem::new("stopped before the measurement was complete").into()),
     }
@@ -139,7 +139,7 @@ pub(super) fn disk(
     results: &Path,
     options: Options,
 ) -> Result<(Measured, Option<Scratch>)> {
-    let kept = match part::read(results) {
+    let kept = match partial_results::read(results) {
         Err(_) if args.fresh => None,
         kept => kept?,
     };
@@ -194,7 +194,7 @@ pub(super) fn disk(
 
 /// Returns what was measured, with notes on how far the figures can be relied on.
 fn figures(args: &MeasureArgs, profiler: &Profiler, place: &Place, disk: &Disk) -> Measured {
-    let mut all = measured(profiler.plan(), profiler.outcomes(), &when::today());
+    let mut all = measured(profiler.plan(), profiler.outcomes(), &date::today());
     all.notes.extend(notes(place));
     if args.depth.is_none() && all.depth == DEPTH_MAX {
         all.notes.push(format!(
@@ -277,7 +277,7 @@ fn stopped(
         0 => format!("{again} starts again"),
         _ => format!(
             "{again} resumes it: {done} of {all} steps are stored in {}",
-            part::path(results).display()
+            partial_results::path(results).display()
         ),
     };
     if place.scratch {

@@ -4,7 +4,7 @@
 //! happens to be written back. A flush covers what was written before it started, and what was
 //! written since only by chance.
 
-use super::Dice;
+use super::TortureRng;
 use crate::checker::content::{BLANK, GARBAGE, Stamp};
 
 /// Medium of one disk.
@@ -49,9 +49,9 @@ impl Media {
     }
 
     /// Writes the sectors of one request.
-    pub(super) fn write(&mut self, first: usize, count: usize, stamp: Stamp, dice: &mut Dice) {
+    pub(super) fn write(&mut self, first: usize, count: usize, stamp: Stamp, rng: &mut TortureRng) {
         // In one case of four the cache is written back just before.
-        let written_back = dice.chance(250);
+        let written_back = rng.chance(250);
         for sector in first..first + count {
             if written_back {
                 self.durable[sector] = self.current[sector];
@@ -65,12 +65,12 @@ impl Media {
     }
 
     /// Discards sectors: they keep their contents, read as blank, or read as garbage.
-    pub(super) fn discard(&mut self, first: usize, count: usize, dice: &mut Dice) {
+    pub(super) fn discard(&mut self, first: usize, count: usize, rng: &mut TortureRng) {
         // NBD leaves the content of a discarded range undefined.
-        match dice.below(3) {
+        match rng.below(3) {
             0 => {}
-            1 => self.write(first, count, BLANK, dice),
-            _ => self.write(first, count, GARBAGE, dice),
+            1 => self.write(first, count, BLANK, rng),
+            _ => self.write(first, count, GARBAGE, rng),
         }
     }
 
@@ -101,10 +101,10 @@ mod tests {
     #[test]
     fn a_flush_covers_what_came_before_it_and_nothing_else() {
         // What is written over is blank, so writing it back by chance shows nothing.
-        let (mut media, mut dice) = (Media::new(8), Dice::new(1, 1));
-        media.write(0, 2, 7, &mut dice);
+        let (mut media, mut rng) = (Media::new(8), TortureRng::new(1, 1));
+        media.write(0, 2, 7, &mut rng);
         let mark = media.mark();
-        media.write(4, 1, 8, &mut dice);
+        media.write(4, 1, 8, &mut rng);
         media.flush(mark);
         assert_eq!(media.durable()[..3], [7, 7, BLANK]);
         assert_eq!(media.durable()[4], BLANK, "written after the flush started");
