@@ -22,7 +22,7 @@ impl IoPriority {
     pub const NONE: IoPriority = IoPriority(0);
 
     /// Priority at the middle level of a class; the idle class has no levels.
-    pub const fn of(class: Class) -> IoPriority {
+    pub const fn for_class(class: Class) -> IoPriority {
         match class {
             Class::RealTime => IoPriority(1 << CLASS_SHIFT | LEVEL),
             Class::BestEffort => IoPriority(2 << CLASS_SHIFT | LEVEL),

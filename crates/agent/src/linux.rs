@@ -246,7 +246,7 @@ mod tests {
             let id = unsafe { libc::gettid() } as u32;
             let thread = Thread { id, began: 0 };
             let before = host.priority(thread).expect("it runs");
-            host.set_priority(thread, IoPriority::of(Class::Idle))
+            host.set_priority(thread, IoPriority::for_class(Class::Idle))
                 .expect("anybody may");
             assert_eq!(host.priority(thread).expect("it runs").to_string(), "idle");
             host.set_priority(thread, before).expect("anybody may");

@@ -142,7 +142,7 @@ impl TrackedTarget {
         }
         self.threads = there;
         if class != Class::BestEffort {
-            self.given.insert(IoPriority::of(class));
+            self.given.insert(IoPriority::for_class(class));
         }
         refused
     }
@@ -172,7 +172,7 @@ impl TrackedTarget {
         self.before.get_or_insert(saved.before);
         let wanted = match class {
             Class::BestEffort => saved.before,
-            class => IoPriority::of(class),
+            class => IoPriority::for_class(class),
         };
         // Saves a system call per thread and scan.
         if saved.now != wanted {

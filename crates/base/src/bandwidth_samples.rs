@@ -109,7 +109,7 @@ impl Seconds {
     pub fn precision(&self, target: Option<u64>, interval: u32) -> Precision {
         let samples: Vec<u64> = self.iter().flatten().collect();
         let idle = self.iter().filter(Option::is_none).count() as u32;
-        Precision::of(&samples, idle, target, interval)
+        Precision::from_samples(&samples, idle, target, interval)
     }
 }
 

@@ -88,7 +88,12 @@ pub struct Precision {
 
 impl Precision {
     /// Computes the metrics of `samples`, oldest first, which lie among `idle` idle seconds.
-    pub fn of(samples: &[u64], idle: u32, target: Option<u64>, interval: u32) -> Precision {
+    pub fn from_samples(
+        samples: &[u64],
+        idle: u32,
+        target: Option<u64>,
+        interval: u32,
+    ) -> Precision {
         // Whole intervals are counted back from the last sample; the oldest ones are left over.
         let left_over = samples.len().checked_rem(interval as usize).unwrap_or(0);
         let whole = &samples[left_over..];
@@ -143,15 +148,15 @@ mod tests {
     #[test]
     fn intervals_end_with_the_last_second_and_without_a_target_only_v_is_known() {
         let samples = [9, 10, 10, 20, 20];
-        let known = Precision::of(&samples, 3, Some(10), 2);
+        let known = Precision::from_samples(&samples, 3, Some(10), 2);
         assert_eq!((known.seconds, known.idle, known.mean), (5, 3, Some(13)));
         assert_eq!(known.error, Some(380_000));
         // 10 and 10, 20 and 20.
         assert_eq!(known.absolute_error, Some(500_000));
-        let free = Precision::of(&samples, 3, None, 2);
+        let free = Precision::from_samples(&samples, 3, None, 2);
         let none = (free.error, free.absolute_error);
         assert_eq!((none, free.variability), ((None, None), known.variability));
-        let nothing = Precision::of(&[], 3, Some(10), 0);
+        let nothing = Precision::from_samples(&[], 3, Some(10), 0);
         assert_eq!(
             (nothing.mean, nothing.error, nothing.variability),
             (None, None, None)

@@ -13,7 +13,7 @@ const NO_END: u64 = u64::MAX;
 /// End addresses, in bytes, of the last [`REACH`] requests of a stream.
 ///
 /// The owner counts the stream's requests and passes the count to [`Ends::push`] and
-/// [`Ends::forget`].
+/// [`Ends::reset`].
 /// Most requests continue none of the entries, which is known only after comparing all of them.
 /// Each entry therefore has a fingerprint of 16 bits, and all fingerprints share one cache line.
 /// The addresses are read only if a fingerprint is equal, so the answer is exact.
@@ -61,7 +61,7 @@ impl Ends {
 
     /// Forgets the stream, which has had `count` requests so far.
     #[inline]
-    pub fn forget(&mut self, count: u64) {
+    pub fn reset(&mut self, count: u64) {
         let used = count.min(REACH as u64) as usize;
         // Fingerprints may stay: a match only leads to the addresses, none of which is equal then.
         self.ends[..used].fill(NO_END);
@@ -93,7 +93,7 @@ impl Run {
     /// the run ended.
     pub fn started(&mut self, io: &DeviceIo) -> bool {
         if self.owner != io.vm.index {
-            self.ends.forget(self.len);
+            self.ends.reset(self.len);
             (self.len, self.owner) = (0, io.vm.index);
         }
         let sequential = self.ends.meet(io.addr);
@@ -103,7 +103,7 @@ impl Run {
     }
 
     /// Ends the run of a VM that is removed, so that the next VM in its slot does not continue it.
-    pub fn forget(&mut self, vm: VmId) {
+    pub fn end_run_of(&mut self, vm: VmId) {
         if self.owner == vm.index {
             self.owner = NIL;
         }
@@ -142,7 +142,7 @@ mod tests {
                     slow.pop_front();
                 }
                 if step % 97 == 0 {
-                    fast.forget(count);
+                    fast.reset(count);
                     (slow, count) = (VecDeque::new(), 0);
                 }
             }

@@ -176,7 +176,7 @@ impl<T> Slab<T> {
 
     /// Returns a slot's value whatever its generation; a free slot has its last value.
     #[inline]
-    pub fn at(&self, index: u32) -> &T {
+    pub fn value_at(&self, index: u32) -> &T {
         &self.slots[index as usize].value
     }
 
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(slab.get(1, before), Some(&'b'));
         slab.give_back(1);
         assert_eq!((slab.get(1, before), slab.is_taken(1)), (None, false));
-        assert_eq!(*slab.at(1), 'b', "a free slot keeps its value");
+        assert_eq!(*slab.value_at(1), 'b', "a free slot keeps its value");
         slab.give_back(0);
         // The slot that was given back last is taken first.
         assert_eq!(

@@ -41,7 +41,7 @@ pub enum Direction {
 
 impl Direction {
     /// Direction of an operation; every operation that changes the disk counts as a write.
-    pub const fn of(op: Op) -> Direction {
+    pub const fn for_op(op: Op) -> Direction {
         match op {
             Op::Read => Direction::Read,
             _ => Direction::Write,

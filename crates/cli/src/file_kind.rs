@@ -37,9 +37,9 @@ const WORDS: [(FileKind, &[&str]); 5] = [
 
 impl FileKind {
     /// Detects the kind of a text. `None`: not TOML, or no identifying key.
-    pub(crate) fn of(text: &str) -> Option<FileKind> {
+    pub(crate) fn detect(text: &str) -> Option<FileKind> {
         let kind = document::read(text, "", |root| {
-            let section = Section::of(root)?;
+            let section = Section::open(root)?;
             // `host` alone is not enough: scenarios of disks may have a host CPU as well.
             if section.has("host") && !section.has("device") && !section.has("listen") {
                 return Some(FileKind::Vcpus);
@@ -108,7 +108,7 @@ mod tests {
             ("", None),
             ("hdd", None),
         ] {
-            assert_eq!(FileKind::of(text), kind, "{text}");
+            assert_eq!(FileKind::detect(text), kind, "{text}");
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let mut old_spellings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
-        match FileKind::of(&text) {
+        match FileKind::detect(&text) {
             Some(FileKind::Configuration) => {
                 let converted = configuration::read(&text, &file, base, changes)?;
                 (warnings, old_spellings) = (converted.warnings, converted.old_spellings);

@@ -331,7 +331,7 @@ mod tests {
         let model = named.map(|name| model::built_in(name).expect("of the catalogue"));
         let library = |name: &str| Err(format!("no model {name:?}"));
         let reader = |root: &Field<'_>| {
-            let mut section = Section::of(root)?;
+            let mut section = Section::open(root)?;
             let policy = policy(&mut section);
             let spec = model.as_ref().map(|entry| entry.spec());
             let scheduling = Scheduling::read(&mut section, policy, spec, &library);

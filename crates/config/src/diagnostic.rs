@@ -86,7 +86,7 @@ impl Diagnostic {
     }
 
     /// Sets the field concerned and its place in the text.
-    pub fn at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
+    pub fn located_at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
         self.field = field.into();
         self.span = span.clone();
         self
@@ -222,7 +222,7 @@ pub(crate) struct Issues {
 
 impl Issues {
     /// Creates an empty collection for a text; `file` is its name in messages.
-    pub(crate) fn of(file: &str, text: &str) -> Issues {
+    pub(crate) fn for_text(file: &str, text: &str) -> Issues {
         Issues {
             list: RefCell::default(),
             notes: RefCell::default(),
@@ -312,15 +312,19 @@ mod tests {
             (8..900, 1, 9),
             (900..901, 3, 1),
         ] {
-            let place = Issues::of("file", text).place(&span).unwrap();
+            let place = Issues::for_text("file", text).place(&span).unwrap();
             assert_eq!((place.line, place.column), (line, column), "{span:?}");
         }
     }
 
     #[test]
     fn a_diagnostic_shows_its_line() {
-        let issues = Issues::of("f.toml", "a = 1\nb = 3\n");
-        issues.push(Diagnostic::error("bad").at("b", &(10..11)).allowing("2"));
+        let issues = Issues::for_text("f.toml", "a = 1\nb = 3\n");
+        issues.push(
+            Diagnostic::error("bad")
+                .located_at("b", &(10..11))
+                .allowing("2"),
+        );
         assert_eq!(
             issues.into_list()[0].to_string(),
             "error: b: bad\n  --> f.toml:2:5\n  |\n2 | b = 3\n  |     ^\n  help: 2"

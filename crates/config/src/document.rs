@@ -35,7 +35,7 @@ pub fn read<T>(
     file: &str,
     reader: impl FnOnce(&Field<'_>) -> Option<T>,
 ) -> Result<Loaded<T>, ConfigErrors> {
-    let issues = Issues::of(file, text);
+    let issues = Issues::for_text(file, text);
     let node = Node::from_toml(text, &issues);
     let config = node.and_then(|node| reader(&Field::root(&node, Path::default(), &issues)));
     let notes = issues.take_notes();
@@ -109,7 +109,7 @@ mod tests {
     fn warnings_do_not_refuse_a_document_but_go_with_its_errors() {
         let reader = |root: &Field<'_>| {
             root.warn("looks odd", "another");
-            let mut section = Section::of(root)?;
+            let mut section = Section::open(root)?;
             let n = section.need("n", "n = 1")?.count(1..=9);
             section.finish();
             n

@@ -60,7 +60,7 @@ impl<'a> Field<'a> {
 
     /// Creates an error at this place, to be completed and given to [`Field::push`].
     pub fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
-        Diagnostic::error(what).at(self.path.to_string(), &self.node.span)
+        Diagnostic::error(what).located_at(self.path.to_string(), &self.node.span)
     }
 
     /// Reports an error at this place; `allowed` may be empty.

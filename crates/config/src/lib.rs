@@ -28,7 +28,7 @@
 //!
 //! fn job(field: &Field<'_>, names: &mut Names) -> Option<Job> {
 //!     let field = field.labelled("job");
-//!     let mut section = Section::of(&field)?;
+//!     let mut section = Section::open(&field)?;
 //!     let name = section.own_name("job", "scan", names);
 //!     let block = section.read("block", 4096, |field| field.bytes(512..=1 << 20));
 //!     let pause = section.read("pause", Nanos::ZERO, |field| {
@@ -39,7 +39,7 @@
 //! }
 //!
 //! fn jobs(root: &Field<'_>) -> Option<Vec<Job>> {
-//!     let mut section = Section::of(root)?;
+//!     let mut section = Section::open(root)?;
 //!     let mut names = Names::default();
 //!     let jobs: Vec<_> = (section.take_tables("job").iter())
 //!         .map(|field| job(field, &mut names))

@@ -82,7 +82,7 @@ impl Node {
             let span = error.span().unwrap_or(0..0);
             let what = format!("not TOML: {}", error.message());
             let help = unquoted(text, span.start).unwrap_or_default();
-            issues.push(Diagnostic::error(what).at("", &span).allowing(help));
+            issues.push(Diagnostic::error(what).located_at("", &span).allowing(help));
         }
         None
     }

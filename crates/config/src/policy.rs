@@ -24,7 +24,7 @@ pub fn read(json: &serde_json::Value) -> Result<PolicySpec, ConfigErrors> {
 pub fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
     match &field.node.value {
         Value::Text(name) => accept(field, PolicySpec::named(name)),
-        Value::Table(_) => from_section(Section::of(field)?),
+        Value::Table(_) => from_section(Section::open(field)?),
         _ => {
             field.refuse("a policy", "\"mclock\" or { name = \"mclock\", ... }");
             None
@@ -154,7 +154,7 @@ mod tests {
     /// Returns the warnings with their places.
     fn warned(policy: &str) -> Vec<String> {
         let reader = |root: &Field<'_>| {
-            let mut section = Section::of(root)?;
+            let mut section = Section::open(root)?;
             let spec = from_field(&section.need("policy", "policy = \"fifo\"")?);
             section.finish();
             spec

@@ -442,7 +442,7 @@ fn known_version(field: &Field<'_>) -> Option<u64> {
 }
 
 fn whole(root: &Field<'_>) -> Option<Measured> {
-    let mut section = Section::of(root)?;
+    let mut section = Section::open(root)?;
     let version = section.need("version", "version = 1");
     let version = version.and_then(|field| known_version(&field));
     let text = |field: &Field<'_>| field.text().map(str::to_owned);
@@ -478,7 +478,7 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
 }
 
 fn curve(field: &Field<'_>) -> Option<MeasuredCurve> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let words = [
         ("read", Some(Direction::Read)),
         ("write", Some(Direction::Write)),
@@ -521,7 +521,7 @@ fn points<T>(
 ) -> Option<Vec<T>> {
     let field = section.need("points", "a list of measured points, each in braces")?;
     let of = |field: &Field<'_>| {
-        let mut section = Section::of(field)?;
+        let mut section = Section::open(field)?;
         let point = read(&mut section);
         section.finish();
         point
@@ -572,7 +572,7 @@ fn time(section: &mut Section<'_>, key: &'static str) -> Option<Nanos> {
 }
 
 fn beside_writes(field: &Field<'_>) -> Option<Vec<MeasuredBeside>> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let access = access(&mut section);
     let size = size(&mut section);
     let points = points(&mut section, |section| {
@@ -597,7 +597,7 @@ fn beside_writes(field: &Field<'_>) -> Option<Vec<MeasuredBeside>> {
 }
 
 fn latency(field: &Field<'_>) -> Option<Vec<MeasuredDepth>> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let direction = section
         .need("op", "op = \"read\" or \"write\"")
         .and_then(|field| field.choice(&DIRECTIONS));

@@ -16,7 +16,11 @@ const LARGEST: u64 = i64::MAX as u64;
 
 /// Returns the schema of a document whose top level is `file`. `registered` has the definitions,
 /// each with its name, for keys of the kind [`KeyKind::Registered`].
-pub fn of(file: &'static SectionInfo, title: &str, registered: Vec<(&str, Value)>) -> Value {
+pub fn json_schema(
+    file: &'static SectionInfo,
+    title: &str,
+    registered: Vec<(&str, Value)>,
+) -> Value {
     let mut schema = Map::new();
     schema.insert(
         "$schema".to_owned(),
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_table_of_keys_becomes_a_schema() {
-        let mut schema = of(&FILE, "test", Vec::new());
+        let mut schema = json_schema(&FILE, "test", Vec::new());
         assert_eq!(schema["title"], "test");
         assert_eq!(schema["required"], json!(["inner"]));
         assert_eq!(schema["additionalProperties"], false);

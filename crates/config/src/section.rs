@@ -27,7 +27,7 @@ pub struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// Opens a table. `None`: the field is not a table, which has been reported.
-    pub fn of(field: &Field<'a>) -> Option<Section<'a>> {
+    pub fn open(field: &Field<'a>) -> Option<Section<'a>> {
         let Value::Table(entries) = &field.node.value else {
             field.error(format!("found {}, expected a table", field.describe()), "");
             return None;
@@ -47,7 +47,7 @@ impl<'a> Section<'a> {
     /// has been reported.
     pub fn with_keys(field: &Field<'a>, info: &'static SectionInfo) -> Option<Section<'a>> {
         let info = Some(info);
-        Section::of(field).map(|section| Section { info, ..section })
+        Section::open(field).map(|section| Section { info, ..section })
     }
 
     /// Accepts the old spelling `old` for the key `name`, with a note if the document uses it. Both
@@ -282,7 +282,7 @@ impl<'a> Section<'a> {
 
     /// Reports an error about the table as a whole.
     pub fn error(&self, what: impl Into<String>, allowed: &str) {
-        let diagnostic = Diagnostic::error(what).at(self.path.to_string(), &self.span);
+        let diagnostic = Diagnostic::error(what).located_at(self.path.to_string(), &self.span);
         self.issues.push(diagnostic.allowing(allowed));
     }
 
@@ -314,7 +314,7 @@ impl<'a> Section<'a> {
             None => format!("known keys: {}", known.join(", ")),
         };
         let what = format!("unknown key `{}`", entry.key);
-        let diagnostic = Diagnostic::error(what).at(self.path.to_string(), &entry.key_span);
+        let diagnostic = Diagnostic::error(what).located_at(self.path.to_string(), &entry.key_span);
         self.issues.push(diagnostic.allowing(allowed));
     }
 }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn one_bracket_for_two_is_answered_with_the_whole_heading() {
         fn list<'a>(field: &Field<'a>, key: &'static str) -> Vec<Field<'a>> {
-            let mut section = Section::of(field).expect("a table");
+            let mut section = Section::open(field).expect("a table");
             let list = section.take_tables(key);
             section.finish();
             list
@@ -358,9 +358,9 @@ mod tests {
     fn an_old_spelling_is_read_with_a_note_and_refused_beside_the_new_one() {
         let read = |text: &str| {
             let loaded = document::read(text, "f.toml", |root| {
-                let mut list = Section::of(root)?.take_tables("vm");
+                let mut list = Section::open(root)?.take_tables("vm");
                 let first = list.drain(..).map(|field| {
-                    let mut section = Section::of(&field)?;
+                    let mut section = Section::open(&field)?;
                     section.renamed("hogs", "busy_processes");
                     assert_eq!(section.has("busy_processes"), !text.contains("hogss"));
                     let count = section.read("busy_processes", 0, |field| field.count(0..=9));

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn precision_is_said_in_per_cent_and_what_is_not_known_is_absent() {
-        let known = Precision::of(&[30, 33, 27, 36], 2, Some(30), 2);
+        let known = Precision::from_samples(&[30, 33, 27, 36], 2, Some(30), 2);
         let view = precision(&known);
         let said = serde_json::to_value(view).expect("plain data");
         let expected = json!({
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(said, expected);
         let back: PrecisionView = serde_json::from_value(said).expect("what was said");
         assert_eq!(back, view);
-        let nothing = precision(&Precision::of(&[], 0, None, 30));
+        let nothing = precision(&Precision::from_samples(&[], 0, None, 30));
         let said = serde_json::to_value(nothing).expect("plain data");
         assert_eq!(
             said,

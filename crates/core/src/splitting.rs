@@ -285,7 +285,7 @@ impl Splitting {
         let came =
             |seen: &Seen| seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= MAY_COME;
         if beside || self.last.iter().any(came) {
-            self.parts[Direction::of(op) as usize][power_of(len)]
+            self.parts[Direction::for_op(op) as usize][power_of(len)]
         } else {
             u32::MAX
         }

@@ -81,9 +81,9 @@ pub(crate) fn scheduler<T>(
     read: impl FnOnce(&mut Section<'_>, PolicySpec) -> Option<T>,
 ) -> Result<T, ExperimentError> {
     let from = |root: &Field<'_>| {
-        let mut root = Section::of(root)?;
+        let mut root = Section::open(root)?;
         let needed = root.need(name, "a table with its policy")?;
-        let mut section = Section::of(&needed)?;
+        let mut section = Section::open(&needed)?;
         let policy = section.need("policy", "policy = \"cfq\"");
         let policy = policy.and_then(|field| policy::from_field(&field))?;
         let scheduler = read(&mut section, policy);

@@ -355,7 +355,7 @@ impl Handshake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, TestExports, go};
+    use crate::testing::{Bench, TestExports, option_go};
     use crate::{Session, Step};
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.session.shut_down();
         for (option, data) in [
-            (NBD_OPT_GO, go("disk", &[])),
+            (NBD_OPT_GO, option_go("disk", &[])),
             (NBD_OPT_LIST, vec![]),
             (99, vec![1]),
         ] {
@@ -486,7 +486,7 @@ mod tests {
     fn shutting_down_amid_an_option_refuses_it() {
         let mut bench = Bench::new();
         let mut bytes = Vec::new();
-        crate::client::put_option(&mut bytes, NBD_OPT_GO, &go("disk", &[]));
+        crate::client::put_option(&mut bytes, NBD_OPT_GO, &option_go("disk", &[]));
         bench.feed(&bytes[..20]).unwrap();
         bench.session.shut_down();
         assert_eq!(bench.feed(&bytes[20..]), Ok(vec![]));

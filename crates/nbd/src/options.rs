@@ -308,7 +308,7 @@ impl MetaQuery<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, SIZE, go, meta};
+    use crate::testing::{Bench, SIZE, meta, option_go};
     use crate::{Disconnect, Step};
 
     const ACK: (u32, Vec<u8>) = (NBD_REP_ACK, Vec::new());
@@ -405,7 +405,7 @@ mod tests {
         let mut bench = Bench::new();
         let simple = 0b1101_0111_1101;
         assert_eq!(
-            bench.option(NBD_OPT_INFO, &go("disk", &[])),
+            bench.option(NBD_OPT_INFO, &option_go("disk", &[])),
             [info_export(simple), ACK]
         );
         let all = [
@@ -415,7 +415,7 @@ mod tests {
             NBD_INFO_EXPORT,
             99,
         ];
-        let replies = bench.option(NBD_OPT_INFO, &go("", &all));
+        let replies = bench.option(NBD_OPT_INFO, &option_go("", &all));
         let block = b"\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0".to_vec();
         let expected = [
             (NBD_REP_INFO, block),
@@ -429,16 +429,17 @@ mod tests {
 
     #[test]
     fn info_does_not_send_an_empty_description() {
-        let replies = Bench::new().option(NBD_OPT_INFO, &go("plain", &[NBD_INFO_DESCRIPTION]));
+        let replies =
+            Bench::new().option(NBD_OPT_INFO, &option_go("plain", &[NBD_INFO_DESCRIPTION]));
         assert_eq!(replies, [info_export(1), ACK]);
     }
 
     #[test]
     fn go_opens_what_info_described() {
         let mut bench = Bench::new();
-        let described = bench.option(NBD_OPT_INFO, &go("disk", &[NBD_INFO_NAME]));
+        let described = bench.option(NBD_OPT_INFO, &option_go("disk", &[NBD_INFO_NAME]));
         let (steps, replies) = bench
-            .try_option(NBD_OPT_GO, &go("disk", &[NBD_INFO_NAME]))
+            .try_option(NBD_OPT_GO, &option_go("disk", &[NBD_INFO_NAME]))
             .unwrap();
         assert_eq!(replies, described);
         let [Step::Opened(opened)] = &steps[..] else {
@@ -456,8 +457,11 @@ mod tests {
         let mut bench = Bench::new();
         let long = "ä".repeat(2000);
         for option in [NBD_OPT_INFO, NBD_OPT_GO] {
-            assert_eq!(bench.refused(option, &go("none", &[])), NBD_REP_ERR_UNKNOWN);
-            let replies = bench.option(option, &go(&long, &[]));
+            assert_eq!(
+                bench.refused(option, &option_go("none", &[])),
+                NBD_REP_ERR_UNKNOWN
+            );
+            let replies = bench.option(option, &option_go(&long, &[]));
             assert_eq!(replies[0].0, NBD_REP_ERR_UNKNOWN);
             assert!(replies[0].1.len() < 512);
         }
@@ -468,9 +472,9 @@ mod tests {
     #[test]
     fn an_export_that_admits_nobody_can_be_looked_at_and_not_be_opened() {
         let mut bench = Bench::new();
-        let looked = bench.option(NBD_OPT_INFO, &go("full", &[]));
+        let looked = bench.option(NBD_OPT_INFO, &option_go("full", &[]));
         assert_eq!(looked.last(), Some(&ACK));
-        let replies = bench.option(NBD_OPT_GO, &go("full", &[]));
+        let replies = bench.option(NBD_OPT_GO, &option_go("full", &[]));
         let why = b"it has 64 connections".to_vec();
         assert_eq!(replies, [(NBD_REP_ERR_POLICY, why)]);
         // The handshake continues after the refusal.
@@ -483,7 +487,7 @@ mod tests {
 
     #[test]
     fn info_whose_lengths_do_not_add_up_is_invalid() {
-        let good = go("disk", &[NBD_INFO_NAME]);
+        let good = option_go("disk", &[NBD_INFO_NAME]);
         let mut bench = Bench::new();
         for end in 0..good.len() {
             assert_eq!(bench.refused(NBD_OPT_GO, &good[..end]), NBD_REP_ERR_INVALID);
@@ -491,13 +495,13 @@ mod tests {
         let trailing = [&good[..], &[0]].concat();
         assert_eq!(bench.refused(NBD_OPT_GO, &trailing), NBD_REP_ERR_INVALID);
         assert_eq!(
-            bench.refused(NBD_OPT_GO, &go("a\0b", &[])),
+            bench.refused(NBD_OPT_GO, &option_go("a\0b", &[])),
             NBD_REP_ERR_INVALID
         );
         let huge = [&u32::MAX.to_be_bytes()[..], b"disk\0\0"].concat();
         assert_eq!(bench.refused(NBD_OPT_GO, &huge), NBD_REP_ERR_INVALID);
         assert_eq!(
-            bench.refused(NBD_OPT_GO, &go(&"x".repeat(4097), &[])),
+            bench.refused(NBD_OPT_GO, &option_go(&"x".repeat(4097), &[])),
             NBD_REP_ERR_INVALID
         );
     }
@@ -506,7 +510,7 @@ mod tests {
     fn strict_exports_require_clients_that_ask_for_block_sizes() {
         let mut bench = Bench::new();
         let block = b"\0\x03\0\0\x02\0\0\0\x10\0\0\x01\0\0".to_vec();
-        let replies = bench.option(NBD_OPT_GO, &go("strict", &[]));
+        let replies = bench.option(NBD_OPT_GO, &option_go("strict", &[]));
         assert_eq!(replies[0], (NBD_REP_INFO, block.clone()));
         assert_eq!(
             (replies.len(), replies[1].0),
@@ -518,7 +522,7 @@ mod tests {
                 .knows_block_size
         );
 
-        let replies = Bench::new().option(NBD_OPT_GO, &go("lax", &[]));
+        let replies = Bench::new().option(NBD_OPT_GO, &option_go("lax", &[]));
         assert_eq!(replies[0], (NBD_REP_INFO, block));
         assert_eq!(replies.last(), Some(&ACK));
     }

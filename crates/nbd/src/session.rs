@@ -227,7 +227,7 @@ mod tests {
         ) {
             let mut stream = vec![0, 0, 0, 3];
             if open {
-                crate::client::put_option(&mut stream, 7, &crate::testing::go("disk", &[]));
+                crate::client::put_option(&mut stream, 7, &crate::testing::option_go("disk", &[]));
             }
             stream.extend(messages.concat());
             let mut cuts: Vec<usize> = cuts.iter().map(|i| i.index(stream.len())).collect();

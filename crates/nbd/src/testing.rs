@@ -119,7 +119,7 @@ impl Bench {
         let mut bench = Bench::new();
         bench.option(NBD_OPT_STRUCTURED_REPLY, &[]);
         bench.option(NBD_OPT_SET_META_CONTEXT, &meta(name, &["base:allocation"]));
-        bench.option(NBD_OPT_GO, &go(name, &[NBD_INFO_BLOCK_SIZE]));
+        bench.option(NBD_OPT_GO, &option_go(name, &[NBD_INFO_BLOCK_SIZE]));
         assert_eq!(bench.session.reply_style(), ReplyStyle::Structured);
         bench
     }
@@ -187,7 +187,9 @@ impl Bench {
 
     /// Sends an option that must open an export.
     pub(crate) fn open(&mut self, name: &str, infos: &[u16]) -> Box<Opened> {
-        let (mut steps, _) = self.try_option(NBD_OPT_GO, &go(name, infos)).unwrap();
+        let (mut steps, _) = self
+            .try_option(NBD_OPT_GO, &option_go(name, infos))
+            .unwrap();
         match steps.pop() {
             Some(Step::Opened(opened)) => opened,
             other => panic!("{other:?} instead of Opened"),
@@ -196,7 +198,7 @@ impl Bench {
 }
 
 /// Payload of `NBD_OPT_INFO` and `NBD_OPT_GO`.
-pub(crate) fn go(name: &str, infos: &[u16]) -> Vec<u8> {
+pub(crate) fn option_go(name: &str, infos: &[u16]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
     data.extend((infos.len() as u16).to_be_bytes());
@@ -223,7 +225,7 @@ pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
     let option = option.prop_map(|(option, name, info, noise, kind)| {
         let mut data = match kind {
             0 => Vec::new(),
-            1 => go(name, &[info]),
+            1 => option_go(name, &[info]),
             2 => meta(name, &["base:allocation"]),
             _ => noise,
         };

@@ -297,7 +297,7 @@ fn parse(bytes: &[u8; REQUEST_LEN]) -> Result<Header, u32> {
 mod tests {
     use super::*;
     use crate::client::header;
-    use crate::testing::{Bench, SIZE, go};
+    use crate::testing::{Bench, SIZE, option_go};
     use Reason::*;
 
     const COOKIE: u64 = 0xfeed;
@@ -527,7 +527,7 @@ mod tests {
             // A client that requested the block size must respect it.
             rejects("free", (0, command, 1, 511), NbdError::Einval, Unaligned);
             let mut any_alignment = Bench::new();
-            any_alignment.option(NBD_OPT_GO, &go("free", &[]));
+            any_alignment.option(NBD_OPT_GO, &option_go("free", &[]));
             let step = feed(&mut any_alignment, 0, command, 1, 511);
             assert!(matches!(step, Step::Request(r) if (r.offset, r.len) == (1, 511)));
             rejects("lax", (0, command, 512, 513), NbdError::Einval, Unaligned);
@@ -549,7 +549,7 @@ mod tests {
         accepts("lax", 0, NBD_CMD_WRITE_ZEROES, 0, 1 << 20);
 
         let mut simple = Bench::new();
-        simple.option(NBD_OPT_GO, &go("lax", &[]));
+        simple.option(NBD_OPT_GO, &option_go("lax", &[]));
         let step = feed(&mut simple, 0, NBD_CMD_READ, 0, 66048);
         assert!(matches!(step, Step::Rejected(r) if r.error == NbdError::Einval));
     }

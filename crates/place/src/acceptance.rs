@@ -23,7 +23,7 @@ pub struct Acceptance {
 
 impl Acceptance {
     /// Computes the set for the state in `snapshot`.
-    pub fn of(snapshot: &HostSnapshot<'_>) -> Acceptance {
+    pub fn for_snapshot(snapshot: &HostSnapshot<'_>) -> Acceptance {
         let mut all = Acceptance::none();
         if snapshot.tenants.len() >= MOST {
             return all;

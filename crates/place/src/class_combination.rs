@@ -15,7 +15,7 @@ pub struct Combination {
 
 impl Combination {
     /// Counts `classes`; their order does not matter.
-    pub fn of(classes: impl IntoIterator<Item = Class>) -> Combination {
+    pub fn from_classes(classes: impl IntoIterator<Item = Class>) -> Combination {
         let mut all = Combination::default();
         for class in classes {
             all = all.with(class);
@@ -108,7 +108,7 @@ impl Combination {
     }
 
     /// Returns all combinations of `n` tenants, by index.
-    pub(crate) fn all(n: usize) -> impl Iterator<Item = Combination> {
+    pub(crate) fn all_of_size(n: usize) -> impl Iterator<Item = Combination> {
         let counts = move |below, idle| [idle, below - idle, n - below].map(|count| count as u16);
         (0..=n).flat_map(move |below| {
             (0..=below).map(move |idle| Combination::new(counts(below, idle)))
@@ -128,8 +128,8 @@ mod tests {
                 .flat_map(|class| vec![class as usize; all.count(class)])
                 .collect()
         };
-        for one in Combination::all(5) {
-            for other in Combination::all(5) {
+        for one in Combination::all_of_size(5) {
+            for other in Combination::all_of_size(5) {
                 let both = sorted(&one).into_iter().zip(sorted(&other));
                 let sum = both.map(|(a, b)| a.abs_diff(b)).sum();
                 assert_eq!(one.distance(&other), Some(sum), "{one:?} {other:?}");
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn every_combination_has_its_own_place() {
-        let places: Vec<_> = Combination::all(7).map(|all| all.index()).collect();
+        let places: Vec<_> = Combination::all_of_size(7).map(|all| all.index()).collect();
         assert_eq!(places, (0..36).collect::<Vec<_>>());
-        assert!(Combination::all(7).all(|all| all.len() == 7));
+        assert!(Combination::all_of_size(7).all(|all| all.len() == 7));
     }
 }

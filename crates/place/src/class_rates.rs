@@ -10,7 +10,7 @@ pub struct Rates(pub [u64; 3]);
 
 impl Rates {
     /// Rate of one tenant of `class` in bytes per second; 0 if there is none.
-    pub fn of(&self, class: Class) -> u64 {
+    pub fn for_class(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
 
@@ -29,15 +29,17 @@ impl Rates {
             let mean = u64::try_from(sum / n.max(1) as u128).unwrap_or(u64::MAX);
             match known.count(class) {
                 0 => mean,
-                _ => mean.min(self.of(class)),
+                _ => mean.min(self.for_class(class)),
             }
         }))
     }
 
     /// Sum of the rates of all tenants in `classes`, in bytes per second; saturates.
     pub fn total(&self, classes: &Combination) -> u64 {
-        let all =
-            Class::ALL.map(|class| self.of(class).saturating_mul(classes.count(class) as u64));
+        let all = Class::ALL.map(|class| {
+            self.for_class(class)
+                .saturating_mul(classes.count(class) as u64)
+        });
         all.into_iter().fold(0, u64::saturating_add)
     }
 }

@@ -115,7 +115,7 @@ impl PriorityDatabase {
         let mut rates = Rates::default();
         rates.0[own as usize] = each;
         Entry {
-            classes: Combination::of((0..n).map(|_| own)),
+            classes: Combination::from_classes((0..n).map(|_| own)),
             rates,
             intervals: 0,
         }
@@ -141,7 +141,7 @@ impl PriorityDatabase {
         for entry in self.entries() {
             for class in Class::ALL {
                 blob.push_u64(entry.classes.count(class) as u64);
-                blob.push_u64(entry.rates.of(class));
+                blob.push_u64(entry.rates.for_class(class));
             }
             blob.push_u64(entry.intervals);
         }
@@ -209,7 +209,7 @@ impl PriorityDatabase {
         table.entries.push(entry);
         let at = table.entries.len() - 1;
         // 64 tenants of three classes have 2,145 combinations, so a full update is cheap.
-        for (all, nearest) in Combination::all(n).zip(&mut table.nearest) {
+        for (all, nearest) in Combination::all_of_size(n).zip(&mut table.nearest) {
             let known = &table.entries[usize::from(*nearest)].classes;
             let rank = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);
             // Ties go to the combination with the higher classes, by the order of counts.

@@ -114,12 +114,12 @@ fn simulate(
         let active = |tenant: &&Simulated| tenant.transfer.is_some() || tenant.stays;
         let classes = simulated.iter().filter(active).map(|tenant| tenant.class);
         // Rates are constant until the next end or deadline.
-        let rates = database.rates(&Combination::of(classes));
+        let rates = database.rates(&Combination::from_classes(classes));
         let next = |tenant: &Simulated| {
             let transfer = tenant.transfer?;
             let end = now
                 .0
-                .saturating_add(transfer.latency(rates.of(tenant.class)).0);
+                .saturating_add(transfer.latency(rates.for_class(tenant.class)).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
             let guard = if transfer.due() >= now && tenant.class < Class::RealTime {
                 transfer.due().0.saturating_add(1)
@@ -141,9 +141,9 @@ fn simulate(
             let Some(transfer) = &mut tenant.transfer else {
                 continue;
             };
-            let moved = u128::from(rates.of(tenant.class)) * u128::from(at.since(now).0);
+            let moved = u128::from(rates.for_class(tenant.class)) * u128::from(at.since(now).0);
             let left = transfer.left();
-            if transfer.latency(rates.of(tenant.class)) <= at.since(now) {
+            if transfer.latency(rates.for_class(tenant.class)) <= at.since(now) {
                 tenant.in_time = at <= transfer.due();
                 tenant.transfer = None;
                 // A VM that stays continues with ordinary I/O.

@@ -60,12 +60,12 @@ impl Interval {
             let own = self.had[at].saturating_sub(left);
             let all = match (self.greedy[at], seen) {
                 // All had limited demand, so the class gets at least as much as before.
-                (0, Some(seen)) => own.max(u128::from(seen.of(class)) * n),
+                (0, Some(seen)) => own.max(u128::from(seen.for_class(class)) * n),
                 (0, None) => own + self.taken_below(class).saturating_sub(left),
                 _ => own,
             };
             says |= self.greedy[at] > 0
-                || seen.is_some_and(|seen| all > u128::from(seen.of(class)) * n);
+                || seen.is_some_and(|seen| all > u128::from(seen.for_class(class)) * n);
             // A class with a greedy tenant leaves nothing to the lower ones.
             left = match self.greedy[at] {
                 0 => (left + all).saturating_sub(self.had[at]),

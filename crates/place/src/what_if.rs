@@ -74,7 +74,7 @@ impl<'a> WhatIf<'a> {
             snapshot,
             limited,
             needs: Vec::with_capacity(tenants.len()),
-            combination: Combination::of(classes.iter().copied()),
+            combination: Combination::from_classes(classes.iter().copied()),
             classes,
             lowest_sufficient: Vec::with_capacity(tenants.len()),
             until: Nanos::MAX,
@@ -113,7 +113,7 @@ impl<'a> WhatIf<'a> {
         self.classes.clear();
         (self.classes).extend(self.snapshot.tenants.iter().map(|tenant| tenant.class));
         self.own = Class::default();
-        self.combination = Combination::of(self.classes.iter().copied()).with(self.own);
+        self.combination = Combination::from_classes(self.classes.iter().copied()).with(self.own);
         self.update_rates();
     }
 
@@ -149,7 +149,7 @@ impl<'a> WhatIf<'a> {
             };
             let limited = self.limited.iter().filter(is_here);
             let limits: Vec<u64> = limited.map(|&who| self.snapshot.limit(who)).collect();
-            let all = u128::from(entry.rates.of(class)) * n as u128 + left;
+            let all = u128::from(entry.rates.for_class(class)) * n as u128 + left;
             let FairShare { each, rest } = fair_share(all, n - limits.len(), limits.into_iter());
             (levels[class as usize], left) = (each, rest);
         }
@@ -158,7 +158,7 @@ impl<'a> WhatIf<'a> {
 
     /// Rate of a running tenant in bytes per second.
     pub(crate) fn rate_of(&self, who: usize) -> u64 {
-        (self.rates.of(self.classes[who])).min(self.snapshot.limit(who))
+        (self.rates.for_class(self.classes[who])).min(self.snapshot.limit(who))
     }
 
     /// Number of running tenants, without the newcomer.
@@ -173,7 +173,7 @@ impl<'a> WhatIf<'a> {
 
     /// Rate of the newcomer in bytes per second.
     pub(crate) fn own_rate(&self) -> u64 {
-        self.rates.of(self.own)
+        self.rates.for_class(self.own)
     }
 
     /// Changes the class of the newcomer.

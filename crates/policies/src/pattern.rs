@@ -181,7 +181,7 @@ impl Patterns {
             Event::Started(io) if moved(view, io.op, io.len) > 0 => {
                 self.started(view.now(), io);
             }
-            Event::VmAdded(vm) => self.forget(vm),
+            Event::VmAdded(vm) => self.reset_vm(vm),
             _ => {}
         }
     }
@@ -195,7 +195,7 @@ impl Patterns {
         stream.push(of_vm.arrived.into(), addr + u64::from(len));
         of_vm.arrived = of_vm.arrived.wrapping_add(1);
         let window = &mut of_vm.own.window;
-        window.count(Direction::of(op), 1, sequential.into(), len.into());
+        window.count(Direction::for_op(op), 1, sequential.into(), len.into());
     }
 
     /// Counts an I/O that went to the device and moves data.
@@ -207,16 +207,16 @@ impl Patterns {
             let merged = io.first_ops - 1;
             let window = &mut of_vm.blended.window;
             let sequential = merged + u32::from(sequential);
-            let direction = Direction::of(io.op);
+            let direction = Direction::for_op(io.op);
             window.count(direction, io.first_ops, sequential, io.first_bytes);
         }
     }
 
     /// Resets a slot for a new VM.
-    pub fn forget(&mut self, vm: VmId) {
+    pub fn reset_vm(&mut self, vm: VmId) {
         self.vms[vm.index()] = OfVm::NEW;
         self.streams[vm.index()] = Ends::NONE;
-        self.run.forget(vm);
+        self.run.end_run_of(vm);
     }
 
     /// Returns t, the pattern of a VM's requests, as of the last window that ended.
@@ -453,7 +453,7 @@ mod tests {
         patterns.arrived(Nanos(1), vm(0), Op::Write, 0, 65536);
         patterns.started(Nanos(1), &io(0, Op::Write, 0, 65536, 1));
         assert_eq!(patterns.own(WINDOW, vm(0)).size, 65536.0);
-        patterns.forget(vm(0));
+        patterns.reset_vm(vm(0));
         assert_eq!(patterns.own(WINDOW, vm(0)), Pattern::UNKNOWN);
         patterns.started(WINDOW, &io(0, Op::Write, 65536, 65536, 1));
         let blended = patterns.blended(Nanos(2 * WINDOW.0), vm(0));

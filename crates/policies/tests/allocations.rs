@@ -264,7 +264,7 @@ fn the_request_path_never_allocates_after_warm_up() {
             .expect("a word");
         policy
     });
-    let all = PolicySpec::all();
+    let all = PolicySpec::every_composition();
     let plain = all.iter().chain(&by_time).map(|policy| (policy, false));
     // With a cap below the device that is kept to, and looked for again; and with an adapted depth.
     let capped = ["fifo", "mclock"].map(|name| PolicySpec::named(name).expect("registered"));

@@ -92,7 +92,7 @@ pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
         Some(
             Diagnostic::error(what)
                 .warning()
-                .at(format!("vm {:?}: objective.latency", vm.name), &(0..0))
+                .located_at(format!("vm {:?}: objective.latency", vm.name), &(0..0))
                 .allowing(help),
         )
     };
@@ -127,7 +127,7 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
             };
             let mut warning = Diagnostic::error(what)
                 .warning()
-                .at(format!("device {:?}", it.name), &(0..0))
+                .located_at(format!("device {:?}", it.name), &(0..0))
                 .allowing(help);
             warning.place = it.place.clone();
             Some(warning)

@@ -227,7 +227,7 @@ impl EndedTransfers {
     }
 
     /// Returns the sum over all results.
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.met + self.missed + self.cancelled
     }
 }

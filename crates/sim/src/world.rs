@@ -53,7 +53,7 @@ impl World {
         let mut devices: Vec<DeviceSim> = devices.collect();
         let tenants = scenario.tenants.len();
         World {
-            processors: Processors::of(&scenario, &mut devices),
+            processors: Processors::for_scenario(&scenario, &mut devices),
             devices,
             now: Nanos::ZERO,
             interval: interval.map(|every| Interval {

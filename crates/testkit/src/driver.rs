@@ -70,7 +70,7 @@ impl Driver {
     }
 
     /// Returns the driver with its clock set to a time.
-    pub fn at(mut self, now: Nanos) -> Driver {
+    pub fn with_clock_at(mut self, now: Nanos) -> Driver {
         self.now = now;
         self
     }

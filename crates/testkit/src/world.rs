@@ -38,16 +38,16 @@ impl World {
     /// Creates a world with a device of depth 1 that takes `service` nanoseconds per I/O; nothing
     /// is merged.
     pub fn new(policy_name: &str, service: u64) -> World {
-        World::with(config(1, 0), policy_name, service)
+        World::with_config(config(1, 0), policy_name, service)
     }
 
     /// Returns a world with this configuration of the engine.
-    pub fn with(config: EngineConfig, policy_name: &str, service: u64) -> World {
-        World::of(config, &policy(policy_name), service)
+    pub fn with_config(config: EngineConfig, policy_name: &str, service: u64) -> World {
+        World::with_policy(config, &policy(policy_name), service)
     }
 
     /// Returns a world with this configuration and policy.
-    pub fn of(config: EngineConfig, policy: &PolicySpec, service: u64) -> World {
+    pub fn with_policy(config: EngineConfig, policy: &PolicySpec, service: u64) -> World {
         World {
             driver: Driver::new(config, policy),
             device: SerialDevice::new(service),
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Removes a VM, and waits until its slot is free.
-    pub fn forget(&mut self, guest: Guest) {
+    pub fn remove_vm(&mut self, guest: Guest) {
         self.unload(guest);
         self.driver.remove_vm(guest.vm);
         self.run(10 * self.device.service);

@@ -77,7 +77,7 @@ impl Debts {
 
     /// Debts that allow exactly these findings. Figures of equal keys add up.
     #[must_use]
-    pub fn of(findings: &[Finding]) -> Self {
+    pub fn from_findings(findings: &[Finding]) -> Self {
         let mut figures = BTreeMap::new();
         for finding in findings {
             *figures.entry(finding.key()).or_insert(0) += finding.figure;
@@ -88,7 +88,7 @@ impl Debts {
     /// Findings above their debts, and debts above what is found.
     #[must_use]
     pub fn compare(&self, findings: &[Finding]) -> Vec<Problem> {
-        let found = Self::of(findings);
+        let found = Self::from_findings(findings);
         let mut problems = Vec::new();
         for finding in findings {
             let key = finding.key();
@@ -119,7 +119,7 @@ impl Debts {
     /// other figure rises and no entry is added.
     #[must_use]
     pub fn lower(&self, findings: &[Finding]) -> Self {
-        let found = Self::of(findings);
+        let found = Self::from_findings(findings);
         let mut figures = BTreeMap::new();
         let mut freed: BTreeMap<&str, usize> = BTreeMap::new();
         let mut gone: Vec<(&Key, usize)> = Vec::new();
@@ -276,25 +276,25 @@ mod tests {
 
     #[test]
     fn lowering_never_raises() {
-        let debts = Debts::of(&[lines("a.rs", 3)]);
+        let debts = Debts::from_findings(&[lines("a.rs", 3)]);
         assert_eq!(debts.lower(&[lines("a.rs", 4)]), debts);
         assert_eq!(debts.lower(&[lines("a.rs", 3), lines("b.rs", 1)]), debts);
         assert_eq!(
             debts.lower(&[lines("a.rs", 1)]),
-            Debts::of(&[lines("a.rs", 1)])
+            Debts::from_findings(&[lines("a.rs", 1)])
         );
         assert_eq!(debts.lower(&[]), Debts::default());
     }
 
     #[test]
     fn debts_follow_what_moves() {
-        let debts = Debts::of(&[lines("a.rs", 3)]);
+        let debts = Debts::from_findings(&[lines("a.rs", 3)]);
         let split = [lines("b.rs", 1), lines("c.rs", 2)];
-        assert_eq!(debts.lower(&split), Debts::of(&split));
+        assert_eq!(debts.lower(&split), Debts::from_findings(&split));
         let long = |place, item, figure| finding("function-length", place, Some(item), figure);
-        let debts = Debts::of(&[long("a.rs", "T::f", 90)]);
+        let debts = Debts::from_findings(&[long("a.rs", "T::f", 90)]);
         let moved = [long("b.rs", "T::f", 85)];
-        assert_eq!(debts.lower(&moved), Debts::of(&moved));
+        assert_eq!(debts.lower(&moved), Debts::from_findings(&moved));
         assert_eq!(debts.lower(&[long("b.rs", "T::f", 91)]), Debts::default());
         assert_eq!(debts.lower(&[long("b.rs", "T::g", 85)]), Debts::default());
     }

@@ -22,7 +22,7 @@ fn main() -> Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {}
         ["--list"] => {
-            print!("{}", Debts::of(&findings));
+            print!("{}", Debts::from_findings(&findings));
             return Ok(ExitCode::SUCCESS);
         }
         ["--lower"] => {

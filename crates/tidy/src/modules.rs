@@ -49,7 +49,7 @@ impl Target {
 
 impl Crate {
     /// All crates below `crates/` that have a root file.
-    pub(crate) fn all(sources: &[Source]) -> Vec<Self> {
+    pub(crate) fn all_in(sources: &[Source]) -> Vec<Self> {
         let by_path: BTreeMap<&str, usize> = sources
             .iter()
             .enumerate()

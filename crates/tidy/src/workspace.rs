@@ -85,7 +85,7 @@ impl Workspace {
         files: BTreeSet<String>,
     ) -> Result<Self> {
         let sources = parse_all(rust)?;
-        let crates = Crate::all(&sources);
+        let crates = Crate::all_in(&sources);
         let texts = others
             .into_iter()
             .map(|(path, text)| Text { path, text })

@@ -17,21 +17,21 @@ pub struct VmId(pub u32);
 
 impl PcpuId {
     /// Index into a list of all pCPUs.
-    pub const fn at(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl VcpuId {
     /// Index into a list of all vCPUs.
-    pub const fn at(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl VmId {
     /// Index into a list of all VMs.
-    pub const fn at(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -67,7 +67,7 @@ impl CpuSet {
     /// The number of `p` is [`CpuSet::MOST`] or more.
     pub fn insert(&mut self, p: PcpuId) {
         assert!(
-            p.at() < CpuSet::MOST,
+            p.index() < CpuSet::MOST,
             "pCPU {} is beyond the maximum of {}",
             p.0,
             CpuSet::MOST
@@ -231,7 +231,7 @@ impl Machine {
     }
 
     /// Set of all pCPUs.
-    pub fn all(&self) -> CpuSet {
+    pub fn all_pcpus(&self) -> CpuSet {
         CpuSet::first_n(self.pcpus.len())
     }
 
@@ -262,17 +262,17 @@ impl Machine {
 
     /// pCPU with the number `p`.
     pub fn pcpu(&self, p: PcpuId) -> &Pcpu {
-        &self.pcpus[p.at()]
+        &self.pcpus[p.index()]
     }
 
     /// vCPU with the number `v`.
     pub fn vcpu(&self, v: VcpuId) -> &Vcpu {
-        &self.vcpus[v.at()]
+        &self.vcpus[v.index()]
     }
 
     /// VM that `v` belongs to.
     pub fn vm_of(&self, v: VcpuId) -> &Vm {
-        &self.vms[self.vcpu(v).vm.at()]
+        &self.vms[self.vcpu(v).vm.index()]
     }
 }
 

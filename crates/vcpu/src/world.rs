@@ -85,7 +85,7 @@ impl VcpuWorld {
     ) -> VcpuWorld {
         let (pcpus, vcpus) = (machine.pcpus.len(), machine.vcpus.len());
         assert_eq!(guests.len(), vcpus, "one guest is required per vCPU");
-        let somewhere = |v: &crate::machine::Vcpu| !v.affinity.and(machine.all()).is_empty();
+        let somewhere = |v: &crate::machine::Vcpu| !v.affinity.and(machine.all_pcpus()).is_empty();
         assert!(
             machine.vcpus.iter().all(somewhere),
             "the affinity of a vCPU has no pCPU of the machine"
@@ -145,13 +145,14 @@ impl VcpuWorld {
 
     /// CPU time that `v` has had up to now.
     pub fn ran(&self, v: VcpuId) -> Nanos {
-        let running = self.runs_on[v.at()].map(|p| self.now.since(self.progress[p.at()].upto));
-        self.ran[v.at()] + running.unwrap_or_default()
+        let running =
+            self.runs_on[v.index()].map(|p| self.now.since(self.progress[p.index()].upto));
+        self.ran[v.index()] + running.unwrap_or_default()
     }
 
     /// Number of notifications that the driver domain sent to `v`.
     pub fn notified(&self, v: VcpuId) -> u64 {
-        self.notified[v.at()]
+        self.notified[v.index()]
     }
 
     /// Number of times that a pCPU switched to another vCPU.
@@ -241,13 +242,13 @@ impl VcpuWorld {
     fn carry_out(&mut self, order: Order) {
         let (Order::Event { vcpu, .. } | Order::Work { vcpu, .. } | Order::Stop { vcpu, .. }) =
             order;
-        let on = self.runs_on[vcpu.at()];
+        let on = self.runs_on[vcpu.index()];
         if let Some(p) = on {
             // Account the running process first, so that it is not charged for the new work.
             self.catch_up(p);
             self.to_update.insert(p);
         }
-        let guest = &mut self.guests[vcpu.at()];
+        let guest = &mut self.guests[vcpu.index()];
         match order {
             Order::Event {
                 cost,
@@ -258,7 +259,7 @@ impl VcpuWorld {
                 // A guest with pending interrupts finds the new event before it returns: no
                 // notification.
                 if answers && !guest.has_interrupts() {
-                    self.notified[vcpu.at()] += 1;
+                    self.notified[vcpu.index()] += 1;
                     (self.scheduler).io_event(&self.machine, self.now, vcpu, &mut self.kicks);
                 }
                 guest.interrupt(cost, token);
@@ -269,7 +270,7 @@ impl VcpuWorld {
             // A stop wakes nothing: the vCPU blocks at its next boundary.
             Order::Stop { task, .. } => return guest.stop(task),
         }
-        let state = &mut self.machine.vcpus[vcpu.at()].state;
+        let state = &mut self.machine.vcpus[vcpu.index()].state;
         match (*state, on) {
             (State::Blocked, None) => {
                 *state = State::Waiting;
@@ -286,16 +287,16 @@ impl VcpuWorld {
         let Some(v) = self.machine.pcpu(p).running else {
             return;
         };
-        let progress = &mut self.progress[p.at()];
+        let progress = &mut self.progress[p.index()];
         let time = self.now.since(progress.upto);
         // `upto` lies ahead of `now` while a switch is still being paid for.
         progress.upto = progress.upto.max(self.now);
-        self.ran[v.at()] += time;
-        if time == Nanos::ZERO && !self.guests[v.at()].is_due() {
+        self.ran[v.index()] += time;
+        if time == Nanos::ZERO && !self.guests[v.index()].is_due() {
             return;
         }
-        self.guests[v.at()].run(time);
-        while let Some(token) = self.guests[v.at()].take_done() {
+        self.guests[v.index()].run(time);
+        while let Some(token) = self.guests[v.index()].take_done() {
             self.report_done(token);
         }
     }
@@ -330,20 +331,20 @@ impl VcpuWorld {
     fn update_pcpu(&mut self, p: PcpuId) {
         self.catch_up(p);
         let Some(v) = self.machine.pcpu(p).running else {
-            self.events.remove(p.at());
+            self.events.remove(p.index());
             return;
         };
         if !self.orders.is_empty() || self.awaits_caller() {
             // Pending orders may be for this vCPU and change its horizon.
             return self.to_update.insert(p);
         }
-        let Progress { upto, until } = self.progress[p.at()];
-        match self.guests[v.at()].horizon() {
+        let Progress { upto, until } = self.progress[p.index()];
+        match self.guests[v.index()].horizon() {
             Some(_) if self.now >= until => self.kicks.insert(p),
-            Some(horizon) => self.events.set(p.at(), until.min(upto + horizon)),
+            Some(horizon) => self.events.set(p.index(), until.min(upto + horizon)),
             None => {
-                self.machine.vcpus[v.at()].state = State::Blocked;
-                self.events.remove(p.at());
+                self.machine.vcpus[v.index()].state = State::Blocked;
+                self.events.remove(p.index());
                 self.kicks.insert(p);
             }
         }
@@ -358,12 +359,12 @@ impl VcpuWorld {
         let before = self.machine.pcpu(p).running;
         // A guest may have run out of work at this very time; the scheduler must see it as blocked.
         if let Some(v) = before
-            && self.guests[v.at()].is_idle()
+            && self.guests[v.index()].is_idle()
         {
-            self.machine.vcpus[v.at()].state = State::Blocked;
+            self.machine.vcpus[v.index()].state = State::Blocked;
         }
         let choice = (self.scheduler).choose(&self.machine, self.now, p, &mut self.kicks);
-        self.progress[p.at()].until = choice.until;
+        self.progress[p.index()].until = choice.until;
         if choice.run != before {
             self.switch(p, before, choice.run);
         }
@@ -372,20 +373,20 @@ impl VcpuWorld {
 
     fn switch(&mut self, p: PcpuId, before: Option<VcpuId>, next: Option<VcpuId>) {
         if let Some(v) = before {
-            self.runs_on[v.at()] = None;
-            let state = &mut self.machine.vcpus[v.at()].state;
+            self.runs_on[v.index()] = None;
+            let state = &mut self.machine.vcpus[v.index()].state;
             if *state == State::Running {
                 *state = State::Waiting;
             }
         }
-        let pcpu = &mut self.machine.pcpus[p.at()];
+        let pcpu = &mut self.machine.pcpus[p.index()];
         pcpu.running = next;
         pcpu.since = self.now;
         if let Some(v) = next {
-            self.runs_on[v.at()] = Some(p);
-            self.machine.vcpus[v.at()].state = State::Running;
+            self.runs_on[v.index()] = Some(p);
+            self.machine.vcpus[v.index()].state = State::Running;
             // The new vCPU makes no progress until the switch is paid for.
-            self.progress[p.at()].upto = self.now + self.switch_cost;
+            self.progress[p.index()].upto = self.now + self.switch_cost;
             self.switches += 1;
         }
         // Last, because the scheduler expects the new vCPU to run already.

@@ -31,7 +31,7 @@ pub struct BySize {
 
 impl Deadline {
     /// Returns the allowed duration for `bytes`, at least 1 ns.
-    pub fn of(&self, bytes: u64) -> Nanos {
+    pub fn for_bytes(&self, bytes: u64) -> Nanos {
         match self {
             Deadline::Fixed(time) => *time,
             Deadline::BySize(by) => {
@@ -51,7 +51,7 @@ mod tests {
     fn a_deadline_is_the_same_for_all_or_by_size() {
         let fixed = Deadline::Fixed(Nanos::SECOND);
         assert_eq!(
-            (fixed.of(1), fixed.of(1 << 40)),
+            (fixed.for_bytes(1), fixed.for_bytes(1 << 40)),
             (Nanos::SECOND, Nanos::SECOND)
         );
         let by = BySize {
@@ -61,7 +61,7 @@ mod tests {
             tenants: 2,
             as_printed: false,
         };
-        let of = |by, bytes| Deadline::BySize(by).of(bytes);
+        let of = |by, bytes| Deadline::BySize(by).for_bytes(bytes);
         assert_eq!(of(by, 37_000_000), Nanos::from_millis(1300));
         let printed = BySize {
             as_printed: true,

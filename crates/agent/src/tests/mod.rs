@@ -104,8 +104,8 @@ impl FakeHost {
     fn second(&self) {
         let mut left = DISK;
         let class = |fake: &Fake| fake.threads.values().next().copied().unwrap_or_default();
-        let idle = IoPriority::of(Class::Idle);
-        let real_time = IoPriority::of(Class::RealTime);
+        let idle = IoPriority::for_class(Class::Idle);
+        let real_time = IoPriority::for_class(Class::RealTime);
         let mut processes = self.processes.borrow_mut();
         for rank in 0..3 {
             let rank_of = |fake: &Fake| match class(fake) {

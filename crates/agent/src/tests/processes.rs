@@ -1,6 +1,6 @@
 use super::*;
 
-const IDLE: IoPriority = IoPriority::of(Class::Idle);
+const IDLE: IoPriority = IoPriority::for_class(Class::Idle);
 
 #[test]
 fn new_threads_have_what_the_others_have_and_all_is_put_back() {
@@ -29,7 +29,7 @@ fn a_number_that_is_used_again_is_another_process() {
     assert!(says(&said, "Left"), "{said:?}");
     // Another process with the same number: not the named one, so it is left alone.
     host.start(200, 77, DISK);
-    let own = IoPriority::of(Class::RealTime);
+    let own = IoPriority::for_class(Class::RealTime);
     host.change(200, |fake| {
         fake.threads.values_mut().for_each(|now| *now = own)
     });
@@ -185,7 +185,7 @@ fn who_leaves_a_cgroup_gets_back_what_it_had() {
     host.start(100, 1, DISK);
     host.start(200, 1, DISK);
     host.start(300, 1, DISK);
-    let own = IoPriority::of(Class::BestEffort);
+    let own = IoPriority::for_class(Class::BestEffort);
     host.change(200, |fake| {
         fake.threads.values_mut().for_each(|now| *now = own)
     });

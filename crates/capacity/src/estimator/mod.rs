@@ -232,7 +232,7 @@ impl CostEstimator {
         } else {
             Access::Random
         };
-        let number = number(Direction::of(io.op), access);
+        let number = number(Direction::for_op(io.op), access);
         window.data += 1;
         *kind = Kind::Data(number as u8);
     }
@@ -261,8 +261,8 @@ impl CostEstimator {
     }
 
     /// Drops the stream state of a VM whose slot is reused.
-    pub fn forget(&mut self, vm: VmId) {
-        self.run.forget(vm);
+    pub fn reset_vm(&mut self, vm: VmId) {
+        self.run.end_run_of(vm);
     }
 
     /// Closes the window, and learns from it if it counts. Returns whether it counted.

@@ -41,7 +41,7 @@ pub struct Load {
 }
 
 impl Load {
-    pub(super) fn of(tenant: &Tenant<'_>, costs: &Costs<'_>) -> Load {
+    pub(super) fn for_tenant(tenant: &Tenant<'_>, costs: &Costs<'_>) -> Load {
         let objective = tenant.objective;
         let expects = &objective.expects;
         let floor = [&objective.reservation, &objective.target];

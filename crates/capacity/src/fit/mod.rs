@@ -377,7 +377,7 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
     let costs = cost::Costs::new(device);
     let blended = assumed.streams == Streams::Blended && tenants.len() > 1;
     let loads: Vec<Load> = (tenants.iter())
-        .map(|tenant| Load::of(tenant, &costs))
+        .map(|tenant| Load::for_tenant(tenant, &costs))
         .collect();
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
     let mixing = cost::Mixing::new(device.profile, sizes);

@@ -27,7 +27,7 @@ pub struct DeviceTime {
 
 impl DeviceTime {
     /// Takes the totals of a device at `now`, with `deliberate` idle time up to then.
-    pub fn of(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
+    pub fn at(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
         DeviceTime {
             idle: device.idle_time(now),
             deliberate,

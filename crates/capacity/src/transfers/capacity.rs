@@ -57,7 +57,7 @@ impl Capacity {
     }
 
     /// Sets the specified bandwidth of a single user.
-    pub fn say(&mut self, alone: u64) {
+    pub fn set_single_user(&mut self, alone: u64) {
         self.alone = alone;
     }
 
@@ -69,13 +69,13 @@ impl Capacity {
     /// Upper bound on the bandwidth of a single user, as far as is known; 0: not known.
     pub fn best(&self) -> u64 {
         match (self.given, self.seen[0]) {
-            (None, 0) => self.best.max(self.of(1)),
-            _ => self.of(1),
+            (None, 0) => self.best.max(self.with_users(1)),
+            _ => self.with_users(1),
         }
     }
 
     /// Total bandwidth with `n` simultaneous users; 0: not known.
-    pub fn of(&self, n: usize) -> u64 {
+    pub fn with_users(&self, n: usize) -> u64 {
         let n = n.clamp(1, Capacity::MOST);
         if let Some((max, loss)) = self.given {
             // At least 1, because 0 would mean "not known" where the given loss leaves nothing.
@@ -137,16 +137,19 @@ mod tests {
     #[test]
     fn an_unseen_number_has_what_the_nearest_smaller_one_had() {
         let mut capacity = Capacity::learnt(50);
-        assert_eq!([1, 2, 9].map(|n| capacity.of(n)), [50; 3]);
+        assert_eq!([1, 2, 9].map(|n| capacity.with_users(n)), [50; 3]);
         capacity.learn(2, 37);
-        assert_eq!([1, 2, 3, 100].map(|n| capacity.of(n)), [50, 37, 37, 37]);
+        assert_eq!(
+            [1, 2, 3, 100].map(|n| capacity.with_users(n)),
+            [50, 37, 37, 37]
+        );
         capacity.learn(1, 54);
-        assert_eq!([0, 1, 2].map(|n| capacity.of(n)), [54, 54, 37]);
+        assert_eq!([0, 1, 2].map(|n| capacity.with_users(n)), [54, 54, 37]);
         // No specified bandwidth, and only larger numbers of users were observed.
         let mut capacity = Capacity::learnt(0);
-        assert_eq!(capacity.of(1), 0);
+        assert_eq!(capacity.with_users(1), 0);
         capacity.learn(3, 30);
-        assert_eq!([1, 3, 4].map(|n| capacity.of(n)), [30; 3]);
+        assert_eq!([1, 3, 4].map(|n| capacity.with_users(n)), [30; 3]);
     }
 
     #[test]
@@ -154,7 +157,7 @@ mod tests {
         let mut capacity = Capacity::learnt(50);
         assert_eq!(capacity.best(), 50);
         capacity.say_best(80);
-        assert_eq!((capacity.best(), capacity.of(1)), (80, 50));
+        assert_eq!((capacity.best(), capacity.with_users(1)), (80, 50));
         // The total of two users says nothing about one.
         capacity.learn(2, 37);
         assert_eq!(capacity.best(), 80);
@@ -168,11 +171,11 @@ mod tests {
     fn what_is_given_stands_whatever_is_seen() {
         let mut capacity = Capacity::given(54, 17);
         capacity.learn(1, 99);
-        assert_eq!([1, 2, 3].map(|n| capacity.of(n)), [54, 37, 37]);
+        assert_eq!([1, 2, 3].map(|n| capacity.with_users(n)), [54, 37, 37]);
         capacity.give(0, 17);
-        assert_eq!(capacity.of(1), 99);
-        assert_eq!(Capacity::given(5, 9).of(2), 1);
-        assert_eq!(Capacity::given(0, 0).of(2), 0);
+        assert_eq!(capacity.with_users(1), 99);
+        assert_eq!(Capacity::given(5, 9).with_users(2), 1);
+        assert_eq!(Capacity::given(0, 0).with_users(2), 0);
     }
 
     #[test]
@@ -180,7 +183,7 @@ mod tests {
         let mut capacity = Capacity::learnt(0);
         capacity.learn(2, 8_000);
         capacity.learn(2, 16_000);
-        assert_eq!(capacity.of(2), 9_000);
+        assert_eq!(capacity.with_users(2), 9_000);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Predictor {
     /// Bandwidth of a user that has the whole device, in bytes a second; 0: not known.
     pub(super) fn of_the_whole(&self, who: usize) -> u64 {
         let limit = self.process(who).and_then(|process| process.limit);
-        self.capacity.of(1).min(limit.unwrap_or(u64::MAX))
+        self.capacity.with_users(1).min(limit.unwrap_or(u64::MAX))
     }
 
     /// Begins a transfer, in place of any before. `carry`: it starts with the bandwidth that its
@@ -236,7 +236,7 @@ impl Predictor {
         let share = || {
             let active = self.processes.iter().flatten().filter(|of| of.is_active());
             let active = active.count().max(1);
-            let all = self.capacity.of(active);
+            let all = self.capacity.with_users(active);
             (all > 0).then(|| all / active as u64)
         };
         process.bandwidth.or_else(share)

@@ -167,7 +167,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Ok(text) => text,
         Err(what) => return refused(ConfigErrors(vec![Diagnostic::error(what)]), out),
     };
-    match FileKind::of(&text) {
+    match FileKind::detect(&text) {
         Some(FileKind::Scenario) => scenario(file, out),
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
@@ -598,7 +598,7 @@ fn unfit(config: &Config) -> Vec<Diagnostic> {
     let refused = disks.filter_map(|(vm, disk)| {
         let error = inspect(disk).err().filter(|error| !error.may_pass())?;
         let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
-        let mut refusal = Diagnostic::error(error.to_string()).at(field, &(0..0));
+        let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
         if let Some(help) = error.help() {
             refusal = refusal.allowing(help);
         }
@@ -669,7 +669,7 @@ fn over(config: &Config) -> Vec<Diagnostic> {
 
 fn warning(field: String, what: String, help: String, place: &Option<Place>) -> Diagnostic {
     let mut warning = (Diagnostic::error(what).warning())
-        .at(field, &(0..0))
+        .located_at(field, &(0..0))
         .allowing(help);
     warning.place = place.clone();
     warning

@@ -67,7 +67,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     let served = daemon.handle();
     warn(&feasibility::warnings(
         &served.devices().configs(),
-        &served.vms().all(),
+        &served.vms().configs(),
     ));
     tracing::info!(devices, vms, "serving");
     let api = tokio::spawn(control::serve(control, daemon.handle()));
@@ -129,7 +129,7 @@ fn warn(warnings: &[Diagnostic]) {
 /// Returns the error for a refused file. A file of another kind, such as a scenario, gets one error
 /// that says so instead of one for each line.
 fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
-    let kind = document::read_text(file).map(|text| FileKind::of(&text));
+    let kind = document::read_text(file).map(|text| FileKind::detect(&text));
     match kind {
         Ok(Some(kind)) if kind != FileKind::Configuration => {
             kind.instead_of(FileKind::Configuration, file).into()

@@ -68,7 +68,7 @@ struct SimulationParts {
 impl SimulationParts {
     fn read(root: &Field<'_>, base: &Path) -> Option<SimulationParts> {
         let workloads = |vm: Field<'_>| -> Option<Vec<Workload>> {
-            let tables = Section::of(&vm.labelled("vm"))?.take_tables("workload");
+            let tables = Section::open(&vm.labelled("vm"))?.take_tables("workload");
             let workloads = tables.iter().enumerate();
             workloads
                 .map(|(i, field)| read::workload(field, i, None, &Beside(base)))
@@ -78,7 +78,7 @@ impl SimulationParts {
             let name = device.find("profile")?.text()?.to_owned();
             Some(name)
         };
-        let mut section = Section::of(root)?;
+        let mut section = Section::open(root)?;
         let vms = section.take_tables("vm").into_iter().map(workloads);
         let workloads = vms.collect::<Option<_>>()?;
         let devices = section.take_tables("device");

@@ -129,8 +129,8 @@ fn request(mb: u64, seconds: u64) -> Request {
 
 fn best_effort(cluster: &Cluster<'_>, n: usize) -> u64 {
     let database = cluster.database(HostId(0)).expect("there");
-    let classes = Combination::of(vec![Class::BestEffort; n]);
-    database.rates(&classes).of(Class::BestEffort)
+    let classes = Combination::from_classes(vec![Class::BestEffort; n]);
+    database.rates(&classes).for_class(Class::BestEffort)
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_file_from_before_there_were_revisions_is_read_and_written() {
         .import(&Blob::from_bytes(learnt))
         .expect("its bytes");
     let entry = database.entries().next().expect("learnt");
-    let found = (entry.rates.of(Class::BestEffort), entry.intervals);
+    let found = (entry.rates.for_class(Class::BestEffort), entry.intervals);
     assert_eq!(found, (68_763_184, 2));
     // The first commit adds a revision; everything else stays.
     let change = [Change::DeleteTransfer("index".to_owned())];

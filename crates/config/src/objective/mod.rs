@@ -43,7 +43,7 @@ pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, 
 /// Reads an objective without a schedule and merges it into `base`. `None`: something was wrong,
 /// which has been reported.
 pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let new = parts(&mut section, base);
     let mut by_the_clock = false;
     // Names repeated from `schedule::keys`: that module imports this one.

@@ -46,7 +46,7 @@ impl Days {
     pub const ALL: Days = Days(0x7f);
 
     /// Creates a set from day numbers (Monday is 0); numbers above 6 are ignored. `None` if empty.
-    pub fn of(days: impl IntoIterator<Item = usize>) -> Option<Days> {
+    pub fn from_numbers(days: impl IntoIterator<Item = usize>) -> Option<Days> {
         let bits = (days.into_iter().filter(|day| *day < 7)).fold(0, |bits, day| bits | 1 << day);
         (bits != 0).then_some(Days(bits))
     }

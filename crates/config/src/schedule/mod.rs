@@ -131,7 +131,7 @@ impl Schedule {
     }
 
     /// Returns the objective in force at a time.
-    pub fn at(&self, now: Timestamp) -> InForce<'_> {
+    pub fn in_force_at(&self, now: Timestamp) -> InForce<'_> {
         // Most VMs have no schedule, and this is called for all of them: skip the time zone lookup.
         if self.entries.is_empty() {
             return self.in_force(None);
@@ -141,7 +141,7 @@ impl Schedule {
 
     /// Returns the next change to a different objective; `None` if there is none.
     pub fn next(&self, now: Timestamp) -> Option<Next<'_>> {
-        let before = self.at(now);
+        let before = self.in_force_at(now);
         let mut from = vec![now];
         from.extend(self.once().into_iter().filter(|at| *at > now));
         // Weekly entries repeat, so two weeks from now and from each begin or end of a one-time

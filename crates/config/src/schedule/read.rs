@@ -287,7 +287,7 @@ fn some_days(field: &Field<'_>) -> Option<Days> {
             DAY_NAMES.iter().position(|other| *other == name)
         })
         .collect();
-    Days::of(named.into_iter().collect::<Option<Vec<_>>>()?)
+    Days::from_numbers(named.into_iter().collect::<Option<Vec<_>>>()?)
 }
 
 /// Reads the IANA name of a time zone; `none` is the host's.

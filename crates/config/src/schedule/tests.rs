@@ -33,7 +33,7 @@ fn mb(objective: &Objective) -> u64 {
 }
 
 fn mb_at(schedule: &Schedule, at: &str) -> u64 {
-    mb(schedule.at(time(at)).objective)
+    mb(schedule.in_force_at(time(at)).objective)
 }
 
 /// All that comes after a time, as far as `steps` of it.
@@ -185,10 +185,17 @@ fn of_entries_that_hold_the_last_one_is_in_force_over_the_base_alone() {
         { "from": "12:00", "until": "13:00", "target": "30 MB/s" },
         { "at": "2026-11-24T00:00", "until": "2026-11-25T00:00", "target": "40 MB/s" },
     ]));
-    let at = |hour: &str| *both.at(time(&format!("2026-11-23T{hour}+01:00"))).objective;
+    let at = |hour: &str| {
+        *both
+            .in_force_at(time(&format!("2026-11-23T{hour}+01:00")))
+            .objective
+    };
     assert_eq!((mb(&at("11:00")), at("11:00").weight), (20, 7));
     assert_eq!((mb(&at("12:00")), at("12:00").weight), (30, 100));
-    assert_eq!(both.at(time("2026-11-23T12:00+01:00")).entry, Some(1));
+    assert_eq!(
+        both.in_force_at(time("2026-11-23T12:00+01:00")).entry,
+        Some(1)
+    );
     assert_eq!(
         then(&both, "2026-11-23T19:00+01:00", 4),
         told(&[
@@ -317,7 +324,7 @@ fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
     let evening = time("2026-11-22T20:00+01:00");
     let weight = merge(&was, &json!({ "weight": 7, "target": "20 MB/s" })).expect("good");
     assert_eq!(weight.entries().len(), 1);
-    let now = weight.at(evening).objective;
+    let now = weight.in_force_at(evening).objective;
     assert_eq!(
         (mb(now), now.weight),
         (50, 7),
@@ -528,12 +535,12 @@ proptest::proptest! {
         let schedule = berlin(entries.into());
         // Around the end of summer time.
         let now = time("2026-10-23T00:00+02:00") + jiff::SignedDuration::from_secs(start);
-        let is = *schedule.at(now).objective;
+        let is = *schedule.in_force_at(now).objective;
         // Nothing begins or ends but at full hours.
         let hour = now.as_second() / 3600 + 1;
         let oracle = (hour..hour + 15 * 24)
             .map(|hour| Timestamp::from_second(hour * 3600).expect("in range"))
-            .find(|at| *schedule.at(*at).objective != is);
+            .find(|at| *schedule.in_force_at(*at).objective != is);
         proptest::prop_assert_eq!(schedule.next(now).map(|next| next.at), oracle);
     }
 }

@@ -44,7 +44,9 @@ pub(super) fn schema() -> Value {
 
 /// Parameters of all policies, each once.
 fn params() -> impl Iterator<Item = &'static ParamInfo> {
-    let all = PolicySpec::all().iter().flat_map(PolicySpec::params);
+    let all = PolicySpec::every_composition()
+        .iter()
+        .flat_map(PolicySpec::params);
     let named: BTreeMap<&str, &'static ParamInfo> =
         all.map(|&(info, _)| (info.name, info)).collect();
     named.into_values()

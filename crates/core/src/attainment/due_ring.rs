@@ -188,7 +188,7 @@ impl Due {
     }
 
     /// Time by which the request is due.
-    pub(super) fn at(self) -> Nanos {
+    pub(super) fn time(self) -> Nanos {
         Nanos(self.0 & !Due::UNCOUNTED)
     }
 
@@ -199,9 +199,9 @@ impl Due {
     /// Counts the answer. Returns by how much it is late.
     #[inline]
     pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
-        let late = now.since(self.at());
+        let late = now.since(self.time());
         if self.is_counted() {
-            ring.answer_at(self.at(), late == Nanos::ZERO);
+            ring.answer_at(self.time(), late == Nanos::ZERO);
         }
         late
     }
@@ -209,7 +209,7 @@ impl Due {
     /// Takes the request back.
     pub(super) fn withdraw(self, ring: &mut DueRing) {
         if self != Due::NEVER && self.is_counted() {
-            ring.withdraw(second_of(self.at()));
+            ring.withdraw(second_of(self.time()));
         }
     }
 

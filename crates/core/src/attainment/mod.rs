@@ -279,10 +279,10 @@ impl Attainments {
     }
 
     /// Forgets all counts and history of a VM; its objective is judged on.
-    pub(crate) fn forget(&mut self, now: Nanos, vm: usize, standing: Standing) {
+    pub(crate) fn reset_vm(&mut self, now: Nanos, vm: usize, standing: Standing) {
         if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
             of_vm.roll(now, standing, &self.stalls);
-            of_vm.forget(now);
+            of_vm.reset(now);
         }
     }
 

@@ -152,7 +152,7 @@ impl PartState {
     }
 
     /// Forgets all counts and the history.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = PartState {
             promise: self.promise,
             ..PartState::default()

@@ -376,10 +376,10 @@ impl VmAttainment {
     }
 
     /// Forgets counts and history; the running second, cut by `now`, is not judged.
-    pub(super) fn forget(&mut self, now: Nanos) {
+    pub(super) fn reset(&mut self, now: Nanos) {
         let second = second_of(now);
         self.unjudged = (Nanos::from_secs(second.into()) < now).then_some(second);
-        self.parts.iter_mut().for_each(PartState::forget);
+        self.parts.iter_mut().for_each(PartState::reset);
     }
 
     /// Counts and history of each part that is promised.

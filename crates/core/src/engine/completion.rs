@@ -92,7 +92,7 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
 /// learnt something by it.
 #[inline(never)]
 fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
-    let (now, flight) = (engine.view.queues.now, engine.in_flight.at(slot));
+    let (now, flight) = (engine.view.queues.now, engine.in_flight.io_at(slot));
     if let Some(monitor) = &mut engine.control.monitor {
         monitor.ended(now, flight.kind, flight.io.len, outcome.is_ok());
     }
@@ -106,7 +106,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     }
     count_out(engine, now);
     if engine.control.depth_control.is_some() {
-        let io = &engine.in_flight.at(slot).io;
+        let io = &engine.in_flight.io_at(slot).io;
         (engine.control).count_end(&engine.view, io, outcome.is_ok());
     }
     learnt
@@ -212,7 +212,7 @@ impl Engine {
             false
         };
         if self.active.hears(Interests::ENDED) {
-            let flight = self.in_flight.at(slot);
+            let flight = self.in_flight.io_at(slot);
             let event = Event::Ended {
                 io: &flight.io,
                 outcome,

@@ -236,7 +236,7 @@ impl DeviceMut<'_> {
         let before = hung.uncounted;
         // Also I/Os of disks found before, for which there was no room then.
         for index in 0..self.engine.in_flight.slots() {
-            let slot = self.engine.in_flight.at(index);
+            let slot = self.engine.in_flight.io_at(index);
             let hangs = self.engine.in_flight.is_taken(index)
                 && slot.is_counted()
                 && hung.find(slot.io.disk.index).is_some();

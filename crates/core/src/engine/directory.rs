@@ -113,7 +113,7 @@ impl Directory {
     /// Disk in a slot.
     #[inline]
     pub(super) fn disk_at(&self, slot: u32) -> &Disk {
-        self.disks.at(slot)
+        self.disks.value_at(slot)
     }
 
     /// Returns whether a request reaches beyond its disk's end, which may have been moved since it
@@ -198,7 +198,7 @@ impl Directory {
     /// Client in a slot.
     #[inline]
     pub(super) fn client_at(&self, slot: u32) -> &Client {
-        self.clients.at(slot)
+        self.clients.value_at(slot)
     }
 
     /// Slots of connected clients for which `are` holds.
@@ -219,7 +219,7 @@ impl Directory {
         if !client.connected {
             return None;
         }
-        let disk = self.disks.at(client.disk);
+        let disk = self.disks.value_at(client.disk);
         Some((client, disk))
     }
 
@@ -251,7 +251,7 @@ impl Directory {
     /// removed.
     pub(super) fn free_client(&mut self, slot: u32) {
         self.clients.give_back(slot);
-        let disk = self.clients.at(slot).disk;
+        let disk = self.clients.value_at(slot).disk;
         let of_disk = self.disks.at_mut(disk);
         of_disk.clients -= 1;
         if of_disk.leaving && of_disk.clients == 0 {

@@ -100,7 +100,7 @@ fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
     if lacking && engine.view.queues.device.in_flight + engine.device().uncounted() == 0 {
         return engine
             .dispatch_starved()
-            .map(|slot| engine.in_flight.at(slot).io);
+            .map(|slot| engine.in_flight.io_at(slot).io);
     }
     None
 }
@@ -118,7 +118,9 @@ impl Engine {
         self.view.pick_at = Nanos::MAX;
         // With a busy device every second call ends here, as the driver asks until `None`.
         if self.view.queues.device.in_flight >= self.control.limit {
-            return self.beyond_limit().map(|slot| self.in_flight.at(slot).io);
+            return self
+                .beyond_limit()
+                .map(|slot| self.in_flight.io_at(slot).io);
         }
         // With empty queues the dispatcher need not be asked.
         let nothing_waits = self.view.queues.device.queued == 0
@@ -135,7 +137,7 @@ impl Engine {
         if started.is_none() && self.budgets.bounds_payload() {
             return poll_without_memory(self, now);
         }
-        started.map(|slot| self.in_flight.at(slot).io)
+        started.map(|slot| self.in_flight.io_at(slot).io)
     }
 
     /// Resolves reads that lack memory while the device is idle, when no I/O in flight can return
@@ -353,7 +355,7 @@ impl Engine {
             });
         }
         if self.active.hears(Interests::STARTED) {
-            let io = &self.in_flight.at(io.index).io;
+            let io = &self.in_flight.io_at(io.index).io;
             self.active.emit_started(&mut self.view, io);
         }
         self.active.left_behind(&mut self.view, &left);
@@ -407,7 +409,7 @@ impl Engine {
         self.last_vm = vm;
         self.enter_device(io.index);
         if self.active.hears(Interests::STARTED) {
-            let io = &self.in_flight.at(io.index).io;
+            let io = &self.in_flight.io_at(io.index).io;
             self.active.emit_started(&mut self.view, io);
         }
         // A flush to a hung disk is its one probe, like any other I/O.

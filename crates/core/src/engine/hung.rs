@@ -239,15 +239,15 @@ impl Engine {
         if let Some(estimator) = &mut self.view.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
             // Ended without success: its duration must not become a cost.
-            estimator.ended(now, &self.in_flight.at(index).io, false, deepest);
+            estimator.ended(now, &self.in_flight.io_at(index).io, false, deepest);
         }
         if self.control.depth_control.is_some() {
-            let io = &self.in_flight.at(index).io;
+            let io = &self.in_flight.io_at(index).io;
             (self.control).count_end(&self.view, io, false);
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {
-                io: &self.in_flight.at(index).io,
+                io: &self.in_flight.io_at(index).io,
                 outcome: Err(IoError::Io),
                 took: now.since(started),
             };
@@ -276,7 +276,7 @@ impl Engine {
     #[cold]
     pub(super) fn note_probe(&mut self, slot: u32) {
         let Some(hung) = &mut self.hung else { return };
-        let disk = self.in_flight.at(slot).io.disk.index;
+        let disk = self.in_flight.io_at(slot).io.disk.index;
         let Some(of_disk) = hung.hung.iter_mut().find(|hung| hung.disk == disk) else {
             return;
         };

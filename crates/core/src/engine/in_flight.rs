@@ -160,8 +160,8 @@ impl InFlight {
 
     /// Record in a slot, of an I/O that is in flight or has just ended.
     #[inline]
-    pub(super) fn at(&self, index: u32) -> &InFlightIo {
-        self.slots.at(index)
+    pub(super) fn io_at(&self, index: u32) -> &InFlightIo {
+        self.slots.value_at(index)
     }
 
     /// Record of an I/O in flight, to be changed.

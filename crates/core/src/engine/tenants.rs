@@ -162,7 +162,7 @@ impl TenantsMut<'_> {
         self.engine.promises.changed(now);
         let id = VmId { index, generation };
         if let Some(estimator) = &mut self.engine.view.estimator {
-            estimator.forget(id);
+            estimator.reset_vm(id);
         }
         transfer_accounts::expect_transfers(&mut self.engine.view, id);
         self.engine.active.tell_limits(&mut self.engine.view, id);
@@ -257,7 +257,7 @@ impl TenantsMut<'_> {
         self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
         let standing = self.engine.tenants().standing(vm);
-        self.engine.attainment.forget(now, vm.index(), standing);
+        self.engine.attainment.reset_vm(now, vm.index(), standing);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use tidegate_capacity::transfers::DeviceTime;
 
 /// Busy, idle and deliberately idle time of the device until now.
 pub(super) fn device_time(view: &View) -> DeviceTime {
-    DeviceTime::of(
+    DeviceTime::at(
         &view.queues.device,
         view.queues.now,
         view.queues.deliberate_time(),
@@ -61,7 +61,7 @@ pub(super) fn expect_no_transfers(view: &mut View, vm: VmId) {
 pub(super) fn transfers_profile_changed(view: &mut View) {
     let alone = said_bandwidth(view);
     if let Some(book) = &mut view.transfers {
-        book.predictor_mut().capacity_mut().say(alone);
+        book.predictor_mut().capacity_mut().set_single_user(alone);
     }
 }
 

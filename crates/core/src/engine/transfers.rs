@@ -45,14 +45,14 @@ impl<'a> Transfers<'a> {
     /// known: MaxBW - BWloss(N). 0: unknown.
     pub fn total_bandwidth(&self, users: usize) -> u64 {
         if let Some(predictor) = self.engine.view.predictor() {
-            return predictor.capacity().of(users);
+            return predictor.capacity().with_users(users);
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
             Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
         );
         capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
-        capacity.of(users)
+        capacity.with_users(users)
     }
 
     /// Maximum bandwidth of the device for one VM, in bytes a second, as far as known: no transfer

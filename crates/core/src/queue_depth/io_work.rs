@@ -36,9 +36,9 @@ impl IoWork {
         let Some(profile) = profile else {
             return f64::from(bytes.max(LEAST_BYTES));
         };
-        let last = &mut self.last[Direction::of(op) as usize];
+        let last = &mut self.last[Direction::for_op(op) as usize];
         if last.0 != bytes {
-            let time = profile.time_ps(Direction::of(op), self.access, bytes);
+            let time = profile.time_ps(Direction::for_op(op), self.access, bytes);
             *last = (bytes, time as f64);
         }
         last.1

@@ -14,7 +14,7 @@ use tidegate_config::{Field, Section, document};
 /// Returns every mistake with its line and a correct example.
 pub(crate) fn read(text: &str) -> Result<Vec<ClaimSpec>, ExperimentError> {
     let claims = |root: &Field<'_>| {
-        let mut root = Section::of(root)?;
+        let mut root = Section::open(root)?;
         let (mut ids, mut all) = (BTreeSet::new(), Vec::new());
         for field in root.take_tables("claim") {
             all.push(claims_of(&field, &mut ids));
@@ -37,13 +37,13 @@ fn replace(text: &str, replaced: &Replaced) -> String {
 
 /// Reads a claim and those of its `also`, once for each entry of its `each`.
 fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimSpec>> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let part = section.need("part", "part = \"figure 12\", where the paper has it")?;
     let (part, each) = (part.text()?, each(&mut section)?);
     let name = id(&mut section, ids)?;
     let mut also = Vec::new();
     for field in section.take_tables("also") {
-        let mut section = Section::of(&field)?;
+        let mut section = Section::open(&field)?;
         also.push((id(&mut section, ids)?, section));
     }
     let mut all = Vec::new();
@@ -76,7 +76,7 @@ fn each(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
         return Some(vec![Replaced::new()]);
     }
     let replaced = |entry: &Field<'_>| -> Option<Replaced> {
-        let words = Section::of(entry)?;
+        let words = Section::open(entry)?;
         let words = words.entries();
         words
             .map(|(entry, field)| Some((entry.key.clone(), field.text()?.to_owned())))
@@ -109,7 +109,7 @@ fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> 
         named: Named::new(),
     };
     if let Some(with) = section.take("with") {
-        for (entry, field) in Section::of(&with)?.entries() {
+        for (entry, field) in Section::open(&with)?.entries() {
             let expression = reader.expression(&field)?;
             reader.named.insert(entry.key.clone(), expression);
         }
@@ -183,7 +183,7 @@ impl Reader<'_> {
     }
 
     fn test(&self, field: &Field<'_>) -> Option<Checked> {
-        let mut section = Section::of(field)?;
+        let mut section = Section::open(field)?;
         let kind = self.kind(&mut section);
         let share = share(&mut section);
         let otherwise = section.take("otherwise").map(|field| self.words(&field));

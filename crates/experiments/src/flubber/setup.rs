@@ -150,7 +150,7 @@ fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, Exper
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
         let objectives = section.read("objective", Vec::new(), |field| {
-            let section = Section::of(field)?;
+            let section = Section::open(field)?;
             let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
             // The file also has objectives for tenants of other cases.
             let of_case = section.entries().filter_map(|(entry, field)| {

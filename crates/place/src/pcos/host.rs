@@ -158,7 +158,11 @@ impl Host {
         if self.gone {
             return 0;
         }
-        let rate = |class| self.database.rates(&Combination::of([class])).of(class);
+        let rate = |class| {
+            self.database
+                .rates(&Combination::from_classes([class]))
+                .for_class(class)
+        };
         Class::ALL.map(rate).into_iter().max().unwrap_or(0)
     }
 
@@ -211,11 +215,15 @@ impl Host {
         });
         // The database is updated first, because the limits below refer to the new rates.
         self.database.learn_of(had);
-        let classes = Combination::of(self.running.iter().map(|running| running.tenant.class));
+        let classes =
+            Combination::from_classes(self.running.iter().map(|running| running.tenant.class));
         let known = self.database.rates(&classes);
         for running in &mut self.running {
             let at = update.sated.iter().find(|(id, _)| *id == running.id);
-            running.update_limit(at.map(|(_, rate)| *rate), known.of(running.tenant.class));
+            running.update_limit(
+                at.map(|(_, rate)| *rate),
+                known.for_class(running.tenant.class),
+            );
         }
     }
 
@@ -245,7 +253,7 @@ impl Host {
     pub(super) fn refresh(&mut self, now: Nanos) {
         self.advance_all(now);
         self.acceptance = if self.has_room() {
-            Acceptance::of(&self.snapshot(now))
+            Acceptance::for_snapshot(&self.snapshot(now))
         } else {
             Acceptance::none()
         };

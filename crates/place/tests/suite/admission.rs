@@ -239,14 +239,14 @@ fn a_full_host_takes_nobody() {
         asks(&database(), &running, 1, 1000),
         rejected(Why::Full, BestEffort, 0)
     );
-    let none = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    let none = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
     assert_eq!((none.most(), none.takes(1)), (0, false));
 }
 
 #[test]
 fn the_nearest_deadline_is_the_first_that_is_accepted() {
     let running = [tenant(BestEffort, 300, 12)];
-    let takes = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    let takes = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
     // 30 MB/s: 500 MB take 16.67 s.
     assert_eq!(takes.most(), 30 * MB);
     let nearest = takes.nearest(&request(500, 10)).expect("there is one");
@@ -259,7 +259,7 @@ fn the_nearest_deadline_is_the_first_that_is_accepted() {
     assert_eq!(takes.nearest(&request(500, 40)), Some(Nanos::from_secs(40)));
     // The running transfer needs all of the bandwidth.
     let running = [tenant(BestEffort, 300, 6)];
-    let takes = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    let takes = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
     assert_eq!(takes.nearest(&request(1, 10)), None);
 }
 
@@ -299,8 +299,11 @@ fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assign
         classes[who] = class;
     }
     classes.push(assignment.class);
-    let rates = database.rates(&Combination::of(classes.iter().copied()));
-    classes.iter().map(|&class| rates.of(class)).collect()
+    let rates = database.rates(&Combination::from_classes(classes.iter().copied()));
+    classes
+        .iter()
+        .map(|&class| rates.for_class(class))
+        .collect()
 }
 
 /// Request that needs exactly `rate` bytes per second.
@@ -312,7 +315,7 @@ proptest! {
     #[test]
     fn what_a_host_takes_ends_where_its_rates_do((database, tenants) in host()) {
         let snapshot = HostSnapshot::new(NOW, &database, &tenants);
-        let takes = Acceptance::of(&snapshot);
+        let takes = Acceptance::for_snapshot(&snapshot);
         let n = tenants.len() + 1;
         // All rates that the forecast can give a newcomer, and their neighbours.
         for idle in 0..=n {
@@ -320,8 +323,8 @@ proptest! {
                 let real_time = n - idle - best_effort;
                 let counts = [(Idle, idle), (BestEffort, best_effort), (RealTime, real_time)];
                 let classes = counts.iter().flat_map(|&(class, count)| vec![class; count]);
-                let rates = database.rates(&Combination::of(classes));
-                let at_and_above = |class| [rates.of(class), rates.of(class) + 1];
+                let rates = database.rates(&Combination::from_classes(classes));
+                let at_and_above = |class| [rates.for_class(class), rates.for_class(class) + 1];
                 for rate in Class::ALL.into_iter().flat_map(at_and_above) {
                     if rate > 0 {
                         let admitted = admit(&snapshot, &needing(rate)).is_ok();
@@ -345,10 +348,12 @@ proptest! {
         let rates = foreseen(&database, &tenants, &assignment);
         let own = request.begun(NOW).forecast(NOW, rates[tenants.len()]);
         prop_assert_eq!(own.late, Nanos::ZERO);
-        let before = database.rates(&Combination::of(tenants.iter().map(|tenant| tenant.class)));
+        let classes = tenants.iter().map(|tenant| tenant.class);
+        let before = database.rates(&Combination::from_classes(classes));
         for (tenant, rate) in tenants.iter().zip(rates) {
             let Some(transfer) = tenant.transfer else { continue };
-            let late_without = transfer.forecast(NOW, before.of(tenant.class)).late > Nanos::ZERO;
+            let rate_before = before.for_class(tenant.class);
+            let late_without = transfer.forecast(NOW, rate_before).late > Nanos::ZERO;
             let late = transfer.forecast(NOW, rate).late > Nanos::ZERO;
             prop_assert!(late_without || !late);
         }
@@ -360,7 +365,7 @@ proptest! {
         requests in prop::collection::vec((1_u64..600, 1_u64..40), 1..40),
         later in 0_u64..20_000,
     ) {
-        let takes = Acceptance::of(&HostSnapshot::new(NOW, &database, &tenants));
+        let takes = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database, &tenants));
         prop_assert!(takes.until() >= NOW);
         // Up to the stated end of validity, the result stays the same.
         let now = NOW + Nanos::from_millis(later).min(takes.until().since(NOW));

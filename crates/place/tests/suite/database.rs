@@ -13,16 +13,16 @@ fn database() -> PriorityDatabase {
 
 #[test]
 fn where_nothing_is_known_each_has_its_part() {
-    let rates = database().rates(&Combination::of([BestEffort, Idle]));
+    let rates = database().rates(&Combination::from_classes([BestEffort, Idle]));
     assert_eq!(rates, Rates([18_500_000, 18_500_000, 0]));
-    let rates = database().rates(&Combination::of([RealTime; 4]));
-    assert_eq!(rates.of(RealTime), 10 * MB);
+    let rates = database().rates(&Combination::from_classes([RealTime; 4]));
+    assert_eq!(rates.for_class(RealTime), 10 * MB);
 }
 
 #[test]
 fn an_interval_is_taken_over_by_an_eighth() {
     let mut database = database();
-    let classes = Combination::of([BestEffort, BestEffort, Idle]);
+    let classes = Combination::from_classes([BestEffort, BestEffort, Idle]);
     // The first interval counts fully: the mean of each class.
     database.learn([(BestEffort, 20 * MB), (Idle, 2 * MB), (BestEffort, 10 * MB)]);
     assert_eq!(database.rates(&classes), Rates([2 * MB, 15 * MB, 0]));
@@ -37,7 +37,7 @@ fn an_interval_is_taken_over_by_an_eighth() {
     }
     let rates = database.rates(&classes);
     assert!(
-        rates.of(Idle) < 8 && rates.of(BestEffort).abs_diff(27 * MB) < 8,
+        rates.for_class(Idle) < 8 && rates.for_class(BestEffort).abs_diff(27 * MB) < 8,
         "{rates:?}"
     );
 }
@@ -58,13 +58,13 @@ fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
     database.learn([(Idle, 3 * MB), (BestEffort, 12 * MB), (RealTime, 24 * MB)]);
     // Sorted and aligned: idle with idle, the first real time with best effort, the second with
     // real time.
-    let rates = database.rates(&Combination::of([RealTime, Idle, RealTime]));
+    let rates = database.rates(&Combination::from_classes([RealTime, Idle, RealTime]));
     assert_eq!(rates, Rates([3 * MB, 0, 18 * MB]));
     // 3, 12 and 24 are aligned with them, but best effort was measured with 12.
-    let rates = database.rates(&Combination::of([BestEffort; 3]));
+    let rates = database.rates(&Combination::from_classes([BestEffort; 3]));
     assert_eq!(rates, Rates([0, 12 * MB, 0]));
     // Only for the same number: nothing is known of four tenants.
-    let rates = database.rates(&Combination::of([BestEffort; 4]));
+    let rates = database.rates(&Combination::from_classes([BestEffort; 4]));
     assert_eq!(rates, Rates([0, 10 * MB, 0]));
 }
 
@@ -74,12 +74,12 @@ fn of_two_that_are_as_near_the_stronger_classes_are_taken() {
         let mut database = database();
         database.learn(first.map(|class| (class, MB)));
         database.learn(second.map(|class| (class, MB)));
-        let of = Combination::of([BestEffort, BestEffort]);
+        let of = Combination::from_classes([BestEffort, BestEffort]);
         database.nearest(&of).expect("one of two").classes
     };
     let (weak, strong) = ([Idle, BestEffort], [BestEffort, RealTime]);
-    assert_eq!(nearest(weak, strong), Combination::of(strong));
-    assert_eq!(nearest(strong, weak), Combination::of(strong));
+    assert_eq!(nearest(weak, strong), Combination::from_classes(strong));
+    assert_eq!(nearest(strong, weak), Combination::from_classes(strong));
 }
 
 #[test]
@@ -87,13 +87,13 @@ fn who_is_lowered_beside_the_lowest_has_what_that_had() {
     let mut database = database();
     let had = [(Idle, MB), (BestEffort, 30 * MB), (BestEffort, 30 * MB)];
     database.learn(had);
-    let rates = database.rates(&Combination::of([Idle, Idle, BestEffort]));
+    let rates = database.rates(&Combination::from_classes([Idle, Idle, BestEffort]));
     assert_eq!(rates, Rates([MB, 30 * MB, 0]));
 }
 
 #[test]
 fn who_took_less_than_it_was_given_says_what_its_class_has_at_least() {
-    let two = Combination::of([BestEffort; 2]);
+    let two = Combination::from_classes([BestEffort; 2]);
     let mut database = database();
     // The disk was not saturated: nothing is learnt.
     database.learn_of([(BestEffort, 5 * MB, false), (BestEffort, 7 * MB, false)]);
@@ -113,7 +113,7 @@ fn who_took_less_than_it_was_given_says_what_its_class_has_at_least() {
 
 #[test]
 fn what_the_stronger_left_was_not_the_weaker_ones_own() {
-    let classes = Combination::of([RealTime, BestEffort, BestEffort]);
+    let classes = Combination::from_classes([RealTime, BestEffort, BestEffort]);
     let mut database = database();
     let had = |strong, took_all, weak| {
         [
@@ -153,7 +153,7 @@ proptest! {
         for had in seen {
             database.learn(had);
         }
-        let asked = Combination::of(asked);
+        let asked = Combination::from_classes(asked);
         let stronger = |classes: Combination| {
             (classes.count(Idle), classes.count(BestEffort))
         };
@@ -174,10 +174,10 @@ proptest! {
     ) {
         let mut database = database();
         let n = had.len();
-        let classes = Combination::of(had.iter().map(|had| had.0));
+        let classes = Combination::from_classes(had.iter().map(|had| had.0));
         database.learn(had);
         let known = database.rates(&classes).total(&classes);
-        let other = Combination::of(other.into_iter().take(n));
+        let other = Combination::from_classes(other.into_iter().take(n));
         let said = database.rates(&other).total(&other);
         prop_assert!(said <= known, "{said} of {known}");
         // The total is kept, rounded down per class, where the combinations share no class.
@@ -186,7 +186,8 @@ proptest! {
             prop_assert!(known - said < 3 * n as u64, "{said} of {known}");
         }
         for class in Class::ALL.into_iter().filter(|class| classes.count(*class) > 0) {
-            prop_assert!(database.rates(&other).of(class) <= database.rates(&classes).of(class));
+            let rate = |of| database.rates(of).for_class(class);
+            prop_assert!(rate(&other) <= rate(&classes));
         }
     }
 

@@ -102,7 +102,7 @@ fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
     // It is late in any case and therefore not protected; the newcomer gets what it leaves.
     assert!(admit(&limited, &request(500, 10)).is_ok());
     assert!(admit(&limited, &request(501, 10)).is_err());
-    assert_eq!(Acceptance::of(&limited).most(), 50 * MB);
+    assert_eq!(Acceptance::for_snapshot(&limited).most(), 50 * MB);
     // With more time it is in time, and as idle it would not be: the newcomer is rejected.
     let known = knows(&[(BestEffort, 50), (Idle, 9)]);
     let running = [tenant(BestEffort, 100, 10)];
@@ -195,7 +195,10 @@ fn a_transfer_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
     // The class's mean is not the rate of one of its tenants: 30 MB/s, as before.
     let view = pcos.host(HostId(0)).expect("there");
     let learnt: Vec<_> = view.database().entries().collect();
-    assert_eq!((learnt.len(), learnt[0].rates.of(BestEffort)), (1, 30 * MB));
+    assert_eq!(
+        (learnt.len(), learnt[0].rates.for_class(BestEffort)),
+        (1, 30 * MB)
+    );
     // Demand was unlimited, with 30 MB/s offered, more than it used before.
     tell(&mut pcos, [30, 30], &[]);
     assert_eq!(has(&pcos), [30, 30]);

@@ -68,7 +68,7 @@ mod descriptor;
 mod device;
 mod sorted;
 
-use super::deadline_order::{ByDeadline, head_of, leads};
+use super::deadline_order::{DeadlineOrder, head_of, leads};
 use background::Background;
 pub(crate) use descriptor::DESCRIPTOR;
 use device::{InFlight, Thinking};
@@ -127,7 +127,7 @@ struct Picked {
 /// Dispatcher of BD-EDF: batches and waits between deadlines, for disks that seek.
 pub struct BdEdf {
     params: BdEdfParams,
-    vm_edf: ByDeadline,
+    vm_edf: DeadlineOrder,
     sorted: Sorted,
     background: Background,
     last: Option<Last>,
@@ -145,7 +145,7 @@ impl BdEdf {
     pub fn new(params: BdEdfParams, capacity: &Capacity) -> BdEdf {
         BdEdf {
             params,
-            vm_edf: ByDeadline::new(capacity.vms, params.deadlines.from),
+            vm_edf: DeadlineOrder::new(capacity.vms, params.deadlines.from),
             sorted: Sorted::new(capacity.requests),
             background: Background::new(capacity.vms),
             last: None,
@@ -402,11 +402,11 @@ impl Dispatcher for BdEdf {
             Event::Ended { io, .. } => self.ended(view, io),
             Event::Inherited(io) => self.inherited(view, io),
             Event::Merged { into, .. } => self.sorted.moved(view, into),
-            Event::VmAdded(vm) => self.thinking.forget(vm),
+            Event::VmAdded(vm) => self.thinking.reset_vm(vm),
             Event::VmChanged(vm) => self.rank(view, vm),
             Event::VmRemoved(vm) => {
-                self.vm_edf.forget(vm);
-                self.background.forget(vm);
+                self.vm_edf.remove(vm);
+                self.background.remove(vm);
                 self.last = self.last.filter(|last| last.vm != vm);
             }
             _ => {}
@@ -461,7 +461,7 @@ impl Dispatcher for BdEdf {
 
     fn footprint(&self) -> Footprint {
         Footprint {
-            vm: ByDeadline::FOOTPRINT.vm + Background::BYTES_PER_VM + Thinking::BYTES_PER_VM,
+            vm: DeadlineOrder::FOOTPRINT.vm + Background::BYTES_PER_VM + Thinking::BYTES_PER_VM,
             request: Sorted::BYTES_PER_REQUEST,
             ..Footprint::default()
         }

@@ -304,7 +304,7 @@ impl CostModel {
         if bytes == 0 {
             return self.time.flush();
         }
-        let (vm, direction) = (io.vm.index(), Direction::of(io.op));
+        let (vm, direction) = (io.vm.index(), Direction::for_op(io.op));
         let access = self.access(vm, io.addr);
         let last = &mut self.last[direction as usize];
         if (last.0, last.1) != (access, bytes) {
@@ -376,7 +376,7 @@ impl CostModel {
             return self.time.flush();
         }
         self.time
-            .cost(Direction::of(op), self.access(vm, addr), bytes)
+            .cost(Direction::for_op(op), self.access(vm, addr), bytes)
     }
 
     /// Returns the access pattern of an I/O at `addr`: sequential if it continues one of its VM's

@@ -75,12 +75,12 @@ pub(super) struct Due {
 
 /// VMs with a unit that may go, by the deadline of their first unit.
 #[derive(Debug)]
-pub(super) struct ByDeadline {
+pub(super) struct DeadlineOrder {
     heads: IndexedHeap<Due>,
     from: DeadlineFrom,
 }
 
-impl ByDeadline {
+impl DeadlineOrder {
     /// Memory that one VM takes.
     pub(super) const FOOTPRINT: Footprint = Footprint {
         vm: IndexedHeap::<Due>::BYTES_PER_ID,
@@ -89,8 +89,8 @@ impl ByDeadline {
     };
 
     /// Creates an empty order with room for `vms` VMs.
-    pub(super) fn new(vms: u32, from: DeadlineFrom) -> ByDeadline {
-        ByDeadline {
+    pub(super) fn new(vms: u32, from: DeadlineFrom) -> DeadlineOrder {
+        DeadlineOrder {
             heads: IndexedHeap::with_capacity(vms as usize),
             from,
         }
@@ -123,12 +123,12 @@ impl ByDeadline {
                 let (at, seq) = (due(self.start(view, &unit)), unit.seq);
                 self.heads.set(vm.index(), Due { at, seq });
             }
-            None => self.forget(vm),
+            None => self.remove(vm),
         }
     }
 
     /// Takes out a VM that has nothing that may go.
-    pub(super) fn forget(&mut self, vm: VmId) {
+    pub(super) fn remove(&mut self, vm: VmId) {
         self.heads.remove(vm.index());
     }
 }

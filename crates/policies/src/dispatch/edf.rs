@@ -24,8 +24,8 @@
 //! less than L - S after it.
 
 use super::deadline_order::{
-    BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of, head_of,
-    leads,
+    BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, DeadlineOrder, MARGIN, deadlines_of,
+    head_of, leads,
 };
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Lane, ReqId, VmId};
@@ -76,7 +76,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
 /// Dispatcher that sends the unit with the earliest deadline first.
 pub struct Edf {
     params: EdfParams,
-    queue: ByDeadline,
+    queue: DeadlineOrder,
 }
 
 impl Edf {
@@ -84,7 +84,7 @@ impl Edf {
     pub fn new(params: EdfParams, capacity: &Capacity) -> Edf {
         Edf {
             params,
-            queue: ByDeadline::new(capacity.vms, params.deadlines.from),
+            queue: DeadlineOrder::new(capacity.vms, params.deadlines.from),
         }
     }
 
@@ -128,7 +128,7 @@ impl Dispatcher for Edf {
     fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::VmChanged(vm) => self.rank(view, vm),
-            Event::VmRemoved(vm) => self.queue.forget(vm),
+            Event::VmRemoved(vm) => self.queue.remove(vm),
             _ => {}
         }
     }
@@ -159,6 +159,6 @@ impl Dispatcher for Edf {
     }
 
     fn footprint(&self) -> Footprint {
-        ByDeadline::FOOTPRINT
+        DeadlineOrder::FOOTPRINT
     }
 }

@@ -44,7 +44,7 @@ impl PolicySpec {
     }
 
     /// Returns every policy of the registry, then every composition of parts, with their defaults.
-    pub fn all() -> &'static [PolicySpec] {
+    pub fn every_composition() -> &'static [PolicySpec] {
         static ALL: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
             let named = registry().iter().map(|info| PolicySpec::named(info.name));
             let controllers = || iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
@@ -173,7 +173,7 @@ impl PolicySpec {
     }
 
     /// Returns the composition behind a policy of an engine; `None` if it is of another kind.
-    pub fn of(policy: &dyn Policy) -> Option<&PolicySpec> {
+    pub fn behind(policy: &dyn Policy) -> Option<&PolicySpec> {
         (policy as &dyn core::any::Any).downcast_ref()
     }
 

@@ -50,7 +50,7 @@ impl Lateness {
     }
 
     /// Takes in an I/O that goes at `now`, whose gate opened at `due` and whose slot lasts `slot`.
-    pub(super) fn went(&mut self, due: Nanos, now: Nanos, slot: Nanos) {
+    pub(super) fn dispatched(&mut self, due: Nanos, now: Nanos, slot: Nanos) {
         if self.most == Nanos::ZERO {
             return;
         }
@@ -86,7 +86,7 @@ mod tests {
         let mut due = Nanos(MS);
         for wait in waits {
             let now = due + Nanos(wait * MS);
-            lateness.went(due, now, Nanos(5 * MS));
+            lateness.dispatched(due, now, Nanos(5 * MS));
             due = now + Nanos(5 * MS);
         }
         lateness
@@ -124,7 +124,7 @@ mod tests {
         let mut lateness = after((0..1000).map(|_| 900));
         assert_eq!(lateness.regular(), Nanos(400 * MS));
         lateness.learn_up_to(Nanos::ZERO);
-        lateness.went(Nanos(1 << 50), Nanos(1 << 51), Nanos(5 * MS));
+        lateness.dispatched(Nanos(1 << 50), Nanos(1 << 51), Nanos(5 * MS));
         assert_eq!(lateness.regular(), Nanos::ZERO);
     }
 
@@ -136,7 +136,7 @@ mod tests {
         for turn in 1..200 {
             for slot in 0..10 {
                 let due = Nanos((turn * 10 + slot) * MS + MS / 2);
-                lateness.went(due, Nanos((turn + 1) * 10 * MS), Nanos(MS));
+                lateness.dispatched(due, Nanos((turn + 1) * 10 * MS), Nanos(MS));
             }
         }
         assert!(lateness.regular() > Nanos(9 * MS), "{lateness:?}");

@@ -160,7 +160,8 @@ impl Throttled {
         self.steady.forget_before(now - CARRIED);
         let slot = self.steady.due();
         self.steady.spend(units);
-        self.lateness.went(due, now, self.steady.due().since(slot));
+        self.lateness
+            .dispatched(due, now, self.steady.due().since(slot));
         let at_once = at_once.max(self.lateness.regular());
         self.fast.forget_before(now - at_once);
         self.fast.spend(units);

@@ -44,7 +44,7 @@ fn a_saturated_device_gives_the_background_one_io_each_half_second() {
 #[test]
 fn without_promotion_a_saturated_device_gives_it_nothing() {
     let mut w = World::new("fifo", MS);
-    let policy = PolicySpec::of(&**w.driver.engine.policy());
+    let policy = PolicySpec::behind(&**w.driver.engine.policy());
     let mut spec = policy.expect("composed of parts").clone();
     spec.set("background_after", 0)
         .expect("it has this parameter");
@@ -64,7 +64,7 @@ fn without_promotion_a_saturated_device_gives_it_nothing() {
 #[test]
 fn alone_it_has_the_whole_device_up_to_its_depth() {
     for policy in policies() {
-        let mut w = World::with(config(8, 0), policy, MS);
+        let mut w = World::with_config(config(8, 0), policy, MS);
         w.guest(&Objective::default());
         let backup = w.background();
         w.load(backup, Op::Write, 64 * KIB, 16);
@@ -85,7 +85,7 @@ fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
     {
         let mut config = config(8, 0);
         config.device.positioning = positioning;
-        let mut w = World::with(config, "mclock", MS);
+        let mut w = World::with_config(config, "mclock", MS);
         let vm = w.guest(&Objective::default());
         let backup = w.background();
         // One request at a time, the next at once: the device always has one of it.
@@ -110,7 +110,7 @@ fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
 fn beside_pauses(positioning: Nanos, pause: u64) -> u64 {
     let mut config = config(8, 0);
     config.device.positioning = positioning;
-    let mut w = World::with(config, "mclock", MS / 10);
+    let mut w = World::with_config(config, "mclock", MS / 10);
     let vm = w.guest(&Objective::default());
     let backup = w.background();
     w.load(backup, Op::Read, 64 * KIB, 8);
@@ -170,7 +170,7 @@ fn its_own_limit_holds_where_the_regulator_keeps_limits() {
 
 #[test]
 fn it_goes_on_over_swaps_and_when_vms_come_and_go() {
-    let mut w = World::with(config(4, 0), "fifo", MS);
+    let mut w = World::with_config(config(4, 0), "fifo", MS);
     let vm = w.guest(&Objective::default());
     let backup = w.background();
     w.load(vm, Op::Read, 4 * KIB, 1);
@@ -182,12 +182,12 @@ fn it_goes_on_over_swaps_and_when_vms_come_and_go() {
         let after = (total(&w.ops(backup)), total(&w.ops(vm)));
         assert!(after.0 > before.0 && after.1 > before.1, "{policy}");
     }
-    w.forget(vm);
+    w.remove_vm(vm);
     let later = w.guest(&Objective::default());
     w.load(later, Op::Read, 4 * KIB, 1);
     w.run(50 * MS);
     assert!(total(&w.ops(later)) > 0);
-    w.forget(backup);
+    w.remove_vm(backup);
     let again = w.background();
     w.load(again, Op::Read, 4 * KIB, 1);
     w.run(50 * MS);

@@ -290,7 +290,7 @@ fn check(notes: &Notes, vms: &[(VmId, u64, Option<u64>)], beta: u32, most: f64) 
 #[test]
 fn a_vm_that_misses_its_latency_gets_a_larger_part() {
     // 1 ms an I/O: 16 requests of one VM alone take 16 ms each. The first may take 10 ms.
-    let mut world = World::of(config(1, 0), &with(&[]), MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(300, Some(10))),
@@ -313,7 +313,7 @@ fn proportions_converge_to_what_keeps_both_objectives() {
     // 1000 I/Os a second, 16 requests of each VM. By reservations they get 250 and 750 of them,
     // and the first VM's take 64 ms; for 40 ms it needs 400, which leaves the other enough.
     let run = |feedback| {
-        let mut world = World::of(config(1, 0), &with(&[("feedback", feedback)]), MS);
+        let mut world = World::with_policy(config(1, 0), &with(&[("feedback", feedback)]), MS);
         let (a, b) = (
             world.guest(&promised(100, Some(40))),
             world.guest(&promised(300, None)),
@@ -359,7 +359,7 @@ fn a_flush_before_each_request_makes_no_deficit() {
 /// A guest that is to have 500 a second asks for these 20 times a second; another one has between
 /// `least` and `most` in four seconds beside it.
 fn asks_for_less(wait_for: u64, least: u64, most: u64, ops: &[Op]) {
-    let mut world = World::of(config(1, 0), &with(&[("wait_for", wait_for)]), MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[("wait_for", wait_for)]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(500, None)),
@@ -388,7 +388,7 @@ fn asks_for_less(wait_for: u64, least: u64, most: u64, ops: &[Op]) {
 
 #[test]
 fn without_feedback_credits_stay_as_reservations_have_them() {
-    let mut world = World::of(config(1, 0), &with(&[("feedback", 0)]), MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[("feedback", 0)]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(5000, Some(1))),
@@ -404,7 +404,7 @@ fn without_feedback_credits_stay_as_reservations_have_them() {
 
 #[test]
 fn when_objectives_hold_again_proportions_go_back() {
-    let mut world = World::of(config(1, 0), &with(&[]), MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(200, None)),
@@ -442,7 +442,7 @@ fn when_objectives_hold_again_proportions_go_back() {
 
 #[test]
 fn any_change_of_the_vms_puts_proportions_back() {
-    let mut world = World::of(config(1, 0), &with(&[]), 3 * MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[]), 3 * MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(200, None)),
@@ -460,7 +460,7 @@ fn any_change_of_the_vms_puts_proportions_back() {
     let c = world.guest(&promised(100, None));
     world.run(MS);
     assert!(notes.lock().expect("no panic before").credits.is_empty());
-    world.forget(c);
+    world.remove_vm(c);
     let notes = notes.lock().expect("no panic before");
     let vms = [(a.vm, 200, None), (b.vm, 500, None)];
     let last = notes.chapters.last().expect("one");
@@ -475,7 +475,7 @@ const PROMISES: [(u64, Option<u64>); 2] = [(100, Some(40)), (300, None)];
 
 /// Creates a world with VMs of these promises, each with 16 requests inside at any time.
 fn loaded(promises: &[(u64, Option<u64>)]) -> (World, Shared, Vec<Guest>) {
-    let mut world = World::of(config(1, 0), &with(&[]), MS);
+    let mut world = World::with_policy(config(1, 0), &with(&[]), MS);
     let notes = noted(&mut world);
     let guests: Vec<Guest> = (promises.iter())
         .map(|&(iops, latency)| world.guest(&promised(iops, latency)))
@@ -611,7 +611,7 @@ fn a_vm_of_which_nothing_is_known_has_its_part_by_reservations() {
 fn what_nobody_here_has_learnt_is_refused_with_the_reason() {
     let (_, blobs) = lesson();
     let refusal = |spec: &PolicySpec, blob: &Blob| {
-        let mut world = World::of(config(1, 0), spec, MS);
+        let mut world = World::with_policy(config(1, 0), spec, MS);
         let guest = world.guest(&promised(100, Some(40)));
         let refused = import(&mut world, &[guest], std::slice::from_ref(blob));
         refused
@@ -636,7 +636,7 @@ fn what_nobody_here_has_learnt_is_refused_with_the_reason() {
         assert!(said.len() == 1 && said[0].contains(why), "{said:?}: {why}");
     }
     let (mut world, _, guests) = loaded(&PROMISES);
-    world.forget(guests[0]);
+    world.remove_vm(guests[0]);
     world.run(MS);
     let refused = import(&mut world, &guests, &blobs);
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -658,7 +658,7 @@ proptest! {
         service in 100_000u64..5_000_000,
     ) {
         let params = [("beta", beta), ("max_interval", most)];
-        let mut world = World::of(config(2, 0), &with(&params), service);
+        let mut world = World::with_policy(config(2, 0), &with(&params), service);
         let notes = noted(&mut world);
         let mut vms = Vec::new();
         for &(iops, latency, depth) in &loads {

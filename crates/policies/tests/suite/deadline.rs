@@ -401,7 +401,7 @@ impl Disk {
     }
 
     fn of(merge_limit: u32, spec: &PolicySpec) -> Disk {
-        let mut driver = Driver::new(config(1, merge_limit), spec).at(Nanos::SECOND);
+        let mut driver = Driver::new(config(1, merge_limit), spec).with_clock_at(Nanos::SECOND);
         let guest = driver.guest(&Objective::default());
         Disk { driver, guest }
     }
@@ -543,7 +543,7 @@ fn what_is_left_of_a_large_request_stands_where_it_begins() {
 
 #[test]
 fn thousands_of_units_behind_a_shut_gate_do_not_stand_in_the_way() {
-    let mut world = World::with(config(1, 0), "token-bucket+deadline", MS);
+    let mut world = World::with_config(config(1, 0), "token-bucket+deadline", MS);
     let slow = limited(Rate::iops(1));
     let held: Vec<Guest> = (0..4).map(|_| world.guest(&slow)).collect();
     let free = world.guest(&Objective::default());
@@ -576,7 +576,7 @@ fn thousands_of_units_behind_a_shut_gate_do_not_stand_in_the_way() {
 
 #[test]
 fn time_behind_a_limit_does_not_make_a_unit_expire() {
-    let mut world = World::with(config(1, 0), "token-bucket+deadline", MS);
+    let mut world = World::with_config(config(1, 0), "token-bucket+deadline", MS);
     let held = world.guest(&limited(Rate::iops(5)));
     let free = world.guest(&Objective::default());
     world.load(held, Op::Read, 4096, 100);

@@ -179,7 +179,7 @@ proptest! {
         vms in prop::collection::vec((1u32..=1000, 4096u32..=1 << 20), 2..8),
         depth in 1u32..=8,
     ) {
-        let mut world = World::with(config(depth, 0), "drr", MS);
+        let mut world = World::with_config(config(depth, 0), "drr", MS);
         let guests: Vec<Guest> = vms.iter().map(|&(w, _)| world.guest(&weighted(w))).collect();
         for (guest, &(_, len)) in guests.iter().zip(&vms) {
             world.load(*guest, Op::Read, len, 2 * depth);
@@ -247,7 +247,7 @@ proptest! {
 
 #[test]
 fn shares_go_by_weight_within_a_hundredth() {
-    let mut world = World::with(config(4, 0), "drr", MS);
+    let mut world = World::with_config(config(4, 0), "drr", MS);
     let weights = [100, 200, 50, 350];
     let guests = weights.map(|w| world.guest(&weighted(w)));
     for (guest, len) in guests.iter().zip([4096, 16384, 65536, 8192]) {

@@ -13,7 +13,7 @@ use tidegate_policies::policy::PolicySpec;
 /// Policies and compositions that enforce limits, except those with credits: credits hold requests
 /// back for other reasons.
 static LIMITING: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let all = PolicySpec::all().iter();
+    let all = PolicySpec::every_composition().iter();
     let limiting = all.filter(|spec| {
         spec.enforces().limit && spec.parts().0.is_none() && spec.parts().1 != "vbc"
     });

@@ -107,7 +107,7 @@ oracle_test! {
 
 /// Returns how often each weight is served in `n` I/Os of one size, one at a time.
 fn wins(seed: u64, weights: &[u32], n: u64) -> Vec<u64> {
-    let mut world = World::of(config(1, 0), &lottery("lottery", seed), MS);
+    let mut world = World::with_policy(config(1, 0), &lottery("lottery", seed), MS);
     let guests: Vec<Guest> = weights.iter().map(|&w| world.guest(&weighted(w))).collect();
     for guest in &guests {
         world.load(*guest, Op::Read, 16 << 10, 4);
@@ -144,7 +144,7 @@ fn wins_are_spread_as_by_chance() {
 
 #[test]
 fn what_vms_are_served_goes_by_weight_whatever_their_sizes() {
-    let mut world = World::with(config(4, 0), "lottery", MS);
+    let mut world = World::with_config(config(4, 0), "lottery", MS);
     let weights = [100, 200, 50, 350];
     let guests = weights.map(|w| world.guest(&weighted(w)));
     for (guest, len) in guests.iter().zip([4096, 16384, 65536, 262_144]) {
@@ -167,7 +167,7 @@ fn what_vms_are_served_goes_by_weight_whatever_their_sizes() {
 #[test]
 fn a_seed_draws_the_same_and_another_one_does_not() {
     let order = |seed| {
-        let mut world = World::of(config(1, 0), &lottery("lottery", seed), MS);
+        let mut world = World::with_policy(config(1, 0), &lottery("lottery", seed), MS);
         let guests = [100, 100, 100].map(|w| world.guest(&weighted(w)));
         guests
             .iter()

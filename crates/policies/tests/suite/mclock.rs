@@ -429,7 +429,7 @@ proptest! {
         vms in prop::collection::vec((1u32..=1000, 4096u32..=1 << 20), 2..8),
         depth in 1u32..=8,
     ) {
-        let mut world = World::with(config(depth, 0), "mclock", MS);
+        let mut world = World::with_config(config(depth, 0), "mclock", MS);
         let of = |&(weight, _): &(u32, u32)| Objective { weight, ..Objective::default() };
         let guests: Vec<Guest> = vms.iter().map(|vm| world.guest(&of(vm))).collect();
         for (guest, &(_, len)) in guests.iter().zip(&vms) {

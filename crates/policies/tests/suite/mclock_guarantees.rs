@@ -46,7 +46,7 @@ fn a_new_vm_does_not_inherit_the_debt_of_its_slot() {
     let old = world.guest(&weighted(1, Rate::iops(500)));
     world.load(old, Op::Read, 4096, 4);
     world.run(10 * SECOND);
-    world.forget(old);
+    world.remove_vm(old);
     let new = world.guest(&weighted(100, Rate::NONE));
     world.load(new, Op::Read, 4096, 4);
     world.run(3 * SECOND);
@@ -281,7 +281,7 @@ proptest! {
         let sum: u64 = parts.iter().sum();
         let rates: Vec<u64> = parts.iter().map(|p| (p * capacity / sum).max(1)).collect();
         prop_assume!(rates.iter().sum::<u64>() <= capacity);
-        let mut world = World::with(config(depth, 0), "mclock", MS);
+        let mut world = World::with_config(config(depth, 0), "mclock", MS);
         let rate = |r: u64| if in_bytes { Rate::bytes(r * 16384) } else { Rate::iops(r) };
         let reserved: Vec<Guest> =
             rates.iter().map(|&r| world.guest(&weighted(1, rate(r)))).collect();

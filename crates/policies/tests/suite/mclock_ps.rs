@@ -18,7 +18,7 @@ fn mclock() -> PolicySpec {
 /// Returns the VM of each I/O in the order of service. `vms`: weight, request size and number of
 /// waiting requests of each.
 fn order(policy: &PolicySpec, depth: u32, vms: &[(u32, u32, u32)]) -> Vec<usize> {
-    let mut world = World::of(config(depth, 0), policy, MS);
+    let mut world = World::with_policy(config(depth, 0), policy, MS);
     let guests: Vec<Guest> = vms.iter().map(|vm| world.guest(&weighted(vm.0))).collect();
     for (guest, &(_, len, waiting)) in guests.iter().zip(vms) {
         world.load(*guest, Op::Read, len, waiting);

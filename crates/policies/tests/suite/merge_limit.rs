@@ -51,7 +51,7 @@ impl Lab {
     }
 
     fn batching(service: u64, pages: u32, batch: Nanos) -> Lab {
-        let mut world = World::of(config(8, 64 * KIB), &policy("fifo"), service);
+        let mut world = World::with_policy(config(8, 64 * KIB), &policy("fifo"), service);
         let params = MergeLimitParams {
             pages,
             fill: 75,

@@ -98,7 +98,7 @@ fn who_comes_into_the_place_of_another_begins_with_nothing() {
     let guest = world.guest(&weighted(100));
     world.load(guest, Op::Read, 4 * KIB, 1);
     world.run(5 * SECOND);
-    world.forget(guest);
+    world.remove_vm(guest);
     let next = world.guest(&weighted(100));
     assert_eq!(next.vm.index(), guest.vm.index());
     world.run(2 * SECOND);

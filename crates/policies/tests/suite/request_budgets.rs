@@ -29,7 +29,7 @@ impl Crowd {
             max_requests: 4096,
             ..config(4, 64 * KIB)
         };
-        let mut driver = Driver::new(config, spec).at(Nanos(1));
+        let mut driver = Driver::new(config, spec).with_clock_at(Nanos(1));
         driver.engine.admission_mut().bound_payload(&PayloadBounds {
             total,
             per_vm: total,
@@ -102,7 +102,7 @@ fn plain(vms: usize) -> Vec<Objective> {
 
 #[test]
 fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
-    for spec in PolicySpec::all() {
+    for spec in PolicySpec::every_composition() {
         let mut crowd = Crowd::new(spec, 32 << 10, &plain(3));
         let mut rng = SplitMix64::new(5);
         let mut asked = 0;
@@ -135,7 +135,7 @@ fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
 
 #[test]
 fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
-    for spec in PolicySpec::all() {
+    for spec in PolicySpec::every_composition() {
         let mut crowd = Crowd::new(spec, 1 << 20, &plain(4));
         let deaf = crowd.clients[0].0;
         crowd.driver.replies.deaf.push(deaf);
@@ -413,7 +413,7 @@ fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
 
 #[test]
 fn requests_with_memory_of_their_own_need_slots_only_and_do_not_wait_for_others_memory() {
-    for spec in PolicySpec::all() {
+    for spec in PolicySpec::every_composition() {
         let mut crowd = Crowd::new(spec, 32 << 10, &plain(1));
         let (vm, pooled) = crowd.clients[0];
         let disk = crowd.driver.disk(vm);

@@ -148,7 +148,7 @@ fn weight() -> impl Strategy<Value = u32> + Clone {
 /// numbers: costs by weight are compared multiplied by both weights. `vms`: weight and request size
 /// of each.
 fn assert_bounds(vms: &[(u32, u32)], depth: u32, by: usize) {
-    let mut world = World::with(config(8, 0), "sfq", MS);
+    let mut world = World::with_config(config(8, 0), "sfq", MS);
     let policy = sfq("sfq", by, depth.into());
     world.driver.engine.set_policy(Nanos::ZERO, &policy);
     known(&mut world);
@@ -228,7 +228,7 @@ proptest! {
         weights in prop::array::uniform4(weight()),
         steps in prop::collection::vec((0u8..10, 0usize..4, 1u32..=16), 0..400),
     ) {
-        let mut world = World::with(config(8, 0), "sfq", MS);
+        let mut world = World::with_config(config(8, 0), "sfq", MS);
         let now = Nanos::ZERO;
         world.driver.engine.set_policy(now, &sfq("sfq", 0, depth));
         let guests = weights.map(|w| world.guest(&weighted(w)));
@@ -330,7 +330,7 @@ fn tags_rounded_to_whole_numbers_stay_within_the_published_bounds() {
 #[test]
 fn shares_go_by_weight_within_a_hundredth() {
     for (by, name) in CostBy::WORDS.iter().enumerate() {
-        let mut world = World::with(config(32, 0), "sfq", MS);
+        let mut world = World::with_config(config(32, 0), "sfq", MS);
         world
             .driver
             .engine
@@ -358,7 +358,7 @@ fn shares_go_by_weight_within_a_hundredth() {
 
 #[test]
 fn no_more_than_d_are_outstanding() {
-    let mut world = World::with(config(32, 0), "sfq", MS);
+    let mut world = World::with_config(config(32, 0), "sfq", MS);
     world
         .driver
         .engine
@@ -386,7 +386,7 @@ fn no_more_than_d_are_outstanding() {
 
 #[test]
 fn room_beyond_d_is_not_booked_as_a_deliberate_wait() {
-    let mut world = World::with(config(32, 0), "sfq", MS);
+    let mut world = World::with_config(config(32, 0), "sfq", MS);
     world
         .driver
         .engine

@@ -158,7 +158,7 @@ fn a_group_counts_as_one_vm_whoever_of_it_asks() {
         assert_near(*got, due, 10);
     }
     // The one that leads the group goes; the other has all of its weight.
-    world.forget(guests[0]);
+    world.remove_vm(guests[0]);
     let got = served(&mut world, &guests[1..], 10);
     for got in got {
         assert_near(got, 5000, 10);
@@ -171,7 +171,7 @@ fn a_target_is_held_from_above_and_from_below() {
         target: Rate::bytes(20 * MB),
         ..Objective::default()
     };
-    let mut world = World::with(config(4, 0), "slo", 0);
+    let mut world = World::with_config(config(4, 0), "slo", 0);
     world.device.takes = Some(|io| 20_000 + u64::from(io.len) * 10);
     let (vm, other) = (world.guest(&target), world.guest(&Objective::default()));
     world.load(vm, Op::Read, 64 * KIB, 8);

@@ -30,7 +30,7 @@ struct Beside {
 
 impl Beside {
     fn new(policy: &PolicySpec, objective: &Objective) -> Beside {
-        let mut world = World::of(config(8, 64 * KIB), policy, 0);
+        let mut world = World::with_policy(config(8, 64 * KIB), policy, 0);
         world.device.takes = Some(fast);
         let guest = world.guest(objective);
         let neighbours = [(); 4].map(|()| world.guest(&Objective::default()));

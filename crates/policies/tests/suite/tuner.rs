@@ -425,7 +425,7 @@ fn the_way_to_a_target_does_not_move_the_aim() {
 /// twice.
 #[test]
 fn a_policy_with_a_tuner_and_credits_takes_over_what_waits() {
-    let mut world = World::with(config(1, 0), "vbc+fifo", MS);
+    let mut world = World::with_config(config(1, 0), "vbc+fifo", MS);
     let guest = world.guest(&precise(Rate::bytes(30 * MB)));
     world.load(guest, Op::Read, 8 * KIB, 40);
     world.swap("tuner+vbc+fifo");

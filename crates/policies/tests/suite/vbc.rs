@@ -33,7 +33,7 @@ fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
 fn checked(params: &[(&str, u64)], config: EngineConfig, service: u64) -> (World, Shared) {
     let spec = spec("vbc+fifo", params);
     let slow = Arc::new(Mutex::new(Slow::new(credits::params(&spec))));
-    let mut world = World::of(config, &spec, service);
+    let mut world = World::with_policy(config, &spec, service);
     world
         .driver
         .engine
@@ -253,7 +253,7 @@ fn a_thousand_vms_of_ten_requests_a_second_hold_nobody_up() {
         ..config(1, 0)
     };
     // Twice as fast as they ask.
-    let mut world = World::of(config, &policy("vbc+fifo"), 50_000);
+    let mut world = World::with_policy(config, &policy("vbc+fifo"), 50_000);
     world.keep_done = true;
     let guests: Vec<Guest> = (0..1000).map(|_| world.guest(&reserved(10))).collect();
     open_loop(&mut world, &guests, 100 * MS, SECOND);
@@ -272,7 +272,7 @@ fn a_grant_that_reopens_very_many_vms_does_not_nest() {
         max_requests: 16 * VMS,
         ..config(4096, 0)
     };
-    let mut world = World::of(config, &spec("vbc+fifo", &[("beta", 1)]), 10);
+    let mut world = World::with_policy(config, &spec("vbc+fifo", &[("beta", 1)]), 10);
     world.keep_done = true;
     let guests: Vec<Guest> = (0..VMS).map(|_| world.guest(&reserved(10))).collect();
     // One credit each, so the second requests of all are let in at once.

@@ -26,7 +26,7 @@ fn profile(wrong: f64) -> Arc<Profile> {
 }
 
 fn world(policy: &PolicySpec, wrong: f64) -> World {
-    let mut world = World::of(config(64, 0), policy, 0);
+    let mut world = World::with_policy(config(64, 0), policy, 0);
     world.device.takes = Some(|io| time(io.len));
     world
         .driver

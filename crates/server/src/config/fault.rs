@@ -20,7 +20,9 @@ pub fn from_json(json: &serde_json::Value) -> Result<Rule, ConfigErrors> {
 
 /// Returns the word for an operation in fault rules.
 pub fn operation(op: Op) -> &'static str {
-    let found = OPERATION_WORDS.iter().find(|(_, ops)| *ops == Ops::of(op));
+    let found = OPERATION_WORDS
+        .iter()
+        .find(|(_, ops)| *ops == Ops::only(op));
     found.map_or("any", |(word, _)| word)
 }
 
@@ -196,7 +198,7 @@ fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option
     }
     let place = section.find("from").or_else(|| section.find("length"));
     if let Some(place) = place
-        && on == Some(Ops::of(Op::Flush))
+        && on == Some(Ops::only(Op::Flush))
     {
         place.error("a flush has no range of bytes", "leave it out");
     }
@@ -238,7 +240,7 @@ mod tests {
             "stall": "2 s", "torn": "1 KiB", "error": "ENOSPC",
         }));
         let read = Rule {
-            on: Ops::of(Op::Write).union(Ops::of(Op::Discard)),
+            on: Ops::only(Op::Write).union(Ops::only(Op::Discard)),
             from: 1 << 30,
             to: (1 << 30) + (64 << 20),
             every: 7,

@@ -27,7 +27,7 @@ impl VmConfig {
     /// Returns the objective at a time.
     pub fn promised_at(&self, time: Timestamp) -> &Objective {
         match &self.schedule {
-            Some(schedule) => schedule.at(time).objective,
+            Some(schedule) => schedule.in_force_at(time).objective,
             None => &self.objective,
         }
     }

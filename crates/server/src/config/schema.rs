@@ -7,7 +7,7 @@ use super::keys;
 /// Returns the JSON Schema (draft 2020-12) of the file that `tidegate serve` reads.
 pub fn schema() -> Value {
     let title = "Configuration of tidegate serve";
-    tidegate_config::schema::of(&keys::FILE, title, Vec::new())
+    tidegate_config::schema::json_schema(&keys::FILE, title, Vec::new())
 }
 
 #[cfg(test)]

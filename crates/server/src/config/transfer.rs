@@ -31,7 +31,7 @@ pub fn from_json(
     zone: &TimeZone,
 ) -> Result<TransferOrder, ConfigErrors> {
     document::read_json(json, "", |field| {
-        let mut section = Section::of(field)?;
+        let mut section = Section::open(field)?;
         let size = section.need("size", SIZE);
         let bytes = size.and_then(|size| size.bytes(1..=BYTES_MAX));
         let due = due(&mut section, now, zone);

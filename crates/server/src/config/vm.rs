@@ -132,7 +132,7 @@ pub fn disk_from_json(
 /// All mistakes in the JSON.
 pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     document::read_json(json, "", |field| {
-        let mut section = Section::of(field)?;
+        let mut section = Section::open(field)?;
         let size = section.need(keys::SIZE.name, "size = \"20 GiB\"");
         let size = size.and_then(|field| field.number(&keys::SIZE));
         section.finish();

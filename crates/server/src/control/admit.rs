@@ -77,7 +77,7 @@ impl Proposal<'_> {
         self.device.scheduling.profile.as_ref()?;
         // An entry with `force` was asked for although it may not fit.
         let asked = |time: Timestamp| {
-            let then = promised.at(time);
+            let then = promised.in_force_at(time);
             let forced = then.entry.is_some_and(|at| promised.entries()[at].force);
             (!forced).then_some(then.objective)
         };

@@ -201,7 +201,7 @@ impl<P: Plane> Api<P> {
             return Err(why.clone());
         }
         let promised = vm.promised();
-        let then = promised.at(self.clock.now());
+        let then = promised.in_force_at(self.clock.now());
         let entry = then.entry.map(|at| &promised.entries()[at]);
         // Outside of all entries the VM returns to its base objective, which was admitted when it
         // was set.
@@ -290,7 +290,7 @@ impl<P: Plane> Api<P> {
     pub(super) fn changed(&self, snapshot: &VmSnapshot, was: &Schedule, is: &Schedule) -> VmView {
         let mut view = self.view(snapshot);
         let now = self.clock.now();
-        if let Some(at) = is.at(now).entry
+        if let Some(at) = is.in_force_at(now).entry
             && is.base() != was.base()
         {
             let entry = &is.entries()[at].when;

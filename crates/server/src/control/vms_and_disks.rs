@@ -248,7 +248,7 @@ impl<P: Plane> Api<P> {
     }
 
     async fn put_in_force(&self, vm: &str, promised: Schedule) -> Result<VmSnapshot, ControlError> {
-        let objective = *promised.at(self.clock.now()).objective;
+        let objective = *promised.in_force_at(self.clock.now()).objective;
         let now = self.plane.set_objective(vm, objective).await?;
         self.plane.set_schedule(vm, config::by_the_clock(promised));
         self.rescheduled.notify_one();

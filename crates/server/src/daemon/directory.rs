@@ -51,7 +51,7 @@ impl VmDirectory {
     }
 
     /// Returns all VMs.
-    pub fn all(&self) -> Vec<VmConfig> {
+    pub fn configs(&self) -> Vec<VmConfig> {
         self.lock().clone()
     }
 
@@ -158,7 +158,7 @@ mod tests {
     fn vms_are_found_by_name_and_device_in_the_order_in_which_they_came() {
         let directory = VmDirectory::new(vec![vm("b", 0), vm("a", 1)]);
         directory.add(vm("c", 0));
-        assert_eq!(names(&directory.all()), ["b", "a", "c"]);
+        assert_eq!(names(&directory.configs()), ["b", "a", "c"]);
         assert_eq!(names(&directory.on_device(0)), ["b", "c"]);
         assert_eq!(directory.names_on(0), ["b", "c"]);
         assert_eq!(directory.device_of("a"), Ok(1));
@@ -174,7 +174,7 @@ mod tests {
         directory.add(vm("c", 0));
         directory.remove("b");
         directory.remove("b");
-        assert_eq!(names(&directory.all()), ["c"]);
+        assert_eq!(names(&directory.configs()), ["c"]);
         assert!(directory.is_configured("b"));
         assert!(!directory.is_configured("c"));
     }
@@ -204,7 +204,7 @@ mod tests {
         directory.set_objective("c", objective);
         directory.set_objective("nobody", objective);
         assert_eq!(names(&directory.scheduled()), ["b"]);
-        let weights: Vec<u32> = (directory.all().iter())
+        let weights: Vec<u32> = (directory.configs().iter())
             .map(|vm| vm.objective.weight)
             .collect();
         assert_eq!(weights, [Objective::DEFAULT_WEIGHT, 7]);

@@ -209,7 +209,7 @@ impl Persistence {
             let known = KnownDisk::from_config("", disk);
             disk.export == name || known.is_some_and(|known| known.path == name)
         };
-        if vms.all().iter().any(|vm| vm.disks.iter().any(is)) {
+        if vms.configs().iter().any(|vm| vm.disks.iter().any(is)) {
             return Err(ControlError::Disk {
                 what: format!("disk {name:?} is served"),
                 help: Some("remove it, or its VM, first".to_owned()),

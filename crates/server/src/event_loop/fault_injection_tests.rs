@@ -129,7 +129,7 @@ fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
 #[test]
 fn requests_are_counted_not_the_parts_they_are_served_in() {
     let third = Rule {
-        on: Ops::of(Op::Write),
+        on: Ops::only(Op::Write),
         every: 3,
         ..Rule::always(EIO)
     };
@@ -323,7 +323,7 @@ fn a_stall_takes_its_time_and_then_ends_as_the_rule_says() {
     let stall = Nanos::from_millis(30);
     for place in everywhere() {
         let late = |effect| Rule {
-            on: Ops::of(Op::Read),
+            on: Ops::only(Op::Read),
             count: Some(1),
             stall,
             ..Rule::always(effect)
@@ -384,7 +384,7 @@ fn the_order_to_stop_ends_every_stall() {
 fn a_flush_that_fails_by_rule_leaves_the_disk_well() {
     for place in everywhere() {
         let once = Rule {
-            on: Ops::of(Op::Flush),
+            on: Ops::only(Op::Flush),
             count: Some(1),
             ..Rule::always(EIO)
         };

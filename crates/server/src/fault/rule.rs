@@ -18,12 +18,12 @@ impl Ops {
     /// Set of all operations.
     pub const ANY: Ops = Ops(0b1_1111);
     /// Set of the operations of which a part can reach the medium.
-    pub const CHANGES: Ops = Ops::of(Op::Write)
-        .union(Ops::of(Op::Discard))
-        .union(Ops::of(Op::WriteZeroes));
+    pub const CHANGES: Ops = Ops::only(Op::Write)
+        .union(Ops::only(Op::Discard))
+        .union(Ops::only(Op::WriteZeroes));
 
     /// Returns the set of one operation.
-    pub const fn of(op: Op) -> Ops {
+    pub const fn only(op: Op) -> Ops {
         Ops(1 << op as u8)
     }
 
@@ -34,7 +34,7 @@ impl Ops {
 
     /// Returns true if the set has this operation.
     pub const fn contains(self, op: Op) -> bool {
-        self.0 & Ops::of(op).0 != 0
+        self.0 & Ops::only(op).0 != 0
     }
 
     /// Returns true if the set is a subset of `other`.

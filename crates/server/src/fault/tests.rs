@@ -26,7 +26,7 @@ fn strikes(faults: &mut Faults, n: u64) -> Vec<bool> {
 #[test]
 fn each_nth_of_those_it_meets_is_struck_up_to_its_count() {
     let rule = Rule {
-        on: Ops::of(Op::Write),
+        on: Ops::only(Op::Write),
         every: 3,
         count: Some(2),
         ..Rule::always(EIO)
@@ -200,7 +200,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
                 Rule {
                     on: (Op::ALL.into_iter().enumerate())
                         .filter(|(bit, _)| ops >> bit & 1 == 1)
-                        .fold(Ops::NONE, |all, (_, op)| all.union(Ops::of(op))),
+                        .fold(Ops::NONE, |all, (_, op)| all.union(Ops::only(op))),
                     from,
                     to,
                     every,

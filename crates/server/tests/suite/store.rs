@@ -141,7 +141,7 @@ fn the_preview_of_a_start_is_what_the_daemon_serves() {
     assert_eq!(lost, ["clash", "lost", "words"]);
 
     let server = Server::start(config);
-    let served = server.handle.vms().all();
+    let served = server.handle.vms().configs();
     let seen = |vms: &[VmConfig]| -> Vec<_> {
         let vms = vms.iter();
         vms.map(|vm| (vm.name.clone(), vm.objective)).collect()

@@ -66,7 +66,7 @@ impl PerSecond {
     /// Precision against a target in bytes a second, over statistical intervals in seconds.
     pub(super) fn precision(&self, target: Option<u64>, interval: u32) -> Precision {
         let samples: Vec<u64> = self.samples.iter().copied().collect();
-        Precision::of(&samples, self.idle, target, interval)
+        Precision::from_samples(&samples, self.idle, target, interval)
     }
 }
 

@@ -86,7 +86,7 @@ impl PastPromises {
     }
 
     /// All promises so far, those in force last; `vm`: the VM's handle, if it is there.
-    pub(super) fn all(
+    pub(super) fn past_and_present(
         &self,
         tenants: Tenants<'_>,
         now: Nanos,

@@ -71,7 +71,8 @@ impl DeviceSim {
         self.vms.iter().map(|vm| {
             let details = &vm.details;
             let tenants = self.hosts.engine(vm.host).tenants();
-            let all = (details.past).all(tenants, self.now, vm.id(), &details.objective);
+            let all =
+                (details.past).past_and_present(tenants, self.now, vm.id(), &details.objective);
             (details.tenant, all)
         })
     }

@@ -94,7 +94,7 @@ impl Transfers {
             index: self.begun,
             bytes,
             since,
-            deadline: self.deadline.map(|deadline| deadline.of(bytes)),
+            deadline: self.deadline.map(|deadline| deadline.for_bytes(bytes)),
             unissued: bytes,
             left: bytes,
         };

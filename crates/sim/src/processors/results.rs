@@ -65,7 +65,7 @@ impl Processors {
 
     /// CPU time and number of notifications of a VM since the begin of the run.
     fn counted(&self, vm: VmId) -> (Nanos, u64) {
-        let vcpus = &self.world.machine().vms[vm.at()].vcpus;
+        let vcpus = &self.world.machine().vms[vm.index()].vcpus;
         let ran = vcpus.iter().map(|&v| self.world.ran(v).0).sum();
         let notified = vcpus.iter().map(|&v| self.world.notified(v)).sum();
         (Nanos(ran), notified)
@@ -74,7 +74,7 @@ impl Processors {
     /// Mean number of pCPUs, and notifications per second, of a VM since the warm-up.
     fn rates(&self, vm: VmId) -> (f64, f64) {
         let (ran, notified) = self.counted(vm);
-        let before = self.before.vms.get(vm.at()).copied().unwrap_or_default();
+        let before = self.before.vms.get(vm.index()).copied().unwrap_or_default();
         let span = self.world.now().since(self.before.at);
         let span = span.as_secs_f64().max(f64::MIN_POSITIVE);
         let ran = ran.since(before.0).as_secs_f64();

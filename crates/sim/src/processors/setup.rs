@@ -20,7 +20,10 @@ const BUSY_PROCESSES: u64 = u64::MAX;
 impl Processors {
     /// Creates the pCPUs of a scenario at time zero, and routes its devices' requests through them.
     /// `None` if the scenario has no pCPUs.
-    pub(crate) fn of(scenario: &Scenario, devices: &mut [DeviceSim]) -> Option<Processors> {
+    pub(crate) fn for_scenario(
+        scenario: &Scenario,
+        devices: &mut [DeviceSim],
+    ) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
         let mut builder = MachineBuilder::new(cpu, scenario.frame.seed);
         let driver = cpu.driver.map(|driver| {
@@ -84,7 +87,7 @@ impl MachineBuilder {
 
     /// vCPU number `n` of a VM, modulo its number of vCPUs.
     fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
-        let all = &self.machine.vms[vm.at()].vcpus;
+        let all = &self.machine.vms[vm.index()].vcpus;
         all[n % all.len()]
     }
 
@@ -103,7 +106,7 @@ impl MachineBuilder {
         let mut random = generator(self.seed, name, BUSY_PROCESSES);
         let tasks = (0..cpu.busy_processes).map(|n| {
             let vcpu = self.vcpu(vm, n);
-            let task = self.inside[vcpu.at()].add_task();
+            let task = self.inside[vcpu.index()].add_task();
             (vcpu, task, from + Nanos(random.next_u64() % SPREAD.0))
         });
         let tasks = tasks.collect();
@@ -137,7 +140,7 @@ impl MachineBuilder {
             let vcpu = guests[tenant].vm.map(|vm| self.vcpu(vm, *turn - 1));
             Process {
                 tenant,
-                on: vcpu.map(|vcpu| (vcpu, self.inside[vcpu.at()].add_task())),
+                on: vcpu.map(|vcpu| (vcpu, self.inside[vcpu.index()].add_task())),
                 steps: VecDeque::new(),
             }
         };

@@ -66,7 +66,7 @@ impl Default for Driver {
 
 impl HostCpu {
     /// All pCPUs of the host.
-    pub fn all(&self) -> CpuSet {
+    pub fn all_pcpus(&self) -> CpuSet {
         CpuSet::first_n(self.machine.pcpus)
     }
 }
@@ -74,7 +74,7 @@ impl HostCpu {
 /// Returns the error of a driver domain that has no pCPU to run on.
 pub(super) fn driver_without_pcpu(cpu: &HostCpu) -> Option<String> {
     let driver = cpu.driver.as_ref()?;
-    let none = driver.cpu.pinned.and(cpu.all()).is_empty();
+    let none = driver.cpu.pinned.and(cpu.all_pcpus()).is_empty();
     none.then(|| format!("the driver domain: {}", no_pcpu(cpu)))
 }
 
@@ -97,7 +97,7 @@ pub(super) fn not_allowed_with_pcpus(
         let what = "[host.cpu] is one machine, which all VMs are on";
         return Some(("host", what.to_owned()));
     }
-    if tenant.cpu.cpu.pinned.and(cpu.all()).is_empty() {
+    if tenant.cpu.cpu.pinned.and(cpu.all_pcpus()).is_empty() {
         return Some(("cpu", no_pcpu(cpu)));
     }
     None

@@ -9,7 +9,7 @@ use super::keys;
 pub fn schema() -> Value {
     let title = "Scenario of tidegate sim";
     let schedulers = (vcpu::keys::SCHEDULERS, vcpu::schedulers());
-    tidegate_config::schema::of(&keys::SCENARIO, title, vec![schedulers])
+    tidegate_config::schema::json_schema(&keys::SCENARIO, title, vec![schedulers])
 }
 
 #[cfg(test)]

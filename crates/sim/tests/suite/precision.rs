@@ -29,7 +29,7 @@ fn precision_is_that_of_the_seconds_after_the_warm_up() {
     let (report, rows) = run_with_rows(&tuned("1 MB/s", "rw = \"read\"\nbs = \"16 KiB\""));
     let samples = moved(&rows, 5.0, 60.0);
     assert_eq!(samples.len(), 55);
-    let expected = Precision::of(&samples, 0, Some(1_000_000), 30);
+    let expected = Precision::from_samples(&samples, 0, Some(1_000_000), 30);
     assert_eq!(vm(&report, "a").precision, stat_views::precision(&expected));
     let tuning = vm(&report, "a").tuning.expect("it has a target");
     assert_eq!(tuning.inadequate, None);
@@ -57,7 +57,7 @@ fn idle_seconds_and_those_that_are_not_whole_do_not_count_and_without_a_target_v
     let found = vm(&report, "a").precision;
     // It comes in the eleventh second and asks from the middle of the 21st to that of the 41st.
     let samples = moved(&rows, 20.0, 40.0);
-    let expected = Precision::of(&samples, 9, None, 30);
+    let expected = Precision::from_samples(&samples, 9, None, 30);
     assert_eq!(found, stat_views::precision(&expected));
     assert_eq!(
         (found.error_percent, found.target_bytes_per_s),
@@ -72,6 +72,6 @@ fn a_change_of_target_begins_anew() {
     let change = "[[event]]\nat = \"40.2 s\"\nvm = \"a\"\nobjective = { target = \"2 MB/s\" }\n";
     let (report, rows) = run_with_rows(&(text + change));
     let samples = moved(&rows, 41.0, 60.0);
-    let expected = Precision::of(&samples, 0, Some(2_000_000), 30);
+    let expected = Precision::from_samples(&samples, 0, Some(2_000_000), 30);
     assert_eq!(vm(&report, "a").precision, stat_views::precision(&expected));
 }

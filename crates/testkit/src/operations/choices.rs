@@ -6,7 +6,7 @@ use tidegate_policies::policy::PolicySpec;
 
 /// Returns a policy of the registry or any composition, some with other parameters.
 pub(super) fn policy(n: u8) -> PolicySpec {
-    let all = PolicySpec::all();
+    let all = PolicySpec::every_composition();
     let mut spec = all[n as usize % all.len()].clone();
     if n >= 128 {
         // Compositions without the parameter refuse it.

@@ -58,12 +58,12 @@ impl Builder<'_> {
 
     /// vCPU number `n` of a VM, modulo its number of vCPUs.
     fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
-        let all = &self.machine.vms[vm.at()].vcpus;
+        let all = &self.machine.vms[vm.index()].vcpus;
         all[n % all.len()]
     }
 
     fn task(&mut self, v: VcpuId) -> TaskId {
-        self.guests[v.at()].add_task()
+        self.guests[v.index()].add_task()
     }
 
     fn spread(&mut self) -> Nanos {
@@ -166,7 +166,7 @@ impl Simulation {
     pub fn new(scenario: Scenario) -> Simulation {
         let (host, driver) = (scenario.host, scenario.driver);
         let mut machine = Machine::new(host.pcpus, host.per_socket);
-        let all = machine.all();
+        let all = machine.all_pcpus();
         machine.add_vm(
             "driver",
             driver.vcpus,

@@ -80,7 +80,7 @@ pub struct CpuSpec {
 impl CpuSpec {
     /// Adds a VM with these vCPUs to `machine`.
     pub fn add_to(&self, machine: &mut Machine, name: &str) -> VmId {
-        let pinned = self.pinned.and(machine.all());
+        let pinned = self.pinned.and(machine.all_pcpus());
         machine.add_vm(name, self.vcpus, pinned, self.weight, self.cap)
     }
 }

@@ -66,7 +66,7 @@ fn table<T>(
     };
     let mut inner = match info {
         Some(info) => Section::with_keys(&field, info)?,
-        None => Section::of(&field)?,
+        None => Section::open(&field)?,
     };
     let value = read(Some(&mut inner));
     inner.finish();
@@ -100,7 +100,7 @@ pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&all).map(SchedulerSpec::new);
     }
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let info = section
         .need("name", "name = \"credit2\"")
         .and_then(|field| field.choice(&all));
@@ -246,7 +246,7 @@ pinned = "0,3"
         assert_eq!(scenario.vms[0].cpu.pinned, CpuSet::range(1, 2));
         assert_eq!(scenario.vms[2].cpu.pinned.len(), 2);
         assert_eq!(scenario.scheduler.name(), "isacs");
-        let params = isacs::Params::of(&scenario.scheduler);
+        let params = isacs::Params::from_spec(&scenario.scheduler);
         assert_eq!(params.new_sample, 500);
         assert_eq!(params.credit2.run_queues, RunQueues::Core);
     }
@@ -293,13 +293,13 @@ pinned = "0,3"
         };
         // The shared run-queue parameter carries over, so that results stay comparable.
         assert_eq!(read("credit2").name(), "credit2");
-        let params = credit2::Params::of(&read("credit2"));
+        let params = credit2::Params::from_spec(&read("credit2"));
         assert_eq!(
             (params.run_queues, params.looks_again),
             (RunQueues::Core, false)
         );
         assert_eq!(read("credit2-io").name(), "credit2-io");
-        let params = io_turns::Params::of(&read("credit2-io")).credit2;
+        let params = io_turns::Params::from_spec(&read("credit2-io")).credit2;
         assert_eq!(
             (params.run_queues, params.looks_again),
             (RunQueues::Core, true)

@@ -13,7 +13,7 @@ use crate::spec::{ParamInfo, ParamKind};
 pub fn schema() -> Value {
     let title = "Scenario of tidegate vcpu sim";
     let schedulers = (keys::SCHEDULERS, schedulers());
-    tidegate_config::schema::of(&keys::SCENARIO, title, vec![schedulers])
+    tidegate_config::schema::json_schema(&keys::SCENARIO, title, vec![schedulers])
 }
 
 /// Returns the schema of a vCPU scheduler: a name, or a table of its name and the parameters of all

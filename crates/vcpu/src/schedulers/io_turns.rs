@@ -40,7 +40,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     summary: "Credit2 with short turns for vCPUs that are notified of ended I/O",
     source: "Tidegate; docs/vcpu.md, Turns for I/O",
     groups: &[credit2::PARAMS, OWN],
-    build: |spec, machine| Box::new(IoTurns::scheduler(Params::of(spec), machine)),
+    build: |spec, machine| Box::new(IoTurns::scheduler(Params::from_spec(spec), machine)),
 };
 
 /// Name in the registry.
@@ -73,9 +73,9 @@ const OWN: ParamGroup = ParamGroup {
 
 impl Params {
     /// Reads the parameters from a scheduler that declares them.
-    pub fn of(spec: &SchedulerSpec) -> Params {
+    pub fn from_spec(spec: &SchedulerSpec) -> Params {
         Params {
-            credit2: Credit2Params::of(spec),
+            credit2: Credit2Params::from_spec(spec),
             io_turn: spec.duration("io_turn"),
             io_rate_limit: spec.duration("io_rate_limit"),
             lead: spec.duration("lead"),
@@ -96,7 +96,7 @@ impl Params {
 impl Default for Params {
     /// Defaults of the registry.
     fn default() -> Params {
-        Params::of(&SchedulerSpec::new(&SCHEDULER))
+        Params::from_spec(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
@@ -149,7 +149,7 @@ impl Credits for IoTurns {
     }
 
     fn rank(&self, v: VcpuId) -> i64 {
-        if self.turns[v.at()].is_due {
+        if self.turns[v.index()].is_due {
             self.credit(v) + self.params.lead.0 as i64
         } else {
             self.credit(v)
@@ -157,10 +157,10 @@ impl Credits for IoTurns {
     }
 
     fn rate_limit(&self, running: VcpuId, waits: VcpuId, usual: Nanos) -> Nanos {
-        if self.turns[running.at()].is_on {
+        if self.turns[running.index()].is_on {
             return self.params.io_turn;
         }
-        if self.turns[waits.at()].is_due {
+        if self.turns[waits.index()].is_due {
             self.params.io_rate_limit.min(usual)
         } else {
             usual
@@ -168,22 +168,22 @@ impl Credits for IoTurns {
     }
 
     fn turn(&self, v: VcpuId) -> Option<Nanos> {
-        let is_on = self.turns[v.at()].is_on;
+        let is_on = self.turns[v.index()].is_on;
         is_on.then_some(self.params.io_turn)
     }
 
     fn began(&mut self, v: VcpuId) {
-        let turn = &mut self.turns[v.at()];
+        let turn = &mut self.turns[v.index()];
         // Being due ends here, so a vCPU leads by `lead` at most once per notification.
         turn.is_on = std::mem::take(&mut turn.is_due);
     }
 
     fn goes_on(&mut self, v: VcpuId, ran: Nanos) {
-        self.turns[v.at()].is_on &= ran < self.params.io_turn;
+        self.turns[v.index()].is_on &= ran < self.params.io_turn;
     }
 
     fn stopped(&mut self, v: VcpuId, ran: Nanos, could_run: bool) {
-        let turn = &mut self.turns[v.at()];
+        let turn = &mut self.turns[v.index()];
         turn.is_on = false;
         let notified_at = turn.notified_at.take();
         let is_late = notified_at.is_some_and(|at| ran < at + self.params.io_turn);
@@ -205,7 +205,7 @@ impl Credits for IoTurns {
     }
 
     fn io_event(&mut self, _now: Nanos, v: VcpuId, ran: Option<Nanos>) -> bool {
-        let turn = &mut self.turns[v.at()];
+        let turn = &mut self.turns[v.index()];
         // A running vCPU handles the event itself; `stopped` decides whether it had the time.
         if ran.is_some() {
             turn.notified_at = ran;

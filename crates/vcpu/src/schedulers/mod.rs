@@ -68,7 +68,7 @@ mod tests {
             migrate_resist: Nanos(14),
             looks_again: true,
         };
-        assert_eq!(credit2::Params::of(&credit2.spec()), credit2);
+        assert_eq!(credit2::Params::from_spec(&credit2.spec()), credit2);
         let isacs = isacs::Params {
             credit2,
             cutoff: Nanos(15),
@@ -82,7 +82,7 @@ mod tests {
             last_migrates: true,
             long_boost: true,
         };
-        assert_eq!(isacs::Params::of(&isacs.spec()), isacs);
+        assert_eq!(isacs::Params::from_spec(&isacs.spec()), isacs);
         let io_turns = io_turns::Params {
             credit2: credit2::Params {
                 looks_again: false,
@@ -92,7 +92,7 @@ mod tests {
             io_rate_limit: Nanos(19),
             lead: Nanos(20),
         };
-        assert_eq!(io_turns::Params::of(&io_turns.spec()), io_turns);
+        assert_eq!(io_turns::Params::from_spec(&io_turns.spec()), io_turns);
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn mixed_world(params: Params) -> (VcpuWorld, Watched) {
 /// vCPUs on one pCPU, by weight and whether each computes without end.
 fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (VcpuWorld, Watched) {
     let mut machine = Machine::new(1, 1);
-    let all = machine.all();
+    let all = machine.all_pcpus();
     for (n, &(weight, _)) in vcpus.iter().enumerate() {
         machine.add_vm(&format!("vm{n}"), 1, all, weight, 0);
     }

@@ -52,9 +52,9 @@ fn any_vms(pcpus: u8) -> impl Strategy<Value = Vec<VmSpec>> {
 fn check(world: &VcpuWorld) {
     let machine = world.machine();
     let mut running = vec![0; machine.vcpus.len()];
-    for p in machine.all().iter() {
+    for p in machine.all_pcpus().iter() {
         if let Some(v) = machine.pcpu(p).running {
-            running[v.at()] += 1;
+            running[v.index()] += 1;
             assert!(machine.vcpu(v).affinity.has(p), "{v:?} runs on {p:?}");
         }
     }
@@ -66,7 +66,7 @@ fn check(world: &VcpuWorld) {
 
 /// pCPUs that idle although a vCPU that may run there waits.
 fn wasted(machine: &Machine) -> Vec<(PcpuId, VcpuId)> {
-    let idle = machine.all().iter();
+    let idle = machine.all_pcpus().iter();
     let idle = idle.filter(|&p| machine.pcpu(p).running.is_none());
     idle.flat_map(|p| {
         let waits = (0..machine.vcpus.len()).map(|v| VcpuId(v as u32));
@@ -173,7 +173,7 @@ fn a_switch_costs_whoever_comes() {
 #[test]
 fn another_world_delivers_events_and_hears_when_they_were_handled() {
     let mut machine = Machine::new(1, 1);
-    let all = machine.all();
+    let all = machine.all_pcpus();
     machine.add_vm("io", 1, all, 256, 0);
     let guests = vec![GuestCpu::default()];
     let scheduler = credit2().build(&machine);
@@ -201,7 +201,7 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
 /// VM with a process that gets external work, on a pCPU with a process that computes until 50 ms.
 fn driven() -> (VcpuWorld, VcpuId, TaskId) {
     let mut machine = Machine::new(1, 1);
-    let all = machine.all();
+    let all = machine.all_pcpus();
     machine.add_vm("io", 1, all, 256, 0);
     machine.add_vm("hog", 1, all, 256, 0);
     let mut guests = vec![GuestCpu::default(); 2];

@@ -19,7 +19,7 @@ pub fn times(field: &Field<'_>) -> Option<TimeDistribution> {
         return fixed.map(|time| TimeDistribution::Fixed(Nanos(time)));
     }
     // The keys that the table may have depend on the distribution.
-    let mut section = Section::of(field)?;
+    let mut section = Section::open(field)?;
     let kind = section.word(&keys::KIND, &keys::DISTRIBUTIONS);
     let mut figure = |key: &KeyInfo, example: &str| {
         let time = section.need(key.name, example)?.number(key);

@@ -40,7 +40,7 @@ pub(super) fn from_anywhere(socket: &Path) -> Result<String> {
 }
 
 fn hosts(root: &Field<'_>) -> Option<HostList> {
-    let mut section = Section::of(root)?;
+    let mut section = Section::open(root)?;
     let grace = section.read("grace", None, |field| field.thousandths().map(Some));
     let mut names = Names::default();
     let fields = section.take_tables("host");
@@ -60,7 +60,7 @@ fn hosts(root: &Field<'_>) -> Option<HostList> {
 
 fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     let field = field.labelled("host");
-    let mut section = Section::of(&field)?;
+    let mut section = Section::open(&field)?;
     let name = section.own_name("host", "a", names);
     let bandwidth = section
         .need(

@@ -42,7 +42,7 @@ struct OfClass {
 impl OfClass {
     fn of(entry: &Entry, class: Class) -> OfClass {
         let jobs = entry.classes.count(class);
-        let bytes_per_s = (jobs > 0).then(|| entry.rates.of(class));
+        let bytes_per_s = (jobs > 0).then(|| entry.rates.for_class(class));
         OfClass { jobs, bytes_per_s }
     }
 

@@ -80,7 +80,7 @@ impl Site {
 
 /// Reads a configuration or a scenario, and prints its warnings.
 pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
-    let kind = document::read_text(file).map(|text| FileKind::of(&text));
+    let kind = document::read_text(file).map(|text| FileKind::detect(&text));
     if matches!(
         kind,
         Ok(Some(

@@ -53,7 +53,7 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
     if out.is_json() {
         out.json(&Whole::new(&plans))?;
     } else {
-        out.text(&show::all(&plans, &assumed, out.style()))?;
+        out.text(&show::plans_text(&plans, &assumed, out.style()))?;
     }
     verdict(&plans)
 }

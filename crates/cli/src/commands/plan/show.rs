@@ -12,7 +12,7 @@ use super::{Found, Plan, part, resource};
 use crate::objective_line;
 
 /// Returns the plans of all devices as text.
-pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
+pub(super) fn plans_text(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
     let texts: Vec<String> = plans.iter().map(|plan| one(plan, assumed, style)).collect();
     texts.join("\n")
 }

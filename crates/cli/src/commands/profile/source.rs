@@ -26,7 +26,7 @@ pub(super) fn find(name: &str) -> Result<Source> {
     let path = Path::new(name);
     if name.ends_with(".toml") && path.is_file() {
         let text = document::read_text(path).map_err(Problem::new)?;
-        if let Some(kind) = FileKind::of(&text).filter(|kind| *kind != FileKind::Model) {
+        if let Some(kind) = FileKind::detect(&text).filter(|kind| *kind != FileKind::Model) {
             return Err(kind.instead_of(FileKind::Model, path).into());
         }
         let entry =

@@ -94,7 +94,7 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
 fn from_file(file: &Path) -> Result<Vec<Value>> {
     let text = document::read_text(file).map_err(Problem::new)?;
     let loaded = document::read(&text, &file.display().to_string(), |root: &Field<'_>| {
-        let mut section = Section::of(root)?;
+        let mut section = Section::open(root)?;
         let vms = section.take_tables("vm");
         if vms.is_empty() {
             section.error("no [[vm]] section", "add a [[vm]] as in the configuration");

@@ -209,7 +209,7 @@ impl VmJudge {
         if !matches!(arrival.op, Op::Read | Op::Write) {
             return 0;
         }
-        let direction = Direction::of(arrival.op);
+        let direction = Direction::for_op(arrival.op);
         let way = direction as usize;
         let end = arrival.offset + u64::from(arrival.len);
         let near = SWAPPED * u64::from(arrival.len);

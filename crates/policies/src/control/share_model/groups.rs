@@ -66,7 +66,7 @@ impl Groups {
 
     /// Returns the groups with competing VMs on this host, for the message to other hosts; at most
     /// [`PeerGroups::MOST`].
-    pub(super) fn told(&self) -> PeerGroups {
+    pub(super) fn competing_groups(&self) -> PeerGroups {
         let mut told = PeerGroups::default();
         let both = self.all.iter().zip(&self.members);
         for (&group, members) in both.filter(|(_, members)| members.here > 0) {
@@ -168,14 +168,18 @@ mod tests {
         groups.competes(b, 5);
         groups.competes_elsewhere(&part("b", 40, 15));
         assert_eq!(groups.share(b, 5), 10.0, "the larger of two that differ");
-        let told: Vec<PeerGroup> = groups.told().iter().copied().collect();
+        let told: Vec<PeerGroup> = groups.competing_groups().iter().copied().collect();
         assert_eq!(told, [part("a", 60, 300), part("b", 10, 5)]);
         groups.competes_elsewhere(&part("b", 40, u64::MAX));
         assert!(groups.share(b, 5) > 0.0, "whatever others say");
         groups.nobody_competes();
         groups.competes(a, 300);
         assert_eq!(groups.share(a, 300), 60.0, "until it is heard again");
-        assert_eq!(groups.told().iter().count(), 1, "nobody of b competes");
+        assert_eq!(
+            groups.competing_groups().iter().count(),
+            1,
+            "nobody of b competes"
+        );
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
         for group in all {
             groups.competes(groups.find(&group), 1);
         }
-        let told = groups.told();
+        let told = groups.competing_groups();
         let names: Vec<&str> = told.iter().map(|p| p.group.name.as_str()).collect();
         assert_eq!(names.len(), PeerGroups::MOST);
         assert_eq!((names[0], names[15]), ("00", "15"));

@@ -353,7 +353,7 @@ impl ShareModel {
     fn period_ended(&mut self, view: &View, out: &mut Knobs) {
         let length = view.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
-        self.peers.forget(view.now(), self.params.period);
+        self.peers.drop_silent(view.now(), self.params.period);
         // A period of zero length has no rates.
         let counts = length > 0.0;
         if counts {
@@ -472,7 +472,7 @@ impl ShareModel {
             admitted: admitted / length,
             ran_out: period.ran_out,
             scale: self.feedback.scale(),
-            groups: self.groups.told(),
+            groups: self.groups.competing_groups(),
         });
     }
 
@@ -601,7 +601,7 @@ impl Controller for ShareModel {
             Event::VmAdded(vm) => self.added(view, vm, out),
             Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
-            Event::Peer { host, share } => self.peers.hear(view.now(), host, share),
+            Event::Peer { host, share } => self.peers.take_message(view.now(), host, share),
             Event::ProfileChanged => {
                 self.feedback = Feedback::NEW;
                 self.changed = true;

@@ -63,7 +63,7 @@ impl Peers {
 
     /// Takes in a message from a host. Drops unsound figures and messages that a later one
     /// overtook.
-    pub fn hear(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+    pub fn take_message(&mut self, now: Nanos, host: u32, share: &PeerShare) {
         if !is_sound(share) {
             return;
         }
@@ -86,7 +86,7 @@ impl Peers {
     }
 
     /// Removes hosts that have been silent for more than [`SILENT`] periods of length `period`.
-    pub fn forget(&mut self, now: Nanos, period: Nanos) {
+    pub fn drop_silent(&mut self, now: Nanos, period: Nanos) {
         let most = Nanos(period.0.saturating_mul(SILENT));
         self.0.retain(|peer| now.since(peer.heard) <= most);
     }
@@ -187,10 +187,10 @@ mod tests {
             enough: f64::INFINITY,
         };
         assert_eq!(peers.together(&own, 1.0), (own, None));
-        peers.hear(Nanos::ZERO, 1, &share(5, 100.0));
-        peers.hear(Nanos::from_millis(20), 2, &share(1, 200.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5, 100.0));
+        peers.take_message(Nanos::from_millis(20), 2, &share(1, 200.0));
         // Overtaken on its way.
-        peers.hear(Nanos::from_millis(25), 1, &share(4, 900.0));
+        peers.take_message(Nanos::from_millis(25), 1, &share(4, 900.0));
         assert_eq!(
             peers.others(),
             Others {
@@ -204,24 +204,24 @@ mod tests {
         assert_eq!(peers.mean_inside(3.0), 31.0);
         let mean = 7.0 / 3.0;
         assert!(scale.is_some_and(|s| (s - (1.0 + 0.3 * (mean - 1.0))).abs() < 1e-12));
-        peers.forget(Nanos::from_millis(300), period);
+        peers.drop_silent(Nanos::from_millis(300), period);
         assert!((peers.others().weight - 300.0).abs() < 1e-9);
-        peers.forget(Nanos::from_millis(301), period);
+        peers.drop_silent(Nanos::from_millis(301), period);
         assert!((peers.others().weight - 200.0).abs() < 1e-9);
-        peers.forget(Nanos::from_millis(321), period);
+        peers.drop_silent(Nanos::from_millis(321), period);
         assert_eq!(peers.others(), Others::default());
     }
 
     #[test]
     fn a_host_that_restarts_is_heard_at_once() {
         let mut peers = Peers::new();
-        peers.hear(Nanos::ZERO, 1, &share(5000, 100.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5000, 100.0));
         // A number lower by at most `SILENT` is a late message, not one of a restarted host.
-        peers.hear(Nanos::ZERO, 1, &share(4990, 300.0));
+        peers.take_message(Nanos::ZERO, 1, &share(4990, 300.0));
         assert_eq!(peers.others().weight, 100.0);
-        peers.hear(Nanos::ZERO, 1, &share(5, 200.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5, 200.0));
         assert_eq!(peers.others().weight, 200.0);
-        peers.hear(Nanos::ZERO, 1, &share(6, 250.0));
+        peers.take_message(Nanos::ZERO, 1, &share(6, 250.0));
         assert_eq!(peers.others().weight, 250.0);
     }
 
@@ -241,7 +241,7 @@ mod tests {
             for wrong in [f64::NAN, f64::INFINITY, -1.0] {
                 let mut share = share(1, 100.0);
                 *turn(&mut share) = wrong;
-                peers.hear(Nanos::ZERO, 1, &share);
+                peers.take_message(Nanos::ZERO, 1, &share);
                 assert!(peers.is_empty(), "{share:?}");
             }
         }
@@ -251,7 +251,7 @@ mod tests {
     fn no_more_hosts_count_than_there_is_room_for() {
         let mut peers = Peers::new();
         for host in 0..1000 {
-            peers.hear(Nanos::ZERO, host, &share(1, 1.0));
+            peers.take_message(Nanos::ZERO, host, &share(1, 1.0));
         }
         assert_eq!(peers.others().weight, MOST as f64);
         assert_eq!(peers.0.capacity(), MOST);

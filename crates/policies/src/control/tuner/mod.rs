@@ -176,7 +176,7 @@ impl Controller for Tuners {
 
     fn tuning(&self, view: &View, vm: VmId) -> Option<Tuning> {
         let tuner = self.vms.get(vm.index())?.as_ref()?;
-        Some(tuner.told(view.now()))
+        Some(tuner.view(view.now()))
     }
 
     fn export(&self, _view: &View, vm: VmId) -> Option<Blob> {

@@ -22,7 +22,7 @@ impl Range {
     }
 
     /// Creates a complete range from measured bandwidths, at most the first `limits` of them.
-    pub(super) fn of(mut by_limit: Vec<u64>, limits: u32) -> Range {
+    pub(super) fn complete(mut by_limit: Vec<u64>, limits: u32) -> Range {
         by_limit.truncate(limits as usize);
         let limits = by_limit.len() as u32;
         Range { by_limit, limits }
@@ -73,7 +73,7 @@ impl Range {
     }
 
     /// Returns the range for status output; `None` until all limits are measured.
-    pub(super) fn told(&self) -> Option<BandwidthRange> {
+    pub(super) fn view(&self) -> Option<BandwidthRange> {
         let best = self.best();
         self.is_whole().then(|| BandwidthRange {
             lowest: self.by_limit[0],
@@ -91,7 +91,7 @@ mod tests {
     fn the_range_ends_at_the_smallest_limit_with_the_highest_bandwidth() {
         let mut range = Range::new(5);
         for (limit, bandwidth) in [15, 70, 90, 90, 80].into_iter().enumerate() {
-            assert_eq!((range.next(), range.told()), (limit as u32 + 1, None));
+            assert_eq!((range.next(), range.view()), (limit as u32 + 1, None));
             range.found(bandwidth);
         }
         range.found(999);
@@ -101,7 +101,7 @@ mod tests {
             highest: 90,
             merge_limit: 3 * PAGE,
         };
-        assert_eq!(range.told(), Some(told));
+        assert_eq!(range.view(), Some(told));
         let begins = [10, 15, 69, 70, 85, 90, 500].map(|b| range.begin_at(b));
         let at = [
             (1, true),
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn of_fewer_limits_the_rest_is_forgotten() {
-        let range = Range::of(vec![1, 2, 3], 2);
+        let range = Range::complete(vec![1, 2, 3], 2);
         assert_eq!((range.best(), range.is_whole()), (2, true));
         assert_eq!(range.progress(), (2, 2));
     }

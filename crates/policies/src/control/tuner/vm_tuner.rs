@@ -312,7 +312,7 @@ impl VmTuner {
     }
 
     /// Returns the state for status output.
-    pub(super) fn told(&self, now: Nanos) -> Tuning {
+    pub(super) fn view(&self, now: Nanos) -> Tuning {
         let (merge_limit, throttle) = self.knobs();
         let since = self
             .short_since()
@@ -323,7 +323,7 @@ impl VmTuner {
             window: self.window(),
             settled: self.paced.is_some() || !self.windows.searching,
             aim: self.aim.map(|aim| aim.aim),
-            range: self.range.told(),
+            range: self.range.view(),
             profiling: self.profiling.then(|| self.range.progress()),
             precision: self.precision,
             inadequate: since.map(|since| Inadequate {

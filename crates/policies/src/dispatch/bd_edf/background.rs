@@ -36,11 +36,11 @@ impl Background {
     pub(super) fn rank(&mut self, view: &View, vm: VmId) {
         match view.head(vm) {
             Some(head) => self.oldest.set(vm.index(), view.queued(head).seq()),
-            None => self.forget(vm),
+            None => self.remove(vm),
         }
     }
 
-    pub(super) fn forget(&mut self, vm: VmId) {
+    pub(super) fn remove(&mut self, vm: VmId) {
         self.oldest.remove(vm.index());
     }
 

@@ -108,7 +108,7 @@ impl Thinking {
     }
 
     /// Drops the think time of a slot that a new VM takes.
-    pub(super) fn forget(&mut self, vm: VmId) {
+    pub(super) fn reset_vm(&mut self, vm: VmId) {
         self.vms[vm.index()] = UNKNOWN;
     }
 

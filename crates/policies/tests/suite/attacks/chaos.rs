@@ -254,7 +254,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
         2 => u64::MAX - draws.below(2000),
         _ => draws.below(1_000_000),
     };
-    let mut rig = Driver::new(config, first).at(Nanos(now));
+    let mut rig = Driver::new(config, first).with_clock_at(Nanos(now));
     rig.engine.handle_timeout(Nanos(now));
     let mut chaos = Chaos {
         rig,

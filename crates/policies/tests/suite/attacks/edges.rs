@@ -343,7 +343,8 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
 #[test]
 fn a_clock_that_stands_still_holds_nobody_that_nothing_holds() {
     for policy in policies() {
-        let mut rig = Driver::new(config(4, 64 * KIB, 64 * KIB), &policy).at(Nanos(YEAR));
+        let mut rig =
+            Driver::new(config(4, 64 * KIB, 64 * KIB), &policy).with_clock_at(Nanos(YEAR));
         let guests: Vec<_> = (0..8).map(|_| rig.guest(&Objective::default())).collect();
         let mut asked = 0;
         for turn in 0..50u64 {

@@ -98,7 +98,7 @@ fn longest_wait(world: &World, vm: tidegate_core::request::VmId) -> u64 {
 fn one_that_keeps_asking_is_served_beside_a_thousand_that_do() {
     for policy in policies() {
         let others = as_many(OTHERS, |n| bound(&policy, n));
-        let mut world = World::of(many(), &policy, SERVICE);
+        let mut world = World::with_policy(many(), &policy, SERVICE);
         let victim = world.guest(&Objective::default());
         for _ in 0..others {
             let other = world.guest(&Objective::default());
@@ -120,7 +120,7 @@ fn a_storm_of_flushes_takes_every_other_turn_at_most() {
     for policy in policies() {
         let bound = |n| 2 * bound(&policy, 2 * n + 1);
         let others = as_many(OTHERS / 25, bound);
-        let mut world = World::of(many(), &policy, SERVICE);
+        let mut world = World::with_policy(many(), &policy, SERVICE);
         let victim = world.guest(&Objective::default());
         let flusher = world.guest(&Objective::default());
         for _ in 0..others {
@@ -152,7 +152,7 @@ fn the_background_is_served_beside_a_thousand_that_never_stop() {
             "bd-edf" => 1_000 + 100,
             _ => 500 + 3,
         };
-        let mut world = World::of(many(), &policy, SERVICE);
+        let mut world = World::with_policy(many(), &policy, SERVICE);
         let backup = world.background();
         world.load(backup, Op::Read, LEN, 4);
         for _ in 0..OTHERS {
@@ -170,7 +170,7 @@ fn the_background_is_served_beside_a_thousand_that_never_stop() {
 #[test]
 fn the_lowest_priorities_are_served_beside_the_highest_of_their_class() {
     for policy in policies() {
-        let mut world = World::of(many(), &policy, SERVICE);
+        let mut world = World::with_policy(many(), &policy, SERVICE);
         let with = |priority| Objective {
             priority,
             ..Objective::default()

@@ -28,7 +28,7 @@ impl Disk {
         for &(name, value) in others {
             spec.set(name, value).expect("in range");
         }
-        let mut world = World::with(config, "open+bd-edf", 10 * MS);
+        let mut world = World::with_config(config, "open+bd-edf", 10 * MS);
         world.driver.engine.set_policy(Nanos::ZERO, &spec);
         world.driver.now.0 = SECOND;
         let promised = Objective {
@@ -318,7 +318,7 @@ fn a_unit_that_grows_before_it_is_admitted_is_not_picked() {
         .engine
         .tenants()
         .objective(disk.guests[0].vm);
-    disk.world = World::with(config, "open+bd-edf", 10 * MS);
+    disk.world = World::with_config(config, "open+bd-edf", 10 * MS);
     disk.world.driver.now.0 = SECOND;
     disk.guests = vec![disk.world.guest(&promised)];
     with_purses(&mut disk);

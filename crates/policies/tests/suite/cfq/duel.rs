@@ -29,7 +29,7 @@ impl Duel {
             driver.guest_at(vms[n], base, apart)
         });
         Duel {
-            driver: driver.at(Nanos::SECOND),
+            driver: driver.with_clock_at(Nanos::SECOND),
             guests,
         }
     }

@@ -15,7 +15,7 @@ struct Bench {
 
 impl Bench {
     fn new(spec: &PolicySpec) -> Bench {
-        let mut driver = Driver::new(config(1, 0), spec).at(Nanos::SECOND);
+        let mut driver = Driver::new(config(1, 0), spec).with_clock_at(Nanos::SECOND);
         let guest = driver.guest(&Objective::default());
         Bench { driver, guest }
     }

@@ -42,7 +42,7 @@ impl Hand {
     fn with(params: CircParams, config: EngineConfig, policy: &str, service: u64) -> Hand {
         let slow = Arc::new(Mutex::new(Slow::new(params)));
         let plan = Arc::new(Mutex::new(Plan::default()));
-        let mut world = World::with(config, policy, service);
+        let mut world = World::with_config(config, policy, service);
         let wrap = regulated(&slow, &plan);
         world.driver.engine.wrap_roles(Nanos::ZERO, wrap);
         Hand { world, slow, plan }

@@ -77,7 +77,7 @@ impl Costs {
             "device-time" if bytes == 0 => time(Direction::Write, false, 0).into(),
             "device-time" => {
                 let sequential = self.ends[vm].contains(&addr);
-                time(Direction::of(op), sequential, len.into()).into()
+                time(Direction::for_op(op), sequential, len.into()).into()
             }
             other => panic!("{other} is no word"),
         }

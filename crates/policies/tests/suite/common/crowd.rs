@@ -119,7 +119,7 @@ impl<R: Rules> Crowd<R> {
         let mut driver = Driver::new(config, &policies[0]);
         driver.engine.wrap_roles(Nanos::ZERO, wrap);
         let mut crowd = Crowd {
-            driver: driver.at(Nanos::from_millis(1)),
+            driver: driver.with_clock_at(Nanos::from_millis(1)),
             rules,
             policies,
             guests: Vec::new(),

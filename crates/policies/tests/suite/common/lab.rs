@@ -247,7 +247,7 @@ impl Lab {
             max_vms: 2 * GUESTS as u32,
         };
         let mut lab = Lab {
-            driver: Driver::new(config, &policies[1]).at(Nanos::SECOND),
+            driver: Driver::new(config, &policies[1]).with_clock_at(Nanos::SECOND),
             guests: Vec::new(),
             waiting: Vec::new(),
             policies,

@@ -40,7 +40,7 @@ pub fn flash(io: &DeviceIo) -> u64 {
 }
 
 pub fn world(policy: &PolicySpec, takes: fn(&DeviceIo) -> u64) -> World {
-    let mut world = World::of(config(8, 64 * KIB), policy, 0);
+    let mut world = World::with_policy(config(8, 64 * KIB), policy, 0);
     world.device.takes = Some(takes);
     world
 }

@@ -154,7 +154,7 @@ fn each_transfer_ends_once_however_it_ends() {
         Ok(None)
     );
     begin(&mut world, two, 10, 100);
-    world.forget(two);
+    world.remove_vm(two);
     let outcomes: Vec<_> = ends(&mut world)
         .iter()
         .map(|end| (end.vm, end.transfer.bytes, end.outcome))
@@ -179,7 +179,7 @@ fn what_cannot_be_a_transfer_is_refused_with_the_reason() {
     let guest = world.guest(&Objective::default());
     let backup = world.background();
     let gone = world.guest(&Objective::default());
-    world.forget(gone);
+    world.remove_vm(gone);
     let mut refused = |guest: crate::common::Guest, bytes, deadline| {
         let spec = TransferSpec { bytes, deadline };
         let error =

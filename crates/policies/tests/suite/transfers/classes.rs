@@ -213,13 +213,13 @@ fn a_vm_that_goes_gives_back_what_others_gave_for_its_transfer() {
     let other = writer(&mut world, &Objective::default());
     begin(&mut world, urgent, 3_000, 80);
     assert_eq!(classes(&world, [other]), [Idle]);
-    world.forget(urgent);
+    world.remove_vm(urgent);
     assert_eq!(classes(&world, [other]), [BestEffort]);
     // And one that was lowered goes; the next in its slot is what it is.
     let urgent = writer(&mut world, &Objective::default());
     begin(&mut world, urgent, 3_000, 80);
     assert_eq!(classes(&world, [other]), [Idle]);
-    world.forget(other);
+    world.remove_vm(other);
     let next = writer(&mut world, &Objective::default());
     assert_eq!(next.vm.index(), other.vm.index());
     assert_eq!(classes(&world, [next]), [BestEffort]);

@@ -33,7 +33,7 @@ fn world(policy: &str, params: &[(&str, u64)]) -> World {
 }
 
 fn world_of(spec: &PolicySpec, bytes_per_s: u64) -> World {
-    World::of(
+    World::with_policy(
         device(bytes_per_s),
         spec,
         MIB * crate::common::SECOND / RATE,

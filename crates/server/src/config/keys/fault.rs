@@ -13,11 +13,11 @@ const STALL_MAX: Nanos = Nanos::from_secs(3600);
 
 /// Words of `operations` with the operations that they select.
 pub(in crate::config) const OPERATION_WORDS: [(&str, Ops); 6] = [
-    ("read", Ops::of(Op::Read)),
-    ("write", Ops::of(Op::Write)),
-    ("flush", Ops::of(Op::Flush)),
-    ("discard", Ops::of(Op::Discard)),
-    ("write-zeroes", Ops::of(Op::WriteZeroes)),
+    ("read", Ops::only(Op::Read)),
+    ("write", Ops::only(Op::Write)),
+    ("flush", Ops::only(Op::Flush)),
+    ("discard", Ops::only(Op::Discard)),
+    ("write-zeroes", Ops::only(Op::WriteZeroes)),
     ("any", Ops::ANY),
 ];
 /// Words of `error`: outcomes that NBD can express, which has no error for a time-out.

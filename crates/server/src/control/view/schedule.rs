@@ -23,7 +23,7 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
         now: local(now),
         base: objective(schedule.base()),
         entries: schedule.words(),
-        entry: schedule.at(now).entry.map(|at| at + 1),
+        entry: schedule.in_force_at(now).entry.map(|at| at + 1),
         held,
         next,
     }

@@ -62,7 +62,7 @@ impl Stream {
             return time(Direction::Write, Access::Random);
         }
         let [known, all] = [&self.known, &self.all].map(|ends| ends.0.contains(&io.addr));
-        let of = |access| time(Direction::of(io.op), access);
+        let of = |access| time(Direction::for_op(io.op), access);
         let [sequential, random] = [Access::Sequential, Access::Random].map(of);
         match (known, all) {
             (true, _) => sequential,

@@ -73,7 +73,7 @@ mod tests {
 
     fn disk(text: &str) -> Result<(Disk, usize), String> {
         let loaded = document::read(text, "s.toml", |root| {
-            let mut section = Section::of(root)?;
+            let mut section = Section::open(root)?;
             let disk = read(&mut section, "vm");
             section.finish();
             disk

@@ -176,7 +176,7 @@ impl Reader<'_> {
             return Some(VmCpu::default());
         }
         let all = match self.cpu {
-            Some(machine) => machine.map(|machine| machine.all()),
+            Some(machine) => machine.map(|machine| machine.all_pcpus()),
             // Mistakes in the host's pCPUs are reported already.
             None => Some(CpuSet::first_n(CpuSet::MOST)),
         };

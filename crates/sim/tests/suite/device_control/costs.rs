@@ -152,7 +152,7 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
     for depth in [1, 4, 17, 18, 24] {
         let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
         let mut lab = Lab::new(&entry, None, 32, "vfair");
-        let policy = PolicySpec::of(&**lab.driver.engine.policy());
+        let policy = PolicySpec::behind(&**lab.driver.engine.policy());
         let mut spec = policy.expect("composed of parts").clone();
         spec.set("depth", depth).expect("it has this parameter");
         lab.driver.engine.set_policy(lab.driver.now, &spec);

@@ -104,7 +104,7 @@ fn vm_cpu(vm: &Field<'_>, section: &mut Section<'_>, all: CpuSet) -> Option<CpuS
     let old = CPU.map(|key| (key, section.take_old(key, "[vm.cpu]")));
     let Some(field) = section.field(&keys::CPU) else {
         // Unknown keys are reported by the `[[vm]]` section, so this section is not finished.
-        return cpu(&mut Section::of(vm)?, all);
+        return cpu(&mut Section::open(vm)?, all);
     };
     for (key, field) in old
         .iter()

@@ -65,15 +65,15 @@ fn ceil(a: i64, b: i64) -> i64 {
 impl Credit {
     /// Distributes the credits of one slice of all pCPUs by weight among active vCPUs.
     pub(super) fn distribute(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
-        for p in machine.all().iter() {
+        for p in machine.all_pcpus().iter() {
             if let Some(v) = machine.pcpu(p).running {
-                self.accounts[v.at()].burn(now);
+                self.accounts[v.index()].burn(now);
             }
         }
         let slice = self.slice_credits();
         let active = |vm: &Vm| -> i64 {
             let vcpus = vm.vcpus.iter();
-            vcpus.filter(|v| self.accounts[v.at()].is_active).count() as i64
+            vcpus.filter(|v| self.accounts[v.index()].is_active).count() as i64
         };
         let weights = machine
             .vms
@@ -93,8 +93,8 @@ impl Credit {
             .collect();
         for (vm, &(due, cap)) in machine.vms.iter().zip(&dues) {
             for v in &vm.vcpus {
-                if self.accounts[v.at()].is_active {
-                    self.give_credits(v.at(), due, cap);
+                if self.accounts[v.index()].is_active {
+                    self.give_credits(v.index(), due, cap);
                 }
             }
         }
@@ -157,21 +157,21 @@ impl Credit {
     fn sort_queues(&mut self, machine: &Machine, kicks: &mut CpuSet) {
         for (p, queue) in self.queues.iter_mut().enumerate() {
             let accounts = &self.accounts;
-            queue.retain(|v| !accounts[v.at()].parked);
+            queue.retain(|v| !accounts[v.index()].parked);
             let mut all: Vec<_> = queue.drain(..).collect();
-            all.sort_by_key(|v| std::cmp::Reverse(accounts[v.at()].class));
+            all.sort_by_key(|v| std::cmp::Reverse(accounts[v.index()].class));
             queue.extend(all);
             let running = machine.pcpus[p].running;
-            if running.is_some_and(|v| accounts[v.at()].parked) {
+            if running.is_some_and(|v| accounts[v.index()].parked) {
                 kicks.insert(PcpuId(p as u8));
             }
         }
         for (v, vcpu) in machine.vcpus.iter().enumerate() {
             let v = crate::machine::VcpuId(v as u32);
-            let home = self.accounts[v.at()].home;
-            let waits = self.queues[home.at()].contains(&v);
+            let home = self.accounts[v.index()].home;
+            let waits = self.queues[home.index()].contains(&v);
             let runs = machine.pcpu(home).running == Some(v);
-            if vcpu.is_runnable() && !waits && !runs && !self.accounts[v.at()].parked {
+            if vcpu.is_runnable() && !waits && !runs && !self.accounts[v.index()].parked {
                 self.insert(v);
                 self.tickle(machine, v, kicks);
             }

@@ -50,7 +50,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
             ParamInfo::RATE_LIMIT,
         ],
     }],
-    build: |spec, machine| Box::new(Credit::new(Params::of(spec), machine)),
+    build: |spec, machine| Box::new(Credit::new(Params::from_spec(spec), machine)),
 };
 
 /// Range of slices and ticks.
@@ -58,7 +58,7 @@ const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
 
 impl Params {
     /// Reads the parameters from a scheduler that declares them.
-    pub fn of(spec: &SchedulerSpec) -> Params {
+    pub fn from_spec(spec: &SchedulerSpec) -> Params {
         Params {
             slice: spec.duration("slice"),
             tick: spec.duration("tick"),
@@ -95,7 +95,7 @@ impl Credit {
             params,
             accounts: accounts.collect(),
             queues: vec![VecDeque::with_capacity(machine.vcpus.len()); machine.pcpus.len()],
-            idle: machine.all(),
+            idle: machine.all_pcpus(),
             next_tick: params.tick,
             next_slice: params.slice,
             owed: 0,
@@ -104,22 +104,22 @@ impl Credit {
     }
 
     fn class(&self, v: VcpuId) -> Class {
-        self.accounts[v.at()].class
+        self.accounts[v.index()].class
     }
 
     /// Inserts `v` into its pCPU's run-queue, behind vCPUs of its class.
     fn insert(&mut self, v: VcpuId) {
         let class = self.class(v);
-        let home = self.accounts[v.at()].home;
-        let queue = &self.queues[home.at()];
-        let place = queue.partition_point(|w| self.accounts[w.at()].class >= class);
-        self.queues[home.at()].insert(place, v);
+        let home = self.accounts[v.index()].home;
+        let queue = &self.queues[home.index()];
+        let place = queue.partition_point(|w| self.accounts[w.index()].class >= class);
+        self.queues[home.index()].insert(place, v);
     }
 
     /// Kicks pCPUs because `v` waits: its own if that idles or `v` may preempt there, and otherwise
     /// also an idle one, which can steal it.
     fn tickle(&mut self, machine: &Machine, v: VcpuId, kicks: &mut CpuSet) {
-        let home = self.accounts[v.at()].home;
+        let home = self.accounts[v.index()].home;
         let running = machine.pcpu(home).running;
         if running.is_none_or(|w| self.class(v) > self.class(w)) {
             kicks.insert(home);
@@ -135,17 +135,19 @@ impl Credit {
     /// Takes a waiting vCPU of a class above `class` (`None`: of any class) that may run on `p`
     /// from another pCPU's run-queue, and moves it to `p`.
     fn steal(&mut self, machine: &Machine, p: PcpuId, class: Option<Class>) -> Option<VcpuId> {
-        let peers = machine.all();
+        let peers = machine.all_pcpus();
         // Xen walks the other pCPUs in cyclic order from its own.
         let mut peer = p;
         while let Some(next) = peers.after(peer).filter(|&next| next != p) {
             peer = next;
             let may = |v: &&VcpuId| machine.vcpu(**v).affinity.has(p);
             let above = |v: &&VcpuId| class.is_none_or(|class| self.class(**v) > class);
-            let found = self.queues[peer.at()].iter().find(|v| may(v) && above(v));
+            let found = self.queues[peer.index()]
+                .iter()
+                .find(|v| may(v) && above(v));
             if let Some(&v) = found {
                 self.take(v);
-                self.accounts[v.at()].home = p;
+                self.accounts[v.index()].home = p;
                 self.counts.balanced += 1;
                 return Some(v);
             }
@@ -155,14 +157,14 @@ impl Credit {
 
     /// Removes `v` from its run-queue.
     fn take(&mut self, v: VcpuId) {
-        let home = self.accounts[v.at()].home.at();
+        let home = self.accounts[v.index()].home.index();
         self.queues[home].retain(|&w| w != v);
     }
 
     /// Charges the vCPU that runs on `p`, ends its boost and marks it active.
     fn tick(&mut self, machine: &Machine, now: Nanos, p: PcpuId) {
         if let Some(v) = machine.pcpu(p).running {
-            let account = &mut self.accounts[v.at()];
+            let account = &mut self.accounts[v.index()];
             account.burn(now);
             account.is_active = true;
             if account.class == Class::Boost {
@@ -178,7 +180,7 @@ impl Scheduler for Credit {
     }
 
     fn wake(&mut self, machine: &Machine, _now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        let account = &mut self.accounts[v.at()];
+        let account = &mut self.accounts[v.index()];
         if account.parked {
             return;
         }
@@ -194,10 +196,10 @@ impl Scheduler for Credit {
         let pcpu = *machine.pcpu(p);
         let could = |v: &VcpuId| machine.vcpu(*v).is_runnable();
         if let Some(v) = pcpu.running {
-            self.accounts[v.at()].burn(now);
+            self.accounts[v.index()].burn(now);
         }
         let stays = pcpu.running.filter(could);
-        let stays = stays.filter(|v| !self.accounts[v.at()].parked);
+        let stays = stays.filter(|v| !self.accounts[v.index()].parked);
         let ran = now.since(pcpu.since);
         if stays.is_some() && ran < self.params.rate_limit {
             return Choice {
@@ -206,7 +208,7 @@ impl Scheduler for Credit {
             };
         }
         // A vCPU that could continue yields to waiting ones of its own class.
-        let waits = self.queues[p.at()].front().copied();
+        let waits = self.queues[p.index()].front().copied();
         let next = match (stays, waits) {
             (Some(v), Some(w)) if self.class(v) > self.class(w) => Some(v),
             (stays, waits) => waits.or(stays),
@@ -219,14 +221,14 @@ impl Scheduler for Credit {
         };
         let next = stolen.or(next);
         if stolen.is_none() && next == waits {
-            self.queues[p.at()].pop_front();
+            self.queues[p.index()].pop_front();
         }
         let Some(v) = next else {
             self.idle.insert(p);
             return Choice::IDLE;
         };
         self.idle.remove(p);
-        self.accounts[v.at()].start = now;
+        self.accounts[v.index()].start = now;
         Choice {
             run: Some(v),
             until: now + self.params.slice,
@@ -234,11 +236,11 @@ impl Scheduler for Credit {
     }
 
     fn left(&mut self, machine: &Machine, _now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        if machine.vcpu(v).is_runnable() && !self.accounts[v.at()].parked {
+        if machine.vcpu(v).is_runnable() && !self.accounts[v.index()].parked {
             self.insert(v);
             // An idle pCPU may steal it.
             let idle = self.idle.and(machine.vcpu(v).affinity);
-            if let Some(p) = idle.after(self.accounts[v.at()].home) {
+            if let Some(p) = idle.after(self.accounts[v.index()].home) {
                 kicks.insert(p);
             }
         }
@@ -252,7 +254,7 @@ impl Scheduler for Credit {
         if now >= self.next_tick {
             self.next_tick = now + self.params.tick;
             machine
-                .all()
+                .all_pcpus()
                 .iter()
                 .for_each(|p| self.tick(machine, now, p));
         }
@@ -267,6 +269,6 @@ impl Scheduler for Credit {
     }
 
     fn credit(&self, v: VcpuId) -> i64 {
-        self.accounts[v.at()].credit
+        self.accounts[v.index()].credit
     }
 }

@@ -65,11 +65,11 @@ impl<C: Credits> Credit2<C> {
         for q in [here, there] {
             for place in 0..self.queues[q].members.len() {
                 let v = self.queues[q].members[place];
-                self.entities[v.at()].load.update(now, 0);
+                self.entities[v.index()].load.update(now, 0);
             }
         }
         let load = |q: usize| self.queues[q].load.average();
-        let own = |v: Option<VcpuId>| v.map_or(0, |v| self.entities[v.at()].load.average());
+        let own = |v: Option<VcpuId>| v.map_or(0, |v| self.entities[v.index()].load.average());
         let apart = load(here) - load(there);
         let mut best = Exchange {
             difference: apart.abs(),
@@ -122,12 +122,12 @@ impl<C: Credits> Credit2<C> {
     /// Returns whether `v` may run on a pCPU of run-queue `to` and is not already moving.
     fn may_migrate(&self, machine: &Machine, v: VcpuId, to: usize) -> bool {
         let allowed = self.queues[to].cpus.and(machine.vcpu(v).affinity);
-        self.entities[v.at()].moving.is_none() && !allowed.is_empty()
+        self.entities[v.index()].moving.is_none() && !allowed.is_empty()
     }
 
     /// Moves `v` to another run-queue: at once, or when it has left its pCPU if it runs.
     fn migrate(&mut self, machine: &Machine, now: Nanos, v: VcpuId, to: usize, kicks: &mut CpuSet) {
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         let from = entity.queue;
         // A running vCPU cannot change queues: kick its pCPU, and `left` completes the move.
         if entity.on {
@@ -148,17 +148,17 @@ impl<C: Credits> Credit2<C> {
 
     /// Moves `v`, which neither runs nor waits, to another run-queue.
     pub(super) fn reassign(&mut self, machine: &Machine, v: VcpuId, to: usize) {
-        let from = self.entities[v.at()].queue;
-        let average = self.entities[v.at()].load.average();
+        let from = self.entities[v.index()].queue;
+        let average = self.entities[v.index()].load.average();
         let entities = &self.entities;
         let queue = &mut self.queues[from];
         queue.members.retain(|&member| member != v);
         queue.load.shift(-average);
         // The leaving vCPU may have had the largest weight.
-        let weights = queue.members.iter().map(|m| entities[m.at()].weight);
+        let weights = queue.members.iter().map(|m| entities[m.index()].weight);
         queue.max_weight = weights.max().unwrap_or(1);
         let home = self.queues[to].next_cpu(machine.vcpu(v).affinity);
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         entity.queue = to;
         entity.home = home.unwrap_or(entity.home);
         // The kicked pCPU serves the old run-queue.
@@ -169,7 +169,7 @@ impl<C: Credits> Credit2<C> {
 
     /// Adds `v` to the members of `queue`.
     pub(super) fn assign(&mut self, v: VcpuId, queue: usize) {
-        let entity = &self.entities[v.at()];
+        let entity = &self.entities[v.index()];
         let queue = &mut self.queues[queue];
         queue.load.shift(entity.load.average());
         queue.max_weight = queue.max_weight.max(entity.weight);

@@ -10,10 +10,10 @@ impl<C: Credits> Credit2<C> {
     fn candidate(&mut self, machine: &Machine, now: Nanos, p: PcpuId) -> Option<VcpuId> {
         let pcpu = machine.pcpu(p);
         let stays = pcpu.running.filter(|&v| {
-            let entity = &self.entities[v.at()];
+            let entity = &self.entities[v.index()];
             machine.vcpu(v).is_runnable() && !entity.parked && entity.moving.is_none()
         });
-        let queue = self.queue_of[p.at()];
+        let queue = self.queue_of[p.index()];
         let first = self.queues[queue].waiting.first();
         if let (Some(v), Some(&first)) = (stays, first)
             && now.since(pcpu.since) < self.rate_limit(v, first)
@@ -25,7 +25,7 @@ impl<C: Credits> Credit2<C> {
         // Waiting vCPUs are in order of credit, so the first eligible one is the best.
         let mut place = 0;
         while let Some(&v) = self.queues[queue].waiting.get(place) {
-            let entity = &self.entities[v.at()];
+            let entity = &self.entities[v.index()];
             let kicked = self.queues[queue].kicked;
             // Another pCPU was kicked to fetch this vCPU; taking it here would idle that pCPU.
             let elsewhere = entity.kicked.is_some_and(|k| k != p && kicked.has(k));
@@ -56,7 +56,7 @@ impl<C: Credits> Credit2<C> {
         now: Nanos,
         p: PcpuId,
     ) -> (Option<VcpuId>, bool) {
-        let queue = self.queue_of[p.at()];
+        let queue = self.queue_of[p.index()];
         let mut began = false;
         // At most three steps: CPU-BOOST begins, a reallocation, the choice after it.
         for _ in 0..3 {
@@ -78,7 +78,7 @@ impl<C: Credits> Credit2<C> {
     fn renew(&mut self, machine: &Machine, now: Nanos, queue: usize, next: VcpuId) -> Renewal {
         self.burn_running(machine, now, queue);
         let entities = &self.entities;
-        let is_runnable = |v: VcpuId| machine.vcpu(v).is_runnable() && !entities[v.at()].parked;
+        let is_runnable = |v: VcpuId| machine.vcpu(v).is_runnable() && !entities[v.index()].parked;
         let members = Members {
             queue,
             all: &self.queues[queue].members,
@@ -103,7 +103,7 @@ impl<C: Credits> Credit2<C> {
     /// Length of the slice of `v` on `p`: its turn, or the time until its credit falls to that of
     /// the next vCPU or to 0.
     pub(super) fn slice(&self, machine: &Machine, now: Nanos, p: PcpuId, v: VcpuId) -> Nanos {
-        let entity = &self.entities[v.at()];
+        let entity = &self.entities[v.index()];
         let queue = &self.queues[entity.queue];
         let pcpu = machine.pcpu(p);
         let since = if pcpu.running == Some(v) {

@@ -146,23 +146,23 @@ impl Credits for PlainCredits {
     }
 
     fn rank(&self, v: VcpuId) -> i64 {
-        self.credits[v.at()]
+        self.credits[v.index()]
     }
 
     fn burn(&mut self, v: VcpuId, amount: i64) {
-        let credit = &mut self.credits[v.at()];
+        let credit = &mut self.credits[v.index()];
         *credit = (*credit - amount).max(self.bounds.0);
     }
 
     fn compensate(&mut self, v: VcpuId, amount: i64) {
-        self.credits[v.at()] += amount;
+        self.credits[v.index()] += amount;
     }
 
     fn renew(&mut self, _now: Nanos, next: VcpuId, members: &Members<'_>) -> Renewal {
         // Add the amount often enough that `next` has positive credit again.
         let times = 1 + (-self.rank(next)).max(0) / self.credit;
         for &v in members.all {
-            let credit = &mut self.credits[v.at()];
+            let credit = &mut self.credits[v.index()];
             *credit = (*credit + times * self.credit).min(self.bounds.1);
         }
         Renewal::Reset

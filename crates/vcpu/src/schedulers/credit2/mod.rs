@@ -66,7 +66,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     summary: "credit burnt by weight, largest credit first; Xen's default",
     source: "Xen 4.12, xen/common/sched_credit2.c",
     groups: &[PARAMS, LOOKS_AGAIN],
-    build: |spec, machine| Box::new(Credit2::new(Params::of(spec), machine)),
+    build: |spec, machine| Box::new(Credit2::new(Params::from_spec(spec), machine)),
 };
 
 /// Name in the registry.
@@ -124,7 +124,7 @@ pub const fn looks_again(default: bool) -> ParamInfo {
 
 impl Params {
     /// Reads the parameters from a scheduler that declares [`PARAMS`] and `looks_again`.
-    pub fn of(spec: &SchedulerSpec) -> Params {
+    pub fn from_spec(spec: &SchedulerSpec) -> Params {
         let run_queues = match spec.get("run_queues") {
             0 => RunQueues::Core,
             1 => RunQueues::Socket,
@@ -161,7 +161,7 @@ impl Params {
 impl Default for Params {
     /// Defaults of the registry.
     fn default() -> Params {
-        Params::of(&SchedulerSpec::new(&SCHEDULER))
+        Params::from_spec(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
@@ -209,16 +209,21 @@ impl<C: Credits> Credit2<C> {
             RunQueues::Socket => machine.pcpu(p).socket,
             RunQueues::All => 0,
         };
-        let mut keys: Vec<u8> = machine.all().iter().map(key).collect();
+        let mut keys: Vec<u8> = machine.all_pcpus().iter().map(key).collect();
         // Equal keys are adjacent: sockets are numbered along with the pCPUs.
         keys.dedup();
-        let cpus_with = |wanted: u8| machine.all().iter().filter(move |&p| key(p) == wanted);
+        let cpus_with = |wanted: u8| {
+            machine
+                .all_pcpus()
+                .iter()
+                .filter(move |&p| key(p) == wanted)
+        };
         let queues = keys.iter().map(|&wanted| cpus_with(wanted).collect());
         let queues: Vec<RunQueue> = queues
             .map(|cpus| RunQueue::new(cpus, machine.vcpus.len()))
             .collect();
         let queue_of = |p: PcpuId| queues.iter().position(|queue| queue.cpus.has(p));
-        let queue_of = machine.all().iter().filter_map(queue_of).collect();
+        let queue_of = machine.all_pcpus().iter().filter_map(queue_of).collect();
         let mut all = Credit2 {
             params,
             credits,
@@ -261,7 +266,7 @@ impl<C: Credits> Credit2<C> {
             .min_by_key(|&q| self.queues[q].load.average());
         let queue = least.unwrap_or(0);
         let home = self.queues[queue].next_cpu(affinity);
-        let budget = match self.budgets[machine.vcpu(v).vm.at()] {
+        let budget = match self.budgets[machine.vcpu(v).vm.index()] {
             // A capped vCPU takes its first quota when it is first chosen.
             Some(_) => 0,
             None => i64::MAX,
@@ -302,7 +307,7 @@ impl<C: Credits> Credit2<C> {
 
     /// Burns the credit, and the cap budget, that `v` has used up to `now`.
     fn burn(&mut self, now: Nanos, v: VcpuId) {
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         let ran = now.since(entity.start);
         entity.start = now;
         let amount = entity.credit_of(ran, self.queues[entity.queue].max_weight);
@@ -325,11 +330,11 @@ impl<C: Credits> Credit2<C> {
     /// Returns whether `v` may run under its VM's cap. Takes a quota from the budget if needed, and
     /// parks `v` if there is none.
     fn has_budget(&mut self, machine: &Machine, v: VcpuId) -> bool {
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         if entity.budget > 0 {
             return true;
         }
-        let Some(budget) = &mut self.budgets[machine.vcpu(v).vm.at()] else {
+        let Some(budget) = &mut self.budgets[machine.vcpu(v).vm.index()] else {
             return true;
         };
         entity.budget = budget.take(entity.budget);
@@ -347,9 +352,9 @@ impl<C: Credits> Credit2<C> {
             None => return,
         };
         for v in parked {
-            self.entities[v.at()].parked = false;
+            self.entities[v.index()].parked = false;
             // One that still runs is re-queued by `left` if it is runnable then.
-            if !self.entities[v.at()].on && machine.vcpu(v).is_runnable() {
+            if !self.entities[v.index()].on && machine.vcpu(v).is_runnable() {
                 self.enqueue(machine, now, v, kicks);
             }
         }
@@ -357,7 +362,7 @@ impl<C: Credits> Credit2<C> {
 
     /// Inserts `v`, which became runnable, into its run-queue and kicks a pCPU if needed.
     fn enqueue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        let queue = self.entities[v.at()].queue;
+        let queue = self.entities[v.index()].queue;
         // Ranks must be current before the new order is computed.
         if self.credits.would_reorder(v) {
             self.burn_running(machine, now, queue);
@@ -372,7 +377,7 @@ impl<C: Credits> Credit2<C> {
     /// Accounts in the load averages that `v` became runnable (`change` 1) or stopped being so
     /// (-1).
     fn count_load(&mut self, now: Nanos, v: VcpuId, change: i64) {
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         entity.load.update(now, change);
         self.queues[entity.queue].load.update(now, change);
     }
@@ -388,7 +393,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
     }
 
     fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
-        let queue = self.queue_of[p.at()];
+        let queue = self.queue_of[p.index()];
         self.queues[queue].kicked.remove(p);
         let current = machine.pcpu(p).running;
         if let Some(v) = current {
@@ -416,9 +421,9 @@ impl<C: Credits> Scheduler for Credit2<C> {
             self.queues[queue].remove(v);
             self.credits.began(v);
             // The pending early decision concerned the vCPU that ran before.
-            self.early_decisions[p.at()] = Nanos::MAX;
+            self.early_decisions[p.index()] = Nanos::MAX;
         }
-        let entity = &mut self.entities[v.at()];
+        let entity = &mut self.entities[v.index()];
         entity.on = true;
         entity.start = now;
         entity.kicked = None;
@@ -439,8 +444,8 @@ impl<C: Credits> Scheduler for Credit2<C> {
     }
 
     fn left(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        let vm = machine.vcpu(v).vm.at();
-        let entity = &mut self.entities[v.at()];
+        let vm = machine.vcpu(v).vm.index();
+        let entity = &mut self.entities[v.index()];
         entity.on = false;
         if let Some(budget) = &mut self.budgets[vm]
             && entity.budget > 0
@@ -453,10 +458,10 @@ impl<C: Credits> Scheduler for Credit2<C> {
         }
         // `v` counted as runnable while it ran; `enqueue` counts it again if it still is.
         self.count_load(now, v, -1);
-        if let Some(to) = self.entities[v.at()].moving.take() {
+        if let Some(to) = self.entities[v.index()].moving.take() {
             self.reassign(machine, v, to);
         }
-        if machine.vcpu(v).is_runnable() && !self.entities[v.at()].parked {
+        if machine.vcpu(v).is_runnable() && !self.entities[v.index()].parked {
             self.enqueue(machine, now, v, kicks);
         }
     }
@@ -472,10 +477,10 @@ impl<C: Credits> Scheduler for Credit2<C> {
                 self.unpark(machine, now, vm, kicks);
             }
         }
-        for p in machine.all().iter() {
-            if self.early_decisions[p.at()] <= now {
-                self.early_decisions[p.at()] = Nanos::MAX;
-                self.queues[self.queue_of[p.at()]].kicked.insert(p);
+        for p in machine.all_pcpus().iter() {
+            if self.early_decisions[p.index()] <= now {
+                self.early_decisions[p.index()] = Nanos::MAX;
+                self.queues[self.queue_of[p.index()]].kicked.insert(p);
                 kicks.insert(p);
             }
         }
@@ -485,7 +490,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
     fn io_event(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         let Entity {
             on, queue, home, ..
-        } = self.entities[v.at()];
+        } = self.entities[v.index()];
         let ran = on.then(|| now.since(machine.pcpu(home).since));
         if self.credits.io_event(now, v, ran) && self.queues[queue].remove(v) {
             self.queues[queue].insert(&self.credits, v);

@@ -140,7 +140,7 @@ mod tests {
             prop_assert!(queue.remove(gone) && !queue.remove(gone));
             let mut due: Vec<VcpuId> = (0..burnt.len() as u32).map(VcpuId).collect();
             due.retain(|&v| v != gone);
-            due.sort_by_key(|v| (burnt[v.at()], v.at()));
+            due.sort_by_key(|v| (burnt[v.index()], v.index()));
             prop_assert_eq!(&queue.waiting, &due);
             queue.sort(&credits);
             prop_assert_eq!(&queue.waiting, &due);

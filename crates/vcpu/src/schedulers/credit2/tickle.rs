@@ -13,7 +13,7 @@ impl<C: Credits> Credit2<C> {
     /// which costs one switch; the pCPU over whose vCPU `v` leads most.
     pub(super) fn tickle(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         if let Some(p) = self.choose_pcpu(machine, now, v) {
-            let entity = &mut self.entities[v.at()];
+            let entity = &mut self.entities[v.index()];
             entity.kicked = Some(p);
             self.queues[entity.queue].kicked.insert(p);
             kicks.insert(p);
@@ -25,7 +25,7 @@ impl<C: Credits> Credit2<C> {
     /// Schedules an early decision on the pCPU where `v` can soonest preempt a vCPU with less
     /// credit, at the end of that vCPU's rate limit.
     fn schedule_early_decision(&mut self, machine: &Machine, now: Nanos, v: VcpuId) {
-        let queue = &self.queues[self.entities[v.at()].queue];
+        let queue = &self.queues[self.entities[v.index()].queue];
         let busy = queue.cpus.and(machine.vcpu(v).affinity);
         let busy = busy.without(queue.idle).without(queue.kicked);
         let mut soonest: Option<(Nanos, PcpuId)> = None;
@@ -41,14 +41,14 @@ impl<C: Credits> Credit2<C> {
             }
         }
         if let Some((at, p)) = soonest {
-            self.early_decisions[p.at()] = self.early_decisions[p.at()].min(at);
+            self.early_decisions[p.index()] = self.early_decisions[p.index()].min(at);
             self.timer = self.timer.min(at);
         }
     }
 
     fn choose_pcpu(&mut self, machine: &Machine, now: Nanos, v: VcpuId) -> Option<PcpuId> {
-        let home = self.entities[v.at()].home;
-        let queue = &self.queues[self.entities[v.at()].queue];
+        let home = self.entities[v.index()].home;
+        let queue = &self.queues[self.entities[v.index()].queue];
         let allowed = queue.cpus.and(machine.vcpu(v).affinity);
         // A kicked pCPU is about to choose and may take another vCPU.
         let open = allowed.without(queue.kicked);
@@ -93,7 +93,7 @@ impl<C: Credits> Credit2<C> {
         // The running vCPU's credit is out of date until it is charged.
         self.burn(now, running);
         let lead = self.rank(v) - self.rank(running);
-        if self.entities[v.at()].home == p {
+        if self.entities[v.index()].home == p {
             lead
         } else {
             lead - self.params.migrate_resist.0 as i64

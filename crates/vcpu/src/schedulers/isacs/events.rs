@@ -41,7 +41,7 @@ impl EventChecker {
     }
 
     /// Number of all events of the epoch.
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.all
     }
 
@@ -81,7 +81,7 @@ mod tests {
     fn what_comes_after_more_than_10_ms_only_says_when() {
         let checker = heard(&[0, 10_000, 20_001, 20_501]);
         // 10 ms counts, 10.001 ms does not, 0.5 ms does.
-        assert_eq!((checker.count, checker.all()), (2, 4));
+        assert_eq!((checker.count, checker.total()), (2, 4));
         assert_eq!(checker.interval, 450_000 + 1_000_000);
     }
 

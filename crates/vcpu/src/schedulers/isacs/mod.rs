@@ -67,7 +67,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     summary: "Credit2 with concealed extra credit for I/O, and CPU-BOOST for vCPUs without I/O",
     source: "Lee, Yu: I/O Strength-Aware Credit Scheduler, Electronics 9(12), 2020",
     groups: &[credit2::PARAMS, credit2::LOOKS_AGAIN, OWN],
-    build: |spec, machine| Box::new(Isacs::scheduler(Params::of(spec), machine)),
+    build: |spec, machine| Box::new(Isacs::scheduler(Params::from_spec(spec), machine)),
 };
 
 /// Name in the registry.
@@ -130,9 +130,9 @@ const OWN: ParamGroup = ParamGroup {
 
 impl Params {
     /// Reads the parameters from a scheduler that declares them.
-    pub fn of(spec: &SchedulerSpec) -> Params {
+    pub fn from_spec(spec: &SchedulerSpec) -> Params {
         Params {
-            credit2: Credit2Params::of(spec),
+            credit2: Credit2Params::from_spec(spec),
             cutoff: spec.duration("cutoff"),
             new_sample: spec.get("new_sample") as u32,
             io_credit_divisor: spec.get("io_credit_divisor"),
@@ -167,7 +167,7 @@ impl Params {
 impl Default for Params {
     /// Defaults of the registry.
     fn default() -> Params {
-        Params::of(&SchedulerSpec::new(&SCHEDULER))
+        Params::from_spec(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
@@ -260,7 +260,7 @@ impl Isacs {
 
     /// Account of `v`.
     pub fn account(&self, v: VcpuId) -> &Account {
-        &self.accounts[v.at()]
+        &self.accounts[v.index()]
     }
 
     /// State of run-queue `queue`; all 0 if no vCPU was ever assigned to it.
@@ -331,7 +331,7 @@ impl Credits for Isacs {
     }
 
     fn began(&mut self, v: VcpuId) {
-        self.accounts[v.at()].runs_boosted = self.is_boosting(self.account(v));
+        self.accounts[v.index()].runs_boosted = self.is_boosting(self.account(v));
     }
 
     fn goes_on(&mut self, v: VcpuId, _ran: Nanos) {
@@ -340,7 +340,7 @@ impl Credits for Isacs {
 
     fn burn(&mut self, v: VcpuId, amount: i64) {
         let least = -self.default_credit();
-        let account = &mut self.accounts[v.at()];
+        let account = &mut self.accounts[v.index()];
         account.consumed += amount;
         if account.runs_boosted {
             account.cpu_credit -= amount;
@@ -352,7 +352,7 @@ impl Credits for Isacs {
     }
 
     fn compensate(&mut self, v: VcpuId, amount: i64) {
-        self.accounts[v.at()].credit += amount;
+        self.accounts[v.index()].credit += amount;
     }
 
     fn renew(&mut self, now: Nanos, _next: VcpuId, members: &Members<'_>) -> Renewal {
@@ -386,7 +386,7 @@ impl Credits for Isacs {
     }
 
     fn moved(&mut self, v: VcpuId, to: usize) {
-        let account = &mut self.accounts[v.at()];
+        let account = &mut self.accounts[v.index()];
         let from = std::mem::replace(&mut account.queue, to);
         let io_credit = account.io_credit;
         // The load moves with the vCPU, so that balancing before the next epoch sees it.
@@ -396,7 +396,7 @@ impl Credits for Isacs {
 
     fn io_event(&mut self, now: Nanos, v: VcpuId, _ran: Option<Nanos>) -> bool {
         let (cutoff, new) = (self.params.cutoff, self.params.new_sample);
-        self.accounts[v.at()].events.event(now, cutoff, new);
+        self.accounts[v.index()].events.event(now, cutoff, new);
         false
     }
 

@@ -12,12 +12,12 @@ impl Isacs {
     /// Reallocates the credits of a run-queue (lines 13 to 27 of algorithm 1).
     pub(super) fn reallocate(&mut self, now: Nanos, members: &Members<'_>) {
         // Sum before the event checkers are restarted below.
-        let events = members.all.iter().map(|v| self.account(*v).events.all());
+        let events = members.all.iter().map(|v| self.account(*v).events.total());
         let events = events.sum();
         self.give_io_credit(members);
         self.give_cpu_credit(members);
         for v in members.all {
-            let account = &mut self.accounts[v.at()];
+            let account = &mut self.accounts[v.index()];
             account.events.restart();
             account.runs_boosted = false;
             account.consumed = 0;
@@ -38,7 +38,7 @@ impl Isacs {
         let all: u64 = members.all.iter().map(consumed).sum();
         let (credit, params) = (self.default_credit(), self.params);
         for v in members.all {
-            let account = &mut self.accounts[v.at()];
+            let account = &mut self.accounts[v.index()];
             let consumed = account.consumed.max(0) as u64;
             let share = u128::from(account.events.strength()) * u128::from(consumed);
             let given = match (params.io_credit, all) {
@@ -68,7 +68,7 @@ impl Isacs {
         let sum: i64 = given.clone().sum();
         let some = given.filter(|&io_credit| io_credit > 0).count() as i64;
         for v in members.all {
-            let account = &mut self.accounts[v.at()];
+            let account = &mut self.accounts[v.index()];
             // Equation 3, (sum / some) / (io_credit + 1) > 1, without divisions.
             account.in_group = self.params.cpu_boost && sum > some * (account.io_credit + 1);
             account.cpu_credit = 0;
@@ -77,7 +77,7 @@ impl Isacs {
         let group = group.count() as i64;
         let credit = self.default_credit();
         for v in members.all {
-            let account = &mut self.accounts[v.at()];
+            let account = &mut self.accounts[v.index()];
             if account.in_group {
                 // 128 bits: two times in nanoseconds are multiplied.
                 let share = i128::from(sum) * i128::from(account.consumed.max(0));

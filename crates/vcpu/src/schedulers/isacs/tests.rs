@@ -286,7 +286,7 @@ proptest! {
             isacs.burn(v, amount);
             for (other, was) in before.iter().enumerate() {
                 let is = &isacs.accounts[other];
-                if other != v.at() {
+                if other != v.index() {
                     prop_assert_eq!(is, was);
                     continue;
                 }

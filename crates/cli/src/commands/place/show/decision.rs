@@ -41,7 +41,7 @@ pub(in crate::commands::place) fn answer(
             job: name,
             outcome: "placed",
             dry_run,
-            host: HostJobs::of(cluster, placement.host),
+            host: HostJobs::on_host(cluster, placement.host),
             class: Some(placement.class.name()),
             lowered: placement
                 .lowered

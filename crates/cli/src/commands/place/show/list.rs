@@ -40,7 +40,9 @@ pub(in crate::commands::place) fn list(cluster: &Cluster<'_>, out: Output) -> Re
         }
     });
     let whole = Whole {
-        hosts: all.filter_map(|host| HostJobs::of(cluster, host)).collect(),
+        hosts: all
+            .filter_map(|host| HostJobs::on_host(cluster, host))
+            .collect(),
         waiting: waiting.collect(),
     };
     if out.is_json() {

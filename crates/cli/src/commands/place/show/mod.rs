@@ -46,7 +46,7 @@ pub(in crate::commands::place) struct HostJobs {
 }
 
 impl HostJobs {
-    pub(super) fn of(cluster: &Cluster<'_>, host: HostId) -> Option<HostJobs> {
+    pub(super) fn on_host(cluster: &Cluster<'_>, host: HostId) -> Option<HostJobs> {
         let view = cluster.pcos().host(host)?;
         Some(HostJobs {
             host: cluster.state().hosts[host.0].name.clone(),

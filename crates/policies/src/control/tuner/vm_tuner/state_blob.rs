@@ -125,7 +125,7 @@ impl VmTuner {
         fields.end()?;
         self.windows = windows;
         if !by_limit.is_empty() {
-            self.know(Range::of(by_limit, self.top));
+            self.know(Range::complete(by_limit, self.top));
         }
         if target == figures(&self.target) {
             if let Some(of_vm) = &mut self.aim {
