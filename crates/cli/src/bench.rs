@@ -177,13 +177,13 @@ impl World {
         let objective = objective(workload.vms as u64);
         let mut clients = Vec::new();
         for i in 0..vms as u64 {
-            let vm = engine.tenants_mut().add_vm(Nanos::ZERO, &objective)?;
+            let vm = engine.vms_mut().add_vm(Nanos::ZERO, &objective)?;
             let spec = DiskSpec {
                 base: i * DISK,
                 size: DISK,
                 read_only: false,
             };
-            let disk = engine.tenants_mut().add_disk(vm, spec)?;
+            let disk = engine.vms_mut().add_disk(vm, spec)?;
             clients.push(engine.connect(disk)?);
         }
         let in_flight = VecDeque::with_capacity(DEVICE_DEPTH as usize);

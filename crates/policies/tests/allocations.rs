@@ -140,7 +140,7 @@ impl Bench {
         let mut clients = Vec::new();
         for n in 0..VMS {
             let vm = engine
-                .tenants_mut()
+                .vms_mut()
                 .add_vm(Nanos::ZERO, &objective(n))
                 .expect("room");
             let spec = DiskSpec {
@@ -148,7 +148,7 @@ impl Bench {
                 size: 1 << 30,
                 read_only: false,
             };
-            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
+            let disk = engine.vms_mut().add_disk(vm, spec).expect("fits");
             clients.extend([disk, disk].map(|d| engine.connect(d).expect("there")));
         }
         let in_flight = [None; DEPTH];

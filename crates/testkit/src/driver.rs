@@ -77,14 +77,14 @@ impl Driver {
 
     /// Adds a VM, if there is room for one.
     pub fn try_vm(&mut self, objective: &Objective) -> Option<VmId> {
-        let added = self.engine.tenants_mut().add_vm(self.now, objective).ok();
+        let added = self.engine.vms_mut().add_vm(self.now, objective).ok();
         self.added(added)
     }
 
     /// Adds a background process, if there is room for one.
     pub fn try_background(&mut self, objective: &Objective) -> Option<VmId> {
-        let mut tenants = self.engine.tenants_mut();
-        let added = tenants.add_background(self.now, objective).ok();
+        let mut vms = self.engine.vms_mut();
+        let added = vms.add_background(self.now, objective).ok();
         self.added(added)
     }
 
@@ -121,7 +121,7 @@ impl Driver {
 
     /// Adds a disk, if the VM is there and the range valid.
     pub fn try_disk(&mut self, vm: VmId, spec: DiskSpec) -> Option<DiskId> {
-        let disk = self.engine.tenants_mut().add_disk(vm, spec).ok();
+        let disk = self.engine.vms_mut().add_disk(vm, spec).ok();
         if let Some(disk) = disk {
             self.ledger.add_disk(disk, vm, spec);
         }
@@ -157,7 +157,7 @@ impl Driver {
 
     /// Removes a VM with its disks and clients.
     pub fn remove_vm(&mut self, vm: VmId) {
-        let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
+        let removed = self.engine.vms_mut().remove_vm(self.now, vm);
         removed.expect("the VM is there");
         assert!(self.ledger.remove_vm(vm));
         self.take();
@@ -165,7 +165,7 @@ impl Driver {
 
     /// Removes a disk with its clients.
     pub fn remove_disk(&mut self, disk: DiskId) {
-        let removed = self.engine.tenants_mut().remove_disk(self.now, disk);
+        let removed = self.engine.vms_mut().remove_disk(self.now, disk);
         removed.expect("the disk is there");
         assert!(self.ledger.remove_disk(disk));
         self.take();
@@ -173,8 +173,8 @@ impl Driver {
 
     /// Moves a disk to address `base` and gives it `size` bytes.
     pub fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) {
-        let mut tenants = self.engine.tenants_mut();
-        let resized = tenants.resize_disk(self.now, disk, base, size);
+        let mut vms = self.engine.vms_mut();
+        let resized = vms.resize_disk(self.now, disk, base, size);
         resized.expect("the disk is there and the range sound");
         assert!(self.ledger.resize_disk(disk, base, size));
         self.take();
@@ -189,8 +189,8 @@ impl Driver {
 
     /// Changes the objective of a VM.
     pub fn set_objective(&mut self, vm: VmId, objective: &Objective) {
-        let mut tenants = self.engine.tenants_mut();
-        let set = tenants.set_objective(self.now, vm, objective);
+        let mut vms = self.engine.vms_mut();
+        let set = vms.set_objective(self.now, vm, objective);
         set.expect("the VM is there and the objective sound");
     }
 
@@ -406,10 +406,10 @@ impl Driver {
         assert_eq!(stats.started, self.started);
         assert_eq!(self.engine.device().uncounted(), 0);
         for vm in self.engine.view().vms() {
-            let tenants = self.engine.tenants();
-            assert_eq!((tenants.pending(vm), tenants.in_flight(vm)), (0, 0));
+            let vms = self.engine.vms();
+            assert_eq!((vms.pending(vm), vms.in_flight(vm)), (0, 0));
             assert_eq!(self.engine.view().requests(vm), 0);
-            let stats = tenants.vm_stats(vm);
+            let stats = vms.vm_stats(vm);
             self.tallies[&vm].assert_agrees(&stats);
         }
     }

@@ -524,8 +524,8 @@ impl Ledger {
         assert_eq!(stats.in_flight as usize, counted);
         assert_eq!(stats.requests as usize, self.owed.len());
         for (&vm, _) in self.vms.iter().filter(|(_, live)| **live) {
-            assert_eq!(engine.tenants().in_flight(vm), self.vm_in_flight(vm));
-            assert_eq!(engine.tenants().pending(vm), self.vm_waiting(vm));
+            assert_eq!(engine.vms().in_flight(vm), self.vm_in_flight(vm));
+            assert_eq!(engine.vms().pending(vm), self.vm_waiting(vm));
         }
     }
 

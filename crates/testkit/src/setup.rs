@@ -13,18 +13,13 @@ pub fn open_disk(engine: &mut Engine, vm: VmId, base: u64, bytes: u64) -> (DiskI
         size: bytes,
         read_only: false,
     };
-    let disk = engine
-        .tenants_mut()
-        .add_disk(vm, spec)
-        .expect("the range fits");
+    let disk = engine.vms_mut().add_disk(vm, spec).expect("the range fits");
     (disk, engine.connect(disk).expect("the disk is there"))
 }
 
 /// Adds a VM without an objective, with a disk from address 0 on and its client.
 pub fn only_client(engine: &mut Engine) -> ClientId {
-    let vm = engine
-        .tenants_mut()
-        .add_vm(Nanos::ZERO, &Objective::default());
+    let vm = engine.vms_mut().add_vm(Nanos::ZERO, &Objective::default());
     open_disk(engine, vm.expect("there is room"), 0, 1 << 40).1
 }
 

@@ -30,7 +30,7 @@
 //! The engine's own steps, in the order of a request's path: `arrival` (checks, merging),
 //! `dispatch` (start of I/Os, splitting), `back_merge` (adjacent units go along), `completion`
 //! (also cancelling), `finished_requests` (wait to be taken), `timers`. Drivers control and
-//! query everything beside I/O by facets: [`Admission`], [`Tenants`], [`Transfers`], [`Device`].
+//! query everything beside I/O by facets: [`Admission`], [`Vms`], [`Transfers`], [`Device`].
 
 mod active;
 mod admission;
@@ -52,10 +52,10 @@ mod hung;
 mod in_flight;
 mod promises;
 mod request_budgets;
-mod tenants;
 mod timers;
 mod transfer_accounts;
 mod transfers;
+mod vms;
 
 #[cfg(test)]
 mod tests;
@@ -68,9 +68,9 @@ pub use error::{EngineError, Refusal};
 pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 pub use promises::Feasibility;
 pub use request_budgets::{Holdings, PayloadBounds, PayloadMemory};
-pub use tenants::{Tenants, TenantsMut};
 pub use tidegate_base::device::{DeviceSpec, DeviceStats};
 pub use transfers::{Transfers, TransfersMut};
+pub use vms::{Vms, VmsMut};
 
 use crate::attainment::{Attainments, Dues};
 use crate::limit_accounts::LimitAccounts;
@@ -263,14 +263,14 @@ impl Engine {
 
     /// Returns the facet of questions about VMs and their disks.
     #[inline]
-    pub fn tenants(&self) -> Tenants<'_> {
-        Tenants { engine: self }
+    pub fn vms(&self) -> Vms<'_> {
+        Vms { engine: self }
     }
 
     /// Returns the facet that changes VMs and their disks.
     #[inline]
-    pub fn tenants_mut(&mut self) -> TenantsMut<'_> {
-        TenantsMut { engine: self }
+    pub fn vms_mut(&mut self) -> VmsMut<'_> {
+        VmsMut { engine: self }
     }
 
     /// Returns the facet of questions about deadline transfers of VMs.

@@ -150,7 +150,7 @@ impl Bench {
     fn vm(&mut self) -> ClientId {
         let vm = self
             .engine
-            .tenants_mut()
+            .vms_mut()
             .add_vm(self.now, &Objective::default());
         let vm = vm.expect("room for a VM");
         let spec = DiskSpec {
@@ -160,7 +160,7 @@ impl Bench {
         };
         let disk = self
             .engine
-            .tenants_mut()
+            .vms_mut()
             .add_disk(vm, spec)
             .expect("a valid range");
         self.engine.connect(disk).expect("the disk is there")

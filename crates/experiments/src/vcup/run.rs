@@ -48,14 +48,14 @@ pub(super) struct Run {
 
 /// Device I/Os done for a VM so far.
 fn ios(engine: &Engine, vm: VmId) -> u64 {
-    let stats = engine.tenants().vm_stats(vm);
+    let stats = engine.vms().vm_stats(vm);
     let moved = [Op::Read, Op::Write].map(|op| stats.op(op).ops);
     // Merged requests may not have ended, so the difference could be negative.
     (moved.iter().sum::<u64>() + stats.split).saturating_sub(stats.merged)
 }
 
 fn tuned(engine: &Engine, vm: VmId) -> Tuned {
-    let Some(tuning) = engine.tenants().tuning(vm) else {
+    let Some(tuning) = engine.vms().tuning(vm) else {
         return Tuned::default();
     };
     let percent = |(b, v): (i64, u64)| (b as f64 / 1e4, v as f64 / 1e4);

@@ -11,7 +11,7 @@ use tidegate_core::time::Nanos;
 
 fn client(engine: &mut Engine, objective: &Objective, base: u64) -> ClientId {
     let vm = engine
-        .tenants_mut()
+        .vms_mut()
         .add_vm(Nanos::ZERO, objective)
         .expect("room");
     let disk = DiskSpec {
@@ -19,7 +19,7 @@ fn client(engine: &mut Engine, objective: &Objective, base: u64) -> ClientId {
         size: 1 << 30,
         read_only: false,
     };
-    let disk = engine.tenants_mut().add_disk(vm, disk).expect("fits");
+    let disk = engine.vms_mut().add_disk(vm, disk).expect("fits");
     engine.connect(disk).expect("there")
 }
 
@@ -155,7 +155,7 @@ fn mclock_names_a_limit_only_where_it_binds() {
             world.load(other, Op::Read, 4096, DEPTH);
         }
         world.run(2 * SECOND);
-        let stats = world.driver.engine.tenants().vm_stats(guest.vm);
+        let stats = world.driver.engine.vms().vm_stats(guest.vm);
         let account = stats.account;
         // All of them are outstanding all the time; those that are so at the end have no account
         // yet.

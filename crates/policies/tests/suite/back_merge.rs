@@ -146,7 +146,7 @@ impl Rig {
         plan.push((self.guest.vm, bytes));
         drop(plan);
         let vm = self.guest.vm;
-        let objective = *self.driver.engine.tenants().objective(vm);
+        let objective = *self.driver.engine.vms().objective(vm);
         self.driver.set_objective(vm, &objective);
         self.limit = bytes;
     }
@@ -306,7 +306,7 @@ fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
         let mut due: Vec<_> = (0..11).map(|n| pages(11 * n, 11)).collect();
         due.push(pages(121, 7));
         assert_eq!(rig.went, due, "{policy}");
-        let stats = rig.driver.engine.tenants().vm_stats(rig.guest.vm);
+        let stats = rig.driver.engine.vms().vm_stats(rig.guest.vm);
         // Twelve I/Os of four requests; three of these began in another one's.
         assert_eq!((stats.merged, stats.split), (3, 11), "{policy}");
     }

@@ -71,7 +71,7 @@ fn alone_it_has_the_whole_device_up_to_its_depth() {
         w.run(SECOND);
         assert!(total(&w.ops(backup)) >= 990, "{policy}");
         assert_eq!(
-            w.driver.engine.tenants().in_flight(backup.vm),
+            w.driver.engine.vms().in_flight(backup.vm),
             4,
             "{policy}: background_depth"
         );

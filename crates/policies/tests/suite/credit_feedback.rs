@@ -503,8 +503,8 @@ fn credits(notes: &Shared, guests: &[Guest], promises: &[(u64, Option<u64>)]) ->
 
 fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
     let of = |guest: &Guest| {
-        let tenants = world.driver.engine.tenants();
-        tenants.export_learnt(guest.vm).expect("it is there")
+        let vms = world.driver.engine.vms();
+        vms.export_learnt(guest.vm).expect("it is there")
     };
     guests.iter().filter_map(of).collect()
 }
@@ -513,7 +513,7 @@ fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
 fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, BlobError)> {
     let learnt = guests.iter().map(|guest| guest.vm).zip(blobs);
     let now = world.time();
-    world.driver.engine.tenants_mut().import_learnt(now, learnt)
+    world.driver.engine.vms_mut().import_learnt(now, learnt)
 }
 
 /// Returns the credits and blobs that [`PROMISES`] lead to in ten seconds.

@@ -66,7 +66,7 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
         assert!(
             driver
                 .engine
-                .tenants_mut()
+                .vms_mut()
                 .remove_disk(driver.now, gone)
                 .is_err(),
             "{name}"
@@ -140,14 +140,14 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
     assert!(
         driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .resize_disk(driver.now, disk, 0, 0)
             .is_err()
     );
     assert!(
         driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .resize_disk(driver.now, disk, u64::MAX, 1)
             .is_err()
     );

@@ -30,11 +30,11 @@ fn engine_with(
 ) -> (Engine, ClientId) {
     let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
     let vm = engine
-        .tenants_mut()
+        .vms_mut()
         .add_vm(Nanos::ZERO, objective)
         .expect("room");
     let disk = engine
-        .tenants_mut()
+        .vms_mut()
         .add_disk(
             vm,
             DiskSpec {

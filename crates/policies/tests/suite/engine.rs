@@ -264,7 +264,7 @@ fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
     for (i, client) in [stays, goes, stays].into_iter().enumerate() {
         b.ask(client, Request::read(i as u64 * 4096, 4096, 1 + i as u64));
     }
-    assert_eq!(b.driver.engine.tenants().vm_stats(vm).merged, 2);
+    assert_eq!(b.driver.engine.vms().vm_stats(vm).merged, 2);
     b.driver.disconnect(goes);
     let done = b.driver.answers();
     assert_eq!(
@@ -541,7 +541,7 @@ fn a_removed_vm_is_gone_when_its_last_io_ends() {
     assert!(
         b.driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .remove_vm(b.driver.now, vm)
             .is_err()
     );
@@ -553,7 +553,7 @@ fn a_removed_vm_is_gone_when_its_last_io_ends() {
     assert!(
         b.driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .set_objective(b.driver.now, vm, &Objective::default())
             .is_err()
     );

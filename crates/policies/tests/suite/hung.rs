@@ -160,7 +160,7 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
             "{name}"
         );
         assert_eq!(
-            rig.driver.engine.tenants().pending(hung.vm) as usize,
+            rig.driver.engine.vms().pending(hung.vm) as usize,
             12 - of_hung,
             "{name}"
         );

@@ -18,7 +18,7 @@ fn three(policy: &PolicySpec) -> (Engine, Vec<(VmId, ClientId)>) {
     let mut engine = Engine::new(config, policy).expect("sound");
     let vms = (0..3).map(|vm| {
         let id = engine
-            .tenants_mut()
+            .vms_mut()
             .add_vm(Nanos::ZERO, &Objective::default())
             .expect("room");
         (id, open_disk(&mut engine, id, vm << 30, 1 << 30).1)

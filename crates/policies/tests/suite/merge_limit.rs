@@ -75,7 +75,7 @@ impl Lab {
         let mut plan = self.plan.lock().expect("no panic before");
         plan.push((guest.vm, knob));
         drop(plan);
-        let objective = *self.world.driver.engine.tenants().objective(guest.vm);
+        let objective = *self.world.driver.engine.vms().objective(guest.vm);
         self.world.set(guest, &objective);
     }
 

@@ -168,7 +168,7 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
     }
     // Without a target nothing of the tuner remains.
     world.set(guest, &weighted(100));
-    assert_eq!(world.driver.engine.tenants().tuning(guest.vm), None);
+    assert_eq!(world.driver.engine.vms().tuning(guest.vm), None);
     let from = world.driver.log.len() + 64;
     world.run(SECOND);
     let whole = |start: &crate::common::Start| start.io.len == 128 << 10;
@@ -304,13 +304,10 @@ fn who_asks_now_and_then_changes_and_reports_nothing() {
 fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
     let mut here = world(&fine(PACED), seeks);
     let guest = here.guest(&precise(Rate::bytes(3 * MB)));
-    assert_eq!(
-        here.driver.engine.tenants().export_learnt(guest.vm),
-        Ok(None)
-    );
+    assert_eq!(here.driver.engine.vms().export_learnt(guest.vm), Ok(None));
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(40 * SECOND);
-    let learnt = here.driver.engine.tenants().export_learnt(guest.vm);
+    let learnt = here.driver.engine.vms().export_learnt(guest.vm);
     let learnt = learnt.expect("it is there");
     let learnt = learnt.expect("an interval has ended");
     let import = |world: &mut World, guest: Guest, blob: &Blob| {
@@ -318,7 +315,7 @@ fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
         let refused = world
             .driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .import_learnt(now, [(guest.vm, blob)]);
         refused.into_iter().map(|(_, error)| error).next()
     };

@@ -12,11 +12,7 @@ fn precise(bytes_per_s: u64) -> Objective {
 }
 
 fn seconds(world: &World, guest: Guest) -> Vec<Option<u64>> {
-    let seconds = world
-        .driver
-        .engine
-        .tenants()
-        .vm_seconds(world.time(), guest.vm);
+    let seconds = world.driver.engine.vms().vm_seconds(world.time(), guest.vm);
     seconds.iter().collect()
 }
 
@@ -62,11 +58,7 @@ fn precision_is_that_of_the_seconds_and_begins_anew_with_another_target() {
     world.load(guest, Op::Write, 4 * KIB, 1);
     world.run(62 * SECOND);
     let of = |world: &World, target| {
-        let seconds = world
-            .driver
-            .engine
-            .tenants()
-            .vm_seconds(world.time(), guest.vm);
+        let seconds = world.driver.engine.vms().vm_seconds(world.time(), guest.vm);
         seconds.precision(target, 30)
     };
     let precision = of(&world, Some(400_000));

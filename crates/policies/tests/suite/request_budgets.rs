@@ -313,7 +313,7 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
     let again = crowd
         .driver
         .engine
-        .tenants_mut()
+        .vms_mut()
         .add_vm(crowd.driver.now, &Objective::default());
     assert_eq!(again.expect("room").index(), vm.index());
 }
@@ -405,7 +405,7 @@ fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
         }
         crowd.drain("all of them");
         let vm = crowd.clients[0].0;
-        let merged = crowd.driver.engine.tenants().vm_stats(vm).merged;
+        let merged = crowd.driver.engine.vms().vm_stats(vm).merged;
         assert!(merged >= 8, "{op:?}: {merged} merged");
         assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0));
     }

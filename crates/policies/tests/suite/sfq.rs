@@ -607,7 +607,7 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
         let mut got = [0u64; 2];
         for _ in 0..1200 {
             for (guest, place) in [(stream, *n * 4096), (seeks, (1 << 30) + *n * 8192)] {
-                if world.driver.engine.tenants().pending(guest.vm) == 0 {
+                if world.driver.engine.vms().pending(guest.vm) == 0 {
                     let read = Request::read(place, 4096, *n);
                     world.driver.request(guest.client, read).expect("taken");
                 }

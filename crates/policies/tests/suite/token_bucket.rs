@@ -264,7 +264,7 @@ fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
         ..Objective::default()
     };
     let vm = engine
-        .tenants_mut()
+        .vms_mut()
         .add_vm(Nanos::ZERO, &objective)
         .expect("valid by construction");
     let spec = DiskSpec {
@@ -272,7 +272,7 @@ fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
         size: 1 << 40,
         read_only: false,
     };
-    let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
+    let disk = engine.vms_mut().add_disk(vm, spec).expect("fits");
     let client = engine.connect(disk).expect("there");
     (engine, client)
 }

@@ -116,7 +116,7 @@ fn two_precise_vms_know_nothing_of_each_other_and_others_are_not_touched() {
             let beta = precision::absolute_error(&seconds, target, 30).expect("two intervals");
             assert!(beta < 50_000, "{beta} of {target} under {name}");
         }
-        assert_eq!(world.driver.engine.tenants().tuning(free.vm), None);
+        assert_eq!(world.driver.engine.vms().tuning(free.vm), None);
         assert!(world.bytes(free).iter().all(|&(_, len)| len == 128 << 10));
     }
 }
@@ -181,7 +181,7 @@ fn an_objective_that_changes_is_reached_within_ten_seconds() {
     }
     // No target: nothing is left of the tuner.
     world.set(guest, &weighted(100));
-    assert_eq!(world.driver.engine.tenants().tuning(guest.vm), None);
+    assert_eq!(world.driver.engine.vms().tuning(guest.vm), None);
     let from = world.driver.log.len() + 64;
     world.run(SECOND);
     assert!(
@@ -250,7 +250,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
     let mut here = world(&windowed("vcup-drr", PAPER), disk);
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     assert_eq!(
-        here.driver.engine.tenants().export_learnt(guest.vm),
+        here.driver.engine.vms().export_learnt(guest.vm),
         Ok(None),
         "nothing was learnt yet"
     );
@@ -259,7 +259,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
     let learnt = here
         .driver
         .engine
-        .tenants()
+        .vms()
         .export_learnt(guest.vm)
         .expect("it is there");
     let learnt = learnt.expect("it was profiled");
@@ -271,7 +271,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
         let refused = there
             .driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .import_learnt(now, [(guest.vm, &learnt)]);
         assert_eq!(refused, []);
         (there, guest)
@@ -310,7 +310,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let learnt = here
         .driver
         .engine
-        .tenants()
+        .vms()
         .export_learnt(guest.vm)
         .expect("it is there");
     let learnt = learnt.expect("it was profiled");
@@ -323,7 +323,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let refused = there
         .driver
         .engine
-        .tenants_mut()
+        .vms_mut()
         .import_moved(now, [(moved.vm, &learnt)]);
     assert_eq!(refused, []);
     let is = tuning(&there, moved);
@@ -343,7 +343,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let refused = plain
         .driver
         .engine
-        .tenants_mut()
+        .vms_mut()
         .import_moved(now, [(plainly.vm, &learnt)]);
     assert_eq!(refused, []);
     let is = tuning(&plain, plainly);
@@ -363,7 +363,7 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
     let good = world
         .driver
         .engine
-        .tenants()
+        .vms()
         .export_learnt(guest.vm)
         .expect("there")
         .expect("learnt");
@@ -373,7 +373,7 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
         let refused = world
             .driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .import_learnt(now, [(vm, blob)]);
         refused.into_iter().map(|(_, error)| error).next()
     };

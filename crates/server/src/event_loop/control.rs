@@ -133,7 +133,7 @@ impl Loop {
     ) -> Result<VmSnapshot, CommandError> {
         let index = self.vms.named(vm)?;
         self.engine
-            .tenants_mut()
+            .vms_mut()
             .set_objective(self.now, self.vms[index].id, objective)
             .map_err(|e| CommandError::Refused(e.to_string()))?;
         Ok(self.vm_snapshot(index))
@@ -174,7 +174,7 @@ impl Loop {
             id: vm.id,
             device: self.name.clone(),
             policy: self.engine.policy().name().to_owned(),
-            objective: *self.engine.tenants().objective(vm.id),
+            objective: *self.engine.vms().objective(vm.id),
             feasibility: self.engine.device().feasibility(),
             background: self.engine.view().is_background(vm.id),
             enforces: (self.engine.policy()).enforces_for(self.engine.view().is_background(vm.id)),
@@ -182,14 +182,14 @@ impl Loop {
                 .map(|&disk| self.disk_snapshot_with(disk, oldest))
                 .collect(),
             clients: self.frontends.count_on(&vm.disks) as u32,
-            pending: self.engine.tenants().pending(vm.id),
-            in_flight: self.engine.tenants().in_flight(vm.id),
+            pending: self.engine.vms().pending(vm.id),
+            in_flight: self.engine.vms().in_flight(vm.id),
             holdings: self.engine.admission().holdings(vm.id),
             stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
-            stats: Box::new(self.engine.tenants().vm_stats(vm.id).clone()),
-            seconds: self.engine.tenants().vm_seconds(self.now, vm.id),
-            attainment: self.engine.tenants().attainment(self.now, vm.id),
-            tuning: self.engine.tenants().tuning(vm.id),
+            stats: Box::new(self.engine.vms().vm_stats(vm.id).clone()),
+            seconds: self.engine.vms().vm_seconds(self.now, vm.id),
+            attainment: self.engine.vms().attainment(self.now, vm.id),
+            tuning: self.engine.vms().tuning(vm.id),
             transfers: self.vm_transfers(index),
             connections: vm.connections.clone(),
             reply_time: vm.reply_time.clone(),

@@ -32,7 +32,7 @@ impl Loop {
             if learns {
                 part.states.extend(learnt_of(&self.engine, vm));
             }
-            let records = self.engine.tenants().export_attainment(self.now, vm.id);
+            let records = self.engine.vms().export_attainment(self.now, vm.id);
             if !records.is_empty() {
                 part.attainment.push((vm.name.clone(), records));
             }
@@ -46,8 +46,8 @@ impl Loop {
         for (name, records) in records {
             // A VM that was removed meanwhile has no promises left.
             if let Some((_, vm)) = self.vms.iter().find(|(_, vm)| vm.name == *name) {
-                let mut tenants = self.engine.tenants_mut();
-                let taken = tenants.import_attainment(self.now, vm.id, ago, records);
+                let mut vms = self.engine.vms_mut();
+                let taken = vms.import_attainment(self.now, vm.id, ago, records);
                 debug_assert!(taken.is_ok(), "a VM that is served is known to the engine");
             }
         }
@@ -65,9 +65,9 @@ impl Loop {
         let device = &self.name;
         let vms = known.len();
         let refused = if moved {
-            self.engine.tenants_mut().import_moved(self.now, known)
+            self.engine.vms_mut().import_moved(self.now, known)
         } else {
-            self.engine.tenants_mut().import_learnt(self.now, known)
+            self.engine.vms_mut().import_learnt(self.now, known)
         };
         for (id, error) in &refused {
             let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
@@ -81,7 +81,7 @@ impl Loop {
     /// Exports learnt state of one VM; `None` if the controller has none.
     pub(super) fn export_vm(&self, vm: &str) -> Result<Option<Blob>, CommandError> {
         let vm = &self.vms[self.vms.named(vm)?];
-        let learnt = self.engine.tenants().export_learnt(vm.id);
+        let learnt = self.engine.vms().export_learnt(vm.id);
         learnt.map_err(|error| CommandError::Refused(error.to_string()))
     }
 
@@ -96,9 +96,9 @@ impl Loop {
         let index = self.vms.named(vm)?;
         let learnt = [(self.vms[index].id, learnt)];
         let refused = if moved {
-            self.engine.tenants_mut().import_moved(self.now, learnt)
+            self.engine.vms_mut().import_moved(self.now, learnt)
         } else {
-            self.engine.tenants_mut().import_learnt(self.now, learnt)
+            self.engine.vms_mut().import_learnt(self.now, learnt)
         };
         match refused.into_iter().next() {
             Some((_, error)) => Err(CommandError::Refused(format!(
@@ -148,6 +148,6 @@ fn export_device(engine: &Engine) -> Vec<(LearntDeviceState, Option<Blob>)> {
 
 /// Exports learnt state of a VM, with its name.
 fn learnt_of(engine: &Engine, vm: &Vm) -> Option<(String, Blob)> {
-    let learnt = engine.tenants().export_learnt(vm.id).ok()??;
+    let learnt = engine.vms().export_learnt(vm.id).ok()??;
     Some((vm.name.clone(), learnt))
 }

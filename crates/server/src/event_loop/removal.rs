@@ -49,7 +49,7 @@ impl Loop {
         vm.is_removed = true;
         let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
         self.disconnect(&disks, "its VM was removed");
-        let removed = self.engine.tenants_mut().remove_vm(self.now, id);
+        let removed = self.engine.vms_mut().remove_vm(self.now, id);
         removed.expect("a VM of the loop is one of the engine");
         let vm = Some(at);
         self.removals.push(Removal { disks, vm, reply });
@@ -75,7 +75,7 @@ impl Loop {
         self.disconnect(&[at], "its disk was removed");
         let removed = self
             .engine
-            .tenants_mut()
+            .vms_mut()
             .remove_disk(self.now, self.device.disks[at].id);
         removed.expect("a disk of the loop is one of the engine");
         let disks = vec![at];

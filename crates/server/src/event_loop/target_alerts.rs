@@ -53,7 +53,7 @@ impl Loop {
         }
         let device = self.name.as_str();
         for vm in self.vms.values_mut() {
-            let tuning = self.engine.tenants().tuning(vm.id);
+            let tuning = self.engine.vms().tuning(vm.id);
             let Some(change) = vm.target_alert.update(self.now, tuning.as_ref()) else {
                 continue;
             };
@@ -62,7 +62,7 @@ impl Loop {
                 Change::Short(short) => tracing::warn!(
                     device,
                     vm = vm_name,
-                    target = %self.engine.tenants().objective(vm.id).target,
+                    target = %self.engine.vms().objective(vm.id).target,
                     can_be_had = format_bandwidth(short.bytes_per_s),
                     // The engine counts thousandths of an I/O.
                     ios_per_s = short.ios_per_s / 1000,

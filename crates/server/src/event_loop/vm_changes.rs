@@ -43,10 +43,7 @@ impl Loop {
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
         for disk in new.disks {
             if let Err(error) = self.place_disk(vm, disk) {
-                let removed = self
-                    .engine
-                    .tenants_mut()
-                    .remove_vm(self.now, self.vms[vm].id);
+                let removed = self.engine.vms_mut().remove_vm(self.now, self.vms[vm].id);
                 removed.expect("it was just added");
                 for disk in self.vms.remove(vm).disks {
                     self.detach_disk(disk);
@@ -107,7 +104,7 @@ impl Loop {
         if let Err(error) = state.disk.medium.attach(&mut self.ring) {
             let (id, export) = (state.id, state.disk.export.clone());
             self.vms[vm].disks.retain(|&disk| disk != place);
-            let removed = self.engine.tenants_mut().remove_disk(self.now, id);
+            let removed = self.engine.vms_mut().remove_disk(self.now, id);
             removed.expect("it was just added");
             self.detach_disk(place);
             let what = format!("export {export:?}: cannot register its file: {error}");
@@ -172,7 +169,7 @@ impl Loop {
         state.resizing = true;
         let resized =
             self.engine
-                .tenants_mut()
+                .vms_mut()
                 .resize_disk(self.now, state.id, state.base, state.disk.size);
         resized.expect("a disk of the loop is one of the engine");
         if size < now {
@@ -205,7 +202,7 @@ impl Loop {
         state.disk.size = size;
         let resized = self
             .engine
-            .tenants_mut()
+            .vms_mut()
             .resize_disk(self.now, state.id, state.base, size);
         resized.expect("a disk of the loop is one of the engine");
         memory.map_err(|error| {

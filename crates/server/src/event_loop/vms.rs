@@ -39,9 +39,9 @@ impl Vms {
         new: VmArgs<'_>,
     ) -> Result<usize, EngineError> {
         let id = if new.background {
-            engine.tenants_mut().add_background(now, new.objective)?
+            engine.vms_mut().add_background(now, new.objective)?
         } else {
-            engine.tenants_mut().add_vm(now, new.objective)?
+            engine.vms_mut().add_vm(now, new.objective)?
         };
         let at = self.vms.insert(Vm {
             name: new.name.to_owned(),

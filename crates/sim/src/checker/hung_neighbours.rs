@@ -143,7 +143,7 @@ pub fn check<'a>(
 fn others_wait(engine: &Engine) -> bool {
     let view = engine.view();
     view.vms().any(|vm| {
-        engine.tenants().in_flight(vm) == 0
+        engine.vms().in_flight(vm) == 0
             && Lane::ALL
                 .into_iter()
                 .any(|lane| view.lane_head(vm, lane).is_some())

@@ -78,12 +78,12 @@ impl Hosts {
     ) -> (VmId, ClientId) {
         let engine = &mut self.engines[host];
         let added = if background {
-            engine.tenants_mut().add_background(now, objective)
+            engine.vms_mut().add_background(now, objective)
         } else {
-            engine.tenants_mut().add_vm(now, objective)
+            engine.vms_mut().add_vm(now, objective)
         };
         let id = added.expect("the scenario was checked, and there is a slot a tenant");
-        let disk = engine.tenants_mut().add_disk(id, disk);
+        let disk = engine.vms_mut().add_disk(id, disk);
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = engine.connect(disk).expect("the disk has just come");
         let vms = &mut self.vms[host];

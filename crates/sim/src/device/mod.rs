@@ -250,12 +250,12 @@ impl DeviceSim {
             let Details {
                 past, objective, ..
             } = &mut *it.details;
-            let tenants = self.hosts.engine(it.host).tenants();
-            past.keep(tenants, self.now, id, objective, None);
+            let vms = self.hosts.engine(it.host).vms();
+            past.keep(vms, self.now, id, objective, None);
             (self
                 .hosts
                 .engine_mut(it.host)
-                .tenants_mut()
+                .vms_mut()
                 .remove_vm(self.now, id))
             .expect("a VM that is there can be removed");
         }
@@ -273,10 +273,10 @@ impl DeviceSim {
                 let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
                 if let Some(id) = vm.id() {
                     let before = vm.details.objective;
-                    let tenants = self.hosts.engine(vm.host).tenants();
-                    (vm.details.past).keep(tenants, self.now, id, &before, Some(&objective));
+                    let vms = self.hosts.engine(vm.host).vms();
+                    (vm.details.past).keep(vms, self.now, id, &before, Some(&objective));
                     let engine = self.hosts.engine_mut(vm.host);
-                    (engine.tenants_mut().set_objective(self.now, id, &objective))
+                    (engine.vms_mut().set_objective(self.now, id, &objective))
                         .expect("the scenario was checked");
                 }
                 vm.set_objective(&objective);

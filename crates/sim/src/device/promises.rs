@@ -1,7 +1,7 @@
 //! Promises to a simulated VM, with the engine's attainment of each.
 
 use tidegate_core::attainment::{Part, PartAttainment};
-use tidegate_core::engine::Tenants;
+use tidegate_core::engine::Vms;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
@@ -47,13 +47,8 @@ fn what(objective: &Objective, part: Part) -> Option<String> {
 }
 
 /// Promises of an objective that is in force, with their attainment up to `now`.
-fn in_force(
-    tenants: Tenants<'_>,
-    now: Nanos,
-    vm: VmId,
-    objective: &Objective,
-) -> Vec<PromiseResult> {
-    (tenants.attainment(now, vm).into_iter())
+fn in_force(vms: Vms<'_>, now: Nanos, vm: VmId, objective: &Objective) -> Vec<PromiseResult> {
+    (vms.attainment(now, vm).into_iter())
         .filter_map(|attainment| {
             let what = what(objective, attainment.part)?;
             Some(PromiseResult { what, attainment })
@@ -66,7 +61,7 @@ impl PastPromises {
     /// the VM leaves.
     pub(super) fn keep(
         &mut self,
-        tenants: Tenants<'_>,
+        vms: Vms<'_>,
         now: Nanos,
         vm: VmId,
         before: &Objective,
@@ -76,7 +71,7 @@ impl PastPromises {
             let next = after.and_then(|after| what(after, it.attainment.part));
             next.as_ref() != Some(&it.what)
         };
-        let all = in_force(tenants, now, vm, before);
+        let all = in_force(vms, now, vm, before);
         self.0.extend(all.into_iter().filter(ends));
     }
 
@@ -88,7 +83,7 @@ impl PastPromises {
     /// All promises so far, those in force last; `vm`: the VM's handle, if it is there.
     pub(super) fn past_and_present(
         &self,
-        tenants: Tenants<'_>,
+        vms: Vms<'_>,
         now: Nanos,
         vm: Option<VmId>,
         objective: &Objective,
@@ -96,7 +91,7 @@ impl PastPromises {
         let mut all = self.0.clone();
         all.extend(
             vm.into_iter()
-                .flat_map(|vm| in_force(tenants, now, vm, objective)),
+                .flat_map(|vm| in_force(vms, now, vm, objective)),
         );
         all
     }

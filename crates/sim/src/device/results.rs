@@ -37,7 +37,7 @@ impl DeviceSim {
             vm.clear_counts(second);
             if let Some(id) = vm.id() {
                 let engine = self.hosts.engine_mut(vm.host);
-                (engine.tenants_mut().forget_attainment(self.now, id))
+                (engine.vms_mut().forget_attainment(self.now, id))
                     .expect("a VM that is there is known");
             }
         }
@@ -70,9 +70,8 @@ impl DeviceSim {
     pub(crate) fn promise_results(&self) -> impl Iterator<Item = (usize, Vec<PromiseResult>)> {
         self.vms.iter().map(|vm| {
             let details = &vm.details;
-            let tenants = self.hosts.engine(vm.host).tenants();
-            let all =
-                (details.past).past_and_present(tenants, self.now, vm.id(), &details.objective);
+            let vms = self.hosts.engine(vm.host).vms();
+            let all = (details.past).past_and_present(vms, self.now, vm.id(), &details.objective);
             (details.tenant, all)
         })
     }
@@ -84,7 +83,7 @@ impl DeviceSim {
             let engine = self.hosts.engine(vm.host);
             let result = PrecisionResult {
                 precision: vm.per_second.precision(target, INTERVAL_S),
-                tuning: vm.id().and_then(|id| engine.tenants().tuning(id)),
+                tuning: vm.id().and_then(|id| engine.vms().tuning(id)),
             };
             (vm.details.tenant, result)
         })

@@ -54,7 +54,7 @@ fn the_engine_tells_of_a_vm_while_it_is_there() {
     while world.now() < Nanos::from_secs(7) {
         world.step(&mut |_| {});
         let served = world.served(0);
-        answered.push(served.map(|(engine, vm)| engine.tenants().vm_stats(vm).total_ops() > 0));
+        answered.push(served.map(|(engine, vm)| engine.vms().vm_stats(vm).total_ops() > 0));
     }
     let there = Some(true);
     assert_eq!(answered, [None, None, there, there, there, None, None]);

@@ -259,11 +259,7 @@ impl Operator {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let live = self.driver.ledger.remove_vm(vm);
         self.transfers.cancel(vm);
-        let removed = self
-            .driver
-            .engine
-            .tenants_mut()
-            .remove_vm(self.driver.now, vm);
+        let removed = self.driver.engine.vms_mut().remove_vm(self.driver.now, vm);
         assert_eq!(removed.is_ok(), live);
     }
 
@@ -276,7 +272,7 @@ impl Operator {
         let removed = self
             .driver
             .engine
-            .tenants_mut()
+            .vms_mut()
             .remove_disk(self.driver.now, disk);
         assert_eq!(removed.is_ok(), there);
     }
@@ -326,11 +322,11 @@ impl Operator {
             }
             Operation::SetObjective { vm, objective: n } => {
                 let Some(&vm) = at(&self.vms, vm) else { return };
-                let set = self.driver.engine.tenants_mut().set_objective(
-                    self.driver.now,
-                    vm,
-                    &objective(n),
-                );
+                let set =
+                    self.driver
+                        .engine
+                        .vms_mut()
+                        .set_objective(self.driver.now, vm, &objective(n));
                 assert_eq!(set.is_ok(), self.driver.ledger.is_live(vm));
             }
             Operation::Swap { policy: n } => self.driver.set_policy(&policy(n)),
@@ -343,7 +339,7 @@ impl Operator {
 
     fn import(&mut self, vm: u8, byte: u8, bits: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let exported = self.driver.engine.tenants().export_learnt(vm);
+        let exported = self.driver.engine.vms().export_learnt(vm);
         assert_eq!(exported.is_ok(), self.driver.ledger.is_live(vm));
         if let Ok(Some(blob)) = exported {
             self.learnt = blob.as_bytes().to_vec();
@@ -358,15 +354,15 @@ impl Operator {
             0 => self
                 .driver
                 .engine
-                .tenants_mut()
+                .vms_mut()
                 .import_learnt(self.driver.now, [(vm, &blob)]),
             _ => self
                 .driver
                 .engine
-                .tenants_mut()
+                .vms_mut()
                 .import_moved(self.driver.now, [(vm, &blob)]),
         };
-        let again = self.driver.engine.tenants().export_learnt(vm);
+        let again = self.driver.engine.vms().export_learnt(vm);
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
@@ -390,7 +386,7 @@ impl Operator {
             size: DISK_SIZE,
             read_only,
         };
-        let disk = self.driver.engine.tenants_mut().add_disk(vm, spec).ok();
+        let disk = self.driver.engine.vms_mut().add_disk(vm, spec).ok();
         assert_eq!(disk.is_some(), self.driver.ledger.is_live(vm));
         let Some(disk) = disk else { return };
         self.disks_made += 1;
@@ -419,11 +415,11 @@ impl Operator {
             }
         };
         let taken = self.driver.ledger.resize_disk(disk, base, size);
-        let resized =
-            self.driver
-                .engine
-                .tenants_mut()
-                .resize_disk(self.driver.now, disk, base, size);
+        let resized = self
+            .driver
+            .engine
+            .vms_mut()
+            .resize_disk(self.driver.now, disk, base, size);
         assert_eq!(resized.is_ok(), taken, "{disk:?}: {size} bytes at {base}");
     }
 

@@ -103,11 +103,7 @@ impl Chaos {
                     return;
                 };
                 let (now, objective) = (self.rig.now, objective(&mut self.draws));
-                let set = self
-                    .rig
-                    .engine
-                    .tenants_mut()
-                    .set_objective(now, vm, &objective);
+                let set = self.rig.engine.vms_mut().set_objective(now, vm, &objective);
                 set.expect("sound, and there");
             }
             6 => {
@@ -177,7 +173,7 @@ impl Chaos {
             let set = self
                 .rig
                 .engine
-                .tenants_mut()
+                .vms_mut()
                 .set_objective(now, vm, &Objective::default());
             set.expect("is there");
         }

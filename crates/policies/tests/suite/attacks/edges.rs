@@ -116,7 +116,7 @@ fn extreme_objectives_take_each_others_place() {
                 for objective in [from, to] {
                     let now = rig.now;
                     rig.engine
-                        .tenants_mut()
+                        .vms_mut()
                         .set_objective(now, vm, objective)
                         .expect("sound");
                     let offset = (m as u64) << 20;
@@ -131,7 +131,7 @@ fn extreme_objectives_take_each_others_place() {
                     for Guest { vm, .. } in guests {
                         let now = rig.now;
                         rig.engine
-                            .tenants_mut()
+                            .vms_mut()
                             .set_objective(now, vm, &none)
                             .expect("sound");
                     }
@@ -142,7 +142,7 @@ fn extreme_objectives_take_each_others_place() {
         for Guest { vm, .. } in guests {
             let (now, none) = (rig.now, Objective::default());
             rig.engine
-                .tenants_mut()
+                .vms_mut()
                 .set_objective(now, vm, &none)
                 .expect("sound");
         }
@@ -170,7 +170,7 @@ fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
                     for objective in [capped(rate(high)), low] {
                         let now = rig.now;
                         rig.engine
-                            .tenants_mut()
+                            .vms_mut()
                             .set_objective(now, vm, &objective)
                             .expect("sound");
                     }
@@ -266,7 +266,7 @@ fn waits_of_ages_add_up_without_going_round() {
     rig.now.0 = 500 * YEAR;
     rig.drain();
     // All eight were inside for 500 years: as much as can be said is said.
-    let stats = rig.engine.tenants().vm_stats(vm);
+    let stats = rig.engine.vms().vm_stats(vm);
     assert_eq!(stats.latency.max().0 / YEAR, 500);
     assert_eq!(stats.latency.sum(), Nanos::MAX);
     assert_eq!(stats.account.queued, Nanos::MAX);
@@ -284,7 +284,7 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
         let mut clients = Vec::new();
         for base in [0, 1 << 63] {
             let vm = engine
-                .tenants_mut()
+                .vms_mut()
                 .add_vm(Nanos::ZERO, &Objective::default())
                 .expect("room");
             let spec = DiskSpec {
@@ -292,13 +292,13 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
                 size: (1 << 63) - 1,
                 read_only: false,
             };
-            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
+            let disk = engine.vms_mut().add_disk(vm, spec).expect("fits");
             clients.push(engine.connect(disk).expect("there"));
             let beyond = DiskSpec {
                 size: 1 << 63,
                 ..spec
             };
-            assert_eq!(engine.tenants_mut().add_disk(vm, beyond).is_ok(), base == 0);
+            assert_eq!(engine.vms_mut().add_disk(vm, beyond).is_ok(), base == 0);
         }
         let end = (1u64 << 63) - 1;
         let mut bytes = 0;

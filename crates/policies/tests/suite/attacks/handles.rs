@@ -54,13 +54,11 @@ fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
     let now = rig.now;
     let unknown = |error: EngineError| matches!(error, EngineError::Unknown { .. });
     let engine = &mut rig.engine;
-    assert!(unknown(
-        engine.tenants_mut().remove_vm(now, vm).unwrap_err()
-    ));
+    assert!(unknown(engine.vms_mut().remove_vm(now, vm).unwrap_err()));
     let objective = Objective::default();
     assert!(unknown(
         engine
-            .tenants_mut()
+            .vms_mut()
             .set_objective(now, vm, &objective)
             .unwrap_err()
     ));
@@ -69,9 +67,7 @@ fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
         size: DISK,
         read_only: false,
     };
-    assert!(unknown(
-        engine.tenants_mut().add_disk(vm, spec).unwrap_err()
-    ));
+    assert!(unknown(engine.vms_mut().add_disk(vm, spec).unwrap_err()));
     assert!(unknown(engine.connect(disk).unwrap_err()));
     assert_eq!(engine.admission_mut().room(Nanos::ZERO, client), 0);
     let asked = engine.handle_request(now, client, Request::read(0, 4096, u64::MAX));
@@ -107,10 +103,7 @@ fn handles_of_those_who_had_a_slot_before_are_refused() {
             refused(&mut rig, vm, disk, client);
             // The slot is not free before the device gives back what it has.
             if !rig.in_flight.is_empty() {
-                let full = rig
-                    .engine
-                    .tenants_mut()
-                    .add_vm(rig.now, &Objective::default());
+                let full = rig.engine.vms_mut().add_vm(rig.now, &Objective::default());
                 assert!(matches!(full, Err(EngineError::Full { .. })));
             }
             rig.end_all();

@@ -209,10 +209,7 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
             change.unwrap_or(Rate::NONE),
             change.unwrap_or(Rate::iops(10)),
         ] {
-            let changed = rig
-                .engine
-                .tenants_mut()
-                .set_objective(now, vm, &capped(rate));
+            let changed = rig.engine.vms_mut().set_objective(now, vm, &capped(rate));
             changed.expect("is valid");
         }
         rig.engine.set_policy(now, &limit);

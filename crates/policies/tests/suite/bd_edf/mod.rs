@@ -312,12 +312,7 @@ fn a_unit_that_grows_before_it_is_admitted_is_not_picked() {
     let mut disk = Disk::of_the_paper(&[]);
     let mut config = *disk.world.driver.engine.config();
     (config.merge_limit, config.device.depth) = (64 * KIB, 1);
-    let promised = *disk
-        .world
-        .driver
-        .engine
-        .tenants()
-        .objective(disk.guests[0].vm);
+    let promised = *disk.world.driver.engine.vms().objective(disk.guests[0].vm);
     disk.world = World::with_config(config, "open+bd-edf", 10 * MS);
     disk.world.driver.now.0 = SECOND;
     disk.guests = vec![disk.world.guest(&promised)];

@@ -127,7 +127,7 @@ impl Scan {
     }
 
     fn due(&self, lab: &Lab, vm: VmId, start: Nanos) -> Nanos {
-        let promised = lab.driver.engine.tenants().objective(vm).latency;
+        let promised = lab.driver.engine.vms().objective(vm).latency;
         start + promised.unwrap_or(self.params.default) - self.params.margin
     }
 
@@ -407,13 +407,13 @@ impl Model for Scan {
         self.idle_since = self.head(lab).map(|_| lab.driver.now);
         match lab.guests.iter().position(|g| g.vm == io.vm) {
             Some(guest) => self.thoughts[guest].0 = Some(lab.driver.now),
-            None if lab.driver.engine.tenants().in_flight(io.vm) == 1 => self.forget(io.vm),
+            None if lab.driver.engine.vms().in_flight(io.vm) == 1 => self.forget(io.vm),
             None => {}
         }
     }
 
     fn removed(&mut self, lab: &Lab, vm: VmId) {
-        if lab.driver.engine.tenants().in_flight(vm) == 0 {
+        if lab.driver.engine.vms().in_flight(vm) == 0 {
             self.forget(vm);
         }
     }

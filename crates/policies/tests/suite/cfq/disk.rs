@@ -173,7 +173,7 @@ impl Disk {
             self.patrons[whose].busy += took;
             self.patrons[whose].turns += u64::from(self.last != whose);
             self.last = whose;
-            let in_flight = self.driver.engine.tenants().in_flight(io.vm);
+            let in_flight = self.driver.engine.vms().in_flight(io.vm);
             self.most_in_flight = self.most_in_flight.max(in_flight);
         }
     }

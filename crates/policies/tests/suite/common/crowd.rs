@@ -178,7 +178,7 @@ impl<R: Rules> Crowd<R> {
             Step::Vanish { guest } => self.driver.disconnect(self.guests[guest].client),
             Step::Replace { guest, to } => {
                 let vm = self.guests[guest].vm;
-                let leaves = self.driver.engine.tenants().in_flight(vm) > 0;
+                let leaves = self.driver.engine.vms().in_flight(vm) > 0;
                 if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }

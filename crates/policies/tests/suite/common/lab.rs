@@ -339,7 +339,7 @@ impl Lab {
                 let vm = self.guests[guest].vm;
                 // The leaving VM and the new one need a slot each. Without a free one the guest
                 // stays.
-                let leaves = self.driver.engine.tenants().in_flight(vm) > 0;
+                let leaves = self.driver.engine.vms().in_flight(vm) > 0;
                 if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }
@@ -370,7 +370,7 @@ impl Lab {
     fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
         let member = &mut self.guests[guest];
         let Some(client) = member.client else { return };
-        let merged = self.driver.engine.tenants().vm_stats(member.vm).merged;
+        let merged = self.driver.engine.vms().vm_stats(member.vm).merged;
         let request = Request {
             op,
             ..Request::read(offset, len, 0)
@@ -379,7 +379,7 @@ impl Lab {
             return;
         };
         member.last = (offset, offset + len as u64);
-        if self.driver.engine.tenants().vm_stats(member.vm).merged == merged {
+        if self.driver.engine.vms().vm_stats(member.vm).merged == merged {
             self.waiting.push((id, guest));
             model.arrived(self, guest);
         }

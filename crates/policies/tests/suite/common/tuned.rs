@@ -57,7 +57,7 @@ pub fn tuning(world: &World, guest: Guest) -> Tuning {
     world
         .driver
         .engine
-        .tenants()
+        .vms()
         .tuning(guest.vm)
         .expect("it has a target")
 }

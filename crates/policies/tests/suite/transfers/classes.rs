@@ -295,7 +295,7 @@ fn a_new_objective_keeps_what_a_transfer_has_learnt() {
     let set = world
         .driver
         .engine
-        .tenants_mut()
+        .vms_mut()
         .set_objective(now, guest.vm, &weight);
     set.expect("the VM is there");
     assert_eq!(status(&world, guest).bandwidth, measured);

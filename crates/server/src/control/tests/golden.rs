@@ -65,8 +65,8 @@ fn busy() -> Pretended {
     });
     let (engine, id) = moved_for_a_minute();
     plane.change("oltp", |vm| {
-        *vm.stats = engine.tenants().vm_stats(id).clone();
-        vm.seconds = engine.tenants().vm_seconds(Nanos::from_secs(62), id);
+        *vm.stats = engine.vms().vm_stats(id).clone();
+        vm.seconds = engine.vms().vm_seconds(Nanos::from_secs(62), id);
         (vm.clients, vm.pending, vm.in_flight, vm.stalled) = (3, 40, 16, 2);
         vm.holdings = Holdings {
             slots: 40,

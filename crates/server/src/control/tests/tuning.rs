@@ -55,7 +55,7 @@ async fn precision_is_that_of_an_interval_that_can_be_chosen() {
     let (engine, vm) = moved_for_a_minute();
     plane.change("oltp", |oltp| {
         oltp.objective.target = Rate::bytes(400_000);
-        oltp.seconds = engine.tenants().vm_seconds(Nanos::from_secs(62), vm);
+        oltp.seconds = engine.vms().vm_seconds(Nanos::from_secs(62), vm);
     });
     let (status, stats) = ask(&plane, "GET", "/v1/stats?interval=10s", "").await;
     assert_eq!(status, StatusCode::OK, "{stats}");
@@ -92,16 +92,14 @@ async fn precision_is_that_of_an_interval_that_can_be_chosen() {
 pub(super) fn moved_for_a_minute() -> (Engine, VmId) {
     let policy = PolicySpec::named("fifo").expect("it is registered");
     let mut engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");
-    let vm = engine
-        .tenants_mut()
-        .add_vm(Nanos::ZERO, &Objective::default());
+    let vm = engine.vms_mut().add_vm(Nanos::ZERO, &Objective::default());
     let vm = vm.expect("there is room");
     let spec = DiskSpec {
         base: 0,
         size: 1 << 30,
         read_only: false,
     };
-    let disk = engine.tenants_mut().add_disk(vm, spec).expect("it fits");
+    let disk = engine.vms_mut().add_disk(vm, spec).expect("it fits");
     let client = engine.connect(disk).expect("it is there");
     for n in 0..620 {
         let now = Nanos::from_millis(n * 100);

@@ -27,7 +27,7 @@ impl Device {
             size: disk.size,
             read_only: disk.read_only,
         };
-        let id = engine.tenants_mut().add_disk(vms[vm].id, spec)?;
+        let id = engine.vms_mut().add_disk(vms[vm].id, spec)?;
         let at = self.disks.insert(DiskState {
             serial: next_serial(),
             base,

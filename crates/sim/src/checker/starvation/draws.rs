@@ -42,7 +42,7 @@ impl Chances {
         self.served.fill(None);
         self.sums.fill(0);
         for vm in engine.view().vms() {
-            self.weights[vm.index()] = engine.tenants().objective(vm).weight.into();
+            self.weights[vm.index()] = engine.vms().objective(vm).weight.into();
         }
     }
 

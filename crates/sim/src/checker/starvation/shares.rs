@@ -150,7 +150,7 @@ impl Passed {
         self.reserved = false;
         self.lightest = u64::MAX;
         for vm in engine.view().vms() {
-            let objective = engine.tenants().objective(vm);
+            let objective = engine.vms().objective(vm);
             self.reserved |= engine.policy().has_floor(objective);
             let has_transfer = engine
                 .transfers()

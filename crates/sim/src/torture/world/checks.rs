@@ -82,7 +82,7 @@ impl Checks {
         if !self.ledger.is_live(vm) {
             return Ok(());
         }
-        self.charges.check(vm, engine.tenants().vm_stats(vm))
+        self.charges.check(vm, engine.vms().vm_stats(vm))
     }
 
     /// Guaranteed part of the request slots of a client's VM; 0 for a VM that is gone.
@@ -187,7 +187,7 @@ mod tests {
         let mut checks = Checks::new(config, None, Credits::default());
         let (now, objective) = (Nanos(5), Objective::default());
         let vm = engine
-            .tenants_mut()
+            .vms_mut()
             .add_vm(now, &objective)
             .expect("there is room");
         checks.ledger.vm_added(Some(vm)).expect("there is room");
@@ -198,7 +198,7 @@ mod tests {
             read_only: false,
         };
         let disk = engine
-            .tenants_mut()
+            .vms_mut()
             .add_disk(vm, spec)
             .expect("the VM is there");
         checks.ledger.disk_added(disk, vm, spec);
@@ -211,7 +211,7 @@ mod tests {
         checks.ledger.accepted(client, &request, now);
         assert_eq!((checks.ended(0), checks.over.len()), (now, 0));
         engine
-            .tenants_mut()
+            .vms_mut()
             .remove_vm(now, vm)
             .expect("the VM is there");
         checks.ledger.vm_removed(vm);

@@ -14,10 +14,7 @@ impl TortureWorld<'_, '_> {
         let live = self.checks.ledger.is_live(vm);
         self.write(What::Objective, in_short(vm, objective));
         let clock = self.faults.clock(self.now);
-        let set = self
-            .engine
-            .tenants_mut()
-            .set_objective(clock, vm, objective);
+        let set = self.engine.vms_mut().set_objective(clock, vm, objective);
         ensure!(
             Refusals,
             set.is_ok() == live,
@@ -48,7 +45,7 @@ impl TortureWorld<'_, '_> {
         }
         self.write(What::VmRemoved, [vm.index() as u64, 0, 0, 0, 0]);
         let clock = self.faults.clock(self.now);
-        let removed = self.engine.tenants_mut().remove_vm(clock, vm);
+        let removed = self.engine.vms_mut().remove_vm(clock, vm);
         ensure!(
             Refusals,
             removed.is_ok() == live,

@@ -16,7 +16,7 @@ impl TortureWorld<'_, '_> {
         let figures = [number as u64, vm.index() as u64, 0, 0, 0];
         self.write(What::DiskRemoved, figures);
         let clock = self.faults.clock(self.now);
-        let removed = self.engine.tenants_mut().remove_disk(clock, id);
+        let removed = self.engine.vms_mut().remove_disk(clock, id);
         ensure!(
             Refusals,
             removed.is_ok() == there,
@@ -56,7 +56,7 @@ impl TortureWorld<'_, '_> {
         let figures = [number as u64, vm.index() as u64, size, base, 0];
         self.write(What::DiskResized, figures);
         let clock = self.faults.clock(self.now);
-        let resized = self.engine.tenants_mut().resize_disk(clock, id, base, size);
+        let resized = self.engine.vms_mut().resize_disk(clock, id, base, size);
         ensure!(
             Refusals,
             resized.is_ok() == there,

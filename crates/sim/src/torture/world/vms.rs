@@ -12,11 +12,11 @@ use tidegate_core::request::VmId;
 impl TortureWorld<'_, '_> {
     pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
         let clock = self.faults.clock(self.now);
-        let mut tenants = self.engine.tenants_mut();
+        let mut vms = self.engine.vms_mut();
         let added = if plan.background {
-            tenants.add_background(clock, &plan.objective)
+            vms.add_background(clock, &plan.objective)
         } else {
-            tenants.add_vm(clock, &plan.objective)
+            vms.add_vm(clock, &plan.objective)
         };
         let added = added.ok();
         self.checks.ledger.vm_added(added)?;
@@ -47,7 +47,7 @@ impl TortureWorld<'_, '_> {
             size: plan.sectors * SECTOR,
             read_only: plan.read_only,
         };
-        let added = self.engine.tenants_mut().add_disk(vm, spec).ok();
+        let added = self.engine.vms_mut().add_disk(vm, spec).ok();
         let live = self.checks.ledger.is_live(vm);
         ensure!(
             Refusals,

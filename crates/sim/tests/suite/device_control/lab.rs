@@ -155,7 +155,7 @@ impl Lab {
             .vms()
             .nth(guest)
             .expect("it is there");
-        self.driver.engine.tenants().vm_stats(vm).split
+        self.driver.engine.vms().vm_stats(vm).split
     }
 
     /// Changes the load of a guest from now on.

@@ -15,13 +15,13 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
 use tidegate_base::time::Nanos;
 
-/// Read-only view of VMs and their disks; see [`Engine::tenants`].
+/// Read-only view of VMs and their disks; see [`Engine::vms`].
 #[derive(Clone, Copy)]
-pub struct Tenants<'a> {
+pub struct Vms<'a> {
     pub(super) engine: &'a Engine,
 }
 
-impl<'a> Tenants<'a> {
+impl<'a> Vms<'a> {
     /// State of the controller's tuning of a VM to its target; `None`: it does not tune the VM, or
     /// there is no such VM.
     pub fn tuning(&self, vm: VmId) -> Option<Tuning> {
@@ -41,7 +41,7 @@ impl<'a> Tenants<'a> {
     }
 
     /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. Starts
-    /// anew when its `target` in bytes a second changes. Panics as [`Tenants::vm_stats`].
+    /// anew when its `target` in bytes a second changes. Panics as [`Vms::vm_stats`].
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
         let view = &self.engine.view;
         let (of_vm, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
@@ -94,34 +94,34 @@ impl<'a> Tenants<'a> {
     }
 }
 
-/// Changes of VMs and their disks; see [`Engine::tenants_mut`].
-pub struct TenantsMut<'a> {
+/// Changes of VMs and their disks; see [`Engine::vms_mut`].
+pub struct VmsMut<'a> {
     pub(super) engine: &'a mut Engine,
 }
 
-impl TenantsMut<'_> {
+impl VmsMut<'_> {
     /// Adds a VM.
     ///
     /// # Errors
     /// When the objective contradicts itself, or `max_vms` are there.
     pub fn add_vm(&mut self, now: Nanos, objective: &Objective) -> Result<VmId, EngineError> {
-        self.add_tenant(now, objective, false)
+        self.add(now, objective, false)
     }
 
     /// Adds a background process of the host, such as a backup: like a VM, but with what the
     /// VMs leave of the device. See [`View::is_background`](crate::view::View::is_background).
     ///
     /// # Errors
-    /// As [`TenantsMut::add_vm`].
+    /// As [`VmsMut::add_vm`].
     pub fn add_background(
         &mut self,
         now: Nanos,
         objective: &Objective,
     ) -> Result<VmId, EngineError> {
-        self.add_tenant(now, objective, true)
+        self.add(now, objective, true)
     }
 
-    fn add_tenant(
+    fn add(
         &mut self,
         now: Nanos,
         objective: &Objective,
@@ -256,12 +256,12 @@ impl TenantsMut<'_> {
     pub fn forget_attainment(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
-        let standing = self.engine.tenants().standing(vm);
+        let standing = self.engine.vms().standing(vm);
         self.engine.attainment.reset_vm(now, vm.index(), standing);
         Ok(())
     }
 
-    /// Continues with the attainment that [`Tenants::export_attainment`] gave `ago` seconds ago.
+    /// Continues with the attainment that [`Vms::export_attainment`] gave `ago` seconds ago.
     /// Counts of a promise that has changed since are dropped; its history stays.
     ///
     /// # Errors
@@ -323,7 +323,7 @@ impl TenantsMut<'_> {
         self.take_over(now, learnt, false)
     }
 
-    /// Imports as [`TenantsMut::import_learnt`] does, for VMs whose disks lie elsewhere than where
+    /// Imports as [`VmsMut::import_learnt`] does, for VMs whose disks lie elsewhere than where
     /// it was learnt: what depends on the disks is learnt anew, the rest is taken over.
     pub fn import_moved<'a>(
         &mut self,
