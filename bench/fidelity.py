@@ -44,7 +44,6 @@ from pathlib import Path
 
 from measure import (
     KIB,
-    MIB,
     BenchError,
     Fio,
     Running,
@@ -57,6 +56,7 @@ from measure import (
     run_fio,
     serve,
 )
+from workload import SIZES, TIMES_US, Workload, figure, lines
 
 ROOT = Path(__file__).resolve().parent.parent
 MIXES = ROOT / "experiments" / "fidelity"
@@ -78,46 +78,17 @@ HARD_DISK, FLASH = Goal(0.03, 0.15), Goal(0.08, 0.30)
 PASS_PART = 0.9
 
 
-# ---------------------------------------------------------------------------- words of scenarios
+class TimedWorkload(Workload):
+    """A workload whose round trip is measured beforehand, by operation, block size and think time."""
 
-SIZES = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1 << 30}
-TIMES_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
-
-
-def figure(text, units):
-    """A figure with its unit, in the smallest of the units."""
-    number, unit = text.split(" ")
-    if unit not in units:
-        raise BenchError(f"{text!r}: its unit is none of {', '.join(units)}")
-    return round(float(number) * units[unit])
-
-
-def toml(value):
-    """A value as TOML on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(of)}" for key, of in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value)
-
-
-def lines(table):
-    return "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
-
-
-class Workload:
-    """A VM's workload, in the scenario's words."""
-
-    # What fio calls by the same name and in the same units.
+    # The round trip of workloads with flushes or a rate would need measurements of its own.
     SAME = ("rw", "rwmixread", "iodepth", "numjobs")
     SIZED = ("bs", "size", "offset_increment")
+    TIMES = ("thinktime",)
+    RATES = ()
 
     def __init__(self, vm, table):
-        self.vm, self.table = vm, table
-        if unknown := set(table) - {*self.SAME, *self.SIZED, "thinktime"}:
-            raise BenchError(f"{vm}: fio is not told of {', '.join(sorted(unknown))}")
+        super().__init__(vm, table)
         self.block = figure(table["bs"], SIZES)
         self.think_us = figure(table.get("thinktime", "0 us"), TIMES_US)
 
@@ -136,16 +107,6 @@ class Workload:
             return self.table.get("rwmixread", 50) / 100
         return float("read" in kinds[0])
 
-    def fio(self, directory):
-        own = [f"[{self.vm}]", "new_group", f"uri=nbd+unix:///{self.vm}?socket={directory / self.vm}.sock"]
-        own += [f"{key}={self.table[key]}" for key in self.SAME if key in self.table]
-        own += [f"{key}={figure(self.table[key], SIZES)}" for key in self.SIZED if key in self.table]
-        if "size" not in self.table:
-            own.append("size=100%")
-        if self.think_us:
-            own.append(f"thinktime={self.think_us}")
-        return "\n".join(own)
-
 
 class Mix:
     """One scenario, and what both ways of running it take of it."""
@@ -159,7 +120,7 @@ class Mix:
         self.workloads = []
         for vm in self.table["vm"]:
             (workload,) = vm["workload"]
-            self.workloads.append(Workload(vm["name"], workload))
+            self.workloads.append(TimedWorkload(vm["name"], workload))
         self.is_hard_disk = self.model.startswith("hdd")
         self.goal = HARD_DISK if self.is_hard_disk else FLASH
         # A hard disk's own times are a hundred times the round trip: one flash model's will do.
@@ -259,7 +220,7 @@ def measure_time(args, directory, model, operation, block, think_us):
     table = {"rw": operation, "bs": f"{block} B", "iodepth": 1, "size": "64 MiB"}
     if think_us:
         table["thinktime"] = f"{think_us} us"
-    workload = Workload("probe", table)
+    workload = TimedWorkload("probe", table)
     device = f'kind = "emulated"\nmodel = "{model}"\n'
     server = serve(args, directory, device, [("probe", 'size = "64 MiB"\n')])
     (directory / "probe.sock").unlink(missing_ok=True)
@@ -311,7 +272,7 @@ def jobs_file(workloads, directory, seconds, warm_up, seed):
             "group_reporting", "lat_percentiles=1", "unified_rw_reporting=mixed",
             "percentile_list=50:90"]  # fmt: skip
     file = directory / "jobs.fio"
-    file.write_text("\n".join([*head, *(workload.fio(directory) for workload in workloads)]) + "\n")
+    file.write_text("\n".join([*head, *(workload.fio(directory, workload.vm, "new_group") for workload in workloads)]) + "\n")
     return str(file)
 
 

@@ -26,8 +26,8 @@ import time
 import tomllib
 from pathlib import Path
 
-from fidelity import SIZES, TIMES_US, figure, lines
 from measure import BenchError, Fio, Running, Watcher, control_api, prefill, progress, serve
+from workload import Workload, lines
 
 # Mixes whose workloads fio has words for, and devices whose rates it reaches on two processors.
 MIXES = ("p1-floors", "p1-latency", "p2-background", "oltp", "etcd", "noisy-writer", "ordinary-host")
@@ -60,37 +60,6 @@ workload = [{ rw = "read", bs = "1 MiB", iodepth = 16 }]
 }
 
 
-class Workload:
-    """One workload of a VM, in the scenario's words."""
-
-    SAME = ("rw", "rwmixread", "iodepth", "numjobs", "fsync", "rate_process", "random_distribution")
-    SIZED = ("bs", "size", "offset")
-    TIMES = ("startdelay", "thinktime")
-
-    def __init__(self, vm, table):
-        self.vm, self.table = vm, table
-        known = {*self.SAME, *self.SIZED, *self.TIMES, "rate_iops"}
-        if unknown := set(table) - known:
-            raise BenchError(f"{vm}: fio is not told of {', '.join(sorted(unknown))}")
-
-    def fio(self, directory, number):
-        table = self.table
-        own = [f"[{self.vm}-{number}]", f"uri=nbd+unix:///{self.vm}?socket={directory / self.vm}.sock"]
-        same = [key for key in self.SAME if key in table]
-        if "fsync" in table and "rate_iops" in table:
-            same = [key for key in same if key != "rate_process"]
-        own += [f"{key}={table[key]}" for key in same]
-        own += [f"{key}={figure(table[key], SIZES)}" for key in self.SIZED if key in table]
-        own += [f"{key}={figure(table[key], TIMES_US)}us" for key in self.TIMES if key in table]
-        if "rate_iops" in table:
-            rate = float(table["rate_iops"].split()[0])
-            # fio 3.33 ends an NBD job with an error that has both a rate and flushes.
-            own.append(f"thinktime={round(1e6 / rate)}" if "fsync" in table else f"rate_iops={round(rate)}")
-        if "size" not in table:
-            own.append(f"size={WRITTEN if table['rw'] == 'write' else '100%'}")
-        return "\n".join(own)
-
-
 class Mix:
     """VMs with their objectives and workloads, on one device."""
 
@@ -118,9 +87,14 @@ class Mix:
         head = ["[global]", "ioengine=nbd", "time_based", f"runtime={round(seconds)}s", "randseed=1",
                 "norandommap"]  # fmt: skip
         file = directory / "jobs.fio"
-        jobs = [workload.fio(directory, number) for number, workload in enumerate(self.workloads)]
+        jobs = [self.fio(workload, directory, number) for number, workload in enumerate(self.workloads)]
         file.write_text("\n".join([*head, *jobs]) + "\n")
         return str(file)
+
+    @staticmethod
+    def fio(workload, directory, number):
+        size = WRITTEN if workload.table["rw"] == "write" else "100%"
+        return workload.fio(directory, f"{workload.vm}-{number}", size=size)
 
 
 def emulated(args, model, name):
