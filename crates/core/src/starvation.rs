@@ -75,6 +75,9 @@ pub enum Bound {
     Age(Expiry),
     /// Time slices within a priority class.
     Slices(Slices),
+    /// No bound: a waiting VM may be passed over for ever. For experiments that cannot promise more,
+    /// such as last come, first served; no policy of the registry states it.
+    Unbounded,
 }
 
 /// Cost of an I/O, for bounds that count cost.

@@ -69,6 +69,15 @@ fn stated(policy: &PolicySpec, n: u64) -> u64 {
         // Behind all older requests, once it has expired.
         Bound::Age(expiry) => ios(expiry.after[0]) + expiry.batch * 2 * (n + 1),
         Bound::Slices(slices) => ios(slices.longest + slices.idle) * (2 * n + 4),
+        Bound::Unbounded => panic!("{policy:?}: a registered policy states a bound"),
+    }
+}
+
+#[test]
+fn every_policy_states_a_bound() {
+    for policy in PolicySpec::every_composition() {
+        let bound = policy.starvation(&many().device, None);
+        assert_ne!(bound, Bound::Unbounded, "{policy:?}");
     }
 }
 

@@ -111,7 +111,7 @@ impl Starvation {
             Bound::Age(expiry) => self.ages.reset(expiry),
             Bound::Deadline(due) => self.due = Some(due),
             Bound::Slices(slices) => self.turns.reset(slices),
-            Bound::Arrival => {}
+            Bound::Arrival | Bound::Unbounded => {}
         }
     }
 
