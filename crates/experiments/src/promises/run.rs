@@ -286,6 +286,16 @@ mod tests {
     }
 
     fn on(model: &str, mix: &str, policy: &str, needed: &[String]) -> Outcome {
+        for_seconds(10, model, mix, policy, needed)
+    }
+
+    fn for_seconds(
+        seconds: u64,
+        model: &str,
+        mix: &str,
+        policy: &str,
+        needed: &[String],
+    ) -> Outcome {
         let all = devices().expect("they are read");
         let device = all.into_iter().find(|it| it.model == model);
         let cell = Cell {
@@ -298,7 +308,7 @@ mod tests {
             policy: PolicySpec::named(policy).expect("it is registered"),
             steered: false,
             seed: 1,
-            seconds: 10,
+            seconds,
             requests: 1_000_000,
             needed: needed.to_vec(),
         };
@@ -335,6 +345,15 @@ mod tests {
         let fifo = on("hdd-7200-1tb", "p1-floors", "fifo", &[]);
         assert!(kept.work > 0.9 * fifo.work, "{} {}", kept.work, fifo.work);
         assert_eq!(kept.infeasible, "");
+    }
+
+    /// The transfers have 4 requests outstanding each beside a stream with 32.
+    #[test]
+    fn transfers_end_in_time_on_a_disk_that_orders_its_queue() {
+        let kept = for_seconds(130, "hdd-7200-1tb", "batch-deadline", "slo", &[]);
+        assert_eq!((kept.missed(), kept.infeasible.as_str()), (vec![], ""));
+        let in_time = |vm| kept.kept().contains(&Promise::key(vm, "transfer"));
+        assert!(in_time("etl") && in_time("render"), "{kept:?}");
     }
 
     #[test]

@@ -26,7 +26,9 @@
 //!   the disk for longer than its promise leaves, nothing more goes, for up to a second
 //!   (`at_disk`).
 //! - **The upper half of such a disk's queue** is for VMs that are not ahead of one whose requests
-//!   are all with the disk: otherwise VMs would share the disk by their depths (`absent`).
+//!   are all with the disk: otherwise VMs would share the disk by their depths (`absent`). While
+//!   all requests of a deadline transfer behind its rate are there, others leave all places but
+//!   four: beside a queue of 1 MiB reads, four reads of a transfer had 29 of 34 MB/s due.
 //! - **Background** processes have a rate that grows while VMs do not lose by it (`background`).
 //!
 //! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
@@ -88,6 +90,12 @@ pub(crate) fn is_promised(objective: &Objective) -> bool {
 
 /// Time before the earliest deadline, in positionings, within which a stream is not stayed with.
 const NEAR: u64 = 4;
+/// Positionings after which an I/O of a deadline transfer is late at a disk that seeks, even if the
+/// transfer is ahead of its rate: others are held back for it 8 earlier (`at_disk`).
+const TRANSFER_IO: u64 = 16;
+/// I/Os in the queue of a disk that seeks from which on nothing more goes by share while all
+/// requests of a transfer behind its rate are there.
+const TRANSFER_BESIDE: u32 = 4;
 /// Room for promised I/Os that are watched at a disk that seeks.
 const AT_DISK: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
@@ -398,7 +406,12 @@ impl Slo {
             let positioning = view.device().spec.positioning;
             let bytes = moved(view, io.op, io.len).into();
             let first = io.first_served();
-            let late_from = self.promises.late_from(slot, io.arrived, bytes, first);
+            let mut late_from = self.promises.late_from(slot, io.arrived, bytes, first);
+            if self.promises.has_transfer(slot) {
+                // The last I/Os of a transfer count as much as the first, so none may be left with
+                // the disk because the transfer is ahead of its rate.
+                late_from = late_from.min(view.now() + Nanos(TRANSFER_IO * positioning.0));
+            }
             (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
         self.stay = match self.stay.vm == slot {
@@ -435,12 +448,22 @@ impl Slo {
         (continues && !view.is_background(vm)).then_some(head)
     }
 
-    /// Returns the time until which the VM whose turn it is by share leaves the upper half of the
-    /// disk's queue to those that are behind it; `None`: it may go. The end of an I/O may change
-    /// that.
+    /// Returns the time until which the VM whose turn it is by share leaves places of the disk's
+    /// queue empty; `None`: it may go. The end of an I/O may change that.
+    ///
+    /// The upper half is for VMs behind it by share. All but [`TRANSFER_BESIDE`] places are for a
+    /// transfer behind its rate: its few I/Os wait for all that is in the queue, so a long queue
+    /// would bound its rate whatever the order.
     #[cold]
-    fn leaves_upper_half(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+    fn leaves_places(&mut self, view: &View, slot: usize) -> Option<Nanos> {
         let device = view.device();
+        if device.in_flight >= TRANSFER_BESIDE {
+            let promises = &self.promises;
+            let is_meant = |absent| promises.is_transfer_behind(view.now(), absent);
+            if let Some(until) = self.absent.waited_for(view, is_meant) {
+                return Some(until);
+            }
+        }
         if 2 * device.in_flight < device.spec.depth {
             return None;
         }
@@ -646,7 +669,7 @@ impl Dispatcher for Slo {
         let early = self.promises.first_early();
         if view.device().seeks
             && let (None, None, Some(slot)) = (earliest, early, first)
-            && let Some(until) = self.leaves_upper_half(view, slot)
+            && let Some(until) = self.leaves_places(view, slot)
         {
             return Pick::Idle(until.min(part_at));
         }

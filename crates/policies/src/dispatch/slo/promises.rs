@@ -125,6 +125,16 @@ impl Promises {
         size_of::<Promise>() + (3 * Tournament::bytes(vms)).div_ceil(vms.max(1))
     }
 
+    /// Returns the time before which a VM earns nothing, if it was idle until `until`. A transfer
+    /// is to move all its bytes: what it is behind is made good, up to [`CATCH_UP`].
+    fn earns_from(&self, vm: usize, until: Nanos) -> Nanos {
+        if self.has_transfer(vm) {
+            until - CATCH_UP
+        } else {
+            until
+        }
+    }
+
     /// Returns whether anything is promised to a VM.
     #[inline]
     pub(super) fn has(&self, vm: usize) -> bool {
@@ -142,6 +152,18 @@ impl Promises {
     #[inline]
     pub(super) fn has_target(&self, vm: usize) -> bool {
         self.vms[vm].target
+    }
+
+    /// Returns whether a VM has a deadline transfer that has not stepped down.
+    #[inline]
+    pub(super) fn has_transfer(&self, vm: usize) -> bool {
+        self.vms[vm].transfer > 0 && !self.vms[vm].down.has(Part::Transfer)
+    }
+
+    /// Returns whether a VM has a deadline transfer that is behind its rate.
+    pub(super) fn is_transfer_behind(&self, now: Nanos, vm: usize) -> bool {
+        let tag = self.vms[vm].pacer.any_due();
+        self.has_transfer(vm) && tag.is_some_and(|tag| tag + self.forgiven <= now)
     }
 
     /// Returns whether a VM has a rate: requests beyond it are not promised anything.
@@ -219,7 +241,8 @@ impl Promises {
         let next = self.due.peek();
         let due = next.and_then(|(_, vm)| self.vms[vm].pacer.any_due());
         let stand_at = due.unwrap_or(Nanos::MAX).min(now - self.forgiven);
-        self.vms[vm].pacer.forget_before(stand_at);
+        let from = self.earns_from(vm, stand_at);
+        self.vms[vm].pacer.forget_before(from);
     }
 
     /// Takes a VM out of the queues once nothing of it waits that may go.
@@ -305,8 +328,9 @@ impl Promises {
         bytes: u64,
         first: FirstServed,
     ) -> Nanos {
+        let from = self.earns_from(vm, arrived);
         let promise = &mut self.vms[vm];
-        promise.judged.forget_before(arrived);
+        promise.judged.forget_before(from);
         promise.judged.spend(bytes, first);
         match promise.judged.any_due() {
             Some(due) if promise.latency == NEVER => due,
@@ -541,5 +565,36 @@ mod tests {
         promises.set_down(0, Part::Transfer, false);
         promises.set(Nanos::ZERO, 0, &objective);
         assert_eq!(spacing(&promises), Nanos(1_953_125));
+    }
+
+    #[test]
+    fn a_transfer_makes_good_what_it_is_behind_and_a_floor_does_not() {
+        let mut promises = Promises::with_capacity(2);
+        promises.set_transfer(0, 8 << 20);
+        promises.set(Nanos::ZERO, 0, &Objective::default());
+        let floor = Objective {
+            reservation: Rate::bytes(8 << 20),
+            ..Objective::default()
+        };
+        promises.set(Nanos::ZERO, 1, &floor);
+        let one = FirstServed {
+            ops: 1,
+            bytes: SPACED_BY.into(),
+        };
+        // Nothing waited for 500 ms.
+        let mut late_from = [Nanos::ZERO; 2];
+        for vm in [0, 1] {
+            promises.wake(ms(500), vm);
+            promises.spend(ms(500), vm, SPACED_BY.into(), one);
+            late_from[vm] = promises.late_from(vm, ms(500), SPACED_BY.into(), one);
+        }
+        assert!(promises.is_transfer_behind(ms(500), 0));
+        assert!(!promises.is_transfer_behind(ms(600), 1));
+        assert!(
+            late_from[0] < ms(500) && late_from[1] > ms(500),
+            "{late_from:?}"
+        );
+        promises.set_down(0, Part::Transfer, true);
+        assert!(!promises.has_transfer(0) && !promises.is_transfer_behind(ms(500), 0));
     }
 }
