@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Attainment of one part of a VM's objective, since it was promised or last changed.
+/// Attainment of one part of a VM's objective since that part was set or last changed.
+///
+/// Judged seconds are those that were kept or missed. For the part `transfer`,
+/// [`kept_s`](Self::kept_s) and [`missed_s`](Self::missed_s) count deadline transfers instead of
+/// seconds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AttainmentView {
     /// Part of the objective: `reservation`, `latency`, `target`, `limit` or `transfer`.
@@ -19,24 +23,26 @@ pub struct AttainmentView {
     /// True for a latency bound without a reservation or target, which is best effort.
     #[serde(default)]
     pub best_effort: bool,
-    /// Seconds that were kept; of `transfer`, deadline transfers that were done in time.
+    /// Seconds in which the promise was kept; for `transfer`, the number of deadline transfers that
+    /// were done in time.
     pub kept_s: u64,
-    /// Seconds that were missed.
+    /// Seconds in which the promise was missed; for `transfer`, the number of deadline transfers
+    /// that were late.
     pub missed_s: u64,
-    /// Missed seconds by cause.
+    /// [`missed_s`](Self::missed_s) by cause.
     pub missed_by_cause: CausesView,
-    /// Seconds that were missed while the device completed nothing for 100 ms; counted neither as
-    /// kept nor as missed.
+    /// Seconds of which the device completed nothing for 100 ms; counted neither as kept nor as
+    /// missed.
     pub stalled_s: u64,
-    /// Kept seconds in which the VM asked for less than it was promised.
+    /// Kept seconds in which the VM's demand was below the promise.
     pub asked_less_s: u64,
     /// Requests that were judged.
     pub requests: u64,
-    /// Requests that were late.
+    /// Requests that were late, of [`requests`](Self::requests).
     pub late: u64,
     /// Longest time by which a request or a transfer was late, in nanoseconds.
     pub worst_late_ns: u64,
-    /// Seconds since the last missed second; absent if none was missed.
+    /// Seconds since the last missed second or late transfer; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_missed_ago_s: Option<u32>,
     /// Error budget of the last five minutes.
@@ -47,12 +53,12 @@ pub struct AttainmentView {
     pub last_day: BudgetView,
 }
 
-/// Missed seconds by their cause.
+/// Missed seconds (late transfers for the part `transfer`) by their cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CausesView {
     /// Seconds in which the VM's own limit or credits held its requests back.
     pub own_limit: u64,
-    /// Seconds in which other VMs were served instead.
+    /// Seconds in which the device served other VMs while this VM's requests were late.
     pub others: u64,
     /// Seconds in which the device was too slow.
     pub device: u64,

@@ -77,9 +77,8 @@ impl SeekCurve {
         // Integral of 2·(1 − x)·sqrt(x) from 0 to the knee.
         let root_moment = knee_root * KNEE * (4.0 / 3.0 - 4.0 / 5.0 * KNEE);
 
-        // With base = one − root·one_root and slope = (full − base − root·knee_root) / (1 − KNEE)
-        // the
-        // mean is linear in `root`, which therefore needs no iteration.
+        // With base = one − root·one_root and slope = (full − base − root·knee_root) / (1 − KNEE),
+        // the mean is linear in `root`, which therefore needs no iteration.
         let flat = SHORT_SHARE * one + (1.0 - SHORT_SHARE) * full
             - LONG_MOMENT * (full - one) / (1.0 - KNEE);
         let gain = root_moment - SHORT_SHARE * one_root
