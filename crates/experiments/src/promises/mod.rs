@@ -7,8 +7,7 @@
 //! ```
 //! `docs/promises.md` describes the rules of judging and of comparing policies. `mix` and
 //! `template` scale a mix to its device, `judge` is the oracle of kept and missed seconds, `run`
-//! runs a mix under a policy, and `compare` sets a policy's outcome beside the others'.
-//! runs a mix under a policy, and `compare` sets a policy's outcome beside the others'.
+//! runs a mix under a policy, and `compare` compares a policy's outcome with the others'.
 
 mod compare;
 mod device;

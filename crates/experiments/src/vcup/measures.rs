@@ -55,8 +55,12 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "flat",
         arguments: &[ORDERS, &["from", "times"]],
         of: |found, of| {
-            let (from, times) = merging::flat(found, of[0])?;
-            Some(series([if of[1] == "from" { from } else { times }]))
+            let flat = merging::flat_range(found, of[0])?;
+            let figure = match of[1] {
+                "from" => flat.limit_kib,
+                _ => flat.latency_factor,
+            };
+            Some(series([figure]))
         },
     },
     // beta or V in percent at windows of 1 to 1024 ms, which are the labels.

@@ -17,8 +17,11 @@ pub(super) const FIGURE_3: Figure = Figure {
 const SIZES: [u32; 5] = [32, 64, 128, 256, 512];
 /// Merge limits in pages; the paper's steps of one page are left out where the curves are flat.
 const LIMITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
-/// Gain of twice the limit up to which a curve counts as flat.
-const FLAT: f64 = 1.1;
+/// Size of a page, the unit of the paper's merge limits, in KiB.
+const PAGE_KIB: f64 = 4.0;
+/// Ratio of a curve's maximum to a value from which on the curve counts as flat: within 10 % of
+/// the maximum.
+const FLAT_MAX_RATIO: f64 = 1.1;
 
 fn key(random: bool, kib: u32, pages: u32) -> Key {
     Key::new(Case::Merging, "merging").with(Change::Merge { random, kib, pages })
@@ -47,65 +50,77 @@ const PANELS: [(&str, Panel); 3] = [
 ];
 
 /// Curve of a panel over all limits, for requests of `kib` KiB.
-fn curve(found: &RunResults<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
-    let of = |pages: &u32| panel(found.of(key(random, kib, *pages))?);
-    LIMITS.iter().map(of).collect()
+fn curve(results: &RunResults<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
+    let value_at = |pages: &u32| panel(results.of(key(random, kib, *pages))?);
+    LIMITS.iter().map(value_at).collect()
 }
 
 /// Ratio of the largest to the smallest value.
 fn spread(curve: &[f64]) -> f64 {
-    let least = curve.iter().copied().fold(f64::INFINITY, f64::min);
-    curve.iter().copied().fold(0.0, f64::max) / least
+    let minimum = curve.iter().copied().fold(f64::INFINITY, f64::min);
+    curve.iter().copied().fold(0.0, f64::max) / minimum
 }
 
-fn order(random: bool) -> &'static str {
+/// Name of an access order in `claims.toml` and in plots.
+fn order_name(random: bool) -> &'static str {
     if random { "random" } else { "sequential" }
 }
 
 /// Curves over all limits by request size, for reads in an order.
-fn by_size(found: &RunResults<'_>, of: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
-    let random = of == order(true);
-    let curves = SIZES.iter().map(|kib| curve(found, random, *kib, panel));
+fn curves_by_size(results: &RunResults<'_>, order: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
+    let random = order == order_name(true);
+    let curves = SIZES.iter().map(|kib| curve(results, random, *kib, panel));
     curves.collect()
 }
 
 /// Ratio of the largest to the smallest value in each panel, for the largest reads in an order.
-pub(super) fn largest_spreads(found: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
-    let of = |(_, panel): &(&str, Panel)| {
-        let curves = by_size(found, order, *panel)?;
+pub(super) fn largest_spreads(results: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
+    let spread_in = |(_, panel): &(&str, Panel)| {
+        let curves = curves_by_size(results, order, *panel)?;
         Some(spread(&curves[SIZES.len() - 1]))
     };
-    PANELS.iter().map(of).collect()
+    PANELS.iter().map(spread_in).collect()
 }
 
 /// Ratio of the largest to the smallest bandwidth, by request size, for reads in an order.
-pub(super) fn bandwidth_spreads(found: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
-    let curves = by_size(found, order, PANELS[0].1)?;
+pub(super) fn bandwidth_spreads(results: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
+    let curves = curves_by_size(results, order, PANELS[0].1)?;
     Some(curves.iter().map(|curve| spread(curve)).collect())
 }
 
-/// Smallest limit from which on the bandwidth of the largest reads is flat, in KiB, and the factor
-/// by which an I/O takes longer at the largest limit.
-pub(super) fn flat(found: &RunResults<'_>, order: &str) -> Option<(f64, f64)> {
-    let of = |panel| Some(by_size(found, order, panel)?.swap_remove(SIZES.len() - 1));
-    let (bandwidth, latency) = (of(PANELS[0].1)?, of(PANELS[2].1)?);
-    let most = bandwidth.iter().copied().fold(0.0, f64::max);
-    let flat = bandwidth.iter().position(|x| x * FLAT >= most);
-    let flat = flat.unwrap_or(LIMITS.len() - 1);
-    let times = latency[LIMITS.len() - 1] / latency[flat];
-    // A page is 4 KiB.
-    Some((4.0 * f64::from(LIMITS[flat]), times))
+/// Range of merge limits over which the bandwidth of the largest reads is flat.
+pub(super) struct FlatRange {
+    /// Smallest limit of the range in KiB.
+    pub(super) limit_kib: f64,
+    /// Factor by which an I/O takes longer at the largest limit than at the smallest of the range.
+    pub(super) latency_factor: f64,
 }
 
-fn plots(found: &RunResults<'_>) -> Vec<Plot> {
+/// Returns the range of limits over which the bandwidth of the largest reads in an order is flat.
+pub(super) fn flat_range(results: &RunResults<'_>, order: &str) -> Option<FlatRange> {
+    let largest_reads =
+        |panel| Some(curves_by_size(results, order, panel)?.swap_remove(SIZES.len() - 1));
+    let (bandwidth, latency) = (largest_reads(PANELS[0].1)?, largest_reads(PANELS[2].1)?);
+    let maximum = bandwidth.iter().copied().fold(0.0, f64::max);
+    let first = bandwidth
+        .iter()
+        .position(|value| value * FLAT_MAX_RATIO >= maximum)
+        .unwrap_or(LIMITS.len() - 1);
+    Some(FlatRange {
+        limit_kib: PAGE_KIB * f64::from(LIMITS[first]),
+        latency_factor: latency[LIMITS.len() - 1] / latency[first],
+    })
+}
+
+fn plots(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for random in [false, true] {
         for (name, panel) in PANELS {
-            let order = order(random);
+            let order = order_name(random);
             let unit = match name {
                 "bandwidth" => "MB/s",
-                "throughput" => "I/Os a second",
-                _ => "ms an I/O",
+                "throughput" => "I/Os per second",
+                _ => "ms per I/O",
             };
             let mut plot = Plot::new(
                 format!("Figure 3: {name} of {order} reads by the merge limit"),
@@ -113,10 +128,10 @@ fn plots(found: &RunResults<'_>) -> Vec<Plot> {
                 Axis::linear(unit, Unit::Number).including(0.0),
             );
             for kib in SIZES {
-                let Some(curve) = curve(found, random, kib, panel) else {
+                let Some(curve) = curve(results, random, kib, panel) else {
                     return Vec::new();
                 };
-                let limits = LIMITS.map(|pages| f64::from(pages) * 4096.0);
+                let limits = LIMITS.map(|pages| f64::from(pages) * PAGE_KIB * 1024.0);
                 plot.add(Series::line(format!("{kib} KiB")).points(limits.into_iter().zip(curve)));
             }
             plots.push(plot);
