@@ -18,7 +18,7 @@ pub(crate) struct Measure<S: Subject> {
     /// Allowed words of each argument.
     pub(crate) arguments: &'static [&'static [&'static str]],
     /// Figures; `None` where a run is missing.
-    pub(crate) of: fn(&S::Results<'_>, Arguments<'_>) -> Option<Series>,
+    pub(crate) evaluate: fn(&S::Results<'_>, Arguments<'_>) -> Option<Series>,
 }
 
 /// Figures of a call: those of the paper, of our `cells` of a table, or of a measure.
@@ -35,7 +35,7 @@ pub(crate) fn figures<S: Subject>(
         Some(printed) => printed.series(reference, cells),
         None => {
             let (measure, arguments) = find(measures, call)?;
-            Ok((measure.of)(results, &arguments))
+            Ok((measure.evaluate)(results, &arguments))
         }
     }
 }
@@ -245,13 +245,13 @@ pub(crate) mod tests {
         let measures: &[Measure<Toy>] = &[Measure {
             name: "iops",
             arguments: &[&["vm1", "vm2"]],
-            of: |runs, arguments| Some(series([*runs * arguments.len() as f64])),
+            evaluate: |runs, arguments| Some(series([*runs * arguments.len() as f64])),
         }];
         let of = |name: &str, arguments: &[&str]| {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
             let name = name.to_owned();
             let (found, arguments) = find(&[measures], &Call { name, arguments })?;
-            Ok::<_, ExperimentError>((found.of)(&3.0, &arguments))
+            Ok::<_, ExperimentError>((found.evaluate)(&3.0, &arguments))
         };
         assert_eq!(of("iops", &["vm2"]).expect("there"), Some(series([3.0])));
         for (name, arguments, told) in [

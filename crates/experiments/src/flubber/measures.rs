@@ -20,60 +20,60 @@ pub(super) const MEASURES: &[Measure<Flubber>] = &[
     Measure {
         name: "beta_iops",
         arguments: &[&["seq_read", "rnd_read"]],
-        of: |found, vm| by_beta(found, |run| run.iops(vm[0])),
+        evaluate: |results, vm| by_beta(results, |run| run.iops(vm[0])),
     },
     // The largest delay of a VM, in ms, with each of them.
     Measure {
         name: "beta_delay_max",
         arguments: &[&["seq_read"]],
-        of: |found, vm| by_beta(found, |run| run.delay_max(vm[0])),
+        evaluate: |results, vm| by_beta(results, |run| run.delay_max(vm[0])),
     },
     // Requests a second of a VM under Flubber, as its block layer merges them.
     Measure {
         name: "iops",
         arguments: &[CASES, VMS],
-        of: |found, of| under_flubber(found, of, Run::iops),
+        evaluate: |results, arguments| under_flubber(results, arguments, Run::iops),
     },
     // Mean delay of a VM under Flubber, in ms.
     Measure {
         name: "delay",
         arguments: &[CASES, VMS],
-        of: |found, of| under_flubber(found, of, Run::delay),
+        evaluate: |results, arguments| under_flubber(results, arguments, Run::delay),
     },
     // Execution time of a VM under Flubber, in seconds.
     Measure {
         name: "time",
         arguments: &[CASES, VMS],
-        of: |found, of| under_flubber(found, of, Run::time),
+        evaluate: |results, arguments| under_flubber(results, arguments, Run::time),
     },
     // Part of the sequential reader's requests, in percent, that are done under CFQ with priorities
     // before the random reader ends.
     Measure {
         name: "done_before_random_reader",
         arguments: &[],
-        of: |found, _| done_before_random_reader(found).map(|share| series([share])),
+        evaluate: |results, _| done_before_random_reader(results).map(|share| series([share])),
     },
 ];
 
 pub(super) const CODE: &[(&str, Code<Flubber>)] = &[("settles", settles)];
 
-fn by_beta(found: &RunResults<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
-    let all = BETAS.iter().map(|factor| of(found.of(beta(*factor))?));
+fn by_beta(results: &RunResults<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
+    let all = BETAS.iter().map(|factor| of(results.of(beta(*factor))?));
     Some(series(all.collect::<Option<Vec<f64>>>()?))
 }
 
 fn under_flubber(
-    found: &RunResults<'_>,
-    of: &[&str],
+    results: &RunResults<'_>,
+    arguments: &[&str],
     figure: fn(&Run, &str) -> Option<f64>,
 ) -> Option<Series> {
-    let run = found.of(Key::new(Case::named(of[0])?, "flubber"))?;
-    Some(series([figure(run, of[1])?]))
+    let run = results.of(Key::new(Case::named(arguments[0])?, "flubber"))?;
+    Some(series([figure(run, arguments[1])?]))
 }
 
 /// Section 4.3.1: real time starves best effort.
-fn done_before_random_reader(found: &RunResults<'_>) -> Option<f64> {
-    let run = found.of(Key::new(Case::Read, "cfq_priority"))?;
+fn done_before_random_reader(results: &RunResults<'_>) -> Option<f64> {
+    let run = results.of(Key::new(Case::Read, "cfq_priority"))?;
     let end = run.time("rnd_read")?;
     let (mut before, mut all) = (0.0, 0.0);
     for row in run.rows.iter().filter(|row| row.vm == "seq_read") {
@@ -91,9 +91,9 @@ fn done_before_random_reader(found: &RunResults<'_>) -> Option<f64> {
 pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
 
 /// Figure 4: both VMs reach their promised throughput within 5 s and keep it.
-fn settles(found: &RunResults<'_>) -> Claims {
-    let within_s = found.reference.figure("feedback.settles_within_s")?;
-    let Some(run) = found.of(Key::new(Case::Write, "flubber")) else {
+fn settles(results: &RunResults<'_>) -> Claims {
+    let within_s = results.reference.figure("feedback.settles_within_s")?;
+    let Some(run) = results.of(Key::new(Case::Write, "flubber")) else {
         return Ok(Vec::new());
     };
     let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;

@@ -40,9 +40,9 @@ fn beta(factor: u64) -> Key {
 }
 
 /// Run of a case under a scheduler, by the scheduler's name in the paper's figures.
-fn named<'a>(found: &RunResults<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
+fn named<'a>(results: &RunResults<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
     let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
-    found.of(Key::new(case, scheduler))
+    results.of(Key::new(case, scheduler))
 }
 
 /// Experiments of the paper.

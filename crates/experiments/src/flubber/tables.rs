@@ -47,7 +47,7 @@ pub(super) const FIGURES: [Figure; 7] = [
         name: "figure 4",
         keys: || under(&[Case::Write], &SCHEDULERS),
         cells: figure4,
-        plots: |found| curves::settling(found).into_iter().collect(),
+        plots: |results| curves::settling(results).into_iter().collect(),
         ..Figure::BARE
     },
     Figure {
@@ -67,10 +67,10 @@ fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
     cases.iter().flat_map(of).collect()
 }
 
-fn table2(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("2", 1)?;
+fn table2(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("2", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
-        let run = found.of(beta(labels.first()?.parse().ok()?))?;
+        let run = results.of(beta(labels.first()?.parse().ok()?))?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
@@ -98,13 +98,13 @@ fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     Some((Case::named(case)?, vm))
 }
 
-fn table3(found: &RunResults<'_>) -> Cells {
-    let cells = found
+fn table3(results: &RunResults<'_>) -> Cells {
+    let cells = results
         .reference
         .table("3", 1)?
         .cells(PAPER.name, |labels, column| {
             let (case, vm) = case_and_vm(labels)?;
-            named(found, case, column)?.time(vm)
+            named(results, case, column)?.time(vm)
         });
     Ok(with_orderings(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
@@ -117,12 +117,12 @@ fn server_iops(run: &Run) -> f64 {
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 
-fn table4(found: &RunResults<'_>) -> Cells {
-    let cells = found
+fn table4(results: &RunResults<'_>) -> Cells {
+    let cells = results
         .reference
         .table("4", 1)?
         .cells(PAPER.name, |labels, column| {
-            let run = named(found, Case::Mixed, labels.first()?)?;
+            let run = named(results, Case::Mixed, labels.first()?)?;
             match column {
                 "server_avg_iops" => Some(server_iops(run)),
                 time => run.time(time.strip_suffix("_s")?),
@@ -137,25 +137,25 @@ fn table4(found: &RunResults<'_>) -> Cells {
     }))
 }
 
-fn table5(found: &RunResults<'_>) -> Cells {
-    let cells = found
+fn table5(results: &RunResults<'_>) -> Cells {
+    let cells = results
         .reference
         .table("5", 1)?
         .cells(PAPER.name, |labels, column| {
             let (case, vm) = case_and_vm(labels)?;
-            named(found, case.with_backup()?, column)?.time(vm)
+            named(results, case.with_backup()?, column)?.time(vm)
         });
     Ok(with_orderings(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
     }))
 }
 
-fn table6(found: &RunResults<'_>) -> Cells {
-    let cells = found
+fn table6(results: &RunResults<'_>) -> Cells {
+    let cells = results
         .reference
         .table("6", 2)?
         .cells(PAPER.name, |labels, column| {
-            let run = named(found, Case::named(labels.first()?)?, labels.get(1)?)?;
+            let run = named(results, Case::named(labels.first()?)?, labels.get(1)?)?;
             let [zero, within, outside] = run.distances();
             match column {
                 "d_zero" => Some(zero),
@@ -182,13 +182,13 @@ fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) 
     Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
 
-fn figure4(found: &RunResults<'_>) -> Cells {
+fn figure4(results: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for scheduler in SCHEDULERS {
-        let theirs = found
+        let theirs = results
             .reference
             .figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
-        let run = found.of(Key::new(Case::Write, scheduler));
+        let run = results.of(Key::new(Case::Write, scheduler));
         let ours = run.and_then(|run| run.delay("rnd_write"));
         let column = "rnd_write_avg_latency_ms";
         cells.extend(single("figure 4", scheduler, column, theirs, ours));
@@ -198,17 +198,17 @@ fn figure4(found: &RunResults<'_>) -> Cells {
     }))
 }
 
-fn waits(found: &RunResults<'_>) -> Cells {
+fn waits(results: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for (name, case) in [
         ("read", Case::Read),
         ("write", Case::Write),
         ("mixed", Case::Mixed),
     ] {
-        let theirs = found
+        let theirs = results
             .reference
             .figure(&format!("wait_success_pct.{name}"))?;
-        let ours = found
+        let ours = results
             .of(Key::new(case, "flubber"))
             .and_then(Run::wait_success);
         cells.extend(single(

@@ -93,17 +93,21 @@ const MEASURES: &[Measure<Isacs>] = &[
     Measure {
         name: "gain",
         arguments: &[&["every cell", "better in the paper"], WHOSE],
-        of: |compared, of| {
+        evaluate: |compared, arguments| {
             let all = compared.io().into_iter();
-            let wanted = all.filter(|pair| of[0] == "every cell" || pair.their_gain() > 0.0);
-            Some(wanted.map(|pair| pair.item(of[1] == "theirs")).collect())
+            let wanted = all.filter(|pair| arguments[0] == "every cell" || pair.their_gain() > 0.0);
+            Some(
+                wanted
+                    .map(|pair| pair.item(arguments[1] == "theirs"))
+                    .collect(),
+            )
         },
     },
     // Our gain in each of these cells, labelled with both gains.
     Measure {
         name: "told_gain",
         arguments: &[],
-        of: |compared, _| {
+        evaluate: |compared, _| {
             let told = |pair: Pair<'_>| Item {
                 label: pair.told(),
                 value: pair.our_gain(),
@@ -115,18 +119,22 @@ const MEASURES: &[Measure<Isacs>] = &[
     Measure {
         name: "cells",
         arguments: &[&["better", "worse", "same"]],
-        of: |compared, of| compared.count(of[0]).map(|count| series([count as f64])),
+        evaluate: |compared, arguments| {
+            compared
+                .count(arguments[0])
+                .map(|count| series([count as f64]))
+        },
     },
     // The longest round trip of all rounds, in ms.
     Measure {
         name: "longest_ms",
         arguments: &[&["hybrid", "mixed"], &["credit2", "isacs"]],
-        of: |compared, of| {
-            let case = match of[0] {
+        evaluate: |compared, arguments| {
+            let case = match arguments[0] {
                 "hybrid" => Case::PingHybrid(3),
                 _ => Case::PingMixed,
             };
-            let policy = compared.policies[usize::from(of[1] == "isacs")];
+            let policy = compared.policies[usize::from(arguments[1] == "isacs")];
             Some(series([compared.runs.get(&(case, policy))?.longest_ms]))
         },
     },

@@ -90,21 +90,21 @@ pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u6
 
 /// Combines the rounds of a case.
 pub(super) fn together(rounds: &[CaseResult]) -> CaseResult {
-    let vms = rounds.first().map_or(0, |found| found.trips_ms.len());
+    let vms = rounds.first().map_or(0, |results| results.trips_ms.len());
     let over = |get: &dyn Fn(&CaseResult) -> f64| mean(rounds.iter().map(get));
     CaseResult {
         trips_ms: (0..vms)
-            .map(|vm| over(&|found| found.trips_ms[vm]))
+            .map(|vm| over(&|results| results.trips_ms[vm]))
             .collect(),
         longest_ms: rounds
             .iter()
-            .map(|found| found.longest_ms)
+            .map(|results| results.longest_ms)
             .fold(0.0, f64::max),
-        amount: over(&|found| found.amount),
-        work_s: over(&|found| found.work_s),
+        amount: over(&|results| results.amount),
+        work_s: over(&|results| results.work_s),
         all_trips_ms: rounds
             .iter()
-            .flat_map(|found| found.all_trips_ms.iter().copied())
+            .flat_map(|results| results.all_trips_ms.iter().copied())
             .collect(),
         range: (
             rounds.iter().map(|f| f.range.0).fold(f64::MAX, f64::min),
@@ -133,9 +133,9 @@ pub(super) fn all(
     let of_key =
         |&(case, policy): &(Case, Policy)| (1..=rounds).map(move |round| (case, policy, round));
     let items: Vec<_> = keys.iter().flat_map(of_key).collect();
-    let found = pool::each(&items, jobs, progress, |&(case, policy, n)| {
+    let results = pool::each(&items, jobs, progress, |&(case, policy, n)| {
         round(case, policy, free, n)
     });
-    let found = found.chunks(rounds.max(1) as usize).map(together);
-    keys.iter().copied().zip(found).collect()
+    let results = results.chunks(rounds.max(1) as usize).map(together);
+    keys.iter().copied().zip(results).collect()
 }

@@ -22,10 +22,10 @@ pub(super) const SECTION_5_1_1: Figure = Figure {
         })
         .collect()
     },
-    plots: |found| {
+    plots: |results| {
         Case::BOTH
             .iter()
-            .filter_map(|case| need_plot(found, *case))
+            .filter_map(|case| need_plot(results, *case))
             .collect()
     },
     others: &OTHERS,
@@ -40,8 +40,8 @@ pub(super) const FIGURE_5_11: Figure = Figure {
             Admission::Pcos(configuration.rule),
         )
     },
-    plots: |found| {
-        delta_plot(found, Case::Web, "Figure 5.11: web requests")
+    plots: |results| {
+        delta_plot(results, Case::Web, "Figure 5.11: web requests")
             .into_iter()
             .collect()
     },
@@ -57,9 +57,9 @@ pub(super) const FIGURE_5_12: Figure = Figure {
             Admission::Pcos(configuration.rule),
         )
     },
-    plots: |found| {
+    plots: |results| {
         let title = "Figure 5.12: research requests";
-        delta_plot(found, Case::Research, title)
+        delta_plot(results, Case::Research, title)
             .into_iter()
             .collect()
     },
@@ -73,7 +73,7 @@ pub(super) const FIGURE_5_13: Figure = Figure {
         both.flat_map(|case| all(configuration, case, Admission::Pcos(configuration.rule)))
             .collect()
     },
-    plots: |found| compared_plot(found).into_iter().collect(),
+    plots: |results| compared_plot(results).into_iter().collect(),
     others: &OTHERS,
 };
 
@@ -84,7 +84,7 @@ pub(super) const FIGURE_5_14: Figure = Figure {
             .map(|who| key(configuration.setting, Case::Research, SHOWN, who))
             .to_vec()
     },
-    plots: |found| used_plot(found).into_iter().collect(),
+    plots: |results| used_plot(results).into_iter().collect(),
     others: &OTHERS,
 };
 
@@ -118,12 +118,12 @@ fn all(configuration: Configuration, case: Case, who: Admission) -> Vec<Key> {
 
 /// Figure at each delta; `None` if a run is missing.
 pub(super) fn curve(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     case: Case,
     who: Admission,
     of: impl Fn(&Outcome) -> f64,
 ) -> Option<Vec<f64>> {
-    let one = |tolerance: &u32| Some(of(&found.of(case, *tolerance, who)?.outcome));
+    let one = |tolerance: &u32| Some(of(&results.of(case, *tolerance, who)?.outcome));
     TOLERANCES.iter().map(one).collect()
 }
 
@@ -157,8 +157,8 @@ pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
 }
 
 /// Run of figure 5.14; `None` if it is missing.
-pub(super) fn shown<'a>(found: &RunResults<'a>, who: Admission) -> Option<&'a Outcome> {
-    Some(&found.of(Case::Research, SHOWN, who)?.outcome)
+pub(super) fn shown<'a>(results: &RunResults<'a>, who: Admission) -> Option<&'a Outcome> {
+    Some(&results.of(Case::Research, SHOWN, who)?.outcome)
 }
 
 fn deltas() -> impl Iterator<Item = f64> {
@@ -187,9 +187,15 @@ fn percent_plot(title: &str, y: &str, series: Vec<(&str, Vec<f64>)>) -> Plot {
     plot
 }
 
-fn delta_plot(found: &RunResults<'_>, case: Case, title: &str) -> Option<Plot> {
-    let of =
-        |of: fn(&Outcome) -> f64| curve(found, case, Admission::Pcos(found.configuration.rule), of);
+fn delta_plot(results: &RunResults<'_>, case: Case, title: &str) -> Option<Plot> {
+    let of = |of: fn(&Outcome) -> f64| {
+        curve(
+            results,
+            case,
+            Admission::Pcos(results.configuration.rule),
+            of,
+        )
+    };
     let series = vec![
         ("let in", parts_of_most(&of(let_in)?)),
         ("discarded", parts_of_most(&of(|of| of.discarded as f64)?)),
@@ -198,12 +204,12 @@ fn delta_plot(found: &RunResults<'_>, case: Case, title: &str) -> Option<Plot> {
     Some(percent_plot(title, "of the largest", series))
 }
 
-fn compared_plot(found: &RunResults<'_>) -> Option<Plot> {
+fn compared_plot(results: &RunResults<'_>) -> Option<Plot> {
     let of = |case| {
         curve(
-            found,
+            results,
             case,
-            Admission::Pcos(found.configuration.rule),
+            Admission::Pcos(results.configuration.rule),
             let_in,
         )
     };
@@ -215,12 +221,12 @@ fn compared_plot(found: &RunResults<'_>) -> Option<Plot> {
     Some(percent_plot(title, "of the largest", series))
 }
 
-fn need_plot(found: &RunResults<'_>, case: Case) -> Option<Plot> {
-    let missed = |who| curve(found, case, who, Outcome::media_missed_pct);
+fn need_plot(results: &RunResults<'_>, case: Case) -> Option<Plot> {
+    let missed = |who| curve(results, case, who, Outcome::media_missed_pct);
     let series = vec![
         ("without", missed(Admission::Nobody)?),
         ("all let in", missed(Admission::Everybody)?),
-        ("PCOS", missed(Admission::Pcos(found.configuration.rule))?),
+        ("PCOS", missed(Admission::Pcos(results.configuration.rule))?),
     ];
     let title = format!(
         "Section 5.1.1: what media servers miss beside {} requests",
@@ -229,8 +235,8 @@ fn need_plot(found: &RunResults<'_>, case: Case) -> Option<Plot> {
     Some(percent_plot(&title, "deadlines missed", series))
 }
 
-fn used_plot(found: &RunResults<'_>) -> Option<Plot> {
-    let rates = rates(shown(found, Admission::Pcos(found.configuration.rule))?);
+fn used_plot(results: &RunResults<'_>) -> Option<Plot> {
+    let rates = rates(shown(results, Admission::Pcos(results.configuration.rule))?);
     let mut plot = Plot::new(
         "Figure 5.14: bandwidth of the media servers and, above them, of research requests",
         Axis::linear("time", Unit::Seconds),

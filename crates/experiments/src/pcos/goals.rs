@@ -40,11 +40,11 @@ fn judged() -> impl Iterator<Item = (Case, u32)> {
 
 /// Runs of a case at these deltas; `None` if one is missing.
 pub(super) fn judged_runs<'a>(
-    found: &RunResults<'a>,
+    results: &RunResults<'a>,
     case: Case,
     who: Admission,
 ) -> Option<Vec<&'a RunResult>> {
     let runs = TOLERANCES.iter();
-    runs.map(|tolerance| found.of(case, *tolerance, who))
+    runs.map(|tolerance| results.of(case, *tolerance, who))
         .collect()
 }

@@ -16,17 +16,17 @@ fn case(name: &str) -> Option<Case> {
 }
 
 /// Admission policy of a run by its name.
-fn who(found: &RunResults<'_>, name: &str) -> Admission {
+fn who(results: &RunResults<'_>, name: &str) -> Admission {
     match name {
         "nobody" => Admission::Nobody,
         "everybody" => Admission::Everybody,
-        _ => Admission::Pcos(found.configuration.rule),
+        _ => Admission::Pcos(results.configuration.rule),
     }
 }
 
 /// Measure under PCOS at each delta of the media servers.
-fn under_pcos(found: &RunResults<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
-    curve(found, case(name)?, who(found, "pcos"), of).map(series)
+fn under_pcos(results: &RunResults<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
+    curve(results, case(name)?, who(results, "pcos"), of).map(series)
 }
 
 pub(super) const MEASURES: &[Measure<Pcos>] = &[
@@ -34,27 +34,29 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
     Measure {
         name: "let_in",
         arguments: &[CASES],
-        of: |found, of| under_pcos(found, of[0], let_in),
+        evaluate: |results, arguments| under_pcos(results, arguments[0], let_in),
     },
     // Requests that are discarded at each delta, in percent.
     Measure {
         name: "discarded",
         arguments: &[CASES],
-        of: |found, of| under_pcos(found, of[0], Outcome::discarded_pct),
+        evaluate: |results, arguments| under_pcos(results, arguments[0], Outcome::discarded_pct),
     },
     // Mean wait of those that are let in at each delta, in ms.
     Measure {
         name: "wait",
         arguments: &[CASES],
-        of: |found, of| under_pcos(found, of[0], |run| 1e3 * run.mean_wait()),
+        evaluate: |results, arguments| {
+            under_pcos(results, arguments[0], |run| 1e3 * run.mean_wait())
+        },
     },
     // Deadlines that the media servers miss at each delta, in percent.
     Measure {
         name: "missed",
         arguments: &[CASES, ADMITTED],
-        of: |found, of| {
-            let who = who(found, of[1]);
-            curve(found, case(of[0])?, who, Outcome::media_missed_pct).map(series)
+        evaluate: |results, arguments| {
+            let who = who(results, arguments[1]);
+            curve(results, case(arguments[0])?, who, Outcome::media_missed_pct).map(series)
         },
     },
     // A figure of the run that figure 5.14 shows, of research requests: how many are let in,
@@ -62,9 +64,9 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
     Measure {
         name: "shown",
         arguments: &[&["let in", "missed", "MB/s", "MB/s of requests"], ADMITTED],
-        of: |found, of| {
-            let run = shown(found, who(found, of[1]))?;
-            Some(series([match of[0] {
+        evaluate: |results, arguments| {
+            let run = shown(results, who(results, arguments[1]))?;
+            Some(series([match arguments[0] {
                 "let in" => let_in(run),
                 "missed" => run.media_missed_pct(),
                 "MB/s" => figures::total_mb_s(run),
@@ -92,13 +94,15 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
                 "oracle",
             ],
         ],
-        of: |found, of| {
-            let who = match of[1] {
+        evaluate: |results, arguments| {
+            let who = match arguments[1] {
                 "oracle" => Admission::Oracle,
-                _ => Admission::Audited(found.configuration.rule),
+                _ => Admission::Audited(results.configuration.rule),
             };
-            let runs = judged_runs(found, case(of[0])?, who)?;
-            Some(series(runs.into_iter().map(|run| count(run, of[1]) as f64)))
+            let runs = judged_runs(results, case(arguments[0])?, who)?;
+            Some(series(
+                runs.into_iter().map(|run| count(run, arguments[1]) as f64),
+            ))
         },
     },
 ];

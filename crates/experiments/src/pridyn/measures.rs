@@ -19,61 +19,65 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
     Measure {
         name: "each_writer",
         arguments: &[WRITERS],
-        of: |found, of| tenancy::each_writer(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::each_writer(results, arguments[0]).map(series),
     },
     // MB/s of all writers together.
     Measure {
         name: "all_writers",
         arguments: &[WRITERS],
-        of: |found, of| tenancy::all_writers(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::all_writers(results, arguments[0]).map(series),
     },
     // MB/s of each VM of a combination.
     Measure {
         name: "rate",
         arguments: &[OPERATIONS],
-        of: |found, of| tenancy::rates(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::rates(results, arguments[0]).map(series),
     },
     // What each VM of a combination keeps of what it has alone, as a part of that.
     Measure {
         name: "kept",
         arguments: &[OPERATIONS],
-        of: |found, of| tenancy::kept(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::kept(results, arguments[0]).map(series),
     },
     // Seconds that each VM of a combination takes.
     Measure {
         name: "took",
         arguments: &[OPERATIONS],
-        of: |found, of| tenancy::times(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::times(results, arguments[0]).map(series),
     },
     // Mean seconds of each combination of so many VMs.
     Measure {
         name: "mean_took",
         arguments: &[&["1 VM", "2 VMs", "3 VMs"]],
-        of: |found, of| tenancy::mean_times(found, of[0]).map(series),
+        evaluate: |results, arguments| tenancy::mean_times(results, arguments[0]).map(series),
     },
     // MB/s of 1 to 3 streams together.
     Measure {
         name: "all_streams",
         arguments: &[],
-        of: |found, _| tenancy::all_streams(found).map(series),
+        evaluate: |results, _| tenancy::all_streams(results).map(series),
     },
     // MB/s of a reader before the first writer's end and after it.
     Measure {
         name: "given_up",
         arguments: &[&["before", "later"]],
-        of: |found, of| {
-            let (before, later) = priorities::given_up(found)?;
-            Some(series([if of[0] == "before" { before } else { later }]))
+        evaluate: |results, arguments| {
+            let (before, later) = priorities::given_up(results)?;
+            Some(series([if arguments[0] == "before" {
+                before
+            } else {
+                later
+            }]))
         },
     },
     // MB/s of a reader until its end, and of each writer before that and after it.
     Measure {
         name: "served_first",
         arguments: &[&["reader", "writers", "writers later"]],
-        of: |found, of| {
-            let writers = priorities::beside_the_first(found)?.into_iter();
-            Some(match of[0] {
-                "reader" => series([priorities::served_first(found)?]),
+        evaluate: |results, arguments| {
+            let writers = priorities::beside_the_first(results)?.into_iter();
+            Some(match arguments[0] {
+                "reader" => series([priorities::served_first(results)?]),
                 "writers" => series(writers.map(|(before, _)| before)),
                 _ => series(writers.map(|(_, later)| later)),
             })
@@ -83,45 +87,61 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
     Measure {
         name: "latency",
         arguments: &[USE_CASES, KINDS],
-        of: |found, of| use_cases::latency(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            use_cases::latency(results, arguments[0], arguments[1]).map(series)
+        },
     },
     // Its deadlines, in seconds.
     Measure {
         name: "deadline",
         arguments: &[USE_CASES, KINDS],
-        of: |found, of| use_cases::deadlines(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            use_cases::deadlines(results, arguments[0], arguments[1]).map(series)
+        },
     },
     // 1 for each of these experiments in which a class was other than the default.
     Measure {
         name: "turned",
         arguments: &[USE_CASES, KINDS],
-        of: |found, of| use_cases::turned(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            use_cases::turned(results, arguments[0], arguments[1]).map(series)
+        },
     },
     // 1 for each of them in which the first application had the lowest class.
     Measure {
         name: "lowest",
         arguments: &[USE_CASES, KINDS],
-        of: |found, of| use_cases::lowest(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            use_cases::lowest(results, arguments[0], arguments[1]).map(series)
+        },
     },
     // The most that one of the others takes longer in them than by default, as a part of that.
     Measure {
         name: "slower",
         arguments: &[USE_CASES, KINDS],
-        of: |found, of| Some(series([use_cases::slower(found, of[0], of[1])?])),
+        evaluate: |results, arguments| {
+            Some(series([use_cases::slower(
+                results,
+                arguments[0],
+                arguments[1],
+            )?]))
+        },
     },
     // Deadlines missed at each delta, in percent.
     Measure {
         name: "missed_by_delta",
         arguments: &[SCHEDULERS, STREAMS],
-        of: |found, of| streams::missed_by_delta(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            streams::missed_by_delta(results, arguments[0], arguments[1]).map(series)
+        },
     },
     // Change of that by PriDyn, in points; below any figure where none are missed without it.
     Measure {
         name: "missed_change",
         arguments: &[STREAMS],
-        of: |found, of| {
+        evaluate: |results, arguments| {
             let [without, with] = ["cfq", "pridyn"]
-                .map(|scheduler| streams::missed_by_delta(found, scheduler, of[0]));
+                .map(|scheduler| streams::missed_by_delta(results, scheduler, arguments[0]));
             let change = |(without, with): (f64, f64)| {
                 if without == 0.0 {
                     f64::NEG_INFINITY
@@ -136,31 +156,46 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
     Measure {
         name: "beside_missed",
         arguments: &[SCHEDULERS, &["web", "research"]],
-        of: |found, of| Some(series([streams::beside_missed(found, of[0], of[1])?])),
+        evaluate: |results, arguments| {
+            Some(series([streams::beside_missed(
+                results,
+                arguments[0],
+                arguments[1],
+            )?]))
+        },
     },
     // Mean time of a web request beside research, in ms.
     Measure {
         name: "web_ms",
         arguments: &[SCHEDULERS],
-        of: |found, of| Some(series([streams::web_ms(found, of[0])?])),
+        evaluate: |results, arguments| Some(series([streams::web_ms(results, arguments[0])?])),
     },
     // MB/s of research beside web requests.
     Measure {
         name: "research_mb_s",
         arguments: &[SCHEDULERS],
-        of: |found, of| Some(series([streams::research_mb_s(found, of[0])?])),
+        evaluate: |results, arguments| {
+            Some(series([streams::research_mb_s(results, arguments[0])?]))
+        },
     },
     // Deadlines missed before the third application of figure 5.2 comes and later, in percent.
     Measure {
         name: "missed",
         arguments: &[&["before", "later"], CASES, &["A", "B"]],
-        of: |found, of| Some(series([third::missed(found, of[0], of[1], of[2])?])),
+        evaluate: |results, arguments| {
+            Some(series([third::missed(
+                results,
+                arguments[0],
+                arguments[1],
+                arguments[2],
+            )?]))
+        },
     },
     // Mean time of A's requests once the third is there, as a part of their deadlines.
     Measure {
         name: "mean_part",
         arguments: &[CASES],
-        of: |found, of| Some(series([third::mean_part(found, of[0])?])),
+        evaluate: |results, arguments| Some(series([third::mean_part(results, arguments[0])?])),
     },
 ];
 

@@ -58,8 +58,8 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
 }
 
 /// Bandwidth of the reader of figure 3.4a before the first writer's end and after it, in MB/s.
-pub(super) fn given_up(found: &RunResults<'_>) -> Option<(f64, f64)> {
-    let run = found.of(impossible())?;
+pub(super) fn given_up(results: &RunResults<'_>) -> Option<(f64, f64)> {
+    let run = results.of(impossible())?;
     let [Some(a), Some(b)] = WRITERS.map(|vm| run.took(vm)) else {
         return None;
     };
@@ -67,15 +67,15 @@ pub(super) fn given_up(found: &RunResults<'_>) -> Option<(f64, f64)> {
 }
 
 /// Bandwidth of each writer of figure 3.4b before the reader's end and after it, in MB/s.
-pub(super) fn beside_the_first(found: &RunResults<'_>) -> Option<Vec<(f64, f64)>> {
-    let run = found.of(tight())?;
+pub(super) fn beside_the_first(results: &RunResults<'_>) -> Option<Vec<(f64, f64)>> {
+    let run = results.of(tight())?;
     let end = run.took(READER)?;
     WRITERS.iter().map(|vm| around(run, *vm, end)).collect()
 }
 
 /// Bandwidth of the reader of figure 3.4b until its end, in MB/s.
-pub(super) fn served_first(found: &RunResults<'_>) -> Option<f64> {
-    let run = found.of(tight())?;
+pub(super) fn served_first(results: &RunResults<'_>) -> Option<f64> {
+    let run = results.of(tight())?;
     let end = run.took(READER)?;
     let seconds = run.seconds(READER).get(..end.floor() as usize)?;
     Some(mean_mb_s(seconds))
@@ -91,21 +91,21 @@ fn turns(run: &Run) -> Vec<usize> {
 }
 
 /// Evaluates the claim that no class oscillates.
-pub(super) fn code(found: &RunResults<'_>) -> Claims {
-    Ok(steady(found).into_iter().collect())
+pub(super) fn code(results: &RunResults<'_>) -> Claims {
+    Ok(steady(results).into_iter().collect())
 }
 
-fn steady(found: &RunResults<'_>) -> Option<ClaimResult> {
+fn steady(results: &RunResults<'_>) -> Option<ClaimResult> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
-        let found = found.varied(reading);
-        let of = |key: Key| Some(turns(found.of(key)?));
+        let results = results.varied(reading);
+        let of = |key: Key| Some(turns(results.of(key)?));
         Some([of(impossible())?, of(tight())?])
     };
-    let [a, b] = both(found.variant)?;
+    let [a, b] = both(results.variant)?;
     let most = a.iter().chain(&b).copied().max()?;
     let mut told =
         format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
-    if let (Reading::Ours, Some([a, b])) = (found.variant, both(Reading::Literal)) {
+    if let (Reading::Ours, Some([a, b])) = (results.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
     Some(ClaimResult::new(
@@ -115,14 +115,14 @@ fn steady(found: &RunResults<'_>) -> Option<ClaimResult> {
     ))
 }
 
-fn plots(found: &RunResults<'_>) -> Vec<Plot> {
+fn plots(results: &RunResults<'_>) -> Vec<Plot> {
     let all = [
         ("a", "whose deadline cannot be met", impossible()),
         ("b", "that is served first", tight()),
     ];
     let runs = all
         .iter()
-        .filter_map(|(part, what, key)| Some((part, what, found.of(*key)?)));
+        .filter_map(|(part, what, key)| Some((part, what, results.of(*key)?)));
     let plot = |(part, what, run): (&&str, &&str, &Run)| {
         let mut plot = Plot::new(
             format!("Figure 3.4{part}: a reader {what}, beside two writers"),

@@ -8,19 +8,19 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_4_5: Figure = Figure {
     name: "figure 4.5",
     keys: || with_measured(TENTHS.map(|tenths| web("cfq", tenths)).to_vec()),
-    cells: |found| {
-        let table = found.reference.table("figure 4.5", 1)?;
+    cells: |results| {
+        let table = results.reference.table("figure 4.5", 1)?;
         let ours = |row: &[String], _: &str| {
             let tenths = (row[0].parse::<f64>().ok()? * 10.0).round() as u32;
-            found.of(web("cfq", tenths))?.all_missed_pct()
+            results.of(web("cfq", tenths))?.all_missed_pct()
         };
         let ordering =
             |cell: &crate::Cell| ("deadlines missed".to_owned(), format!("delta {}", cell.row));
         Ok(ordered_cells(&table, Sense::Less, ours, ordering))
     },
-    plots: |found| {
-        let ours = curve(found, "cfq").map(|curve| vec![("web streams under CFQ", curve)]);
-        let printed = curve(&found.varied(Reading::Printed), "cfq")
+    plots: |results| {
+        let ours = curve(results, "cfq").map(|curve| vec![("web streams under CFQ", curve)]);
+        let printed = curve(&results.varied(Reading::Printed), "cfq")
             .map(|curve| vec![("with equation 4.1 as printed", curve)]);
         let series = [ours, printed].into_iter().flatten().flatten().collect();
         by_tolerance("Figure 4.5: deadlines missed by delta", series)
@@ -31,15 +31,15 @@ pub(super) const FIGURE_4_5: Figure = Figure {
 pub(super) const FIGURE_4_6: Figure = Figure {
     name: "figure 4.6",
     keys: || with_measured(BOTH.map(beside_research).to_vec()),
-    cells: |found| {
-        let table = found.reference.table("figure 4.6", 1)?;
+    cells: |results| {
+        let table = results.reference.table("figure 4.6", 1)?;
         let ours = |_: &[String], column: &str| {
             let scheduler = if column == "with_pct" {
                 "pridyn"
             } else {
                 "cfq"
             };
-            found.of(beside_research(scheduler))?.missed_pct(WEB)
+            results.of(beside_research(scheduler))?.missed_pct(WEB)
         };
         let ordering = |cell: &crate::Cell| {
             (
@@ -49,7 +49,7 @@ pub(super) const FIGURE_4_6: Figure = Figure {
         };
         Ok(ordered_cells(&table, Sense::Less, ours, ordering))
     },
-    plots: |found| responses(found).into_iter().collect(),
+    plots: |results| responses(results).into_iter().collect(),
     ..Figure::BARE
 };
 
@@ -61,14 +61,14 @@ pub(super) const FIGURE_4_7: Figure = Figure {
             .flat_map(|scheduler| TENTHS.map(|tenths| web(scheduler, tenths)));
         with_measured(all.collect())
     },
-    plots: |found| {
+    plots: |results| {
         let mut series = Vec::new();
         for (name, scheduler, reading) in [
-            ("without PriDyn", "cfq", found.variant),
-            ("with PriDyn", "pridyn", found.variant),
+            ("without PriDyn", "cfq", results.variant),
+            ("with PriDyn", "pridyn", results.variant),
             ("with figure 3.3 as printed", "pridyn", Reading::Literal),
         ] {
-            series.extend(curve(&found.varied(reading), scheduler).map(|curve| (name, curve)));
+            series.extend(curve(&results.varied(reading), scheduler).map(|curve| (name, curve)));
         }
         by_tolerance(
             "Figure 4.7b: deadlines missed by both of two web streams",
@@ -109,50 +109,50 @@ fn with_measured(keys: Vec<Key>) -> Vec<Key> {
 }
 
 /// Missed deadlines at each delta, in percent; `None` if a run is missing.
-fn curve(found: &RunResults<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
-    let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.all_missed_pct();
+fn curve(results: &RunResults<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
+    let of = |tenths: &u32| results.of(web(scheduler, *tenths))?.all_missed_pct();
     TENTHS.iter().map(of).collect()
 }
 
 /// Missed deadlines of one of the two streams at each delta, in percent.
-fn curve_of(found: &RunResults<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
-    let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.missed_pct(vm);
+fn curve_of(results: &RunResults<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
+    let of = |tenths: &u32| results.of(web(scheduler, *tenths))?.missed_pct(vm);
     TENTHS.iter().map(of).collect()
 }
 
 /// Deadlines missed at each delta, in percent, by both streams or one of them.
 pub(super) fn missed_by_delta(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     scheduler: &'static str,
     of: &str,
 ) -> Option<Vec<f64>> {
     match of {
-        "first" => curve_of(found, scheduler, 0),
-        "second" => curve_of(found, scheduler, 1),
-        _ => curve(found, scheduler),
+        "first" => curve_of(results, scheduler, 0),
+        "second" => curve_of(results, scheduler, 1),
+        _ => curve(results, scheduler),
     }
 }
 
 /// Missed deadlines of a VM in the run of web beside research, in percent.
 pub(super) fn beside_missed(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     scheduler: &'static str,
     vm: &str,
 ) -> Option<f64> {
     let vm = if vm == "web" { WEB } else { RESEARCH };
-    found.of(beside_research(scheduler))?.missed_pct(vm)
+    results.of(beside_research(scheduler))?.missed_pct(vm)
 }
 
 /// Mean time of a web request beside research, in ms.
-pub(super) fn web_ms(found: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
-    let all = found.of(beside_research(scheduler))?.responses(WEB);
+pub(super) fn web_ms(results: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
+    let all = results.of(beside_research(scheduler))?.responses(WEB);
     let sum = all.iter().map(|response| response.took).sum::<f64>();
     Some(1e3 * sum / all.len().max(1) as f64)
 }
 
 /// Throughput of research beside web requests, in MB/s.
-pub(super) fn research_mb_s(found: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
-    let run = found.of(beside_research(scheduler))?;
+pub(super) fn research_mb_s(results: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
+    let run = results.of(beside_research(scheduler))?;
     Some(run.rate(RESEARCH).unwrap_or(0.0) / 1e6)
 }
 
@@ -177,14 +177,14 @@ fn by_tolerance(title: &str, series: Vec<(&str, Vec<f64>)>) -> Vec<Plot> {
 /// Number of requests in the plot.
 const DRAWN: usize = 60;
 
-fn responses(found: &RunResults<'_>) -> Option<Plot> {
+fn responses(results: &RunResults<'_>) -> Option<Plot> {
     let mut plot = Plot::new(
         "Figure 4.6: the first web requests beside research",
         Axis::linear("request", Unit::Number),
         Axis::linear("time", Unit::Nanos).including(0.0),
     );
     for (name, scheduler) in [("without PriDyn", "cfq"), ("with PriDyn", "pridyn")] {
-        let run = found.of(beside_research(scheduler))?;
+        let run = results.of(beside_research(scheduler))?;
         let drawn = run.responses(WEB).iter().take(DRAWN).enumerate();
         if scheduler == "cfq" {
             let deadlines = drawn.clone().map(|(i, r)| (i as f64, 1e9 * r.deadline));

@@ -10,30 +10,42 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_1_2: Figure = Figure {
     name: "figure 1.2",
     keys: records_keys,
-    cells: |found| {
-        let table = found.reference.table("figure 1.2", 1)?;
+    cells: |results| {
+        let table = results.reference.table("figure 1.2", 1)?;
         let ours = |row: &[String], _: &str| {
             let (vms, native) = writers(&row[0])?;
-            mean_mb_s(found, vms, *RECORDS.last()?, native)
+            mean_mb_s(results, vms, *RECORDS.last()?, native)
         };
         let ordering = |cell: &crate::Cell| ("a writer's MB/s".to_owned(), cell.row.clone());
         Ok(ordered_cells(&table, Sense::More, ours, ordering))
     },
-    plots: |found| by_record(found, "Figure 1.2: what a writer has on average", mean_mb_s),
+    plots: |results| {
+        by_record(
+            results,
+            "Figure 1.2: what a writer has on average",
+            mean_mb_s,
+        )
+    },
     ..Figure::BARE
 };
 
 pub(super) const FIGURE_1_3: Figure = Figure {
     name: "figure 1.3",
     keys: records_keys,
-    cells: |found| {
-        let table = found.reference.table("figure 1.3", 1)?;
+    cells: |results| {
+        let table = results.reference.table("figure 1.3", 1)?;
         Ok(table.cells(super::PAPER.name, |row, _| {
             let (vms, native) = writers(&row[0])?;
-            total_mb_s(found, vms, *RECORDS.last()?, native)
+            total_mb_s(results, vms, *RECORDS.last()?, native)
         }))
     },
-    plots: |found| by_record(found, "Figure 1.3: what writers have together", total_mb_s),
+    plots: |results| {
+        by_record(
+            results,
+            "Figure 1.3: what writers have together",
+            total_mb_s,
+        )
+    },
     ..Figure::BARE
 };
 
@@ -56,9 +68,9 @@ pub(super) const FIGURE_4_4: Figure = Figure {
             .map(|vms| basis::streams(Case::Web, vms))
             .collect()
     },
-    cells: |found| {
-        let table = found.reference.table("figure 4.4", 1)?;
-        let ours = |row: &[String], _: &str| streams_mb_s(found, writers(&row[0])?.0);
+    cells: |results| {
+        let table = results.reference.table("figure 4.4", 1)?;
+        let ours = |row: &[String], _: &str| streams_mb_s(results, writers(&row[0])?.0);
         let ordering = |cell: &crate::Cell| ("all streams' MB/s".to_owned(), cell.row.clone());
         Ok(ordered_cells(&table, Sense::More, ours, ordering))
     },
@@ -100,42 +112,44 @@ fn writers(row: &str) -> Option<(usize, bool)> {
 }
 
 /// Total throughput of the writers at each record size, in MB/s.
-pub(super) fn all_writers(found: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
+pub(super) fn all_writers(results: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
-    curve(found, total_mb_s, vms, native)
+    curve(results, total_mb_s, vms, native)
 }
 
 /// Mean throughput per writer at each record size, in MB/s.
-pub(super) fn each_writer(found: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
+pub(super) fn each_writer(results: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
-    curve(found, mean_mb_s, vms, native)
+    curve(results, mean_mb_s, vms, native)
 }
 
 /// Total throughput of 1 to 3 streams, in MB/s.
-pub(super) fn all_streams(found: &RunResults<'_>) -> Option<Vec<f64>> {
-    (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect()
+pub(super) fn all_streams(results: &RunResults<'_>) -> Option<Vec<f64>> {
+    (1..=STREAMS)
+        .map(|vms| streams_mb_s(results, vms))
+        .collect()
 }
 
-fn total_mb_s(found: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
-    Some(found.of(key(vms, kib, native))?.total() / 1e6)
+fn total_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+    Some(results.of(key(vms, kib, native))?.total() / 1e6)
 }
 
-fn mean_mb_s(found: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
-    Some(total_mb_s(found, vms, kib, native)? / vms as f64)
+fn mean_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+    Some(total_mb_s(results, vms, kib, native)? / vms as f64)
 }
 
 /// Figure by number of VMs, record size and `true` for native.
 type ByRecord = fn(&RunResults<'_>, usize, u32, bool) -> Option<f64>;
 
 /// Figure of `vms` VMs at each record size; `None` if a run is missing.
-fn curve(found: &RunResults<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
+fn curve(results: &RunResults<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
     RECORDS
         .iter()
-        .map(|kib| of(found, vms, *kib, native))
+        .map(|kib| of(results, vms, *kib, native))
         .collect()
 }
 
-fn by_record(found: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
+fn by_record(results: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     let mut plot = Plot::new(
         title,
         Axis::log2("record", Unit::Bytes),
@@ -148,7 +162,7 @@ fn by_record(found: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
         ("3 VMs", 3, false),
     ];
     for (name, vms, native) in all {
-        let Some(curve) = curve(found, of, vms, native) else {
+        let Some(curve) = curve(results, of, vms, native) else {
             return Vec::new();
         };
         let bytes = RECORDS.map(|kib| f64::from(kib) * 1024.0);
@@ -167,10 +181,10 @@ fn combinations(name: &str) -> impl Iterator<Item = &'static str> {
 type OfVm = fn(&Run, usize) -> Option<f64>;
 
 /// Figure of each VM of these combinations; `None` if a run is missing.
-fn of_each(found: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
+fn of_each(results: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for combination in combinations(name) {
-        let run = found.of(operations(combination))?;
+        let run = results.of(operations(combination))?;
         for vm in 0..combination.len() {
             all.push(of(run, vm)?);
         }
@@ -179,23 +193,23 @@ fn of_each(found: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
 }
 
 /// Bandwidth of each VM of a combination, in MB/s.
-pub(super) fn rates(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
-    of_each(found, name, |run, vm| Some(run.rate(vm)? / 1e6))
+pub(super) fn rates(results: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
+    of_each(results, name, |run, vm| Some(run.rate(vm)? / 1e6))
 }
 
 /// Time of each VM of a combination, in seconds.
-pub(super) fn times(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
-    of_each(found, name, Run::took)
+pub(super) fn times(results: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
+    of_each(results, name, Run::took)
 }
 
 /// Bandwidth of each VM of a combination as a fraction of its bandwidth alone.
-pub(super) fn kept(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
-    let [reader, writer] = ["R", "W"].map(|alone| rates(found, alone));
+pub(super) fn kept(results: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
+    let [reader, writer] = ["R", "W"].map(|alone| rates(results, alone));
     let (reader, writer) = (*reader?.first()?, *writer?.first()?);
     // One entry per VM, in the order of `rates`.
     let alone = combinations(name).flat_map(str::chars);
     let alone = alone.map(|what| if what == 'R' { reader } else { writer });
-    let beside = rates(found, name)?.into_iter();
+    let beside = rates(results, name)?.into_iter();
     Some(
         beside
             .zip(alone)
@@ -205,13 +219,13 @@ pub(super) fn kept(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
 }
 
 /// Mean time of the VMs of each combination with this many VMs (`2 VMs`), in seconds.
-pub(super) fn mean_times(found: &RunResults<'_>, vms: &str) -> Option<Vec<f64>> {
+pub(super) fn mean_times(results: &RunResults<'_>, vms: &str) -> Option<Vec<f64>> {
     let count: usize = vms.split(' ').next()?.parse().ok()?;
     let all = OPERATIONS.iter().filter(|all| all.len() == count);
-    let mean = |all: &&str| Some(times(found, all)?.iter().sum::<f64>() / count as f64);
+    let mean = |all: &&str| Some(times(results, all)?.iter().sum::<f64>() / count as f64);
     all.map(mean).collect()
 }
 
-fn streams_mb_s(found: &RunResults<'_>, vms: usize) -> Option<f64> {
-    Some(found.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
+fn streams_mb_s(results: &RunResults<'_>, vms: usize) -> Option<f64> {
+    Some(results.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
 }

@@ -9,12 +9,12 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_5_2: Figure = Figure {
     name: "figure 5.2",
     keys,
-    plots: |found| {
+    plots: |results| {
         let all = CASES.into_iter().zip([
             "a: a third media server comes",
             "b: a research server comes",
         ]);
-        all.filter_map(|(third, what)| around(found, third, what))
+        all.filter_map(|(third, what)| around(results, third, what))
             .collect()
     },
     ..Figure::BARE
@@ -23,7 +23,7 @@ pub(super) const FIGURE_5_2: Figure = Figure {
 pub(super) const FIGURE_5_3: Figure = Figure {
     name: "figure 5.3",
     keys,
-    plots: |found| both(found).into_iter().collect(),
+    plots: |results| both(results).into_iter().collect(),
     ..Figure::BARE
 };
 
@@ -48,8 +48,8 @@ fn keys() -> Vec<Key> {
     measured.into_iter().chain(CASES.map(key)).collect()
 }
 
-fn runs<'a>(found: &RunResults<'a>) -> Option<[&'a Run; 2]> {
-    let [one, two] = CASES.map(|third| found.of(key(third)));
+fn runs<'a>(results: &RunResults<'a>) -> Option<[&'a Run; 2]> {
+    let [one, two] = CASES.map(|third| results.of(key(third)));
     Some([one?, two?])
 }
 
@@ -58,10 +58,10 @@ fn place(name: &str) -> Option<usize> {
     ["A", "B", "C"].iter().position(|of| *of == name)
 }
 
-fn cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 5.4", 1)?;
+fn cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 5.4", 1)?;
     let ours = |row: &[String], column: &str| {
-        let [one, two] = runs(found)?;
+        let [one, two] = runs(results)?;
         let run = if column == "case1_pct" { one } else { two };
         after(run, place(&row[0])?)
     };
@@ -86,15 +86,15 @@ fn after(run: &Run, vm: usize) -> Option<f64> {
 }
 
 /// Run of `case 1` or `case 2`.
-fn run_of<'a>(found: &RunResults<'a>, case: &str) -> Option<&'a Run> {
-    let [one, two] = runs(found)?;
+fn run_of<'a>(results: &RunResults<'a>, case: &str) -> Option<&'a Run> {
+    let [one, two] = runs(results)?;
     Some(if case == "case 1" { one } else { two })
 }
 
 /// Late requests of a VM in percent, of those that began before the third application arrived or
 /// after it.
-pub(super) fn missed(found: &RunResults<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
-    let (run, vm) = (run_of(found, case)?, place(name)?);
+pub(super) fn missed(results: &RunResults<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
+    let (run, vm) = (run_of(results, case)?, place(name)?);
     match when {
         "before" => before(run, vm),
         _ => after(run, vm),
@@ -102,8 +102,8 @@ pub(super) fn missed(found: &RunResults<'_>, when: &str, case: &str, name: &str)
 }
 
 /// Mean response time of A's requests after the arrival, as a fraction of their deadlines.
-pub(super) fn mean_part(found: &RunResults<'_>, case: &str) -> Option<f64> {
-    let all = run_of(found, case)?.responses(0).iter();
+pub(super) fn mean_part(results: &RunResults<'_>, case: &str) -> Option<f64> {
+    let all = run_of(results, case)?.responses(0).iter();
     let all = all.filter(|response| response.at >= COMES);
     let (sum, count) = all.fold((0.0, 0_u32), |(sum, n), r| {
         (sum + r.took / r.deadline, n + 1)
@@ -138,16 +138,16 @@ fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
     all.map(point).collect()
 }
 
-fn around(found: &RunResults<'_>, third: &'static str, what: &str) -> Option<Plot> {
-    let points = drawn(found.of(key(third))?, DRAWN);
+fn around(results: &RunResults<'_>, third: &'static str, what: &str) -> Option<Plot> {
+    let points = drawn(results.of(key(third))?, DRAWN);
     let mut plot = axes(format!("Figure 5.2{what}"));
     plot.add(Series::line("deadline").points(points.iter().map(|p| (p.0, p.2))));
     plot.add(Series::marks("response").points(points.iter().map(|p| (p.0, p.1))));
     Some(plot)
 }
 
-fn both(found: &RunResults<'_>) -> Option<Plot> {
-    let [one, two] = runs(found)?.map(|run| drawn(run, 0));
+fn both(results: &RunResults<'_>) -> Option<Plot> {
+    let [one, two] = runs(results)?.map(|run| drawn(run, 0));
     let mut plot =
         axes("Figure 5.3: application A beside a third, in case 1 and case 2".to_owned());
     plot.add(Series::line("deadline").points(one.iter().map(|p| (p.0, p.2))));

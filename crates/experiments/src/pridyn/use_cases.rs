@@ -26,9 +26,9 @@ pub(super) const SECTION_4_1: Figure = Figure {
 pub(super) const FIGURE_4_1: Figure = Figure {
     name: "figure 4.1",
     keys: sweep_keys,
-    plots: |found| {
+    plots: |results| {
         BOTH.into_iter()
-            .filter_map(|which| plot(found, which))
+            .filter_map(|which| plot(results, which))
             .collect()
     },
     ..Figure::BARE
@@ -68,8 +68,8 @@ fn sweep_keys() -> Vec<Key> {
     all.chain((TABLE_4_1.keys)()).collect()
 }
 
-fn latencies(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("4.1", 1)?;
+fn latencies(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("4.1", 1)?;
     let columns = ["A_or_read_s", "B_or_write1_s", "write2_s"];
     let ours = |row: &[String], column: &str| {
         let [default, best] = basis::bounds(use_case(&row[0])?);
@@ -78,7 +78,7 @@ fn latencies(found: &RunResults<'_>) -> Cells {
         } else {
             default
         };
-        found
+        results
             .of(key)?
             .took(columns.iter().position(|of| *of == column)?)
     };
@@ -90,20 +90,20 @@ fn latencies(found: &RunResults<'_>) -> Cells {
 }
 
 /// Experiments of a use case: number, kind, deadline in seconds, and run.
-fn runs<'a>(found: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
-    let basis = Basis::of(found.runs);
+fn runs<'a>(results: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
+    let basis = Basis::of(results.runs);
     let all = experiments(which).into_iter().map(|(n, kind)| {
         let deadline = basis.deadline(which, n)?.as_secs_f64();
-        Some((n, kind, deadline, found.of(key(which, n))?))
+        Some((n, kind, deadline, results.of(key(which, n))?))
     });
     all.collect()
 }
 
 /// Mean reduction of the first application's latency in experiments with tight deadlines, in
 /// percent of the default.
-fn cut(found: &RunResults<'_>, which: UseCase) -> Option<f64> {
-    let default = Basis::of(found.runs).bounds(which)?.default;
-    let runs = runs(found, which)?;
+fn cut(results: &RunResults<'_>, which: UseCase) -> Option<f64> {
+    let default = Basis::of(results.runs).bounds(which)?.default;
+    let runs = runs(results, which)?;
     let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
     let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();
     let latencies = latencies?;
@@ -111,46 +111,46 @@ fn cut(found: &RunResults<'_>, which: UseCase) -> Option<f64> {
     Some(100.0 * (1.0 - mean / default))
 }
 
-fn cuts(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("section 4.1", 1)?;
-    let ours = |row: &[String], _: &str| cut(found, use_case(&row[0])?);
+fn cuts(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("section 4.1", 1)?;
+    let ours = |row: &[String], _: &str| cut(results, use_case(&row[0])?);
     let ordering = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
     Ok(ordered_cells(&table, Sense::More, ours, ordering))
 }
 
 /// Experiments of a use case with deadlines of a kind: deadline in seconds, and run.
-fn of_kind<'a>(found: &RunResults<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
+fn of_kind<'a>(results: &RunResults<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
     let kind = match kind {
         "easy" => Kind::Easy,
         "tight" => Kind::Tight,
         _ => Kind::Impossible,
     };
-    let runs = runs(found, use_case(case)?)?.into_iter();
+    let runs = runs(results, use_case(case)?)?.into_iter();
     let of_kind = runs.filter(|run| run.1 == kind);
     Some(of_kind.map(|(.., deadline, run)| (deadline, run)).collect())
 }
 
 /// Time of the first application in each experiment of a kind, in seconds.
-pub(super) fn latency(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
-    let runs = of_kind(found, case, kind)?.into_iter();
+pub(super) fn latency(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(results, case, kind)?.into_iter();
     runs.map(|(_, run)| run.took(FIRST)).collect()
 }
 
 /// Deadlines of the first application in experiments of a kind, in seconds.
-pub(super) fn deadlines(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
-    let runs = of_kind(found, case, kind)?.into_iter();
+pub(super) fn deadlines(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(results, case, kind)?.into_iter();
     Some(runs.map(|(deadline, _)| deadline).collect())
 }
 
 /// Flag for each experiment of a kind: 1 if a VM had a class other than the default.
-pub(super) fn turned(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn turned(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let turned = |(_, run): (f64, &Run)| {
         let mut seconds = (0..run.vms().len()).flat_map(|vm| run.seconds(vm));
         let is = |class: Option<Class>| class.is_some_and(|class| class != Class::BestEffort);
         f64::from(u8::from(seconds.any(|second| is(second.class))))
     };
     Some(
-        of_kind(found, case, kind)?
+        of_kind(results, case, kind)?
             .into_iter()
             .map(turned)
             .collect(),
@@ -158,18 +158,18 @@ pub(super) fn turned(found: &RunResults<'_>, case: &str, kind: &str) -> Option<V
 }
 
 /// Flag for each experiment of a kind: 1 if the first application had the lowest class.
-pub(super) fn lowest(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
-    let runs = of_kind(found, case, kind)?.into_iter();
+pub(super) fn lowest(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(results, case, kind)?.into_iter();
     let lowest = |(_, run): (f64, &Run)| f64::from(u8::from(was(run, FIRST, Class::Idle)));
     Some(runs.map(lowest).collect())
 }
 
 /// Largest slowdown of another application in experiments of a kind, as a fraction of its default
 /// time.
-pub(super) fn slower(found: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
-    let default = found.of(basis::bounds(use_case(case)?)[0])?;
+pub(super) fn slower(results: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
+    let default = results.of(basis::bounds(use_case(case)?)[0])?;
     let mut most = f64::MIN;
-    for (_, run) in of_kind(found, case, kind)? {
+    for (_, run) in of_kind(results, case, kind)? {
         for vm in 1..run.vms().len() {
             most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
         }
@@ -177,8 +177,8 @@ pub(super) fn slower(found: &RunResults<'_>, case: &str, kind: &str) -> Option<f
     Some(most)
 }
 
-fn plot(found: &RunResults<'_>, which: UseCase) -> Option<Plot> {
-    let runs = runs(found, which)?;
+fn plot(results: &RunResults<'_>, which: UseCase) -> Option<Plot> {
+    let runs = runs(results, which)?;
     let part = if which == UseCase::One { "a" } else { "b" };
     let mut plot = Plot::new(
         format!("Figure 4.1{part}: {}, by the first's deadline", name(which)),

@@ -19,14 +19,14 @@ pub(super) const FIGURE_11: Figure = Figure {
 pub(super) const TABLE_5: Figure = Figure {
     name: "5",
     keys: || READERS.map(|of| key("vcup", of)).to_vec(),
-    cells: |found| of_each(found, "5", Run::beta),
+    cells: |results| of_each(results, "5", Run::beta),
     ..Figure::BARE
 };
 
 pub(super) const TABLE_6: Figure = Figure {
     name: "6",
     keys: TABLE_5.keys,
-    cells: |found| of_each(found, "6", Run::v),
+    cells: |results| of_each(results, "6", Run::v),
     ..Figure::BARE
 };
 
@@ -43,8 +43,8 @@ fn readers(labels: &[String]) -> Option<(usize, u64)> {
     READERS.into_iter().find(|(vms, _)| *vms == count)
 }
 
-fn totals(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 11", 1)?;
+fn totals(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 11", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let of = readers(labels)?;
         let scheduler = if column == "total_fq_mb_s" {
@@ -52,15 +52,15 @@ fn totals(found: &RunResults<'_>) -> Cells {
         } else {
             "vcup"
         };
-        found.of(key(scheduler, of)).map(Run::total_mb_s)
+        results.of(key(scheduler, of)).map(Run::total_mb_s)
     }))
 }
 
 /// Figure of each VM under V-Cup.
-fn of_each(found: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
-    let table = found.reference.table(table, 1)?;
+fn of_each(results: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
+    let table = results.reference.table(table, 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = found.of(key("vcup", readers(labels)?))?;
+        let run = results.of(key("vcup", readers(labels)?))?;
         let vm: usize = column.strip_prefix("vm")?.parse().ok()?;
         figure(run, vm.checked_sub(1)?)
     }))
@@ -74,10 +74,10 @@ fn mean(run: &Run, of: impl Fn(&Run, usize) -> f64) -> f64 {
 
 /// Mean over the VMs, for each number of readers.
 pub(super) fn means(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     scheduler: &'static str,
     of: impl Fn(&Run, usize) -> f64,
 ) -> Option<Vec<f64>> {
-    let one = |readers| Some(mean(found.of(key(scheduler, readers))?, &of));
+    let one = |readers| Some(mean(results.of(key(scheduler, readers))?, &of));
     READERS.into_iter().map(one).collect()
 }

@@ -30,16 +30,16 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
 }
 
 /// B of each interval of a VM after the first minute, in percent.
-pub(super) fn later_errors(found: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
-    let run = found.of(key())?;
+pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
+    let run = results.of(key())?;
     let vm = run.place(vm)?;
     // Counting begins after a minute.
     let first = run.all_seconds(vm).len() - run.seconds(vm).len();
     errors(run, vm).get(first / INTERVAL..).map(<[f64]>::to_vec)
 }
 
-fn plots(found: &RunResults<'_>) -> Vec<Plot> {
-    let Some(run) = found.of(key()) else {
+fn plots(results: &RunResults<'_>) -> Vec<Plot> {
+    let Some(run) = results.of(key()) else {
         return Vec::new();
     };
     let mut plot = Plot::new(

@@ -16,7 +16,7 @@ pub(super) const FIGURE_12: Figure = Figure {
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
     keys: || VMS.map(key).to_vec(),
-    plots: |found| VMS.iter().filter_map(|vms| curve(found, *vms)).collect(),
+    plots: |results| VMS.iter().filter_map(|vms| curve(results, *vms)).collect(),
     ..Figure::BARE
 };
 
@@ -44,9 +44,9 @@ fn counts(seconds: &[Second], of: impl Fn(&Second) -> u64) -> Option<f64> {
 }
 
 /// Figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
-pub(super) fn of_alone(found: &RunResults<'_>, setting: &str, figure: &str) -> Option<f64> {
+pub(super) fn of_alone(results: &RunResults<'_>, setting: &str, figure: &str) -> Option<f64> {
     let (reservation, limit) = setting.split_once(" to ")?;
-    let run = found.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
+    let run = results.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
     let seconds = run.seconds(0);
     match figure {
         "iops" => Some(mean(seconds, |second| second.requests)),
@@ -55,15 +55,15 @@ pub(super) fn of_alone(found: &RunResults<'_>, setting: &str, figure: &str) -> O
     }
 }
 
-fn curve(found: &RunResults<'_>, vms: usize) -> Option<Plot> {
+fn curve(results: &RunResults<'_>, vms: usize) -> Option<Plot> {
     let title = format!("Figure 13: {vms} key-value VMs under V-Cup over mClock");
-    Some(bandwidths(&title, found.of(key(vms))?))
+    Some(bandwidths(&title, results.of(key(vms))?))
 }
 
-fn table_7(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("7", 2)?;
+fn table_7(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("7", 2)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run: &Run = found.of(key(labels[0].parse().ok()?))?;
+        let run: &Run = results.of(key(labels[0].parse().ok()?))?;
         let vm = run.place(column)?;
         match labels[1].as_str() {
             "beta_pct" => run.beta(vm),

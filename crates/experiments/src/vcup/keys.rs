@@ -41,20 +41,20 @@ pub(super) fn consolidated(vm: &str, column: &str, fq: &Run, vcup: &Run) -> Opti
     }
 }
 
-fn runs<'a>(found: &RunResults<'a>) -> Option<(&'a Run, &'a Run)> {
-    Some((found.of(key(FQ))?, found.of(key(VCUP))?))
+fn runs<'a>(results: &RunResults<'a>) -> Option<(&'a Run, &'a Run)> {
+    Some((results.of(key(FQ))?, results.of(key(VCUP))?))
 }
 
-fn table_2(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("2", 1)?;
+fn table_2(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("2", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (fq, vcup) = runs(found)?;
+        let (fq, vcup) = runs(results)?;
         consolidated(&labels[0], column, fq, vcup)
     }))
 }
 
-fn curves(found: &RunResults<'_>) -> Vec<Plot> {
-    let Some((fq, vcup)) = runs(found) else {
+fn curves(results: &RunResults<'_>) -> Vec<Plot> {
+    let Some((fq, vcup)) = runs(results) else {
         return Vec::new();
     };
     [("FQ", fq), ("V-Cup over FQ", vcup)]

@@ -16,8 +16,8 @@ const ORDERS: &[&str] = &["sequential", "random"];
 const FIXED: &[&str] = &["SR", "SW", "RR", "RW"];
 const VARIED: &[&str] = &["SRvar", "RRvar", "SWvar"];
 
-fn run<'a>(found: &RunResults<'a>, name: &str) -> Option<&'a Run> {
-    found.of(match name {
+fn run<'a>(results: &RunResults<'a>, name: &str) -> Option<&'a Run> {
+    results.of(match name {
         "keys/fq" => keys::key(keys::FQ),
         "keys/vcup" => keys::key(keys::VCUP),
         _ => floors::key(name.strip_prefix("floors/")?.parse().ok()?),
@@ -26,11 +26,11 @@ fn run<'a>(found: &RunResults<'a>, name: &str) -> Option<&'a Run> {
 
 /// Figure of each VM of a run.
 fn of_each(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     name: &str,
     figure: impl Fn(&Run, usize) -> Option<f64>,
 ) -> Option<Series> {
-    let run = run(found, name)?;
+    let run = run(results, name)?;
     let all = (0..run.vms().len()).map(|vm| figure(run, vm));
     Some(series(all.collect::<Option<Vec<f64>>>()?))
 }
@@ -41,22 +41,24 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
     Measure {
         name: "merge_spreads",
         arguments: &[ORDERS],
-        of: |found, of| merging::largest_spreads(found, of[0]).map(series),
+        evaluate: |results, arguments| merging::largest_spreads(results, arguments[0]).map(series),
     },
     // Factor between the most and the least bandwidth, of reads of 32 to 512 KiB.
     Measure {
         name: "bandwidth_spreads",
         arguments: &[ORDERS],
-        of: |found, of| merging::bandwidth_spreads(found, of[0]).map(series),
+        evaluate: |results, arguments| {
+            merging::bandwidth_spreads(results, arguments[0]).map(series)
+        },
     },
     // Limit in KiB from which on bandwidth of 512 KiB reads is flat, and the factor by which an I/O
     // takes longer at the largest limit than there.
     Measure {
         name: "flat",
         arguments: &[ORDERS, &["from", "times"]],
-        of: |found, of| {
-            let flat = merging::flat_range(found, of[0])?;
-            let figure = match of[1] {
+        evaluate: |results, arguments| {
+            let flat = merging::flat_range(results, arguments[0])?;
+            let figure = match arguments[1] {
                 "from" => flat.limit_kib,
                 _ => flat.latency_factor,
             };
@@ -67,14 +69,14 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
     Measure {
         name: "by_window",
         arguments: &[FIXED, &["V", "beta"]],
-        of: |found, of| windows::by_window(found, of[0], of[1]),
+        evaluate: |results, arguments| windows::by_window(results, arguments[0], arguments[1]),
     },
     // The search for a window: its label has the steps in words.
     Measure {
         name: "searched",
         arguments: &[VARIED],
-        of: |found, of| {
-            let label = windows::searched(found, of[0])?;
+        evaluate: |results, arguments| {
+            let label = windows::searched(results, arguments[0])?;
             Some(vec![Item { label, value: 0.0 }])
         },
     },
@@ -82,113 +84,129 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
     Measure {
         name: "search",
         arguments: &[VARIED, &["intervals", "settled"]],
-        of: |found, of| {
-            let (intervals, settled) = windows::intervals(found, of[0])?;
+        evaluate: |results, arguments| {
+            let (intervals, settled) = windows::intervals(results, arguments[0])?;
             let settled = f64::from(u8::from(settled));
-            let found = if of[1] == "settled" {
+            let results = if arguments[1] == "settled" {
                 settled
             } else {
                 intervals
             };
-            Some(series([found]))
+            Some(series([results]))
         },
     },
     // V in percent from the end of a search on; none where it does not end.
     Measure {
         name: "settled_v",
         arguments: &[VARIED],
-        of: |found, of| Some(series([windows::settled_v(found, of[0])?])),
+        evaluate: |results, arguments| Some(series([windows::settled_v(results, arguments[0])?])),
     },
     // V in percent in each of the first intervals, as it is or with what Tidegate adds.
     Measure {
         name: "first_v",
         arguments: &[VARIED, &["as it is", "added"]],
-        of: |found, of| match of[1] {
-            "added" => windows::first_v(&found.varied(Ablation::Letter), of[0]).map(series),
-            _ => windows::first_v(found, of[0]).map(series),
+        evaluate: |results, arguments| match arguments[1] {
+            "added" => {
+                windows::first_v(&results.varied(Ablation::Letter), arguments[0]).map(series)
+            }
+            _ => windows::first_v(results, arguments[0]).map(series),
         },
     },
     // The interval, from 1 on, from which on V stays below 5 % with what Tidegate adds.
     Measure {
         name: "steady_from",
         arguments: &[VARIED],
-        of: |found, of| {
-            let added = found.varied(Ablation::Letter);
-            Some(series([windows::steady_from(&added, of[0])?]))
+        evaluate: |results, arguments| {
+            let added = results.varied(Ablation::Letter);
+            Some(series([windows::steady_from(&added, arguments[0])?]))
         },
     },
     // beta in percent of each step of the staircases, but of the last of mail.
     Measure {
         name: "step_beta",
         arguments: &[],
-        of: |found, _| servers::step_betas(found),
+        evaluate: |results, _| servers::step_betas(results),
     },
     // V in percent of each step.
     Measure {
         name: "step_v",
         arguments: &[],
-        of: |found, _| servers::step_vs(found),
+        evaluate: |results, _| servers::step_vs(results),
     },
     // Steps: all, and those whose V is below 20 %.
     Measure {
         name: "steps",
         arguments: &[&["all", "V below 20"]],
-        of: |found, of| {
-            let below = servers::step_vs(found)?
+        evaluate: |results, arguments| {
+            let below = servers::step_vs(results)?
                 .into_iter()
                 .filter(|v| v.value < 20.0);
             let below = below.count();
-            let all = servers::step_count(found)?;
-            Some(series([(if of[0] == "all" { all } else { below }) as f64]))
+            let all = servers::step_count(results)?;
+            Some(series([
+                (if arguments[0] == "all" { all } else { below }) as f64
+            ]))
         },
     },
     // MB/s of each VM.
     Measure {
         name: "mb_s",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], |run, vm| Some(run.mb_s(vm))),
+        evaluate: |results, arguments| of_each(results, arguments[0], |run, vm| Some(run.mb_s(vm))),
     },
     // Target of each VM, in MB/s.
     Measure {
         name: "target_mb_s",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], |run, vm| Some(run.target(vm) as f64 / 1e6)),
+        evaluate: |results, arguments| {
+            of_each(results, arguments[0], |run, vm| {
+                Some(run.target(vm) as f64 / 1e6)
+            })
+        },
     },
     // V of each VM, in percent.
     Measure {
         name: "v",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], Run::v),
+        evaluate: |results, arguments| of_each(results, arguments[0], Run::v),
     },
     // Mean latency of each VM's requests, in ms.
     Measure {
         name: "latency",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], |run, vm| Some(run.latency_ms(vm))),
+        evaluate: |results, arguments| {
+            of_each(results, arguments[0], |run, vm| Some(run.latency_ms(vm)))
+        },
     },
     // Mean number of each VM's requests with the array.
     Measure {
         name: "queue",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], |run, vm| Some(run.queue(vm))),
+        evaluate: |results, arguments| {
+            of_each(results, arguments[0], |run, vm| Some(run.queue(vm)))
+        },
     },
     // B of a VM in each ten seconds after the first minute, in percent.
     Measure {
         name: "errors",
         arguments: &[&["srvar", "swvar", "rrvar"]],
-        of: |found, of| drift::later_errors(found, of[0]).map(series),
+        evaluate: |results, arguments| drift::later_errors(results, arguments[0]).map(series),
     },
     // Mean latency over the VMs with 4 to 7 readers, in ms.
     Measure {
         name: "readers_latency",
         arguments: &[SCHEDULERS],
-        of: |found, of| capacity::means(found, of[0], Run::latency_ms).map(series),
+        evaluate: |results, arguments| {
+            capacity::means(results, arguments[0], Run::latency_ms).map(series)
+        },
     },
     // Mean number of requests with the array over the VMs with 4 to 7 readers.
     Measure {
         name: "readers_queue",
         arguments: &[SCHEDULERS],
-        of: |found, of| capacity::means(found, of[0], Run::queue).map(series),
+        evaluate: |results, arguments| {
+            capacity::means(results, arguments[0], Run::queue).map(series)
+        },
     },
     // IOPS of VM1 alone under mClock with a reservation and a limit, and V of it and its bandwidth.
     Measure {
@@ -197,13 +215,21 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
             &["100 to 200", "100 to 250", "100 to 100"],
             &["iops", "V of IOPS", "V of bandwidth"],
         ],
-        of: |found, of| Some(series([floors::of_alone(found, of[0], of[1])?])),
+        evaluate: |results, arguments| {
+            Some(series([floors::of_alone(
+                results,
+                arguments[0],
+                arguments[1],
+            )?]))
+        },
     },
     // V of the rate of each VM's I/Os, or of their mean size, in percent.
     Measure {
         name: "steadiness",
         arguments: &[&["vcup", "drr"], &["iops", "size"]],
-        of: |found, of| throughput::of_each(found, of[0], of[1]).map(series),
+        evaluate: |results, arguments| {
+            throughput::of_each(results, arguments[0], arguments[1]).map(series)
+        },
     },
 ];
 

@@ -116,7 +116,7 @@ impl Run {
     }
 
     pub(super) fn place(&self, vm: &str) -> Option<usize> {
-        self.vms().iter().position(|found| found.name == vm)
+        self.vms().iter().position(|results| results.name == vm)
     }
 
     /// Samples of a VM that count.

@@ -43,10 +43,10 @@ fn together(scheduler: &'static str) -> Key {
     Key::new(Case::Servers, scheduler)
 }
 
-fn table_4(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("4", 1)?;
+fn table_4(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("4", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (fq, vcup) = (found.of(together("fq"))?, found.of(together("vcup"))?);
+        let (fq, vcup) = (results.of(together("fq"))?, results.of(together("vcup"))?);
         consolidated(&labels[0], column, fq, vcup)
     }))
 }
@@ -101,19 +101,19 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
 }
 
 /// All steps of all staircases.
-fn steps<'a>(found: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
+fn steps<'a>(results: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
     let mut all = Vec::new();
     for (vm, top) in STAIRS {
-        all.extend(steps_of(found.of(stairs(vm, top))?, vm));
+        all.extend(steps_of(results.of(stairs(vm, top))?, vm));
     }
     Some(all)
 }
 
-fn ends(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 10", 1)?;
+fn ends(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 10", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (vm, top) = STAIRS.into_iter().find(|(vm, _)| *vm == labels[0])?;
-        let steps = steps_of(found.of(stairs(vm, top))?, vm);
+        let steps = steps_of(results.of(stairs(vm, top))?, vm);
         match column {
             "first_mb_s" => steps.first().map(Step::mb_s),
             _ => steps.last().map(Step::mb_s),
@@ -122,17 +122,17 @@ fn ends(found: &RunResults<'_>) -> Cells {
 }
 
 /// Figure of each step, labelled with the step's name; steps without the figure are left out.
-fn of_steps(found: &RunResults<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
+fn of_steps(results: &RunResults<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
     let item = |step: &Step<'_>| {
         let label = step.name();
         of(step).map(|value| Item { label, value })
     };
-    Some(steps(found)?.iter().filter_map(item).collect())
+    Some(steps(results)?.iter().filter_map(item).collect())
 }
 
 /// beta of each step in percent, without the last step of mail.
-pub(super) fn step_betas(found: &RunResults<'_>) -> Option<Series> {
-    of_steps(found, |step| {
+pub(super) fn step_betas(results: &RunResults<'_>) -> Option<Series> {
+    of_steps(results, |step| {
         let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
         let beta = || beta(&step.bytes(), step.target, SI);
         (!last_of_mail).then(beta).flatten()
@@ -140,30 +140,30 @@ pub(super) fn step_betas(found: &RunResults<'_>) -> Option<Series> {
 }
 
 /// V of each step in percent.
-pub(super) fn step_vs(found: &RunResults<'_>) -> Option<Series> {
-    of_steps(found, |step| v(&step.bytes()))
+pub(super) fn step_vs(results: &RunResults<'_>) -> Option<Series> {
+    of_steps(results, |step| v(&step.bytes()))
 }
 
 /// Number of steps.
-pub(super) fn step_count(found: &RunResults<'_>) -> Option<usize> {
-    Some(steps(found)?.len())
+pub(super) fn step_count(results: &RunResults<'_>) -> Option<usize> {
+    Some(steps(results)?.len())
 }
 
 /// Evaluates the claim that only the last step of mail is reported as inadequate.
-pub(super) fn beyond(found: &RunResults<'_>) -> Claims {
-    let steps = steps(found).into_iter();
+pub(super) fn beyond(results: &RunResults<'_>) -> Claims {
+    let steps = steps(results).into_iter();
     Ok(steps.map(|steps| inadequate(&steps)).collect())
 }
 
 /// Evaluates the time to a new target, by the paper's letter and with Tidegate's additions.
-pub(super) fn convergences(found: &RunResults<'_>) -> Claims {
-    let mut claims: Vec<ClaimResult> = steps(found)
+pub(super) fn convergences(results: &RunResults<'_>) -> Claims {
+    let mut claims: Vec<ClaimResult> = steps(results)
         .map(|steps| convergence(&steps))
         .into_iter()
         .collect();
-    if found.variant == Ablation::Nothing
+    if results.variant == Ablation::Nothing
         && !claims.is_empty()
-        && let Some(added) = self::steps(&found.varied(Ablation::Letter))
+        && let Some(added) = self::steps(&results.varied(Ablation::Letter))
     {
         claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
     }
@@ -211,8 +211,8 @@ fn convergence(steps: &[Step<'_>]) -> ClaimResult {
     )
 }
 
-fn staircases(found: &RunResults<'_>) -> Vec<Plot> {
-    let Some(steps) = steps(found) else {
+fn staircases(results: &RunResults<'_>) -> Vec<Plot> {
+    let Some(steps) = steps(results) else {
         return Vec::new();
     };
     let plot = |title: &str, unit: Unit, of: &dyn Fn(&Step<'_>) -> Option<f64>| {

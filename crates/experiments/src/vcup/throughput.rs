@@ -29,10 +29,10 @@ fn beta_of(run: &Run, server: &str, targets: &Run) -> Option<f64> {
     super::run::beta(&bytes, targets.target(vm), super::run::SI)
 }
 
-fn cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 14", 1)?;
+fn cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 14", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (pi, drr) = (found.of(pi())?, found.of(drr())?);
+        let (pi, drr) = (results.of(pi())?, results.of(drr())?);
         let server = labels[0].as_str();
         match column {
             "vcup_iops" => Some(pi.ios(pi.place(server)?)),
@@ -51,8 +51,8 @@ fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
 }
 
 /// V of each VM's I/O rate (`iops`) or I/O size, under `vcup` or `drr`.
-pub(super) fn of_each(found: &RunResults<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
-    let run = found.of(if scheduler == "drr" { drr() } else { pi() })?;
+pub(super) fn of_each(results: &RunResults<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
+    let run = results.of(if scheduler == "drr" { drr() } else { pi() })?;
     let one = |vm| {
         let [rate, size] = steadiness(run.seconds(vm))?;
         Some(if which == "iops" { rate } else { size })
@@ -60,10 +60,10 @@ pub(super) fn of_each(found: &RunResults<'_>, scheduler: &str, which: &str) -> O
     (0..run.vms().len()).map(one).collect()
 }
 
-fn plots(found: &RunResults<'_>) -> Vec<Plot> {
+fn plots(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for (name, key) in [("V-Cup", pi()), ("DRR", drr())] {
-        let Some(run) = found.of(key) else { continue };
+        let Some(run) = results.of(key) else { continue };
         let mut plot = Plot::new(
             format!("Figure 14: I/Os a second under {name}"),
             Axis::linear("time", Unit::Seconds).including(0.0),

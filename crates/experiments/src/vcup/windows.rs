@@ -61,9 +61,9 @@ fn bytes(seconds: &[Second]) -> Vec<u64> {
 }
 
 /// beta and V at each window, in percent.
-fn precision(found: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
+fn precision(results: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     let of = |ms: &u64| {
-        let run = found.of(key(load, *ms))?;
+        let run = results.of(key(load, *ms))?;
         let samples = bytes(run.seconds(0));
         Some([beta(&samples, run.target(0), INTERVAL)?, v(&samples)?])
     };
@@ -71,9 +71,9 @@ fn precision(found: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
 }
 
 /// beta or V at each window of a load of figure 6, labelled with the window.
-pub(super) fn by_window(found: &RunResults<'_>, load: &str, of: &str) -> Option<Series> {
+pub(super) fn by_window(results: &RunResults<'_>, load: &str, of: &str) -> Option<Series> {
     let load = FIXED.iter().find(|known| known.name == load)?;
-    let all = WINDOWS_MS.iter().zip(precision(found, *load)?);
+    let all = WINDOWS_MS.iter().zip(precision(results, *load)?);
     let item = |(ms, [beta, v]): (&u64, [f64; 2])| Item {
         label: ms.to_string(),
         value: if of == "beta" { beta } else { v },
@@ -81,7 +81,7 @@ pub(super) fn by_window(found: &RunResults<'_>, load: &str, of: &str) -> Option<
     Some(all.map(item).collect())
 }
 
-fn phase_curves(found: &RunResults<'_>) -> Vec<Plot> {
+fn phase_curves(results: &RunResults<'_>) -> Vec<Plot> {
     let plot = |which: usize, name: &str| {
         let mut plot = Plot::new(
             format!("Figure 6: {name} by the window"),
@@ -89,7 +89,7 @@ fn phase_curves(found: &RunResults<'_>) -> Vec<Plot> {
             Axis::linear(name, Unit::Percent).including(0.0),
         );
         for load in FIXED {
-            let all = precision(found, load).unwrap_or_default();
+            let all = precision(results, load).unwrap_or_default();
             let points = WINDOWS_MS.iter().zip(all);
             let points = points.map(|(ms, both)| (*ms as f64, both[which]));
             plot.add(Curve::line(load.name).points(points));
@@ -134,11 +134,11 @@ fn search(run: &Run) -> Search {
     }
 }
 
-fn settled_cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 7", 1)?;
+fn settled_cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 7", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let load = VARIED.iter().find(|load| load.name == labels[0])?;
-        let search = search(found.of(key(*load, 0))?);
+        let search = search(results.of(key(*load, 0))?);
         match column {
             "ws_ms" => search.settled_ms.map(|ms| ms as f64),
             "v_pct" => search.measured.last().map(|(.., v)| *v),
@@ -148,14 +148,14 @@ fn settled_cells(found: &RunResults<'_>) -> Cells {
 }
 
 /// Run of a load of figure 7.
-fn varied<'a>(found: &RunResults<'a>, load: &str) -> Option<&'a Run> {
+fn varied<'a>(results: &RunResults<'a>, load: &str) -> Option<&'a Run> {
     let load = VARIED.iter().find(|known| known.name == load)?;
-    found.of(key(*load, 0))
+    results.of(key(*load, 0))
 }
 
 /// Describes the search of a load in words.
-pub(super) fn searched(found: &RunResults<'_>, load: &str) -> Option<String> {
-    let search = search(varied(found, load)?);
+pub(super) fn searched(results: &RunResults<'_>, load: &str) -> Option<String> {
+    let search = search(varied(results, load)?);
     let steps = search.measured.iter();
     let steps = steps.map(|(ms, b, v)| format!("{ms} ms: V {v:.2} %, B {b:+.2} %"));
     let steps = steps.collect::<Vec<_>>().join("; ");
@@ -167,14 +167,14 @@ pub(super) fn searched(found: &RunResults<'_>, load: &str) -> Option<String> {
 }
 
 /// Number of intervals in the search of a load, and `true` if the search ended.
-pub(super) fn intervals(found: &RunResults<'_>, load: &str) -> Option<(f64, bool)> {
-    let search = search(varied(found, load)?);
+pub(super) fn intervals(results: &RunResults<'_>, load: &str) -> Option<(f64, bool)> {
+    let search = search(varied(results, load)?);
     Some((search.measured.len() as f64, search.settled_ms.is_some()))
 }
 
 /// V of a load from the end of its search on, in percent; `None` if it does not end.
-pub(super) fn settled_v(found: &RunResults<'_>, load: &str) -> Option<f64> {
-    let run = varied(found, load)?;
+pub(super) fn settled_v(results: &RunResults<'_>, load: &str) -> Option<f64> {
+    let run = varied(results, load)?;
     let search = search(run);
     search.settled_ms?;
     v(&bytes(run.all_seconds(0).get(search.ended..)?))
@@ -182,25 +182,25 @@ pub(super) fn settled_v(found: &RunResults<'_>, load: &str) -> Option<f64> {
 
 /// V of a load in each of its first intervals, in percent, for as many intervals as window revision
 /// may need.
-pub(super) fn first_v(found: &RunResults<'_>, load: &str) -> Option<Vec<f64>> {
-    let most = found.reference.figure("revision.iterations").ok()? as usize;
-    let samples = bytes(varied(found, load)?.all_seconds(0));
+pub(super) fn first_v(results: &RunResults<'_>, load: &str) -> Option<Vec<f64>> {
+    let most = results.reference.figure("revision.iterations").ok()? as usize;
+    let samples = bytes(varied(results, load)?.all_seconds(0));
     let intervals = samples.chunks_exact(INTERVAL).take(most);
     Some(intervals.filter_map(v).collect())
 }
 
 /// Number, from 1 on, of the interval from which on V stays below 5 %. A single quiet interval does
 /// not count.
-pub(super) fn steady_from(found: &RunResults<'_>, load: &str) -> Option<f64> {
-    let all = first_v(found, load)?;
+pub(super) fn steady_from(results: &RunResults<'_>, load: &str) -> Option<f64> {
+    let all = first_v(results, load)?;
     let last = all.iter().rposition(|v| *v > GOOD_V);
     Some(last.map_or(1, |last| last + 2) as f64)
 }
 
-fn searches(found: &RunResults<'_>) -> Vec<Plot> {
+fn searches(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for load in VARIED {
-        let Some(run) = found.of(key(load, 0)) else {
+        let Some(run) = results.of(key(load, 0)) else {
             continue;
         };
         let mut plot = Plot::new(

@@ -16,7 +16,7 @@ use crate::ordering::with_orderings;
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
     keys: || keys(&BESIDE_FILES),
-    cells: |found| gains(found, "figure 13", &BESIDE_FILES),
+    cells: |results| gains(results, "figure 13", &BESIDE_FILES),
     ..Figure::BARE
 };
 
@@ -30,7 +30,7 @@ pub(super) const TABLE_5: Figure = Figure {
 pub(super) const FIGURE_14: Figure = Figure {
     name: "figure 14",
     keys: || keys(&BESIDE_QFS),
-    cells: |found| gains(found, "figure 14", &BESIDE_QFS),
+    cells: |results| gains(results, "figure 14", &BESIDE_QFS),
     ..Figure::BARE
 };
 
@@ -152,8 +152,8 @@ impl Mix {
         Key::new(self.case, Disk::Ssd, scheduler)
     }
 
-    fn run<'a>(&self, found: &RunResults<'a>, scheduler: &'static str) -> Option<&'a Run> {
-        found.of(self.key(scheduler))
+    fn run<'a>(&self, results: &RunResults<'a>, scheduler: &'static str) -> Option<&'a Run> {
+        results.of(self.key(scheduler))
     }
 
     fn others<'a>(&self, run: &'a Run) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -178,35 +178,35 @@ impl Mix {
 
     /// IOPS of the application under BAPS as a multiple of those under a rival, and the reduction
     /// of the others' throughput in percent.
-    fn gain(&self, found: &RunResults<'_>, rival: &'static str) -> Option<[f64; 2]> {
-        let (baps, rival) = (self.run(found, BAPS)?, self.run(found, rival)?);
+    fn gain(&self, results: &RunResults<'_>, rival: &'static str) -> Option<[f64; 2]> {
+        let (baps, rival) = (self.run(results, BAPS)?, self.run(results, rival)?);
         let iops = |run: &Run| run.iops(self.application);
         let cut = 1.0 - self.bulk(baps)? / self.bulk(rival)?;
         Some([iops(baps)? / iops(rival)?, 100.0 * cut])
     }
 }
 
-fn gains(found: &RunResults<'_>, table: &str, mixes: &[Mix]) -> Cells {
-    let reference = found.reference.table(table, 1)?;
+fn gains(results: &RunResults<'_>, table: &str, mixes: &[Mix]) -> Cells {
+    let reference = results.reference.table(table, 1)?;
     Ok(reference.cells(PAPER.name, |labels, column| {
         let application = labels.first()?.as_str();
         let mix = mixes.iter().find(|mix| mix.application == application)?;
         match column {
-            "over_cfq" => Some(mix.gain(found, "cfq")?[0]),
-            "over_mclock" => Some(mix.gain(found, "mclock_ps")?[0]),
-            "bulk_cut_vs_cfq_pct" => Some(mix.gain(found, "cfq")?[1]),
-            "bulk_cut_vs_mclock_pct" => Some(mix.gain(found, "mclock_ps")?[1]),
+            "over_cfq" => Some(mix.gain(results, "cfq")?[0]),
+            "over_mclock" => Some(mix.gain(results, "mclock_ps")?[0]),
+            "bulk_cut_vs_cfq_pct" => Some(mix.gain(results, "cfq")?[1]),
+            "bulk_cut_vs_mclock_pct" => Some(mix.gain(results, "mclock_ps")?[1]),
             _ => None,
         }
     }))
 }
 
-fn table_5(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("5", 1)?;
+fn table_5(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("5", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
         let mix = all_mixes().find(|mix| Some(mix.name) == labels.first().map(String::as_str))?;
         let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
-        mix.ratio(mix.run(found, scheduler)?)
+        mix.ratio(mix.run(results, scheduler)?)
     });
     Ok(with_orderings(cells, |cell| {
         Some((
@@ -223,12 +223,12 @@ fn named(name: &str) -> Option<&'static Mix> {
 
 /// IOPS of a mix's application under BAPS as a multiple of those under a rival, and the reduction
 /// of the others' throughput in percent.
-pub(super) fn gain(found: &RunResults<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
-    named(mix)?.gain(found, rival)
+pub(super) fn gain(results: &RunResults<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
+    named(mix)?.gain(results, rival)
 }
 
 /// Service time of the application of a mix in one of the [`WAYS`].
-pub(super) fn ratio(found: &RunResults<'_>, mix: &str, way: &str) -> Option<f64> {
+pub(super) fn ratio(results: &RunResults<'_>, mix: &str, way: &str) -> Option<f64> {
     let mix = named(mix)?;
     let usual = mix.key(BAPS);
     let varied = VARIED.iter().find(|(name, _)| *name == way);
@@ -239,5 +239,5 @@ pub(super) fn ratio(found: &RunResults<'_>, mix: &str, way: &str) -> Option<f64>
         "mclock_ps on each" => mix.on_each_host("mclock_ps"),
         _ => usual.with(varied?.1),
     };
-    mix.ratio(found.of(key)?)
+    mix.ratio(results.of(key)?)
 }

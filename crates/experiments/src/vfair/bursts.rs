@@ -25,14 +25,14 @@ pub(super) fn keys() -> Vec<Key> {
     RATES.map(key).to_vec()
 }
 
-fn runs<'a>(found: &RunResults<'a>) -> Option<Vec<&'a Run>> {
-    RATES.iter().map(|rate| found.of(key(*rate))).collect()
+fn runs<'a>(results: &RunResults<'a>) -> Option<Vec<&'a Run>> {
+    RATES.iter().map(|rate| results.of(key(*rate))).collect()
 }
 
-fn cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 12", 1)?;
+fn cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 12", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = found.of(key(labels.first()?.parse().ok()?))?;
+        let run = results.of(key(labels.first()?.parse().ok()?))?;
         match column {
             "vm1_iops" => run.iops("vm1"),
             "vm2_iops" => run.iops("vm2"),
@@ -43,13 +43,13 @@ fn cells(found: &RunResults<'_>) -> Cells {
 }
 
 /// Smaller of VM1's largest request rate and its fair share, in requests per second.
-pub(super) fn due(found: &RunResults<'_>) -> Option<f64> {
-    let share = found.of(key(RATES[0]))?.fair_share("vm1")?;
+pub(super) fn due(results: &RunResults<'_>) -> Option<f64> {
+    let share = results.of(key(RATES[0]))?.fair_share("vm1")?;
     Some(share.min(f64::from(RATES[RATES.len() - 1])))
 }
 
-fn plots(found: &RunResults<'_>) -> Vec<Plot> {
-    let Some(runs) = runs(found) else {
+fn plots(results: &RunResults<'_>) -> Vec<Plot> {
+    let Some(runs) = runs(results) else {
         return Vec::new();
     };
     let mut plot = Plot::new(

@@ -43,30 +43,30 @@ pub(super) const ALL: [Sharing; 4] = [LESS_ON_SSD, NON_ON_SSD, LESS_ON_HDD, NON_
 pub(super) const FIGURE_9: Figure = Figure {
     name: "figure 9",
     keys: || LESS_ON_SSD.keys(),
-    cells: |found| LESS_ON_SSD.cells(found),
-    plots: |found| LESS_ON_SSD.plots(found),
+    cells: |results| LESS_ON_SSD.cells(results),
+    plots: |results| LESS_ON_SSD.plots(results),
     ..Figure::BARE
 };
 
 pub(super) const FIGURE_10: Figure = Figure {
     name: "figure 10",
     keys: || [NON_ON_SSD.keys(), ALONE.to_vec()].concat(),
-    cells: |found| Ok([NON_ON_SSD.cells(found)?, alone(found)?].concat()),
-    plots: |found| NON_ON_SSD.plots(found),
+    cells: |results| Ok([NON_ON_SSD.cells(results)?, alone(results)?].concat()),
+    plots: |results| NON_ON_SSD.plots(results),
     ..Figure::BARE
 };
 
 pub(super) const TABLE_2: Figure = Figure {
     name: "2",
     keys: || LESS_ON_HDD.keys(),
-    cells: |found| LESS_ON_HDD.cells(found),
+    cells: |results| LESS_ON_HDD.cells(results),
     ..Figure::BARE
 };
 
 pub(super) const TABLE_3: Figure = Figure {
     name: "3",
     keys: || NON_ON_HDD.keys(),
-    cells: |found| NON_ON_HDD.cells(found),
+    cells: |results| NON_ON_HDD.cells(results),
     ..Figure::BARE
 };
 
@@ -88,15 +88,15 @@ impl Sharing {
         SCHEDULERS.map(|scheduler| self.key(scheduler)).to_vec()
     }
 
-    fn cells(&self, found: &RunResults<'_>) -> Cells {
-        let table = found.reference.table(self.table, 1)?;
+    fn cells(&self, results: &RunResults<'_>) -> Cells {
+        let table = results.reference.table(self.table, 1)?;
         let cells = table.cells(PAPER.name, |labels, column| {
             let vm = labels.first()?;
             if column == "fair_share" {
-                return found.of(self.key("cfq"))?.fair_share(vm);
+                return results.of(self.key("cfq"))?.fair_share(vm);
             }
             let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
-            found.of(self.key(scheduler))?.iops(vm)
+            results.of(self.key(scheduler))?.iops(vm)
         });
         Ok(with_orderings(cells, |cell| {
             let about = format!("IOPS of {}", cell.row);
@@ -106,8 +106,8 @@ impl Sharing {
     }
 
     /// Plots per scheduler: IOPS of the VMs over time.
-    fn plots(&self, found: &RunResults<'_>) -> Vec<Plot> {
-        let of = |scheduler| Some((scheduler, found.of(self.key(scheduler))?));
+    fn plots(&self, results: &RunResults<'_>) -> Vec<Plot> {
+        let of = |scheduler| Some((scheduler, results.of(self.key(scheduler))?));
         let runs = SCHEDULERS.into_iter().filter_map(of);
         let plot = |(scheduler, run): (&str, &Run)| {
             let mut plot = Plot::new(
@@ -145,11 +145,11 @@ const fn alone_key(native: bool) -> Key {
     }
 }
 
-fn alone(found: &RunResults<'_>) -> Cells {
+fn alone(results: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for (row, key) in ["virtualised", "native"].into_iter().zip(ALONE) {
-        let theirs = found.reference.figure(&format!("alone.{row}"))?;
-        let ours = found.of(key).and_then(|run| run.iops("vm1"));
+        let theirs = results.reference.figure(&format!("alone.{row}"))?;
+        let ours = results.of(key).and_then(|run| run.iops("vm1"));
         let row = format!("vm1 alone, {row}");
         let cell = single("figure 10", &row, "iops", theirs, ours);
         cells.extend(cell.map(|cell| crate::Cell {

@@ -72,12 +72,12 @@ fn unlabelled(key: Key) -> (String, Key) {
 
 /// Figure of each run with a name; `None` if a run is missing.
 fn of_each(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     name: &str,
     figure: impl Fn(&Run) -> Option<f64>,
 ) -> Option<Series> {
     let item = |(label, key)| {
-        let value = figure(found.of(key)?)?;
+        let value = figure(results.of(key)?)?;
         Some(Item { label, value })
     };
     runs(name).into_iter().map(item).collect()
@@ -88,76 +88,96 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
     Measure {
         name: "iops",
         arguments: &[RUNS, VMS],
-        of: |found, of| of_each(found, of[0], |run| run.iops(of[1])),
+        evaluate: |results, arguments| of_each(results, arguments[0], |run| run.iops(arguments[1])),
     },
     // Fair share of a VM, in requests a second.
     Measure {
         name: "share",
         arguments: &[RUNS, VMS],
-        of: |found, of| of_each(found, of[0], |run| run.fair_share(of[1])),
+        evaluate: |results, arguments| {
+            of_each(results, arguments[0], |run| run.fair_share(arguments[1]))
+        },
     },
     // Bytes a second of the asynchronous reader of figure 1, in units of 4 KiB.
     Measure {
         name: "units",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], motivation::units),
+        evaluate: |results, arguments| of_each(results, arguments[0], motivation::units),
     },
     // Utilisation of the disk, in percent.
     Measure {
         name: "busy",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], Run::utilisation),
+        evaluate: |results, arguments| of_each(results, arguments[0], Run::utilisation),
     },
     // Mean time of a request with the disk over all VMs, in ms.
     Measure {
         name: "latency",
         arguments: &[RUNS],
-        of: |found, of| of_each(found, of[0], Run::system_latency_ms),
+        evaluate: |results, arguments| of_each(results, arguments[0], Run::system_latency_ms),
     },
     // Reads of VM1, in percent, at which it is farthest off its fair share.
     Measure {
         name: "farthest_reads",
         arguments: &[],
-        of: |found, _| Some(series([varied::farthest_reads(found)?])),
+        evaluate: |results, _| Some(series([varied::farthest_reads(results)?])),
     },
     // Requests a second that VM1 of figure 12 asks for.
     Measure {
         name: "asked",
         arguments: &[],
-        of: |_, _| Some(series(bursts::RATES.map(f64::from))),
+        evaluate: |_, _| Some(series(bursts::RATES.map(f64::from))),
     },
     // The smaller of what VM1 of figure 12 asks for at most and its fair share.
     Measure {
         name: "due",
         arguments: &[],
-        of: |found, _| Some(series([bursts::due(found)?])),
+        evaluate: |results, _| Some(series([bursts::due(results)?])),
     },
     // IOPS of an application under BAPS as a multiple of those under a rival.
     Measure {
         name: "times",
         arguments: &[applications::MIXES, &applications::RIVALS],
-        of: |found, of| Some(series([applications::gain(found, of[0], of[1])?[0]])),
+        evaluate: |results, arguments| {
+            Some(series([applications::gain(
+                results,
+                arguments[0],
+                arguments[1],
+            )?[0]]))
+        },
     },
     // Part of the bulk transfers that BAPS takes from them beside a rival, in percent.
     Measure {
         name: "cut",
         arguments: &[applications::MIXES, &applications::RIVALS],
-        of: |found, of| Some(series([applications::gain(found, of[0], of[1])?[1]])),
+        evaluate: |results, arguments| {
+            Some(series([applications::gain(
+                results,
+                arguments[0],
+                arguments[1],
+            )?[1]]))
+        },
     },
     // Service time of an application where the others have 1 each.
     Measure {
         name: "ratio",
         arguments: &[applications::MIXES, applications::WAYS],
-        of: |found, of| Some(series([applications::ratio(found, of[0], of[1])?])),
+        evaluate: |results, arguments| {
+            Some(series([applications::ratio(
+                results,
+                arguments[0],
+                arguments[1],
+            )?]))
+        },
     },
     // That of each application.
     Measure {
         name: "ratios",
         arguments: &[applications::WAYS],
-        of: |found, of| {
+        evaluate: |results, arguments| {
             let item = |mix: &&str| {
                 let label = (*mix).to_owned();
-                let value = applications::ratio(found, mix, of[0])?;
+                let value = applications::ratio(results, mix, arguments[0])?;
                 Some(Item { label, value })
             };
             applications::MIXES.iter().map(item).collect()

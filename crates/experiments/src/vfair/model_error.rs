@@ -14,10 +14,10 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_6: Figure = Figure {
     name: FIGURE,
     keys: || all().map(|(kind, seed)| key(kind, seed)).collect(),
-    cells: |found| of(found, cells),
-    plots: |found| {
+    cells: |results| of(results, cells),
+    plots: |results| {
         // Errors of the cases have been reported with the cells.
-        let cases = found_cases(found).unwrap_or_default();
+        let cases = found_cases(results).unwrap_or_default();
         let drawn = cases.map(|cases| FIGURE_SIZES.map(|size| plot(&cases, size)));
         drawn.into_iter().flatten().collect()
     },
@@ -89,18 +89,18 @@ fn key(kind: Kind, seed: u64) -> Key {
 
 /// Applies `tell` to the cases, if they were run.
 fn of<T>(
-    found: &RunResults<'_>,
+    results: &RunResults<'_>,
     tell: fn(&Reference, &[Case]) -> Result<Vec<T>, ExperimentError>,
 ) -> Result<Vec<T>, ExperimentError> {
-    match found_cases(found)? {
-        Some(cases) => tell(found.reference, &cases),
+    match found_cases(results)? {
+        Some(cases) => tell(results.reference, &cases),
         None => Ok(Vec::new()),
     }
 }
 
 /// Cases; `None` if they were not run.
-fn found_cases(found: &RunResults<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
-    let iops = |(kind, seed)| Some(((kind, seed), found.of(key(kind, seed))?.total_iops()));
+fn found_cases(results: &RunResults<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
+    let iops = |(kind, seed)| Some(((kind, seed), results.of(key(kind, seed))?.total_iops()));
     let all: Option<BTreeMap<(Kind, u64), f64>> = all().map(iops).collect();
     all.map(|all| cases(&all)).transpose()
 }
@@ -185,8 +185,8 @@ fn plot(cases: &[Case], size: u32) -> Plot {
 }
 
 /// Evaluates the claims about the estimates of figure 6, whose texts name the side of the error.
-pub(super) fn code(found: &RunResults<'_>) -> Claims {
-    of(found, claims)
+pub(super) fn code(results: &RunResults<'_>) -> Claims {
+    of(results, claims)
 }
 
 /// Relative difference up to which two measurements count as equal.

@@ -65,10 +65,10 @@ pub(super) fn units(run: &Run) -> Option<f64> {
     Some(run.bytes_per_s("async")? / f64::from(SMALL))
 }
 
-fn cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 1", 1)?;
+fn cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 1", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = found.of(match labels.first()?.as_str() {
+        let run = results.of(match labels.first()?.as_str() {
             "4 KiB, 1 outstanding" => key(1, SMALL),
             "4 KiB, 32 outstanding" => key(32, SMALL),
             "8 outstanding, 4 KiB" => key(SOME, SMALL),

@@ -70,7 +70,10 @@ impl Run {
     }
 
     fn place(&self, vm: &str) -> Option<usize> {
-        self.report.vms.iter().position(|found| found.name == vm)
+        self.report
+            .vms
+            .iter()
+            .position(|results| results.name == vm)
     }
 
     /// Requests per second of a VM.

@@ -28,13 +28,13 @@ pub(super) fn keys_on(disk: Disk) -> [Key; 3] {
 }
 
 /// Part b; the paper draws part a without figures.
-fn cells(found: &RunResults<'_>) -> Cells {
-    let table = found.reference.table("figure 8", 1)?;
+fn cells(results: &RunResults<'_>) -> Cells {
+    let table = results.reference.table("figure 8", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
         let strategy = STRATEGIES
             .into_iter()
             .find(|s| Some(*s) == labels.first().map(String::as_str))?;
-        let run = found.of(key(Disk::Hdd, strategy))?;
+        let run = results.of(key(Disk::Hdd, strategy))?;
         match column {
             "utilisation_pct" => run.utilisation(),
             vm => run.iops(vm),

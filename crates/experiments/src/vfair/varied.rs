@@ -36,9 +36,9 @@ pub(super) fn by_reads() -> impl Iterator<Item = Key> {
 }
 
 /// Deviation of VM1 from its fair share, in percent, by percentage of reads.
-fn off(found: &RunResults<'_>) -> Option<Vec<(u8, f64)>> {
+fn off(results: &RunResults<'_>) -> Option<Vec<(u8, f64)>> {
     let error = |(reads, key)| {
-        let run = found.of(key)?;
+        let run = results.of(key)?;
         let part = run.iops("vm1")? / run.fair_share("vm1")?;
         Some((reads, 100.0 * (part - 1.0)))
     };
@@ -50,11 +50,11 @@ fn largest(off: &[(u8, f64)]) -> Option<(u8, f64)> {
     largest.copied()
 }
 
-fn errors(found: &RunResults<'_>) -> Cells {
-    let off = off(found).unwrap_or_default();
+fn errors(results: &RunResults<'_>) -> Cells {
+    let off = off(results).unwrap_or_default();
     let least = off.iter().map(|(_, off)| off.abs()).reduce(f64::min);
     let most = largest(&off).map(|(_, off)| off.abs());
-    let figure = |name: &str| found.reference.figure(&format!("figure11.{name}"));
+    let figure = |name: &str| results.reference.figure(&format!("figure11.{name}"));
     let cells = [
         single(
             "figure 11",
@@ -75,11 +75,11 @@ fn errors(found: &RunResults<'_>) -> Cells {
 }
 
 /// Percentage of reads at which VM1 deviates most from its fair share.
-pub(super) fn farthest_reads(found: &RunResults<'_>) -> Option<f64> {
-    largest(&off(found)?).map(|(reads, _)| f64::from(reads))
+pub(super) fn farthest_reads(results: &RunResults<'_>) -> Option<f64> {
+    largest(&off(results)?).map(|(reads, _)| f64::from(reads))
 }
 
-fn read_ratio(found: &RunResults<'_>) -> Vec<Plot> {
+fn read_ratio(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plot = Plot::new(
         "Figure 11: three VMs under BAPS, by VM1's reads",
         Axis::linear("reads of VM1", Unit::Percent),
@@ -88,7 +88,7 @@ fn read_ratio(found: &RunResults<'_>) -> Vec<Plot> {
     let mut curve = |name: String, of: &dyn Fn(&Run) -> Option<f64>| {
         let points = ratios().zip(by_reads());
         let points =
-            points.filter_map(|(reads, key)| Some((f64::from(reads), of(found.of(key)?)?)));
+            points.filter_map(|(reads, key)| Some((f64::from(reads), of(results.of(key)?)?)));
         plot.add(Series::line(name).points(points));
     };
     for vm in VMS {
@@ -105,12 +105,12 @@ pub(super) fn by_depth(depth: u32) -> Key {
     NON_ON_SSD.key(BAPS).with(Change::Depth(depth))
 }
 
-fn depths(found: &RunResults<'_>) -> Cells {
-    let cells = found
+fn depths(results: &RunResults<'_>) -> Cells {
+    let cells = results
         .reference
         .table("4", 1)?
         .cells(PAPER.name, |labels, _| {
-            found
+            results
                 .of(by_depth(labels.first()?.parse().ok()?))?
                 .iops("vm1")
         });
