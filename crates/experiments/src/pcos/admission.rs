@@ -265,7 +265,7 @@ impl AdmissionPolicy for AdmitByForecast {
         let request = Request::new(newcomer.bytes, newcomer.deadline).ok()?;
         let found = admit_by_forecast(replay.now(), &self.database, &present, &request)?;
         let lowered = found.lowered.into_iter();
-        let lowered = lowered.map(|(who, class)| (running[who].vm, class));
+        let lowered = lowered.map(|(index, class)| (running[index].vm, class));
         Some(Some((found.class, lowered.collect())))
     }
 }

@@ -12,7 +12,7 @@ use tidegate_sim::scenario::Scenario;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit {
     /// Number of requests that were admitted.
-    pub(super) let_in: usize,
+    pub(super) admitted: usize,
     /// Admitted requests that did harm, with the kind of harm.
     pub(super) harms: Vec<Harm>,
     /// Number of requests that the oracle would have admitted at one of the times at which they
@@ -33,24 +33,25 @@ impl Audit {
         let replay = HostReplay::new(model, scenario);
         let mut oracle = Oracle::new(end);
         let mut audit = Audit {
-            let_in: outcome.begun.len(),
+            admitted: outcome.begun.len(),
             ..Audit::default()
         };
         let mut judge = |after: usize, at, newcomer, terms: &Terms| {
             oracle.judge(&replay, &outcome.begun[..after], at, newcomer, terms)
         };
         let (mut possible, mut taken) = (BTreeSet::new(), BTreeSet::new());
-        for of in &outcome.tries {
-            if of.let_in {
-                let terms = &outcome.begun[of.after].terms;
-                let judged = judge(of.after, of.at, &of.newcomer, terms);
+        for attempt in &outcome.tries {
+            let (after, at, newcomer) = (attempt.after, attempt.at, &attempt.newcomer);
+            if attempt.admitted {
+                let terms = &outcome.begun[after].terms;
+                let judged = judge(after, at, newcomer, terms);
                 audit.harms.extend(judged.err());
-                taken.insert(of.newcomer.index);
+                taken.insert(newcomer.index);
             }
             // Each request counts once, however often it is considered.
-            let known = possible.contains(&of.newcomer.index);
-            if !known && judge(of.after, of.at, &of.newcomer, &None).is_ok() {
-                possible.insert(of.newcomer.index);
+            let known = possible.contains(&newcomer.index);
+            if !known && judge(after, at, newcomer, &None).is_ok() {
+                possible.insert(newcomer.index);
             }
         }
         audit.possible = possible.len();

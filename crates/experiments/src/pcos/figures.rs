@@ -10,15 +10,16 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const SECTION_5_1_1: Figure = Figure {
     name: "section 5.1.1",
     keys: |configuration| {
-        let who = [
-            Admission::Nobody,
-            Admission::Everybody,
+        let admissions = [
+            Admission::RejectAll,
+            Admission::AdmitAll,
             Admission::Pcos(configuration.rule),
         ];
         let both = Case::BOTH.into_iter();
         both.flat_map(|case| {
-            who.into_iter()
-                .flat_map(move |who| all(configuration, case, who))
+            admissions
+                .into_iter()
+                .flat_map(move |admission| keys_by_delta(configuration, case, admission))
         })
         .collect()
     },
@@ -34,7 +35,7 @@ pub(super) const SECTION_5_1_1: Figure = Figure {
 pub(super) const FIGURE_5_11: Figure = Figure {
     name: "figure 5.11",
     keys: |configuration| {
-        all(
+        keys_by_delta(
             configuration,
             Case::Web,
             Admission::Pcos(configuration.rule),
@@ -51,7 +52,7 @@ pub(super) const FIGURE_5_11: Figure = Figure {
 pub(super) const FIGURE_5_12: Figure = Figure {
     name: "figure 5.12",
     keys: |configuration| {
-        all(
+        keys_by_delta(
             configuration,
             Case::Research,
             Admission::Pcos(configuration.rule),
@@ -70,8 +71,10 @@ pub(super) const FIGURE_5_13: Figure = Figure {
     name: "figure 5.13",
     keys: |configuration| {
         let both = Case::BOTH.into_iter();
-        both.flat_map(|case| all(configuration, case, Admission::Pcos(configuration.rule)))
-            .collect()
+        both.flat_map(|case| {
+            keys_by_delta(configuration, case, Admission::Pcos(configuration.rule))
+        })
+        .collect()
     },
     plots: |results| compared_plot(results).into_iter().collect(),
     others: &OTHERS,
@@ -80,8 +83,15 @@ pub(super) const FIGURE_5_13: Figure = Figure {
 pub(super) const FIGURE_5_14: Figure = Figure {
     name: "figure 5.14",
     keys: |configuration| {
-        [Admission::Nobody, Admission::Pcos(configuration.rule)]
-            .map(|who| key(configuration.setting, Case::Research, SHOWN, who))
+        [Admission::RejectAll, Admission::Pcos(configuration.rule)]
+            .map(|admission| {
+                key(
+                    configuration.setting,
+                    Case::Research,
+                    SHOWN_DELTA,
+                    admission,
+                )
+            })
             .to_vec()
     },
     plots: |results| used_plot(results).into_iter().collect(),
@@ -89,30 +99,35 @@ pub(super) const FIGURE_5_14: Figure = Figure {
 };
 
 const OTHERS: [Configuration; 4] = [
-    Configuration::new(Setting::One, Rule::Printed),
-    Configuration::new(Setting::One, Rule::Ends),
-    Configuration::new(Setting::Several, Rule::Ours),
-    Configuration::new(Setting::Long, Rule::Ours),
+    Configuration::new(Setting::OneVm, Rule::AsPrinted),
+    Configuration::new(Setting::OneVm, Rule::TransferEnds),
+    Configuration::new(Setting::FourVms, Rule::Tidegate),
+    Configuration::new(Setting::LargeRequests, Rule::Tidegate),
 ];
 /// Deltas of the media servers, in thousandths, from the point at which two servers that share the
 /// disk evenly meet their deadlines on average. The thesis does not state the range.
 pub(super) const TOLERANCES: [u32; 9] = [1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000];
 /// Delta of PriDyn's section 5.1.1, in thousandths: two media servers meet nine in ten of their
 /// deadlines.
-const SHOWN: u32 = 2500;
+const SHOWN_DELTA: u32 = 2500;
 
-pub(super) fn key(setting: Setting, case: Case, tolerance: u32, who: Admission) -> Key {
+/// Intervals at the begin of a run that figure 5.14 and the mean rates leave out: those of
+/// [`MEDIA_ALONE`](super::run::MEDIA_ALONE).
+const SKIPPED_INTERVALS: usize = 1;
+
+pub(super) fn key(setting: Setting, case: Case, tolerance: u32, admission: Admission) -> Key {
     Key {
         setting,
         case,
         tolerance,
-        who,
+        admission,
     }
 }
 
-fn all(configuration: Configuration, case: Case, who: Admission) -> Vec<Key> {
+/// Keys of the runs of a case under a policy, by delta.
+fn keys_by_delta(configuration: Configuration, case: Case, admission: Admission) -> Vec<Key> {
     TOLERANCES
-        .map(|tolerance| key(configuration.setting, case, tolerance, who))
+        .map(|tolerance| key(configuration.setting, case, tolerance, admission))
         .to_vec()
 }
 
@@ -120,25 +135,29 @@ fn all(configuration: Configuration, case: Case, who: Admission) -> Vec<Key> {
 pub(super) fn curve(
     results: &RunResults<'_>,
     case: Case,
-    who: Admission,
-    of: impl Fn(&Outcome) -> f64,
+    admission: Admission,
+    figure: impl Fn(&Outcome) -> f64,
 ) -> Option<Vec<f64>> {
-    let one = |tolerance: &u32| Some(of(&results.of(case, *tolerance, who)?.outcome));
-    TOLERANCES.iter().map(one).collect()
+    let value_at =
+        |tolerance: &u32| Some(figure(&results.of(case, *tolerance, admission)?.outcome));
+    TOLERANCES.iter().map(value_at).collect()
 }
 
-pub(super) fn let_in(outcome: &Outcome) -> f64 {
+/// Number of admitted requests.
+pub(super) fn admitted(outcome: &Outcome) -> f64 {
     outcome.begun.len() as f64
 }
 
-/// Bandwidth in MB/s of each media server and of all newcomers together, by interval.
+/// Bandwidth in MB/s of each media server and of all newcomers together, by interval. The first
+/// interval is left out: no newcomer may begin in it ([`SKIPPED_INTERVALS`]).
 fn rates(outcome: &Outcome) -> Vec<[f64; MEDIA + 1]> {
     let rate = |bytes: u64| bytes as f64 / INTERVAL.as_secs_f64() / 1e6;
-    let one = |moved: &Vec<u64>| {
+    let rates_of = |moved: &Vec<u64>| {
         let new = moved[MEDIA..].iter().sum();
         [rate(moved[0]), rate(moved[1]), rate(new)]
     };
-    outcome.moved.iter().skip(1).map(one).collect()
+    let intervals = outcome.moved.iter().skip(SKIPPED_INTERVALS);
+    intervals.map(rates_of).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -148,28 +167,37 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Mean bandwidth of all VMs, in MB/s.
 pub(super) fn total_mb_s(outcome: &Outcome) -> f64 {
-    mean(rates(outcome).into_iter().map(|of| of.iter().sum()))
+    mean(rates(outcome).into_iter().map(|rates| rates.iter().sum()))
 }
 
 /// Mean bandwidth of the admitted requests, in MB/s.
 pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
-    mean(rates(outcome).into_iter().map(|of| of[MEDIA]))
+    mean(rates(outcome).into_iter().map(|rates| rates[MEDIA]))
 }
 
 /// Run of figure 5.14; `None` if it is missing.
-pub(super) fn shown<'a>(results: &RunResults<'a>, who: Admission) -> Option<&'a Outcome> {
-    Some(&results.of(Case::Research, SHOWN, who)?.outcome)
+pub(super) fn shown_run<'a>(results: &RunResults<'a>, admission: Admission) -> Option<&'a Outcome> {
+    Some(&results.of(Case::Research, SHOWN_DELTA, admission)?.outcome)
 }
 
 fn deltas() -> impl Iterator<Item = f64> {
-    TOLERANCES.into_iter().map(|of| f64::from(of) / 1e3)
+    TOLERANCES
+        .into_iter()
+        .map(|tolerance| f64::from(tolerance) / 1e3)
 }
 
-fn parts_of_most(values: &[f64]) -> Vec<f64> {
-    let most = values.iter().copied().fold(0.0, f64::max);
+/// Values in percent of the largest one.
+fn percent_of_largest(values: &[f64]) -> Vec<f64> {
+    let largest = values.iter().copied().fold(0.0, f64::max);
     values
         .iter()
-        .map(|x| if most > 0.0 { 100.0 * x / most } else { 0.0 })
+        .map(|x| {
+            if largest > 0.0 {
+                100.0 * x / largest
+            } else {
+                0.0
+            }
+        })
         .collect()
 }
 
@@ -188,64 +216,64 @@ fn percent_plot(title: &str, y: &str, series: Vec<(&str, Vec<f64>)>) -> Plot {
 }
 
 fn delta_plot(results: &RunResults<'_>, case: Case, title: &str) -> Option<Plot> {
-    let of = |of: fn(&Outcome) -> f64| {
-        curve(
-            results,
-            case,
-            Admission::Pcos(results.configuration.rule),
-            of,
-        )
+    let admission = Admission::Pcos(results.configuration.rule);
+    let percents = |figure: fn(&Outcome) -> f64| {
+        curve(results, case, admission, figure).map(|values| percent_of_largest(&values))
     };
     let series = vec![
-        ("let in", parts_of_most(&of(let_in)?)),
-        ("discarded", parts_of_most(&of(|of| of.discarded as f64)?)),
-        ("average delay", parts_of_most(&of(Outcome::mean_wait)?)),
+        ("admitted", percents(admitted)?),
+        ("discarded", percents(|outcome| outcome.discarded as f64)?),
+        ("average delay", percents(Outcome::mean_wait)?),
     ];
-    Some(percent_plot(title, "of the largest", series))
+    Some(percent_plot(title, "percent of the largest value", series))
 }
 
 fn compared_plot(results: &RunResults<'_>) -> Option<Plot> {
-    let of = |case| {
+    let admitted_in = |case| {
         curve(
             results,
             case,
             Admission::Pcos(results.configuration.rule),
-            let_in,
+            admitted,
         )
     };
-    let [web, research] = [of(Case::Web)?, of(Case::Research)?];
-    let all = parts_of_most(&[web.as_slice(), &research].concat());
+    let [web, research] = [admitted_in(Case::Web)?, admitted_in(Case::Research)?];
+    let all = percent_of_largest(&[web.as_slice(), &research].concat());
     let (web, research) = all.split_at(TOLERANCES.len());
     let series = vec![("web", web.to_vec()), ("research", research.to_vec())];
-    let title = "Figure 5.13: requests that are let in";
-    Some(percent_plot(title, "of the largest", series))
+    let title = "Figure 5.13: admitted requests";
+    Some(percent_plot(title, "percent of the largest value", series))
 }
 
 fn need_plot(results: &RunResults<'_>, case: Case) -> Option<Plot> {
-    let missed = |who| curve(results, case, who, Outcome::media_missed_pct);
+    let missed = |admission| curve(results, case, admission, Outcome::media_missed_pct);
     let series = vec![
-        ("without", missed(Admission::Nobody)?),
-        ("all let in", missed(Admission::Everybody)?),
+        ("none admitted", missed(Admission::RejectAll)?),
+        ("all admitted", missed(Admission::AdmitAll)?),
         ("PCOS", missed(Admission::Pcos(results.configuration.rule))?),
     ];
     let title = format!(
-        "Section 5.1.1: what media servers miss beside {} requests",
+        "Section 5.1.1: deadlines missed by the media servers beside {} requests",
         case.name()
     );
     Some(percent_plot(&title, "deadlines missed", series))
 }
 
 fn used_plot(results: &RunResults<'_>) -> Option<Plot> {
-    let rates = rates(shown(results, Admission::Pcos(results.configuration.rule))?);
+    let rates = rates(shown_run(
+        results,
+        Admission::Pcos(results.configuration.rule),
+    )?);
     let mut plot = Plot::new(
         "Figure 5.14: bandwidth of the media servers and, above them, of research requests",
         Axis::linear("time", Unit::Seconds),
         Axis::linear("bandwidth, stacked", Unit::BytesPerS).including(0.0),
     );
     for (name, upto) in [("media 1", 1), ("media 2", 2), ("research", 3)] {
-        let point = |(i, of): (usize, &[f64; MEDIA + 1])| {
-            let at = (i + 2) as f64 * INTERVAL.as_secs_f64();
-            (at, 1e6 * of[..upto].iter().sum::<f64>())
+        let point = |(i, rates): (usize, &[f64; MEDIA + 1])| {
+            // A rate stands at the end of its interval.
+            let end = (SKIPPED_INTERVALS + i + 1) as f64 * INTERVAL.as_secs_f64();
+            (end, 1e6 * rates[..upto].iter().sum::<f64>())
         };
         plot.add(Series::line(name).points(rates.iter().enumerate().map(point)));
     }

@@ -8,43 +8,44 @@ use super::{Admission, Configuration, Figure, Rule, RunResult, RunResults};
 pub(super) const ACCEPTANCE: Figure = Figure {
     name: "acceptance",
     keys: |configuration| {
-        let mut all = Vec::new();
-        for (case, tolerance) in judged() {
-            all.extend(
+        let mut keys = Vec::new();
+        for (case, tolerance) in judged_cases() {
+            keys.extend(
                 [Admission::Audited(configuration.rule), Admission::Oracle]
-                    .map(|who| key(configuration.setting, case, tolerance, who)),
+                    .map(|admission| key(configuration.setting, case, tolerance, admission)),
             );
         }
-        all
+        keys
     },
     plots: |_| Vec::new(),
     others: &[
-        Configuration::new(Setting::One, Rule::Printed),
-        Configuration::new(Setting::One, Rule::Ends),
-        Configuration::new(Setting::Long, Rule::Ours),
-        Configuration::new(Setting::Asked, Rule::Ours),
-        Configuration::new(Setting::Asked, Rule::Ends),
-        Configuration::new(Setting::Limited, Rule::Ours),
-        Configuration::new(Setting::Told, Rule::Ours),
+        Configuration::new(Setting::OneVm, Rule::AsPrinted),
+        Configuration::new(Setting::OneVm, Rule::TransferEnds),
+        Configuration::new(Setting::LargeRequests, Rule::Tidegate),
+        Configuration::new(Setting::NoPermanentLoad, Rule::Tidegate),
+        Configuration::new(Setting::NoPermanentLoad, Rule::TransferEnds),
+        Configuration::new(Setting::LimitedVms, Rule::Tidegate),
+        Configuration::new(Setting::KnownLimits, Rule::Tidegate),
     ],
 };
 
 /// Deltas of the media servers at which decisions are tried, in thousandths: strict, that of
 /// section 5.1.1, lenient.
-const TOLERANCES: [u32; 3] = [1500, 2500, 4000];
+const JUDGED_DELTAS_THOUSANDTHS: [u32; 3] = [1500, 2500, 4000];
 
-fn judged() -> impl Iterator<Item = (Case, u32)> {
+/// Cases and deltas of the runs whose decisions are tried.
+fn judged_cases() -> impl Iterator<Item = (Case, u32)> {
     let both = Case::BOTH.into_iter();
-    both.flat_map(|case| TOLERANCES.map(|tolerance| (case, tolerance)))
+    both.flat_map(|case| JUDGED_DELTAS_THOUSANDTHS.map(|tolerance| (case, tolerance)))
 }
 
 /// Runs of a case at these deltas; `None` if one is missing.
 pub(super) fn judged_runs<'a>(
     results: &RunResults<'a>,
     case: Case,
-    who: Admission,
+    admission: Admission,
 ) -> Option<Vec<&'a RunResult>> {
-    let runs = TOLERANCES.iter();
-    runs.map(|tolerance| results.of(case, *tolerance, who))
+    let runs = JUDGED_DELTAS_THOUSANDTHS.iter();
+    runs.map(|tolerance| results.of(case, *tolerance, admission))
         .collect()
 }

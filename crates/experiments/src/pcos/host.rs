@@ -67,30 +67,30 @@ impl Case {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Setting {
     /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time.
-    One,
+    OneVm,
     /// Four VMs for requests.
-    Several,
+    FourVms,
     /// Four VMs, and requests a hundred times as large, which last for several of PriDyn's
     /// intervals.
-    Long,
+    LargeRequests,
     /// Large requests without a permanent load: the media servers' transfers are every other
     /// request and need admission too.
-    Asked,
-    /// Large requests as in `Asked`, with every other VM limited by the CPU time of each piece.
-    Limited,
-    /// Limited VMs as in `Limited`, whose limits PCOS is told.
-    Told,
+    NoPermanentLoad,
+    /// Large requests as in `NoPermanentLoad`, with every other VM limited by the CPU time of each piece.
+    LimitedVms,
+    /// Limited VMs as in `LimitedVms`, whose limits PCOS knows.
+    KnownLimits,
 }
 
 impl Setting {
     /// Returns `true` if all transfers need admission.
     pub(super) fn asks_all(self) -> bool {
-        matches!(self, Setting::Asked) || self.limits()
+        matches!(self, Setting::NoPermanentLoad) || self.limits()
     }
 
     /// Returns `true` if every other VM is limited.
     pub(super) fn limits(self) -> bool {
-        matches!(self, Setting::Limited | Setting::Told)
+        matches!(self, Setting::LimitedVms | Setting::KnownLimits)
     }
 
     /// Returns `true` if this VM is limited.
@@ -101,7 +101,7 @@ impl Setting {
     /// Number of VMs for admitted requests.
     pub(super) fn places(self) -> usize {
         match self {
-            Setting::One => 1,
+            Setting::OneVm => 1,
             _ => 4,
         }
     }
@@ -109,8 +109,11 @@ impl Setting {
     /// Factor of the traces' sizes; 100 in the thesis.
     fn factor(self) -> u64 {
         match self {
-            Setting::One | Setting::Several => 100,
-            Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => 10_000,
+            Setting::OneVm | Setting::FourVms => 100,
+            Setting::LargeRequests
+            | Setting::NoPermanentLoad
+            | Setting::LimitedVms
+            | Setting::KnownLimits => 10_000,
         }
     }
 }
@@ -335,8 +338,8 @@ mod tests {
             let all = 0..MEDIA + setting.places();
             all.filter(|vm| setting.is_limited(*vm)).collect()
         };
-        assert_eq!(limited(Setting::Told), [3, 5]);
-        assert_eq!(limited(Setting::Limited), [3, 5]);
-        assert!(limited(Setting::Asked).is_empty());
+        assert_eq!(limited(Setting::KnownLimits), [3, 5]);
+        assert_eq!(limited(Setting::LimitedVms), [3, 5]);
+        assert!(limited(Setting::NoPermanentLoad).is_empty());
     }
 }

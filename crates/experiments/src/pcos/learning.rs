@@ -60,7 +60,9 @@ impl Learnt {
     ) -> Result<Learnt, ExperimentError> {
         let of = |setting| HostModel::new(setting, case, ANY, folder);
         let (model, whole) = match setting {
-            Setting::Limited | Setting::Told => (of(setting)?, of(Setting::Asked)?),
+            Setting::LimitedVms | Setting::KnownLimits => {
+                (of(setting)?, of(Setting::NoPermanentLoad)?)
+            }
             _ => (of(setting)?, of(setting)?),
         };
         let key = PridynKey::new(Scene::Media, "cfq", Change::Streams(MEDIA));
@@ -69,7 +71,7 @@ impl Learnt {
             alone: total(whole.streams(1, MEASURED, &by_hand)),
             two: total(whole.streams(2, MEASURED, &by_hand)),
         };
-        let limit = (setting == Setting::Told)
+        let limit = (setting == Setting::KnownLimits)
             .then(|| total(model.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
@@ -126,8 +128,11 @@ fn combinations(vms: usize) -> Vec<Vec<Class>> {
 fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
     let vms = classes.len();
     let intervals = match model.setting {
-        Setting::One | Setting::Several => INTERVALS,
-        Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => INTERVALS_OF_LONG,
+        Setting::OneVm | Setting::FourVms => INTERVALS,
+        Setting::LargeRequests
+        | Setting::NoPermanentLoad
+        | Setting::LimitedVms
+        | Setting::KnownLimits => INTERVALS_OF_LONG,
     };
     // Rotates the classes, so that every VM has each of them.
     for turn in 0..vms {

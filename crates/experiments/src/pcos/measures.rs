@@ -1,6 +1,6 @@
 //! Measures that `claims.toml` names.
 
-use super::figures::{self, curve, let_in, shown};
+use super::figures::{self, admitted, curve, shown_run};
 use super::goals::judged_runs;
 use super::host::Case;
 use super::run::Outcome;
@@ -9,32 +9,32 @@ use crate::claim::{Measure, Series, series};
 
 const CASES: &[&str] = &["web", "research"];
 /// Admission policies by name.
-const ADMITTED: &[&str] = &["nobody", "everybody", "pcos"];
+const ADMISSIONS: &[&str] = &["nobody", "everybody", "pcos"];
 
 fn case(name: &str) -> Option<Case> {
     Case::BOTH.into_iter().find(|case| case.name() == name)
 }
 
 /// Admission policy of a run by its name.
-fn who(results: &RunResults<'_>, name: &str) -> Admission {
+fn admission(results: &RunResults<'_>, name: &str) -> Admission {
     match name {
-        "nobody" => Admission::Nobody,
-        "everybody" => Admission::Everybody,
+        "nobody" => Admission::RejectAll,
+        "everybody" => Admission::AdmitAll,
         _ => Admission::Pcos(results.configuration.rule),
     }
 }
 
 /// Measure under PCOS at each delta of the media servers.
-fn under_pcos(results: &RunResults<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
-    curve(results, case(name)?, who(results, "pcos"), of).map(series)
+fn under_pcos(results: &RunResults<'_>, name: &str, figure: fn(&Outcome) -> f64) -> Option<Series> {
+    curve(results, case(name)?, admission(results, "pcos"), figure).map(series)
 }
 
 pub(super) const MEASURES: &[Measure<Pcos>] = &[
-    // Requests that are let in at each delta.
+    // Requests that are admitted at each delta.
     Measure {
         name: "let_in",
         arguments: &[CASES],
-        evaluate: |results, arguments| under_pcos(results, arguments[0], let_in),
+        evaluate: |results, arguments| under_pcos(results, arguments[0], admitted),
     },
     // Requests that are discarded at each delta, in percent.
     Measure {
@@ -42,7 +42,7 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
         arguments: &[CASES],
         evaluate: |results, arguments| under_pcos(results, arguments[0], Outcome::discarded_pct),
     },
-    // Mean wait of those that are let in at each delta, in ms.
+    // Mean wait of admitted requests at each delta, in ms.
     Measure {
         name: "wait",
         arguments: &[CASES],
@@ -53,31 +53,40 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
     // Deadlines that the media servers miss at each delta, in percent.
     Measure {
         name: "missed",
-        arguments: &[CASES, ADMITTED],
+        arguments: &[CASES, ADMISSIONS],
         evaluate: |results, arguments| {
-            let who = who(results, arguments[1]);
-            curve(results, case(arguments[0])?, who, Outcome::media_missed_pct).map(series)
+            let admission = admission(results, arguments[1]);
+            curve(
+                results,
+                case(arguments[0])?,
+                admission,
+                Outcome::media_missed_pct,
+            )
+            .map(series)
         },
     },
-    // A figure of the run that figure 5.14 shows, of research requests: how many are let in,
+    // A figure of the run that figure 5.14 shows, of research requests: how many are admitted,
     // deadlines that the media servers miss, in percent, MB/s of all VMs and of the requests.
     Measure {
         name: "shown",
-        arguments: &[&["let in", "missed", "MB/s", "MB/s of requests"], ADMITTED],
+        arguments: &[
+            &["let in", "missed", "MB/s", "MB/s of requests"],
+            ADMISSIONS,
+        ],
         evaluate: |results, arguments| {
-            let run = shown(results, who(results, arguments[1]))?;
+            let run = shown_run(results, admission(results, arguments[1]))?;
             Some(series([match arguments[0] {
-                "let in" => let_in(run),
+                "let in" => admitted(run),
                 "missed" => run.media_missed_pct(),
                 "MB/s" => figures::total_mb_s(run),
                 _ => figures::newcomers_mb_s(run),
             }]))
         },
     },
-    // A count of decisions that were tried at each of three deltas: requests let in; those of
+    // A count of decisions that were tried at each of three deltas: admitted requests; those of
     // them that did harm, to media servers, to others, or that were late themselves; those
-    // that the oracle would have let in where PCOS was asked, and those of them that were let in;
-    // and those that PCOS and the oracle let in by themselves.
+    // that the oracle would have admitted where PCOS was asked, and those of them that were
+    // admitted; and those that PCOS and the oracle admitted by themselves.
     Measure {
         name: "judged",
         arguments: &[
@@ -95,11 +104,11 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
             ],
         ],
         evaluate: |results, arguments| {
-            let who = match arguments[1] {
+            let admission = match arguments[1] {
                 "oracle" => Admission::Oracle,
                 _ => Admission::Audited(results.configuration.rule),
             };
-            let runs = judged_runs(results, case(arguments[0])?, who)?;
+            let runs = judged_runs(results, case(arguments[0])?, admission)?;
             Some(series(
                 runs.into_iter().map(|run| count(run, arguments[1]) as f64),
             ))
@@ -111,7 +120,7 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
 fn count(run: &RunResult, name: &str) -> usize {
     let [media, others, itself] = run.audit.harmed();
     match name {
-        "let in" => run.audit.let_in,
+        "let in" => run.audit.admitted,
         "harm" => run.audit.harms.len(),
         "to media" => media,
         "to others" => others,
@@ -156,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_goes_back_nowhere_by_much_and_gets_somewhere() {
+    fn monotony_claims_allow_setbacks_of_5_percent_and_need_a_change() {
         let rises = |all: &[f64]| said("web-let-in", &Figures(&[("let_in(web)", all)], &[])).holds;
         assert!(rises(&[1.0, 50.0, 46.0, 100.0]));
         assert!(!rises(&[1.0, 50.0, 44.0, 100.0]));
@@ -175,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_unharmed_where_nobody_is_let_in() {
-        let said = |let_in: &[f64], missed: &[f64]| {
-            let all = [("let_in(web)", let_in), ("missed(web, pcos)", missed)];
+    fn unharmed_claim_holds_only_with_admitted_requests_at_every_delta() {
+        let said = |admitted: &[f64], missed: &[f64]| {
+            let all = [("let_in(web)", admitted), ("missed(web, pcos)", missed)];
             said("unharmed", &Figures(&all, &[10.0, 20.0]))
         };
         let none = "; at some delta nobody is let in.";

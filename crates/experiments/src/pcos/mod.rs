@@ -88,12 +88,12 @@ const FIGURES: [Figure; 6] = [
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
     /// Rule of Tidegate.
-    Ours,
+    Tidegate,
     /// Rule of figure 5.8 as printed: no admission while a transfer is late, with or without the
     /// newcomer.
-    Printed,
+    AsPrinted,
     /// Forecasts that include the ends of running transfers.
-    Ends,
+    TransferEnds,
 }
 
 /// Configuration: kind of host and admission rule.
@@ -104,7 +104,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    const OURS: Configuration = Configuration::new(Setting::One, Rule::Ours);
+    const OURS: Configuration = Configuration::new(Setting::OneVm, Rule::Tidegate);
 
     const fn new(setting: Setting, rule: Rule) -> Configuration {
         Configuration { setting, rule }
@@ -113,22 +113,22 @@ impl Configuration {
     /// Beginning of a sentence about runs in this configuration.
     fn phrase(self) -> String {
         let setting = match self.setting {
-            Setting::One => "",
-            Setting::Several => "with four VMs more",
-            Setting::Long => "with four VMs more and requests a hundred times as large",
-            Setting::Asked => "with such requests and nothing that was not asked for",
-            Setting::Limited => {
+            Setting::OneVm => "",
+            Setting::FourVms => "with four VMs more",
+            Setting::LargeRequests => "with four VMs more and requests a hundred times as large",
+            Setting::NoPermanentLoad => "with such requests and nothing that was not asked for",
+            Setting::LimitedVms => {
                 "with such requests, nothing that was not asked for and every other VM limited"
             }
-            Setting::Told => {
+            Setting::KnownLimits => {
                 "with such requests, nothing that was not asked for, every other VM limited and \
                  that told"
             }
         };
         let rule = match self.rule {
-            Rule::Ours => "",
-            Rule::Printed => "with figure 5.8 as printed",
-            Rule::Ends => "with forecasts that reckon with the ends of jobs",
+            Rule::Tidegate => "",
+            Rule::AsPrinted => "with figure 5.8 as printed",
+            Rule::TransferEnds => "with forecasts that include the ends of transfers",
         };
         let both = [rule, setting].into_iter().filter(|part| !part.is_empty());
         let both = both.collect::<Vec<_>>().join(" and ");
@@ -139,10 +139,10 @@ impl Configuration {
 /// Admission policy of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Admission {
-    Nobody,
-    Everybody,
+    RejectAll,
+    AdmitAll,
     Pcos(Rule),
-    /// PCOS, with each decision tried in the simulation.
+    /// PCOS, with each decision tried in the simulation afterwards.
     Audited(Rule),
     Oracle,
 }
@@ -154,16 +154,17 @@ struct Key {
     case: Case,
     /// Delta of the media servers, in thousandths.
     tolerance: u32,
-    who: Admission,
+    admission: Admission,
 }
 
 impl Key {
     /// Time for which requests are considered.
     fn length(&self) -> Nanos {
-        let judged = matches!(self.who, Admission::Audited(_) | Admission::Oracle);
-        match (self.setting, judged) {
-            (Setting::One | Setting::Several, true) => Nanos::from_secs(8),
-            (Setting::One | Setting::Several, false) => Nanos::from_secs(120),
+        let simulates_decisions =
+            matches!(self.admission, Admission::Audited(_) | Admission::Oracle);
+        match (self.setting, simulates_decisions) {
+            (Setting::OneVm | Setting::FourVms, true) => Nanos::from_secs(8),
+            (Setting::OneVm | Setting::FourVms, false) => Nanos::from_secs(120),
             (_, true) => Nanos::from_secs(120),
             (_, false) => Nanos::from_secs(1200),
         }
@@ -201,12 +202,12 @@ impl Measures for RunResults<'_> {
 }
 
 impl<'a> RunResults<'a> {
-    fn of(&self, case: Case, tolerance: u32, who: Admission) -> Option<&'a RunResult> {
+    fn of(&self, case: Case, tolerance: u32, admission: Admission) -> Option<&'a RunResult> {
         self.runs.get(&Key {
             setting: self.configuration.setting,
             case,
             tolerance,
-            who,
+            admission,
         })
     }
 
@@ -231,19 +232,21 @@ fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<RunResult, Experim
     let model = HostModel::new(key.setting, key.case, key.tolerance, folder)?;
     let scenario = model.running(&learnt.capacity, FOR_EVER);
     let end = key.length();
-    let mut policy: Box<dyn AdmissionPolicy> = match key.who {
-        Admission::Nobody => Box::new(AdmitNone),
-        Admission::Everybody => Box::new(AdmitAll),
-        Admission::Pcos(Rule::Ends) | Admission::Audited(Rule::Ends) => {
+    let mut policy: Box<dyn AdmissionPolicy> = match key.admission {
+        Admission::RejectAll => Box::new(AdmitNone),
+        Admission::AdmitAll => Box::new(AdmitAll),
+        Admission::Pcos(Rule::TransferEnds) | Admission::Audited(Rule::TransferEnds) => {
             Box::new(AdmitByForecast::new(learnt))
         }
-        Admission::Pcos(rule) | Admission::Audited(rule) => {
-            Box::new(AdmitByPcos::new(learnt, key.setting, rule == Rule::Printed))
-        }
+        Admission::Pcos(rule) | Admission::Audited(rule) => Box::new(AdmitByPcos::new(
+            learnt,
+            key.setting,
+            rule == Rule::AsPrinted,
+        )),
         Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
     };
     let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
-    let audit = match key.who {
+    let audit = match key.admission {
         Admission::Audited(_) => Audit::of(&model, &scenario, &outcome, end),
         _ => Audit::default(),
     };
@@ -260,7 +263,7 @@ fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
         })
         .collect();
     // Longest runs first, so that no core waits for a long one at the end.
-    keys.sort_by_key(|key| std::cmp::Reverse((key.who, *key)));
+    keys.sort_by_key(|key| std::cmp::Reverse((key.admission, *key)));
     keys.dedup();
     keys
 }
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_is_listed_and_every_curve_is_of_one() {
+    fn figures_are_the_tables_of_the_paper_and_curves_are_among_them() {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         assert_eq!(names, PAPER.tables);
         assert!(PAPER.curves.iter().all(|curve| names.contains(curve)));
@@ -347,19 +350,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_is_left_out() {
+    fn figures_without_runs_are_left_out() {
         let found = gather(&Runs::new(), &Wanted::default()).expect("figures");
         assert_eq!((found.claims.len(), found.plots.len()), (0, 0));
     }
 
     /// A run of some seconds at a delta of 2.5, with what was learnt.
-    fn short(who: Admission, end: Nanos) -> RunResult {
-        let (setting, case, folder) = (Setting::One, Case::Research, Folder::default());
+    fn short(admission: Admission, end: Nanos) -> RunResult {
+        let (setting, case, folder) = (Setting::OneVm, Case::Research, Folder::default());
         let learnt = Learnt::of(setting, case, &folder).expect("a host");
         let model = HostModel::new(setting, case, 2500, &folder).expect("a host");
         let scenario = model.running(&learnt.capacity, FOR_EVER);
-        let mut policy: Box<dyn AdmissionPolicy> = match who {
-            Admission::Everybody => Box::new(AdmitAll),
+        let mut policy: Box<dyn AdmissionPolicy> = match admission {
+            Admission::AdmitAll => Box::new(AdmitAll),
             Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
             _ => Box::new(AdmitByPcos::new(&learnt, setting, false)),
         };
@@ -369,31 +372,33 @@ mod tests {
     }
 
     #[test]
-    fn the_oracle_s_own_decisions_stand_when_they_are_tried_and_open_doors_do_harm() {
+    fn audit_finds_no_harm_under_the_oracle_and_some_if_all_are_admitted() {
         let end = Nanos::from_secs(4);
         let oracle = short(Admission::Oracle, end);
-        assert!(oracle.audit.let_in > 5, "{:?}", oracle.audit);
+        assert!(oracle.audit.admitted > 5, "{:?}", oracle.audit);
         assert_eq!(oracle.audit.harms, []);
         assert_eq!(oracle.audit.taken, oracle.audit.possible);
-        let open = short(Admission::Everybody, end);
+        let open = short(Admission::AdmitAll, end);
         assert!(!open.audit.harms.is_empty(), "{:?}", open.audit);
         assert_eq!(open.outcome.discarded, 0);
     }
 
     #[test]
-    fn a_run_is_a_function_of_the_files_and_can_be_played_again() {
+    fn runs_are_reproducible_and_replays_end_at_the_same_times() {
         let end = Nanos::from_secs(4);
-        let [one, other] = [(); 2].map(|()| short(Admission::Pcos(Rule::Ours), end).outcome);
+        let [one, other] = [(); 2].map(|()| short(Admission::Pcos(Rule::Tidegate), end).outcome);
         assert!(!one.begun.is_empty());
         assert_eq!((&one.begun, &one.ended), (&other.begun, &other.ended));
-        // Played again from what was let in, the same jobs end at the same times.
+        // Replayed from the admitted requests, the same transfers end at the same times.
         let folder = Folder::default();
-        let learnt = Learnt::of(Setting::One, Case::Research, &folder).expect("a host");
-        let model = HostModel::new(Setting::One, Case::Research, 2500, &folder).expect("a host");
+        let learnt = Learnt::of(Setting::OneVm, Case::Research, &folder).expect("a host");
+        let model = HostModel::new(Setting::OneVm, Case::Research, 2500, &folder).expect("a host");
         let scenario = model.running(&learnt.capacity, FOR_EVER);
         let mut again = replay::HostReplay::new(&model, &scenario).replayed(&one.begun, end);
-        again.ended.retain(|of| of.since + of.took <= end);
-        let first = one.ended.iter().filter(|of| of.since + of.took <= end);
+        again
+            .ended
+            .retain(|transfer| transfer.since + transfer.took <= end);
+        let first = (one.ended.iter()).filter(|transfer| transfer.since + transfer.took <= end);
         assert!(again.ended.iter().eq(first));
     }
 }

@@ -1,9 +1,9 @@
 //! Run of the admission: requests are considered one after the other.
 //!
 //! ```text
-//!   the next request --> considered --let in--> it runs in a VM that was free
+//!   the next request --> considered --admitted--> it runs in a VM that was free
 //!                          |    ^
-//!                          |    +-- again whenever a job begins or ends
+//!                          |    +-- again whenever a transfer begins or ends
 //!                          +------> its deadline is over: discarded
 //! ```
 
@@ -14,8 +14,9 @@ use super::replay::{Begun, Ended, HostReplay};
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// Time for which the media servers run by themselves at the begin.
-pub(super) const BEFORE: Nanos = INTERVAL;
+/// Time at the begin of a run for which the media servers have no newcomers beside them: the first
+/// interval.
+pub(super) const MEDIA_ALONE: Nanos = INTERVAL;
 
 /// Request that was considered at some time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,7 +25,7 @@ pub(super) struct Try {
     /// Number of requests admitted before.
     pub(super) after: usize,
     pub(super) newcomer: Newcomer,
-    pub(super) let_in: bool,
+    pub(super) admitted: bool,
 }
 
 /// Results of a run.
@@ -43,16 +44,17 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Number of late transfers of these VMs, and number of those that are over or late.
+    /// Number of late transfers of these VMs, and number of their transfers that have ended or are
+    /// late.
     pub(super) fn missed(&self, vms: impl Fn(usize) -> bool) -> (usize, usize) {
         let ended = self
             .ended
             .iter()
-            .filter(|of| vms(of.vm) && of.since >= BEFORE);
+            .filter(|transfer| vms(transfer.vm) && transfer.since >= MEDIA_ALONE);
         let overdue = self.overdue.iter().enumerate();
         let overdue: usize = overdue.filter(|(vm, _)| vms(*vm)).map(|(_, n)| n).sum();
-        let (late, all) = ended.fold((0, 0), |(late, all), of| {
-            (late + usize::from(of.is_late()), all + 1)
+        let (late, all) = ended.fold((0, 0), |(late, all), transfer| {
+            (late + usize::from(transfer.is_late()), all + 1)
         });
         (late + overdue, all + overdue)
     }
@@ -64,7 +66,7 @@ impl Outcome {
 
     /// Mean waiting time of the admitted requests, in seconds; 0 if there are none.
     pub(super) fn mean_wait(&self) -> f64 {
-        let sum: u64 = self.waited.iter().map(|of| of.0).sum();
+        let sum: u64 = self.waited.iter().map(|wait| wait.0).sum();
         sum as f64 / 1e9 / self.waited.len().max(1) as f64
     }
 
@@ -113,11 +115,11 @@ pub(super) fn run(
             outcome.moved.push(each.collect());
             (before, mark) = (moved, mark + INTERVAL);
         }
-        if considered.take_if(|of| of.due() <= now).is_some() {
+        if considered.take_if(|request| request.due() <= now).is_some() {
             outcome.discarded += 1;
         }
         policy.observe(&replay);
-        while now >= BEFORE
+        while now >= MEDIA_ALONE
             && let Some(vm) = replay.free()
         {
             let of = considered.get_or_insert_with(|| {
@@ -132,7 +134,7 @@ pub(super) fn run(
                 at: now,
                 after: replay.begun.len(),
                 newcomer,
-                let_in: terms.is_some(),
+                admitted: terms.is_some(),
             });
             let Some(terms) = terms else { break };
             outcome.waited.push(now.since(of.since));
