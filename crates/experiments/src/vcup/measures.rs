@@ -107,7 +107,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         arguments: &[VARIED, &["as it is", "added"]],
         evaluate: |results, arguments| match arguments[1] {
             "added" => {
-                windows::first_v(&results.varied(Ablation::Letter), arguments[0]).map(series)
+                windows::first_v(&results.varied(Ablation::WithAdditions), arguments[0]).map(series)
             }
             _ => windows::first_v(results, arguments[0]).map(series),
         },
@@ -117,7 +117,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "steady_from",
         arguments: &[VARIED],
         evaluate: |results, arguments| {
-            let added = results.varied(Ablation::Letter);
+            let added = results.varied(Ablation::WithAdditions);
             Some(series([windows::steady_from(&added, arguments[0])?]))
         },
     },
@@ -234,7 +234,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
 ];
 
 pub(super) const CODE: &[(&str, Code<Vcup>)] = &[
-    ("beyond", servers::beyond),
+    ("beyond", servers::inadequate_targets),
     ("convergence", servers::convergences),
 ];
 

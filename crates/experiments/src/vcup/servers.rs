@@ -3,7 +3,7 @@
 
 use super::keys::consolidated;
 use super::run::{Run, SI, Second, beta, mean, v};
-use super::setup::{Ablation, Case, Change, Key, STEP};
+use super::setup::{Ablation, Case, Change, Key, STEP, STEP_MB_S};
 use super::{Cells, Claims, Figure, PAPER, RunResults};
 use crate::claim::{Item, Series};
 use crate::claim_result::ClaimResult;
@@ -12,41 +12,45 @@ use tidegate_report::{Axis, Plot, Series as Curve, Unit};
 
 pub(super) const FIGURE_10: Figure = Figure {
     name: "figure 10",
-    keys: || STAIRS.map(|(vm, top)| stairs(vm, top)).to_vec(),
-    cells: ends,
-    plots: staircases,
+    keys: || STAIRCASES.map(|(vm, top)| staircase_key(vm, top)).to_vec(),
+    cells: figure_10_cells,
+    plots: figure_10_plots,
     ..Figure::BARE
 };
 
 pub(super) const TABLE_4: Figure = Figure {
     name: "4",
-    keys: || ["fq", "vcup"].map(together).to_vec(),
-    cells: table_4,
+    keys: || ["fq", "vcup"].map(table_4_key).to_vec(),
+    cells: table_4_cells,
     ..Figure::BARE
 };
 
-/// Servers with a rising target, and its last value in MB/s; steps are 5 MB/s.
-const STAIRS: [(&str, u64); 4] = [("web", 45), ("mail", 25), ("file", 50), ("video", 50)];
-/// Seconds at the begin of a step that do not count.
-const SETTLING: usize = 30;
-/// Time within which a new target is to be reached, in seconds: the begin of [`FIVE`] seconds whose
-/// mean deviates by at most [`NEAR`].
-const SOON: usize = 10;
-const FIVE: usize = 5;
-const NEAR: f64 = 0.05;
+/// Servers with a rising target, and its last value in MB/s.
+const STAIRCASES: [(&str, u64); 4] = [("web", 45), ("mail", 25), ("file", 50), ("video", 50)];
+/// Seconds at the begin of a step that its bandwidth, beta and V leave out.
+const SETTLING_S: usize = 30;
+/// Time in seconds within which a new target is to be reached.
+const CONVERGENCE_LIMIT_S: usize = 10;
+/// Length in seconds of the window whose mean decides whether a target is reached.
+const CONVERGENCE_WINDOW_S: usize = 5;
+/// Deviation of that mean from the target, as a fraction, up to which the target is reached.
+const CONVERGENCE_TOLERANCE: f64 = 0.05;
 
-fn stairs(vm: &'static str, top: u64) -> Key {
+fn staircase_key(vm: &'static str, top: u64) -> Key {
     Key::new(Case::Servers, "vcup").with(Change::Staircase { vm, top })
 }
 
-fn together(scheduler: &'static str) -> Key {
+fn table_4_key(scheduler: &'static str) -> Key {
     Key::new(Case::Servers, scheduler)
 }
 
-fn table_4(results: &RunResults<'_>) -> Cells {
+fn table_4_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("4", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (fq, vcup) = (results.of(together("fq"))?, results.of(together("vcup"))?);
+        let (fq, vcup) = (
+            results.of(table_4_key("fq"))?,
+            results.of(table_4_key("vcup"))?,
+        );
         consolidated(&labels[0], column, fq, vcup)
     }))
 }
@@ -61,21 +65,23 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn bytes(&self) -> Vec<u64> {
-        let later = &self.seconds[SETTLING.min(self.seconds.len())..];
+        let later = &self.seconds[SETTLING_S.min(self.seconds.len())..];
         later.iter().map(|second| second.bytes).collect()
     }
 
     fn mb_s(&self) -> f64 {
-        mean(&self.seconds[SETTLING.min(self.seconds.len())..], |s| {
+        mean(&self.seconds[SETTLING_S.min(self.seconds.len())..], |s| {
             s.bytes
         }) / 1e6
     }
 
-    /// Seconds until the begin of the first five whose mean is near the target.
-    fn reached(&self) -> Option<usize> {
-        let near =
-            |five: &[Second]| (mean(five, |s| s.bytes) / self.target as f64 - 1.0).abs() <= NEAR;
-        self.seconds.windows(FIVE).position(near)
+    /// Seconds until the begin of the first window whose mean is near the target.
+    fn convergence_s(&self) -> Option<usize> {
+        let is_near = |window: &[Second]| {
+            let ratio = mean(window, |second| second.bytes) / self.target as f64;
+            (ratio - 1.0).abs() <= CONVERGENCE_TOLERANCE
+        };
+        self.seconds.windows(CONVERGENCE_WINDOW_S).position(is_near)
     }
 
     fn is_inadequate(&self) -> bool {
@@ -94,7 +100,7 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
     let steps = run.all_seconds(0).chunks_exact(length).zip(1u64..);
     let step = |(seconds, n)| Step {
         vm,
-        target: n * 5_000_000,
+        target: n * STEP_MB_S * 1_000_000,
         seconds,
     };
     steps.map(step).collect()
@@ -103,17 +109,18 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
 /// All steps of all staircases.
 fn steps<'a>(results: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
     let mut all = Vec::new();
-    for (vm, top) in STAIRS {
-        all.extend(steps_of(results.of(stairs(vm, top))?, vm));
+    for (vm, top) in STAIRCASES {
+        all.extend(steps_of(results.of(staircase_key(vm, top))?, vm));
     }
     Some(all)
 }
 
-fn ends(results: &RunResults<'_>) -> Cells {
+/// Bandwidth of the first and last step of each staircase.
+fn figure_10_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 10", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (vm, top) = STAIRS.into_iter().find(|(vm, _)| *vm == labels[0])?;
-        let steps = steps_of(results.of(stairs(vm, top))?, vm);
+        let (vm, top) = STAIRCASES.into_iter().find(|(vm, _)| *vm == labels[0])?;
+        let steps = steps_of(results.of(staircase_key(vm, top))?, vm);
         match column {
             "first_mb_s" => steps.first().map(Step::mb_s),
             _ => steps.last().map(Step::mb_s),
@@ -122,17 +129,21 @@ fn ends(results: &RunResults<'_>) -> Cells {
 }
 
 /// Figure of each step, labelled with the step's name; steps without the figure are left out.
-fn of_steps(results: &RunResults<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
+fn step_figures(
+    results: &RunResults<'_>,
+    figure: impl Fn(&Step<'_>) -> Option<f64>,
+) -> Option<Series> {
     let item = |step: &Step<'_>| {
         let label = step.name();
-        of(step).map(|value| Item { label, value })
+        figure(step).map(|value| Item { label, value })
     };
     Some(steps(results)?.iter().filter_map(item).collect())
 }
 
-/// beta of each step in percent, without the last step of mail.
+/// beta of each step in percent, without the last step of mail: its target exceeds the capacity, as
+/// [`inadequate_targets`] checks.
 pub(super) fn step_betas(results: &RunResults<'_>) -> Option<Series> {
-    of_steps(results, |step| {
+    step_figures(results, |step| {
         let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
         let beta = || beta(&step.bytes(), step.target, SI);
         (!last_of_mail).then(beta).flatten()
@@ -141,7 +152,7 @@ pub(super) fn step_betas(results: &RunResults<'_>) -> Option<Series> {
 
 /// V of each step in percent.
 pub(super) fn step_vs(results: &RunResults<'_>) -> Option<Series> {
-    of_steps(results, |step| v(&step.bytes()))
+    step_figures(results, |step| v(&step.bytes()))
 }
 
 /// Number of steps.
@@ -149,21 +160,21 @@ pub(super) fn step_count(results: &RunResults<'_>) -> Option<usize> {
     Some(steps(results)?.len())
 }
 
-/// Evaluates the claim that only the last step of mail is reported as inadequate.
-pub(super) fn beyond(results: &RunResults<'_>) -> Claims {
+/// Evaluates the claim that the capacity is reported as inadequate for the last step of mail only.
+pub(super) fn inadequate_targets(results: &RunResults<'_>) -> Claims {
     let steps = steps(results).into_iter();
     Ok(steps.map(|steps| inadequate(&steps)).collect())
 }
 
-/// Evaluates the time to a new target, by the paper's letter and with Tidegate's additions.
+/// Evaluates the time to a new target under the paper's algorithm, and with Tidegate's additions.
 pub(super) fn convergences(results: &RunResults<'_>) -> Claims {
     let mut claims: Vec<ClaimResult> = steps(results)
         .map(|steps| convergence(&steps))
         .into_iter()
         .collect();
-    if results.variant == Ablation::Nothing
+    if results.variant == Ablation::Unchanged
         && !claims.is_empty()
-        && let Some(added) = self::steps(&results.varied(Ablation::Letter))
+        && let Some(added) = self::steps(&results.varied(Ablation::WithAdditions))
     {
         claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
     }
@@ -171,18 +182,18 @@ pub(super) fn convergences(results: &RunResults<'_>) -> Claims {
 }
 
 fn inadequate(steps: &[Step<'_>]) -> ClaimResult {
-    let told: Vec<String> = steps
+    let reported: Vec<String> = steps
         .iter()
         .filter(|step| step.is_inadequate())
         .map(|step| format!("{} ({:.1})", step.name(), step.mb_s()))
         .collect();
     ClaimResult::new(
-        "mail at 25 MB/s is beyond what can be had, and nothing else is",
-        told.len() == 1 && told[0].starts_with("mail at 25"),
-        if told.is_empty() {
-            "no capacity is told to be inadequate".to_owned()
+        "only the target of mail at 25 MB/s exceeds the capacity",
+        reported.len() == 1 && reported[0].starts_with("mail at 25"),
+        if reported.is_empty() {
+            "no target is reported as inadequate".to_owned()
         } else {
-            format!("told of {}", told.join(", "))
+            format!("reported for {} (MB/s reached)", reported.join(", "))
         },
     )
 }
@@ -190,40 +201,43 @@ fn inadequate(steps: &[Step<'_>]) -> ClaimResult {
 /// Evaluates the time to a new target over all changes that can be followed: without the first
 /// step, and without those where the capacity is inadequate.
 fn convergence(steps: &[Step<'_>]) -> ClaimResult {
-    let changes = steps.iter().filter(|step| step.target > 5_000_000);
-    let changes = changes.filter(|step| !step.is_inadequate());
-    let times: Vec<(Option<usize>, String)> =
-        changes.map(|step| (step.reached(), step.name())).collect();
-    let soon = times
+    let changes = steps
         .iter()
-        .filter(|(at, _)| at.is_some_and(|at| at <= SOON));
-    let soon = soon.count();
-    let slowest = times.iter().max_by_key(|(at, _)| at.unwrap_or(usize::MAX));
+        .filter(|step| step.target > STEP_MB_S * 1_000_000);
+    let changes = changes.filter(|step| !step.is_inadequate());
+    let times: Vec<(Option<usize>, String)> = changes
+        .map(|step| (step.convergence_s(), step.name()))
+        .collect();
+    let in_time = times
+        .iter()
+        .filter(|(time, _)| time.is_some_and(|time| time <= CONVERGENCE_LIMIT_S))
+        .count();
+    let slowest = (times.iter()).max_by_key(|(time, _)| time.unwrap_or(usize::MAX));
     let slowest = match slowest {
-        Some((Some(at), who)) => format!("; the slowest takes {at} s ({who})"),
-        Some((None, who)) => format!("; never by {who}"),
+        Some((Some(time), step)) => format!("; the slowest takes {time} s ({step})"),
+        Some((None, step)) => format!("; never reached: {step}"),
         None => String::new(),
     };
     ClaimResult::new(
-        format!("a new target is reached within {SOON} s"),
-        soon == times.len(),
-        format!("it is in {soon} of {} changes{slowest}", times.len()),
+        format!("a new target is reached within {CONVERGENCE_LIMIT_S} s"),
+        in_time == times.len(),
+        format!("it is in {in_time} of {} changes{slowest}", times.len()),
     )
 }
 
-fn staircases(results: &RunResults<'_>) -> Vec<Plot> {
+fn figure_10_plots(results: &RunResults<'_>) -> Vec<Plot> {
     let Some(steps) = steps(results) else {
         return Vec::new();
     };
-    let plot = |title: &str, unit: Unit, of: &dyn Fn(&Step<'_>) -> Option<f64>| {
+    let plot = |title: &str, unit: Unit, figure: &dyn Fn(&Step<'_>) -> Option<f64>| {
         let mut plot = Plot::new(
             format!("Figure 10: {title} by the target"),
             Axis::linear("target", Unit::BytesPerS).including(0.0),
             Axis::linear(title, unit).including(0.0),
         );
-        for (vm, _) in STAIRS {
+        for (vm, _) in STAIRCASES {
             let points = steps.iter().filter(|step| step.vm == vm);
-            let points = points.filter_map(|step| Some((step.target as f64, of(step)?)));
+            let points = points.filter_map(|step| Some((step.target as f64, figure(step)?)));
             plot.add(Curve::line(vm).points(points));
         }
         plot

@@ -118,28 +118,28 @@ pub(super) enum Change {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Ablation {
     /// Unchanged run.
-    Nothing,
-    /// Tidegate's additions instead of the paper's letter.
-    Letter,
+    Unchanged,
+    /// Tidegate's additions to the paper's algorithm.
+    WithAdditions,
     /// One CFQ over all VMs instead of a LUN and a CFQ per VM.
-    Luns,
+    SharedCfq,
 }
 
 impl Variant for Ablation {
-    const NOTHING: Ablation = Ablation::Nothing;
-    const ALL: &'static [Ablation] = &[Ablation::Letter, Ablation::Luns];
+    const NOTHING: Ablation = Ablation::Unchanged;
+    const ALL: &'static [Ablation] = &[Ablation::WithAdditions, Ablation::SharedCfq];
 
     fn phrase(self) -> String {
         match self {
-            Ablation::Nothing => "As it is",
-            Ablation::Letter => "With what Tidegate adds",
-            Ablation::Luns => "With one CFQ over all VMs",
+            Ablation::Unchanged => "As it is",
+            Ablation::WithAdditions => "With what Tidegate adds",
+            Ablation::SharedCfq => "With one CFQ over all VMs",
         }
         .to_owned()
     }
 
     fn named(name: &str) -> Option<Ablation> {
-        (name == "added").then_some(Ablation::Letter)
+        (name == "added").then_some(Ablation::WithAdditions)
     }
 }
 
@@ -159,7 +159,7 @@ impl Key {
             case,
             scheduler,
             change: Change::Nothing,
-            without: Ablation::Nothing,
+            without: Ablation::Unchanged,
         }
     }
 
@@ -174,9 +174,9 @@ impl Key {
         let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi")
             && !matches!(self.change, Change::Staircase { .. } | Change::Load { .. });
         let without = match without {
-            Ablation::Letter if vcup => Ablation::Letter,
-            Ablation::Luns if a_lun_each => Ablation::Luns,
-            _ => Ablation::Nothing,
+            Ablation::WithAdditions if vcup => Ablation::WithAdditions,
+            Ablation::SharedCfq if a_lun_each => Ablation::SharedCfq,
+            _ => Ablation::Unchanged,
         };
         Key { without, ..self }
     }
@@ -184,6 +184,8 @@ impl Key {
 
 /// Duration of a step of figure 10's staircase; the paper has 5 minutes.
 pub(super) const STEP: Nanos = Nanos::from_secs(120);
+/// Rise of the target from step to step of figure 10's staircase, in MB/s, and its first value.
+pub(super) const STEP_MB_S: u64 = 5;
 
 /// Finds the experiment's array and the models of the catalogue.
 fn find_model(name: &str) -> Result<Entry, String> {
@@ -195,7 +197,7 @@ fn policy(name: &'static str, without: Ablation) -> Result<PolicySpec, Experimen
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let added = section.read("added", policy.clone(), policy::from_field);
         match without {
-            Ablation::Letter => added,
+            Ablation::WithAdditions => added,
             _ => Some(policy),
         }
     })
@@ -222,7 +224,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         .unbounded();
     folder::set_policy(&mut scenario, &policy(key.scheduler, key.without)?);
     change(&mut scenario, key.change)?;
-    if key.without == Ablation::Luns {
+    if key.without == Ablation::SharedCfq {
         gather(&mut scenario);
     }
     folder::checked(scenario, file, key)
@@ -283,24 +285,24 @@ fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
     scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads)
 }
 
-/// Reduces the scenario to one VM, whose target rises by 5 MB/s every [`STEP`].
+/// Reduces the scenario to one VM, whose target rises by [`STEP_MB_S`] every [`STEP`].
 fn climb(scenario: &mut Scenario, name: &str, top: u64) {
     scenario.tenants.retain(|vm| vm.name == name);
     let Some(vm) = scenario.tenants.first_mut() else {
         return;
     };
-    let to = |mb_s: u64| Objective {
+    let with_target = |mb_s: u64| Objective {
         target: Rate::bytes(mb_s * MB),
         ..Objective::default()
     };
-    vm.objective = to(5);
-    let steps = top / 5;
+    vm.objective = with_target(STEP_MB_S);
+    let steps = top / STEP_MB_S;
     scenario.changes = (1..steps)
         .map(|step| scenario::Change {
             at: Nanos(STEP.0 * step),
             action: Action::Objective {
                 tenant: 0,
-                objective: Box::new(to(5 * (step + 1))),
+                objective: Box::new(with_target(STEP_MB_S * (step + 1))),
             },
         })
         .collect();
@@ -352,7 +354,7 @@ mod tests {
                     .chain(params)
                     .collect()
             };
-            let of = |name| super::policy(name, Ablation::Nothing).expect("a policy");
+            let of = |name| super::policy(name, Ablation::Unchanged).expect("a policy");
             let mut known = letters.into_iter().map(of);
             assert!(known.any(|known| told(&known) == told(policy)), "{case:?}");
         }

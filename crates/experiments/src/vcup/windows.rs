@@ -23,7 +23,12 @@ pub(super) const FIGURE_6: Figure = Figure {
 pub(super) const FIGURE_7: Figure = Figure {
     name: "figure 7",
     keys: || {
-        let both = |load: &Load| [key(*load, 0), key(*load, 0).without(Ablation::Letter)];
+        let both = |load: &Load| {
+            [
+                key(*load, 0),
+                key(*load, 0).without(Ablation::WithAdditions),
+            ]
+        };
         VARIED.iter().flat_map(both).collect()
     },
     cells: settled_cells,
