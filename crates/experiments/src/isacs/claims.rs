@@ -16,16 +16,38 @@ pub(super) const CLAIMS: &str = folder::embedded!("isacs", "claims.toml");
 const EVERY_TABLE: &str = "tables 3 to 8";
 /// Part of the paper about fixed work instead of I/O.
 const FIXED_WORK: &str = "section 5.4";
-/// Gain, as a fraction, up to which two figures count as the same; `claims.toml` uses it as the
-/// tolerated loss.
-const SAME: f64 = 0.01;
+/// Gain or loss, as a fraction, up to which two figures count as equal; `claims.toml` uses it as
+/// the tolerated loss.
+const EQUAL_WITHIN: f64 = 0.01;
+
+/// Source of a figure.
+#[derive(Clone, Copy)]
+enum Source {
+    Paper,
+    Simulation,
+}
+
+impl Source {
+    /// Words of `claims.toml` for the sources.
+    const WORDS: &[&str] = &["ours", "theirs"];
+
+    fn from_word(word: &str) -> Source {
+        match word {
+            "theirs" => Source::Paper,
+            _ => Source::Simulation,
+        }
+    }
+}
 
 /// Comparison of Credit2 with ISACS in the paper and in the simulation.
 struct Pair<'a> {
     table: &'a str,
+    /// What is compared, such as a row of the table.
     about: &'a str,
     sense: Sense,
+    /// Figures of the paper: Credit2's and ISACS's.
     theirs: [f64; 2],
+    /// Simulated figures: Credit2's and ISACS's.
     ours: [f64; 2],
 }
 
@@ -50,18 +72,17 @@ impl Pair<'_> {
         format!("{}, {}", heading(self.table), self.about)
     }
 
-    /// Name with both gains: `table 3, 1: 30 % for 32 %`.
-    fn told(&self) -> String {
+    /// Name with both gains: `table 3, row 1: 30 % (paper: 32 %)`.
+    fn name_with_gains(&self) -> String {
         let percent = |part: f64| format!("{:.0} %", 100.0 * part);
         let (ours, theirs) = (percent(self.our_gain()), percent(self.their_gain()));
-        format!("{}: {ours} for {theirs}", self.name())
+        format!("{}: {ours} (paper: {theirs})", self.name())
     }
 
-    fn item(&self, theirs: bool) -> Item {
-        let value = if theirs {
-            self.their_gain()
-        } else {
-            self.our_gain()
+    fn item(&self, source: Source) -> Item {
+        let value = match source {
+            Source::Paper => self.their_gain(),
+            Source::Simulation => self.our_gain(),
         };
         Item {
             label: self.name(),
@@ -70,10 +91,11 @@ impl Pair<'_> {
     }
 }
 
-/// Results of two schedulers; the second one stands for ISACS.
+/// Results of two schedulers that are compared.
 pub(super) struct Compared<'a> {
     pub(super) reference: &'a Reference,
     pub(super) runs: &'a Runs,
+    /// Credit2 or the policy in its place, and ISACS or the policy in its place.
     pub(super) policies: [Policy; 2],
     /// Cells of the wanted tables under these schedulers.
     pub(super) cells: &'a [Cell],
@@ -86,36 +108,36 @@ impl Subject for Isacs {
     type Results<'a> = Compared<'a>;
 }
 
-const WHOSE: &[&str] = &["ours", "theirs"];
-
 const MEASURES: &[Measure<Isacs>] = &[
-    // Part by which ISACS is better in each cell of tables 3 to 8, or where it is in the paper.
+    // Fraction by which ISACS is better than Credit2 in each cell of tables 3 to 8, or in those where
+    // the paper has it better.
     Measure {
         name: "gain",
-        arguments: &[&["every cell", "better in the paper"], WHOSE],
+        arguments: &[&["every cell", "better in the paper"], Source::WORDS],
         evaluate: |compared, arguments| {
             let all = compared.io().into_iter();
             let wanted = all.filter(|pair| arguments[0] == "every cell" || pair.their_gain() > 0.0);
             Some(
                 wanted
-                    .map(|pair| pair.item(arguments[1] == "theirs"))
+                    .map(|pair| pair.item(Source::from_word(arguments[1])))
                     .collect(),
             )
         },
     },
-    // Our gain in each of these cells, labelled with both gains.
+    // Simulated gain in each cell of tables 3 to 8, labelled with both gains.
     Measure {
         name: "told_gain",
         arguments: &[],
         evaluate: |compared, _| {
-            let told = |pair: Pair<'_>| Item {
-                label: pair.told(),
+            let item = |pair: Pair<'_>| Item {
+                label: pair.name_with_gains(),
                 value: pair.our_gain(),
             };
-            Some(compared.io().into_iter().map(told).collect())
+            Some(compared.io().into_iter().map(item).collect())
         },
     },
-    // Number of these cells in which ISACS is better or worse by more than a hundredth, or neither.
+    // Number of cells of tables 3 to 8 in which ISACS is better or worse than Credit2 by more than
+    // [`EQUAL_WITHIN`], or neither.
     Measure {
         name: "cells",
         arguments: &[&["better", "worse", "same"]],
@@ -143,11 +165,11 @@ const MEASURES: &[Measure<Isacs>] = &[
 impl Compared<'_> {
     /// Comparisons of both schedulers in the tables of I/O, in the order of their names.
     fn io(&self) -> Vec<Pair<'_>> {
-        let mut found: BTreeMap<(&str, &str), [Option<&Cell>; 2]> = BTreeMap::new();
+        let mut pairs: BTreeMap<(&str, &str), [Option<&Cell>; 2]> = BTreeMap::new();
         for cell in self.cells.iter().filter(|cell| cell.table != FIXED_WORK) {
             if let Some(ordering) = &cell.ordering {
                 let key = (cell.table.as_str(), ordering.about.as_str());
-                let both = found.entry(key).or_default();
+                let both = pairs.entry(key).or_default();
                 both[usize::from(ordering.who == "isacs")] = Some(cell);
             }
         }
@@ -163,16 +185,16 @@ impl Compared<'_> {
                 ours: [credit2.ours, isacs.ours],
             })
         };
-        found.into_iter().filter_map(pair).collect()
+        pairs.into_iter().filter_map(pair).collect()
     }
 
     /// Number of cells of a kind; `None` if there are no cells.
     fn count(&self, kind: &str) -> Option<usize> {
         let all = self.io();
         let is = |pair: &&Pair<'_>| match kind {
-            "better" => pair.our_gain() > SAME,
-            "worse" => pair.our_gain() < -SAME,
-            _ => (-SAME..=SAME).contains(&pair.our_gain()),
+            "better" => pair.our_gain() > EQUAL_WITHIN,
+            "worse" => pair.our_gain() < -EQUAL_WITHIN,
+            _ => (-EQUAL_WITHIN..=EQUAL_WITHIN).contains(&pair.our_gain()),
         };
         (!all.is_empty()).then(|| all.iter().filter(is).count())
     }
@@ -211,7 +233,7 @@ mod tests {
     use crate::findings::tests::cell;
 
     #[test]
-    fn claims_name_what_there_is() {
+    fn claims_name_known_measures_and_parts() {
         let reference = Reference::parse(super::super::setup::PAPER_TOML).expect("TOML");
         let parts = [super::super::TABLES, &[EVERY_TABLE]].concat();
         claim::tests::are_sound(CLAIMS, &reference, &parts, &[MEASURES], &[]);
@@ -233,7 +255,7 @@ mod tests {
     }
 
     /// Result of a claim of the file for these cells; `None`: it is left out.
-    fn said(id: &str, cells: &[Cell]) -> Option<crate::Claim> {
+    fn evaluated(id: &str, cells: &[Cell]) -> Option<crate::Claim> {
         let reference = Reference::parse("").expect("TOML");
         let compared = Compared {
             reference: &reference,
@@ -243,8 +265,8 @@ mod tests {
         };
         let specs = claim::read(CLAIMS).expect("claims");
         let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
-        let said = spec.evaluate(&compared).expect("figures");
-        said.map(|said| said.with_ablations(&[]))
+        let result = spec.evaluate(&compared).expect("figures");
+        result.map(|result| result.with_ablations(&[]))
     }
 
     #[test]
@@ -255,20 +277,19 @@ mod tests {
             ("b", [100.0, 120.0], [200.0, 201.0]),
             ("c", [100.0, 90.0], [100.0, 95.0]),
         ]);
-        let better = said("better", &cells).expect("cells");
+        let better = evaluated("better", &cells).expect("cells");
         assert_eq!(
             (better.holds, better.detail.as_str()),
             (true, "it is in 2 of 2.")
         );
-        let worse = said("not-worse", &cells).expect("cells");
-        let told = "it is by more than 1 % better in 1, worse in 1, and within it in 1. \
-                    It is in table 3, c.";
-        assert_eq!((worse.holds, worse.detail.as_str()), (false, told));
-        let gains = said("gains", &cells).expect("cells");
-        let told = "it is in 2 of 3. Ours for theirs: table 3, b: 0 % for 20 %.";
-        assert_eq!((gains.holds, gains.detail.as_str()), (false, told));
+        let worse = evaluated("not-worse", &cells).expect("cells");
+        let detail = "better in 1 cell(s), worse in 1, equal within 1 % in 1. Worse: table 3, c.";
+        assert_eq!((worse.holds, worse.detail.as_str()), (false, detail));
+        let gains = evaluated("gains", &cells).expect("cells");
+        let detail = "it is in 2 of 3. Not in table 3, b: 0 % (paper: 20 %).";
+        assert_eq!((gains.holds, gains.detail.as_str()), (false, detail));
         for id in ["better", "not-worse", "gains"] {
-            assert_eq!(said(id, &[]), None, "{id}");
+            assert_eq!(evaluated(id, &[]), None, "{id}");
         }
     }
 }
