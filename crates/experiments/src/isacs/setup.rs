@@ -42,23 +42,24 @@ pub(super) enum Case {
 }
 
 /// Bytes of a stream handled at once: the largest TCP segment.
-const CHUNK: u64 = 64 << 10;
+const CHUNK_BYTES: u64 = 64 << 10;
 /// Bytes of an I/O to the disk.
-const IO: u64 = 512 << 10;
+const DISK_IO_BYTES: u64 = 512 << 10;
 /// Size of the files in the paper, in bytes.
-const FILE: u64 = 5_000_000_000;
+const FILE_BYTES: u64 = 5_000_000_000;
 /// Dirty memory limit of a guest, in bytes: a fifth of its 2 GB less the kernel, Linux's default.
-const DIRTY: u64 = 400_000_000;
+const DIRTY_BYTES: u64 = 400_000_000;
 /// Factor by which files, and the time they take, are smaller than in the paper; they remain long
 /// compared with all periods of the schedulers.
 const SHRINK: u64 = 10;
 /// Uncounted time at the begin: more than five epochs of every vCPU's credit.
 const WARM_UP: Nanos = Nanos::from_millis(500);
 /// Duration of cases with streams only, including the warm-up.
-const STREAMS: Nanos = Nanos::from_millis(1_500);
-/// First and last pCPU of the guests, in cases with and without a client.
-const WITH_CLIENT: (u8, u8) = (2, 6);
-const WITHOUT: (u8, u8) = (2, 7);
+const STREAM_RUN: Nanos = Nanos::from_millis(1_500);
+/// First and last pCPU of the guests in cases with a client.
+const GUEST_PCPUS_WITH_CLIENT: (u8, u8) = (2, 6);
+/// First and last pCPU of the guests in cases without a client.
+const GUEST_PCPUS_WITHOUT_CLIENT: (u8, u8) = (2, 7);
 
 /// Guest with four vCPUs.
 fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
@@ -87,12 +88,12 @@ fn make(source: Source, mixed: bool, free: &FreeParameters) -> Nanos {
 
 fn write(source: Source, mixed: bool, free: &FreeParameters) -> WriteSpec {
     WriteSpec {
-        file: FILE / SHRINK,
+        file: FILE_BYTES / SHRINK,
         make_per_kib: make(source, mixed, free),
         dirty: if mixed {
             free.get(Knob::MixedDirtyKb) * 1000 / SHRINK
         } else {
-            DIRTY / SHRINK
+            DIRTY_BYTES / SHRINK
         },
         depth: 32,
         driver: Nanos::from_micros(40),
@@ -106,8 +107,8 @@ fn stream(from: usize, receive: Nanos, free: &FreeParameters) -> StreamSpec {
     let us = Nanos::from_micros;
     StreamSpec {
         from,
-        chunk: CHUNK,
-        window: (free.get(Knob::WindowKib) << 10).max(CHUNK),
+        chunk: CHUNK_BYTES,
+        window: (free.get(Knob::WindowKib) << 10).max(CHUNK_BYTES),
         client: us(20),
         driver: us(20),
         interrupt: us(5),
@@ -125,14 +126,14 @@ fn ping(from: usize, count: u64, free: &FreeParameters) -> PingSpec {
         count,
         client: free.us(Knob::PingUs),
         driver: us(10),
-        guest: ANSWER,
+        guest: PING_ANSWER,
     }
 }
 
 /// CPU time of a guest for answering a packet.
-const ANSWER: Nanos = Nanos::from_micros(35);
+const PING_ANSWER: Nanos = Nanos::from_micros(35);
 /// CPU time of a guest without other work for receiving a chunk.
-const RECEIVE: Nanos = Nanos::from_micros(10);
+const CHUNK_RECEIVE: Nanos = Nanos::from_micros(10);
 
 /// Adds four processes that compute without end.
 fn computes(mut vm: VmSpec) -> VmSpec {
@@ -154,47 +155,47 @@ fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
         })
     };
     match case {
-        Case::PingHybrid(n) => first(n, WITH_CLIENT, &|vm| VmSpec {
-            stream: Some(stream(12, RECEIVE, free)),
+        Case::PingHybrid(n) => first(n, GUEST_PCPUS_WITH_CLIENT, &|vm| VmSpec {
+            stream: Some(stream(12, CHUNK_RECEIVE, free)),
             ping: Some(ping(12, 1_000, free)),
             ..vm
         }),
-        Case::PingMixed => many(6, WITH_CLIENT, &|_, vm| VmSpec {
+        Case::PingMixed => many(6, GUEST_PCPUS_WITH_CLIENT, &|_, vm| VmSpec {
             ping: Some(ping(6, 2_000, free)),
             ..computes(vm)
         }),
-        Case::IperfHybrid(n) => first(n, WITH_CLIENT, &|vm| VmSpec {
-            stream: Some(stream(12, RECEIVE, free)),
+        Case::IperfHybrid(n) => first(n, GUEST_PCPUS_WITH_CLIENT, &|vm| VmSpec {
+            stream: Some(stream(12, CHUNK_RECEIVE, free)),
             ..vm
         }),
-        Case::IperfMixed(n) => many(n, WITH_CLIENT, &|_, vm| VmSpec {
+        Case::IperfMixed(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|_, vm| VmSpec {
             stream: Some(stream(n, mixed_receive, free)),
             ..computes(vm)
         }),
-        Case::DdHybrid(source, n) => first(n, WITHOUT, &|vm| VmSpec {
+        Case::DdHybrid(source, n) => first(n, GUEST_PCPUS_WITHOUT_CLIENT, &|vm| VmSpec {
             write: Some(write(source, false, free)),
             ..vm
         }),
-        Case::DdMixed(source, n) => many(n, WITHOUT, &|_, vm| VmSpec {
+        Case::DdMixed(source, n) => many(n, GUEST_PCPUS_WITHOUT_CLIENT, &|_, vm| VmSpec {
             write: Some(write(source, true, free)),
             ..computes(vm)
         }),
-        Case::Inside(n) => many(n, WITH_CLIENT, &|_, vm| VmSpec {
+        Case::Inside(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|_, vm| VmSpec {
             stream: Some(stream(n, mixed_receive, free)),
             work: Some(free.work(Knob::InsideMs)),
             ..vm
         }),
-        Case::NeighbourHybrid(n) => many(n, WITH_CLIENT, &|k, vm| match k {
+        Case::NeighbourHybrid(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
                 work: Some(free.work(Knob::HybridMs)),
                 ..vm
             },
             _ => VmSpec {
-                stream: Some(stream(n, RECEIVE, free)),
+                stream: Some(stream(n, CHUNK_RECEIVE, free)),
                 ..vm
             },
         }),
-        Case::NeighbourMixed(n) => many(n, WITH_CLIENT, &|k, vm| match k {
+        Case::NeighbourMixed(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
                 work: Some(free.work(Knob::MixedMs)),
                 ..vm
@@ -220,7 +221,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round:
             title: format!("{case:?}, {policy:?}"),
             // Cases with round trips, files or work end by themselves.
             duration: if streams {
-                STREAMS
+                STREAM_RUN
             } else {
                 Nanos::from_secs(600)
             },
@@ -239,7 +240,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round:
             pinned: CpuSet::range(0, 1),
         },
         disk: DiskSpec {
-            io: IO,
+            io: DISK_IO_BYTES,
             service: Nanos(free.get(Knob::DiskNs)),
         },
         vms,
