@@ -11,11 +11,11 @@ use tidegate_units::parse_duration;
 
 const FILE: &str = "devices.toml";
 
-/// Size in bytes of the writes that delay a read in a device's blocking time: the shortest part
+/// Size in bytes of the writes that delay a read in a device's blocking time: the smallest size
 /// into which an I/O is split.
-const BESIDE_SIZE: u32 = 64 << 10;
+const BLOCKING_WRITE_BYTES: u32 = 64 << 10;
 /// Number of these writes: the depth with which an adapted queue begins.
-const BESIDE_DEPTH: u32 = 4;
+const BLOCKING_WRITE_DEPTH: u32 = 4;
 
 /// Device of the catalogue, with the figures to which mixes are scaled.
 #[derive(Clone, Debug)]
@@ -24,12 +24,13 @@ pub struct PromiseDevice {
     pub model: String,
     /// True for a flash disk, false for a hard disk.
     pub flash: bool,
-    /// Blocking time, T of a floor's rule: 99th percentile of a read beside four random writes of
-    /// 64 KiB, by the profile.
+    /// Blocking time, by which a request within a reservation or target may be late (see
+    /// `docs/promises.md`): 99th percentile of a read during four random writes of 64 KiB, by the
+    /// profile.
     pub blocking: Nanos,
-    /// Unit of latency bounds.
+    /// Base latency bound; mixes use multiples of it.
     pub bound: Nanos,
-    /// Unit of time of deadline transfers.
+    /// Base duration of deadline transfers; mixes use multiples of it.
     pub span: Nanos,
     /// Time before judging begins.
     pub warm_up: Nanos,
@@ -75,14 +76,18 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
     let devices = document.device.into_iter().map(|entry| {
         let time = |text: &str| parse_duration(text).map_err(|error| wrong(error.to_string()));
         let measured = profile::built_in(&entry.model)
-            .ok_or_else(|| wrong(format!("there is no profile of {}", entry.model)))?;
+            .ok_or_else(|| wrong(format!("no built-in profile of model {}", entry.model)))?;
         let profile = measured
             .profile()
             .map_err(|error| wrong(error.to_string()))?;
         Ok(PromiseDevice {
             flash: entry.flash,
-            blocking: blocking(&profile)
-                .ok_or_else(|| wrong(format!("no reads beside writes of {}", entry.model)))?,
+            blocking: blocking(&profile).ok_or_else(|| {
+                wrong(format!(
+                    "the profile of model {} has no reads during writes",
+                    entry.model
+                ))
+            })?,
             bound: time(&entry.bound)?,
             span: time(&entry.span)?,
             warm_up: time(&entry.warm_up)?,
@@ -96,6 +101,7 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
 /// Blocking time of a device; `None`: its profile has no such reads beside writes.
 fn blocking(profile: &Profile) -> Option<Nanos> {
     let measured = profile.beside_writes().iter();
-    let mut asked = measured.filter(|it| it.size == BESIDE_SIZE && it.depth == BESIDE_DEPTH);
+    let mut asked =
+        measured.filter(|it| it.size == BLOCKING_WRITE_BYTES && it.depth == BLOCKING_WRITE_DEPTH);
     asked.next().map(|it| it.p99)
 }

@@ -176,14 +176,24 @@ impl Mix {
         self.others(run).map(|vm| run.bytes_per_s(vm)).sum()
     }
 
-    /// IOPS of the application under BAPS as a multiple of those under a rival, and the reduction
-    /// of the others' throughput in percent.
-    fn gain(&self, results: &RunResults<'_>, rival: &'static str) -> Option<[f64; 2]> {
+    /// Returns the gain of the application under BAPS over a rival.
+    fn gain(&self, results: &RunResults<'_>, rival: &'static str) -> Option<Gain> {
         let (baps, rival) = (self.run(results, BAPS)?, self.run(results, rival)?);
         let iops = |run: &Run| run.iops(self.application);
         let cut = 1.0 - self.bulk(baps)? / self.bulk(rival)?;
-        Some([iops(baps)? / iops(rival)?, 100.0 * cut])
+        Some(Gain {
+            iops_ratio: iops(baps)? / iops(rival)?,
+            bulk_cut_pct: 100.0 * cut,
+        })
     }
+}
+
+/// Gain of an application under BAPS over a rival scheduler, and its price.
+pub(super) struct Gain {
+    /// IOPS of the application under BAPS as a multiple of those under the rival.
+    pub(super) iops_ratio: f64,
+    /// Reduction of the other VMs' throughput in percent.
+    pub(super) bulk_cut_pct: f64,
 }
 
 fn gains(results: &RunResults<'_>, table: &str, mixes: &[Mix]) -> Cells {
@@ -192,10 +202,10 @@ fn gains(results: &RunResults<'_>, table: &str, mixes: &[Mix]) -> Cells {
         let application = labels.first()?.as_str();
         let mix = mixes.iter().find(|mix| mix.application == application)?;
         match column {
-            "over_cfq" => Some(mix.gain(results, "cfq")?[0]),
-            "over_mclock" => Some(mix.gain(results, "mclock_ps")?[0]),
-            "bulk_cut_vs_cfq_pct" => Some(mix.gain(results, "cfq")?[1]),
-            "bulk_cut_vs_mclock_pct" => Some(mix.gain(results, "mclock_ps")?[1]),
+            "over_cfq" => Some(mix.gain(results, "cfq")?.iops_ratio),
+            "over_mclock" => Some(mix.gain(results, "mclock_ps")?.iops_ratio),
+            "bulk_cut_vs_cfq_pct" => Some(mix.gain(results, "cfq")?.bulk_cut_pct),
+            "bulk_cut_vs_mclock_pct" => Some(mix.gain(results, "mclock_ps")?.bulk_cut_pct),
             _ => None,
         }
     }))
@@ -221,9 +231,8 @@ fn named(name: &str) -> Option<&'static Mix> {
     all_mixes().find(|mix| mix.name == name)
 }
 
-/// IOPS of a mix's application under BAPS as a multiple of those under a rival, and the reduction
-/// of the others' throughput in percent.
-pub(super) fn gain(results: &RunResults<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
+/// Returns the gain of a mix's application under BAPS over a rival.
+pub(super) fn gain(results: &RunResults<'_>, mix: &str, rival: &'static str) -> Option<Gain> {
     named(mix)?.gain(results, rival)
 }
 

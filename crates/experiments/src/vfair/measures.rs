@@ -6,7 +6,18 @@ use super::{RunResults, SCHEDULERS, Vfair};
 use super::{applications, bursts, fairness, motivation, strategies, varied};
 use crate::claim::{Item, Measure, Series, series};
 
-/// Names of runs, single ones or series.
+/// Names of runs in `claims.toml`, single ones or series:
+///
+/// - `1 to 32 outstanding`, `4 to 128 KiB`: figure 1, parts a and b, by the asynchronous reader's
+///   queue depth and request size;
+/// - `native`, `pinned`, `shared`: figure 1, part c, both readers in one system, in VMs with a pCPU
+///   per vCPU, and in VMs whose vCPUs share all pCPUs;
+/// - `delayed`: as `native`, with nothing but the virtualisation delay added;
+/// - `strategies on ...`: each scheduling strategy on a disk;
+/// - `TABLE/SCHEDULER`: three VMs that share a disk ([`fairness::ALL`]), in table 2 or 3 or figure 9
+///   or 10 of the paper, under a scheduler;
+/// - `0 to 100 % reads`, `depth 4`: figure 11 by VM1's read share, and table 4 at a queue depth;
+/// - `200 to 3200 IOPS`: figure 12 by the rate that VM1 asks for.
 const RUNS: &[&str] = &[
     "1 to 32 outstanding",
     "4 to 128 KiB",
@@ -35,32 +46,34 @@ const RUNS: &[&str] = &[
 
 const VMS: &[&str] = &["vm1", "vm2", "vm3", "sync", "async"];
 
-/// Keys of the runs with a name, each with a label in a series.
+/// Keys of the runs with a name of [`RUNS`], each with a label in a series.
 fn runs(name: &str) -> Vec<(String, Key)> {
     let labelled = |(label, key)| (format!("{label}"), key);
-    let one = |key| vec![(String::new(), key)];
+    let single = |key| vec![(String::new(), key)];
     if let Some((table, scheduler)) = name.split_once('/') {
         let sharing = fairness::ALL.iter().find(|sharing| sharing.table == table);
         let scheduler = SCHEDULERS.into_iter().find(|name| *name == scheduler);
         let both = sharing.zip(scheduler);
-        return both.map_or_else(Vec::new, |(of, scheduler)| one(of.key(scheduler)));
+        return both.map_or_else(Vec::new, |(sharing, scheduler)| {
+            single(sharing.key(scheduler))
+        });
     }
     match name {
         "1 to 32 outstanding" => (motivation::by_outstanding().into_iter())
             .map(labelled)
             .collect(),
         "4 to 128 KiB" => motivation::by_size().into_iter().map(labelled).collect(),
-        "native" => one(motivation::native()),
-        "pinned" => one(motivation::in_vms(true)),
-        "shared" => one(motivation::in_vms(false)),
-        "delayed" => one(motivation::virtualised()),
+        "native" => single(motivation::native()),
+        "pinned" => single(motivation::in_vms(true)),
+        "shared" => single(motivation::in_vms(false)),
+        "delayed" => single(motivation::virtualised()),
         "strategies on SSD" => strategies::keys_on(Disk::Ssd).map(unlabelled).to_vec(),
         "strategies on HDD" => strategies::keys_on(Disk::Hdd).map(unlabelled).to_vec(),
         "0 to 100 % reads" => varied::ratios()
             .map(|reads| reads.to_string())
             .zip(varied::by_reads())
             .collect(),
-        "depth 4" => one(varied::by_depth(4)),
+        "depth 4" => single(varied::by_depth(4)),
         "200 to 3200 IOPS" => bursts::keys().into_iter().map(unlabelled).collect(),
         _ => Vec::new(),
     }
@@ -84,13 +97,13 @@ fn of_each(
 }
 
 pub(super) const MEASURES: &[Measure<Vfair>] = &[
-    // Requests a second of a VM.
+    // Requests per second of a VM.
     Measure {
         name: "iops",
         arguments: &[RUNS, VMS],
         evaluate: |results, arguments| of_each(results, arguments[0], |run| run.iops(arguments[1])),
     },
-    // Fair share of a VM, in requests a second.
+    // Fair share of a VM, in requests per second.
     Measure {
         name: "share",
         arguments: &[RUNS, VMS],
@@ -98,7 +111,7 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
             of_each(results, arguments[0], |run| run.fair_share(arguments[1]))
         },
     },
-    // Bytes a second of the asynchronous reader of figure 1, in units of 4 KiB.
+    // Throughput of the asynchronous reader of figure 1, in units of 4 KiB per second.
     Measure {
         name: "units",
         arguments: &[RUNS],
@@ -122,13 +135,13 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
         arguments: &[],
         evaluate: |results, _| Some(series([varied::farthest_reads(results)?])),
     },
-    // Requests a second that VM1 of figure 12 asks for.
+    // Rates that VM1 of figure 12 asks for, in requests per second.
     Measure {
         name: "asked",
         arguments: &[],
         evaluate: |_, _| Some(series(bursts::RATES.map(f64::from))),
     },
-    // The smaller of what VM1 of figure 12 asks for at most and its fair share.
+    // Minimum of VM1's highest rate in figure 12 and its fair share, in requests per second.
     Measure {
         name: "due",
         arguments: &[],
@@ -143,10 +156,11 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
                 results,
                 arguments[0],
                 arguments[1],
-            )?[0]]))
+            )?
+            .iops_ratio]))
         },
     },
-    // Part of the bulk transfers that BAPS takes from them beside a rival, in percent.
+    // Reduction of the bulk transfers' throughput under BAPS compared with a rival, in percent.
     Measure {
         name: "cut",
         arguments: &[applications::MIXES, &applications::RIVALS],
@@ -155,10 +169,11 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
                 results,
                 arguments[0],
                 arguments[1],
-            )?[1]]))
+            )?
+            .bulk_cut_pct]))
         },
     },
-    // Service time of an application where the others have 1 each.
+    // Service time of an application relative to the mean of the others.
     Measure {
         name: "ratio",
         arguments: &[applications::MIXES, applications::WAYS],
@@ -170,7 +185,7 @@ pub(super) const MEASURES: &[Measure<Vfair>] = &[
             )?]))
         },
     },
-    // That of each application.
+    // Relative service time of each application, by its name.
     Measure {
         name: "ratios",
         arguments: &[applications::WAYS],
