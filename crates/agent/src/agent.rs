@@ -1,12 +1,14 @@
 //! Agent: observes processes, decides, sets priorities, and restores them at the end.
 
-use tidegate_core::time::Nanos;
-use tidegate_core::transfers::{Change, Class, PriorityManager, Transfer};
+use std::io;
 
-use crate::host::{Host, Process, TargetError};
+use tidegate_core::time::Nanos;
+use tidegate_core::transfers::{Change, PriorityManager, Transfer};
+
+use crate::host::{Host, Process, TargetError, Thread};
 use crate::io_accounting::IoAccounting;
 use crate::process_tree;
-use crate::report::{Event, Plan, Report, State};
+use crate::report::{Event, Report, State, TargetSpec, TransferSpec};
 use crate::tracked_target::{Scan, TrackedTarget};
 
 /// Longest time between two scans for new processes and threads.
@@ -24,11 +26,11 @@ struct TrackedTransfer {
 }
 
 impl TrackedTransfer {
-    fn new(now: Nanos, (bytes, deadline): (u64, Nanos)) -> TrackedTransfer {
+    fn new(now: Nanos, spec: TransferSpec) -> TrackedTransfer {
         let transfer = Transfer {
-            bytes,
+            bytes: spec.bytes,
             begun: now,
-            deadline,
+            deadline: spec.deadline,
             moved: 0,
         };
         let state = State::Running;
@@ -61,6 +63,26 @@ impl TrackedTransfer {
     }
 }
 
+/// Configuration of an [`Agent`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AgentConfig {
+    /// Time after which priorities are reconsidered; more than 0.
+    pub interval: Nanos,
+    /// Bandwidth of the disk in bytes per second; `None`: the highest throughput seen.
+    pub bandwidth: Option<u64>,
+    /// Decide and report, but set no priority.
+    pub dry_run: bool,
+}
+
+/// Bytes that a target has moved.
+#[derive(Clone, Copy, Default, Debug)]
+struct IntervalTally {
+    /// Bytes moved in the current interval.
+    bytes: u64,
+    /// Rate in bytes per second over the last interval; `None` in the first one.
+    last_bytes_per_s: Option<u64>,
+}
+
 /// Observes processes, and sets their I/O classes so that their transfers meet their deadlines.
 #[derive(Debug)]
 pub struct Agent<H: Host> {
@@ -69,10 +91,10 @@ pub struct Agent<H: Host> {
     manager: PriorityManager,
     targets: Vec<TrackedTarget>,
     accounting: IoAccounting,
+    /// Deadline transfer of each target, by its index in `targets`.
     transfers: Vec<Option<TrackedTransfer>>,
-    /// Bytes moved in the current interval, and rate in bytes per second over the last one, by
-    /// target.
-    moved: Vec<(u64, Option<u64>)>,
+    /// Bytes that each target has moved, by its index.
+    tallies: Vec<IntervalTally>,
     interval: Nanos,
     /// Start of the current interval.
     interval_start: Nanos,
@@ -80,79 +102,78 @@ pub struct Agent<H: Host> {
     last_scan: Nanos,
     /// Take the highest throughput seen as the device's bandwidth.
     learns_capacity: bool,
-    capacity: u64,
+    /// Bandwidth of the disk in bytes per second; `None`: not known yet.
+    capacity: Option<u64>,
+    /// Targets of which a thread refused its class at the last attempt, by index.
     refused: Vec<bool>,
 }
 
 impl<H: Host> Agent<H> {
-    /// Starts all transfers now.
-    ///
-    /// `capacity` is the bandwidth of the disk in bytes per second; `None`: the highest throughput
-    /// seen. Priorities are reconsidered every `interval`. With `dry_run` no priority is set.
+    /// Finds the processes of all targets, and starts all transfers at `now`. Returns the agent and
+    /// the events of the start.
     ///
     /// # Errors
     /// A target does not exist or cannot be inspected.
     ///
     /// # Panics
-    /// `interval` is 0.
+    /// `config.interval` is 0.
     pub fn new(
         mut host: H,
         now: Nanos,
-        (interval, capacity, dry_run): (Nanos, Option<u64>, bool),
-        plans: Vec<Plan>,
+        config: AgentConfig,
+        specs: Vec<TargetSpec>,
     ) -> Result<(Agent<H>, Vec<Event>), TargetError> {
         // The driver would otherwise scan without a pause.
-        assert!(interval > Nanos::ZERO, "the interval must not be 0");
-        let mut manager = PriorityManager::new(now, capacity.unwrap_or(0));
+        assert!(config.interval > Nanos::ZERO, "the interval must not be 0");
+        let mut manager = PriorityManager::new(now, config.bandwidth.unwrap_or(0));
         let (mut targets, mut transfers) = (Vec::new(), Vec::new());
-        for (who, plan) in plans.into_iter().enumerate() {
-            manager.add(now, who);
+        for (index, spec) in specs.into_iter().enumerate() {
+            manager.add(now, index);
             transfers.push(
-                plan.transfer
+                spec.transfer
                     .map(|transfer| TrackedTransfer::new(now, transfer)),
             );
-            targets.push(TrackedTarget::new(plan.name, plan.target));
+            targets.push(TrackedTarget::new(spec.name, spec.target));
         }
-        let found = process_tree::find(&mut host, &mut targets).into_iter();
-        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let processes = process_tree::find(&mut host, &mut targets).into_iter();
+        let processes = processes.collect::<Result<Vec<_>, _>>()?;
         let mut accounting = IoAccounting::default();
-        accounting.open(&mut host, found.iter().flatten())?;
+        accounting.open(&mut host, processes.iter().flatten())?;
         let count = targets.len();
         let mut agent = Agent {
             host,
-            dry_run,
+            dry_run: config.dry_run,
             manager,
             targets,
             accounting,
             transfers,
-            moved: vec![(0, None); count],
-            interval,
+            tallies: vec![IntervalTally::default(); count],
+            interval: config.interval,
             interval_start: now,
             last_scan: now,
-            learns_capacity: capacity.is_none(),
-            capacity: capacity.unwrap_or(0),
+            learns_capacity: config.bandwidth.is_none(),
+            capacity: config.bandwidth.filter(|&bytes_per_s| bytes_per_s > 0),
             refused: vec![false; count],
         };
         let mut events = Vec::new();
-        agent.account_scan(found, now, &mut Vec::new(), &mut events);
+        agent.account_scan(&processes, now, &mut Vec::new(), &mut events);
         agent.start_transfers(now, &mut events);
         Ok((agent, events))
     }
 
     fn start_transfers(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let mut changes = Vec::new();
-        for who in 0..self.targets.len() {
-            let Some(transfer) = &self.transfers[who] else {
+        for index in 0..self.targets.len() {
+            let Some(transfer) = &self.transfers[index] else {
                 continue;
             };
-            let can_be = self.manager.begin(who, transfer.transfer, &mut changes);
-            // Without a known bandwidth the verdict means nothing.
-            if !can_be && !self.learns_capacity {
-                let name = self.targets[who].name.clone();
+            let is_feasible = (self.manager).begin(index, transfer.transfer, &mut changes);
+            // The verdict needs the bandwidth, as does the decision below.
+            if !is_feasible && !self.learns_capacity {
+                let name = self.targets[index].name.clone();
                 events.push(Event::GivenUp { name });
             }
         }
-        // Without a known bandwidth no decision is possible yet.
         if !self.learns_capacity {
             self.manager.cycle(now, &mut changes);
         }
@@ -163,8 +184,8 @@ impl<H: Host> Agent<H> {
     /// Scans all targets, and at the end of an interval reconsiders their priorities.
     pub fn step(&mut self, now: Nanos) -> Vec<Event> {
         let (mut events, mut changes) = (Vec::new(), Vec::new());
-        let found = self.find_processes();
-        self.account_scan(found, now, &mut changes, &mut events);
+        let processes = self.find_processes();
+        self.account_scan(&processes, now, &mut changes, &mut events);
         if now.since(self.interval_start) >= self.interval {
             self.measure(now, &mut changes, &mut events);
         }
@@ -185,53 +206,58 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Time until the next scan: a second, or an interval if that is shorter. Shorter when a
-    /// transfer is about to end, because the last bytes of an ended process can no longer be read.
-    pub fn next_look(&self, now: Nanos) -> Nanos {
-        let most = MAX_SCAN_INTERVAL.min(self.interval);
+    /// Returns the time until the next scan: a second or an interval, whichever is shorter. It falls
+    /// to 20 ms as a transfer approaches its end, because the last bytes of an ended process can no
+    /// longer be read.
+    pub fn time_to_next_scan(&self, now: Nanos) -> Nanos {
+        let longest = MAX_SCAN_INTERVAL.min(self.interval);
         let running = (self.transfers.iter().enumerate())
-            .filter_map(|(who, transfer)| Some((who, transfer.as_ref()?)))
+            .filter_map(|(index, transfer)| Some((index, transfer.as_ref()?)))
             .filter(|(_, transfer)| transfer.state == State::Running);
         // A quarter of the shortest time in which it may end.
-        let quarter = |(who, transfer): (usize, &TrackedTransfer)| {
-            Nanos(transfer.transfer.latency(self.max_rate(who, now)).0 / 4)
+        let quarter = |(index, transfer): (usize, &TrackedTransfer)| {
+            Nanos(transfer.transfer.latency(self.max_rate(index, now)).0 / 4)
         };
-        let soon = running.map(quarter).min();
-        soon.map_or(most, |soon| soon.clamp(MIN_SCAN_INTERVAL.min(most), most))
+        let shortest = MIN_SCAN_INTERVAL.min(longest);
+        let soonest = running.map(quarter).min();
+        soonest.map_or(longest, |soonest| soonest.clamp(shortest, longest))
     }
 
-    /// Highest rate of a target in bytes per second: the bandwidth of the disk, or the target's own
+    /// Returns the highest possible rate of a target in bytes per second: the bandwidth of the disk, or the target's own
     /// rate if that is higher or the bandwidth unknown.
-    fn max_rate(&self, who: usize, now: Nanos) -> u64 {
-        let (bytes, last) = self.moved[who];
-        let own = per_s(bytes, now.since(self.interval_start)).max(last.unwrap_or(0));
-        own.max(self.capacity)
+    fn max_rate(&self, index: usize, now: Nanos) -> u64 {
+        let tally = self.tallies[index];
+        let current = per_s(tally.bytes, now.since(self.interval_start));
+        current
+            .max(tally.last_bytes_per_s.unwrap_or(0))
+            .max(self.capacity.unwrap_or(0))
     }
 
     /// Finds the processes of all targets. A target that is gone has none; it may reappear.
     fn find_processes(&mut self) -> Vec<Vec<Process>> {
-        let found = process_tree::find(&mut self.host, &mut self.targets);
-        found.into_iter().map(Result::unwrap_or_default).collect()
+        let processes = process_tree::find(&mut self.host, &mut self.targets);
+        let processes = processes.into_iter();
+        processes.map(Result::unwrap_or_default).collect()
     }
 
     fn account_scan(
         &mut self,
-        found: Vec<Vec<Process>>,
+        processes: &[Vec<Process>],
         now: Nanos,
         changes: &mut Vec<Change>,
         events: &mut Vec<Event>,
     ) {
-        let moved = self.accounting.scan(&mut self.host, found.iter().flatten());
-        for (who, found) in found.iter().enumerate() {
-            let scan = self.targets[who].scan(found, &moved);
-            self.account_target(who, scan, now, changes, events);
+        let moved = (self.accounting).scan(&mut self.host, processes.iter().flatten());
+        for (index, processes) in processes.iter().enumerate() {
+            let scan = self.targets[index].scan(processes, &moved);
+            self.account_target(index, scan, now, changes, events);
         }
         self.last_scan = now;
     }
 
     fn account_target(
         &mut self,
-        who: usize,
+        index: usize,
         scan: Scan,
         now: Nanos,
         changes: &mut Vec<Change>,
@@ -239,8 +265,8 @@ impl<H: Host> Agent<H> {
     ) {
         // Twice the possible amount, because rates vary.
         let gap = now.since(self.last_scan);
-        let unseen_most = in_time(self.max_rate(who, self.last_scan), gap).saturating_mul(2);
-        let tracked = &mut self.targets[who];
+        let max_unseen_bytes = in_time(self.max_rate(index, self.last_scan), gap).saturating_mul(2);
+        let tracked = &mut self.targets[index];
         let name = || tracked.name.clone();
         let found = |process| Event::Found {
             name: name(),
@@ -248,63 +274,68 @@ impl<H: Host> Agent<H> {
         };
         events.extend(scan.new.into_iter().map(found));
         // True only in the scan that finds the last process gone.
-        let left = tracked.present && !tracked.has_processes();
-        if left {
-            events.push(Event::Left { name: name() });
+        let has_exited = tracked.present && !tracked.has_processes();
+        if has_exited {
+            events.push(Event::Exited { name: name() });
         }
         tracked.present = tracked.has_processes();
-        self.moved[who].0 += scan.moved;
-        let done = self.manager.moved(who, scan.moved);
+        self.tallies[index].bytes += scan.moved;
+        let done = self.manager.moved(index, scan.moved);
         let running = |transfer: &&mut TrackedTransfer| transfer.state == State::Running;
-        let Some(transfer) = self.transfers[who].as_mut().filter(running) else {
+        let Some(transfer) = self.transfers[index].as_mut().filter(running) else {
             return;
         };
         transfer.transfer.moved = transfer.transfer.moved.saturating_add(scan.moved);
-        transfer.state = match transfer.transfer.left() {
-            _ if done => transfer.done(now, 0),
-            rest if left && rest <= unseen_most => transfer.done(now, rest),
-            rest if left => State::Gone { left: rest },
-            _ => return,
+        let left = transfer.transfer.left();
+        // Processes that have exited may have moved the rest since the last scan, if it is small.
+        transfer.state = if done {
+            transfer.done(now, 0)
+        } else if !has_exited {
+            return;
+        } else if left <= max_unseen_bytes {
+            transfer.done(now, left)
+        } else {
+            State::EndedEarly { left }
         };
-        let (name, state) = (self.targets[who].name.clone(), transfer.state);
+        let (name, state) = (self.targets[index].name.clone(), transfer.state);
         events.push(Event::Ended { name, state });
-        self.manager.end(who, changes);
-        // A cycle needs a bandwidth; it is 0 until the first interval has passed.
-        if self.capacity > 0 {
+        self.manager.end(index, changes);
+        // A cycle needs a bandwidth; it is unknown until the first interval has passed.
+        if self.capacity.is_some() {
             self.manager.cycle(now, changes);
         }
     }
 
     fn measure(&mut self, now: Nanos, changes: &mut Vec<Change>, events: &mut Vec<Event>) {
         let length = now.since(self.interval_start);
-        let all = per_s(self.moved.iter().map(|moved| moved.0).sum(), length);
-        for (bytes, last) in &mut self.moved {
-            *last = Some(per_s(std::mem::take(bytes), length));
+        let total = per_s(self.tallies.iter().map(|tally| tally.bytes).sum(), length);
+        for tally in &mut self.tallies {
+            tally.last_bytes_per_s = Some(per_s(std::mem::take(&mut tally.bytes), length));
         }
-        if self.learns_capacity && all > self.capacity {
-            self.capacity = all;
-            self.manager.set_capacity(all);
+        if self.learns_capacity && total > self.capacity.unwrap_or(0) {
+            self.capacity = Some(total);
+            self.manager.set_capacity(total);
         }
         // Compared with the state after `measure`, to report each give-up once.
         let given_up: Vec<bool> = self.given_up().collect();
         self.manager.measure(now, changes);
         self.interval_start = now;
-        for (who, was) in given_up.into_iter().enumerate() {
-            if !was && self.manager.is_given_up(who) {
-                let name = self.targets[who].name.clone();
+        for (index, was_given_up) in given_up.into_iter().enumerate() {
+            if !was_given_up && self.manager.is_given_up(index) {
+                let name = self.targets[index].name.clone();
                 events.push(Event::GivenUp { name });
             }
         }
     }
 
     fn given_up(&self) -> impl Iterator<Item = bool> {
-        (0..self.targets.len()).map(|who| self.manager.is_given_up(who))
+        (0..self.targets.len()).map(|index| self.manager.is_given_up(index))
     }
 
     /// Reports only the final class of each target.
     fn report_classes(&self, changes: &[Change], events: &mut Vec<Event>) {
-        for (at, change) in changes.iter().enumerate() {
-            if changes[at + 1..]
+        for (position, change) in changes.iter().enumerate() {
+            if changes[position + 1..]
                 .iter()
                 .all(|later| later.who != change.who)
             {
@@ -319,9 +350,10 @@ impl<H: Host> Agent<H> {
             return;
         }
         self.list_threads();
-        for who in 0..self.targets.len() {
-            let class = self.manager.class(who).unwrap_or_default();
-            self.set_class(who, class, events);
+        for index in 0..self.targets.len() {
+            let class = self.manager.class(index).unwrap_or_default();
+            let refused = self.targets[index].apply(&mut self.host, class);
+            self.report_refusal(index, refused, events);
         }
     }
 
@@ -332,13 +364,16 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    fn set_class(&mut self, who: usize, class: Class, events: &mut Vec<Event>) {
-        let tracked = &mut self.targets[who];
-        let refused = tracked.apply(&mut self.host, class);
-        // Reported once, not in every scan.
-        let reported = std::mem::replace(&mut self.refused[who], refused.is_some());
+    /// Reports a failure to set the priority of a target's threads once, not in every scan.
+    fn report_refusal(
+        &mut self,
+        index: usize,
+        refused: Option<(Thread, io::Error)>,
+        events: &mut Vec<Event>,
+    ) {
+        let reported = std::mem::replace(&mut self.refused[index], refused.is_some());
         if let Some((thread, error)) = refused.filter(|_| !reported) {
-            let name = tracked.name.clone();
+            let name = self.targets[index].name.clone();
             events.push(Event::Refused {
                 name,
                 thread,
@@ -347,20 +382,20 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Current state of all targets.
+    /// Returns the current state of all targets.
     pub fn report(&self, now: Nanos) -> Vec<Report> {
-        let report = |(who, tracked): (usize, &TrackedTarget)| Report {
+        let report = |(index, tracked): (usize, &TrackedTarget)| Report {
             name: tracked.name.clone(),
-            class: self.manager.class(who).unwrap_or_default(),
+            class: self.manager.class(index).unwrap_or_default(),
             present: tracked.present,
-            bytes_per_s: self.moved[who].1,
-            transfer: self.transfers[who]
+            bytes_per_s: self.tallies[index].last_bytes_per_s,
+            transfer: self.transfers[index]
                 .as_ref()
                 .map(|transfer| (transfer.transfer, transfer.state)),
             forecast: self
                 .manager
-                .forecast(who, now)
-                .filter(|_| self.capacity > 0),
+                .forecast(index, now)
+                .filter(|_| self.capacity.is_some()),
         };
         self.targets.iter().enumerate().map(report).collect()
     }
@@ -371,18 +406,20 @@ impl<H: Host> Agent<H> {
         transfers.peek().is_some() && transfers.all(|transfer| transfer.state != State::Running)
     }
 
-    /// Restores the original priority of every thread that was changed.
+    /// Restores the original priority of every thread that was changed. Returns the failures.
     pub fn restore(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        let found = self.find_processes();
-        let moved = self.accounting.scan(&mut self.host, found.iter().flatten());
-        for (tracked, found) in self.targets.iter_mut().zip(&found) {
-            tracked.scan(found, &moved);
+        let processes = self.find_processes();
+        let moved = (self.accounting).scan(&mut self.host, processes.iter().flatten());
+        for (tracked, processes) in self.targets.iter_mut().zip(&processes) {
+            tracked.scan(processes, &moved);
         }
         self.list_threads();
-        for who in 0..self.targets.len() {
-            self.refused[who] = false;
-            self.set_class(who, Class::BestEffort, &mut events);
+        for index in 0..self.targets.len() {
+            // A failure to restore is reported even if setting the class failed before.
+            self.refused[index] = false;
+            let refused = self.targets[index].restore_priorities(&mut self.host);
+            self.report_refusal(index, refused, &mut events);
         }
         events
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::ioprio::IoPriority;
 
-/// Processes that count as one.
+/// Processes that are accounted and prioritised together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// One process with all its threads, and its descendants.
@@ -39,8 +39,8 @@ impl fmt::Display for Target {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The target does not exist.
-    #[error("there is no {0}{1}")]
-    Missing(Target, &'static str),
+    #[error("{0} not found{hint}", hint = hint(.0))]
+    Missing(Target),
     /// The target cannot be inspected.
     #[error("cannot read {path}: {error}")]
     Io {
@@ -62,13 +62,14 @@ pub enum TargetError {
     },
 }
 
-/// Process or thread, identified by number and start time because numbers are reused.
+/// Identity of a process or thread: number and start time, because numbers are reused. A process has
+/// that of its main thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Thread {
     /// PID or TID.
     pub id: u32,
     /// Start time in clock ticks after boot.
-    pub began: u64,
+    pub start_ticks: u64,
 }
 
 /// Running process.
@@ -100,7 +101,7 @@ pub trait Host {
     ///
     /// # Errors
     /// The process has ended, or this user may not read its statistics.
-    fn moved(&mut self, process: Thread) -> io::Result<u64>;
+    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64>;
 
     /// Returns the threads of a process, including the main thread; empty if it has ended.
     fn threads(&mut self, process: Thread) -> Vec<Thread>;
@@ -118,8 +119,19 @@ pub trait Host {
     fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()>;
 }
 
+/// Returns where a target is looked for, to complete the message that it was not found.
+fn hint(target: &Target) -> String {
+    match target {
+        Target::Pid(_) => String::new(),
+        Target::Cgroup(_) => ": the directory has no file cgroup.procs".to_owned(),
+        Target::Libvirt(name) => {
+            format!(" or not running: there is no file /run/libvirt/qemu/{name}.pid")
+        }
+    }
+}
+
 /// Returns the process of `thread` if it still runs and its number was not reused.
-pub(crate) fn runs(host: &mut impl Host, thread: Thread) -> Option<Process> {
-    let found = host.process(thread.id);
-    found.filter(|process| process.thread == thread)
+pub(crate) fn running_process(host: &mut impl Host, thread: Thread) -> Option<Process> {
+    let process = host.process(thread.id);
+    process.filter(|process| process.thread == thread)
 }

@@ -7,7 +7,7 @@ use crate::host::{Host, Process, TargetError, Thread};
 
 /// Statistics of a process at the last scan.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct LastScan {
     bytes: u64,
     parent: u32,
 }
@@ -23,7 +23,7 @@ struct Inherited {
 /// I/O statistics of every process at the last scan.
 #[derive(Debug, Default)]
 pub(crate) struct IoAccounting {
-    seen: HashMap<Thread, Seen>,
+    seen: HashMap<Thread, LastScan>,
     /// Inherited bytes that no heir's statistics have shown yet.
     inherited: Vec<Inherited>,
 }
@@ -36,14 +36,14 @@ impl IoAccounting {
     pub(crate) fn open<'a>(
         &mut self,
         host: &mut impl Host,
-        found: impl Iterator<Item = &'a Process>,
+        processes: impl Iterator<Item = &'a Process>,
     ) -> Result<(), TargetError> {
-        for &Process { thread, parent } in found {
-            match host.moved(thread) {
+        for &Process { thread, parent } in processes {
+            match host.bytes_moved(thread) {
                 Ok(bytes) => {
-                    self.seen.insert(thread, Seen { bytes, parent });
+                    self.seen.insert(thread, LastScan { bytes, parent });
                 }
-                Err(error) if has_gone(&error) => {}
+                Err(error) if has_exited(&error) => {}
                 Err(error) => {
                     let process = thread.id;
                     return Err(TargetError::NoAccess { process, error });
@@ -58,22 +58,22 @@ impl IoAccounting {
     pub(crate) fn scan<'a>(
         &mut self,
         host: &mut impl Host,
-        found: impl Iterator<Item = &'a Process>,
+        processes: impl Iterator<Item = &'a Process>,
     ) -> HashMap<Thread, u64> {
-        let mut found: Vec<Process> = found.copied().collect();
+        let mut processes: Vec<Process> = processes.copied().collect();
         // Parents first: if a child ends during the scan, its end is noticed no later than the
         // inherited bytes in the parent's statistics.
-        found.sort_by_key(|process| (process.thread.began, process.thread.id));
+        processes.sort_by_key(|process| (process.thread.start_ticks, process.thread.id));
         let (mut moved, mut seen) = (HashMap::new(), HashMap::new());
-        for Process { thread, parent } in found {
+        for Process { thread, parent } in processes {
             // The process may end at any time.
-            let Ok(bytes) = host.moved(thread) else {
+            let Ok(bytes) = host.bytes_moved(thread) else {
                 continue;
             };
             // A process that started after the last scan counts from its start.
             let before = self.seen.get(&thread).map_or(0, |seen| seen.bytes);
             moved.insert(thread, bytes.saturating_sub(before));
-            seen.insert(thread, Seen { bytes, parent });
+            seen.insert(thread, LastScan { bytes, parent });
         }
         // Processes that are missing from the new scan have ended.
         let before = std::mem::replace(&mut self.seen, seen);
@@ -83,8 +83,9 @@ impl IoAccounting {
 
     /// Subtracts the bytes of ended processes from those of their heirs. An heir that moved less
     /// has not inherited them yet: it may by the next scan, or it does not wait for its children.
-    fn settle(&mut self, before: &HashMap<Thread, Seen>, moved: &mut HashMap<Thread, u64>) {
-        let mut has_it = |inherited: &Inherited| match moved.get_mut(&inherited.heir) {
+    fn settle(&mut self, before: &HashMap<Thread, LastScan>, moved: &mut HashMap<Thread, u64>) {
+        let mut subtracted_from_heir = |inherited: &Inherited| match moved.get_mut(&inherited.heir)
+        {
             Some(bytes) if *bytes >= inherited.bytes => {
                 *bytes -= inherited.bytes;
                 true
@@ -93,7 +94,7 @@ impl IoAccounting {
         };
         let late = std::mem::take(&mut self.inherited);
         late.iter().for_each(|inherited| {
-            has_it(inherited);
+            subtracted_from_heir(inherited);
         });
         let ended = before
             .iter()
@@ -102,11 +103,13 @@ impl IoAccounting {
             let (heir, bytes) = (self.heir(before, seen)?, seen.bytes);
             Some(Inherited { heir, bytes })
         });
-        self.inherited = inherited.filter(|inherited| !has_it(inherited)).collect();
+        self.inherited = inherited
+            .filter(|inherited| !subtracted_from_heir(inherited))
+            .collect();
     }
 
     /// Nearest running ancestor of an ended process.
-    fn heir(&self, before: &HashMap<Thread, Seen>, ended: Seen) -> Option<Thread> {
+    fn heir(&self, before: &HashMap<Thread, LastScan>, ended: LastScan) -> Option<Thread> {
         let mut parent = ended.parent;
         // A chain of ancestors has at most as many links as there were processes.
         for _ in 0..before.len() {
@@ -120,6 +123,6 @@ impl IoAccounting {
     }
 }
 
-fn has_gone(error: &io::Error) -> bool {
+fn has_exited(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }

@@ -8,11 +8,11 @@ use crate::host::{Host, Process, Target, TargetError, Thread};
 use crate::ioprio::IoPriority;
 
 /// Directories in which libvirt's QEMU driver stores the PIDs of domains.
-const LIBVIRT: [&str; 2] = ["/run/libvirt/qemu", "/var/run/libvirt/qemu"];
+const LIBVIRT_PID_DIRECTORIES: [&str; 2] = ["/run/libvirt/qemu", "/var/run/libvirt/qemu"];
 /// Index of the parent's PID (4th field) in `/proc/PID/stat` after the process name (`proc(5)`).
-const PARENT: usize = 1;
+const PPID_FIELD: usize = 1;
 /// Index of the start time (22nd field) in `/proc/PID/stat` after the process name.
-const BEGAN: usize = 19;
+const START_TIME_FIELD: usize = 19;
 
 /// Host that the agent runs on.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Linux {
 
 impl Default for Linux {
     fn default() -> Linux {
-        Linux::new("/proc", LIBVIRT)
+        Linux::new("/proc", LIBVIRT_PID_DIRECTORIES)
     }
 }
 
@@ -45,12 +45,13 @@ impl Linux {
         self.proc.join("thread-self/children").is_file()
     }
 
-    fn read(&self, id: u32) -> Option<Process> {
+    fn read_process(&self, id: u32) -> Option<Process> {
         let stat = fs::read_to_string(self.proc.join(id.to_string()).join("stat")).ok()?;
         parse(id, &stat)
     }
 
-    fn tasks(&self, process: Thread) -> Vec<(u32, PathBuf)> {
+    /// Returns the threads of a process by number, with their directories below `/proc`.
+    fn thread_directories(&self, process: Thread) -> Vec<(u32, PathBuf)> {
         let task = self.proc.join(process.id.to_string()).join("task");
         let Ok(entries) = fs::read_dir(&task) else {
             return Vec::new();
@@ -63,14 +64,18 @@ impl Linux {
     }
 
     /// Collects all processes of a cgroup and of the cgroups below it.
-    fn of_cgroup(&self, directory: &Path, found: &mut Vec<Process>) -> io::Result<()> {
+    fn collect_cgroup_processes(
+        &self,
+        directory: &Path,
+        processes: &mut Vec<Process>,
+    ) -> io::Result<()> {
         let pids = fs::read_to_string(directory.join("cgroup.procs"))?;
         let pids = pids.lines().filter_map(|line| line.trim().parse().ok());
-        found.extend(pids.filter_map(|pid| self.read(pid)));
+        processes.extend(pids.filter_map(|pid| self.read_process(pid)));
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
-                match self.of_cgroup(&entry.path(), found) {
+                match self.collect_cgroup_processes(&entry.path(), processes) {
                     // The cgroup was removed during the walk.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     other => other?,
@@ -81,7 +86,8 @@ impl Linux {
     }
 
     fn libvirt_pid(&self, name: &str) -> Option<u32> {
-        let read = |at: &PathBuf| fs::read_to_string(at.join(format!("{name}.pid"))).ok();
+        let read =
+            |directory: &PathBuf| fs::read_to_string(directory.join(format!("{name}.pid"))).ok();
         self.libvirt.iter().find_map(read)?.trim().parse().ok()
     }
 }
@@ -89,30 +95,28 @@ impl Linux {
 /// Parses `/proc/PID/stat`. The process name may contain parentheses and spaces, so parsing starts
 /// after the last parenthesis.
 fn parse(id: u32, stat: &str) -> Option<Process> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    let field = |n: usize| behind.split_whitespace().nth(n);
-    let began = field(BEGAN)?.parse().ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let field = |n: usize| fields.split_whitespace().nth(n);
+    let start_ticks = field(START_TIME_FIELD)?.parse().ok()?;
     Some(Process {
-        thread: Thread { id, began },
-        parent: field(PARENT)?.parse().ok()?,
+        thread: Thread { id, start_ticks },
+        parent: field(PPID_FIELD)?.parse().ok()?,
     })
 }
 
 impl Host for Linux {
     fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError> {
-        let missing = |why| TargetError::Missing(target.clone(), why);
+        let missing = || TargetError::Missing(target.clone());
         match target {
             Target::Pid(pid) => {
-                let process = self.read(*pid).ok_or_else(|| missing(""))?;
+                let process = self.read_process(*pid).ok_or_else(missing)?;
                 Ok(vec![process])
             }
             Target::Cgroup(directory) => {
-                let mut found = Vec::new();
-                match self.of_cgroup(directory, &mut found) {
-                    Ok(()) => Ok(found),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        Err(missing(" (a directory with a file cgroup.procs)"))
-                    }
+                let mut processes = Vec::new();
+                match self.collect_cgroup_processes(directory, &mut processes) {
+                    Ok(()) => Ok(processes),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing()),
                     Err(error) => Err(TargetError::Io {
                         path: directory.clone(),
                         error,
@@ -120,31 +124,30 @@ impl Host for Linux {
                 }
             }
             Target::Libvirt(name) => {
-                let pid = self.libvirt_pid(name).and_then(|pid| self.read(pid));
-                let process = pid.ok_or_else(|| {
-                    missing(" (a running one has a file NAME.pid in /run/libvirt/qemu)")
-                })?;
-                Ok(vec![process])
+                let process = self
+                    .libvirt_pid(name)
+                    .and_then(|pid| self.read_process(pid));
+                Ok(vec![process.ok_or_else(missing)?])
             }
         }
     }
 
     fn process(&mut self, id: u32) -> Option<Process> {
-        self.read(id)
+        self.read_process(id)
     }
 
     fn children(&mut self, process: Thread) -> Vec<Process> {
-        let mut found = Vec::new();
-        for (_, task) in self.tasks(process) {
+        let mut children = Vec::new();
+        for (_, task) in self.thread_directories(process) {
             // The thread may end at any time.
             let text = fs::read_to_string(task.join("children")).unwrap_or_default();
             let ids = text.split_whitespace().filter_map(|id| id.parse().ok());
-            found.extend(ids.filter_map(|id| self.read(id)));
+            children.extend(ids.filter_map(|id| self.read_process(id)));
         }
-        found
+        children
     }
 
-    fn moved(&mut self, process: Thread) -> io::Result<u64> {
+    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64> {
         let text = fs::read_to_string(self.proc.join(process.id.to_string()).join("io"))?;
         let field = |name: &str| {
             let line = text
@@ -154,16 +157,21 @@ impl Host for Linux {
         };
         match (field("read_bytes"), field("write_bytes")) {
             (Some(read), Some(written)) => Ok(read + written),
-            _ => Err(io::Error::other("no read_bytes and write_bytes in it")),
+            _ => Err(io::Error::other(
+                "the fields read_bytes and write_bytes are missing",
+            )),
         }
     }
 
     fn threads(&mut self, process: Thread) -> Vec<Thread> {
         let thread = |(id, task): (u32, PathBuf)| {
             let stat = fs::read_to_string(task.join("stat")).ok()?;
-            parse(id, &stat).map(|found| found.thread)
+            parse(id, &stat).map(|process| process.thread)
         };
-        self.tasks(process).into_iter().filter_map(thread).collect()
+        self.thread_directories(process)
+            .into_iter()
+            .filter_map(thread)
+            .collect()
     }
 
     fn priority(&mut self, thread: Thread) -> io::Result<IoPriority> {
@@ -180,12 +188,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_says_is_found_behind_any_name() {
+    fn stat_is_parsed_after_process_names_with_spaces_and_parentheses() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         for name in ["(fio)", "(a b)", "(x) (y)", "())"] {
             let stat = format!("77 {name} S {}", fields.join(" "));
             let found = parse(77, &stat).expect(name);
-            let thread = Thread { id: 77, began: 22 };
+            let thread = Thread {
+                id: 77,
+                start_ticks: 22,
+            };
             assert_eq!((found.thread, found.parent), (thread, 4), "{name}");
         }
         assert_eq!(parse(77, "77 (fio) S 1"), None);
@@ -193,40 +204,40 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen_as_it_is() {
+    fn own_process_is_found_with_threads_and_bytes() {
         let mut host = Linux::default();
         let me = Target::Pid(std::process::id());
         let found = host.processes(&me).expect("it runs");
         assert_eq!(found.len(), 1);
         let this = found[0].thread;
-        assert!(host.moved(this).is_ok());
+        assert!(host.bytes_moved(this).is_ok());
         let threads = host.threads(this);
         assert!(threads.contains(&this), "{threads:?}");
         assert_eq!(host.process(this.id), Some(found[0]));
-        let nobody = host.processes(&Target::Pid(u32::MAX - 1));
+        let missing = host.processes(&Target::Pid(u32::MAX - 1));
         assert_eq!(
-            nobody.expect_err("none").to_string(),
-            "there is no process 4294967294"
+            missing.expect_err("none").to_string(),
+            "process 4294967294 not found"
         );
     }
 
     #[test]
-    fn a_process_that_any_thread_starts_is_its_child() {
+    fn children_include_those_started_by_other_threads() {
         use std::process::{Command, Stdio};
         let mut host = Linux::default();
         assert!(host.knows_children());
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send_pid, pid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let starter = std::thread::spawn(move || {
             let mut cat = Command::new("cat");
             let mut cat = cat.stdin(Stdio::piped()).spawn().expect("it is there");
-            tell.send(cat.id()).expect("the test waits");
+            send_pid.send(cat.id()).expect("the test waits");
             // The kernel gives a thread's children to another thread when it ends.
             let _ = ended.recv();
             drop(cat.stdin.take());
             cat.wait().expect("our child");
         });
-        let cat = told.recv().expect("started");
+        let cat = pid.recv().expect("started");
         let me = host.process(std::process::id()).expect("it runs").thread;
         let found = host.children(me);
         let child = found.iter().find(|child| child.thread.id == cat);
@@ -237,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_priority_is_set_and_read_back() {
+    fn thread_priority_is_set_and_read_back() {
         use tidegate_core::transfers::Class;
         let mut host = Linux::default();
         // On a thread of its own, so that the other test threads keep their priorities.
         let done = std::thread::spawn(move || {
             // SAFETY: it takes nothing and touches no memory.
             let id = unsafe { libc::gettid() } as u32;
-            let thread = Thread { id, began: 0 };
+            let thread = Thread { id, start_ticks: 0 };
             let before = host.priority(thread).expect("it runs");
             host.set_priority(thread, IoPriority::for_class(Class::Idle))
                 .expect("anybody may");
@@ -256,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_has_those_below_it_and_libvirt_its_files() {
+    fn cgroup_includes_nested_cgroups_and_libvirt_domain_is_found_by_pid_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let me = std::process::id();
         let below = dir.path().join("a/b");
@@ -272,7 +283,7 @@ mod tests {
         assert_eq!(
             group
                 .iter()
-                .map(|found| found.thread.id)
+                .map(|process| process.thread.id)
                 .collect::<Vec<_>>(),
             [me]
         );
@@ -280,10 +291,20 @@ mod tests {
             .processes(&Target::Libvirt("web".to_owned()))
             .expect("it runs");
         assert_eq!(domain, group);
-        assert!(host.processes(&Target::Libvirt("db".to_owned())).is_err());
-        assert!(
-            host.processes(&Target::Cgroup(dir.path().join("c")))
-                .is_err()
+        let libvirt = host.processes(&Target::Libvirt("db".to_owned()));
+        assert_eq!(
+            libvirt.expect_err("no file").to_string(),
+            "libvirt domain db not found or not running: there is no file \
+             /run/libvirt/qemu/db.pid"
+        );
+        let directory = dir.path().join("c");
+        let cgroup = host.processes(&Target::Cgroup(directory.clone()));
+        assert_eq!(
+            cgroup.expect_err("no directory").to_string(),
+            format!(
+                "cgroup {} not found: the directory has no file cgroup.procs",
+                directory.display()
+            )
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::host::{Host, Process, TargetError, Thread, runs};
+use crate::host::{Host, Process, TargetError, Thread, running_process};
 use crate::tracked_target::TrackedTarget;
 
 /// Finds the running processes of all targets. A process belongs to the target that names it, or
@@ -11,46 +11,53 @@ pub(crate) fn find(
     host: &mut impl Host,
     targets: &mut [TrackedTarget],
 ) -> Vec<Result<Vec<Process>, TargetError>> {
-    let mut taken = HashSet::new();
-    let mut named = |tracked: &mut TrackedTarget| -> Result<Vec<Process>, TargetError> {
-        let mut named = tracked.named(host)?;
-        named.retain(|process| taken.insert(process.thread));
-        Ok(named)
-    };
+    let mut assigned = HashSet::new();
     // All named processes first, so that no target takes another's by descent.
-    let named: Vec<_> = targets.iter_mut().map(&mut named).collect();
-    let mut all = |(tracked, named): (&TrackedTarget, Result<Vec<Process>, TargetError>)| {
-        if !tracked.target.includes_descendants() {
-            return named;
-        }
-        let known = tracked.processes.iter();
-        // Known processes stay, even after their parent has ended and init has adopted them.
-        let mut left: Vec<Process> = known.filter_map(|&thread| runs(host, thread)).collect();
-        left.retain(|process| taken.insert(process.thread));
-        match named {
-            // Descendants may outlive the named process.
-            Err(error) if left.is_empty() => Err(error),
-            named => {
-                left.extend(named.unwrap_or_default());
-                Ok(follow(host, left, &mut taken))
+    let mut named_by_target = Vec::new();
+    for tracked in targets.iter_mut() {
+        let named = tracked.named(host).map(|mut processes| {
+            processes.retain(|process| assigned.insert(process.thread));
+            processes
+        });
+        named_by_target.push(named);
+    }
+    (targets.iter().zip(named_by_target))
+        .map(|(tracked, named)| {
+            if tracked.target.includes_descendants() {
+                with_descendants(host, tracked, named, &mut assigned)
+            } else {
+                named
             }
-        }
-    };
-    targets.iter().zip(named).map(&mut all).collect()
+        })
+        .collect()
 }
 
-/// Adds all descendants of `found` that no target has yet.
-fn follow(
+/// Adds to the named processes of a target those that it had at the last scan, and all descendants
+/// of both, as far as no target has them.
+fn with_descendants(
     host: &mut impl Host,
-    mut found: Vec<Process>,
-    taken: &mut HashSet<Thread>,
-) -> Vec<Process> {
+    tracked: &TrackedTarget,
+    named: Result<Vec<Process>, TargetError>,
+    assigned: &mut HashSet<Thread>,
+) -> Result<Vec<Process>, TargetError> {
+    // Known processes stay, even after their parent has ended and init has adopted them.
+    let known = tracked.processes.iter();
+    let mut processes: Vec<Process> = known
+        .filter_map(|&thread| running_process(host, thread))
+        .collect();
+    processes.retain(|process| assigned.insert(process.thread));
+    match named {
+        // Descendants may outlive the named process.
+        Err(error) if processes.is_empty() => return Err(error),
+        Err(_) => {}
+        Ok(named) => processes.extend(named),
+    }
     let mut next = 0;
-    while let Some(process) = found.get(next) {
+    while let Some(process) = processes.get(next) {
         let mut children = host.children(process.thread);
-        children.retain(|child| taken.insert(child.thread));
-        found.extend(children);
+        children.retain(|child| assigned.insert(child.thread));
+        processes.extend(children);
         next += 1;
     }
-    found
+    Ok(processes)
 }

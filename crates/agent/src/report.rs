@@ -1,4 +1,4 @@
-//! Plans given to the agent, and its events and reports.
+//! Targets given to the agent, and its events and reports.
 
 use std::io;
 
@@ -7,15 +7,24 @@ use tidegate_core::transfers::{Class, Forecast, Transfer};
 
 use crate::host::{Target, Thread};
 
+/// Deadline transfer of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransferSpec {
+    /// Bytes to move.
+    pub bytes: u64,
+    /// Time allowed from the agent's start.
+    pub deadline: Nanos,
+}
+
 /// Target to observe, with its deadline transfer.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TargetSpec {
     /// Name for reports; unique.
     pub name: String,
     /// Processes of the target.
     pub target: Target,
-    /// Bytes to move and the time allowed from now; `None`: no deadline.
-    pub transfer: Option<(u64, Nanos)>,
+    /// Deadline transfer; `None`: the target has no deadline.
+    pub transfer: Option<TransferSpec>,
 }
 
 /// State of a deadline transfer.
@@ -36,7 +45,7 @@ pub enum State {
         unseen: u64,
     },
     /// The processes ended before all bytes had moved.
-    Gone {
+    EndedEarly {
         /// Bytes that remained.
         left: u64,
     },
@@ -53,7 +62,7 @@ pub enum Event {
         process: Thread,
     },
     /// All processes of a target have ended.
-    Left {
+    Exited {
         /// Name of the target.
         name: String,
     },

@@ -62,19 +62,23 @@ pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
         let path = path.to_owned();
         move |error| SchedulerError::Io { path, error }
     };
-    let about = fs::metadata(path).map_err(unread(path))?;
-    let is_device = about.rdev() != 0 && about.mode() & libc::S_IFMT == libc::S_IFBLK;
+    let metadata = fs::metadata(path).map_err(unread(path))?;
+    let is_device = metadata.rdev() != 0 && metadata.mode() & libc::S_IFMT == libc::S_IFBLK;
     // A block device names itself; a file names the device that holds it.
-    let number = if is_device { about.rdev() } else { about.dev() };
+    let number = if is_device {
+        metadata.rdev()
+    } else {
+        metadata.dev()
+    };
     let (major, minor) = (libc::major(number), libc::minor(number));
     let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let sys = fs::canonicalize(&sys).map_err(|_| SchedulerError::NoDisk(path.to_owned()))?;
     // A partition has no queue of its own but uses its disk's.
-    let of_disk = |at: &&Path| at.join("queue/scheduler").is_file();
+    let has_queue = |directory: &&Path| directory.join("queue/scheduler").is_file();
     let disk = [sys.as_path()]
         .into_iter()
         .chain(sys.parent())
-        .find(of_disk);
+        .find(has_queue);
     let disk = disk.ok_or_else(|| SchedulerError::NoDisk(path.to_owned()))?;
     let file = disk.join("queue/scheduler");
     let text = fs::read_to_string(&file).map_err(unread(&file))?;
@@ -91,19 +95,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_active_one_stands_in_brackets() {
-        let found = Scheduler::parse("vda".to_owned(), "none mq-deadline kyber [bfq]\n");
-        assert_eq!((found.active.as_str(), found.offered.len()), ("bfq", 4));
-        assert!(found.enforces_classes());
-        let found = Scheduler::parse("vda".to_owned(), "[none]\n");
-        assert!(!found.enforces_classes());
-        assert_eq!(found.offered, ["none"]);
+    fn scheduler_in_brackets_is_active() {
+        let scheduler = Scheduler::parse("vda".to_owned(), "none mq-deadline kyber [bfq]\n");
+        assert_eq!(
+            (scheduler.active.as_str(), scheduler.offered.len()),
+            ("bfq", 4)
+        );
+        assert!(scheduler.enforces_classes());
+        let scheduler = Scheduler::parse("vda".to_owned(), "[none]\n");
+        assert!(!scheduler.enforces_classes());
+        assert_eq!(scheduler.offered, ["none"]);
     }
 
     #[test]
-    fn what_lies_on_no_disk_is_told_so() {
-        let found = scheduler_of(Path::new("/proc/self/stat"));
-        assert!(matches!(found, Err(SchedulerError::NoDisk(_))), "{found:?}");
+    fn paths_on_no_disk_are_refused() {
+        let on_proc = scheduler_of(Path::new("/proc/self/stat"));
+        assert!(
+            matches!(on_proc, Err(SchedulerError::NoDisk(_))),
+            "{on_proc:?}"
+        );
         assert!(matches!(
             scheduler_of(Path::new("/no/such")),
             Err(SchedulerError::Io { .. })

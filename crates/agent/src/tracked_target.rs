@@ -6,7 +6,7 @@ use std::io;
 
 use tidegate_core::transfers::Class;
 
-use crate::host::{Host, Process, Target, TargetError, Thread, runs};
+use crate::host::{Host, Process, Target, TargetError, Thread, running_process};
 use crate::ioprio::IoPriority;
 
 /// Original and current priority of a thread.
@@ -31,9 +31,9 @@ pub(crate) struct TrackedTarget {
     /// in force, so its own value does not tell the original.
     before: Option<IoPriority>,
     /// Priorities that the agent has set on threads of the target.
-    given: HashSet<IoPriority>,
-    /// Process that the PID of a target meant at first; the number may be reused.
-    meant: Option<Thread>,
+    set_by_agent: HashSet<IoPriority>,
+    /// Process that had the PID of the target at first; the number may be reused.
+    first_with_pid: Option<Thread>,
     pub present: bool,
 }
 
@@ -55,8 +55,8 @@ impl TrackedTarget {
             listed: Vec::new(),
             threads: HashMap::new(),
             before: None,
-            given: HashSet::new(),
-            meant: None,
+            set_by_agent: HashSet::new(),
+            first_with_pid: None,
             present: false,
         }
     }
@@ -66,28 +66,28 @@ impl TrackedTarget {
     pub(crate) fn named(&mut self, host: &mut impl Host) -> Result<Vec<Process>, TargetError> {
         let mut named = host.processes(&self.target)?;
         if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
-            let meant = *self.meant.get_or_insert(process.thread);
-            named.retain(|process| process.thread == meant);
+            let first = *self.first_with_pid.get_or_insert(process.thread);
+            named.retain(|process| process.thread == first);
         }
         Ok(named)
     }
 
     /// Updates the processes of the target; `moved` has the bytes of all processes since the last
     /// scan.
-    pub(crate) fn scan(&mut self, found: &[Process], moved: &HashMap<Thread, u64>) -> Scan {
+    pub(crate) fn scan(&mut self, processes: &[Process], moved: &HashMap<Thread, u64>) -> Scan {
         let mut scan = Scan::default();
-        let mut there = HashSet::new();
-        for Process { thread, .. } in found {
+        let mut running = HashSet::new();
+        for Process { thread, .. } in processes {
             let Some(bytes) = moved.get(thread) else {
                 continue;
             };
             scan.moved += bytes;
-            there.insert(*thread);
+            running.insert(*thread);
             if !self.processes.contains(thread) {
                 scan.new.push(*thread);
             }
         }
-        self.processes = there;
+        self.processes = running;
         scan
     }
 
@@ -105,13 +105,22 @@ impl TrackedTarget {
         let there: HashSet<&Thread> = self.listed.iter().collect();
         self.threads.retain(|thread, saved| {
             let stays = there.contains(thread);
-            if !stays && saved.now != saved.before && runs(host, *thread).is_some() {
+            if !stays && saved.now != saved.before && running_process(host, *thread).is_some() {
                 // A user that could change the priority may restore it, unless the thread is just
                 // ending.
                 let _ = host.set_priority(*thread, saved.before);
             }
             stays
         });
+    }
+
+    /// Restores the original priority of all listed threads. Returns the first failure.
+    pub(crate) fn restore_priorities(
+        &mut self,
+        host: &mut impl Host,
+    ) -> Option<(Thread, io::Error)> {
+        // Best effort is the class of targets that the agent does not manage.
+        self.apply(host, Class::BestEffort)
     }
 
     /// Sets the priority of a class on all listed threads, new ones too. Best effort restores their
@@ -142,7 +151,7 @@ impl TrackedTarget {
         }
         self.threads = there;
         if class != Class::BestEffort {
-            self.given.insert(IoPriority::for_class(class));
+            self.set_by_agent.insert(IoPriority::for_class(class));
         }
         refused
     }
@@ -163,7 +172,7 @@ impl TrackedTarget {
                 let before = match self.before {
                     // A priority that the agent itself has set was inherited, not the thread's
                     // original.
-                    Some(before) if self.given.contains(&now) => before,
+                    Some(before) if self.set_by_agent.contains(&now) => before,
                     _ => now,
                 };
                 SavedPriority { before, now }

@@ -11,17 +11,24 @@ use std::rc::Rc;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 
-use crate::{Agent, Event, Host, IoPriority, Plan, Process, State, Target, TargetError, Thread};
+use crate::{
+    Agent, AgentConfig, Event, Host, IoPriority, Process, State, Target, TargetError, TargetSpec,
+    Thread, TransferSpec,
+};
 
 const MB: u64 = 1_000_000;
+/// Bandwidth of the disk in bytes per second.
 const DISK: u64 = 100 * MB;
+/// Interval of the agents.
+const INTERVAL: Nanos = Nanos::from_secs(3);
 
 /// Simulated process: bytes moved, and priorities of its threads.
 #[derive(Clone)]
 struct Fake {
     parent: u32,
     moved: u64,
-    wants: u64,
+    /// Bytes per second that the process moves if the disk has them.
+    demand: u64,
     threads: BTreeMap<Thread, IoPriority>,
 }
 
@@ -33,8 +40,8 @@ struct FakeHost {
     refuses: Rc<RefCell<bool>>,
 }
 
-fn thread(id: u32, began: u64) -> Thread {
-    Thread { id, began }
+fn thread(id: u32, start_ticks: u64) -> Thread {
+    Thread { id, start_ticks }
 }
 
 fn no_such() -> io::Error {
@@ -43,29 +50,33 @@ fn no_such() -> io::Error {
 
 impl FakeHost {
     /// Starts a process of two threads that has moved 7 MB before.
-    fn start(&self, id: u32, began: u64, wants: u64) {
-        let threads = [(thread(id, began), IoPriority::NONE); 2];
+    fn start(&self, id: u32, start_ticks: u64, demand: u64) {
+        let threads = [(thread(id, start_ticks), IoPriority::NONE); 2];
         let mut threads = BTreeMap::from(threads);
-        threads.insert(thread(id + 1, began), IoPriority::NONE);
+        threads.insert(thread(id + 1, start_ticks), IoPriority::NONE);
         let fake = Fake {
             parent: 1,
             moved: 7 * MB,
-            wants,
+            demand,
             threads,
         };
-        self.processes.borrow_mut().insert(thread(id, began), fake);
+        self.processes
+            .borrow_mut()
+            .insert(thread(id, start_ticks), fake);
     }
 
     /// Starts a child of one thread, which inherits its parent's priority, as in Linux.
-    fn fork(&self, parent: u32, id: u32, began: u64, wants: u64) {
-        let priority = self.of(parent)[0];
+    fn fork(&self, parent: u32, id: u32, start_ticks: u64, demand: u64) {
+        let priority = self.priorities(parent)[0];
         let fake = Fake {
             parent,
             moved: 0,
-            wants,
-            threads: [(thread(id, began), priority)].into(),
+            demand,
+            threads: [(thread(id, start_ticks), priority)].into(),
         };
-        self.processes.borrow_mut().insert(thread(id, began), fake);
+        self.processes
+            .borrow_mut()
+            .insert(thread(id, start_ticks), fake);
     }
 
     /// Ends a process. If the parent waits, it inherits the bytes; process 1 adopts the children.
@@ -85,14 +96,14 @@ impl FakeHost {
         }
     }
 
-    fn change(&self, id: u32, with: impl FnOnce(&mut Fake)) {
+    fn change(&self, id: u32, change: impl FnOnce(&mut Fake)) {
         let mut processes = self.processes.borrow_mut();
-        let found = processes.iter_mut().find(|(process, _)| process.id == id);
-        with(found.expect("it runs").1);
+        let process = processes.iter_mut().find(|(process, _)| process.id == id);
+        change(process.expect("it runs").1);
     }
 
     /// Priorities of the threads of a process.
-    fn of(&self, id: u32) -> Vec<IoPriority> {
+    fn priorities(&self, id: u32) -> Vec<IoPriority> {
         let processes = self.processes.borrow();
         let found = processes.iter().filter(|(process, _)| process.id == id);
         found
@@ -101,7 +112,7 @@ impl FakeHost {
     }
 
     /// Advances the disk by one second.
-    fn second(&self) {
+    fn advance_second(&self) {
         let mut left = DISK;
         let class = |fake: &Fake| fake.threads.values().next().copied().unwrap_or_default();
         let idle = IoPriority::for_class(Class::Idle);
@@ -119,7 +130,7 @@ impl FakeHost {
                 .count();
             let mut rest = count as u64;
             for fake in processes.values_mut().filter(|fake| rank_of(fake) == rank) {
-                let bytes = fake.wants.min(left / rest);
+                let bytes = fake.demand.min(left / rest);
                 (fake.moved, left, rest) = (fake.moved + bytes, left - bytes, rest - 1);
             }
         }
@@ -130,7 +141,7 @@ impl Host for FakeHost {
     fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError> {
         match target {
             Target::Pid(pid) => {
-                let missing = || TargetError::Missing(target.clone(), "");
+                let missing = || TargetError::Missing(target.clone());
                 Ok(vec![self.process(*pid).ok_or_else(missing)?])
             }
             Target::Cgroup(_) => {
@@ -167,7 +178,7 @@ impl Host for FakeHost {
         children.map(child).collect()
     }
 
-    fn moved(&mut self, process: Thread) -> io::Result<u64> {
+    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64> {
         let found = self.processes.borrow().get(&process).map(|fake| fake.moved);
         found.ok_or_else(no_such)
     }
@@ -201,8 +212,8 @@ impl Host for FakeHost {
     }
 }
 
-/// Initial situation of a test: process 100 has a transfer, 200 and so on have none; each wants the
-/// whole disk.
+/// Initial situation of a test: process 100, of the target `job`, has a transfer; 200 and so on, of
+/// `b` and `c`, have none. Each could use the whole disk.
 struct SetUp {
     /// Megabytes to move, and seconds allowed.
     transfer: (u64, u64),
@@ -228,20 +239,41 @@ impl SetUp {
         let host = self.host;
         (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK));
         let (bytes, seconds) = self.transfer;
-        let mut plans = vec![plan("job", Target::Pid(100))];
-        plans[0].transfer = Some((bytes * MB, Nanos::from_secs(seconds)));
+        let mut specs = vec![spec("job", Target::Pid(100))];
+        specs[0].transfer = Some(transfer(bytes, seconds));
         for (name, n) in ["b", "c"].into_iter().zip(1..=self.others) {
-            plans.push(plan(name, Target::Pid((n + 1) * 100)));
+            specs.push(spec(name, Target::Pid((n + 1) * 100)));
         }
-        let terms = (self.capacity, self.dry_run);
-        World::new(host, terms, plans)
+        let config = AgentConfig {
+            bandwidth: self.capacity,
+            dry_run: self.dry_run,
+            ..config()
+        };
+        World::new(host, config, specs)
     }
 }
 
-fn plan(name: &str, target: Target) -> Plan {
+/// Configuration of an agent that knows the disk's bandwidth.
+fn config() -> AgentConfig {
+    AgentConfig {
+        interval: INTERVAL,
+        bandwidth: Some(DISK),
+        dry_run: false,
+    }
+}
+
+/// Transfer of some megabytes within some seconds.
+fn transfer(megabytes: u64, seconds: u64) -> TransferSpec {
+    TransferSpec {
+        bytes: megabytes * MB,
+        deadline: Nanos::from_secs(seconds),
+    }
+}
+
+fn spec(name: &str, target: Target) -> TargetSpec {
     let name = name.to_owned();
     let transfer = None;
-    Plan {
+    TargetSpec {
         name,
         target,
         transfer,
@@ -254,58 +286,62 @@ struct World {
     agent: Agent<FakeHost>,
     second: u64,
     /// Events of the start.
-    first: Vec<Event>,
+    start_events: Vec<Event>,
 }
 
 impl World {
-    fn new(host: FakeHost, (capacity, dry_run): (Option<u64>, bool), plans: Vec<Plan>) -> World {
-        let terms = (Nanos::from_secs(3), capacity, dry_run);
-        let (agent, first) =
-            Agent::new(host.clone(), Nanos::ZERO, terms, plans).expect("all are there");
+    fn new(host: FakeHost, config: AgentConfig, specs: Vec<TargetSpec>) -> World {
+        let (agent, start_events) =
+            Agent::new(host.clone(), Nanos::ZERO, config, specs).expect("all are there");
         World {
             host,
             agent,
             second: 0,
-            first,
+            start_events,
         }
     }
 
     /// Runs for `seconds`, or until all transfers are done; returns the events with their seconds.
     fn run(&mut self, seconds: u64) -> Vec<(u64, String)> {
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..seconds {
-            self.host.second();
+            self.host.advance_second();
             self.second += 1;
-            said.extend(self.look(0));
+            events.extend(self.scan(0));
             if self.agent.is_done() {
                 break;
             }
         }
-        said
+        events
     }
 
     /// Scans `millis` after the last second.
-    fn look(&mut self, millis: u64) -> Vec<(u64, String)> {
+    fn scan(&mut self, millis: u64) -> Vec<(u64, String)> {
         let now = Nanos(Nanos::from_secs(self.second).0 + millis * 1_000_000);
         let events = self.agent.step(now);
-        let said = |event: &Event| (self.second, format!("{event:?}"));
-        events.iter().map(said).collect()
+        let text = |event: &Event| (self.second, format!("{event:?}"));
+        events.iter().map(text).collect()
     }
 
     fn state(&self) -> State {
-        self.report(0).transfer.expect("it has a job").1
+        self.report(0).transfer.expect("it has a transfer").1
     }
 
-    /// Bytes that the transfer of target `who` has moved.
-    fn moved(&self, who: usize) -> u64 {
-        self.report(who).transfer.expect("it has a job").0.moved
+    /// Bytes that the transfer of target `index` has moved.
+    fn moved(&self, index: usize) -> u64 {
+        self.report(index)
+            .transfer
+            .expect("it has a transfer")
+            .0
+            .moved
     }
 
-    fn report(&self, who: usize) -> crate::Report {
-        self.agent.report(Nanos::ZERO).swap_remove(who)
+    fn report(&self, index: usize) -> crate::Report {
+        self.agent.report(Nanos::ZERO).swap_remove(index)
     }
 }
 
-fn says(said: &[(u64, String)], words: &str) -> bool {
-    said.iter().any(|(_, what)| what.contains(words))
+/// Returns whether the text of an event contains `words`.
+fn has_event(events: &[(u64, String)], words: &str) -> bool {
+    events.iter().any(|(_, text)| text.contains(words))
 }

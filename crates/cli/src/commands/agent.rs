@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
+use tidegate_agent::{
+    Agent, AgentConfig, Event, Linux, Report, Scheduler, State, TargetSpec, TransferSpec,
+    scheduler_of,
+};
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_report::{Align, Table};
@@ -18,12 +21,12 @@ use crate::output::{Output, tell};
 use crate::problem::Problem;
 
 pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
-    let plans = plans(args)?;
+    let specs = target_specs(args)?;
     check_scheduler(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut course = Course::new(args, plans, out)?;
+    let mut course = Course::new(args, specs, out)?;
     let stopped = runtime.block_on(course.drive(args.interval));
     // Original I/O classes are restored even after an error.
     let restored = course.agent.restore();
@@ -32,15 +35,19 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
 }
 
 /// Returns the VMs with their transfers, after checking the options against each other.
-fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
+fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
     let mut names = BTreeSet::new();
     if let Some((name, _)) = args.vms.iter().find(|(name, _)| !names.insert(name)) {
-        let problem = Problem::new(format!("two VMs have the name {name}"));
+        let problem = Problem::new(format!(
+            "VM name {name} is given twice; names must be unique"
+        ));
         return Err(problem.at("--vm").into());
     }
     for (n, (name, target)) in args.vms.iter().enumerate() {
         if let Some((other, _)) = args.vms[..n].iter().find(|(_, of)| of == target) {
-            let problem = Problem::new(format!("{other} and {name} are the same {target}"));
+            let problem = Problem::new(format!(
+                "VMs {other} and {name} are both {target}; each VM needs processes of its own"
+            ));
             return Err(problem.at("--vm").into());
         }
     }
@@ -54,38 +61,43 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
                 .into());
         }
         if !with_transfers.insert(name) {
-            let problem = Problem::new(format!("VM {name} has two jobs"));
+            let problem = Problem::new(format!(
+                "VM {name} has two deadline transfers; one is allowed"
+            ));
             return Err(problem.at("--job").into());
         }
     }
-    let plan = |(name, target): &(String, _)| Plan {
+    let spec = |(name, target): &(String, _)| TargetSpec {
         name: name.clone(),
         target: Clone::clone(target),
         transfer: args
             .jobs
             .iter()
             .find(|transfer| transfer.0 == *name)
-            .map(|transfer| (transfer.1, transfer.2)),
+            .map(|&(_, bytes, deadline)| TransferSpec { bytes, deadline }),
     };
-    Ok(args.vms.iter().map(plan).collect())
+    Ok(args.vms.iter().map(spec).collect())
 }
 
 /// Fails, or warns with --dry-run, if the disk's Linux I/O scheduler ignores I/O classes.
 fn check_scheduler(args: &AgentArgs) -> Result<()> {
-    let found =
+    let scheduler =
         scheduler_of(&args.disk).map_err(|error| Problem::new(error.to_string()).at("--disk"))?;
-    if found.enforces_classes() {
+    if scheduler.enforces_classes() {
         return Ok(());
     }
     let what = format!(
         "the I/O scheduler of {} is {}, which ignores I/O classes",
-        found.disk, found.active
+        scheduler.disk, scheduler.active
     );
     let possible = Scheduler::HONOUR_CLASSES
         .iter()
-        .find(|name| found.offered.iter().any(|offered| offered == *name));
+        .find(|name| scheduler.offered.iter().any(|offered| offered == *name));
     let help = match possible {
-        Some(name) => format!("echo {name} > /sys/block/{}/queue/scheduler", found.disk),
+        Some(name) => format!(
+            "echo {name} > /sys/block/{}/queue/scheduler",
+            scheduler.disk
+        ),
         None => format!(
             "the kernel offers neither {}",
             Scheduler::HONOUR_CLASSES.join(" nor ")
@@ -109,16 +121,19 @@ struct Course {
 }
 
 impl Course {
-    fn new(args: &AgentArgs, plans: Vec<Plan>, out: Output) -> Result<Course> {
+    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<Course> {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
                 "warning: the kernel lacks CONFIG_PROC_CHILDREN, so child processes are not found"
             ));
         }
-        let interval = Nanos(args.interval.as_nanos() as u64);
-        let terms = (interval, args.bandwidth, args.dry_run);
-        let (agent, events) = Agent::new(host, Nanos::ZERO, terms, plans)
+        let config = AgentConfig {
+            interval: Nanos(args.interval.as_nanos() as u64),
+            bandwidth: args.bandwidth,
+            dry_run: args.dry_run,
+        };
+        let (agent, events) = Agent::new(host, Nanos::ZERO, config, specs)
             .map_err(|error| Problem::new(error.to_string()).at("--vm"))?;
         let course = Course {
             agent,
@@ -143,9 +158,9 @@ impl Course {
         let mut hangup = signal(SignalKind::hangup())?;
         let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
         loop {
-            let look = Duration::from_nanos(self.agent.next_look(self.now()).0);
+            let pause = Duration::from_nanos(self.agent.time_to_next_scan(self.now()).0);
             tokio::select! {
-                () = tokio::time::sleep(look) => {}
+                () = tokio::time::sleep(pause) => {}
                 _ = interrupt.recv() => return Ok(false),
                 _ = terminate.recv() => return Ok(false),
                 _ = hangup.recv() => return Ok(false),
@@ -165,16 +180,16 @@ impl Course {
 
     fn tell(&self, events: &[Event]) -> io::Result<()> {
         for event in events {
-            let said = EventView::of(event, self.dry_run);
+            let view = EventView::of(event, self.dry_run);
             let at = self.began.elapsed().as_secs_f64();
             if self.out.is_json() {
                 let line = Line {
                     at_s: at,
-                    event: &said,
+                    event: &view,
                 };
                 self.out.json_line(&line).map_err(io::Error::other)?;
             } else {
-                self.out.text(&format!("{at:>6.1} s  {}\n", said.text))?;
+                self.out.text(&format!("{at:>6.1} s  {}\n", view.text))?;
             }
         }
         Ok(())
@@ -228,7 +243,7 @@ impl Course {
     fn verdict(&self, done: bool) -> Result<()> {
         let late = |report: &Report| match report.transfer {
             Some((_, State::Done { late, .. })) => late > Nanos::ZERO,
-            Some((_, State::Gone { .. })) => true,
+            Some((_, State::EndedEarly { .. })) => true,
             Some((_, State::Running)) | None => false,
         };
         let reports = self.agent.report(self.now());
@@ -275,7 +290,7 @@ impl EventView {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
             }
-            Event::Left { name } => ("left", name, None, "all processes have ended".to_owned()),
+            Event::Exited { name } => ("left", name, None, "all processes have ended".to_owned()),
             Event::Class { name, class } => {
                 let (class, would) = (class.name(), if dry_run { "would be" } else { "is" });
                 (
@@ -286,13 +301,14 @@ impl EventView {
                 )
             }
             Event::GivenUp { name } => {
-                let text =
-                    "the job cannot meet its deadline, whatever the others give up".to_owned();
+                let text = "the transfer cannot meet its deadline, even with all others lowered"
+                    .to_owned();
                 ("cannot-be-met", name, None, text)
             }
             Event::Late { name, left } => {
                 let left = bytes(*left);
-                let text = format!("the job is late: the deadline has passed with {left} left");
+                let text =
+                    format!("the transfer is late: its deadline has passed with {left} left");
                 ("late", name, None, text)
             }
             Event::Ended { name, state } => ("ended", name, None, ended(*state)),
@@ -317,7 +333,7 @@ impl EventView {
 /// Returns the state of a transfer as text.
 fn ended(state: State) -> String {
     match state {
-        State::Running => "the job is running".to_owned(),
+        State::Running => "the transfer is running".to_owned(),
         State::Done {
             took,
             early,
@@ -336,10 +352,13 @@ fn ended(state: State) -> String {
                 ),
             };
             let (took, by) = (duration(took.0), duration(by.0));
-            format!("the job is done after {took}, {by} {word}{unseen}")
+            format!("the transfer is done after {took}, {by} {word}{unseen}")
         }
-        State::Gone { left } => {
-            format!("all processes ended with {} of the job left", bytes(left))
+        State::EndedEarly { left } => {
+            format!(
+                "all processes ended with {} of the transfer left",
+                bytes(left)
+            )
         }
     }
 }
@@ -417,7 +436,9 @@ impl Row {
             .map(|forecast| forecast.early.as_secs_f64() - forecast.late.as_secs_f64());
         let forecast = match (report.transfer, report.forecast, done_in) {
             (None, ..) => String::new(),
-            (Some((_, state @ (State::Done { .. } | State::Gone { .. }))), ..) => ended(state),
+            (Some((_, state @ (State::Done { .. } | State::EndedEarly { .. }))), ..) => {
+                ended(state)
+            }
             (_, None, _) => "not known yet".to_owned(),
             (Some((transfer, _)), Some(_), None) if now > transfer.due() => {
                 "late, and never done at this rate".to_owned()

@@ -28,7 +28,7 @@ fn can_be_tested(scratch: &Scratch) -> bool {
     let vm = format!("--vm=job={nobody}");
     let args = [&["agent", &vm], &TERMS[..]].concat();
     let said = Running::start(scratch, TIDEGATE, &args).wait().err;
-    if !said.contains(&format!("there is no process {nobody}")) {
+    if !said.contains(&format!("process {nobody} not found")) {
         skipped(said.lines().next().unwrap_or("the agent says nothing"));
         return false;
     }
@@ -103,7 +103,7 @@ fn a_job_whose_process_vanishes_is_a_failure_and_all_is_put_back() {
     drop(job);
     let done = agent.wait();
     assert_eq!(done.status.code(), Some(1), "{done:?}");
-    for said in ["all processes have ended", "of the job left"] {
+    for said in ["all processes have ended", "of the transfer left"] {
         assert!(done.out.contains(said), "{said}: {done:?}");
     }
     assert!(done.err.contains("deadline not met: job"), "{done:?}");

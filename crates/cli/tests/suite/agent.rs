@@ -16,9 +16,9 @@ fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
         "{said}"
     );
     let said = run(&["--vm", &me, "--vm", &me]);
-    assert!(said.contains("two VMs have the name me"), "{said}");
+    assert!(said.contains("VM name me is given twice"), "{said}");
     let said = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
-    assert!(said.contains("me and you are the same process"), "{said}");
+    assert!(said.contains("VMs me and you are both process"), "{said}");
     let said = run(&["--vm", "me"]);
     assert!(said.contains("NAME=PID"), "{said}");
     let said = run(&["--vm", &me, "--job", "me=1 GiB"]);
