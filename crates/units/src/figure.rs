@@ -202,24 +202,17 @@ fn parse(text: &str, quantity: Quantity) -> Result<u64, UnitError> {
         .ok_or_else(|| fail(UnitErrorKind::UnknownUnit))?;
 
     let whole: u64 = whole.parse().map_err(|_| fail(UnitErrorKind::TooLarge))?;
-    // The finest scale that can divide evenly has 42 factors of two or five (TiB), so longer
-    // fractions are only ever whole when they end in zeroes.
-    let fraction = fraction.trim_end_matches('0');
-    let denominator = u32::try_from(fraction.len())
-        .ok()
-        .and_then(|digits| 10_u64.checked_pow(digits))
-        .ok_or_else(|| fail(UnitErrorKind::NotWhole))?;
-    let numerator: u64 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().unwrap_or(0)
-    };
-    // Both products are below 2^128: each factor is below 2^64.
-    let part = u128::from(numerator) * u128::from(scale);
-    if !part.is_multiple_of(u128::from(denominator)) {
-        return Err(fail(UnitErrorKind::NotWhole));
+    // Long multiplication by `scale`, from the last decimal: 2^20 B in TiB have 20 decimals, and
+    // 10^20 does not fit 64 bits. The carry stays below `scale`.
+    let mut carry = 0;
+    for digit in fraction.bytes().rev() {
+        let product = u128::from(digit - b'0') * u128::from(scale) + carry;
+        if !product.is_multiple_of(10) {
+            return Err(fail(UnitErrorKind::NotWhole));
+        }
+        carry = product / 10;
     }
-    let total = u128::from(whole) * u128::from(scale) + part / u128::from(denominator);
+    let total = u128::from(whole) * u128::from(scale) + carry;
     u64::try_from(total).map_err(|_| fail(UnitErrorKind::TooLarge))
 }
 
@@ -418,6 +411,13 @@ mod tests {
         assert_eq!(parse_bytes("20GiB"), Ok(20 << 30));
         assert_eq!(parse_bytes("1.5 kB"), Ok(1_500));
         assert_eq!(parse_bytes("0.5 KiB"), Ok(512));
+        // 1 MiB and 1 B in TiB have 20 and 40 decimals.
+        assert_eq!(parse_bytes("0.00000095367431640625 TiB"), Ok(1 << 20));
+        assert_eq!(
+            parse_bytes("0.0000000000009094947017729282379150390625 TiB"),
+            Ok(1)
+        );
+        assert_eq!(parse_bytes("1.50000000000000000000000000 KiB"), Ok(1_536));
         assert_eq!(parse_bytes("1.50000000000000000000000000 kB"), Ok(1_500));
         assert_eq!(parse_duration("8.9 ms"), Ok(Nanos(8_900_000)));
         assert_eq!(parse_duration("60 \u{b5}s"), Ok(Nanos(60_000)));
