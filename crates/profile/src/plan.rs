@@ -60,7 +60,7 @@ pub struct Target {
     pub block: u32,
     /// Size of the largest request in bytes.
     pub max_io: u32,
-    /// Maximum queue depth.
+    /// Maximum queue depth; [`Plan::new`] takes 0 for 1.
     pub depth_max: u32,
     /// True if the device may be written to.
     pub writes: bool,
@@ -278,7 +278,9 @@ impl Plan {
     ///
     /// # Errors
     /// If the device has no room for sixteen requests of the smallest size that it accepts.
-    pub fn new(target: Target, options: Options) -> Result<Plan, TooSmall> {
+    pub fn new(mut target: Target, options: Options) -> Result<Plan, TooSmall> {
+        // Every step needs one request in flight, and reads beside writes subtract it.
+        target.depth_max = target.depth_max.max(1);
         let pace = if options.in_virtual_time {
             Pace::virtual_time(options.quick)
         } else {
@@ -417,7 +419,7 @@ impl Plan {
     /// Adds points at depths by powers of two (of four if quick) up to the device's maximum.
     fn against_depth(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
         let step = if self.options.quick { 4 } else { 2 };
-        let depths = self.depths(self.target.depth_max.max(1), step);
+        let depths = self.depths(self.target.depth_max, step);
         for &size in sizes {
             self.steps.extend(depths.iter().map(|&depth| {
                 Step::Measure(Point {
@@ -502,6 +504,13 @@ mod tests {
         let of = [1, 2, 4, 8, 16, 24].map(Depth::Of);
         assert_eq!(first[..6], of);
         assert_eq!(first[6], Depth::Saturating);
+    }
+
+    #[test]
+    fn depth_0_is_measured_as_depth_1() {
+        let none = plan(|target, _| target.depth_max = 0);
+        let one = plan(|target, _| target.depth_max = 1);
+        assert_eq!((none.steps, none.target), (one.steps, one.target));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Profiler {
                 && outcomes.iter().enumerate().all(|(at, o)| o.step == at),
             "outcomes of another plan"
         );
-        let ids = plan.target.depth_max.max(1);
+        let ids = plan.target.depth_max;
         Profiler {
             plan,
             outcomes,
