@@ -131,13 +131,14 @@ impl Flow for Stream {
             RETURNED => {
                 orders.push_back(path.acknowledge.order(self.token(ACKNOWLEDGED), true));
             }
-            // ACKNOWLEDGED
-            _ => {
+            ACKNOWLEDGED => {
                 self.in_flight -= 1;
                 // Slow start without losses: the window grows by one chunk per acknowledgement.
                 self.current_window = (self.current_window + 1).min(self.window);
                 self.send_chunks(orders);
             }
+            // Only this flow makes its tokens: another stage would corrupt the window unnoticed.
+            stage => unreachable!("a stream has no stage {stage}"),
         }
     }
 
@@ -154,5 +155,33 @@ impl Flow for Stream {
 
     fn found(&self, _now: Nanos) -> Found {
         Found::Received(self.received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::VcpuId;
+
+    #[test]
+    #[should_panic(expected = "a stream has no stage 6")]
+    fn an_unknown_stage_is_not_an_acknowledgement() {
+        let hop = Hop {
+            vcpu: VcpuId(0),
+            cost: Nanos(1),
+        };
+        let path = ChunkPath {
+            send: hop,
+            forward: hop,
+            interrupt: hop,
+            receive: (TaskId(0), Nanos(1)),
+            back: hop,
+            acknowledge: hop,
+        };
+        let mut stream = Stream::new(0, path, 1, 4, Nanos::ZERO);
+        let mut orders = Orders::new();
+        stream.start(Nanos::ZERO, &mut orders);
+        let unknown = stream.token(ACKNOWLEDGED + 1);
+        stream.done(Nanos::ZERO, unknown, &mut orders);
     }
 }
