@@ -38,10 +38,10 @@ impl<C: Credits> Credit2<C> {
             if self.rank(v) <= rank {
                 break;
             }
-            if self.has_budget(machine, v) {
+            if self.take_budget_or_park(machine, v) {
                 return Some(v);
             }
-            // `has_budget` has parked it, so it no longer waits.
+            // It has no budget and was parked, so it no longer waits.
             self.queues[queue].waiting.remove(place);
             self.count_load(now, v, -1);
         }

@@ -327,9 +327,9 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// Returns whether `v` may run under its VM's cap. Takes a quota from the budget if needed, and
-    /// parks `v` if there is none.
-    fn has_budget(&mut self, machine: &Machine, v: VcpuId) -> bool {
+    /// Takes a quota for `v` from its VM's budget if it has used up the last one. Parks `v` if there
+    /// is none. Returns whether `v` may run under its VM's cap.
+    fn take_budget_or_park(&mut self, machine: &Machine, v: VcpuId) -> bool {
         let entity = &mut self.entities[v.index()];
         if entity.budget > 0 {
             return true;
@@ -399,7 +399,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
         if let Some(v) = current {
             self.burn(now, v);
             if machine.vcpu(v).is_runnable() {
-                self.has_budget(machine, v);
+                self.take_budget_or_park(machine, v);
             }
         }
         let (next, began) = self.candidate_with_credit(machine, now, p);
