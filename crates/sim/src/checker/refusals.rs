@@ -2,6 +2,10 @@
 //! for lack of room exactly where [`AdmissionMut::room`](tidegate_core::engine::AdmissionMut::room)
 //! returns 0. There is room as long as a VM holds less than its guaranteed part, and never beyond
 //! the bounds.
+//!
+//! The ledger of `tidegate-testkit`, the oracle of unit tests, states the same rules again. This is
+//! intended: simulations run in the released program, which has no test code, and a mistake in one
+//! statement of the rules shows where the other disagrees with the engine.
 
 use super::ledger::Ledger;
 use super::{Verdict, ensure};
