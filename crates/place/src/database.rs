@@ -159,23 +159,21 @@ impl PriorityDatabase {
         for _ in 0..fields.u64()? {
             let (mut counts, mut rates) = ([0; 3], [0; 3]);
             for (count, rate) in counts.iter_mut().zip(&mut rates) {
-                *count = fields.u64_in("a number of jobs", 0..=MOST as u64)? as u16;
+                *count = fields.u64_in("a number of transfers", 0..=MOST as u64)? as u16;
                 *rate = fields.u64_in("a bandwidth", 0..=RATE_MAX)?;
             }
             let classes = Combination::new(counts);
             // `Combination` and the tables rely on these bounds.
-            let impossible = |what, value: usize| BlobError::Value {
-                what,
-                value: value.to_string(),
-            };
+            let impossible = |what, value: String| BlobError::Value { what, value };
             if !(1..=MOST).contains(&classes.len()) {
-                return Err(impossible("a number of jobs", classes.len()));
+                let value = classes.len().to_string();
+                return Err(impossible("a number of transfers", value));
             }
             if read.find(&classes).is_some() {
-                return Err(impossible(
-                    "a combination that is there twice",
-                    classes.len(),
-                ));
+                let [idle, best_effort, real_time] = counts;
+                let value =
+                    format!("{idle} idle, {best_effort} best effort, {real_time} real time");
+                return Err(impossible("a repeated combination of classes", value));
             }
             read.insert(Entry {
                 classes,

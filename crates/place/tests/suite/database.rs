@@ -223,18 +223,18 @@ fn bytes_that_say_what_cannot_be_are_refused() {
         let refused = database().import(&blob).expect_err("refused");
         refused.to_string()
     };
-    let one = [1, 5, 0, 0, 0, 0, 1];
+    let entry = [2, 5, 1, 7, 0, 0, 1];
     assert_eq!(
-        said(&[&[2][..], &one, &one].concat()),
-        "a combination that is there twice is 1, which cannot be"
+        said(&[&[2][..], &entry, &entry].concat()),
+        "a repeated combination of classes is 2 idle, 1 best effort, 0 real time, which cannot be"
     );
     assert_eq!(
         said(&[1, 65, 0, 0, 0, 0, 0, 1]),
-        "a number of jobs is 65, which cannot be"
+        "a number of transfers is 65, which cannot be"
     );
     assert_eq!(
         said(&[1, 0, 0, 0, 0, 0, 0, 1]),
-        "a number of jobs is 0, which cannot be"
+        "a number of transfers is 0, which cannot be"
     );
     assert_eq!(
         said(&[1, 1, 0, 0, 0, 0, 0, 0]),
