@@ -42,7 +42,7 @@ impl Acceptance {
                 None => break,
             }
         }
-        all.until = what_if.holds_until();
+        all.until = what_if.valid_until();
         all
     }
 

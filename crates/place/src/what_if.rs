@@ -12,9 +12,9 @@ use crate::fair_share::{FairShare, fair_share};
 use crate::request::needed;
 use crate::{Combination, Grace, HostSnapshot, Rates, Tenant};
 
-/// Latest time at which a transfer without progress is not yet late, apart from grace, at this
-/// rate.
-fn stands_until(transfer: &Transfer, bytes_per_s: u64, grace: Grace) -> Nanos {
+/// Latest time from which the rest of a transfer, at `bytes_per_s` without a pause, ends no later
+/// than its deadline plus grace.
+fn latest_start(transfer: &Transfer, bytes_per_s: u64, grace: Grace) -> Nanos {
     match transfer.left() {
         0 => Nanos::MAX,
         // At a rate of 0 it is never in time.
@@ -51,8 +51,9 @@ pub(crate) struct WhatIf<'a> {
     classes: Vec<Class>,
     /// Lowest rate at which each tenant was found in time, in bytes per second.
     lowest_sufficient: Vec<u64>,
-    /// Time until which no protected tenant becomes late without progress.
-    until: Nanos,
+    /// First time at which a protected tenant that makes no progress is late by more than its
+    /// grace, and is then protected no more.
+    protected_until: Nanos,
     /// Tentative class of the newcomer.
     own: Class,
     combination: Combination,
@@ -77,7 +78,7 @@ impl<'a> WhatIf<'a> {
             combination: Combination::from_classes(classes.iter().copied()),
             classes,
             lowest_sufficient: Vec::with_capacity(tenants.len()),
-            until: Nanos::MAX,
+            protected_until: Nanos::MAX,
             own: Class::default(),
             rates: Rates::default(),
         };
@@ -93,13 +94,13 @@ impl<'a> WhatIf<'a> {
             let need = tenant.transfer.map_or(0, |transfer| {
                 needed(transfer.left(), transfer.due().since(snapshot.now))
             });
-            let stands_until = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
-                stands_until(&transfer, has, snapshot.grace)
+            let latest_start = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
+                latest_start(&transfer, has, snapshot.grace)
             });
             // A transfer that is late even without the newcomer cannot be harmed by it.
-            let late_anyway = stands_until < snapshot.now;
+            let late_anyway = latest_start < snapshot.now;
             if !late_anyway {
-                what_if.until = what_if.until.min(stands_until);
+                what_if.protected_until = what_if.protected_until.min(latest_start);
             }
             what_if.needs.push(if late_anyway { 0 } else { need });
             what_if.lowest_sufficient.push(u64::MAX);
@@ -250,19 +251,21 @@ impl<'a> WhatIf<'a> {
         all.reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
-    /// End of validity of all findings about the running tenants, if none makes progress: after it,
-    /// a tenant that was in time becomes late.
-    pub(crate) fn holds_until(&self) -> Nanos {
+    /// End of validity of all findings about the running tenants, if none makes progress: the first
+    /// time at which a tenant that was in time becomes late, or at which a tenant loses its
+    /// protection.
+    pub(crate) fn valid_until(&self) -> Nanos {
         let until = |(tenant, &rate): (&Tenant, &u64)| {
             let transfer = tenant.transfer.filter(|_| rate < u64::MAX)?;
-            // A finished transfer stays in time for ever.
+            // Without grace, as in `is_violated`, whose answer ends here: grace decides only who is
+            // protected, and `protected_until` has it. A finished transfer never becomes late.
             (transfer.left() > 0).then(|| transfer.due().since(transfer.latency(rate)))
         };
         let both = self.snapshot.tenants.iter().zip(&self.lowest_sufficient);
         both.filter_map(until)
             .min()
             .unwrap_or(Nanos::MAX)
-            .min(self.until)
+            .min(self.protected_until)
     }
 
     /// Sum of the rates that the protected tenants need, in bytes per second.
