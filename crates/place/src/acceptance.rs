@@ -10,14 +10,14 @@ use tidegate_core::time::Nanos;
 
 use crate::class_search::search;
 use crate::what_if::WhatIf;
-use crate::{HostSnapshot, MOST, Request};
+use crate::{HostSnapshot, MAX_TENANTS, Request};
 
 /// Set of the transfers that a host accepts in its current state, by the rate they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acceptance {
     /// Inclusive ranges of rates in bytes per second; disjoint and ascending.
     ranges: Vec<(u64, u64)>,
-    until: Nanos,
+    valid_until: Nanos,
     free: u64,
 }
 
@@ -25,7 +25,7 @@ impl Acceptance {
     /// Computes the set for the state in `snapshot`.
     pub fn for_snapshot(snapshot: &HostSnapshot<'_>) -> Acceptance {
         let mut all = Acceptance::none();
-        if snapshot.tenants.len() >= MOST {
+        if snapshot.tenants.len() >= MAX_TENANTS {
             return all;
         }
         let mut what_if = WhatIf::new(snapshot);
@@ -42,7 +42,7 @@ impl Acceptance {
                 None => break,
             }
         }
-        all.until = what_if.valid_until();
+        all.valid_until = what_if.valid_until();
         all
     }
 
@@ -50,7 +50,7 @@ impl Acceptance {
     pub(crate) fn none() -> Acceptance {
         Acceptance {
             ranges: Vec::new(),
-            until: Nanos::MAX,
+            valid_until: Nanos::MAX,
             free: 0,
         }
     }
@@ -70,14 +70,14 @@ impl Acceptance {
     }
 
     /// Highest rate of an accepted transfer in bytes per second; 0: none is accepted.
-    pub fn most(&self) -> u64 {
+    pub fn max_rate(&self) -> u64 {
         self.ranges.last().map_or(0, |range| range.1)
     }
 
     /// End of validity, provided that no tenant comes, goes, makes progress or changes class
     /// before.
-    pub fn until(&self) -> Nanos {
-        self.until
+    pub fn valid_until(&self) -> Nanos {
+        self.valid_until
     }
 
     /// Free bandwidth in bytes per second: bandwidth of the disk with one more transfer, less the

@@ -1,12 +1,13 @@
-//! Admission controller (AdCon): decides by the class search of figure 5.8 whether a host accepts a
-//! transfer, and with which classes.
+//! Admission controller (AdCon): decides by the class search of figure 5.8 of Jain's thesis whether
+//! a host accepts a transfer, and with which classes. The cases are those of
+//! [`class_search`](crate::class_search).
 
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 
 use crate::class_search::{StopReason, search};
 use crate::what_if::WhatIf;
-use crate::{HostSnapshot, MOST, Request};
+use crate::{HostSnapshot, MAX_TENANTS, Request};
 
 /// Terms on which a transfer is admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub struct Assignment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rejection {
     /// Reason for the rejection.
-    pub why: Why,
+    pub why: RejectionReason,
     /// Last class that the search tried for the transfer.
     pub class: Class,
     /// Lateness of the transfer itself with that class; 0: in time.
@@ -31,11 +32,11 @@ pub struct Rejection {
 
 /// Reason for a rejection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum RejectionReason {
     /// A running transfer would miss its deadline (case 2, or case 1 with the newcomer in the
-    /// lowest class). Names the one that would be latest.
+    /// lowest class). The fields name the transfer that would be latest.
     Misses {
-        /// Index of the tenant.
+        /// Index of its tenant.
         who: usize,
         /// Lateness of that tenant.
         late: Nanos,
@@ -43,7 +44,7 @@ pub enum Why {
     /// The transfer itself would be late, with all tenants idle and itself in the highest class
     /// (case 4).
     OwnDeadline,
-    /// The search found no solution in 3 (N + 1) steps.
+    /// The search found no solution in 3 (N + 1) steps, for N running tenants.
     Steps,
     /// The host has reached its limit of tenants.
     Full,
@@ -52,19 +53,19 @@ pub enum Why {
 impl Rejection {
     pub(crate) fn full() -> Rejection {
         Rejection {
-            why: Why::Full,
+            why: RejectionReason::Full,
             class: Class::default(),
             late: Nanos::ZERO,
         }
     }
 }
 
-/// Decides by figure 5.8 whether the host accepts a transfer.
+/// Decides by the class search whether the host accepts a transfer.
 ///
 /// # Errors
 /// The host rejects it, with the reason.
 pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignment, Rejection> {
-    if snapshot.tenants.len() >= MOST {
+    if snapshot.tenants.len() >= MAX_TENANTS {
         return Err(Rejection::full());
     }
     let mut what_if = WhatIf::new(snapshot);
@@ -76,16 +77,17 @@ pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignmen
                 lowered: what_if.changed(),
             });
         }
-        Err(StopReason::OwnDeadline) => Why::OwnDeadline,
-        Err(StopReason::Steps) => Why::Steps,
-        // `Misses` implies a late tenant; `Steps` only satisfies the type.
-        Err(StopReason::Misses) => {
-            (what_if.latest()).map_or(Why::Steps, |(who, late)| Why::Misses { who, late })
-        }
+        Err(StopReason::OwnDeadline) => RejectionReason::OwnDeadline,
+        Err(StopReason::Steps) => RejectionReason::Steps,
+        // A tenant is late where the search stops with `Misses`, so the default is never used.
+        Err(StopReason::Misses) => (what_if.latest())
+            .map_or(RejectionReason::Steps, |(who, late)| {
+                RejectionReason::Misses { who, late }
+            }),
     };
     // The rejection names the lateness, which depends on the newcomer's own limit as well.
-    let (now, has) = (snapshot.now, what_if.own_rate().min(request.limit()));
-    let forecast = request.begun(now).forecast(now, has);
+    let (now, rate) = (snapshot.now, what_if.own_rate().min(request.limit()));
+    let forecast = request.begun(now).forecast(now, rate);
     Err(Rejection {
         why,
         class: what_if.own(),

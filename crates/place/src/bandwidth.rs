@@ -1,6 +1,6 @@
-//! Bandwidth of a host's disk: MaxBW - BWloss(N) of the thesis.
+//! Bandwidth of a host's disk: MaxBW - BWloss(N) of Jain's thesis.
 
-use crate::MOST;
+use crate::MAX_TENANTS;
 
 /// Total bandwidth of a disk by number of users.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,8 +29,8 @@ pub enum BandwidthError {
         /// Maximum bandwidth in bytes per second.
         max: u64,
     },
-    /// More losses than a host can have users ([`MOST`]).
-    #[error("{0} losses given; at most {MOST} are allowed, one per number of users")]
+    /// More losses than a host can have users ([`MAX_TENANTS`]).
+    #[error("{0} losses given; at most {MAX_TENANTS} are allowed, one per number of users")]
     TooMany(usize),
 }
 
@@ -39,12 +39,12 @@ impl Bandwidth {
     /// users; more users lose as much as the last value.
     ///
     /// # Errors
-    /// `max` is 0, a loss leaves nothing, or there are more than [`MOST`] losses.
+    /// `max` is 0, a loss leaves nothing, or there are more than [`MAX_TENANTS`] losses.
     pub fn new(max: u64, lost: &[u64]) -> Result<Bandwidth, BandwidthError> {
         if max == 0 {
             return Err(BandwidthError::Nothing);
         }
-        if lost.len() > MOST {
+        if lost.len() > MAX_TENANTS {
             return Err(BandwidthError::TooMany(lost.len()));
         }
         if let Some(at) = lost.iter().position(|&lost| lost >= max) {
@@ -93,7 +93,7 @@ mod tests {
             "with 2 transfers the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss \
              must be smaller"
         );
-        let many = Bandwidth::new(54, &[0; MOST + 1]);
-        assert_eq!(many, Err(BandwidthError::TooMany(MOST + 1)));
+        let many = Bandwidth::new(54, &[0; MAX_TENANTS + 1]);
+        assert_eq!(many, Err(BandwidthError::TooMany(MAX_TENANTS + 1)));
     }
 }

@@ -2,9 +2,9 @@
 
 use tidegate_core::transfers::Class;
 
-/// Largest number of tenants of a host. The thesis assumes a small number, because all share a
-/// disk.
-pub const MOST: usize = 64;
+/// Maximum number of tenants of a host. Jain's thesis (chapter 5) assumes a small number, because
+/// all share a disk.
+pub const MAX_TENANTS: usize = 64;
 
 /// Number of tenants of each class; equivalent to the sorted list of their classes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -74,9 +74,9 @@ impl Combination {
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
-    /// Aligns the sorted classes of both; returns how many tenants of each class (row) stand beside
-    /// each class of `other` (column).
-    pub(crate) fn beside(&self, other: &Combination) -> [[usize; 3]; 3] {
+    /// Pairs the tenants of both combinations in the order of their classes. Returns how many tenants
+    /// of each class (row) are paired with each class of `other` (column).
+    pub(crate) fn pair_counts(&self, other: &Combination) -> [[usize; 3]; 3] {
         let ranks = |all: &Combination| {
             let mut end = 0;
             Class::ALL.map(|class| {

@@ -9,25 +9,33 @@ use crate::Combination;
 pub struct Rates(pub [u64; 3]);
 
 impl Rates {
-    /// Rate of one tenant of `class` in bytes per second; 0 if there is none.
+    /// Rate of one tenant of `class` in bytes per second; 0 for a class without a rate.
     pub fn for_class(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
 
-    /// Derives rates for `classes` from these rates, which were measured for `known`. The sorted
-    /// classes of both are aligned; each class gets the mean of its counterparts, but at most the
-    /// measured rate of the same class. A lowered tenant thus gets the rate of the lowest class,
-    /// not a part of its former rate.
-    pub(crate) fn beside(&self, known: &Combination, classes: &Combination) -> Rates {
-        let sides = classes.beside(known);
+    /// Estimates the rates of the combination `wanted` from these rates of the combination
+    /// `measured`, which has as many tenants. The tenants of both are sorted by class and paired in
+    /// that order; a class gets the mean rate of the tenants that its own are paired with.
+    ///
+    /// ```text
+    ///   measured: idle 5 MB/s, best effort 20 MB/s, real time 60 MB/s
+    ///   wanted:   idle,        best effort,         best effort
+    ///   result:   idle 5 MB/s, best effort min((20 + 60) / 2, 20) = 20 MB/s
+    /// ```
+    ///
+    /// The minimum: a class that was measured gets no more than its measured rate, because a tenant
+    /// that is lowered to it does not bring its former rate along.
+    pub(crate) fn extrapolate(&self, measured: &Combination, wanted: &Combination) -> Rates {
+        let pairs = wanted.pair_counts(measured);
         Rates(Class::ALL.map(|class| {
-            let sides = sides[class as usize];
-            let n: usize = sides.iter().sum();
-            let all = sides.into_iter().zip(self.0);
+            let pairs = pairs[class as usize];
+            let n: usize = pairs.iter().sum();
+            let all = pairs.into_iter().zip(self.0);
             // 128 bits, because rates may be as large as `u64::MAX` when unlimited.
             let sum: u128 = all.map(|(n, rate)| n as u128 * u128::from(rate)).sum();
             let mean = u64::try_from(sum / n.max(1) as u128).unwrap_or(u64::MAX);
-            match known.count(class) {
+            match measured.count(class) {
                 0 => mean,
                 _ => mean.min(self.for_class(class)),
             }
@@ -41,5 +49,27 @@ impl Rates {
                 .saturating_mul(classes.count(class) as u64)
         });
         all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Class::{BestEffort, Idle, RealTime};
+
+    #[test]
+    fn a_lowered_tenant_gets_the_measured_rate_of_its_new_class() {
+        let measured = Combination::from_classes([Idle, BestEffort, RealTime]);
+        let wanted = Combination::from_classes([Idle, BestEffort, BestEffort]);
+        let rates = Rates([5, 20, 60]).extrapolate(&measured, &wanted);
+        assert_eq!(rates, Rates([5, 20, 0]));
+    }
+
+    #[test]
+    fn a_class_without_a_measured_rate_gets_the_mean_of_its_pairs() {
+        let measured = Combination::from_classes([Idle, RealTime]);
+        let wanted = Combination::from_classes([BestEffort, BestEffort]);
+        let rates = Rates([5, 0, 60]).extrapolate(&measured, &wanted);
+        assert_eq!(rates, Rates([0, 32, 0]));
     }
 }

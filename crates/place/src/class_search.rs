@@ -1,6 +1,6 @@
-//! Class search: loop of figure 5.8 over the classes of the newcomer (the transfer that asks for
-//! admission) and of the running tenants, with the priority manager of figure 5.10. Operates on a
-//! [`WhatIf`] only.
+//! Class search: loop of figure 5.8 of Jain's thesis over the classes of the newcomer (the transfer
+//! that asks for admission) and of the running tenants, with the priority manager of figure 5.10.
+//! Operates on a [`WhatIf`] only.
 //!
 //! ```text
 //!                   newcomer in time             newcomer late
@@ -11,8 +11,9 @@
 //!
 //! ```
 //!
-//! Cases 1 and 4 can undo each other for ever when no tenant can be lowered, so the newcomer is
-//! rejected after 3 (N + 1) steps. A tenant counts as late only if it would be in time without the
+//! Cases 1 and 4 can undo each other endlessly when no tenant can be lowered, so the newcomer is
+//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer.
+//! A tenant counts as late only if it would be in time without the
 //! newcomer. A transfer that ends exactly at its deadline is in time; the figure demands that the
 //! newcomer ends before it, a difference that no clock resolves.
 
@@ -40,7 +41,7 @@ pub(crate) enum StopReason {
 pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
     what_if.start();
     let mut up_to = u64::MAX;
-    for _ in 0..3 * (what_if.len() + 1) {
+    for _ in 0..Class::ALL.len() * (what_if.len() + 1) {
         let rate = what_if.own_rate();
         let in_time = rate >= need;
         if in_time {

@@ -1,17 +1,18 @@
 //! Priority database: measured bandwidth of the tenants of a host, by their number and classes
-//! (section 5.2.1).
+//! (Jain's thesis, section 5.2.1).
 
 use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::transfers::Class;
 
 use crate::interval::{Interval, RATE_MAX};
-use crate::{Bandwidth, Combination, MOST, Rates};
+use crate::{Bandwidth, Combination, MAX_TENANTS, Rates};
 
 /// Descriptor of the exported bytes.
 const DESCRIPTOR: &str = "priority-database";
 const VERSION: u16 = 1;
-/// Divisor of the weight of a new interval: an eighth. The thesis says only that the database
-/// learns; with intervals of three seconds the average follows within half a minute.
+/// Reciprocal of the weight of a new interval in the exponential average. Jain's thesis says only
+/// that the database learns; with intervals of three seconds and a weight of 1/8 the average follows
+/// within half a minute.
 const NEW_SAMPLE_DIVISOR: i128 = 8;
 
 /// Measured rates of one combination of classes.
@@ -37,9 +38,9 @@ struct Table {
 /// run.
 ///
 /// A combination without an entry uses the nearest one: the same number of tenants, with the
-/// smallest sum of class differences; among equals the one with the higher classes. The sorted
-/// classes of both are aligned, and each tenant gets the rate of its counterpart. If there is no
-/// entry for this number of tenants, all get equal parts of the bandwidth.
+/// smallest sum of class differences; among equals the one with the higher classes. The tenants of
+/// both are paired in the order of their classes, and each gets the rate of its counterpart. If
+/// there is no entry for this number of tenants, all get equal parts of the bandwidth.
 #[derive(Clone, Debug)]
 pub struct PriorityDatabase {
     bandwidth: Bandwidth,
@@ -60,30 +61,31 @@ impl PriorityDatabase {
     }
 
     /// Learns from an interval in which every tenant had unlimited demand: class and rate in bytes
-    /// per second of each tenant throughout the interval. Ignored for more than [`MOST`] tenants.
-    pub fn learn(&mut self, had: impl IntoIterator<Item = (Class, u64)>) {
-        self.learn_of(had.into_iter().map(|(class, rate)| (class, rate, true)));
+    /// per second of each tenant throughout the interval. Ignored for more than [`MAX_TENANTS`] tenants.
+    pub fn learn(&mut self, rates: impl IntoIterator<Item = (Class, u64)>) {
+        self.learn_with_demand(rates.into_iter().map(|(class, rate)| (class, rate, true)));
     }
 
     /// Learns from an interval: class, rate in bytes per second, and whether the demand was
-    /// unlimited, of each tenant. A tenant with limited demand gives a lower bound for its class,
-    /// and lower classes had what it left.
-    pub fn learn_of(&mut self, had: impl IntoIterator<Item = (Class, u64, bool)>) {
-        let Some(interval) = Interval::from_rates(had) else {
+    /// unlimited, of each tenant. The rate of a tenant with limited demand is a lower bound for its
+    /// class, and lower classes had the bandwidth that it did not use. Ignored for more than
+    /// [`MAX_TENANTS`] tenants.
+    pub fn learn_with_demand(&mut self, rates: impl IntoIterator<Item = (Class, u64, bool)>) {
+        let Some(interval) = Interval::from_rates(rates) else {
             return;
         };
         let classes = interval.classes;
-        let seen = self.find(&classes).map(|entry| entry.rates);
-        let granted = self.bandwidth.with(classes.len());
-        let Some(Rates(rates)) = interval.class_rates(seen.as_ref(), granted) else {
+        let earlier = self.exact_entry_mut(&classes).map(|entry| entry.rates);
+        let assumed = self.bandwidth.with(classes.len());
+        let Some(Rates(rates)) = interval.class_rates(earlier.as_ref(), assumed) else {
             return;
         };
-        match self.find(&classes) {
+        match self.exact_entry_mut(&classes) {
             Some(entry) => {
                 entry.intervals = entry.intervals.saturating_add(1);
-                for (known, new) in entry.rates.0.iter_mut().zip(rates) {
-                    let (old, new) = (i128::from(*known), i128::from(new));
-                    *known = (old + (new - old) / NEW_SAMPLE_DIVISOR) as u64;
+                for (average, new) in entry.rates.0.iter_mut().zip(rates) {
+                    let (old, new) = (i128::from(*average), i128::from(new));
+                    *average = (old + (new - old) / NEW_SAMPLE_DIVISOR) as u64;
                 }
             }
             None => self.insert(Entry {
@@ -96,18 +98,18 @@ impl PriorityDatabase {
 
     /// Rate of one tenant of each class in this combination, in bytes per second.
     pub fn rates(&self, classes: &Combination) -> Rates {
-        let entry = self.known(classes);
+        let entry = self.entry_or_default(classes);
         if entry.classes == *classes {
             entry.rates
         } else {
-            entry.rates.beside(&entry.classes, classes)
+            entry.rates.extrapolate(&entry.classes, classes)
         }
     }
 
     /// Returns the entry from which the rates of a combination are derived. If nothing is known for
     /// this number of tenants, returns a synthetic entry with equal parts of the bandwidth.
-    pub(crate) fn known(&self, classes: &Combination) -> Entry {
-        if let Some(entry) = self.nearest(classes) {
+    pub(crate) fn entry_or_default(&self, classes: &Combination) -> Entry {
+        if let Some(entry) = self.nearest_entry(classes) {
             return *entry;
         }
         let (n, own) = (classes.len(), Class::default());
@@ -123,7 +125,7 @@ impl PriorityDatabase {
 
     /// Returns the entry from which the rates of a combination are derived; `None`: there is none
     /// for this number of tenants.
-    pub fn nearest(&self, classes: &Combination) -> Option<&Entry> {
+    pub fn nearest_entry(&self, classes: &Combination) -> Option<&Entry> {
         let table = self.tables.get(classes.len())?.as_ref()?;
         let at = table.nearest.get(classes.index())?;
         table.entries.get(usize::from(*at))
@@ -159,17 +161,17 @@ impl PriorityDatabase {
         for _ in 0..fields.u64()? {
             let (mut counts, mut rates) = ([0; 3], [0; 3]);
             for (count, rate) in counts.iter_mut().zip(&mut rates) {
-                *count = fields.u64_in("a number of transfers", 0..=MOST as u64)? as u16;
+                *count = fields.u64_in("a number of transfers", 0..=MAX_TENANTS as u64)? as u16;
                 *rate = fields.u64_in("a bandwidth", 0..=RATE_MAX)?;
             }
             let classes = Combination::new(counts);
             // `Combination` and the tables rely on these bounds.
             let impossible = |what, value: String| BlobError::Value { what, value };
-            if !(1..=MOST).contains(&classes.len()) {
+            if !(1..=MAX_TENANTS).contains(&classes.len()) {
                 let value = classes.len().to_string();
                 return Err(impossible("a number of transfers", value));
             }
-            if read.find(&classes).is_some() {
+            if read.exact_entry_mut(&classes).is_some() {
                 let [idle, best_effort, real_time] = counts;
                 let value =
                     format!("{idle} idle, {best_effort} best effort, {real_time} real time");
@@ -187,7 +189,8 @@ impl PriorityDatabase {
         Ok(())
     }
 
-    fn find(&mut self, classes: &Combination) -> Option<&mut Entry> {
+    /// Returns the entry of exactly this combination.
+    fn exact_entry_mut(&mut self, classes: &Combination) -> Option<&mut Entry> {
         let table = self.tables.get_mut(classes.len())?.as_mut()?;
         let at = usize::from(*table.nearest.get(classes.index())?);
         (table.entries.get_mut(at)).filter(|entry| entry.classes == *classes)

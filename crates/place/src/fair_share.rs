@@ -19,12 +19,12 @@ pub(crate) fn fair_share(
     limited: impl ExactSizeIterator<Item = u64>,
 ) -> FairShare {
     let (mut left, mut n) = (bytes_per_s, greedy + limited.len());
-    for most in limited {
+    for limit in limited {
         // This limit, and all larger ones, exceed an equal part of the rest.
-        if u128::from(most) * n as u128 > left {
+        if u128::from(limit) * n as u128 > left {
             break;
         }
-        left -= u128::from(most);
+        left -= u128::from(limit);
         n -= 1;
     }
     match n {
@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn who_takes_less_leaves_the_rest_to_the_others() {
+    fn the_unused_part_of_a_limited_user_goes_to_the_others() {
         let level = |all, greedy, limited: &[u64]| {
             let FairShare { each, rest } = super::fair_share(all, greedy, limited.iter().copied());
             (each, rest)
@@ -61,20 +61,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_of_it_is_shared_and_nobody_who_wants_more_has_less_than_another(
+        fn shares_are_max_min_fair(
             all in 0_u64..1_000_000,
             greedy in 0_usize..5,
             mut limited in prop::collection::vec(1_u64..500_000, 0..8),
         ) {
             limited.sort_unstable();
             let FairShare { each, rest } = fair_share(all.into(), greedy, limited.iter().copied());
-            let limits: u128 = limited.iter().map(|most| u128::from(*most.min(&each))).sum();
+            let limits: u128 = limited.iter().map(|limit| u128::from(*limit.min(&each))).sum();
             let greedy_have = if greedy > 0 { u128::from(each) * greedy as u128 } else { 0 };
             let n = (greedy + limited.len()) as u128;
             let shared = limits + greedy_have + rest;
             prop_assert!(shared <= all.into() && u128::from(all) < shared + n.max(1));
             // Bandwidth is left only if every user is at its limit.
-            prop_assert!(rest == 0 || greedy == 0 && limited.iter().all(|most| *most <= each));
+            prop_assert!(rest == 0 || greedy == 0 && limited.iter().all(|limit| *limit <= each));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Forecast of the transfers on a host that takes their ends into account.
 //!
-//! The proactive agent of figure 5.9 extrapolates the current rates as if no transfer ever ended.
+//! The proactive agent of figure 5.9 of Jain's thesis extrapolates the current rates as if no transfer ever ended.
 //! That is pessimistic for a transfer that a short one starves, and for a short one among long
 //! ones. This forecast goes from one end to the next, with the rates that the database knows for
 //! the tenants that remain; tenants lowered for the newcomer are restored when it ends, and a
@@ -11,7 +11,7 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 
-use crate::{Assignment, Combination, MOST, PriorityDatabase, Request, Tenant};
+use crate::{Assignment, Combination, MAX_TENANTS, PriorityDatabase, Request, Tenant};
 
 /// Tenant of a host's disk, and its behaviour after its transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub fn admit_by_forecast(
     present: &[Present],
     request: &Request,
 ) -> Option<Assignment> {
-    if present.len() >= MOST {
+    if present.len() >= MAX_TENANTS {
         return None;
     }
     let to_simulated = |present: &Present| Simulated {

@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 ///
 /// Forecasts are averages, and hosts admit transfers until the running ones have no slack. Without
 /// grace, a transfer whose forecast is late by one byte would lose its protection, and would then
-/// be delayed further. The thesis does not discuss this.
+/// be delayed further. Jain's thesis does not discuss this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grace(u32);
 

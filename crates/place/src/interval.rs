@@ -1,13 +1,13 @@
 //! Evaluation of a measurement interval: the rate of each class, and which rates were limited by
 //! the tenant's own demand.
 //!
-//! The database stores, for each class, the rate of a tenant that uses all it can get. A tenant
-//! with less demand gives only a lower bound; the bandwidth that it left was used by others, who
-//! would not have it beside a tenant with unlimited demand.
+//! The database stores, for each class, the rate of a greedy tenant: one with unlimited demand,
+//! which uses all it can get. A tenant with less demand gives only a lower bound; the bandwidth that
+//! it did not use went to others, which would not have it beside a greedy tenant.
 
 use tidegate_core::transfers::Class;
 
-use crate::{Combination, MOST, Rates};
+use crate::{Combination, MAX_TENANTS, Rates};
 
 /// Upper bound of a plausible rate: an exbibyte per second.
 pub(crate) const RATE_MAX: u64 = 1 << 60;
@@ -16,65 +16,74 @@ pub(crate) const RATE_MAX: u64 = 1 << 60;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Interval {
     pub(crate) classes: Combination,
-    /// Sum of the rates of each class in bytes per second, lowest class first.
-    had: [u128; 3],
+    /// Sum of the measured rates of each class in bytes per second, lowest class first.
+    class_totals: [u128; 3],
     /// Number of tenants of each class with unlimited demand.
     greedy: [usize; 3],
 }
 
 impl Interval {
     /// Collects (class, rate in bytes per second, unlimited demand) of each tenant; `None`: no
-    /// tenant, or more than [`MOST`].
+    /// tenant, or more than [`MAX_TENANTS`].
     pub(crate) fn from_rates(
-        had: impl IntoIterator<Item = (Class, u64, bool)>,
+        rates: impl IntoIterator<Item = (Class, u64, bool)>,
     ) -> Option<Interval> {
-        let mut all = Interval::default();
-        for (class, rate, took_all) in had {
-            if all.classes.len() == MOST {
+        let mut interval = Interval::default();
+        for (class, rate, is_greedy) in rates {
+            if interval.classes.len() == MAX_TENANTS {
                 return None;
             }
-            all.classes = all.classes.with(class);
-            all.had[class as usize] += u128::from(rate.min(RATE_MAX));
-            all.greedy[class as usize] += usize::from(took_all);
+            interval.classes = interval.classes.with(class);
+            interval.class_totals[class as usize] += u128::from(rate.min(RATE_MAX));
+            interval.greedy[class as usize] += usize::from(is_greedy);
         }
-        (!all.classes.is_empty()).then_some(all)
+        (!interval.classes.is_empty()).then_some(interval)
     }
 
-    /// Estimates the rate of one tenant of each class if all had unlimited demand; `None`: the
-    /// interval teaches nothing new.
+    /// Estimates the rate in bytes per second of one tenant of each class if all had unlimited
+    /// demand. `earlier` is the estimate so far for this combination, and `assumed` the bandwidth
+    /// assumed for this number of tenants before any measurement. `None`: the interval adds nothing
+    /// to what is known.
     ///
-    /// `seen` is the earlier estimate for this combination. A tenant with limited demand is
-    /// credited with the earlier estimate, and the lower classes with their rates less what it
-    /// left. Without an earlier estimate, all that the lower classes had counts as left by the
-    /// higher ones, so that nobody relies on it beside a tenant with unlimited demand. `granted` is
-    /// the bandwidth assumed for this number of tenants, in bytes per second, before any
-    /// measurement.
-    pub(crate) fn class_rates(&self, seen: Option<&Rates>, granted: u64) -> Option<Rates> {
-        let (mut left, mut rates, mut says) = (0, Rates::default(), false);
+    /// From the highest class down, with `own` as the class's rate less the bandwidth that higher
+    /// classes did not use (greedy tenants there would not have left it), and `n` its tenants:
+    ///
+    /// | greedy tenant in the class | earlier estimate | estimate for the class            |
+    /// |----------------------------|------------------|-----------------------------------|
+    /// | yes                        | any              | own / n                           |
+    /// | no                         | E                | max(own / n, E)                   |
+    /// | no                         | none             | (own + rates of lower classes) / n|
+    ///
+    /// In the last row all that lower classes had counts as unused by the class, so that no
+    /// placement relies on it beside a greedy tenant. Example without an earlier estimate: a real
+    /// time tenant had 10 MB/s of limited demand and a greedy idle one had 40 MB/s. The estimate is
+    /// 50 MB/s for real time and 0 for idle.
+    pub(crate) fn class_rates(&self, earlier: Option<&Rates>, assumed: u64) -> Option<Rates> {
+        let (mut unused_above, mut rates, mut is_informative) = (0, Rates::default(), false);
         for class in Class::ALL.into_iter().rev() {
             let (at, n) = (class as usize, self.classes.count(class) as u128);
             if n == 0 {
                 continue;
             }
-            // Without what the higher classes left: it would be missing beside greedy tenants.
-            let own = self.had[at].saturating_sub(left);
-            let all = match (self.greedy[at], seen) {
-                // All had limited demand, so the class gets at least as much as before.
-                (0, Some(seen)) => own.max(u128::from(seen.for_class(class)) * n),
-                (0, None) => own + self.taken_below(class).saturating_sub(left),
+            let own = self.class_totals[at].saturating_sub(unused_above);
+            let estimate = match (self.greedy[at], earlier) {
+                (0, Some(earlier)) => own.max(u128::from(earlier.for_class(class)) * n),
+                (0, None) => own + self.taken_below(class).saturating_sub(unused_above),
                 _ => own,
             };
-            says |= self.greedy[at] > 0
-                || seen.is_some_and(|seen| all > u128::from(seen.for_class(class)) * n);
+            // A class with limited demand tells something only if it had more than was known.
+            is_informative |= self.greedy[at] > 0
+                || earlier
+                    .is_some_and(|earlier| estimate > u128::from(earlier.for_class(class)) * n);
             // A class with a greedy tenant leaves nothing to the lower ones.
-            left = match self.greedy[at] {
-                0 => (left + all).saturating_sub(self.had[at]),
+            unused_above = match self.greedy[at] {
+                0 => (unused_above + estimate).saturating_sub(self.class_totals[at]),
                 _ => 0,
             };
-            rates.0[at] = u64::try_from(all / n).unwrap_or(RATE_MAX);
+            rates.0[at] = u64::try_from(estimate / n).unwrap_or(RATE_MAX);
         }
-        let total: u128 = self.had.iter().sum();
-        (says || seen.is_none() && total > granted.into()).then_some(rates)
+        let total: u128 = self.class_totals.iter().sum();
+        (is_informative || earlier.is_none() && total > assumed.into()).then_some(rates)
     }
 
     /// Sum of the rates of the lower classes, down to the first with a tenant of unlimited demand:
@@ -82,11 +91,32 @@ impl Interval {
     fn taken_below(&self, class: Class) -> u128 {
         let mut sum = 0;
         for at in (0..class as usize).rev() {
-            sum += self.had[at];
+            sum += self.class_totals[at];
             if self.greedy[at] > 0 {
                 break;
             }
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Class::{Idle, RealTime};
+
+    #[test]
+    fn limited_demand_without_an_earlier_estimate_counts_lower_rates_as_unused() {
+        let interval = Interval::from_rates([(RealTime, 10, false), (Idle, 40, true)]);
+        let rates = interval.and_then(|interval| interval.class_rates(None, 100));
+        assert_eq!(rates, Some(Rates([0, 0, 50])));
+    }
+
+    #[test]
+    fn limited_demand_below_the_earlier_estimate_adds_nothing() {
+        let interval = Interval::from_rates([(RealTime, 10, false)]).expect("one tenant");
+        assert_eq!(interval.class_rates(Some(&Rates([0, 0, 20])), 100), None);
+        let higher = Some(Rates([0, 0, 10]));
+        assert_eq!(interval.class_rates(Some(&Rates([0, 0, 9])), 100), higher);
     }
 }

@@ -14,9 +14,9 @@
 //!
 //! ```
 //! use tidegate_core::time::Nanos;
-//! use tidegate_place::{Bandwidth, HostSpec, MOST_WAITING, Outcome, Pcos, Request};
+//! use tidegate_place::{Bandwidth, HostSpec, WAITING_CAPACITY, Outcome, Pcos, Request};
 //!
-//! let mut pcos = Pcos::new(MOST_WAITING);
+//! let mut pcos = Pcos::new(WAITING_CAPACITY);
 //! // 54 MB/s for one transfer, 37 MB/s in all for two.
 //! let bandwidth = Bandwidth::new(54_000_000, &[0, 17_000_000])?;
 //! pcos.add_host(Nanos::ZERO, HostSpec::new(bandwidth));
@@ -52,17 +52,17 @@ mod request;
 mod what_if;
 
 pub use acceptance::Acceptance;
-pub use admission::{Assignment, Rejection, Why, admit};
+pub use admission::{Assignment, Rejection, RejectionReason, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
-pub use class_combination::{Combination, MOST};
+pub use class_combination::{Combination, MAX_TENANTS};
 pub use class_rates::Rates;
 pub use database::{Entry, PriorityDatabase};
 pub use forecast::{Present, admit_by_forecast};
 pub use grace::Grace;
 pub use host_snapshot::{HostSnapshot, Tenant};
 pub use pcos::{
-    Answer, Event, HostId, HostSpec, HostView, MOST_WAITING, Outcome, Pcos, Placement, Refusal,
-    RequestId, Running, Update,
+    Answer, Event, HostId, HostSpec, HostView, Outcome, Pcos, Placement, Refusal, RequestId,
+    Running, Update, WAITING_CAPACITY,
 };
 pub use request::{Request, RequestError};
 pub use what_if::{forecasts, rates};

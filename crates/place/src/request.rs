@@ -3,7 +3,7 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Transfer;
 
-/// Transfer that needs a host (input of figure 5.7).
+/// Transfer that needs a host (input of figure 5.7 of Jain's thesis).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     bytes: u64,

@@ -1,5 +1,5 @@
 //! Rates and lateness of the transfers on a host if they had other classes (proactive agent of
-//! figure 5.9).
+//! figure 5.9 of Jain's thesis, which all figures in this file are of).
 //!
 //! A transfer is in time exactly if its rate is at least the rate it needs, the remaining bytes
 //! over the remaining time. The needed rates are computed once, so the evaluation of a combination
@@ -27,8 +27,8 @@ fn latest_start(transfer: &Transfer, bytes_per_s: u64, grace: Grace) -> Nanos {
 /// Current rates of the transfers on a host in bytes per second, in the order of the snapshot's
 /// tenants.
 pub fn rates(snapshot: &HostSnapshot<'_>) -> Vec<u64> {
-    let what_if = WhatIf::without(snapshot);
-    (0..what_if.len()).map(|who| what_if.rate_of(who)).collect()
+    let what_if = WhatIf::without_newcomer(snapshot);
+    (0..what_if.len()).map(|at| what_if.rate_of(at)).collect()
 }
 
 /// Forecasts of the transfers on a host at their current rates, in the order of the snapshot's
@@ -45,8 +45,8 @@ pub(crate) struct WhatIf<'a> {
     snapshot: &'a HostSnapshot<'a>,
     /// Tenants with limited demand, by ascending limit.
     limited: Vec<usize>,
-    /// Rate that each tenant needs to be in time, in bytes per second; 0: in time at any rate, or
-    /// late even without the newcomer and therefore not protected.
+    /// Rate that each tenant needs to meet its deadline, without grace, in bytes per second; 0: in
+    /// time at any rate, or late even without the newcomer and therefore not protected.
     needs: Vec<u64>,
     classes: Vec<Class>,
     /// Lowest rate at which each tenant was found in time, in bytes per second.
@@ -63,13 +63,13 @@ pub(crate) struct WhatIf<'a> {
 
 impl<'a> WhatIf<'a> {
     /// Analyses the running tenants without a newcomer.
-    pub(crate) fn without(snapshot: &'a HostSnapshot<'a>) -> WhatIf<'a> {
+    pub(crate) fn without_newcomer(snapshot: &'a HostSnapshot<'a>) -> WhatIf<'a> {
         let tenants = snapshot.tenants;
         let mut limited: Vec<usize> = (0..tenants.len())
-            .filter(|&who| snapshot.limit(who) < u64::MAX)
+            .filter(|&at| snapshot.limit(at) < u64::MAX)
             .collect();
         // `fair_share` needs the limits in ascending order.
-        limited.sort_by_key(|&who| snapshot.limit(who));
+        limited.sort_by_key(|&at| snapshot.limit(at));
         let classes: Vec<Class> = tenants.iter().map(|tenant| tenant.class).collect();
         let mut what_if = WhatIf {
             snapshot,
@@ -88,14 +88,14 @@ impl<'a> WhatIf<'a> {
 
     /// Analyses the running tenants with a newcomer of the default class.
     pub(crate) fn new(snapshot: &'a HostSnapshot<'a>) -> WhatIf<'a> {
-        let mut what_if = WhatIf::without(snapshot);
-        for (who, tenant) in snapshot.tenants.iter().enumerate() {
-            let has = what_if.rate_of(who);
+        let mut what_if = WhatIf::without_newcomer(snapshot);
+        for (index, tenant) in snapshot.tenants.iter().enumerate() {
+            let rate = what_if.rate_of(index);
             let need = tenant.transfer.map_or(0, |transfer| {
                 needed(transfer.left(), transfer.due().since(snapshot.now))
             });
             let latest_start = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
-                latest_start(&transfer, has, snapshot.grace)
+                latest_start(&transfer, rate, snapshot.grace)
             });
             // A transfer that is late even without the newcomer cannot be harmed by it.
             let late_anyway = latest_start < snapshot.now;
@@ -123,43 +123,46 @@ impl<'a> WhatIf<'a> {
         self.rates = if self.limited.is_empty() {
             self.snapshot.database.rates(&self.combination)
         } else {
-            self.with_leftovers()
+            self.rates_with_limits()
         };
     }
 
-    /// Rates in the presence of tenants with limited demand. The bandwidth that they leave goes to
-    /// others of their class, then to lower classes; never to higher ones, which might not get it.
+    /// Rates in the presence of tenants with limited demand. The bandwidth that they do not use goes
+    /// to others of their class, then to lower classes; never to higher ones, which might not get
+    /// it.
     ///
-    /// The computation uses the measured combination, with each tenant aligned to one of its
-    /// members: a tenant that is a class lower than its counterpart leaves nothing more for that
-    /// reason.
-    fn with_leftovers(&self) -> Rates {
-        let entry = self.snapshot.database.known(&self.combination);
-        let sides = self.combination.beside(&entry.classes);
-        let (mut levels, mut left) = ([0; 3], 0);
+    /// Bandwidth is shared among the tenants of the database entry, each of which stands for the
+    /// tenant paired with it, and keeps its own class: a tenant that is tentatively a class lower
+    /// than its counterpart does not use less for that.
+    fn rates_with_limits(&self) -> Rates {
+        let entry = (self.snapshot.database).entry_or_default(&self.combination);
+        let pairs = self.combination.pair_counts(&entry.classes);
+        let (mut greedy_rates, mut unused) = ([0; 3], 0);
         // From the highest class down, because unused bandwidth only goes down.
         for class in Class::ALL.into_iter().rev() {
             let n = entry.classes.count(class);
             if n == 0 {
                 continue;
             }
-            // If a class is aligned with several, it is unknown which of its tenants stand where.
-            let is_here = |who: &&usize| {
-                let own = self.classes[**who];
-                sides[own as usize][class as usize] == self.combination.count(own)
+            // Where a class is paired with several of the entry, its limits cannot be attributed to
+            // one of them, so its tenants count as greedy.
+            let is_paired_here = |tenant: &&usize| {
+                let tentative = self.classes[**tenant];
+                let paired = pairs[tentative as usize][class as usize];
+                paired == self.combination.count(tentative)
             };
-            let limited = self.limited.iter().filter(is_here);
-            let limits: Vec<u64> = limited.map(|&who| self.snapshot.limit(who)).collect();
-            let all = u128::from(entry.rates.for_class(class)) * n as u128 + left;
+            let limited = self.limited.iter().filter(is_paired_here);
+            let limits: Vec<u64> = limited.map(|&at| self.snapshot.limit(at)).collect();
+            let all = u128::from(entry.rates.for_class(class)) * n as u128 + unused;
             let FairShare { each, rest } = fair_share(all, n - limits.len(), limits.into_iter());
-            (levels[class as usize], left) = (each, rest);
+            (greedy_rates[class as usize], unused) = (each, rest);
         }
-        Rates(levels).beside(&entry.classes, &self.combination)
+        Rates(greedy_rates).extrapolate(&entry.classes, &self.combination)
     }
 
     /// Rate of a running tenant in bytes per second.
-    pub(crate) fn rate_of(&self, who: usize) -> u64 {
-        (self.rates.for_class(self.classes[who])).min(self.snapshot.limit(who))
+    pub(crate) fn rate_of(&self, tenant: usize) -> u64 {
+        (self.rates.for_class(self.classes[tenant])).min(self.snapshot.limit(tenant))
     }
 
     /// Number of running tenants, without the newcomer.
@@ -188,12 +191,13 @@ impl<'a> WhatIf<'a> {
     /// 5 to 8).
     pub(crate) fn is_violated(&mut self) -> bool {
         let mut violated = false;
-        for who in 0..self.needs.len() {
-            let (has, need) = (self.rate_of(who), self.needs[who]);
-            if has < need {
+        // No early return: `valid_until` needs the lowest sufficient rate of every tenant.
+        for at in 0..self.needs.len() {
+            let (rate, need) = (self.rate_of(at), self.needs[at]);
+            if rate < need {
                 violated = true;
             } else if need > 0 {
-                self.lowest_sufficient[who] = has.min(self.lowest_sufficient[who]);
+                self.lowest_sufficient[at] = rate.min(self.lowest_sufficient[at]);
             }
         }
         violated
@@ -203,28 +207,29 @@ impl<'a> WhatIf<'a> {
     /// lowest class. Returns `false` if there is none (figure 5.10, steps 1 to 7).
     pub(crate) fn lower_one(&mut self) -> bool {
         let mut best: Option<(i128, usize)> = None;
-        for (who, &class) in self.classes.iter().enumerate() {
-            let spare = match self.snapshot.tenants[who].transfer {
+        for (at, &class) in self.classes.iter().enumerate() {
+            let slack = match self.snapshot.tenants[at].transfer {
                 _ if class == Class::Idle => continue,
                 // Without a deadline there is unlimited slack.
                 None => i128::MAX,
-                // Negative slack if it is late.
+                // In nanoseconds; negative if it is late.
                 Some(transfer) => {
-                    let latency = transfer.latency(self.rate_of(who));
+                    let latency = transfer.latency(self.rate_of(at));
                     i128::from(transfer.due().0)
                         - i128::from(self.snapshot.now.0)
                         - i128::from(latency.0)
                 }
             };
-            if best.is_none_or(|(most, _)| spare > most) {
-                best = Some((spare, who));
+            // Among equals the first.
+            if best.is_none_or(|(max, _)| slack > max) {
+                best = Some((slack, at));
             }
         }
-        let Some((_, who)) = best else {
+        let Some((_, lowered)) = best else {
             return false;
         };
-        let (from, to) = (self.classes[who], self.classes[who].lowered(1));
-        self.classes[who] = to;
+        let (from, to) = (self.classes[lowered], self.classes[lowered].lowered(1));
+        self.classes[lowered] = to;
         self.combination = self.combination.changed(from, to);
         self.update_rates();
         true
@@ -234,21 +239,21 @@ impl<'a> WhatIf<'a> {
     pub(crate) fn changed(&self) -> Vec<(usize, Class)> {
         let both = self.snapshot.tenants.iter().zip(&self.classes).enumerate();
         both.filter(|(_, (tenant, class))| tenant.class != **class)
-            .map(|(who, (_, class))| (who, *class))
+            .map(|(at, (_, class))| (at, *class))
             .collect()
     }
 
     /// Tenant that would be latest because of the newcomer, with its lateness.
     pub(crate) fn latest(&self) -> Option<(usize, Nanos)> {
-        let late = |who: usize| {
-            let has = self.rate_of(who);
+        let lateness = |at: usize| {
+            let rate = self.rate_of(at);
             let transfer =
-                (self.snapshot.tenants[who].transfer).filter(|_| has < self.needs[who])?;
-            Some((who, transfer.forecast(self.snapshot.now, has).late))
+                (self.snapshot.tenants[at].transfer).filter(|_| rate < self.needs[at])?;
+            Some((at, transfer.forecast(self.snapshot.now, rate).late))
         };
-        // Among equals the first.
-        let all = (0..self.classes.len()).filter_map(late);
-        all.reduce(|most, next| if next.1 > most.1 { next } else { most })
+        // Among equals the first, which `max_by_key` would not return.
+        let late = (0..self.classes.len()).filter_map(lateness);
+        late.reduce(|max, next| if next.1 > max.1 { next } else { max })
     }
 
     /// End of validity of all findings about the running tenants, if none makes progress: the first
@@ -280,7 +285,7 @@ impl<'a> WhatIf<'a> {
     /// had limited demand.
     pub(crate) fn total(&self) -> u64 {
         let database = self.snapshot.database;
-        let granted = database.bandwidth().with(self.combination.len());
-        (database.rates(&self.combination).total(&self.combination)).max(granted)
+        let assumed = database.bandwidth().with(self.combination.len());
+        (database.rates(&self.combination).total(&self.combination)).max(assumed)
     }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::time::Nanos;
-use tidegate_place::{HostSpec, MOST_WAITING, Pcos, Tenant};
+use tidegate_place::{HostSpec, Pcos, Tenant, WAITING_CAPACITY};
 
 use super::names::Names;
 use crate::state::ClusterState;
@@ -15,7 +15,7 @@ pub(super) fn resume(
     store: &dyn ClusterStore,
     now: Nanos,
 ) -> Result<(Pcos, Names), StoreError> {
-    let mut pcos = Pcos::new(MOST_WAITING).with_grace(state.grace());
+    let mut pcos = Pcos::new(WAITING_CAPACITY).with_grace(state.grace());
     let mut names = Names::default();
     for host in &state.hosts {
         let damaged = |why: String| StoreError::Damaged(format!("host {}: {why}", host.name));

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 use tidegate_place::{
-    Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, Present, PriorityDatabase,
-    Request, RequestId, Tenant, Update, admit_by_forecast,
+    Event, HostId, HostSpec, Outcome, Pcos, Placement, Present, PriorityDatabase, Request,
+    RequestId, Tenant, Update, WAITING_CAPACITY, admit_by_forecast,
 };
 
 /// Decides on one request at a time.
@@ -82,7 +82,7 @@ impl<'a> AdmitByPcos<'a> {
     /// Creates PCOS above a host. `printed` selects the printed rule, which also protects transfers
     /// that are late anyway.
     pub(super) fn new(learnt: &'a Learnt, setting: Setting, printed: bool) -> AdmitByPcos<'a> {
-        let mut pcos = Pcos::new(MOST_WAITING);
+        let mut pcos = Pcos::new(WAITING_CAPACITY);
         let spec = HostSpec {
             database: learnt.database.clone(),
             transfers: MEDIA + setting.places(),

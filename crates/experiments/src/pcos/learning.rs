@@ -156,7 +156,7 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
                 let took_all = !learnt.is_sated(model.setting, first + vm, rate);
                 had.push((class(vm), rate, took_all));
             });
-            learnt.database.learn_of(had);
+            learnt.database.learn_with_demand(had);
         }
     }
 }

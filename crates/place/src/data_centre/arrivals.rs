@@ -26,58 +26,64 @@ pub(super) struct Arrivals {
     at: Nanos,
 }
 
+/// Distance of the two generators' seeds: "limits" in ASCII, so that their streams differ.
+const LIMITS_SEED: u64 = 0x6c69_6d69_7473;
+
 impl Arrivals {
     pub(super) fn new(seed: u64) -> Arrivals {
         Arrivals {
             random: SplitMix64::new(seed),
-            limits: SplitMix64::new(seed ^ 0x6c69_6d69_7473),
+            limits: SplitMix64::new(seed ^ LIMITS_SEED),
             at: Nanos::ZERO,
         }
     }
 
     pub(super) fn next(&mut self, spec: &Spec) -> Arrival {
         // Exponential inter-arrival times; `libm` gives equal results on every machine.
-        let gap = -libm::log(1.0 - part(&mut self.random)) / spec.arrivals_per_s;
+        let gap = -libm::log(1.0 - uniform(&mut self.random)) / spec.arrivals_per_s;
         self.at += Nanos::from_secs_f64(gap);
-        let bytes = between(&mut self.random, spec.sizes);
+        let bytes = log_uniform(&mut self.random, spec.sizes);
+        // In thousandths of the best duration.
         let (from, to) = spec.tolerance;
         let tolerance = u64::from(from) + self.random.below(u64::from(to.saturating_sub(from)) + 1);
-        // Deadlines are relative to the duration alone on a host, as in the thesis.
+        // Deadlines are relative to the duration alone on a host, as in
+        // Jain's thesis.
         let alone = makespan(bytes, spec.bandwidth.with(1), 0, 1, false);
         let deadline = with_tolerance(alone, tolerance);
         let request = Request::new(bytes, deadline);
         let request = request.unwrap_or_else(|error| unreachable!("{error}"));
         let limit = self.limit(spec, request.rate());
-        let told = request.limited(limit).ok().filter(|_| spec.limits_declared);
+        let declared = request.limited(limit).ok().filter(|_| spec.limits_declared);
         Arrival {
             at: self.at,
-            request: told.unwrap_or(request),
+            request: declared.unwrap_or(request),
             limit,
         }
     }
 
-    /// Draws the limit of a transfer that needs `needs` bytes per second.
-    fn limit(&mut self, spec: &Spec, needs: u64) -> u64 {
+    /// Draws the limit of a transfer that needs `needed_rate`, both in bytes per second.
+    fn limit(&mut self, spec: &Spec, needed_rate: u64) -> u64 {
+        // `limited` and `headroom` are in thousandths.
         let is_limited = self.limits.below(1_000) < u64::from(spec.limited);
         let (from, to) = spec.headroom;
-        let factor = between(&mut self.limits, (from.into(), to.into()));
-        let limit = u128::from(needs) * u128::from(factor) / 1_000;
+        let factor = log_uniform(&mut self.limits, (from.into(), to.into()));
+        let limit = u128::from(needed_rate) * u128::from(factor) / 1_000;
         match u64::try_from(limit) {
-            Ok(limit) if is_limited && limit < spec.bandwidth.max() => limit.max(needs),
+            Ok(limit) if is_limited && limit < spec.bandwidth.max() => limit.max(needed_rate),
             _ => u64::MAX,
         }
     }
 }
 
 /// Draws a number from 0 (included) to 1 (excluded).
-fn part(random: &mut SplitMix64) -> f64 {
+fn uniform(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// Draws a number from a log-uniform distribution.
-fn between(random: &mut SplitMix64, (from, to): (u64, u64)) -> u64 {
+fn log_uniform(random: &mut SplitMix64, (from, to): (u64, u64)) -> u64 {
     let (low, high) = (libm::log(from as f64), libm::log(to as f64));
-    let drawn = libm::exp(low + part(random) * (high - low));
+    let drawn = libm::exp(low + uniform(random) * (high - low));
     (drawn as u64).clamp(from.max(1), to.max(from).max(1))
 }
 
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_are_as_they_were_asked_for() {
+    fn arrivals_have_the_rate_sizes_and_deadlines_of_the_spec() {
         let spec = Spec::default();
         let mut arrivals = Arrivals::new(3);
         let drawn: Vec<_> = (0..20_000).map(|_| arrivals.next(&spec)).collect();

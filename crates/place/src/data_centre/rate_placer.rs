@@ -9,7 +9,8 @@ use tidegate_core::transfers::Class;
 use super::{Spec, Strategy};
 use crate::pcos::{Waiter, Waiting};
 use crate::{
-    Answer, Bandwidth, Event, HostId, MOST, Outcome, Pcos, Placement, Request, RequestId, Update,
+    Answer, Bandwidth, Event, HostId, MAX_TENANTS, Outcome, Pcos, Placement, Request, RequestId,
+    Update,
 };
 
 /// Placement strategy, with the interface of [`Pcos`].
@@ -120,7 +121,7 @@ impl RatePlacer {
     /// Highest rate in bytes per second that another transfer on the host may need.
     fn free(&self, host: usize) -> u64 {
         let there = &self.hosts[host];
-        match (self.strategy, there.len() < MOST) {
+        match (self.strategy, there.len() < MAX_TENANTS) {
             (_, false) => 0,
             // Any request fits; `u64::MAX` itself marks empty slots of the waiting list.
             (Strategy::Random, true) => u64::MAX - 1,

@@ -12,21 +12,22 @@ use super::rate_placer::{Placer, RatePlacer};
 use super::report::{Counts, Report};
 use super::{Decision, Observer, Spec, Strategy};
 use crate::{
-    Answer, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, RequestId, Update,
+    Answer, Event, HostId, HostSpec, Outcome, Pcos, Placement, RequestId, Update, WAITING_CAPACITY,
 };
 
+/// Data centre with its hosts, placement strategy and arrivals, in virtual time.
 pub(super) struct World<'a> {
     spec: &'a Spec,
     placer: Box<dyn Placer>,
-    /// The strategy considers the classes of a host's tenants; otherwise PriDyn does after
-    /// placement.
-    looks_at_classes: bool,
+    /// The strategy decides the classes of a host's tenants; otherwise PriDyn, the host's own
+    /// scheduler of deadlines by classes, does so after placement.
+    strategy_sets_classes: bool,
     hosts: Vec<SimHost>,
     /// Next event of each host.
     next: IndexedHeap<Nanos>,
     arrivals: Arrivals,
     /// Arrivals that wait for a host or are about to be placed.
-    asked: BTreeMap<RequestId, Arrival>,
+    pending: BTreeMap<RequestId, Arrival>,
     running: usize,
     now: Nanos,
     counts: Counts,
@@ -36,7 +37,7 @@ impl<'a> World<'a> {
     pub(super) fn new(spec: &'a Spec, strategy: Strategy) -> World<'a> {
         let placer: Box<dyn Placer> = match strategy {
             Strategy::Pcos => {
-                let mut pcos = Pcos::new(MOST_WAITING);
+                let mut pcos = Pcos::new(WAITING_CAPACITY);
                 for _ in 0..spec.hosts {
                     pcos.add_host(Nanos::ZERO, HostSpec::new(spec.bandwidth.clone()));
                 }
@@ -58,11 +59,11 @@ impl<'a> World<'a> {
         World {
             spec,
             placer,
-            looks_at_classes: strategy == Strategy::Pcos,
+            strategy_sets_classes: strategy == Strategy::Pcos,
             hosts,
             next,
             arrivals: Arrivals::new(spec.seed),
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             running: 0,
             now: Nanos::ZERO,
             counts: Counts::default(),
@@ -74,10 +75,10 @@ impl<'a> World<'a> {
         let mut arrival = self.arrivals.next(self.spec);
         let mut moved_before = None;
         loop {
-            let happens = self.next.peek().map_or(Nanos::MAX, |next| next.0);
+            let next_host_event = self.next.peek().map_or(Nanos::MAX, |next| next.0);
             let timeout = self.placer.next_timeout().unwrap_or(Nanos::MAX);
             // Ties are resolved by the order of the branches below.
-            let now = happens.min(timeout).min(arrival.at);
+            let now = next_host_event.min(timeout).min(arrival.at);
             // Snapshot at the end of the warm-up, whose bytes are not counted.
             if now >= self.spec.warm_up && moved_before.is_none() {
                 moved_before = Some(self.moved(self.spec.warm_up));
@@ -86,7 +87,7 @@ impl<'a> World<'a> {
                 break;
             }
             self.advance(now);
-            if happens == now {
+            if next_host_event == now {
                 self.process_events(observer);
             } else if timeout == now {
                 self.placer.handle_timeout(now);
@@ -108,7 +109,7 @@ impl<'a> World<'a> {
     /// Advances virtual time, and accounts running and waiting transfers.
     fn advance(&mut self, now: Nanos) {
         let counted = now.since(self.now.max(self.spec.warm_up));
-        self.counts.time(counted, self.running, self.asked.len());
+        self.counts.time(counted, self.running, self.pending.len());
         self.now = now;
     }
 
@@ -135,7 +136,7 @@ impl<'a> World<'a> {
                 self.begin(&arrival, &placement, observer);
             }
             Outcome::Waiting => {
-                self.asked.insert(id, arrival);
+                self.pending.insert(id, arrival);
             }
             Outcome::Refused(_) => self.counts.report.refused += u64::from(counted),
         }
@@ -165,7 +166,7 @@ impl<'a> World<'a> {
             match event {
                 Event::Placed(placement) => {
                     // Placements of arrivals are handled in `arrive`; these have waited.
-                    if let Some(arrival) = self.asked.remove(&placement.id) {
+                    if let Some(arrival) = self.pending.remove(&placement.id) {
                         if counted {
                             self.counts.wait(placement.waited);
                         }
@@ -173,7 +174,7 @@ impl<'a> World<'a> {
                     }
                 }
                 Event::Discarded(id) => {
-                    self.asked.remove(&id);
+                    self.pending.remove(&id);
                     self.counts.report.discarded += u64::from(counted);
                 }
             }
@@ -182,7 +183,7 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, arrival: &Arrival, placement: &Placement, observer: &mut dyn Observer) {
         let HostId(at) = placement.host;
-        let report = self.hosts[at].begin(self.now, arrival, placement, self.looks_at_classes);
+        let report = self.hosts[at].begin(self.now, arrival, placement, self.strategy_sets_classes);
         self.running += 1;
         self.send_report(at, &report, observer);
     }

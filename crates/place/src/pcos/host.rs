@@ -5,8 +5,8 @@ use tidegate_core::transfers::Class;
 
 use super::{RequestId, Update};
 use crate::{
-    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, MOST, PriorityDatabase,
-    Rejection, Request, Tenant, admit, rates,
+    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, MAX_TENANTS,
+    PriorityDatabase, Rejection, Request, Tenant, admit, rates,
 };
 
 /// Description of a host to add.
@@ -14,7 +14,7 @@ use crate::{
 pub struct HostSpec {
     /// Measured bandwidths of the host.
     pub database: PriorityDatabase,
-    /// Largest number of transfers on the host; values above [`MOST`] become [`MOST`].
+    /// Largest number of transfers on the host; values above [`MAX_TENANTS`] become [`MAX_TENANTS`].
     pub transfers: usize,
 }
 
@@ -22,7 +22,7 @@ impl HostSpec {
     /// Describes a host of which only the total bandwidth is known.
     pub fn new(bandwidth: Bandwidth) -> HostSpec {
         let database = PriorityDatabase::new(bandwidth);
-        let transfers = MOST;
+        let transfers = MAX_TENANTS;
         HostSpec {
             database,
             transfers,
@@ -104,8 +104,8 @@ impl Host {
     pub(super) fn new(spec: HostSpec, grace: Grace) -> Host {
         Host {
             database: spec.database,
-            // The database has no entries beyond `MOST` tenants.
-            most: spec.transfers.min(MOST),
+            // The database has no entries beyond `MAX_TENANTS` tenants.
+            most: spec.transfers.min(MAX_TENANTS),
             open: true,
             gone: false,
             running: Vec::new(),
@@ -214,7 +214,7 @@ impl Host {
             (class, rate, took_all)
         });
         // The database is updated first, because the limits below refer to the new rates.
-        self.database.learn_of(had);
+        self.database.learn_with_demand(had);
         let classes =
             Combination::from_classes(self.running.iter().map(|running| running.tenant.class));
         let known = self.database.rates(&classes);

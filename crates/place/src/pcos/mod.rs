@@ -1,5 +1,5 @@
-//! Placement over hosts (figure 5.7), with a list of waiting requests. A state machine without
-//! clock and I/O.
+//! Placement over hosts (figure 5.7 of Jain's thesis, chapter 5), with a list of waiting requests. A
+//! state machine without clock and I/O.
 //!
 //! ```text
 //!   request --> host that accepts it, the one with most free bandwidth --> Placed
@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The set of transfers that each host would accept ([`Acceptance`]) is cached, and recomputed when
-//! something changes on the host or when its validity ends. A decision compares one number per
-//! host.
+//! something changes on the host or when its validity ends. A decision compares, for each host, the
+//! highest rate that it accepts with the one that the request needs, and its free bandwidth with
+//! that of the other hosts.
 
 mod decision;
 mod host;
@@ -29,8 +30,8 @@ pub use decision::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId
 pub use host::{HostSpec, Running};
 pub(crate) use waiting::{Waiter, Waiting};
 
-/// Usual capacity of the waiting list.
-pub const MOST_WAITING: usize = 1_000_000;
+/// Default capacity of the waiting list, in requests.
+pub const WAITING_CAPACITY: usize = 1_000_000;
 
 /// State of a host.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +79,11 @@ impl<'a> HostView<'a> {
     }
 }
 
-/// Meta-scheduler.
+/// Meta-scheduler above the hosts' own schedulers: chooses the host of each transfer.
 #[derive(Clone, Debug)]
 pub struct Pcos {
-    most_waiting: usize,
+    /// Maximum number of waiting requests.
+    waiting_max: usize,
     grace: Grace,
     hosts: Vec<Host>,
     /// Decision data by host, kept apart from `hosts` for cache locality.
@@ -94,19 +96,22 @@ pub struct Pcos {
 /// Decision data of a host: half a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Summary {
-    most: u64,
+    /// Highest rate of an accepted transfer in bytes per second; 0: none is accepted.
+    max_rate: u64,
+    /// Free bandwidth in bytes per second.
     free: u64,
-    until: Nanos,
+    /// End of validity of `max_rate` and `free`.
+    valid_until: Nanos,
     /// Highest rate of a transfer alone on the host, whether or not it is open.
     solo_rate: u64,
 }
 
 impl Pcos {
-    /// Creates a meta-scheduler without hosts that lets at most `most_waiting` requests wait;
-    /// [`MOST_WAITING`] is a good value.
-    pub fn new(most_waiting: usize) -> Pcos {
+    /// Creates a meta-scheduler without hosts that lets at most `waiting_max` requests wait;
+    /// [`WAITING_CAPACITY`] is a good value.
+    pub fn new(waiting_max: usize) -> Pcos {
         Pcos {
-            most_waiting,
+            waiting_max,
             grace: Grace::default(),
             hosts: Vec::new(),
             summaries: Vec::new(),
@@ -288,7 +293,8 @@ impl Pcos {
         let mut best: Option<(u64, usize)> = None;
         for (at, summary) in self.summaries.iter().enumerate() {
             // Among equals the first.
-            let better = summary.most >= rate && best.is_none_or(|(free, _)| summary.free > free);
+            let better =
+                summary.max_rate >= rate && best.is_none_or(|(free, _)| summary.free > free);
             if better && self.hosts[at].acceptance().takes(rate) {
                 best = Some((summary.free, at));
             }
@@ -299,7 +305,7 @@ impl Pcos {
     /// Recomputes the acceptance of hosts whose validity has ended.
     fn refresh_stale(&mut self, now: Nanos) {
         for at in 0..self.summaries.len() {
-            if self.summaries[at].until < now {
+            if self.summaries[at].valid_until < now {
                 self.refresh(now, HostId(at));
             }
         }
@@ -310,9 +316,9 @@ impl Pcos {
         at.refresh(now);
         let takes = at.acceptance();
         self.summaries[host.0] = Summary {
-            most: takes.most(),
+            max_rate: takes.max_rate(),
             free: takes.free(),
-            until: takes.until(),
+            valid_until: takes.valid_until(),
             solo_rate: at.solo_rate(),
         };
     }
@@ -333,14 +339,14 @@ impl Pcos {
 
     /// Tries the waiting requests on a host, oldest first, until it accepts none of them.
     fn retry(&mut self, now: Nanos, host: HostId) {
-        if self.summaries[host.0].until < now {
+        if self.summaries[host.0].valid_until < now {
             self.refresh(now, host);
         }
         // Slot from which to continue: older requests were already rejected by this host.
         let mut from = 0;
         loop {
             let takes = self.hosts[host.0].acceptance();
-            let Some((place, &waiter)) = self.waiting.oldest(from, takes.most()) else {
+            let Some((place, &waiter)) = self.waiting.oldest(from, takes.max_rate()) else {
                 return;
             };
             from = place + 1;
@@ -365,7 +371,7 @@ impl Pcos {
             let nearest = waiter.request.deadline_at(solo_rate);
             return Outcome::Refused(Refusal::Impossible { nearest });
         }
-        let most = self.most_waiting;
+        let most = self.waiting_max;
         if self.waiting.len() >= most {
             return Outcome::Refused(Refusal::TooManyWait { most });
         }
@@ -374,7 +380,7 @@ impl Pcos {
     }
 }
 
-// Hosts come, are closed and go.
+// Life cycle of hosts.
 
 impl Pcos {
     /// Adds a host and tries the waiting requests on it.
@@ -383,9 +389,9 @@ impl Pcos {
         let host = HostId(self.hosts.len());
         self.hosts.push(Host::new(spec, self.grace));
         self.summaries.push(Summary {
-            most: 0,
+            max_rate: 0,
             free: 0,
-            until: Nanos::MAX,
+            valid_until: Nanos::MAX,
             solo_rate: 0,
         });
         self.refresh(now, host);

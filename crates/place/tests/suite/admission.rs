@@ -5,8 +5,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
-    Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, MOST, PriorityDatabase,
-    Rejection, Request, Tenant, Why, admit,
+    Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, MAX_TENANTS, PriorityDatabase,
+    Rejection, RejectionReason, Request, Tenant, admit,
 };
 
 const MB: u64 = 1_000_000;
@@ -55,14 +55,14 @@ fn accepted(class: Class, lowered: &[(usize, Class)]) -> Result<Assignment, Reje
     Ok(Assignment { class, lowered })
 }
 
-fn rejected(why: Why, class: Class, late: u64) -> Result<Assignment, Rejection> {
+fn rejected(why: RejectionReason, class: Class, late: u64) -> Result<Assignment, Rejection> {
     let late = Nanos::from_secs(late);
     Err(Rejection { why, class, late })
 }
 
-fn misses(who: usize, seconds: u64) -> Why {
+fn misses(who: usize, seconds: u64) -> RejectionReason {
     let late = Nanos::from_secs(seconds);
-    Why::Misses { who, late }
+    RejectionReason::Misses { who, late }
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn case_4_then_the_newcomer_is_raised_and_rejected_at_the_highest() {
 
 fn rejected_late(class: Class, late: u64) -> Result<Assignment, Rejection> {
     Err(Rejection {
-        why: Why::OwnDeadline,
+        why: RejectionReason::OwnDeadline,
         class,
         late: Nanos(late),
     })
@@ -179,7 +179,7 @@ fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
     knows = self::knows(knows, &[(RealTime, 50), (Idle, 10)]);
     let running = [tenant(Idle, 100, 5)];
     let said = asks(&knows, &running, 500, 10).expect_err("no class is right");
-    assert_eq!(said.why, Why::Steps);
+    assert_eq!(said.why, RejectionReason::Steps);
 }
 
 #[test]
@@ -233,14 +233,14 @@ fn of_several_that_would_be_late_the_latest_is_named() {
 
 #[test]
 fn a_full_host_takes_nobody() {
-    let running = [tenant(BestEffort, 0, 1); MOST];
+    let running = [tenant(BestEffort, 0, 1); MAX_TENANTS];
     assert!(asks(&database(), &running[1..], 1, 1000).is_ok());
     assert_eq!(
         asks(&database(), &running, 1, 1000),
-        rejected(Why::Full, BestEffort, 0)
+        rejected(RejectionReason::Full, BestEffort, 0)
     );
     let none = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
-    assert_eq!((none.most(), none.takes(1)), (0, false));
+    assert_eq!((none.max_rate(), none.takes(1)), (0, false));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn the_nearest_deadline_is_the_first_that_is_accepted() {
     let running = [tenant(BestEffort, 300, 12)];
     let takes = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
     // 30 MB/s: 500 MB take 16.67 s.
-    assert_eq!(takes.most(), 30 * MB);
+    assert_eq!(takes.max_rate(), 30 * MB);
     let nearest = takes.nearest(&request(500, 10)).expect("there is one");
     assert_eq!(nearest, Nanos(16_666_666_667));
     let with = |deadline| {
@@ -366,9 +366,9 @@ proptest! {
         later in 0_u64..20_000,
     ) {
         let takes = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database, &tenants));
-        prop_assert!(takes.until() >= NOW);
+        prop_assert!(takes.valid_until() >= NOW);
         // Up to the stated end of validity, the result stays the same.
-        let now = NOW + Nanos::from_millis(later).min(takes.until().since(NOW));
+        let now = NOW + Nanos::from_millis(later).min(takes.valid_until().since(NOW));
         let mut most = 0;
         for &(mb, seconds) in &requests {
             let request = request(mb, seconds);
@@ -386,6 +386,6 @@ proptest! {
                 prop_assert!(nearest == request.deadline() || !with(Nanos(nearest.0 - 1)));
             }
         }
-        prop_assert!(most <= takes.most());
+        prop_assert!(most <= takes.max_rate());
     }
 }

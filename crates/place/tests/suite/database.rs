@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_place::{Bandwidth, Combination, MOST, PriorityDatabase, Rates};
+use tidegate_place::{Bandwidth, Combination, MAX_TENANTS, PriorityDatabase, Rates};
 
 const MB: u64 = 1_000_000;
 
@@ -46,9 +46,9 @@ fn an_interval_is_taken_over_by_an_eighth() {
 fn nobody_and_too_many_teach_nothing() {
     let mut database = database();
     database.learn([]);
-    database.learn([(Idle, MB); MOST + 1]);
+    database.learn([(Idle, MB); MAX_TENANTS + 1]);
     assert_eq!(database.entries().count(), 0);
-    database.learn([(Idle, MB); MOST]);
+    database.learn([(Idle, MB); MAX_TENANTS]);
     assert_eq!(database.entries().count(), 1);
 }
 
@@ -75,7 +75,7 @@ fn of_two_that_are_as_near_the_stronger_classes_are_taken() {
         database.learn(first.map(|class| (class, MB)));
         database.learn(second.map(|class| (class, MB)));
         let of = Combination::from_classes([BestEffort, BestEffort]);
-        database.nearest(&of).expect("one of two").classes
+        database.nearest_entry(&of).expect("one of two").classes
     };
     let (weak, strong) = ([Idle, BestEffort], [BestEffort, RealTime]);
     assert_eq!(nearest(weak, strong), Combination::from_classes(strong));
@@ -96,18 +96,18 @@ fn who_took_less_than_it_was_given_says_what_its_class_has_at_least() {
     let two = Combination::from_classes([BestEffort; 2]);
     let mut database = database();
     // The disk was not saturated: nothing is learnt.
-    database.learn_of([(BestEffort, 5 * MB, false), (BestEffort, 7 * MB, false)]);
-    assert_eq!(database.nearest(&two), None);
+    database.learn_with_demand([(BestEffort, 5 * MB, false), (BestEffort, 7 * MB, false)]);
+    assert_eq!(database.nearest_entry(&two), None);
     // The rates exceed the assumed bandwidth of 37 MB/s.
-    database.learn_of([(BestEffort, 50 * MB, false), (BestEffort, 6 * MB, false)]);
+    database.learn_with_demand([(BestEffort, 50 * MB, false), (BestEffort, 6 * MB, false)]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
     // Lower rates than known teach nothing; higher ones do.
-    database.learn_of([(BestEffort, 20 * MB, false); 2]);
+    database.learn_with_demand([(BestEffort, 20 * MB, false); 2]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
-    database.learn_of([(BestEffort, 36 * MB, false); 2]);
+    database.learn_with_demand([(BestEffort, 36 * MB, false); 2]);
     assert_eq!(database.rates(&two), Rates([0, 29 * MB, 0]));
     // One leaves bandwidth to the other: 20 MB/s each if both had unlimited demand.
-    database.learn_of([(BestEffort, 5 * MB, false), (BestEffort, 37 * MB, true)]);
+    database.learn_with_demand([(BestEffort, 5 * MB, false), (BestEffort, 37 * MB, true)]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
 }
 
@@ -123,15 +123,15 @@ fn what_the_stronger_left_was_not_the_weaker_ones_own() {
         ]
     };
     // With unlimited demand, it is unknown what it would leave.
-    database.learn_of(had(10, false, 20));
+    database.learn_with_demand(had(10, false, 20));
     assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
-    database.learn_of(had(30, false, 10));
+    database.learn_with_demand(had(30, false, 10));
     assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
     // With unlimited demand it is measured, and has an entry of its own from then on.
     let mut database = self::database();
-    database.learn_of(had(40, true, 5));
+    database.learn_with_demand(had(40, true, 5));
     assert_eq!(database.rates(&classes), Rates([0, 5 * MB, 40 * MB]));
-    database.learn_of(had(10, false, 20));
+    database.learn_with_demand(had(10, false, 20));
     assert_eq!(database.rates(&classes), Rates([0, 5 * MB, 40 * MB]));
 }
 
@@ -163,7 +163,7 @@ proptest! {
                 Some((distance, stronger(entry.classes), entry.classes))
             })
             .min();
-        let nearest = database.nearest(&asked).map(|entry| entry.classes);
+        let nearest = database.nearest_entry(&asked).map(|entry| entry.classes);
         prop_assert_eq!(nearest, searched.map(|best| best.2));
     }
 

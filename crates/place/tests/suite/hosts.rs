@@ -2,14 +2,14 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{
-    Bandwidth, Event, Grace, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Refusal, Request,
-    RequestId, Update,
+    Bandwidth, Event, Grace, HostId, HostSpec, Outcome, Pcos, Refusal, Request, RequestId, Update,
+    WAITING_CAPACITY,
 };
 
 const MB: u64 = 1_000_000;
 
 fn hosts(rates: &[u64]) -> Pcos {
-    let mut pcos = Pcos::new(MOST_WAITING);
+    let mut pcos = Pcos::new(WAITING_CAPACITY);
     for rate in rates {
         pcos.add_host(at(0), host(*rate));
     }
@@ -120,7 +120,7 @@ fn a_host_that_goes_gives_its_transfers_back_and_is_never_heard_of_again() {
 
 /// Two transfers on 40 MB/s, reported `behind` bytes late, and a third one second after that.
 fn let_in(grace: Option<Grace>, behind: u64) -> bool {
-    let mut pcos = Pcos::new(MOST_WAITING);
+    let mut pcos = Pcos::new(WAITING_CAPACITY);
     if let Some(grace) = grace {
         pcos = pcos.with_grace(grace);
     }

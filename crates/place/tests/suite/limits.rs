@@ -4,8 +4,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
-    Acceptance, Bandwidth, HostId, HostSnapshot, HostSpec, MOST_WAITING, Outcome, Pcos,
-    PriorityDatabase, Request, RequestError, RequestId, Tenant, Update, Why, admit,
+    Acceptance, Bandwidth, HostId, HostSnapshot, HostSpec, Outcome, Pcos, PriorityDatabase,
+    RejectionReason, Request, RequestError, RequestId, Tenant, Update, WAITING_CAPACITY, admit,
 };
 
 const MB: u64 = 1_000_000;
@@ -102,14 +102,14 @@ fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
     // It is late in any case and therefore not protected; the newcomer gets what it leaves.
     assert!(admit(&limited, &request(500, 10)).is_ok());
     assert!(admit(&limited, &request(501, 10)).is_err());
-    assert_eq!(Acceptance::for_snapshot(&limited).most(), 50 * MB);
+    assert_eq!(Acceptance::for_snapshot(&limited).max_rate(), 50 * MB);
     // With more time it is in time, and as idle it would not be: the newcomer is rejected.
     let known = knows(&[(BestEffort, 50), (Idle, 9)]);
     let running = [tenant(BestEffort, 100, 10)];
     let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
     let said = admit(&snapshot, &request(500, 9)).expect_err("refused");
     let late = Nanos(1_111_111_112);
-    assert_eq!(said.why, Why::Misses { who: 0, late });
+    assert_eq!(said.why, RejectionReason::Misses { who: 0, late });
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_transfer_that_takes_less_than_it_needs_is_no_transfer() {
 
 /// One host of 60 MB/s with the given transfers placed in order.
 fn host(transfers: &[Request]) -> (Pcos, Vec<RequestId>) {
-    let mut pcos = Pcos::new(MOST_WAITING);
+    let mut pcos = Pcos::new(WAITING_CAPACITY);
     pcos.add_host(
         START,
         HostSpec {

@@ -5,15 +5,15 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
-    Bandwidth, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Refusal, Request, RequestId,
-    Tenant, Update, Why,
+    Bandwidth, Event, HostId, HostSpec, Outcome, Pcos, Refusal, RejectionReason, Request,
+    RequestId, Tenant, Update, WAITING_CAPACITY,
 };
 
 const MB: u64 = 1_000_000;
 
 /// Hosts with the given bandwidths in MB/s.
 fn hosts(rates: &[u64]) -> Pcos {
-    let mut pcos = Pcos::new(MOST_WAITING);
+    let mut pcos = Pcos::new(WAITING_CAPACITY);
     for rate in rates {
         pcos.add_host(Nanos::ZERO, host(*rate));
     }
@@ -103,7 +103,7 @@ fn one_that_is_placed_may_make_room_for_an_older_one() {
     let mut spec = host(40);
     spec.database.learn([(BestEffort, 10 * MB); 2]);
     spec.database.learn([(BestEffort, 30 * MB); 3]);
-    let mut pcos = Pcos::new(MOST_WAITING);
+    let mut pcos = Pcos::new(WAITING_CAPACITY);
     pcos.add_host(at(0), spec);
     let (lenient, _) = placed(&mut pcos, at(0), 50, 100);
     let older = waits(&mut pcos, at(0), 400, 20);
@@ -203,13 +203,13 @@ fn reasons_and_nearest_deadlines_are_those_of_the_hosts() {
     let said = pcos.rejection(at(0), HostId(0), &asked).expect("rejected");
     assert_eq!(
         said.why,
-        Why::Misses {
+        RejectionReason::Misses {
             who: 0,
             late: at(9)
         }
     );
     let said = pcos.rejection(at(0), HostId(1), &asked).expect("rejected");
-    assert_eq!(said.why, Why::OwnDeadline);
+    assert_eq!(said.why, RejectionReason::OwnDeadline);
     assert_eq!(pcos.nearest(at(0), &asked), Some((HostId(1), at(24))));
     assert_eq!(pcos.rejection(at(0), HostId(1), &request(600, 24)), None);
     assert_eq!(pcos.rejection(at(0), HostId(2), &asked), None);

@@ -59,7 +59,7 @@ fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
             jobs: view.running().len(),
             jobs_at_most: host.max_transfers,
             free_bytes_per_s: view.acceptance().free(),
-            takes_up_to_bytes_per_s: view.acceptance().most(),
+            takes_up_to_bytes_per_s: view.acceptance().max_rate(),
             drained: host.drained,
             socket: host.socket.clone(),
             device: host.device.clone(),

@@ -50,7 +50,7 @@ impl HostJobs {
         let view = cluster.pcos().host(host)?;
         Some(HostJobs {
             host: cluster.state().hosts[host.0].name.clone(),
-            takes_up_to: view.acceptance().most(),
+            takes_up_to: view.acceptance().max_rate(),
             free: view.acceptance().free(),
             drained: cluster.state().hosts[host.0].drained,
             jobs: view

@@ -68,7 +68,7 @@ impl HostRejection {
     }
 
     fn reject(&mut self, cluster: &Cluster<'_>, host: HostId, rejection: &Rejection) {
-        use tidegate_place::Why::{Full, Misses, OwnDeadline, Steps};
+        use tidegate_place::RejectionReason::{Full, Misses, OwnDeadline, Steps};
         let class = rejection.class.name();
         self.reason = Some(match rejection.why {
             Misses { who, late } => {
