@@ -1,4 +1,7 @@
 //! Costs and sizes by which `slo` charges I/Os, from a device and its profile.
+//!
+//! A cost is in bytes, or in device time where the device has a profile. The smallest I/O, whose
+//! cost is that of a flush, is the unit of the limits: it makes them independent of which it is.
 
 use super::super::cost::{CostBy, CostModel, CostParams};
 use tidegate_base::device::DeviceSpec;
@@ -6,32 +9,38 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::starvation::Cost;
 
-/// Most of the smallest I/Os by whose cost promises bring a VM ahead of its share.
-pub(super) const MOST_AHEAD: u64 = 32;
-/// Cost in smallest I/Os for which a disk that seeks stays with one stream: about 100 ms.
+/// Maximum lead of a VM over its share that promises may give it, in smallest I/Os: as many as
+/// [`mclock`](super::super::mclock) allows.
+pub(super) const MAX_LEAD_IOS: u64 = 32;
+/// Cost for which a disk that seeks stays with one stream, in smallest I/Os: about 100 ms of a hard
+/// disk, whose smallest I/O takes a seek and half a rotation, about 12 ms.
 pub(super) const STAY_IOS: u64 = 8;
-/// Size in bytes below which an I/O takes a flash disk about as long as one of this size.
-const LEAST_COST: u32 = 16 << 10;
-/// Most bytes that a positioning counts for where costs are in bytes.
-const LARGEST_LEAST_COST: u64 = 1 << 20;
-/// Longest background I/O beside VMs, in picoseconds of device time (1 ms).
-const BACKGROUND_PART_PS: u64 = 1_000_000_000;
-/// Shortest limit on such an I/O, in bytes.
-pub(super) const BACKGROUND_PART_LEAST: u32 = 64 << 10;
-/// Limit on such an I/O in bytes where the device's speed is not known: 1 ms at 256 MB/s.
-pub(super) const BACKGROUND_PART_UNKNOWN: u32 = 256 << 10;
+/// Minimum cost of an I/O in bytes: below this size an I/O takes a flash disk about as long as one
+/// of this size.
+const MIN_IO_COST: u32 = 16 << 10;
+/// Maximum cost of a positioning in bytes, where costs are in bytes.
+const MAX_POSITIONING_COST: u64 = 1 << 20;
+/// Device time of the longest background I/O while VMs have requests, in picoseconds (1 ms).
+const BACKGROUND_IO_PS: u64 = 1_000_000_000;
+/// Size in bytes that a background I/O may always have while VMs have requests, however slow the
+/// device is.
+pub(super) const BACKGROUND_IO_MIN: u32 = 64 << 10;
+/// Size limit of a background I/O in bytes where the device's speed is not known: 1 ms at 256 MB/s.
+pub(super) const BACKGROUND_IO_UNPROFILED: u32 = 256 << 10;
 
-/// Returns the cost rule in bytes, with the bytes of a positioning as the least cost of an I/O.
-pub(super) fn bytes_of(positioning_bytes: u64) -> CostParams {
-    let least = positioning_bytes.clamp(LEAST_COST.into(), LARGEST_LEAST_COST);
+/// Returns the cost rule in bytes, with the bytes that a positioning takes as the minimum cost of
+/// an I/O.
+pub(super) fn cost_by_bytes(positioning_bytes: u64) -> CostParams {
+    let min = positioning_bytes.clamp(MIN_IO_COST.into(), MAX_POSITIONING_COST);
     CostParams {
         by: CostBy::Bytes,
-        size: least as u32,
+        size: min as u32,
     }
 }
 
-/// Returns the cost by which one VM may be served more because the device stays with its stream.
-pub(super) fn stay_of(cost: Cost, device: &DeviceSpec) -> u64 {
+/// Returns the maximum lead of a VM over its share that arises because the device stays with its
+/// stream; 0 for a device that does not seek.
+pub(super) fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
     match device.positioning {
         Nanos::ZERO => 0,
         _ => STAY_IOS * cost.flush() + cost.largest(device),
@@ -41,43 +50,47 @@ pub(super) fn stay_of(cost: Cost, device: &DeviceSpec) -> u64 {
 /// Returns the cost rule for a device: device time where there is a profile, else bytes.
 pub(super) fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostParams {
     let positioning = u128::from(spec.positioning.0) * u128::from(spec.bytes_per_s);
+    // Bytes that the device would move in the time of a positioning.
     let bytes = u64::try_from(positioning / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX);
     match profile {
         Some(_) => CostParams {
             by: CostBy::DeviceTime,
-            size: LEAST_COST,
+            size: MIN_IO_COST,
         },
-        None => bytes_of(bytes),
+        None => cost_by_bytes(bytes),
     }
 }
 
-/// Returns the largest cost by which promises bring a VM ahead of its share.
-pub(super) fn most_ahead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
-    (MOST_AHEAD * cost.flush()).max(2 * cost.largest(spec))
+/// Returns the maximum lead of a VM over its share that promises may give it, as a cost.
+pub(super) fn max_lead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
+    (MAX_LEAD_IOS * cost.flush()).max(2 * cost.largest(spec))
 }
 
-/// Returns the largest background I/O beside VMs, in bytes: 1 ms of device time, or, where
-/// positioning takes longer, as many bytes as the device moves in the time of one.
-pub(super) fn background_part(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
+/// Returns the maximum size of a background I/O while VMs have requests, in bytes: the largest
+/// doubling of [`BACKGROUND_IO_MIN`] whose random I/O takes the device at most
+/// [`background_io_ps`].
+pub(super) fn background_io_size(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
     let Some(profile) = profile else {
-        return BACKGROUND_PART_UNKNOWN.max(spec.physical_block);
+        return BACKGROUND_IO_UNPROFILED.max(spec.physical_block);
     };
-    let most = background_part_ps(profile);
-    let mut part = BACKGROUND_PART_LEAST.max(spec.physical_block);
-    while part < spec.max_io && random_ps(profile, 2 * part) <= most {
-        part *= 2;
+    let max_ps = background_io_ps(profile);
+    let mut size = BACKGROUND_IO_MIN.max(spec.physical_block);
+    while size < spec.max_io && random_ps(profile, 2 * size) <= max_ps {
+        size *= 2;
     }
-    part
+    size
 }
 
-/// Returns the longest background I/O beside VMs, in picoseconds of device time, apart from those
-/// of [`BACKGROUND_PART_LEAST`] bytes.
-pub(super) fn background_part_ps(profile: &Profile) -> u64 {
-    BACKGROUND_PART_PS.max(2 * random_ps(profile, 4 << 10))
+/// Returns the maximum device time of a background I/O while VMs have requests, in picoseconds.
+/// I/Os of [`BACKGROUND_IO_MIN`] bytes may take longer.
+pub(super) fn background_io_ps(profile: &Profile) -> u64 {
+    // A random 4 KiB I/O is nearly all positioning on a disk that seeks. Twice its time leaves the
+    // transfer as long as the positioning takes.
+    BACKGROUND_IO_PS.max(2 * random_ps(profile, 4 << 10))
 }
 
-/// Returns the device time of a random I/O, read or written, in picoseconds.
+/// Returns the device time of a random I/O in picoseconds: the longer of a read and a write.
 pub(super) fn random_ps(profile: &Profile, bytes: u32) -> u64 {
-    let of = |direction| profile.time_ps(direction, Access::Random, bytes);
-    of(Direction::Read).max(of(Direction::Write))
+    let time_ps = |direction| profile.time_ps(direction, Access::Random, bytes);
+    time_ps(Direction::Read).max(time_ps(Direction::Write))
 }

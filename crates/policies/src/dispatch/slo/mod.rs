@@ -49,8 +49,8 @@ use absent::Absent;
 use at_disk::AtDisk;
 use background::BackgroundRate;
 use costs::{
-    BACKGROUND_PART_LEAST, BACKGROUND_PART_UNKNOWN, MOST_AHEAD, STAY_IOS, background_part,
-    background_part_ps, bytes_of, cost_params, most_ahead, random_ps, stay_of,
+    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, MAX_LEAD_IOS, STAY_IOS, background_io_ps,
+    background_io_size, cost_by_bytes, cost_params, max_lead, random_ps, stay_cost,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
@@ -148,9 +148,9 @@ pub struct Slo {
     stay: Stay,
     last_pick: By,
     /// Largest cost by which promises bring a VM ahead of its share.
-    most_ahead: u64,
+    max_lead: u64,
     /// Largest background I/O beside VMs, in bytes.
-    background_part: u32,
+    background_io_size: u32,
     /// Promised I/Os in flight at a disk that seeks.
     at_disk: AtDisk,
     /// VMs of which all requests are in flight at a disk that seeks.
@@ -165,7 +165,7 @@ impl Slo {
         let vms = capacity.vms as usize;
         let mut slo = Slo {
             vms,
-            cost: CostModel::new(bytes_of(0), vms),
+            cost: CostModel::new(cost_by_bytes(0), vms),
             by_time: false,
             promises: Promises::with_capacity(vms),
             overload: Overload::with_capacity(vms),
@@ -178,13 +178,13 @@ impl Slo {
             active: vec![false; vms],
             stay: Stay::NONE,
             last_pick: By::Share,
-            most_ahead: 0,
-            background_part: BACKGROUND_PART_UNKNOWN,
+            max_lead: 0,
+            background_io_size: BACKGROUND_IO_UNPROFILED,
             at_disk: AtDisk::with_capacity(AT_DISK),
             absent: Absent::with_capacity(AT_DISK),
             dither: Dither::default(),
         };
-        slo.most_ahead = MOST_AHEAD * slo.cost.flush();
+        slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
         slo
     }
 
@@ -209,8 +209,8 @@ impl Slo {
     fn reckon_costs(&mut self, view: &View) {
         let spec = &view.device().spec;
         self.cost.on_event(view, &Event::ProfileChanged);
-        self.most_ahead = most_ahead(&self.cost, spec);
-        self.background_part = background_part(spec, view.costs());
+        self.max_lead = max_lead(&self.cost, spec);
+        self.background_io_size = background_io_size(spec, view.costs());
         // Tags in another cost unit do not tell who is ahead.
         self.shares.restart(view.now());
     }
@@ -312,7 +312,7 @@ impl Slo {
                 self.promises.wake(view.now(), slot);
             }
         }
-        self.shares.activate(view.now(), slot, self.most_ahead);
+        self.shares.activate(view.now(), slot, self.max_lead);
         self.place(view, vm);
     }
 
@@ -344,7 +344,7 @@ impl Slo {
         {
             head.arrived = view.queued(unit).unit().arrived;
             head.within_share =
-                self.promises.has_rate(slot) || self.shares.is_within(slot, self.most_ahead);
+                self.promises.has_rate(slot) || self.shares.is_within(slot, self.max_lead);
         }
         self.promises.place(view.now(), slot, head);
     }
@@ -392,7 +392,7 @@ impl Slo {
         // A latency bound without a rate is kept only within the VM's share, so its service is
         // charged in full.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
-        let most = self.most_ahead.max(2 * cost);
+        let most = self.max_lead.max(2 * cost);
         (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
         if by_promise {
             let bytes = moved(view, io.op, io.len).into();
@@ -493,7 +493,7 @@ impl Slo {
             return Err(at.min(self.background.window_end()));
         };
         let max = match vms_wait || vms_in_flight > 0 {
-            true => self.background_part,
+            true => self.background_io_size,
             false => u32::MAX,
         };
         Ok(Self::start(view, slot, max))
@@ -598,8 +598,8 @@ impl Dispatcher for Slo {
     }
 
     fn background_part(&self, profile: &Profile) -> Option<Nanos> {
-        let least = random_ps(profile, BACKGROUND_PART_LEAST);
-        Some(Nanos(background_part_ps(profile).max(least).div_ceil(1000)))
+        let least = random_ps(profile, BACKGROUND_IO_MIN);
+        Some(Nanos(background_io_ps(profile).max(least).div_ceil(1000)))
     }
 
     fn reckons_with_costs(&self) -> bool {
@@ -617,8 +617,8 @@ impl Dispatcher for Slo {
             // A third more, because charges of learnt costs are varied by a quarter: 1 / (1 - 1/4)
             // = 4/3.
             lead: Lead::Ahead {
-                ahead: ((MOST_AHEAD * cost.flush()).max(2 * largest) + largest) * 4 / 3,
-                once: (2 * largest + cost.rounding() + stay_of(cost, device)) * 4 / 3,
+                ahead: ((MAX_LEAD_IOS * cost.flush()).max(2 * largest) + largest) * 4 / 3,
+                once: (2 * largest + cost.rounding() + stay_cost(cost, device)) * 4 / 3,
             },
         })
     }
