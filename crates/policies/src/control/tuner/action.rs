@@ -1,5 +1,5 @@
-//! TA, the tuning action: chooses the merge limit, and the use of the throttle, for the next window
-//! (section 4.3).
+//! TA, the tuning action: chooses the merge limit L in pages, and the use of the throttle, for the
+//! next window (section 4.3 of the paper that [`tuner`](super) cites).
 //!
 //! ```text
 //!            too little                    too little              too little
@@ -16,17 +16,19 @@
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;
 
-/// Time for which a capacity has to be inadequate before status output says so.
-pub(super) const LASTS: Nanos = Nanos::SECOND;
+/// Time for which the device has to fall short of the target before status output says so.
+pub(super) const SHORTFALL_REPORT_DELAY: Nanos = Nanos::SECOND;
 
 /// Amounts moved and due in a window, with the largest error to carry over, all in one unit: bytes
 /// or thousandths of an I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
+    /// Amount that the device completed.
     pub measured: u128,
+    /// Amount that the target asks of the window.
     pub due: u128,
-    /// Largest error that is carried over; the rest of a larger one is dropped.
-    pub most: u128,
+    /// Maximum error, of either sign, that is carried over; the rest of a larger one is dropped.
+    pub max_carried: u128,
     /// Amount of one page.
     pub page: u128,
 }
@@ -69,16 +71,17 @@ impl Action {
 
     /// Takes in a window in which the VM asked for its target. `tolerance` in per cent;
     /// `throttles`: a delay slice exists below one page.
-    pub(super) fn act(&mut self, now: Nanos, moved: &Moved, tolerance: u64, throttles: bool) {
+    pub(super) fn step(&mut self, now: Nanos, moved: &Moved, tolerance: u64, throttles: bool) {
         let Moved {
             measured,
             due,
-            most,
+            max_carried,
             page,
         } = *moved;
+        // All four are products of 64-bit figures and stay far below 2^127.
         let (measured, due) = (measured as i128, due as i128);
-        let most = most as i128;
-        let carried = (self.carried + measured - due).clamp(-most, most);
+        let max = max_carried as i128;
+        let carried = (self.carried + measured - due).clamp(-max, max);
         self.carried = carried;
         let band = due / 100 * i128::from(tolerance);
         if self.short_since.is_some() && measured + band >= due {
@@ -105,12 +108,12 @@ impl Action {
         }
     }
 
-    fn raise(&mut self, now: Nanos, far: bool) {
+    fn raise(&mut self, now: Nanos, is_below_band: bool) {
         if self.throttled {
             self.throttled = false;
         } else if self.limit < self.top {
             self.limit += 1;
-        } else if far {
+        } else if is_below_band {
             self.short_since.get_or_insert(now);
         }
     }
@@ -142,16 +145,16 @@ mod tests {
             let moved = Moved {
                 measured: measured.into(),
                 due: target.into(),
-                most: 2 * u128::from(target),
+                max_carried: 2 * u128::from(target),
                 page: 0,
             };
-            action.act(Nanos(window), &moved, 5, true);
+            action.step(Nanos(window), &moved, 5, true);
         }
         (sum as f64 / windows as f64, limits)
     }
 
     #[test]
-    fn two_limits_alternate_to_give_what_neither_does() {
+    fn two_limits_alternate_to_give_a_rate_between_theirs() {
         let mut action = Action::new(11, false);
         let by_limit: Vec<u64> = [15_000, 70_000].into_iter().chain([90_000; 9]).collect();
         let (mean, limits) = run(&mut action, 30_000, &by_limit, 1000);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_top_and_still_below_nothing_changes_and_is_said() {
+    fn a_shortfall_at_the_largest_limit_keeps_the_limit_and_is_reported() {
         let mut action = Action::new(4, false);
         let (_, limits) = run(&mut action, 50_000, &[10_000, 20_000, 30_000, 40_000], 50);
         assert!(limits[4..].iter().all(|&limit| limit == 4));
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_still_to_come_does_not_end_the_throttle() {
+    fn windows_shorter_than_a_slot_do_not_end_the_throttle() {
         // A page of 4096 a window of 3276 due: nothing in some windows.
         let mut action = Action::new(11, true);
         for window in 0..1000u128 {
@@ -226,10 +229,10 @@ mod tests {
             let moved = Moved {
                 measured: (pages(window + 1) - pages(window)) * 4096,
                 due: 3276,
-                most: 65536,
+                max_carried: 65536,
                 page: 4096,
             };
-            action.act(Nanos(window as u64), &moved, 5, true);
+            action.step(Nanos(window as u64), &moved, 5, true);
             assert!(action.throttled, "in window {window}");
         }
     }

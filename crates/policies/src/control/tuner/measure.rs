@@ -12,7 +12,31 @@ pub(super) struct Amount {
     pub ios: u64,
 }
 
+/// Unit in which a rate is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Thousandths of an I/O.
+    MilliIos,
+}
+
+/// Rate that is to be held, with its unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldRate {
+    pub per_s: u64,
+    pub unit: Unit,
+}
+
 impl Amount {
+    /// Returns the amount in one of its two units.
+    pub(super) fn in_unit(&self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Bytes => self.bytes,
+            Unit::MilliIos => self.ios,
+        }
+    }
+
     fn add(&mut self, other: Amount) {
         self.bytes += other.bytes;
         self.ios += other.ios;
@@ -25,7 +49,7 @@ pub(super) struct Span {
     pub begun: Nanos,
     pub due: Nanos,
     /// Sum of the requests that arrived.
-    asked: Amount,
+    arrived: Amount,
     /// Sum of the device I/Os that ended.
     pub moved: Amount,
     /// Time without a request inside, in the quiet times that have ended.
@@ -38,7 +62,7 @@ impl Span {
         Span {
             begun: now,
             due: now + length,
-            asked: Amount::default(),
+            arrived: Amount::default(),
             moved: Amount::default(),
             quiet: Nanos::ZERO,
         }
@@ -46,15 +70,15 @@ impl Span {
 
     /// Counts a request that arrived. `quiet` is the beginning of the quiet time that it ends, if
     /// any.
-    pub(super) fn asked(&mut self, now: Nanos, amount: Amount, quiet: Option<Nanos>) {
-        self.asked.add(amount);
+    pub(super) fn on_arrival(&mut self, now: Nanos, amount: Amount, quiet: Option<Nanos>) {
+        self.arrived.add(amount);
         if let Some(since) = quiet {
             self.quiet += quiet_time(now, since, self.begun);
         }
     }
 
     /// Counts a device I/O that ended.
-    pub(super) fn ended(&mut self, amount: Amount) {
+    pub(super) fn on_completion(&mut self, amount: Amount) {
         self.moved.add(amount);
     }
 
@@ -65,22 +89,17 @@ impl Span {
 
     /// Returns `true` if no request arrived in the span and none is inside.
     pub(super) fn is_empty(&self, view: &View, vm: VmId) -> bool {
-        view.requests(vm) == 0 && self.asked == Amount::default()
+        view.requests(vm) == 0 && self.arrived == Amount::default()
     }
 
-    /// Returns `true` if the VM's demand was at least `per_s` a second, in the unit that `of`
-    /// selects. A VM has less demand if it would stay below that rate even with every request
-    /// answered at once. Its own rate in its quiet time, when nothing but itself delays it, shows
-    /// that.
-    pub(super) fn asks_for(
-        &self,
-        view: &View,
-        vm: VmId,
-        per_s: u64,
-        of: fn(&Amount) -> u64,
-    ) -> bool {
+    /// Returns `true` if the VM's demand was at least `rate`. A VM has less demand if it would stay
+    /// below that rate even with every request answered at once. Its own rate in its quiet time,
+    /// when nothing but itself delays it, shows that.
+    pub(super) fn demands(&self, view: &View, vm: VmId, rate: HeldRate) -> bool {
         let quiet = self.quiet_so_far(view, vm);
-        u128::from(of(&self.asked)) * 1_000_000_000 >= u128::from(per_s) * u128::from(quiet.0)
+        // Both sides in the unit times nanoseconds, which exceed 64 bits.
+        u128::from(self.arrived.in_unit(rate.unit)) * u128::from(Nanos::SECOND.0)
+            >= u128::from(rate.per_s) * u128::from(quiet.0)
     }
 
     /// Returns the time for which the VM had a request inside.
@@ -95,10 +114,11 @@ impl Span {
         }
     }
 
-    /// Returns the rate of device I/Os a second, in the unit that `of` selects.
-    pub(super) fn rate(&self, now: Nanos, of: fn(&Amount) -> u64) -> u64 {
+    /// Returns the rate of device I/Os per second.
+    pub(super) fn rate(&self, now: Nanos, unit: Unit) -> u64 {
         let length = self.length(now).0.max(1);
-        let rate = u128::from(of(&self.moved)) * 1_000_000_000 / u128::from(length);
+        let moved = u128::from(self.moved.in_unit(unit));
+        let rate = moved * u128::from(Nanos::SECOND.0) / u128::from(length);
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 }

@@ -1,6 +1,7 @@
 //! Independent tuners, one for each VM with a target. Each adjusts its VM's merge limit and
 //! throttle until the bandwidth is the target's. Li et al., "Customizable SLO and Its
-//! Near-Precise Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
+//! Near-Precise Enforcement for Storage Bandwidth", ToS 2017: V-Cup. All sections, figures and
+//! algorithms named in this folder are that paper's.
 //!
 //! ```text
 //!            every T_ps: B           every T_ps: V, beta
@@ -10,7 +11,16 @@
 //!            b measured ------> TA (`action`) ---> merge limit L, delay slice
 //! ```
 //!
-//! - Target in bytes a second: TA, TR and WR as in section 4.3.
+//! | term     | meaning                                                                    |
+//! |----------|----------------------------------------------------------------------------|
+//! | L        | merge limit: largest size up to which adjacent requests are merged, in pages |
+//! | T_ps, B  | statistical interval; error of the mean bandwidth of the interval          |
+//! | V, beta  | variability of the interval's seconds; absolute error                      |
+//! | TA       | tuning action: L and the throttle for the next window                      |
+//! | TR       | target revision: bandwidth that TA aims at                                 |
+//! | WR       | window revision: length of the window between two tuning actions           |
+//!
+//! - Target in bytes per second: TA, TR and WR as in section 4.3.
 //! - Target in bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of device requests,
 //!   and TA holds their mean size, aim / IOPS, by the merge limit alone (section 5.6).
 //! - Target in IOPS alone: PI throttling; merge limits stay the device's.
@@ -67,63 +77,69 @@ impl Tuners {
         }
     }
 
-    fn of(&mut self, vm: VmId) -> Option<&mut VmTuner> {
+    fn tuner_mut(&mut self, vm: VmId) -> Option<&mut VmTuner> {
         self.vms.get_mut(vm.index())?.as_deref_mut()
     }
 
-    /// Creates, changes or releases a VM's tuner by its objective; `anew` for a new VM.
-    fn promised(&mut self, view: &View, vm: VmId, anew: bool, out: &mut Knobs) {
+    /// Creates, changes or releases a VM's tuner by its objective. `is_new`: a new VM, whose slot
+    /// may hold the tuner of an earlier one.
+    fn update_tuner(&mut self, view: &View, vm: VmId, is_new: bool, out: &mut Knobs) {
         let slot = vm.index();
         if self.vms.len() <= slot {
             self.vms.resize_with(slot + 1, || None);
         }
-        if anew {
-            self.removed(vm);
+        if is_new {
+            self.remove_tuner(vm);
         }
         let target = view.objective(vm).target;
         if target.is_none() || view.is_background(vm) {
-            if let Some(mut tuner) = self.removed(vm) {
+            if let Some(mut tuner) = self.remove_tuner(vm) {
                 tuner.release(vm, out);
             }
             return;
         }
         match &mut self.vms[slot] {
-            Some(tuner) => tuner.change(&target),
+            Some(tuner) => tuner.set_target(&target),
             empty => {
                 let tuner = VmTuner::new(self.params, &view.device().spec, &target);
                 *empty = Some(Box::new(tuner));
             }
         }
-        if let Some(tuner) = self.of(vm) {
-            tuner.turn(vm, out);
+        if let Some(tuner) = self.tuner_mut(vm) {
+            tuner.apply_knobs(vm, out);
         }
     }
 
-    fn removed(&mut self, vm: VmId) -> Option<Box<VmTuner>> {
+    fn remove_tuner(&mut self, vm: VmId) -> Option<Box<VmTuner>> {
         self.due.remove(vm.index());
         self.vms.get_mut(vm.index())?.take()
     }
 
-    fn asked(&mut self, view: &View, request: ReqId) {
+    fn on_arrival(&mut self, view: &View, request: ReqId) {
         let (vm, _) = view.queued(request).vm_lane();
-        let Some(tuner) = self.of(vm) else { return };
+        let Some(tuner) = self.tuner_mut(vm) else {
+            return;
+        };
         let bytes = view.queued(request).request_bytes();
         let amount = Amount {
             bytes: bytes.into(),
             ios: ios(view.objective(vm).target.ops, bytes),
         };
-        if let Some(due) = tuner.asked(view.now(), amount, view.quiet_since(vm)) {
+        if let Some(due) = tuner.on_arrival(view.now(), amount, view.quiet_since(vm)) {
             self.due.set(vm.index(), due);
         }
     }
 
-    fn ended(&mut self, view: &View, io: &DeviceIo, outcome: Outcome) {
-        let Some(tuner) = self.of(io.vm) else { return };
+    fn on_completion(&mut self, view: &View, io: &DeviceIo, outcome: Outcome) {
+        let Some(tuner) = self.tuner_mut(io.vm) else {
+            return;
+        };
         if io.op == Op::Flush {
             return;
         }
         let bytes = moved(view, io.op, io.len);
-        tuner.ended(Amount {
+        tuner.on_completion(Amount {
+            // Failed I/Os used the device but moved nothing.
             bytes: if outcome.is_ok() { bytes.into() } else { 0 },
             ios: ios(view.objective(io.vm).target.ops, bytes),
         });
@@ -141,12 +157,12 @@ impl Controller for Tuners {
     fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(view, request);
+                self.on_arrival(view, request);
             }
-            Event::Ended { io, outcome, .. } => self.ended(view, io, outcome),
-            Event::VmAdded(vm) => self.promised(view, vm, true, out),
-            Event::VmChanged(vm) => self.promised(view, vm, false, out),
-            Event::VmRemoved(vm) => _ = self.removed(vm),
+            Event::Ended { io, outcome, .. } => self.on_completion(view, io, outcome),
+            Event::VmAdded(vm) => self.update_tuner(view, vm, true, out),
+            Event::VmChanged(vm) => self.update_tuner(view, vm, false, out),
+            Event::VmRemoved(vm) => _ = self.remove_tuner(vm),
             _ => {}
         }
     }
@@ -161,10 +177,10 @@ impl Controller for Tuners {
                 return;
             }
             let vm = view.vm_at(slot);
-            let tuner = self.of(vm);
+            let tuner = self.tuner_mut(vm);
             let next = tuner.and_then(|tuner| {
                 let next = tuner.tick(view, vm);
-                tuner.turn(vm, out);
+                tuner.apply_knobs(vm, out);
                 next
             });
             match next {
@@ -184,14 +200,14 @@ impl Controller for Tuners {
     }
 
     fn import(&mut self, _view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
-        match self.of(vm) {
+        match self.tuner_mut(vm) {
             Some(tuner) => tuner.import(learnt),
             None => Err(BlobError::Unwanted("the VM has no target")),
         }
     }
 
     fn import_moved(&mut self, _view: &View, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
-        match self.of(vm) {
+        match self.tuner_mut(vm) {
             Some(tuner) => tuner.import_moved(learnt),
             None => Err(BlobError::Unwanted("the VM has no target")),
         }
@@ -200,8 +216,8 @@ impl Controller for Tuners {
     fn imported(&mut self, view: &View, out: &mut Knobs) {
         for (slot, tuner) in self.vms.iter_mut().enumerate() {
             let Some(tuner) = tuner else { continue };
-            tuner.turn(view.vm_at(slot), out);
-            if let Some(due) = tuner.due() {
+            tuner.apply_knobs(view.vm_at(slot), out);
+            if let Some(due) = tuner.next_end() {
                 self.due.set(slot, due);
             }
         }

@@ -5,7 +5,7 @@
 use crate::regulate::merge_limit::PAGE;
 use tidegate_core::tuning::BandwidthRange;
 
-/// Bandwidths by merge limit, from one page on, in bytes a second; as many as are known.
+/// Bandwidths by merge limit, from one page on, in bytes per second, as far as they are measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     by_limit: Vec<u64>,
@@ -48,8 +48,8 @@ impl Range {
         (self.by_limit.len() as u32 + 1).min(self.limits)
     }
 
-    /// Records the bandwidth in bytes a second at [`Range::next`].
-    pub(super) fn found(&mut self, bandwidth: u64) {
+    /// Records the bandwidth in bytes per second at [`Range::next`].
+    pub(super) fn record(&mut self, bandwidth: u64) {
         if !self.is_whole() {
             self.by_limit.push(bandwidth);
         }
@@ -64,9 +64,9 @@ impl Range {
 
     /// Returns the limit in pages at which tuning for `bandwidth` begins: the largest up to the
     /// best one with no more than that. The flag is `true` if even one page exceeds it.
-    pub(super) fn begin_at(&self, bandwidth: u64) -> (u32, bool) {
+    pub(super) fn starting_limit(&self, bandwidth: u64) -> (u32, bool) {
         let useful = &self.by_limit[..self.by_limit.len().min(self.best() as usize)];
-        match useful.iter().rposition(|&found| found <= bandwidth) {
+        match useful.iter().rposition(|&measured| measured <= bandwidth) {
             Some(at) => (at as u32 + 1, false),
             None => (1, true),
         }
@@ -92,9 +92,9 @@ mod tests {
         let mut range = Range::new(5);
         for (limit, bandwidth) in [15, 70, 90, 90, 80].into_iter().enumerate() {
             assert_eq!((range.next(), range.view()), (limit as u32 + 1, None));
-            range.found(bandwidth);
+            range.record(bandwidth);
         }
-        range.found(999);
+        range.record(999);
         assert_eq!(range.best(), 3);
         let told = BandwidthRange {
             lowest: 15,
@@ -102,7 +102,7 @@ mod tests {
             merge_limit: 3 * PAGE,
         };
         assert_eq!(range.view(), Some(told));
-        let begins = [10, 15, 69, 70, 85, 90, 500].map(|b| range.begin_at(b));
+        let begins = [10, 15, 69, 70, 85, 90, 500].map(|b| range.starting_limit(b));
         let at = [
             (1, true),
             (1, false),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_fewer_limits_the_rest_is_forgotten() {
+    fn a_lower_number_of_limits_drops_the_highest() {
         let range = Range::complete(vec![1, 2, 3], 2);
         assert_eq!((range.best(), range.is_whole()), (2, true));
         assert_eq!(range.progress(), (2, 2));

@@ -1,5 +1,5 @@
 //! TR, target revision: corrects the bandwidth that tuning actions aim at, so that the VM's
-//! bandwidth is the objective's (section 4.3). A step every statistical interval.
+//! bandwidth is the objective's (section 4.3 of the paper that [`tuner`](super) cites). A step every statistical interval.
 //!
 //! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective:
 //! half the error the first time, two points more on the same side and two less on the other one.
@@ -60,27 +60,27 @@ impl TargetRevision {
             self.run = 0;
             return;
         }
-        let again = self.up == up;
-        let most = terms.threshold.max(terms.step);
-        self.factor = match (self.factor, again) {
+        let is_same_side = self.up == up;
+        let max_factor = terms.threshold.max(terms.step);
+        self.factor = match (self.factor, is_same_side) {
             (0, _) => size / 2,
             (factor, true) => factor + terms.step,
             (factor, false) => factor.saturating_sub(terms.step),
         }
-        .clamp(terms.step, most);
-        self.run = if again { self.run + 1 } else { 1 };
+        .clamp(terms.step, max_factor);
+        self.run = if is_same_side { self.run + 1 } else { 1 };
         self.up = up;
         let times = if size > terms.threshold { self.run } else { 1 };
         let part = u128::from(self.factor) * u128::from(times);
         let by = u128::from(self.objective) * part / u128::from(MILLION);
         let by = u64::try_from(by).unwrap_or(u64::MAX);
-        let (least, most) = TargetRevision::bounds(self.objective);
+        let (min, max) = TargetRevision::bounds(self.objective);
         let aim = if up {
             self.aim.saturating_add(by)
         } else {
             self.aim.saturating_sub(by)
         };
-        self.aim = aim.clamp(least, most);
+        self.aim = aim.clamp(min, max);
     }
 }
 

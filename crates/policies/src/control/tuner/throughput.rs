@@ -15,20 +15,21 @@ pub(super) struct Gains {
     pub integral: u64,
 }
 
-/// State of PI throttling; rates in thousandths of an I/O a second.
+/// State of PI throttling; rates in thousandths of an I/O per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Throughput {
+    /// Rate that is to be held.
     pub target: u64,
-    /// Integral of the error, in thousandths of an I/O a second times nanoseconds.
+    /// Integral of the error, in thousandths of an I/O per second times nanoseconds.
     pub sum: i64,
-    /// Rate that the throttle allows, in thousandths of an I/O a second.
+    /// Rate that the throttle allows.
     pub rate: u64,
     /// Time since which the rate is at its upper bound and would have to be higher.
     pub short_since: Option<Nanos>,
 }
 
-/// Longest time for which one window enters the integral: a stall must not outweigh all others.
-const LONGEST: Nanos = Nanos::from_secs(2);
+/// Maximum time for which one window enters the integral: a stall must not outweigh all others.
+const MAX_INTEGRATED: Nanos = Nanos::from_secs(2);
 
 impl Throughput {
     /// Starts with the target as the rate.
@@ -54,25 +55,27 @@ impl Throughput {
         let target = i128::from(self.target);
         let measured = i128::from(ios) * 1_000_000_000 / i128::from(length.0.max(1));
         let error = target - measured;
-        let sum = i128::from(self.sum) + error * i128::from(length.min(LONGEST).0);
+        let sum = i128::from(self.sum) + error * i128::from(length.min(MAX_INTEGRATED).0);
         let rate = |sum: i128| {
             let proportional = error * i128::from(gains.proportional) / 1000;
+            // Thousandths of the gain, and nanoseconds of the sum.
             target + proportional + sum * i128::from(gains.integral) / 1_000_000_000_000
         };
-        let (least, most) = ((target / 2).max(1), target + target / 4);
-        let beyond = match rate(sum) {
-            rate if rate > most => error > 0,
-            rate if rate < least => error < 0,
+        let (min, max) = ((target / 2).max(1), target + target / 4);
+        // At a bound, the error would move the rate further beyond it.
+        let is_winding_up = match rate(sum) {
+            rate if rate > max => error > 0,
+            rate if rate < min => error < 0,
             _ => false,
         };
-        if !beyond && let Ok(sum) = i64::try_from(sum) {
+        if !is_winding_up && let Ok(sum) = i64::try_from(sum) {
             self.sum = sum;
         }
-        self.rate = rate(self.sum.into()).clamp(least, most) as u64;
-        let far = measured < target - target * i128::from(tolerance) / 100;
-        if !far {
+        self.rate = rate(self.sum.into()).clamp(min, max) as u64;
+        let is_short = measured < target - target * i128::from(tolerance) / 100;
+        if !is_short {
             self.short_since = None;
-        } else if beyond {
+        } else if is_winding_up {
             self.short_since.get_or_insert(now);
         }
     }

@@ -1,15 +1,18 @@
-//! Tuner of one VM: sets its merge limit and throttle so that the VM holds its target.
+//! Tuner of one VM: sets its merge limit and throttle so that the VM holds its target. The terms TA,
+//! TR, WR and L are those of the [module above](super).
 //!
 //! ```text
-//!   asleep --a request--> profiling (L by L, 1 s each) --> tuning --nothing left inside--> asleep
+//!   asleep --a request--> profiling (each L for 1 s) --> tuning --+
+//!     ^                                                           |
+//!     +----- no request arrived in a window and none is pending --+
 //! ```
 
 mod state_blob;
 mod window_end;
 
 use super::TunerParams;
-use super::action::{Action, LASTS};
-use super::measure::{Amount, Span};
+use super::action::{Action, SHORTFALL_REPORT_DELAY};
+use super::measure::{Amount, HeldRate, Span, Unit};
 use super::paced::{self, Paced};
 use super::range::Range;
 use super::target::TargetRevision;
@@ -26,56 +29,65 @@ use tidegate_core::roles::{Knob, Knobs};
 use tidegate_core::tuning::{Inadequate, Throttle, Tuning};
 use tidegate_core::view::View;
 
-/// Seconds of the aim that are carried from window to window at most, as excess or shortfall.
-const CARRIED_S: u128 = 2;
+/// Maximum excess or shortfall that is carried from window to window, in seconds of the aim: as
+/// many as the throttle of [`merge_limit`](crate::regulate::merge_limit) carries over.
+const MAX_CARRIED_S: u128 = 2;
 
 /// Tuner of one VM; see the [module](self).
 #[derive(Debug)]
 pub(super) struct VmTuner {
     pub params: TunerParams,
-    /// Target, in bytes a second and in IOPS.
+    /// Target, in bytes per second and in IOPS.
     pub target: Rate,
-    /// Largest merge limit L, in pages.
+    /// Maximum merge limit L, in pages.
     pub top: u32,
-    /// State of the paced tuner, whose throttle holds the target at all times; `None`: TA, TR and
-    /// WR hold it.
+    /// State of the paced tuner, whose throttle holds the target at all times; `None`: tuning
+    /// action (TA), target revision (TR) and window revision (WR) hold it.
     pub paced: Option<Paced>,
+    /// TA: merge limit and use of the throttle.
     pub action: Action,
+    /// WR: length of the windows.
     pub windows: WindowRevision,
     /// Bandwidth that TA aims at, revised by TR; `None` if only IOPS are held.
     pub aim: Option<TargetRevision>,
+    /// PI throttling; `None` if no IOPS are held.
     pub throughput: Option<Throughput>,
     pub range: Range,
     profiling: bool,
     /// Current window and current second; `None`: the tuner sleeps.
     spans: Option<[Span; 2]>,
-    /// Amount moved in each second of the statistical interval in which the VM asked for its
-    /// target.
+    /// Amount moved in each second of the statistical interval in which the VM demanded its target,
+    /// in the unit of the held rate.
     samples: Vec<u64>,
     /// The running second began before tuning did, so its sample is discarded.
-    begins: bool,
-    /// The statistical interval is the first one of tuning, still on the way to the target.
-    on_its_way: bool,
+    discards_sample: bool,
+    /// The statistical interval is the first one of tuning, whose error is that of the approach to
+    /// the target.
+    is_converging: bool,
+    /// Error and variability of the last statistical interval, in millionths.
     precision: Option<(i64, u64)>,
     quiet: LastQuiet,
-    /// Recent mean rate, bytes and IOPS a second, while it is below the target.
-    had: Amount,
+    /// Moving average of the rate per second while the device falls short of the target; zero
+    /// while it does not.
+    short_rate: Amount,
     /// Merge limit in bytes and throttle, as last set; `None`: not set yet.
-    turned: Option<(u32, Throttle)>,
+    last_knobs: Option<(u32, Throttle)>,
     /// The lateness that the throttle has learnt is of an earlier target and must be reset.
-    anew: bool,
+    must_reset_lateness: bool,
     /// Learnt state worth exporting exists.
-    pub learnt: bool,
+    pub has_learnt: bool,
 }
 
 impl VmTuner {
+    /// Creates an asleep tuner for a VM of this device with this target.
     pub(super) fn new(params: TunerParams, device: &DeviceSpec, target: &Rate) -> VmTuner {
-        let most = if params.paced {
+        let max_pages = if params.paced {
             u32::MAX
         } else {
             params.max_ml
         };
-        let top = most.min(device.max_io / PAGE).max(1);
+        // At least one page, for devices whose largest I/O is smaller.
+        let top = max_pages.min(device.max_io / PAGE).max(1);
         let profiling = params.profiling && !params.paced;
         let mut tuner = VmTuner {
             params,
@@ -90,48 +102,51 @@ impl VmTuner {
             profiling,
             spans: None,
             samples: Vec::with_capacity(params.interval_s as usize),
-            begins: true,
-            on_its_way: true,
+            discards_sample: true,
+            is_converging: true,
             precision: None,
             quiet: LastQuiet::default(),
-            had: Amount::default(),
-            turned: None,
-            anew: false,
-            learnt: false,
+            short_rate: Amount::default(),
+            last_knobs: None,
+            must_reset_lateness: false,
+            has_learnt: false,
         };
-        tuner.change(target);
+        tuner.set_target(target);
+        // Profiling finds a merge limit for a bandwidth; without one there is nothing to find.
         tuner.profiling &= tuner.aim.is_some();
         tuner
     }
 
     /// Takes over a target, and restarts tuning if it differs from the present one.
-    pub(super) fn change(&mut self, target: &Rate) {
+    pub(super) fn set_target(&mut self, target: &Rate) {
         if *target == self.target {
             return;
         }
         self.target = *target;
         self.aim = target.bytes_per_s.map(TargetRevision::new);
-        let ios = target.ops.map(|ops| ops.per_s.saturating_mul(1000));
+        // Thousandths of an I/O per second.
+        let ios = target.ops.map(|ops| ops.per_s.saturating_mul(ONE_IO));
         self.throughput = ios.map(Throughput::new);
         self.windows.objective_changed();
         self.samples.clear();
         self.precision = None;
-        self.had = Amount::default();
+        self.short_rate = Amount::default();
         self.begin_tuning();
     }
 
-    /// Starts tuning at the merge limit that the range, or the mean request size, suggests for the
-    /// target. Without either it starts at the present limit. The throttle holds any rate there,
-    /// and no other starting limit is known to be better.
+    /// Starts tuning at a merge limit suggested for the target: for a bandwidth that of the range,
+    /// for a bandwidth and IOPS that of their quotient, the mean request size. Without either it
+    /// starts at the present limit, where the throttle holds any rate; no other limit is known to
+    /// be better.
     fn begin_tuning(&mut self) {
         let (limit, throttled) = match (&self.aim, &self.throughput) {
             (Some(aim), None) if self.range.is_whole() => {
                 self.action.top = self.range.best();
-                self.range.begin_at(aim.aim)
+                self.range.starting_limit(aim.aim)
             }
             (Some(aim), Some(throughput)) => {
                 self.action.top = self.top;
-                let size = u128::from(aim.aim) * 1000 / u128::from(throughput.target);
+                let size = u128::from(aim.aim) * u128::from(ONE_IO) / u128::from(throughput.target);
                 let pages = size / u128::from(PAGE);
                 (u32::try_from(pages).unwrap_or(u32::MAX), false)
             }
@@ -140,30 +155,38 @@ impl VmTuner {
         self.action.restart(limit, throttled);
         if let Some(paced) = &mut self.paced {
             paced.begin(self.aim.map_or(0, |aim| aim.objective), self.params.grain);
-            self.anew = true;
+            self.must_reset_lateness = true;
         }
-        (self.begins, self.on_its_way) = (true, true);
+        (self.discards_sample, self.is_converging) = (true, true);
     }
 
-    /// Returns the target a second and the unit that it is in.
-    fn held(&self) -> (u64, fn(&Amount) -> u64) {
+    /// Returns the rate by which the VM's demand and precision are judged: the bandwidth of the
+    /// target, or its IOPS where it has no bandwidth.
+    fn held_rate(&self) -> HeldRate {
         match (&self.aim, &self.throughput) {
-            (None, Some(throughput)) => (throughput.target, |amount| amount.ios),
-            (aim, _) => (aim.map_or(0, |aim| aim.objective), |amount| amount.bytes),
+            (None, Some(throughput)) => HeldRate {
+                per_s: throughput.target,
+                unit: Unit::MilliIos,
+            },
+            (aim, _) => HeldRate {
+                per_s: aim.map_or(0, |aim| aim.objective),
+                unit: Unit::Bytes,
+            },
         }
     }
 
+    /// Returns the length of the next window.
     fn window(&self) -> Nanos {
         match (&self.paced, &self.throughput) {
             (None, _) => Nanos::from_millis(self.windows.window),
             (Some(_), Some(held)) => paced::window(ONE_IO, held.target),
-            (Some(paced), None) => paced::window(paced.bytes().into(), self.held().0),
+            (Some(paced), None) => paced::window(paced.bytes().into(), self.held_rate().per_s),
         }
     }
 
-    /// Counts a request that arrived; its VM last had none inside since `quiet_since`. Returns the
-    /// time at which the next window or second ends if the tuner slept.
-    pub(super) fn asked(
+    /// Counts a request that arrived; its VM last had no pending request since `quiet_since`.
+    /// Returns the time at which the next window or second ends if the tuner slept.
+    pub(super) fn on_arrival(
         &mut self,
         now: Nanos,
         amount: Amount,
@@ -172,18 +195,18 @@ impl VmTuner {
         let quiet = self.quiet.ended(quiet_since);
         let window = self.window();
         let slept = self.spans.is_none();
-        let begun = || [window, Nanos::SECOND].map(|length| Span::new(now, length));
-        let spans = self.spans.get_or_insert_with(begun);
+        let new_spans = || [window, Nanos::SECOND].map(|length| Span::new(now, length));
+        let spans = self.spans.get_or_insert_with(new_spans);
         for span in spans.iter_mut() {
-            span.asked(now, amount, quiet);
+            span.on_arrival(now, amount, quiet);
         }
-        self.due().filter(|_| slept)
+        self.next_end().filter(|_| slept)
     }
 
     /// Counts a device I/O that ended.
-    pub(super) fn ended(&mut self, amount: Amount) {
+    pub(super) fn on_completion(&mut self, amount: Amount) {
         for span in self.spans.iter_mut().flatten() {
-            span.ended(amount);
+            span.on_completion(amount);
         }
     }
 
@@ -192,11 +215,13 @@ impl VmTuner {
     pub(super) fn tick(&mut self, view: &View, vm: VmId) -> Option<Nanos> {
         let now = view.now();
         let [mut window, mut second] = self.spans?;
-        let (per_s, of) = self.held();
+        let held = self.held_rate();
         if window.due <= now {
+            // A driver that calls this more than half a window late has stalled. The throttle makes
+            // good what the stall lost; TA would take the loss for too low a merge limit.
             let late = now.since(window.due).0 > window.due.since(window.begun).0 / 2;
-            if !self.profiling && !late && window.asks_for(view, vm, per_s, of) {
-                self.act(view, vm, &window);
+            if !self.profiling && !late && window.demands(view, vm, held) {
+                self.adjust(view, vm, &window);
             }
             if window.is_empty(view, vm) {
                 self.spans = None;
@@ -205,11 +230,11 @@ impl VmTuner {
             window = Span::new(now, self.window());
         }
         if second.due <= now {
-            if second.asks_for(view, vm, per_s, of) {
+            if second.demands(view, vm, held) {
                 if self.profiling {
-                    self.profiled(second.rate(now, |amount| amount.bytes))
+                    self.record_profile(second.rate(now, Unit::Bytes))
                 } else {
-                    self.sampled(second.rate(now, of))
+                    self.record_sample(second.rate(now, held.unit))
                 }
             }
             second = Span::new(now, Nanos::SECOND);
@@ -219,25 +244,26 @@ impl VmTuner {
     }
 
     /// Records the bandwidth of a merge limit that was profiled for a second.
-    fn profiled(&mut self, bandwidth: u64) {
-        self.range.found(bandwidth);
+    fn record_profile(&mut self, bandwidth: u64) {
+        self.range.record(bandwidth);
         if self.range.is_whole() {
             self.profiling = false;
-            self.learnt = true;
+            self.has_learnt = true;
             self.begin_tuning();
         }
     }
 
-    /// Adds a second's sample. After a whole statistical interval runs TR and WR.
-    fn sampled(&mut self, moved: u64) {
-        if core::mem::take(&mut self.begins) {
+    /// Adds a second's sample. After a whole statistical interval runs target revision (TR) and
+    /// window revision (WR).
+    fn record_sample(&mut self, moved: u64) {
+        if core::mem::take(&mut self.discards_sample) {
             return;
         }
         self.samples.push(moved);
         if self.samples.len() < self.params.interval_s as usize {
             return;
         }
-        let error = precision::error(&self.samples, self.held().0);
+        let error = precision::error(&self.samples, self.held_rate().per_s);
         let variability = precision::variability(&self.samples);
         self.samples.clear();
         let (Some(error), Some(variability)) = (error, variability) else {
@@ -248,14 +274,15 @@ impl VmTuner {
         if self.short_since().is_some() {
             return;
         }
-        self.learnt = true;
+        self.has_learnt = true;
+        // The throttle of a paced tuner holds the target without TR and WR.
         if self.paced.is_some() {
             return;
         }
-        let on_its_way = core::mem::take(&mut self.on_its_way);
+        let is_converging = core::mem::take(&mut self.is_converging);
         if let Some(aim) = &mut self.aim
             && self.params.revise_target
-            && !on_its_way
+            && !is_converging
         {
             aim.step(error, &self.params.target_terms());
         }
@@ -273,9 +300,10 @@ impl VmTuner {
                 Throttle::Exactly(aim.aim)
             }
             (None, Some(aim)) if self.params.headroom > 0 => {
-                let above = u128::from(aim.aim) * u128::from(self.params.headroom) / 100;
-                let above = u64::try_from(above).unwrap_or(u64::MAX);
-                Throttle::AtMost(aim.aim.saturating_add(above))
+                // `headroom` is in per cent of the aim.
+                let headroom = u128::from(aim.aim) * u128::from(self.params.headroom) / 100;
+                let headroom = u64::try_from(headroom).unwrap_or(u64::MAX);
+                Throttle::AtMost(aim.aim.saturating_add(headroom))
             }
             (None, _) => Throttle::Off,
         };
@@ -287,19 +315,19 @@ impl VmTuner {
     }
 
     /// Sets the knobs that differ from their last values.
-    pub(super) fn turn(&mut self, vm: VmId, out: &mut Knobs) {
+    pub(super) fn apply_knobs(&mut self, vm: VmId, out: &mut Knobs) {
         let (limit, throttle) = self.knobs();
         let limit = limit.unwrap_or(u32::MAX);
-        if self.turned.is_none_or(|turned| turned.0 != limit) {
+        if self.last_knobs.is_none_or(|last| last.0 != limit) {
             out.turn(vm, Knob::MergeLimit(limit));
         }
-        if self.turned.is_none_or(|turned| turned.1 != throttle) {
+        if self.last_knobs.is_none_or(|last| last.1 != throttle) {
             out.turn(vm, Knob::Throttle(throttle));
         }
-        if core::mem::take(&mut self.anew) {
+        if core::mem::take(&mut self.must_reset_lateness) {
             out.turn(vm, Knob::Lateness(paced::LATENESS));
         }
-        self.turned = Some((limit, throttle));
+        self.last_knobs = Some((limit, throttle));
     }
 
     /// Returns the knobs to their values without a tuner, for a VM that has no target any more.
@@ -316,7 +344,7 @@ impl VmTuner {
         let (merge_limit, throttle) = self.knobs();
         let since = self
             .short_since()
-            .filter(|&since| now.since(since) >= LASTS);
+            .filter(|&since| now.since(since) >= SHORTFALL_REPORT_DELAY);
         Tuning {
             merge_limit,
             throttle,
@@ -328,14 +356,14 @@ impl VmTuner {
             precision: self.precision,
             inadequate: since.map(|since| Inadequate {
                 since,
-                bytes_per_s: self.had.bytes,
-                ios_per_s: self.had.ios,
+                bytes_per_s: self.short_rate.bytes,
+                ios_per_s: self.short_rate.ios,
             }),
         }
     }
 
-    /// Takes over bandwidths by merge limit that were measured before, in place of profiling.
-    pub(super) fn know(&mut self, range: Range) {
+    /// Takes over bandwidths by merge limit that were measured before, instead of profiling.
+    pub(super) fn restore_range(&mut self, range: Range) {
         self.range = range;
         self.profiling = false;
         self.begin_tuning();
@@ -343,17 +371,17 @@ impl VmTuner {
 
     /// Discards the bandwidths by merge limit, which are of another disk, and profiles again if
     /// enabled.
-    pub(super) fn profile_anew(&mut self) {
+    pub(super) fn restart_profiling(&mut self) {
         self.profiling = self.params.profiling && self.aim.is_some();
         self.range = Range::new(if self.profiling { self.top } else { 0 });
         self.action.top = self.top;
         self.begin_tuning();
     }
 
-    /// Continues with imported state: samples start anew, and the running window ends by its new
-    /// length.
-    pub(super) fn go_on(&mut self) {
-        self.learnt = true;
+    /// Continues with imported state: discards the samples, and ends the running window after its
+    /// new length if that is shorter.
+    pub(super) fn resume(&mut self) {
+        self.has_learnt = true;
         self.samples.clear();
         self.precision = None;
         let window = self.window();
@@ -364,7 +392,7 @@ impl VmTuner {
 
     /// Returns the time at which the window or the second ends, whichever is first; `None`: the
     /// tuner sleeps.
-    pub(super) fn due(&self) -> Option<Nanos> {
+    pub(super) fn next_end(&self) -> Option<Nanos> {
         self.spans.map(|spans| spans[0].due.min(spans[1].due))
     }
 }

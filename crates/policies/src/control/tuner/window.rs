@@ -1,5 +1,5 @@
-//! WR, window revision: finds the window for which a tuning action holds. Algorithm 1, a step every
-//! statistical interval.
+//! WR, window revision: finds the window for which a tuning action holds. Algorithm 1 of the paper
+//! that [`tuner`](super) cites; a step every statistical interval.
 //!
 //! A search by halves between the shortest and the longest window, at the start and whenever V
 //! rises above a threshold, then not again for ten intervals unless the objective changes. Read so
@@ -26,7 +26,7 @@ pub(super) struct WindowTerms {
     pub worst_v: u64,
 }
 
-/// Statistical intervals for which a finished search is not restarted.
+/// Statistical intervals for which a finished search is not restarted (the paper's ten).
 pub(super) const RESTS: u64 = 10;
 
 /// State of window revision.

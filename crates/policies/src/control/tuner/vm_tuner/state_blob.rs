@@ -1,15 +1,24 @@
 //! Export and import of a tuner's learnt state, for a VM that moves to another host and for a
 //! daemon that restarts (section 4.4: the tuner is revoked on one host and installed on the other).
+//! The terms TA, TR and WR are those of [`tuner`](crate::control::tuner).
 //!
-//! In the order of the fields: the target (bytes a second, IOPS, the size that counts as one; 0 for
-//! none), WR (window, range, last V plus one, whether it searches, rests), TA (limit, throttled),
-//! TR (aim, factor, side, steps), the sum of PI throttling plus 2^63, then how many bandwidths by
-//! merge limit are known, and each. Another target than now leaves the windows and the bandwidths
-//! valid; the rest is dropped.
+//! Fields of a tuner's blob, in order:
 //!
-//! The state of a paced tuner has its own format: the target likewise, both merge limits (the one
-//! that is enough, and the one that holds a mean size), and the time for which the first has to be
-//! enough. All of it is valid only for that target.
+//! | field                | content                                                          |
+//! |----------------------|------------------------------------------------------------------|
+//! | target               | bytes per second, IOPS, size that counts as one I/O; 0: none     |
+//! | WR                   | window, shortest, longest, last V plus one, is searching, rests  |
+//! | TA                   | merge limit in pages, is throttled                               |
+//! | TR                   | aim, factor, side, steps in a row                                |
+//! | PI throttling        | sum plus 2^63                                                    |
+//! | profiling            | number of measured merge limits, then the bandwidth at each      |
+//!
+//! If the VM has another target now, WR and the measured bandwidths remain valid, and the rest is
+//! dropped.
+//!
+//! Fields of a paced tuner's blob, in order: target as above; merge limit that suffices for the
+//! target; merge limit that holds a mean size; time for which the first has to suffice before a
+//! lower one is tried. All are valid only for the blob's target.
 
 use super::super::paced::ENOUGH_MOST;
 use super::super::params::DESCRIPTOR;
@@ -26,9 +35,11 @@ const VERSION: u16 = 1;
 const PACED: &str = "tuner-paced";
 /// Upper bound of merge limits in a blob, above the number of I/O sizes of any device.
 const LIMITS_MAX: u64 = 1 << 18;
+/// Bit whose inversion maps `i64` to `u64` in ascending order, as blobs hold unsigned fields only.
 const SIGN: u64 = 1 << 63;
 
-fn figures(target: &Rate) -> [u64; 3] {
+/// Returns the fields of a target: bytes per second, IOPS, size that counts as one I/O.
+fn target_fields(target: &Rate) -> [u64; 3] {
     let ops = target
         .ops
         .map_or((0, 0), |ops| (ops.per_s, ops.norm.unwrap_or(0).into()));
@@ -38,13 +49,13 @@ fn figures(target: &Rate) -> [u64; 3] {
 impl VmTuner {
     /// Returns the learnt state, or `None` if nothing was learnt yet.
     pub(in crate::control::tuner) fn export(&self) -> Option<Blob> {
-        if !self.learnt {
+        if !self.has_learnt {
             return None;
         }
         if let Some(paced) = &self.paced {
             let mut blob = Blob::new(PACED, VERSION);
             let limits = [paced.limit.into(), self.action.limit.into()];
-            for field in figures(&self.target).into_iter().chain(limits) {
+            for field in target_fields(&self.target).into_iter().chain(limits) {
                 blob.push_u64(field);
             }
             blob.push_u64(paced.patience.0);
@@ -62,7 +73,7 @@ impl VmTuner {
         let range = self.range.measured();
         let known = if self.range.is_whole() { range } else { &[] };
         let rest = [(sum as u64) ^ SIGN, known.len() as u64];
-        let fields = figures(&self.target).into_iter().chain(of_windows);
+        let fields = target_fields(&self.target).into_iter().chain(of_windows);
         let fields = fields.chain(of_search).chain(of_action).chain(of_aim);
         for field in fields.chain(rest).chain(known.iter().copied()) {
             blob.push_u64(field);
@@ -71,13 +82,13 @@ impl VmTuner {
     }
 
     /// Imports as [`VmTuner::import`] does, for a VM whose disks are now elsewhere: bandwidths by
-    /// merge limit are measured anew, if profiling is enabled (section 4.4).
+    /// merge limit are measured again, if profiling is enabled (section 4.4).
     pub(in crate::control::tuner) fn import_moved(
         &mut self,
         learnt: &Blob,
     ) -> Result<(), BlobError> {
         self.import(learnt)?;
-        self.profile_anew();
+        self.restart_profiling();
         Ok(())
     }
 
@@ -103,7 +114,7 @@ impl VmTuner {
         let limit = fields.u64_in("the merge limit", 1..=LIMITS_MAX)? as u32;
         let throttled = fields.u64_in("whether it is throttled", 0..=1)? == 1;
         let mut aim = TargetRevision::new(target[0]);
-        let (least, most) = match target[0] {
+        let (min, max) = match target[0] {
             0 => (0, 0),
             bytes @ 1..=Rate::MAX => TargetRevision::bounds(bytes),
             bytes => {
@@ -114,7 +125,7 @@ impl VmTuner {
                 });
             }
         };
-        aim.aim = fields.u64_in("what is aimed at", least..=most)?;
+        aim.aim = fields.u64_in("what is aimed at", min..=max)?;
         aim.factor = fields.u64_in("how far the aim is revised", 0..=1_000_000)?;
         aim.up = fields.u64_in("the side of the revision", 0..=1)? == 1;
         aim.run = fields.u64_in("revisions in a row", 0..=u64::from(u32::MAX))?;
@@ -123,21 +134,23 @@ impl VmTuner {
         let by_limit = (0..known).map(|_| fields.u64_in("a bandwidth", 0..=Rate::MAX));
         let by_limit = by_limit.collect::<Result<Vec<u64>, BlobError>>()?;
         fields.end()?;
+        // Only now, so that a damaged blob leaves the tuner unchanged.
         self.windows = windows;
         if !by_limit.is_empty() {
-            self.know(Range::complete(by_limit, self.top));
+            self.restore_range(Range::complete(by_limit, self.top));
         }
-        if target == figures(&self.target) {
+        if target == target_fields(&self.target) {
             if let Some(of_vm) = &mut self.aim {
                 *of_vm = aim;
             }
             if let Some(held) = &mut self.throughput {
                 held.sum = sum;
             }
+            // An IOPS target is held by PI throttling, and TA has no throttle of its own.
             let throttled = throttled && self.throughput.is_none();
             self.action.restart(limit, throttled);
         }
-        self.go_on();
+        self.resume();
         Ok(())
     }
 
@@ -148,13 +161,13 @@ impl VmTuner {
         let of_size = fields.u64_in("the merge limit of a size", 1..=LIMITS_MAX)? as u32;
         let patience = fields.u64_in("for how long it has to be enough", 0..=ENOUGH_MOST.0)?;
         fields.end()?;
-        if target == figures(&self.target) {
+        if target == target_fields(&self.target) {
             self.action.restart(of_size, false);
             if let Some(paced) = &mut self.paced {
                 paced.resume(limit, Nanos(patience));
             }
         }
-        self.go_on();
+        self.resume();
         Ok(())
     }
 }

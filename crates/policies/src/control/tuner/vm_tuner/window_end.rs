@@ -1,8 +1,9 @@
-//! Actions of a tuner at the end of a window in which its VM asked for its target.
+//! Actions of a tuner at the end of a window in which its VM demanded its target: PI throttling,
+//! tuning action (TA) and, for a paced tuner, the paced merge limit.
 
-use super::{CARRIED_S, VmTuner};
+use super::{MAX_CARRIED_S, VmTuner};
 use crate::control::tuner::action::Moved;
-use crate::control::tuner::measure::{Amount, Span};
+use crate::control::tuner::measure::{Amount, HeldRate, Span, Unit};
 use crate::control::tuner::paced::Passed;
 use crate::control::tuner::target::TargetRevision;
 use crate::regulate::merge_limit::{PAGE, ios};
@@ -10,25 +11,32 @@ use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
+/// Reciprocal of the weight of a window in the exponential average of the rate that status output
+/// shows during a shortfall.
+const RATE_AVERAGE_WINDOWS: u64 = 8;
+
 impl VmTuner {
-    /// Adjusts merge limit and rate after a window in which the VM asked for its target.
-    pub(super) fn act(&mut self, view: &View, vm: VmId, window: &Span) {
+    /// Adjusts merge limit and rate after a window in which the VM demanded its target.
+    pub(super) fn adjust(&mut self, view: &View, vm: VmId, window: &Span) {
         let now = view.now();
         match self.paced {
             None => self.control_ios(now, window),
-            Some(_) => self.keep_pace(view, vm, window),
+            Some(_) => self.adjust_pace(view, vm, window),
         }
+        // The paced tuner sets the merge limit for a bandwidth itself; TA still holds a mean size.
         if self.paced.is_none() || self.throughput.is_some() {
             self.tune(now, window);
         }
-        let rates = [|amount: &Amount| amount.bytes, |amount: &Amount| amount.ios];
-        let [bytes, ios] = rates.map(|of| window.rate(now, of));
-        self.had = match (self.short_since(), self.had) {
+        let [bytes, ios] = [Unit::Bytes, Unit::MilliIos].map(|unit| window.rate(now, unit));
+        let average =
+            |old: u64, new: u64| old - old / RATE_AVERAGE_WINDOWS + new / RATE_AVERAGE_WINDOWS;
+        self.short_rate = match (self.short_since(), self.short_rate) {
             (None, _) => Amount::default(),
+            // The first window of a shortfall: zero is no rate to average with.
             (Some(_), Amount { bytes: 0, ios: 0 }) => Amount { bytes, ios },
-            (Some(_), had) => Amount {
-                bytes: had.bytes - had.bytes / 8 + bytes / 8,
-                ios: had.ios - had.ios / 8 + ios / 8,
+            (Some(_), old) => Amount {
+                bytes: average(old.bytes, bytes),
+                ios: average(old.ios, ios),
             },
         };
     }
@@ -47,42 +55,59 @@ impl VmTuner {
         }
     }
 
-    /// Runs target approach (TA) on the merge limit, if there is a bandwidth to aim at.
+    /// Runs the tuning action (TA) on the merge limit, if there is a bandwidth to aim at.
+    ///
+    /// TA compares two amounts in one unit, b being the bytes that the window moved:
+    ///
+    /// ```text
+    ///   bandwidth:            b x 1 s          against  aim x length of the window
+    ///   bandwidth and IOPS:   b x target IOPS  against  aim x I/Os of the window
+    /// ```
+    ///
+    /// The second compares mean sizes, b / I/Os against aim / target IOPS, without a division. Both
+    /// IOPS and I/Os are in thousandths.
     fn tune(&mut self, now: Nanos, window: &Span) {
         let Some(TargetRevision { aim, .. }) = self.aim else {
             return;
         };
         let (length, Amount { bytes, ios }) = (window.length(now), window.moved);
-        // One unit for both cases. For bandwidth: bytes times nanoseconds a second. For a mean
-        // size: bytes times the target rate, against the aim times the I/Os that ended.
         let (scale, due) = match &self.throughput {
-            None => (1_000_000_000, u128::from(aim) * u128::from(length.0)),
+            None => (
+                u128::from(Nanos::SECOND.0),
+                u128::from(aim) * u128::from(length.0),
+            ),
             Some(held) => (held.target.into(), u128::from(aim) * u128::from(ios)),
         };
         let moved = Moved {
             measured: u128::from(bytes) * scale,
             due,
-            most: CARRIED_S * u128::from(aim) * scale,
+            max_carried: MAX_CARRIED_S * u128::from(aim) * scale,
             page: u128::from(PAGE) * scale,
         };
         let throttles = self.throughput.is_none();
         self.action
-            .act(now, &moved, self.params.tolerance, throttles);
+            .step(now, &moved, self.params.tolerance, throttles);
     }
 
-    /// Returns the rate that the throttle holds and the unit that it is in.
-    fn throttled(&self) -> (u64, fn(&Amount) -> u64) {
+    /// Returns the rate that the throttle holds. Where the target has a bandwidth and IOPS, the
+    /// throttle holds the IOPS, and the merge limit the mean size, unlike in
+    /// [`VmTuner::held_rate`].
+    fn throttled_rate(&self) -> HeldRate {
         match &self.throughput {
-            Some(held) => (held.target, |amount| amount.ios),
-            None => self.held(),
+            Some(held) => HeldRate {
+                per_s: held.target,
+                unit: Unit::MilliIos,
+            },
+            None => self.held_rate(),
         }
     }
 
     /// Compares what the device completed with what the throttle lets pass, and adjusts the paced
     /// merge limit if it fell behind.
-    fn keep_pace(&mut self, view: &View, vm: VmId, window: &Span) {
-        let (per_s, of) = self.throttled();
-        let (had, tolerance) = (of(&self.had), self.params.tolerance);
+    fn adjust_pace(&mut self, view: &View, vm: VmId, window: &Span) {
+        let HeldRate { per_s, unit } = self.throttled_rate();
+        let tolerance = self.params.tolerance;
+        let short_rate = self.short_rate.in_unit(unit);
         let by_limit = self.throughput.is_none();
         let Some(paced) = &mut self.paced else { return };
         let bytes = if by_limit {
@@ -97,13 +122,14 @@ impl VmTuner {
         let passed = Passed {
             per_s,
             asked_for: window.busy(view, vm),
-            moved: of(&window.moved),
-            largest: of(&largest),
+            moved: window.moved.in_unit(unit),
+            largest: largest.in_unit(unit),
             by_limit,
         };
         paced.act(view.now(), &passed);
+        // `tolerance` is in per cent.
         let enough = u128::from(per_s) * u128::from(100 - tolerance);
-        if u128::from(had) * 100 >= enough {
+        if u128::from(short_rate) * 100 >= enough {
             paced.recovered();
         }
     }
