@@ -213,7 +213,7 @@ mod tests {
         write(&sure.replace("runs = 1 ", "runs = 4 "));
         let (warned, reckoned) = load();
         assert!(
-            reckoned && warned[0].contains("what is promised"),
+            reckoned && warned[0].contains("the promises need"),
             "{warned:?}"
         );
     }

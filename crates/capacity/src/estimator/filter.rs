@@ -94,14 +94,14 @@ impl Filter {
     pub(super) fn import(&mut self, fields: &mut Fields<'_>) -> Result<(), BlobError> {
         let mut kept = self.clone();
         kept.windows = fields.u64()?.clamp(1, MOST);
-        kept.noise = fields.f64_in("the error of a window", NOISE[0]..=NOISE[1])?;
+        kept.noise = fields.f64_in("variance of the window error", NOISE[0]..=NOISE[1])?;
         for at in 0..COSTS {
-            kept.prior[at] = fields.f64_in("a cost by itself", POSSIBLE)?;
-            kept.costs[at] = fields.f64_in("a cost", POSSIBLE)?;
+            kept.prior[at] = fields.f64_in("prior cost", POSSIBLE)?;
+            kept.costs[at] = fields.f64_in("cost", POSSIBLE)?;
         }
         for at in 0..COSTS {
             for to in 0..=at {
-                let known = fields.f64_in("a variance", f64::MIN..=f64::MAX)?;
+                let known = fields.f64_in("covariance", f64::MIN..=f64::MAX)?;
                 kept.covariance[at][to] = known;
                 kept.covariance[to][at] = known;
             }
@@ -122,7 +122,7 @@ impl Filter {
                 // Rounding may have changed the last digits of a computed matrix.
                 if of[at][at] < 0.0 || value * value > both * (1.0 + 1e-6) {
                     let value = value.to_string();
-                    let what = "how two costs vary together";
+                    let what = "covariance of two costs";
                     return Err(BlobError::Value { what, value });
                 }
             }

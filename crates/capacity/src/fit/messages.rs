@@ -14,8 +14,8 @@ pub(super) fn part(time_ps: u64) -> Thousandths {
 }
 
 /// Time as a user would write it: up to three decimals without trailing zeroes.
-fn time(of: Nanos) -> String {
-    let text = of.to_string();
+fn time(duration: Nanos) -> String {
+    let text = duration.to_string();
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
             let number = number.trim_end_matches('0').trim_end_matches('.');
@@ -31,7 +31,7 @@ impl Fit {
         match self.short_of() {
             None => String::new(),
             Some(Resource::DeviceTime) => format!(
-                "what is promised on this device needs {} of its time; at most {} may be promised",
+                "the promises need {} of the device's time, of which at most {} may be promised",
                 part(self.time_ps),
                 part(self.budget_ps)
             ),
@@ -43,7 +43,7 @@ impl Fit {
                     .map_or_else(String::new, |(name, bound)| late_reason(name, &bound))
             }
             Some(Resource::Capacity) => format!(
-                "the disks on this device have {} bytes together; it holds {}",
+                "the disks have {} bytes in total, more than the device's capacity of {} bytes",
                 self.disk_bytes,
                 self.capacity.unwrap_or_default()
             ),
@@ -53,20 +53,20 @@ impl Fit {
 
 fn late_reason(name: &str, bound: &Bound) -> String {
     let mut text = format!(
-        "{name} is promised its requests within {}",
+        "the latency bound of {} of VM {name} cannot be met: ",
         time(bound.asked)
     );
-    // Writing to a string cannot fail.
+    // The demand-bound test gives the maximum where the envelopes alone exceed the device: the
+    // queue then grows without end. Writing to a string cannot fail.
     let _ = match bound.takes.filter(|takes| takes.0 < u64::MAX) {
-        Some(takes) => write!(
+        Some(takes) => write!(text, "with all promises the worst case is {}", time(takes)),
+        None => write!(
             text,
-            "; they and what is due before them take {}",
-            time(takes)
+            "requests with latency bounds need more than all of the device's time"
         ),
-        None => write!(text, "; too much is promised for any bound"),
     };
     if let Some(alone) = bound.alone {
-        let _ = write!(text, " ({} with the device alone)", time(alone));
+        let _ = write!(text, " ({} alone on the device)", time(alone));
     }
     text
 }
@@ -84,7 +84,7 @@ pub fn refusal(
     let (name, need) = (tenants[which].name, &fit.needs[which]);
     let mut reason = fit.reason(tenants);
     if need.time_ps > 0 && fit.short_of() == Some(Resource::DeviceTime) {
-        let _ = write!(reason, ", and {name} needs {}", part(need.time_ps));
+        let _ = write!(reason, "; VM {name} alone needs {}", part(need.time_ps));
     }
     let instead = match nearest(device, tenants, which, assumed) {
         Some(near) => format!(
@@ -92,12 +92,12 @@ pub fn refusal(
             changed_parts(tenants[which].objective, &near).join(", ")
         ),
         None if tenants[which].objective.expects.size.is_none() => format!(
-            "say how long the requests of {name} are, expects.size: what is not said is taken for \
-             {} B",
+            "set expects.size of VM {name}: without it, requests of {} B are assumed",
             need.load.longest
         ),
         None => format!(
-            "with nothing promised to {name} it would not fit either: promise less to others"
+            "no objective of VM {name} fits: lower the promises of other VMs, or move disks to \
+             another device"
         ),
     };
     Some((reason, instead))

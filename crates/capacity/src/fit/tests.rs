@@ -321,8 +321,8 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
         refusal(&on(&profile), &all, 1, &Assumed::default()).expect("it does not fit");
     assert_eq!(
         why,
-        "what is promised on this device needs 90 % of its time; at most 80 % may be promised, \
-         and b needs 40 %"
+        "the promises need 90 % of the device's time, of which at most 80 % may be promised; VM b \
+         alone needs 40 %"
     );
     assert_eq!(instead, "the nearest that fits: reservation = \"360 IOPS\"");
     let late = [within(10, 25)];
@@ -335,8 +335,8 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
         refusal(&device, &tenants(&late), 0, &Assumed::default()).expect("it does not fit");
     assert_eq!(
         why,
-        "a is promised its requests within 10 ms; they and what is due before them take 20 ms \
-         (8 ms with the device alone)"
+        "the latency bound of 10 ms of VM a cannot be met: with all promises the worst case is \
+         20 ms (8 ms alone on the device)"
     );
     assert_eq!(instead, "the nearest that fits: latency = \"20 ms\"");
 }

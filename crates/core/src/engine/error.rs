@@ -8,10 +8,10 @@ pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
     /// [`Done`](tidegate_base::request::Done). [`AdmissionMut::room`](super::AdmissionMut::room)
     /// gives the room beforehand.
-    #[error("no room: the queue is full")]
+    #[error("no free request slot: the maximum of the device or of the VM is reached")]
     Full,
-    /// The client was disconnected, or its VM removed.
-    #[error("the client is not connected")]
+    /// The connection was closed, or its VM removed.
+    #[error("the connection is closed, or its VM was removed")]
     NotConnected,
     /// The request lies beyond the end of the disk.
     #[error("bytes {offset}..{end} lie beyond the disk's end at {size}")]
@@ -24,7 +24,7 @@ pub enum Refusal {
         size: u64,
     },
     /// The request has no bytes and is not a flush.
-    #[error("a request of no bytes")]
+    #[error("a request of 0 bytes: only a flush may be empty")]
     Empty,
     /// The request would change a read-only disk.
     #[error("the disk is read-only")]
@@ -47,25 +47,27 @@ pub enum EngineError {
     /// The objective contradicts itself.
     #[error(transparent)]
     Objective(#[from] ObjectiveError),
-    /// All slots are taken.
-    #[error("no room for another {what}: there are {max}")]
+    /// All slots of VMs, disks or connections are taken.
+    #[error("no slot for another {what}: the maximum is {max}")]
     Full {
-        /// VM, disk or client.
+        /// VM, disk or connection.
         what: &'static str,
         /// Maximum number.
         max: u64,
     },
-    /// The handle names nothing that is there.
-    #[error("{what} is not there (any more)")]
+    /// The handle names nothing that exists.
+    #[error("{what} does not exist or was removed")]
     Unknown {
-        /// VM, disk or client.
+        /// VM, disk or connection.
         what: &'static str,
     },
     /// A deadline transfer was asked for a background process.
-    #[error("a background tenant has no job: it has what the VMs leave, by whenever that is")]
+    #[error("a background process cannot have a deadline transfer")]
     BackgroundTransfer,
     /// A disk's range is empty or overflows.
-    #[error("a disk of {size} bytes at {base} does not fit 64 bits, or is empty")]
+    #[error(
+        "a disk of {size} bytes at byte {base}: it needs at least one byte and an end below 2^64"
+    )]
     DiskRange {
         /// First byte on the device.
         base: u64,

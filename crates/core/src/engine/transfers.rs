@@ -125,7 +125,9 @@ impl TransfersMut<'_> {
         self.engine
             .transfers()
             .transfer(now, vm)
-            .ok_or(EngineError::Unknown { what: "the job" })
+            .ok_or(EngineError::Unknown {
+                what: "the transfer",
+            })
     }
 
     /// Begins a deadline transfer that an admission controller admitted on these terms: a policy
@@ -152,7 +154,9 @@ impl TransfersMut<'_> {
         self.engine
             .transfers()
             .transfer(now, vm)
-            .ok_or(EngineError::Unknown { what: "the job" })
+            .ok_or(EngineError::Unknown {
+                what: "the transfer",
+            })
     }
 
     /// Starts a deadline transfer, in place of any that the VM had.
@@ -295,6 +299,10 @@ fn check(transfer: &TransferSpec) -> Result<(), EngineError> {
         }),
         _ => Ok(()),
     };
-    positive("bytes of the job", transfer.bytes, "at least 1")?;
-    positive("deadline of the job", transfer.deadline.0, "at least 1 ns")
+    positive("size of the transfer", transfer.bytes, "at least 1")?;
+    positive(
+        "deadline of the transfer",
+        transfer.deadline.0,
+        "at least 1 ns",
+    )
 }

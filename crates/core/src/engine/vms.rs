@@ -346,7 +346,7 @@ impl VmsMut<'_> {
                 self.engine.check_vm(vm),
                 &mut self.engine.active.roles.controller,
             ) {
-                (Err(_), _) => Err(BlobError::Unwanted("the VM is not there (any more)")),
+                (Err(_), _) => Err(BlobError::Unwanted("the VM does not exist or was removed")),
                 (_, None) => Err(BlobError::Unwanted("the policy has no controller")),
                 (_, Some(controller)) if moved => {
                     controller.import_moved(&self.engine.view, vm, blob)

@@ -192,14 +192,19 @@ fn what_cannot_be_a_transfer_is_refused_with_the_reason() {
     };
     assert_eq!(
         refused(guest, 0, Nanos(1)),
-        "bytes of the job is 0; allowed is at least 1"
+        "size of the transfer is 0; allowed is at least 1"
     );
     assert_eq!(
         refused(guest, 1, Nanos::ZERO),
-        "deadline of the job is 0; allowed is at least 1 ns"
+        "deadline of the transfer is 0; allowed is at least 1 ns"
     );
-    assert!(refused(backup, 1, Nanos(1)).contains("background tenant has no job"));
-    assert_eq!(refused(gone, 1, Nanos(1)), "the VM is not there (any more)");
+    assert!(
+        refused(backup, 1, Nanos(1)).contains("background process cannot have a deadline transfer")
+    );
+    assert_eq!(
+        refused(gone, 1, Nanos(1)),
+        "the VM does not exist or was removed"
+    );
     let unknown = world
         .driver
         .engine

@@ -232,8 +232,8 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     let error = &refused["error"];
     assert_eq!(
         error["what"],
-        "does not fit: what is promised on this device needs 82 % of its time; at most 80 % may be \
-         promised, and bulk needs 70 %"
+        "does not fit: the promises need 82 % of the device's time, of which at most 80 % may be \
+         promised; VM bulk alone needs 70 %"
     );
     assert_eq!(
         error["allowed"],
