@@ -1,7 +1,8 @@
 //! Costs of requests on a device without a saturation profile, learnt while it works.
 //!
-//! vFair (Lu et al., SoCC 2015, section 4.1) uses 1 / P of its equation 3: the device time of a
-//! request of a pattern at saturation. Its P come from a profile. Without one, the same equation
+//! vFair (Lu et al., SoCC 2015, section 4.1) uses 1 / P of its equation 3, where P is the rate of
+//! requests of a pattern at which the device saturates: the device time of such a request. Its P
+//! come from a profile. Without one, the same equation
 //! gives them in reverse: in a window in which the device always had enough to do, the costs of all
 //! I/Os add up to the window's length,
 //! ```text
@@ -16,7 +17,7 @@
 //! I/O is sequential as in the pattern t' (`pattern`): the I/O that the device receives counts, not
 //! the VM's request.
 //!
-//! **Windows.** A window ends after 120 ms and [`IOS`] ended I/Os, or after a second. It counts if
+//! **Windows.** A window ends after 120 ms and [`WINDOW_IOS`] ended I/Os, or after a second. It counts if
 //! enough I/Os were in flight for 95 % of it, none failed, and at least 16 ended. An I/O belongs to
 //! the window in which it ends: with a queue in front of the bottleneck, most I/Os in flight have
 //! cost nothing yet.
@@ -27,8 +28,8 @@
 //! each VM, with mean 0, large while costs are uncertain and small later (persistent excitation).
 //!
 //! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
-//! covariance: [`LearntCost::within`]. Costs of I/Os that are rare, long ago or never apart from
-//! others are uncertain by it. Above [`LearntCost::KNOWN`] a cost counts as unknown.
+//! covariance: [`LearntCost::within`]. I/Os that are rare, were last seen
+//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN`] a cost counts as unknown.
 //!
 //! Memory is fixed; an I/O costs a few additions, a window some ten thousand operations.
 
@@ -38,7 +39,7 @@ mod prior;
 mod tests;
 
 use crate::profile::{Access, Curve, Direction, Pattern, Profile, TRUSTED_WITHIN_PERCENT};
-use filter::{Few, Filter};
+use filter::{Filter, SparseWeights};
 use prior::COSTS;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::learnt_state::{Blob, BlobError};
@@ -50,32 +51,39 @@ use tidegate_base::time::Nanos;
 /// Name and version of the learnt state in the store.
 const BLOB_NAME: &str = "cost-estimator";
 const VERSION: u16 = 1;
-/// Largest count that a stored state may have; larger ones are corrupt.
-const MOST: u64 = 1 << 62;
+/// Largest count of a stored state: far above any real one, and two of them add up without
+/// overflow.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// Kinds of I/O: reads and writes, each sequential and random.
 const KINDS: usize = 4;
-/// Number of sizes at which costs are estimated: powers of two from `2^SMALLEST` bytes.
+/// Number of sizes at which costs are estimated: powers of two from 4 KiB to 1 MiB.
 const NODES: usize = 9;
-const SMALLEST: u32 = 12;
+/// Binary logarithm of the smallest of these sizes in bytes.
+const SMALLEST_LOG2: u32 = 12;
 /// Weight of one I/O in the fixed-point counts of a window.
-const ONE: u64 = 1 << 16;
+const FIXED_POINT_ONE: u64 = 1 << 16;
 
-/// Shortest window.
-const SHORTEST: Nanos = Nanos::from_millis(120);
-/// Longest window, if it has `FEWEST` ended I/Os.
-const LONGEST: Nanos = Nanos::SECOND;
-/// Ended I/Os after which a window of sufficient length is over.
-pub const IOS: u32 = 128;
-const FEWEST: u32 = 16;
-/// I/Os in flight with which the device has enough to do. Fewer suffice where the depth is lower:
-/// three quarters of the depth, whether the device, the learnt depth or the dispatcher limits it.
-const ENOUGH: u32 = 24;
+/// Shortest window: four periods of vFair's controller (30 ms).
+const WINDOW_MIN: Nanos = Nanos::from_millis(120);
+/// Longest window, for devices too slow for `WINDOW_IOS` in it.
+const WINDOW_MAX: Nanos = Nanos::SECOND;
+/// Ended I/Os after which a window of sufficient length is over: the error by those that lie across
+/// its ends is a few per cent.
+pub const WINDOW_IOS: u32 = 128;
+/// Ended I/Os below which a window does not count: its ends would dominate it.
+const WINDOW_IOS_MIN: u32 = 16;
+/// I/Os in flight with which any device counts as saturated. Fewer suffice where the depth is
+/// lower: three quarters of the depth, whether the device, the learnt depth or the dispatcher limits
+/// it. A cap at three quarters of 32, the default depth.
+const SATURATING_DEPTH: u32 = 24;
 
-/// Smallest and largest variation of proportions, as a part of a VM's share.
-const DITHER: [f64; 2] = [0.03, 0.5];
-/// Half the width of a 90 % interval, in standard deviations.
-const INTERVAL: f64 = 1.645;
+/// Smallest variation of a VM's share, as a part of it: the one that goes on once costs are known.
+const DITHER_MIN: f64 = 0.03;
+/// Largest variation of a VM's share, as a part of it: a share never falls below half.
+const DITHER_MAX: f64 = 0.5;
+/// Half the width of a 90 % interval of a normal distribution, in standard deviations.
+const HALF_INTERVAL_SIGMA: f64 = 1.645;
 
 /// Learnt cost of a request, with its uncertainty.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -143,12 +151,12 @@ impl LearntCosts {
     /// first window.
     pub fn within(&self) -> f64 {
         let time = |kind: &LearntKind| kind.ios as f64 * kind.cost.time_ps;
-        let seen = || self.kinds.iter().filter(|kind| kind.ios > 0);
-        let (all, unsure) = seen().fold((0.0, 0.0), |(all, unsure), kind| {
-            (all + time(kind), unsure + time(kind) * kind.cost.within)
+        let observed = self.kinds.iter().filter(|kind| kind.ios > 0);
+        let (total, weighted) = observed.fold((0.0, 0.0), |(total, weighted), kind| {
+            (total + time(kind), weighted + time(kind) * kind.cost.within)
         });
-        if all > 0.0 {
-            unsure / all
+        if total > 0.0 {
+            weighted / total
         } else {
             f64::INFINITY
         }
@@ -164,11 +172,12 @@ pub struct CostEstimator {
     kinds: Vec<Kind>,
     window: Window,
     /// Number of windows that ended, whether they counted or not.
-    over: u64,
+    windows_ended: u64,
     /// Number of windows in the imported state.
     imported: u64,
-    /// I/Os by kind over all windows that counted; `bytes` likewise.
+    /// I/Os by kind over all windows that counted.
     ios: [u64; KINDS],
+    /// Bytes of these I/Os by kind.
     bytes: [u64; KINDS],
 }
 
@@ -187,10 +196,10 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Window {
     from: Nanos,
-    /// Time up to which the window is accounted.
-    seen: Nanos,
-    /// Time in which the device had too little to do. A flush beside enough data I/Os adds none: a
-    /// database always has one in flight, and costs are learnt as they are beside it.
+    accounted_until: Nanos,
+    /// Time in which fewer I/Os than the saturating depth were in flight. A flush in addition to
+    /// enough data I/Os adds none: a database always has one in flight, and costs are learnt as they
+    /// are with it.
     slack: Nanos,
     /// Data I/Os in flight.
     data: u32,
@@ -210,7 +219,7 @@ impl CostEstimator {
             run: Run::NONE,
             kinds: vec![Kind::Unknown; spec.io_slots() as usize],
             window: Window::new(now),
-            over: 0,
+            windows_ended: 0,
             imported: 0,
             ios: [0; KINDS],
             bytes: [0; KINDS],
@@ -221,7 +230,7 @@ impl CostEstimator {
     /// limit on I/Os in flight, the lower of the device's and the dispatcher's.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
         let window = &mut self.window;
-        window.pass(now, enough(depth));
+        window.account_until(now, saturating_depth(depth));
         let kind = &mut self.kinds[io.id.index()];
         if bytes == 0 {
             *kind = Kind::Other;
@@ -232,17 +241,16 @@ impl CostEstimator {
         } else {
             Access::Random
         };
-        let number = number(Direction::for_op(io.op), access);
         window.data += 1;
-        *kind = Kind::Data(number as u8);
+        *kind = Kind::Data(kind_index(Direction::for_op(io.op), access) as u8);
     }
 
-    /// Counts an I/O that ended, `well` if without an error. Returns true if this closes a window
-    /// that counts.
-    pub fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool, depth: u32) -> bool {
+    /// Counts an I/O that ended, with or without an error. Returns true if this closes a window that
+    /// counts.
+    pub fn ended(&mut self, now: Nanos, io: &DeviceIo, succeeded: bool, depth: u32) -> bool {
         let window = &mut self.window;
-        window.pass(now, enough(depth));
-        window.failed |= !well;
+        window.account_until(now, saturating_depth(depth));
+        window.failed |= !succeeded;
         match core::mem::replace(&mut self.kinds[io.id.index()], Kind::Unknown) {
             Kind::Other => {}
             // Started before the estimator was attached: its kind is unknown, so the window cannot
@@ -265,19 +273,20 @@ impl CostEstimator {
         self.run.end_run_of(vm);
     }
 
-    /// Closes the window, and learns from it if it counts. Returns whether it counted.
+    /// Closes the window, and learns from it if it counts. Returns whether it counted. Out of line,
+    /// because it runs once in some hundred I/Os.
     #[cold]
     #[inline(never)]
     fn close(&mut self) -> bool {
-        self.over += 1;
+        self.windows_ended += 1;
         let window = &self.window;
-        let says_something = window.says_something();
-        if says_something {
+        let is_usable = window.is_usable();
+        if is_usable {
             let mut ios = [0.0; COSTS];
             for (ios, &count) in ios.iter_mut().zip(&window.counts) {
-                *ios = count as f64 / ONE as f64;
+                *ios = count as f64 / FIXED_POINT_ONE as f64;
             }
-            let len = window.seen.since(window.from);
+            let len = window.len();
             self.filter.learn(&ios, len.0 as f64);
             for kind in 0..KINDS {
                 self.ios[kind] += u64::from(window.ios[kind]);
@@ -285,13 +294,13 @@ impl CostEstimator {
             }
         }
         self.window.restart();
-        says_something
+        is_usable
     }
 
     /// Number of windows that ended, whether they counted or not.
     #[inline]
-    pub fn over(&self) -> u64 {
-        self.over
+    pub fn windows_ended(&self) -> u64 {
+        self.windows_ended
     }
 
     /// Exports the learnt costs; `None`: nothing was learnt since the estimator was created or
@@ -319,14 +328,15 @@ impl CostEstimator {
         let (mut ios, mut bytes) = ([0; KINDS], [0; KINDS]);
         for kind in 0..KINDS {
             // Sums out of range are clamped, not refused: they only appear in reports.
-            (ios[kind], bytes[kind]) = (fields.u64()?.min(MOST), fields.u64()?.min(MOST));
+            (ios[kind], bytes[kind]) = (fields.u64()?.min(COUNT_MAX), fields.u64()?.min(COUNT_MAX));
         }
         let mut filter = self.filter.clone();
         filter.import(&mut fields)?;
         fields.end()?;
         (self.ios, self.bytes) = (ios, bytes);
         self.imported = filter.windows();
-        self.over = self.over - self.filter.windows() + filter.windows();
+        // Windows that did not count stay; those that did are replaced by the imported ones.
+        self.windows_ended = self.windows_ended - self.filter.windows() + filter.windows();
         self.filter = filter;
         Ok(())
     }
@@ -348,7 +358,7 @@ impl CostEstimator {
         // Each cost is positive, so the divisor is.
         let within = match self.filter.windows() {
             0 => f64::INFINITY,
-            _ => INTERVAL * self.filter.variance(&weights).sqrt() / ns,
+            _ => HALF_INTERVAL_SIGMA * self.filter.variance(&weights).sqrt() / ns,
         };
         LearntCost {
             time_ps: ns * 1000.0,
@@ -364,7 +374,7 @@ impl CostEstimator {
     /// Learnt costs by kind, with the counts of windows.
     pub fn learnt(&self) -> LearntCosts {
         let kind = |direction, access| {
-            let kind = number(direction, access);
+            let kind = kind_index(direction, access);
             let ios = self.ios[kind];
             let size = self.bytes[kind].checked_div(ios).unwrap_or(0);
             let size = u32::try_from(size).unwrap_or(u32::MAX);
@@ -380,7 +390,7 @@ impl CostEstimator {
         };
         LearntCosts {
             windows: self.filter.windows(),
-            idle_windows: self.over - self.filter.windows(),
+            idle_windows: self.windows_ended - self.filter.windows(),
             kinds: [
                 kind(Direction::Read, Access::Sequential),
                 kind(Direction::Read, Access::Random),
@@ -408,15 +418,16 @@ impl CostEstimator {
     fn profile_of(&self, time_ps: impl Fn(&[f64; KINDS], u32) -> f64) -> Profile {
         let curve = |direction, access| {
             let mut parts = [0.0; KINDS];
-            parts[number(direction, access)] = 1.0;
+            parts[kind_index(direction, access)] = 1.0;
             let points: [_; NODES] = core::array::from_fn(|node| {
-                let bytes = 1 << (SMALLEST as usize + node);
+                let bytes = 1 << (SMALLEST_LOG2 as usize + node);
                 (bytes, (1e12 / time_ps(&parts, bytes)).clamp(1e-6, 1e12))
             });
             Curve::new(&points).expect("sizes rise and rates are in range")
         };
-        let both = |direction| [Access::Sequential, Access::Random].map(|it| curve(direction, it));
-        let (reads, writes) = (both(Direction::Read), both(Direction::Write));
+        let curves =
+            |direction| [Access::Sequential, Access::Random].map(|it| curve(direction, it));
+        let (reads, writes) = (curves(Direction::Read), curves(Direction::Write));
         Profile::new(reads, Some(writes), Vec::new(), Vec::new())
     }
 
@@ -424,8 +435,12 @@ impl CostEstimator {
     /// be told apart: between 0.03 and 0.5 either way, in proportion to the uncertainty `within` of
     /// its cost ([`LearntCost::within`]). The mean over two windows is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
-        let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
-        if self.dithers_up(vm) { by } else { -by }
+        let variation = (2.0 * within).clamp(DITHER_MIN, DITHER_MAX);
+        if self.dithers_up(vm) {
+            variation
+        } else {
+            -variation
+        }
     }
 
     /// Returns true if [`CostEstimator::dither`] is positive in the current window.
@@ -433,8 +448,8 @@ impl CostEstimator {
     pub fn dithers_up(&self, vm: VmId) -> bool {
         // Two successive windows share a hash and differ in parity: opposite signs, so that the
         // mean is 0.
-        let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
-        (pair ^ self.over) & 1 == 0
+        let pair = mix(((self.windows_ended / 2) << 32) | u64::from(vm.index));
+        (pair ^ self.windows_ended) & 1 == 0
     }
 }
 
@@ -442,7 +457,7 @@ impl Window {
     fn new(now: Nanos) -> Window {
         Window {
             from: now,
-            seen: now,
+            accounted_until: now,
             slack: Nanos::ZERO,
             data: 0,
             ended: 0,
@@ -457,17 +472,21 @@ impl Window {
     fn restart(&mut self) {
         *self = Window {
             data: self.data,
-            ..Window::new(self.seen)
+            ..Window::new(self.accounted_until)
         };
     }
 
     /// Accounts the time up to `now` with the present number of I/Os in flight.
-    fn pass(&mut self, now: Nanos, enough: u32) {
-        let span = now.since(self.seen);
-        self.seen = self.seen.max(now);
-        if self.data < enough {
+    fn account_until(&mut self, now: Nanos, saturating_depth: u32) {
+        let span = now.since(self.accounted_until);
+        self.accounted_until = self.accounted_until.max(now);
+        if self.data < saturating_depth {
             self.slack += span;
         }
+    }
+
+    fn len(&self) -> Nanos {
+        self.accounted_until.since(self.from)
     }
 
     /// Counts an ended I/O of a kind, split between the two nearest sizes.
@@ -478,56 +497,63 @@ impl Window {
     }
 
     fn is_over(&self) -> bool {
-        let len = self.seen.since(self.from);
-        len >= SHORTEST && (self.ended >= IOS || len >= LONGEST)
+        let len = self.len();
+        len >= WINDOW_MIN && (self.ended >= WINDOW_IOS || len >= WINDOW_MAX)
     }
 
-    fn says_something(&self) -> bool {
-        let len = self.seen.since(self.from);
+    /// Returns whether the window is an equation for the costs.
+    fn is_usable(&self) -> bool {
+        let len = self.len();
         // At least 95 % of the window with enough in flight.
         let full = self.slack.0.saturating_mul(20) <= len.0;
         // Much longer than a window should be: no I/O ended, or the machine stood still.
-        full && !self.failed && self.ended >= FEWEST && len <= Nanos(2 * LONGEST.0)
+        let stalled = len > Nanos(2 * WINDOW_MAX.0);
+        full && !self.failed && self.ended >= WINDOW_IOS_MIN && !stalled
     }
 }
 
-/// I/Os in flight with which a device of this depth has enough to do.
-fn enough(depth: u32) -> u32 {
-    ENOUGH.min((depth * 3).div_ceil(4))
+/// I/Os in flight with which a device of this depth counts as saturated.
+fn saturating_depth(depth: u32) -> u32 {
+    SATURATING_DEPTH.min((depth * 3).div_ceil(4))
 }
 
 /// Index of a kind: sequential reads, random reads, sequential writes, random writes.
-fn number(direction: Direction, access: Access) -> usize {
+fn kind_index(direction: Direction, access: Access) -> usize {
     direction as usize * 2 + access as usize
 }
 
 /// Size of a node in bytes.
 fn node_bytes(node: usize) -> f64 {
-    f64::from(1_u32 << (SMALLEST as usize + node))
+    f64::from(1_u32 << (SMALLEST_LOG2 as usize + node))
 }
 
-/// Two neighbouring nodes of a size, with the part of an I/O that each gets, in units of `ONE`.
+/// Two neighbouring nodes of a size, with the part of an I/O that each gets, in fixed point.
 /// Sizes beyond the last node scale that node; sizes below the first count as the first.
 fn nodes(bytes: u32) -> [(usize, u64); 2] {
     let log = bytes.max(1).ilog2();
-    let largest = SMALLEST + NODES as u32 - 1;
-    if log < SMALLEST {
-        return [(0, ONE), (1, 0)];
+    let largest = SMALLEST_LOG2 + NODES as u32 - 1;
+    if log < SMALLEST_LOG2 {
+        return [(0, FIXED_POINT_ONE), (1, 0)];
     }
     if log >= largest {
         return [
             (NODES - 2, 0),
-            (NODES - 1, (ONE * u64::from(bytes)) >> largest),
+            (NODES - 1, (FIXED_POINT_ONE * u64::from(bytes)) >> largest),
         ];
     }
-    let at = (log - SMALLEST) as usize;
-    let beyond = u64::from(bytes) - (1 << log);
-    let high = (beyond * ONE) >> log;
-    [(at, ONE - high), (at + 1, high)]
+    let lower = (log - SMALLEST_LOG2) as usize;
+    // `1 << log` bytes lie between the two nodes.
+    let excess = u64::from(bytes) - (1 << log);
+    let upper_part = (excess * FIXED_POINT_ONE) >> log;
+    [
+        (lower, FIXED_POINT_ONE - upper_part),
+        (lower + 1, upper_part),
+    ]
 }
 
 /// Parts of a pattern's requests by kind, which add up to 1.
 fn parts(pattern: &Pattern) -> [f64; KINDS] {
+    // Named as in vFair's section 4.1: parts of reads, of sequential reads and of sequential writes.
     let alpha = pattern.reads.clamp(0.0, 1.0);
     let beta = pattern.sequential_reads.clamp(0.0, 1.0);
     let gamma = pattern.sequential_writes.clamp(0.0, 1.0);
@@ -543,11 +569,11 @@ fn bytes(pattern: &Pattern) -> u32 {
     pattern.size.clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// Weights of the estimated costs in the cost of an I/O: places and factors.
-fn weights(parts: &[f64; KINDS], bytes: u32) -> Few {
-    let near = nodes(bytes).map(|(node, of_one)| (node, of_one as f64 / ONE as f64));
-    core::array::from_fn(|at| {
-        let (kind, (node, of_one)) = (at / 2, near[at % 2]);
-        (kind * NODES + node, parts[kind] * of_one)
+/// Weights of the estimated costs in the cost of an I/O: indices and factors.
+fn weights(parts: &[f64; KINDS], bytes: u32) -> SparseWeights {
+    let neighbours = nodes(bytes).map(|(node, part)| (node, part as f64 / FIXED_POINT_ONE as f64));
+    core::array::from_fn(|index| {
+        let (kind, (node, part)) = (index / 2, neighbours[index % 2]);
+        (kind * NODES + node, parts[kind] * part)
     })
 }

@@ -1,6 +1,6 @@
 //! Costs assumed before the first window, and their covariance.
 
-use super::{KINDS, NODES, SMALLEST, node_bytes};
+use super::{KINDS, NODES, SMALLEST_LOG2, node_bytes};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 
@@ -9,67 +9,86 @@ pub(super) const COSTS: usize = KINDS * NODES;
 /// Vector over all costs: costs, or numbers of I/Os.
 pub(super) type Weights = [f64; COSTS];
 
-/// Cost of an I/O beyond its data on an unspecified device, in bytes moved in the same time.
-const WORTH: f64 = 16384.0;
-/// Bandwidth assumed for an unspecified device, in bytes per nanosecond; matters until the first
-/// window only.
-const RATE: f64 = 0.25;
-/// Positioning cost of a sequential I/O, as a part of a random one's.
-const IN_PLACE: f64 = 1.0 / 40.0;
+/// Fixed cost of an I/O on a device without a specified positioning time, as the bytes that the
+/// device could transfer in that time. Assumed: at `DEFAULT_BYTES_PER_NS` an I/O of 4 KiB takes
+/// 82 us.
+const OVERHEAD_BYTES: f64 = 16384.0;
+/// Bandwidth of a device without a specified one: 250 MB/s, assumed. The first window scales all
+/// costs, so it matters until then only.
+const DEFAULT_BYTES_PER_NS: f64 = 0.25;
+/// Positioning cost of a sequential I/O, as a part of a random one's: not 0, because other VMs' I/Os
+/// separate a stream's now and then. Assumed; windows correct it.
+const SEQUENTIAL_POSITIONING_SHARE: f64 = 1.0 / 40.0;
 
-/// Relative standard deviations of the prior: common to all costs, per direction, per kind, along
-/// the logarithm of the size (from the middle of the sizes to either end), and per cost.
-const ALL: f64 = 1.0;
-const DIRECTION: f64 = 1.5;
-const KIND: f64 = 1.0;
-const SIZE: f64 = 1.0;
-const EACH: f64 = 0.2;
+/// Relative standard deviations of the prior, by what costs have in common. Chosen, not measured:
+/// their squares add up to about 5, so that a cost may be wrong by a factor of two or three, mostly
+/// together with all others or with those of its direction.
+///
+/// Deviation that all costs share.
+const SD_COMMON: f64 = 1.0;
+/// Deviation that the costs of a direction share; writes of some devices cost many times a read.
+const SD_DIRECTION: f64 = 1.5;
+/// Deviation that the costs of a kind share.
+const SD_KIND: f64 = 1.0;
+/// Deviation of the slope along the logarithm of the size, from the middle of the sizes to either
+/// end.
+const SD_SIZE_SLOPE: f64 = 1.0;
+/// Deviation that each cost has alone: a curve over the sizes is nearly a line.
+const SD_SINGLE: f64 = 0.2;
 
 /// Prior costs in nanoseconds: positioning and data transfer. Without a specified positioning time,
 /// sequential and random I/Os cost the same.
 pub(super) fn costs(spec: &DeviceSpec) -> Weights {
     let mut costs = [0.0; COSTS];
-    let rate = match spec.bytes_per_s {
-        0 => RATE,
-        rate => rate as f64 / Nanos::SECOND.0 as f64,
+    let bytes_per_ns = match spec.bytes_per_s {
+        0 => DEFAULT_BYTES_PER_NS,
+        bytes_per_s => bytes_per_s as f64 / Nanos::SECOND.0 as f64,
     };
-    let way = spec.positioning.0 as f64;
-    for (at, cost) in costs.iter_mut().enumerate() {
-        let (kind, node) = (at / NODES, at % NODES);
+    let positioning = spec.positioning.0 as f64;
+    for (index, cost) in costs.iter_mut().enumerate() {
+        let (kind, node) = (index / NODES, index % NODES);
+        // Odd kinds are random, see `kind_index`.
         let random = kind % 2 == 1;
-        let moves = node_bytes(node) / rate;
-        *cost = moves
-            + match (way > 0.0, random) {
-                (true, true) => way,
-                (true, false) => way * IN_PLACE,
-                (false, _) => WORTH / rate,
+        let transfer = node_bytes(node) / bytes_per_ns;
+        *cost = transfer
+            + match (positioning > 0.0, random) {
+                (true, true) => positioning,
+                (true, false) => positioning * SEQUENTIAL_POSITIONING_SHARE,
+                (false, _) => OVERHEAD_BYTES / bytes_per_ns,
             };
     }
     costs
 }
 
 /// Prior covariance, relative to the prior costs.
-pub(super) fn spread() -> [[f64; COSTS]; COSTS] {
-    let mut spread = [[0.0; COSTS]; COSTS];
+pub(super) fn relative_covariance() -> [[f64; COSTS]; COSTS] {
+    let mut covariance = [[0.0; COSTS]; COSTS];
     let middle = (NODES - 1) as f64 / 2.0;
-    let part = |node: usize| (node as f64 - middle) / middle;
-    for (at, row) in spread.iter_mut().enumerate() {
-        for (to, one) in row.iter_mut().enumerate() {
-            let (kinds, nodes) = ([at / NODES, to / NODES], [at % NODES, to % NODES]);
-            let slopes = SIZE * SIZE * part(nodes[0]) * part(nodes[1]);
-            *one = ALL * ALL + slopes / 2.0;
+    // Distance of a size from the middle one: -1 for the smallest, 1 for the largest.
+    let distance = |node: usize| (node as f64 - middle) / middle;
+    for (a, row) in covariance.iter_mut().enumerate() {
+        for (b, value) in row.iter_mut().enumerate() {
+            let (kinds, nodes) = ([a / NODES, b / NODES], [a % NODES, b % NODES]);
+            // Half of the slope's variance is common to all costs, a quarter to a direction, and a
+            // quarter to a kind.
+            let slope = SD_SIZE_SLOPE * SD_SIZE_SLOPE * distance(nodes[0]) * distance(nodes[1]);
+            *value = SD_COMMON * SD_COMMON + slope / 2.0;
             if kinds[0] / 2 == kinds[1] / 2 {
-                *one += DIRECTION * DIRECTION + slopes / 4.0;
+                *value += SD_DIRECTION * SD_DIRECTION + slope / 4.0;
             }
             if kinds[0] == kinds[1] {
-                *one += KIND * KIND + slopes / 4.0;
+                *value += SD_KIND * SD_KIND + slope / 4.0;
             }
-            if at == to {
-                *one += EACH * EACH;
+            if a == b {
+                *value += SD_SINGLE * SD_SINGLE;
             }
         }
     }
-    spread
+    covariance
 }
 
-const _: () = assert!(KINDS == 4 && SMALLEST == 12);
+// Kinds are paired by direction above, and the exported state is of these kinds and sizes.
+const _: () = assert!(
+    KINDS == 4 && SMALLEST_LOG2 == 12,
+    "kinds are two directions of two access patterns, sizes begin at 4 KiB"
+);

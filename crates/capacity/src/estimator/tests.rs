@@ -3,7 +3,7 @@ use super::prior::{COSTS, Weights};
 use super::*;
 use tidegate_base::random::SplitMix64;
 
-const UNTOLD: DeviceSpec = DeviceSpec {
+const UNSPECIFIED: DeviceSpec = DeviceSpec {
     depth: 32,
     physical_block: 4096,
     max_io: 1 << 20,
@@ -35,14 +35,14 @@ fn window(random: &mut SplitMix64, true_costs: &Weights, of: &[usize]) -> (Weigh
     (ios, len * (1.0 + error))
 }
 
-fn one(at: usize) -> Few {
-    let mut few = [(0, 0.0); 2 * KINDS];
-    few[0] = (at, 1.0);
-    few
+fn single(index: usize) -> SparseWeights {
+    let mut weights = [(0, 0.0); 2 * KINDS];
+    weights[0] = (index, 1.0);
+    weights
 }
 
 #[test]
-fn costs_of_what_was_seen_are_found() {
+fn observed_costs_are_learnt_within_their_uncertainty() {
     let costs = true_costs();
     let of = [
         NODES + 2,
@@ -52,14 +52,17 @@ fn costs_of_what_was_seen_are_found() {
         3 * NODES + 8,
     ];
     for seed in 0..20 {
-        let (mut random, mut filter) = (SplitMix64::new(seed), Filter::new(prior::costs(&UNTOLD)));
+        let (mut random, mut filter) = (
+            SplitMix64::new(seed),
+            Filter::new(prior::costs(&UNSPECIFIED)),
+        );
         for _ in 0..600 {
             let (ios, len) = window(&mut random, &costs, &of);
             filter.learn(&ios, len);
         }
         for at in of {
-            let off = filter.cost(&one(at)) / costs[at] - 1.0;
-            let deviation = filter.variance(&one(at)).sqrt() / costs[at];
+            let off = filter.cost(&single(at)) / costs[at] - 1.0;
+            let deviation = filter.variance(&single(at)).sqrt() / costs[at];
             assert!(off.abs() < 0.15, "seed {seed}, cost {at}: {off}");
             assert!(
                 off.abs() < 4.0 * deviation,
@@ -68,38 +71,39 @@ fn costs_of_what_was_seen_are_found() {
             assert!(deviation < 0.1, "seed {seed}, cost {at}: {deviation}");
         }
         // Sequential reads were never seen, so their cost must stay uncertain.
-        let unseen = filter.variance(&one(4)).sqrt() / filter.cost(&one(4));
+        let unseen = filter.variance(&single(4)).sqrt() / filter.cost(&single(4));
         assert!(unseen > 0.3, "seed {seed}: {unseen}");
     }
 }
 
 #[test]
-fn what_always_comes_together_is_known_in_sum_alone() {
+fn collinear_costs_are_known_in_sum_alone() {
     let costs = true_costs();
     let (small, large) = (NODES + 2, NODES + 6);
-    let (mut random, mut filter) = (SplitMix64::new(1), Filter::new(prior::costs(&UNTOLD)));
+    let (mut random, mut filter) = (SplitMix64::new(1), Filter::new(prior::costs(&UNSPECIFIED)));
     for _ in 0..1000 {
         let mut ios = [0.0; COSTS];
         (ios[small], ios[large]) = (40.0, 10.0);
         let error = 1.0 + (random.below(101) as f64 - 50.0) / 1000.0;
         filter.learn(&ios, (40.0 * costs[small] + 10.0 * costs[large]) * error);
     }
-    let mut both = one(small);
+    let mut both = single(small);
     both[0].1 = 40.0;
     both[1] = (large, 10.0);
     let sum = 40.0 * costs[small] + 10.0 * costs[large];
     assert!((filter.cost(&both) / sum - 1.0).abs() < 0.02);
     assert!(filter.variance(&both).sqrt() / sum < 0.02);
-    let apart = filter.variance(&one(large)).sqrt() / filter.cost(&one(large));
+    let apart = filter.variance(&single(large)).sqrt() / filter.cost(&single(large));
     assert!(apart > 0.2, "{apart}");
 }
 
 #[test]
-fn a_device_that_becomes_slower_is_learnt_anew() {
+fn scaled_costs_are_learnt_anew() {
     let mut costs = true_costs();
     let of = [NODES, NODES + 4, 3 * NODES];
     for by in [8.0, 0.1] {
-        let (mut random, mut filter) = (SplitMix64::new(3), Filter::new(prior::costs(&UNTOLD)));
+        let (mut random, mut filter) =
+            (SplitMix64::new(3), Filter::new(prior::costs(&UNSPECIFIED)));
         for _ in 0..3000 {
             let (ios, len) = window(&mut random, &costs, &of);
             filter.learn(&ios, len);
@@ -110,16 +114,19 @@ fn a_device_that_becomes_slower_is_learnt_anew() {
             filter.learn(&ios, len);
         }
         for at in of {
-            let off = filter.cost(&one(at)) / costs[at] - 1.0;
+            let off = filter.cost(&single(at)) / costs[at] - 1.0;
             assert!(off.abs() < 0.15, "{by} times, cost {at}: {off}");
         }
     }
 }
 
 #[test]
-fn no_cost_is_ever_negative_and_nothing_is_ever_no_number() {
+fn costs_stay_positive_and_variances_finite_for_inconsistent_windows() {
     for seed in 0..30 {
-        let (mut random, mut filter) = (SplitMix64::new(seed), Filter::new(prior::costs(&UNTOLD)));
+        let (mut random, mut filter) = (
+            SplitMix64::new(seed),
+            Filter::new(prior::costs(&UNSPECIFIED)),
+        );
         for _ in 0..500 {
             // Inconsistent input: lengths are unrelated to the I/Os.
             let mut ios = [0.0; COSTS];
@@ -129,7 +136,7 @@ fn no_cost_is_ever_negative_and_nothing_is_ever_no_number() {
             let len = (30_000_000 + random.below(970_000_000)) as f64;
             filter.learn(&ios, len);
             for at in 0..COSTS {
-                let (cost, variance) = (filter.cost(&one(at)), filter.variance(&one(at)));
+                let (cost, variance) = (filter.cost(&single(at)), filter.variance(&single(at)));
                 assert!(cost > 0.0 && cost < 1e12, "seed {seed}, cost {at}: {cost}");
                 assert!(
                     variance.is_finite() && variance >= 0.0,
@@ -141,23 +148,23 @@ fn no_cost_is_ever_negative_and_nothing_is_ever_no_number() {
 }
 
 #[test]
-fn sizes_lie_on_the_line_between_nodes() {
-    let half = ONE / 2;
-    assert_eq!(nodes(512), [(0, ONE), (1, 0)]);
-    assert_eq!(nodes(4096), [(0, ONE), (1, 0)]);
+fn nodes_interpolate_sizes_linearly() {
+    let half = FIXED_POINT_ONE / 2;
+    assert_eq!(nodes(512), [(0, FIXED_POINT_ONE), (1, 0)]);
+    assert_eq!(nodes(4096), [(0, FIXED_POINT_ONE), (1, 0)]);
     assert_eq!(nodes(6144), [(0, half), (1, half)]);
-    assert_eq!(nodes(1 << 19), [(7, ONE), (8, 0)]);
-    assert_eq!(nodes(1 << 20), [(7, 0), (8, ONE)]);
-    assert_eq!(nodes(3 << 20), [(7, 0), (8, 3 * ONE)]);
+    assert_eq!(nodes(1 << 19), [(7, FIXED_POINT_ONE), (8, 0)]);
+    assert_eq!(nodes(1 << 20), [(7, 0), (8, FIXED_POINT_ONE)]);
+    assert_eq!(nodes(3 << 20), [(7, 0), (8, 3 * FIXED_POINT_ONE)]);
     for bytes in (4096..1 << 20).step_by(1536) {
         let by_line: u64 = nodes(bytes).iter().map(|&(n, part)| part << (12 + n)).sum();
-        let off = by_line.abs_diff(u64::from(bytes) * ONE);
+        let off = by_line.abs_diff(u64::from(bytes) * FIXED_POINT_ONE);
         assert!(off <= 1 << 20, "{bytes}: {off}");
     }
 }
 
 #[test]
-fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
+fn profile_is_pessimistic_until_costs_are_known() {
     let cost = |within| LearntCost {
         time_ps: 1e6,
         within,
@@ -166,7 +173,7 @@ fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
     assert_eq!(cost(0.5).pessimistic_ps(), 1.5e6);
     assert_eq!(cost(f64::INFINITY).pessimistic_ps(), 4e6);
 
-    let mut estimator = CostEstimator::new(Nanos::ZERO, &UNTOLD);
+    let mut estimator = CostEstimator::new(Nanos::ZERO, &UNSPECIFIED);
     let (random_read, size) = (NODES + 2, 16384);
     let time = |estimator: &CostEstimator| {
         let (profile, known) = estimator.profile();
@@ -187,7 +194,7 @@ fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
         estimator.filter.learn(&ios, len);
     }
     (estimator.ios[1], estimator.bytes[1]) = (600, 600 * u64::from(size));
-    estimator.over = 600;
+    estimator.windows_ended = 600;
     let (after, known) = time(&estimator);
     assert!(
         (after / (costs[random_read] * 1000.0) - 1.0).abs() < 0.05,

@@ -31,7 +31,7 @@ impl Dither {
         let Some(estimator) = view.estimator() else {
             return cost;
         };
-        if estimator.over() != self.over {
+        if estimator.windows_ended() != self.over {
             self.look(estimator, vm);
         }
         let by = cost / DITHER_ONE * self.by;
@@ -46,7 +46,7 @@ impl Dither {
     #[cold]
     fn look(&mut self, estimator: &CostEstimator, vm: VmId) {
         let by = estimator.dither(vm, estimator.learnt().within()).abs();
-        self.over = estimator.over();
+        self.over = estimator.windows_ended();
         self.by = (by.min(DITHER) * DITHER_ONE as f64) as u64;
     }
 }
