@@ -337,9 +337,9 @@ impl<H: Host> Agent<H> {
         for (position, change) in changes.iter().enumerate() {
             if changes[position + 1..]
                 .iter()
-                .all(|later| later.who != change.who)
+                .all(|later| later.user != change.user)
             {
-                let (name, class) = (self.targets[change.who].name.clone(), change.class);
+                let (name, class) = (self.targets[change.user].name.clone(), change.class);
                 events.push(Event::Class { name, class });
             }
         }

@@ -9,10 +9,12 @@ use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 
 /// Ended transfers that wait for [`TransferAccounts::poll_end`]; beyond them the oldest is dropped.
-const ENDS: usize = 1024;
+/// A driver polls with every batch of events, so only one that never does loses any.
+const ENDS_QUEUE_MAX: usize = 1024;
 /// Divisor of an interval: the device counts as busy if it was idle for at most 1/20 of it, and at
-/// most 1/20 of the ended I/Os were background I/O.
-const BUSY: u64 = 20;
+/// most 1/20 of the ended I/Os were background I/O; the same 95 % as for the windows in which costs
+/// are learnt.
+const IDLE_SHARE_DIVISOR: u64 = 20;
 
 /// Cumulative device times and counts; the difference of two gives the load of an interval.
 #[derive(Clone, Copy, Debug)]
@@ -22,28 +24,28 @@ pub struct DeviceTime {
     /// Total time in which the dispatcher left capacity unused on purpose.
     deliberate: Nanos,
     ended: u64,
-    of_background: u64,
+    background_ended: u64,
 }
 
 impl DeviceTime {
     /// Takes the totals of a device at `now`, with `deliberate` idle time up to then.
-    pub fn at(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
+    pub fn from_stats(device: &DeviceStats, now: Nanos, deliberate: Nanos) -> DeviceTime {
         DeviceTime {
             idle: device.idle_time(now),
             deliberate,
             ended: device.ended,
-            of_background: device.background.ended,
+            background_ended: device.background.ended,
         }
     }
 
-    /// Returns true if VMs kept the device busy for `long`, the time since `then`. Deliberate idle
+    /// Returns true if VMs kept the device busy for the time `elapsed` since `then`. Deliberate idle
     /// time counts as busy, because it serves the VMs.
-    fn was_busy(&self, then: &DeviceTime, long: Nanos) -> bool {
+    fn was_busy(&self, then: &DeviceTime, elapsed: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
         let idle = idle.since(self.deliberate.since(then.deliberate));
-        let background = self.of_background - then.of_background;
-        idle.0.saturating_mul(BUSY) <= long.0
-            && background.saturating_mul(BUSY) <= self.ended - then.ended
+        let background = self.background_ended - then.background_ended;
+        idle.0.saturating_mul(IDLE_SHARE_DIVISOR) <= elapsed.0
+            && background.saturating_mul(IDLE_SHARE_DIVISOR) <= self.ended - then.ended
     }
 }
 
@@ -55,32 +57,33 @@ pub struct TransferAccounts {
     /// Number of active transfers.
     running: usize,
     /// True if any transfer was active in the current interval.
-    ran: bool,
+    had_transfers: bool,
     /// True while bandwidths are measured.
-    awake: bool,
-    began_with: DeviceTime,
+    is_measuring: bool,
+    /// Totals of the device at the begin of the current interval.
+    interval_begin: DeviceTime,
 }
 
 impl TransferAccounts {
-    /// Creates the accounts, with measuring off. `alone`: bandwidth that the device is specified to
-    /// give a single VM, in bytes a second; 0: not specified.
+    /// Creates the accounts, with measuring off. `single_vm`: bandwidth that the device is specified
+    /// to give a single VM, in bytes per second; 0: not specified.
     pub fn new(
         now: Nanos,
-        alone: u64,
+        single_vm: u64,
         terms: TransferTerms,
         device: DeviceTime,
     ) -> TransferAccounts {
-        let mut book = TransferAccounts {
-            predictor: Predictor::new(now, Capacity::learnt(alone)),
+        let mut accounts = TransferAccounts {
+            predictor: Predictor::new(now, Capacity::learnt(single_vm)),
             ends: VecDeque::new(),
             terms,
             running: 0,
-            ran: false,
-            awake: false,
-            began_with: device,
+            had_transfers: false,
+            is_measuring: false,
+            interval_begin: device,
         };
-        book.set_terms(terms);
-        book
+        accounts.set_terms(terms);
+        accounts
     }
 
     /// Bandwidth measurements and forecasts of all VMs with transfers.
@@ -97,12 +100,12 @@ impl TransferAccounts {
     pub fn set_terms(&mut self, terms: TransferTerms) {
         self.terms = terms;
         let capacity = self.predictor.capacity_mut();
-        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
     }
 
     /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
     pub fn due(&self) -> Nanos {
-        if self.awake {
+        if self.is_measuring {
             self.predictor.since() + self.terms.interval
         } else {
             Nanos::MAX
@@ -115,13 +118,13 @@ impl TransferAccounts {
     }
 
     /// Returns true while measuring is off, because no VM had a transfer for a whole interval.
-    pub fn sleeps(&self) -> bool {
-        !self.awake
+    pub fn is_paused(&self) -> bool {
+        !self.is_measuring
     }
 
     /// Starts measuring again. `is_quiet` returns true for a VM that moved nothing for an interval.
     pub fn wake(&mut self, now: Nanos, device: DeviceTime, is_quiet: impl Fn(usize) -> bool) {
-        (self.awake, self.began_with) = (true, device);
+        (self.is_measuring, self.interval_begin) = (true, device);
         self.predictor.restart(now, is_quiet);
     }
 
@@ -135,9 +138,9 @@ impl TransferAccounts {
         };
         self.predictor.begin(vm.index(), transfer, self.terms.carry);
         self.running += 1;
-        self.ran = true;
+        self.had_transfers = true;
         // Reserves an entry for each active transfer, so that ending one never allocates.
-        let room = (self.ends.len() + self.running).min(ENDS);
+        let room = (self.ends.len() + self.running).min(ENDS_QUEUE_MAX);
         self.ends.reserve(room.saturating_sub(self.ends.len()));
     }
 
@@ -159,7 +162,7 @@ impl TransferAccounts {
             late: now.since(transfer.due()),
             outcome,
         };
-        if self.ends.len() == ENDS {
+        if self.ends.len() == ENDS_QUEUE_MAX {
             self.ends.pop_front();
         }
         self.ends.push_back(end);
@@ -173,17 +176,17 @@ impl TransferAccounts {
 
     /// Ends an interval. The caller has reported the total bytes of each VM before.
     pub fn measure(&mut self, now: Nanos, device: DeviceTime) {
-        let long = now.since(self.predictor.since());
+        let elapsed = now.since(self.predictor.since());
         // An interval that ended far too late measures a stall of the driver, not the device.
-        let in_time = long.0
+        let in_time = elapsed.0
             <= self
                 .terms
                 .interval
                 .0
                 .saturating_add(self.terms.interval.0 / 4);
-        let busy = in_time && device.was_busy(&self.began_with, long);
+        let busy = in_time && device.was_busy(&self.interval_begin, elapsed);
         self.predictor.measure(now, busy);
-        self.began_with = device;
-        self.awake = core::mem::replace(&mut self.ran, self.running > 0);
+        self.interval_begin = device;
+        self.is_measuring = core::mem::replace(&mut self.had_transfers, self.running > 0);
     }
 }

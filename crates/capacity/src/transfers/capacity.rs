@@ -11,26 +11,27 @@ use tidegate_base::objective::Rate;
 /// Name of the learnt state in the store.
 const BLOB_NAME: &str = "bandwidths";
 const VERSION: u16 = 1;
-/// Divisor of a new total in the exponential mean: it counts for one eighth.
-const WEIGHT: u64 = 8;
+/// Divisor of a new total in the exponential mean: it counts for one eighth, as TCP smooths
+/// round-trip times (RFC 6298).
+const EWMA_DIVISOR: u64 = 8;
 
-/// Total bandwidth of a device in bytes a second, by number of users: given, or learnt as an
+/// Total bandwidth of a device in bytes per second, by number of users: given, or learnt as an
 /// exponential mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capacity {
     /// MaxBW, and BWloss of two or more users.
     given: Option<(u64, u64)>,
     /// Specified bandwidth of a single user; 0: not specified.
-    alone: u64,
+    single_user: u64,
     /// Specified bandwidth of a single user at the fastest place of the device; 0: not specified.
     best: u64,
     /// Learnt bandwidth by N - 1; 0: not observed.
-    seen: [u64; Capacity::MOST],
+    observed: [u64; Capacity::USERS_MAX],
 }
 
 impl Capacity {
     /// Largest N that is distinguished; larger ones count as this one.
-    pub const MOST: usize = 64;
+    pub const USERS_MAX: usize = 64;
 
     /// Creates a fixed capacity: `max_bandwidth` for one user, and `loss` less for two or more.
     pub fn given(max_bandwidth: u64, loss: u64) -> Capacity {
@@ -40,35 +41,36 @@ impl Capacity {
         }
     }
 
-    /// Creates a capacity to be learnt. `alone`: specified bandwidth of a single user; 0: none.
-    pub fn learnt(alone: u64) -> Capacity {
+    /// Creates a capacity to be learnt. `single_user`: specified bandwidth of a single user; 0:
+    /// none.
+    pub fn learnt(single_user: u64) -> Capacity {
         Capacity {
             given: None,
-            alone,
+            single_user,
             best: 0,
-            seen: [0; Capacity::MOST],
+            observed: [0; Capacity::USERS_MAX],
         }
     }
 
     /// Sets a fixed capacity as [`Capacity::given`]; a `max_bandwidth` of 0 returns to the learnt
     /// one.
-    pub fn give(&mut self, max_bandwidth: u64, loss: u64) {
+    pub fn set_given(&mut self, max_bandwidth: u64, loss: u64) {
         self.given = (max_bandwidth > 0).then_some((max_bandwidth, loss));
     }
 
     /// Sets the specified bandwidth of a single user.
-    pub fn set_single_user(&mut self, alone: u64) {
-        self.alone = alone;
+    pub fn set_single_user(&mut self, bytes_per_s: u64) {
+        self.single_user = bytes_per_s;
     }
 
     /// Sets the specified bandwidth of a single user at the fastest place of the device; 0: none.
-    pub fn say_best(&mut self, best: u64) {
+    pub fn set_best(&mut self, best: u64) {
         self.best = best;
     }
 
     /// Upper bound on the bandwidth of a single user, as far as is known; 0: not known.
     pub fn best(&self) -> u64 {
-        match (self.given, self.seen[0]) {
+        match (self.given, self.observed[0]) {
             (None, 0) => self.best.max(self.with_users(1)),
             _ => self.with_users(1),
         }
@@ -76,7 +78,7 @@ impl Capacity {
 
     /// Total bandwidth with `n` simultaneous users; 0: not known.
     pub fn with_users(&self, n: usize) -> u64 {
-        let n = n.clamp(1, Capacity::MOST);
+        let n = n.clamp(1, Capacity::USERS_MAX);
         if let Some((max, loss)) = self.given {
             // At least 1, because 0 would mean "not known" where the given loss leaves nothing.
             return if n == 1 {
@@ -86,46 +88,49 @@ impl Capacity {
             };
         }
         let known = |bytes: &&u64| **bytes > 0;
-        let smaller = self.seen[..n].iter().rev().find(known);
-        let larger = || self.seen[n..].iter().find(known);
-        let said = Some(&self.alone).filter(known);
-        smaller.or(said).or_else(larger).copied().unwrap_or(0)
+        let smaller = self.observed[..n].iter().rev().find(known);
+        let larger = || self.observed[n..].iter().find(known);
+        let specified = Some(&self.single_user).filter(known);
+        // Fewer users first: the total falls with their number, so theirs is the closest bound that
+        // is not too low.
+        smaller.or(specified).or_else(larger).copied().unwrap_or(0)
     }
 
     /// Learns from an interval in which `n` users kept the device busy, with their total bandwidth.
     pub fn learn(&mut self, n: usize, bytes_per_s: u64) {
-        let seen = &mut self.seen[n.clamp(1, Capacity::MOST) - 1];
-        *seen = match *seen {
+        let observed = &mut self.observed[n.clamp(1, Capacity::USERS_MAX) - 1];
+        *observed = match *observed {
             0 => bytes_per_s,
-            mean => mean - mean / WEIGHT + bytes_per_s / WEIGHT,
+            mean => mean - mean / EWMA_DIVISOR + bytes_per_s / EWMA_DIVISOR,
         };
     }
 
     /// Exports the learnt bandwidths; `None`: nothing was learnt.
     pub fn export(&self) -> Option<Blob> {
-        let seen = || (1..).zip(&self.seen).filter(|(_, bytes)| **bytes > 0);
+        let observed = || (1..).zip(&self.observed).filter(|(_, bytes)| **bytes > 0);
         let mut blob = Blob::new(BLOB_NAME, VERSION);
-        blob.push_u64(seen().count() as u64);
-        for (n, &bytes) in seen() {
+        blob.push_u64(observed().count() as u64);
+        for (n, &bytes) in observed() {
             blob.push_u64(n).push_u64(bytes);
         }
-        seen().next().is_some().then_some(blob)
+        observed().next().is_some().then_some(blob)
     }
 
     /// Restores exported bandwidths.
     ///
-    /// # Errors When the blob is damaged, or has a number of users or a bandwidth out of range. The
-    /// capacity is then unchanged.
+    /// # Errors
+    /// If the blob is damaged, or has a number of users or a bandwidth out of range. The capacity is
+    /// then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
-        let most = Capacity::MOST as u64;
+        let users = 1..=Capacity::USERS_MAX as u64;
         let mut fields = learnt.fields(BLOB_NAME, VERSION)?;
-        let mut seen = [0; Capacity::MOST];
-        for _ in 0..fields.u64_in("how many numbers of users are known", 1..=most)? {
-            let n = fields.u64_in("a number of users", 1..=most)?;
-            seen[n as usize - 1] = fields.u64_in("a bandwidth", 1..=Rate::MAX)?;
+        let mut observed = [0; Capacity::USERS_MAX];
+        for _ in 0..fields.u64_in("count of bandwidths", users.clone())? {
+            let n = fields.u64_in("number of users", users.clone())?;
+            observed[n as usize - 1] = fields.u64_in("bandwidth", 1..=Rate::MAX)?;
         }
         fields.end()?;
-        self.seen = seen;
+        self.observed = observed;
         Ok(())
     }
 }
@@ -135,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unseen_number_has_what_the_nearest_smaller_one_had() {
+    fn bandwidth_for_unobserved_users_is_that_of_the_nearest_smaller_number() {
         let mut capacity = Capacity::learnt(50);
         assert_eq!([1, 2, 9].map(|n| capacity.with_users(n)), [50; 3]);
         capacity.learn(2, 37);
@@ -153,33 +158,33 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_what_is_said_until_one_alone_was_seen() {
+    fn best_bandwidth_is_the_specified_one_until_a_single_user_was_observed() {
         let mut capacity = Capacity::learnt(50);
         assert_eq!(capacity.best(), 50);
-        capacity.say_best(80);
+        capacity.set_best(80);
         assert_eq!((capacity.best(), capacity.with_users(1)), (80, 50));
         // The total of two users says nothing about one.
         capacity.learn(2, 37);
         assert_eq!(capacity.best(), 80);
         capacity.learn(1, 60);
         assert_eq!(capacity.best(), 60);
-        capacity.give(54, 0);
+        capacity.set_given(54, 0);
         assert_eq!(capacity.best(), 54);
     }
 
     #[test]
-    fn what_is_given_stands_whatever_is_seen() {
+    fn given_capacity_overrides_observations() {
         let mut capacity = Capacity::given(54, 17);
         capacity.learn(1, 99);
         assert_eq!([1, 2, 3].map(|n| capacity.with_users(n)), [54, 37, 37]);
-        capacity.give(0, 17);
+        capacity.set_given(0, 17);
         assert_eq!(capacity.with_users(1), 99);
         assert_eq!(Capacity::given(5, 9).with_users(2), 1);
         assert_eq!(Capacity::given(0, 0).with_users(2), 0);
     }
 
     #[test]
-    fn the_mean_moves_by_an_eighth() {
+    fn learning_moves_the_mean_by_an_eighth() {
         let mut capacity = Capacity::learnt(0);
         capacity.learn(2, 8_000);
         capacity.learn(2, 16_000);
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learnt_outlives_it_and_nonsense_is_refused() {
+    fn export_round_trips_and_import_refuses_damaged_state() {
         let mut capacity = Capacity::learnt(50);
         assert_eq!(capacity.export(), None);
         capacity.learn(1, 54);
@@ -204,7 +209,7 @@ mod tests {
         let mut wrong = Blob::new(BLOB_NAME, VERSION);
         wrong.push_u64(1).push_u64(65).push_u64(7);
         let said = again.import(&wrong).unwrap_err().to_string();
-        assert_eq!(said, "a number of users is 65, which cannot be");
+        assert_eq!(said, "number of users is 65, which cannot be");
         assert_eq!(again, capacity);
     }
 }

@@ -1,4 +1,5 @@
-//! Latency predictor: figure 3.3 of the thesis, steps 1 to 5.
+//! Latency predictor: steps 1 to 5 of figure 3.3 of the thesis that the module
+//! [`transfers`](super) cites.
 
 use tidegate_base::time::Nanos;
 
@@ -26,7 +27,7 @@ impl Transfer {
         self.bytes.saturating_sub(self.moved)
     }
 
-    /// Bytes a second with which the rest ends in time, rounded up; 0 once the deadline has passed,
+    /// Bytes per second with which the rest ends in time, rounded up; 0 once the deadline has passed,
     /// because no rate meets it any more.
     pub fn needs(&self, now: Nanos) -> u64 {
         let time = self.due().since(now);
@@ -38,13 +39,16 @@ impl Transfer {
         }
     }
 
-    /// L: time that the rest takes at a bandwidth, rounded up; [`Nanos::MAX`] at 0 bytes a second.
+    /// L: time that the rest takes at a bandwidth, rounded up; [`Nanos::MAX`] at 0 bytes per second.
     pub fn latency(&self, bytes_per_s: u64) -> Nanos {
-        let nanos = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
-        match nanos {
+        // Bytes times nanoseconds per second; divided by bytes per second they are nanoseconds.
+        let scaled_bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
+        match scaled_bytes {
             0 => Nanos::ZERO,
             _ if bytes_per_s == 0 => Nanos::MAX,
-            _ => Nanos(u64::try_from(nanos.div_ceil(bytes_per_s.into())).unwrap_or(u64::MAX)),
+            _ => {
+                Nanos(u64::try_from(scaled_bytes.div_ceil(bytes_per_s.into())).unwrap_or(u64::MAX))
+            }
         }
     }
 

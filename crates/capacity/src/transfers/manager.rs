@@ -13,7 +13,7 @@ pub struct PriorityManager {
     predictor: Predictor,
     priorities: Priorities,
     /// Users whose class changed since the last cycle.
-    turned: Vec<usize>,
+    changed_class: Vec<usize>,
 }
 
 impl PriorityManager {
@@ -22,7 +22,7 @@ impl PriorityManager {
         PriorityManager {
             predictor: Predictor::new(now, Capacity::given(capacity, 0)),
             priorities: Priorities::default(),
-            turned: Vec::new(),
+            changed_class: Vec::new(),
         }
     }
 
@@ -47,96 +47,99 @@ impl PriorityManager {
         *self.predictor.capacity_mut() = Capacity::given(capacity, 0);
     }
 
-    /// Adds the user `who`, in the best-effort class and without a transfer. The index must be
-    /// free.
-    pub fn add(&mut self, now: Nanos, who: usize) {
-        self.predictor.add(now, who);
-        self.priorities.add(who, Class::BestEffort);
+    /// Adds a user, in the best-effort class and without a transfer.
+    ///
+    /// # Panics
+    /// If the index is taken.
+    pub fn add(&mut self, now: Nanos, user: usize) {
+        self.predictor.add(now, user);
+        self.priorities.add(user, Class::BestEffort);
     }
 
     /// Removes a user with its transfer, and appends the changes that follow to `out`.
-    pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
+    pub fn remove(&mut self, user: usize, out: &mut Vec<Change>) {
         let from = out.len();
-        self.predictor.remove(who);
-        self.priorities.remove(who, out);
-        self.note_turned(&out[from..]);
+        self.predictor.remove(user);
+        self.priorities.remove(user, out);
+        self.note_class_changes(&out[from..]);
     }
 
     /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit. A
     /// transfer of such a user waits for others only as long as the limit lets it catch up.
-    pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
-        self.predictor.set_limit(who, limit);
+    pub fn set_limit(&mut self, user: usize, limit: Option<u64>) {
+        self.predictor.set_limit(user, limit);
     }
 
     /// Returns the class of a user; `None`: no such user.
-    pub fn class(&self, who: usize) -> Option<Class> {
-        self.priorities.class(who)
+    pub fn class(&self, user: usize) -> Option<Class> {
+        self.priorities.class(user)
     }
 
     /// Returns the transfer of a user; `None`: it has none.
-    pub fn transfer(&self, who: usize) -> Option<&Transfer> {
-        self.predictor.transfer(who)
+    pub fn transfer(&self, user: usize) -> Option<&Transfer> {
+        self.predictor.transfer(user)
     }
 
     /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
     /// deadline.
-    pub fn is_given_up(&self, who: usize) -> bool {
-        self.priorities.is_given_up(who)
+    pub fn is_given_up(&self, user: usize) -> bool {
+        self.priorities.is_given_up(user)
     }
 
     /// Begins a transfer, and ends the previous one of the user. Returns whether the whole device
     /// could meet its deadline, as far as its capacity is known.
-    pub fn begin(&mut self, who: usize, transfer: Transfer, out: &mut Vec<Change>) -> bool {
-        self.end(who, out);
-        self.predictor.begin(who, transfer, false);
+    pub fn begin(&mut self, user: usize, transfer: Transfer, out: &mut Vec<Change>) -> bool {
+        self.end(user, out);
+        self.predictor.begin(user, transfer, false);
         self.priorities.transfer_began();
-        self.predictor.is_possible(who, transfer.begun)
+        self.predictor.is_possible(user, transfer.begun)
     }
 
-    /// Applies the terms on which an admission controller admitted the transfer of `who`: `who`
-    /// gets `class`, and each user in `lowered` stays at the class beside it until the transfer
-    /// ends.
+    /// Applies the terms on which an admission controller admitted the transfer of `user`: that
+    /// user gets `class`, and each user in `lowered` stays at the class given with it until the
+    /// transfer ends.
     pub fn admitted(
         &mut self,
-        who: usize,
+        user: usize,
         class: Class,
         lowered: &[(usize, Class)],
         out: &mut Vec<Change>,
     ) {
-        self.priorities.admitted(who, class, lowered, out);
+        self.priorities.admitted(user, class, lowered, out);
     }
 
     /// Ends a transfer that is done or cancelled. Users that were lowered for it return to their
-    /// classes, and `who` returns to best effort, less the steps that other transfers took from it.
-    pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {
-        if self.predictor.end(who).is_some() {
+    /// classes, and the user itself returns to best effort, less the steps that other transfers took from it.
+    pub fn end(&mut self, user: usize, out: &mut Vec<Change>) {
+        if self.predictor.end(user).is_some() {
             let from = out.len();
-            self.priorities.transfer_ended(who, out);
-            self.note_turned(&out[from..]);
+            self.priorities.transfer_ended(user, out);
+            self.note_class_changes(&out[from..]);
         }
     }
 
-    fn note_turned(&mut self, changes: &[Change]) {
-        self.turned.extend(changes.iter().map(|change| change.who));
+    fn note_class_changes(&mut self, changes: &[Change]) {
+        self.changed_class
+            .extend(changes.iter().map(|change| change.user));
     }
 
     /// Restarts the measurement of users whose class changed: their old bandwidth no longer
     /// applies.
-    fn forget_turned(&mut self, now: Nanos) {
-        for who in self.turned.drain(..) {
-            self.predictor.turned(now, who);
+    fn restart_measurements(&mut self, now: Nanos) {
+        for user in self.changed_class.drain(..) {
+            self.predictor.restart_user(now, user);
         }
     }
 
     /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
-    pub fn moved(&mut self, who: usize, bytes: u64) -> bool {
-        self.predictor.moved(who, bytes)
+    pub fn moved(&mut self, user: usize, bytes: u64) -> bool {
+        self.predictor.moved(user, bytes)
     }
 
     /// Forecasts the end of a user's transfer at its present bandwidth; `None`: the user has no
     /// transfer, or neither its bandwidth nor the device's is known.
-    pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
-        self.predictor.forecast(who, now)
+    pub fn forecast(&self, user: usize, now: Nanos) -> Option<Forecast> {
+        self.predictor.forecast(user, now)
     }
 
     /// Ends an interval: the bytes moved in it become each user's bandwidth, and a cycle follows.
@@ -147,10 +150,10 @@ impl PriorityManager {
 
     /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
     pub fn cycle(&mut self, now: Nanos, out: &mut Vec<Change>) {
-        self.forget_turned(now);
+        self.restart_measurements(now);
         let from = out.len();
         self.priorities.cycle(&self.predictor, now, out);
-        self.note_turned(&out[from..]);
-        self.forget_turned(now);
+        self.note_class_changes(&out[from..]);
+        self.restart_measurements(now);
     }
 }

@@ -5,14 +5,14 @@
 //! ("the thesis" in this module), chapters 3 and 4.
 //!
 //! ```text
-//!   what moved, every interval --> Predictor (steps 1 to 5: B, L)
+//!   bytes moved, every interval -> Predictor (steps 1 to 5: B, L)
 //!                              --> Priorities (steps 6 to 21: classes)
 //!                                      ^
-//!                                  Capacity (MaxBW - BWloss(N)), for those not measured yet
+//!                                  Capacity (MaxBW - BWloss(N)), for users not measured yet
 //! ```
 //!
-//! These three types know no device, clock or VM. A user of the device is a small index `who`: a VM
-//! of an engine, or a process of a host. [`PriorityManager`] joins predictor and priorities for
+//! The types [`Predictor`], [`Priorities`] and [`Capacity`] know no device, clock or VM. A user of
+//! the device is a small index: a VM of an engine, or a process of a host. [`PriorityManager`] joins predictor and priorities for
 //! callers that manage the processes of a real or assumed host. In the engine
 //! (`TransfersMut::begin_transfer`) every role may read the predictor, whatever the policy, and the
 //! controller `pridyn` owns the priorities.

@@ -55,7 +55,7 @@ impl From<Priority> for Class {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// Index of the user.
-    pub who: usize,
+    pub user: usize,
     /// New class.
     pub class: Class,
 }
@@ -70,13 +70,13 @@ impl Lowered {
         self.0.iter().flatten().count()
     }
 
-    fn for_whom(&self) -> impl Iterator<Item = usize> {
+    fn beneficiary(&self) -> impl Iterator<Item = usize> {
         self.0.into_iter().flatten()
     }
 
-    fn push(&mut self, for_whom: usize) {
+    fn push(&mut self, beneficiary: usize) {
         if let Some(room) = self.0.iter_mut().find(|room| room.is_none()) {
-            *room = Some(for_whom);
+            *room = Some(beneficiary);
         }
     }
 
@@ -86,11 +86,11 @@ impl Lowered {
         last.and_then(Option::take).is_some()
     }
 
-    /// Removes the steps taken for the transfer of `for_whom`, and returns their number.
-    fn forget(&mut self, for_whom: usize) -> usize {
+    /// Removes the steps taken for the transfer of `beneficiary`, and returns their number.
+    fn remove_steps(&mut self, beneficiary: usize) -> usize {
         let before = self.steps();
         self.0.iter_mut().for_each(|step| {
-            step.take_if(|whom| *whom == for_whom);
+            step.take_if(|it| *it == beneficiary);
         });
         before - self.steps()
     }
@@ -98,7 +98,7 @@ impl Lowered {
 
 /// State of one user.
 #[derive(Clone, Debug)]
-struct Place {
+struct UserState {
     /// Class while no transfer changes it.
     base: Class,
     class: Class,
@@ -107,10 +107,11 @@ struct Place {
     given_up: bool,
 }
 
-/// Critical user of a cycle, and the deadline by which it was chosen.
+/// Critical user of a cycle.
 struct Critical {
-    who: usize,
-    by: Nanos,
+    user: usize,
+    /// Deadline by which the user was chosen, see `Priorities::urgency`.
+    urgency: Nanos,
 }
 
 /// Chooses the classes with which transfers end in time, one step a cycle.
@@ -120,7 +121,7 @@ struct Critical {
 /// and bandwidths; a user without a transfer counts as having unlimited time.
 #[derive(Clone, Debug, Default)]
 pub struct Priorities {
-    places: Vec<Option<Place>>,
+    users: Vec<Option<UserState>>,
     as_printed: bool,
     unguarded: bool,
 }
@@ -141,13 +142,16 @@ impl Priorities {
         Priorities { unguarded, ..self }
     }
 
-    /// Adds the user `who` with the class that it has while no transfer changes it. The index must
-    /// be free.
-    pub fn add(&mut self, who: usize, base: Class) {
-        if self.places.len() <= who {
-            self.places.resize(who + 1, None);
+    /// Adds a user with the class that it has while no transfer changes it.
+    ///
+    /// # Panics
+    /// If the index is taken.
+    pub fn add(&mut self, user: usize, base: Class) {
+        if self.users.len() <= user {
+            self.users.resize(user + 1, None);
         }
-        self.places[who] = Some(Place {
+        assert!(self.users[user].is_none(), "user {user} was added already");
+        self.users[user] = Some(UserState {
             base,
             class: base,
             lowered: Lowered::default(),
@@ -156,71 +160,77 @@ impl Priorities {
     }
 
     /// Removes a user with its transfer.
-    pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
-        self.transfer_ended(who, out);
-        if let Some(place) = self.places.get_mut(who) {
-            *place = None;
+    pub fn remove(&mut self, user: usize, out: &mut Vec<Change>) {
+        self.transfer_ended(user, out);
+        if let Some(state) = self.users.get_mut(user) {
+            *state = None;
         }
     }
 
     /// Returns the class of a user; `None`: no such user.
-    pub fn class(&self, who: usize) -> Option<Class> {
-        Some(self.place(who)?.class)
+    pub fn class(&self, user: usize) -> Option<Class> {
+        Some(self.state(user)?.class)
     }
 
     /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
     /// deadline.
-    pub fn is_given_up(&self, who: usize) -> bool {
-        self.place(who).is_some_and(|place| place.given_up)
+    pub fn is_given_up(&self, user: usize) -> bool {
+        self.state(user).is_some_and(|state| state.given_up)
     }
 
     /// Sets a user's base class. `has_transfer`: the user has a transfer, whose end will apply the
     /// class.
-    pub fn set_base(&mut self, who: usize, base: Class, has_transfer: bool, out: &mut Vec<Change>) {
-        let Some(place) = self.place_mut(who) else {
+    pub fn set_base(
+        &mut self,
+        user: usize,
+        base: Class,
+        has_transfer: bool,
+        out: &mut Vec<Change>,
+    ) {
+        let Some(state) = self.state_mut(user) else {
             return;
         };
-        place.base = base;
+        state.base = base;
         if !has_transfer {
-            let class = base.lowered(place.lowered.steps());
-            self.set(who, class, out);
+            let class = base.lowered(state.lowered.steps());
+            self.set(user, class, out);
         }
     }
 
     /// Reconsiders transfers that were given up; to be called after a transfer has begun.
     pub fn transfer_began(&mut self) {
-        for place in self.places.iter_mut().flatten() {
-            place.given_up = false;
+        for state in self.users.iter_mut().flatten() {
+            state.given_up = false;
         }
     }
 
     /// Ends the transfer of a user. Users that were lowered for it return to their classes, and
-    /// `who` returns to its base class, less the steps that other transfers took from it. Transfers
+    /// the user itself returns to its base class, less the steps that other transfers took from it. Transfers
     /// that were given up are reconsidered.
-    pub fn transfer_ended(&mut self, who: usize, out: &mut Vec<Change>) {
-        if let Some(place) = self.place(who) {
-            let class = place.base.lowered(place.lowered.steps());
-            self.set(who, class, out);
+    pub fn transfer_ended(&mut self, user: usize, out: &mut Vec<Change>) {
+        if let Some(state) = self.state(user) {
+            let class = state.base.lowered(state.lowered.steps());
+            self.set(user, class, out);
         }
-        self.restore(who, out);
+        self.restore(user, out);
         self.transfer_began();
     }
 
-    /// Applies the terms on which the transfer of `who` was admitted: `who` gets `class`, and each
-    /// user in `lowered` stays at most at the class beside it until the transfer ends.
+    /// Applies the terms on which the transfer of `user` was admitted: that user gets `class`, and
+    /// each user in `lowered` stays at most at the class given with it until the transfer ends.
     pub fn admitted(
         &mut self,
-        who: usize,
+        user: usize,
         class: Class,
         lowered: &[(usize, Class)],
         out: &mut Vec<Change>,
     ) {
         for &(other, to) in lowered {
             while self.class(other).is_some_and(|class| class > to) {
-                self.lower(other, who, out);
+                self.lower(other, user, out);
             }
         }
-        self.set(who, class, out);
+        self.set(user, class, out);
     }
 
     /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
@@ -231,30 +241,30 @@ impl Priorities {
         let Some(critical) = self.critical(predictor, now) else {
             return;
         };
-        let class = self.class(critical.who).unwrap_or_default();
+        let class = self.class(critical.user).unwrap_or_default();
         match self.best_to_lower(&critical, predictor, now) {
-            Some(who) => self.lower(who, critical.who, out),
-            None if class < Class::RealTime => self.raise(critical.who, out),
-            None => self.give_up(critical.who, out),
+            Some(user) => self.lower(user, critical.user, out),
+            None if class < Class::RealTime => self.raise(critical.user, out),
+            None => self.give_up(critical.user, out),
         }
     }
 
     /// Section 4.2.2: a transfer past its deadline is not starved; it is real time until it ends.
     fn guard(&mut self, predictor: &Predictor, now: Nanos, out: &mut Vec<Change>) {
-        for who in 0..self.places.len() {
+        for user in 0..self.users.len() {
             let is_late = predictor
-                .transfer(who)
+                .transfer(user)
                 .is_some_and(|transfer| transfer.due() < now);
-            if is_late && let Some(place) = self.place_mut(who) {
-                place.lowered = Lowered::default();
-                self.set(who, Class::RealTime, out);
+            if is_late && let Some(state) = self.state_mut(user) {
+                state.lowered = Lowered::default();
+                self.set(user, Class::RealTime, out);
             }
         }
     }
 
-    /// Key by which deadlines are compared. "D is minimum" means the earliest point in time, unless
+    /// Time by which deadlines are compared. "D is minimum" means the earliest point in time, unless
     /// as printed.
-    fn by(&self, transfer: &Transfer) -> Nanos {
+    fn urgency(&self, transfer: &Transfer) -> Nanos {
         if self.as_printed {
             transfer.deadline
         } else {
@@ -265,17 +275,17 @@ impl Priorities {
     /// Step 6: returns the user with the most urgent transfer that would miss its deadline.
     /// Transfers that are late already or given up are no candidates.
     fn critical(&self, predictor: &Predictor, now: Nanos) -> Option<Critical> {
-        let in_danger = |(who, place): (usize, &Place)| {
-            let transfer = predictor.transfer(who)?;
-            let misses = predictor.forecast(who, now)?.late > Nanos::ZERO;
+        let in_danger = |(user, state): (usize, &UserState)| {
+            let transfer = predictor.transfer(user)?;
+            let misses = predictor.forecast(user, now)?.late > Nanos::ZERO;
             let stays =
-                !self.as_printed && (place.given_up || can_wait(predictor, who, place, transfer));
-            let by = self.by(transfer);
-            (transfer.due() >= now && misses && !stays).then_some(Critical { who, by })
+                !self.as_printed && (state.given_up || can_wait(predictor, user, state, transfer));
+            let urgency = self.urgency(transfer);
+            (transfer.due() >= now && misses && !stays).then_some(Critical { user, urgency })
         };
-        self.all()
+        self.states()
             .filter_map(in_danger)
-            .min_by_key(|critical| critical.by)
+            .min_by_key(|critical| critical.urgency)
     }
 
     /// Steps 8 and 9: among users with later deadlines, or none, that keep their own, returns the
@@ -286,93 +296,93 @@ impl Priorities {
         predictor: &Predictor,
         now: Nanos,
     ) -> Option<usize> {
-        let spare = |(who, place): (usize, &Place)| {
-            let spare = match predictor.transfer(who) {
+        let spare = |(user, state): (usize, &UserState)| {
+            let spare = match predictor.transfer(user) {
                 None => Nanos::MAX,
-                Some(transfer) if self.by(transfer) > critical.by => {
-                    let forecast = predictor.forecast(who, now);
+                Some(transfer) if self.urgency(transfer) > critical.urgency => {
+                    let forecast = predictor.forecast(user, now);
                     forecast.map_or(Nanos::ZERO, |forecast| forecast.early)
                 }
                 Some(_) => Nanos::ZERO,
             };
             let lowerable =
-                who != critical.who && place.class > Class::Idle && predictor.is_active(who);
-            (lowerable && spare > Nanos::ZERO).then_some((who, spare))
+                user != critical.user && state.class > Class::Idle && predictor.is_active(user);
+            (lowerable && spare > Nanos::ZERO).then_some((user, spare))
         };
         // Strict comparison keeps the first of several with equal spare time.
-        let all = self.all().filter_map(spare);
-        let best = all.reduce(|best, next| if next.1 > best.1 { next } else { best });
-        best.map(|(who, _)| who)
+        let candidates = self.states().filter_map(spare);
+        let best = candidates.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        best.map(|(user, _)| user)
     }
 
-    /// Case 1: lowers a user by one step for the transfer of `for_whom`.
-    fn lower(&mut self, who: usize, for_whom: usize, out: &mut Vec<Change>) {
-        if let Some(place) = self.place_mut(who) {
-            place.lowered.push(for_whom);
-            let class = place.class.lowered(1);
-            self.set(who, class, out);
+    /// Case 1: lowers a user by one step for the transfer of `beneficiary`.
+    fn lower(&mut self, user: usize, beneficiary: usize, out: &mut Vec<Change>) {
+        if let Some(state) = self.state_mut(user) {
+            state.lowered.push(beneficiary);
+            let class = state.class.lowered(1);
+            self.set(user, class, out);
         }
     }
 
     /// Case 2: raises a user by one step, and takes back the latest step by which it was lowered.
-    fn raise(&mut self, who: usize, out: &mut Vec<Change>) {
-        if let Some(place) = self.place_mut(who) {
-            place.lowered.pop();
-            let class = place.class.raised(1);
-            self.set(who, class, out);
+    fn raise(&mut self, user: usize, out: &mut Vec<Change>) {
+        if let Some(state) = self.state_mut(user) {
+            state.lowered.pop();
+            let class = state.class.raised(1);
+            self.set(user, class, out);
         }
     }
 
     /// Case 3: no assignment of classes meets the deadline, so no other user is to suffer for it.
-    fn give_up(&mut self, who: usize, out: &mut Vec<Change>) {
-        if let Some(place) = self.place_mut(who) {
-            (place.given_up, place.lowered) = (true, Lowered::default());
+    fn give_up(&mut self, user: usize, out: &mut Vec<Change>) {
+        if let Some(state) = self.state_mut(user) {
+            (state.given_up, state.lowered) = (true, Lowered::default());
         }
-        self.set(who, Class::Idle, out);
-        self.restore(who, out);
+        self.set(user, Class::Idle, out);
+        self.restore(user, out);
     }
 
-    /// Step 17: returns users that were lowered for the transfer of `for_whom` to their classes.
-    fn restore(&mut self, for_whom: usize, out: &mut Vec<Change>) {
-        for who in 0..self.places.len() {
-            if let Some(place) = self.place_mut(who) {
-                let steps = place.lowered.forget(for_whom);
-                let class = place.class.raised(steps);
-                self.set(who, class, out);
+    /// Step 17: returns users that were lowered for the transfer of `beneficiary` to their classes.
+    fn restore(&mut self, beneficiary: usize, out: &mut Vec<Change>) {
+        for user in 0..self.users.len() {
+            if let Some(state) = self.state_mut(user) {
+                let steps = state.lowered.remove_steps(beneficiary);
+                let class = state.class.raised(steps);
+                self.set(user, class, out);
             }
         }
     }
 
-    fn set(&mut self, who: usize, class: Class, out: &mut Vec<Change>) {
-        if let Some(place) = self.place_mut(who)
-            && place.class != class
+    fn set(&mut self, user: usize, class: Class, out: &mut Vec<Change>) {
+        if let Some(state) = self.state_mut(user)
+            && state.class != class
         {
-            place.class = class;
-            out.push(Change { who, class });
+            state.class = class;
+            out.push(Change { user, class });
         }
     }
 
-    fn place(&self, who: usize) -> Option<&Place> {
-        self.places.get(who)?.as_ref()
+    fn state(&self, user: usize) -> Option<&UserState> {
+        self.users.get(user)?.as_ref()
     }
 
-    fn place_mut(&mut self, who: usize) -> Option<&mut Place> {
-        self.places.get_mut(who)?.as_mut()
+    fn state_mut(&mut self, user: usize) -> Option<&mut UserState> {
+        self.users.get_mut(user)?.as_mut()
     }
 
-    fn all(&self) -> impl Iterator<Item = (usize, &Place)> {
-        (self.places.iter().enumerate()).filter_map(|(who, place)| Some((who, place.as_ref()?)))
+    fn states(&self) -> impl Iterator<Item = (usize, &UserState)> {
+        (self.users.iter().enumerate()).filter_map(|(user, state)| Some((user, state.as_ref()?)))
     }
 }
 
 /// Returns true if a transfer that was lowered for others is still in time when it gets the device
 /// after the last of those is due, at the bandwidth that its user can consume.
-fn can_wait(predictor: &Predictor, who: usize, place: &Place, transfer: &Transfer) -> bool {
-    let helped = place
+fn can_wait(predictor: &Predictor, user: usize, state: &UserState, transfer: &Transfer) -> bool {
+    let helped = state
         .lowered
-        .for_whom()
-        .filter_map(|who| predictor.transfer(who));
-    let whole = predictor.of_the_whole(who);
+        .beneficiary()
+        .filter_map(|user| predictor.transfer(user));
+    let whole = predictor.whole_device_bandwidth(user);
     helped
         .map(Transfer::due)
         .max()

@@ -5,7 +5,7 @@ const MB: u64 = 1_000_000;
 const CYCLE: Nanos = Nanos::from_secs(3);
 
 #[test]
-fn a_transfer_needs_what_is_left_in_the_time_that_is_left() {
+fn needs_is_the_rest_over_the_remaining_time() {
     let transfer = Transfer {
         bytes: 10 * MB,
         begun: Nanos::SECOND,
@@ -38,8 +38,8 @@ struct Disk {
 impl Disk {
     fn new(bytes_per_s: u64, wants: &[u64]) -> Disk {
         let mut manager = PriorityManager::new(Nanos::ZERO, bytes_per_s);
-        for who in 0..wants.len() {
-            manager.add(Nanos::ZERO, who);
+        for user in 0..wants.len() {
+            manager.add(Nanos::ZERO, user);
         }
         Disk {
             manager,
@@ -54,10 +54,10 @@ impl Disk {
     fn note(&mut self, changes: Vec<Change>) {
         let at = self.now.0 / Nanos::SECOND.0;
         self.changes
-            .extend(changes.iter().map(|change| (at, change.who, change.class)));
+            .extend(changes.iter().map(|change| (at, change.user, change.class)));
     }
 
-    fn begin(&mut self, who: usize, bytes: u64, deadline_s: u64) -> bool {
+    fn begin(&mut self, user: usize, bytes: u64, deadline_s: u64) -> bool {
         let mut out = Vec::new();
         let transfer = Transfer {
             bytes,
@@ -65,7 +65,7 @@ impl Disk {
             deadline: Nanos::from_secs(deadline_s),
             moved: 0,
         };
-        let can_be = self.manager.begin(who, transfer, &mut out);
+        let can_be = self.manager.begin(user, transfer, &mut out);
         self.manager.cycle(self.now, &mut out);
         self.note(out);
         can_be
@@ -77,12 +77,12 @@ impl Disk {
         let mut shares = vec![0; self.wants.len()];
         for class in Class::ALL.into_iter().rev() {
             let of_class: Vec<usize> = (0..self.wants.len())
-                .filter(|&who| self.wants[who] > 0 && self.manager.class(who) == Some(class))
+                .filter(|&user| self.wants[user] > 0 && self.manager.class(user) == Some(class))
                 .collect();
-            for (n, &who) in of_class.iter().enumerate() {
+            for (n, &user) in of_class.iter().enumerate() {
                 let even = left / (of_class.len() - n) as u64;
-                shares[who] = even.min(self.wants[who] / 10);
-                left -= shares[who];
+                shares[user] = even.min(self.wants[user] / 10);
+                left -= shares[user];
             }
         }
         shares
@@ -93,12 +93,12 @@ impl Disk {
             let shares = self.shares();
             self.now = Nanos(self.now.0 + 100_000_000);
             let mut out = Vec::new();
-            for (who, bytes) in shares.into_iter().enumerate() {
-                if self.manager.moved(who, bytes) {
-                    self.manager.end(who, &mut out);
+            for (user, bytes) in shares.into_iter().enumerate() {
+                if self.manager.moved(user, bytes) {
+                    self.manager.end(user, &mut out);
                     self.manager.cycle(self.now, &mut out);
-                    self.ended[who] = Some(self.now);
-                    self.wants[who] = 0;
+                    self.ended[user] = Some(self.now);
+                    self.wants[user] = 0;
                 }
             }
             if self.now.0.is_multiple_of(CYCLE.0) {
@@ -108,8 +108,8 @@ impl Disk {
         }
     }
 
-    fn took(&self, who: usize) -> Option<f64> {
-        Some(self.ended[who]?.as_secs_f64())
+    fn took(&self, user: usize) -> Option<f64> {
+        Some(self.ended[user]?.as_secs_f64())
     }
 }
 
@@ -151,34 +151,29 @@ fn deadlines_are_met_wherever_the_disk_can() {
 }
 
 #[test]
-fn one_step_a_cycle_case_one_then_two_then_three() {
+fn cycle_takes_one_step_in_the_order_of_the_three_cases() {
     // Neither idle neighbours nor real time give the transfer its bandwidth, because its own user
-    // asks for too little.
+    // asks for too little: 5 MB/s, while 1,000 MB in 100 s are 10 MB/s. It begins at 3 s and is
+    // first lowered for at 6 s: until it is measured, it is assumed to have a third of the disk.
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB]);
     disk.run(3);
     disk.begin(0, 1_000 * MB, 100);
     disk.run(30);
     let expected = [
-        (3, 1, Class::Idle),
-        (6, 2, Class::Idle),
-        (9, 0, Class::RealTime),
-        (12, 0, Class::Idle),
-        (12, 1, Class::BestEffort),
-        (12, 2, Class::BestEffort),
+        (6, 1, Class::Idle),
+        (9, 2, Class::Idle),
+        (12, 0, Class::RealTime),
+        (15, 0, Class::Idle),
+        (15, 1, Class::BestEffort),
+        (15, 2, Class::BestEffort),
     ];
-    // 1,000 MB in 100 s are 10 MB/s; until it is measured, the transfer is assumed to have a third
-    // of the disk.
-    let mut expected = expected.to_vec();
-    for step in &mut expected {
-        step.0 += 3;
-    }
     assert_eq!(disk.changes, expected);
 }
 
 /// The algorithm as printed makes a transfer that it gave up critical again in the next cycle, and
 /// then lowers, raises, raises and gives up with period 4.
 #[test]
-fn what_was_given_up_stays_so_until_a_transfer_begins_or_ends() {
+fn given_up_transfer_stays_so_until_a_transfer_begins_or_ends() {
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB, 50 * MB]);
     disk.begin(0, 2_000 * MB, 390);
     disk.begin(3, 1_000 * MB, 900);
@@ -193,7 +188,7 @@ fn what_was_given_up_stays_so_until_a_transfer_begins_or_ends() {
 }
 
 #[test]
-fn who_was_lowered_for_a_transfer_is_restored_at_its_end() {
+fn users_lowered_for_a_transfer_are_restored_at_its_end() {
     let mut disk = Disk::new(54 * MB, &[54 * MB; 3]);
     disk.begin(0, 1_000 * MB, 40);
     disk.run(60);
@@ -201,33 +196,33 @@ fn who_was_lowered_for_a_transfer_is_restored_at_its_end() {
     assert!(
         disk.changes
             .iter()
-            .any(|&(_, who, class)| who > 0 && class == Class::Idle)
+            .any(|&(_, user, class)| user > 0 && class == Class::Idle)
     );
-    for who in 0..3 {
-        assert_eq!(disk.manager.class(who), Some(Class::BestEffort));
+    for user in 0..3 {
+        assert_eq!(disk.manager.class(user), Some(Class::BestEffort));
     }
     // A cancelled transfer ends in the same way.
     disk.wants[0] = 54 * MB;
     disk.begin(0, 4_000 * MB, 90);
     disk.run(9);
-    assert!((1..3).any(|who| disk.manager.class(who) == Some(Class::Idle)));
+    assert!((1..3).any(|user| disk.manager.class(user) == Some(Class::Idle)));
     let mut out = Vec::new();
     disk.manager.remove(0, &mut out);
-    assert!((1..3).all(|who| disk.manager.class(who) == Some(Class::BestEffort)));
+    assert!((1..3).all(|user| disk.manager.class(user) == Some(Class::BestEffort)));
     assert_eq!(disk.manager.class(0), None);
 }
 
 /// The disk could serve both side by side, but a user limited to 10 MB/s cannot catch up on what it
 /// lost to the other.
 #[test]
-fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_for() {
+fn limited_user_is_not_delayed_beyond_recovery() {
     let late = |limit| {
         let mut disk = Disk::new(54 * MB, &[54 * MB, 10 * MB]);
         disk.manager.set_limit(1, limit);
         disk.begin(1, 1_000 * MB, 125);
         disk.begin(0, 3_000 * MB, 90);
         disk.run(200);
-        [(0, 90.0), (1, 125.0)].map(|(who, due)| disk.took(who).expect("it ended") > due)
+        [(0, 90.0), (1, 125.0)].map(|(user, due)| disk.took(user).expect("it ended") > due)
     };
     assert_eq!(late(None), [false, true]);
     assert_eq!(late(Some(10 * MB)), [false, false]);
@@ -235,7 +230,7 @@ fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_f
 
 /// The user's limit bounds the best case.
 #[test]
-fn a_transfer_that_its_owner_is_too_slow_for_is_not_possible() {
+fn transfer_beyond_its_users_limit_is_not_possible() {
     let mut disk = Disk::new(54 * MB, &[10 * MB]);
     disk.manager.set_limit(0, Some(10 * MB));
     assert!(disk.begin(0, 1_000 * MB, 100));
@@ -245,7 +240,7 @@ fn a_transfer_that_its_owner_is_too_slow_for_is_not_possible() {
 }
 
 #[test]
-fn who_is_lowered_where_a_transfer_is_let_in_is_restored_at_its_end() {
+fn users_lowered_by_admission_are_restored_at_the_end_of_the_transfer() {
     let mut disk = Disk::new(54 * MB, &[54 * MB; 3]);
     let mut out = Vec::new();
     let transfer = Transfer {
@@ -259,7 +254,7 @@ fn who_is_lowered_where_a_transfer_is_let_in_is_restored_at_its_end() {
     let lowered = [(1, Class::Idle), (2, Class::Idle)];
     disk.manager
         .admitted(0, Class::RealTime, &lowered, &mut out);
-    let classes = |disk: &Disk| [0, 1, 2].map(|who| disk.manager.class(who).expect("there"));
+    let classes = |disk: &Disk| [0, 1, 2].map(|user| disk.manager.class(user).expect("there"));
     let idle = Class::Idle;
     assert_eq!(classes(&disk), [Class::RealTime, idle, idle]);
     disk.manager.end(0, &mut out);
@@ -301,7 +296,7 @@ fn without_the_guard_a_transfer_past_its_deadline_stays_as_it_is() {
 }
 
 #[test]
-fn who_is_due_first_is_never_lowered_for_who_is_due_later() {
+fn earlier_deadline_is_never_demoted_for_a_later_one() {
     let mut disk = Disk::new(40 * MB, &[40 * MB; 3]);
     disk.begin(0, 600 * MB, 30);
     disk.begin(1, 600 * MB, 31);
@@ -324,7 +319,7 @@ fn who_is_due_first_is_never_lowered_for_who_is_due_later() {
 }
 
 #[test]
-fn forecasts_say_when_and_by_how_much() {
+fn forecast_gives_end_and_distance_to_the_deadline() {
     let transfer = Transfer {
         bytes: 100 * MB,
         begun: Nanos::from_secs(10),
@@ -354,10 +349,10 @@ fn forecasts_say_when_and_by_how_much() {
 }
 
 #[test]
-fn what_is_not_measured_has_its_part_of_the_device() {
+fn unmeasured_transfer_is_forecast_with_an_even_share() {
     let mut manager = PriorityManager::new(Nanos::ZERO, 60 * MB);
     let mut out = Vec::new();
-    (0..3).for_each(|who| manager.add(Nanos::ZERO, who));
+    (0..3).for_each(|user| manager.add(Nanos::ZERO, user));
     let transfer = |begun| Transfer {
         bytes: 200 * MB,
         begun,
@@ -365,7 +360,10 @@ fn what_is_not_measured_has_its_part_of_the_device() {
         moved: 0,
     };
     assert!(manager.begin(0, transfer(Nanos::ZERO), &mut out));
-    let done = manager.forecast(0, Nanos::ZERO).expect("it has a job").done;
+    let done = manager
+        .forecast(0, Nanos::ZERO)
+        .expect("user has a transfer")
+        .done;
     assert_eq!(done, Nanos::from_secs(10));
     // Two of the three users turn out to be idle; a transfer that begins just before the interval's
     // end is not measured yet.
@@ -374,9 +372,15 @@ fn what_is_not_measured_has_its_part_of_the_device() {
     assert!(manager.begin(1, transfer(late), &mut out));
     manager.moved(1, MB);
     manager.measure(CYCLE, &mut out);
-    let done = manager.forecast(0, CYCLE).expect("it has a job").done;
+    let done = manager
+        .forecast(0, CYCLE)
+        .expect("user has a transfer")
+        .done;
     assert_eq!(done, Nanos::from_secs(20), "170 MB at 10 MB/s");
-    let done = manager.forecast(1, CYCLE).expect("it has a job").done;
+    let done = manager
+        .forecast(1, CYCLE)
+        .expect("user has a transfer")
+        .done;
     assert_eq!(
         done,
         Nanos(3_000_000_000 + 199_000_000_000 / 30 + 1),

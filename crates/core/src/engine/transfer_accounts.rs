@@ -9,7 +9,7 @@ use tidegate_capacity::transfers::DeviceTime;
 
 /// Busy, idle and deliberately idle time of the device until now.
 pub(super) fn device_time(view: &View) -> DeviceTime {
-    DeviceTime::at(
+    DeviceTime::from_stats(
         &view.queues.device,
         view.queues.now,
         view.queues.deliberate_time(),
@@ -29,7 +29,7 @@ pub(super) fn tell_moved(view: &mut View, slots: Range<usize>) {
     for slot in slots.filter(|&slot| vms[slot].life != Life::Free) {
         let (of_vm, ledger) = (&vms[slot], &ledgers[slot]);
         let total = ledger.read(of_vm.arrived, of_vm.answered).total_bytes();
-        book.predictor_mut().has_moved(slot, total);
+        book.predictor_mut().set_total(slot, total);
     }
 }
 

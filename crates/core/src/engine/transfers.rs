@@ -51,7 +51,7 @@ impl<'a> Transfers<'a> {
             self.engine.active.transfer_terms(),
             Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
         );
-        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.with_users(users)
     }
 
@@ -65,8 +65,8 @@ impl<'a> Transfers<'a> {
             self.engine.active.transfer_terms(),
             Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
         );
-        capacity.say_best(self.engine.best_bandwidth);
-        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.set_best(self.engine.best_bandwidth);
+        capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.best()
     }
 
@@ -191,7 +191,7 @@ impl TransfersMut<'_> {
         if let Some(book) = transfers {
             // Measuring stopped without transfers: it resumes with VMs that were idle lately at
             // zero.
-            if book.sleeps() {
+            if book.is_paused() {
                 let interval = book.interval();
                 let moved_nothing = |slot: usize| {
                     let since = vms[slot].quiet_since;
@@ -245,10 +245,10 @@ impl TransfersMut<'_> {
     /// [`DeviceSpec::bytes_per_s`] is a bandwidth that it has everywhere.
     ///
     /// [`DeviceSpec::bytes_per_s`]: tidegate_base::device::DeviceSpec::bytes_per_s
-    pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
+    pub fn set_best_bandwidth(&mut self, bytes_per_s: u64) {
         self.engine.best_bandwidth = bytes_per_s;
         if let Some(book) = &mut self.engine.view.transfers {
-            book.predictor_mut().capacity_mut().say_best(bytes_per_s);
+            book.predictor_mut().capacity_mut().set_best(bytes_per_s);
         }
     }
 
@@ -279,7 +279,7 @@ impl TransfersMut<'_> {
             self.engine.active.transfer_terms(),
             transfer_accounts::device_time(&self.engine.view),
         );
-        (book.predictor_mut().capacity_mut()).say_best(self.engine.best_bandwidth);
+        (book.predictor_mut().capacity_mut()).set_best(self.engine.best_bandwidth);
         for slot in (0..self.engine.view.queues.vms.len())
             .filter(|&slot| transfer_accounts::may_have_transfer(&self.engine.view, slot))
         {

@@ -223,7 +223,7 @@ impl SimHost {
             .collect();
         for change in changes {
             let mut all = self.transfers.iter_mut();
-            if let Some(transfer) = all.find(|transfer| transfer.who == change.who) {
+            if let Some(transfer) = all.find(|transfer| transfer.who == change.user) {
                 transfer.class = change.class;
             }
         }

@@ -180,15 +180,15 @@ impl TransferPriorities {
 
     /// Sets the class at the dispatcher of each VM whose class has changed, once a VM.
     fn turn(&mut self, view: &View, out: &mut Knobs) {
-        for Change { who, .. } in self.changes.drain(..) {
-            let told = &mut self.told[who];
-            if let Some(class) = self.priorities.class(who)
+        for Change { user, .. } in self.changes.drain(..) {
+            let told = &mut self.told[user];
+            if let Some(class) = self.priorities.class(user)
                 && *told != class
             {
                 *told = class;
-                let vm = view.vm_at(who);
+                let vm = view.vm_at(user);
                 let priority = priority(view, vm, class);
-                self.known[who] = priority;
+                self.known[user] = priority;
                 out.turn(vm, Knob::Class(priority));
             }
         }

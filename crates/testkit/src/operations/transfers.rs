@@ -155,6 +155,6 @@ impl Operator {
         self.driver
             .engine
             .transfers_mut()
-            .say_best_bandwidth(u64::from(bits) * 1_000_000);
+            .set_best_bandwidth(u64::from(bits) * 1_000_000);
     }
 }

@@ -14,7 +14,7 @@ impl ActivePolicy {
         // Bytes moved until now belong to the former class.
         transfer_accounts::tell_moved(view, vm.index()..vm.index() + 1);
         if let Some(book) = &mut view.transfers {
-            book.predictor_mut().turned(now, vm.index());
+            book.predictor_mut().restart_user(now, vm.index());
         }
     }
 

@@ -46,7 +46,7 @@ fn one_not_measured_yet_has_its_part_of_what_the_device_is_said_to_do() {
         .driver
         .engine
         .transfers_mut()
-        .say_best_bandwidth(2 * RATE);
+        .set_best_bandwidth(2 * RATE);
     assert_eq!(world.driver.engine.transfers().best_bandwidth(), 2 * RATE);
     assert_eq!(world.driver.engine.transfers().total_bandwidth(1), RATE);
     assert!(begin(&mut world, one, 1_000, 11).possible);

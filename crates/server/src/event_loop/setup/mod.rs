@@ -359,7 +359,7 @@ fn new_engine(
     (engine.admission_mut()).bound_payload(&device.scheduling.payload());
     engine
         .transfers_mut()
-        .say_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
+        .set_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
     if device.scheduling.is_automatic() {
         tracing::info!(
             device = device.name,
