@@ -37,7 +37,7 @@ impl DeviceSpec {
 
     /// Number of I/O slots: every [`IoId::index`](crate::request::IoId::index) is below it.
     ///
-    /// Only the first `depth` of them are used without `DeviceMut::set_hung_disks_aside`.
+    /// Only the first `depth` of them are used without `DeviceMut::enable_hung_disk_handling`.
     pub const fn io_slots(&self) -> u32 {
         self.depth + self.uncounted_most()
     }

@@ -242,7 +242,7 @@ impl Scheduling {
         device.learn_cap(self.learn_cap);
         device.tune_depth(Nanos::ZERO, self.tuning);
         device.adapt_depth(Nanos::ZERO, self.adaptive_depth);
-        device.share_io(self.max_io_shared);
+        device.set_max_io_shared(self.max_io_shared);
         Ok(engine)
     }
 }

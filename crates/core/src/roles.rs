@@ -559,7 +559,7 @@ pub trait Dispatcher: Send {
 
     /// Returns `true` if it uses request costs, which are then learnt for a device without a
     /// profile ([`View::estimator`]). Must never change.
-    fn reckons_with_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 
@@ -628,7 +628,7 @@ pub trait Controller: Send {
 
     /// Returns `true` if it uses request costs, which are then learnt for a device without a
     /// profile ([`View::estimator`]). Must never change.
-    fn reckons_with_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 

@@ -276,7 +276,7 @@ fn the_request_path_never_allocates_after_warm_up() {
             bench
                 .engine
                 .device_mut()
-                .share_io(MaxIoShared::Bytes(8 << 10));
+                .set_max_io_shared(MaxIoShared::Bytes(8 << 10));
             bench.engine.device_mut().learn_costs(true);
             bench
                 .engine

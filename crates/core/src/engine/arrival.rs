@@ -161,7 +161,7 @@ impl Engine {
     #[inline(never)]
     fn find_merge_target(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
         let lane = self.view.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
-        let most = self.control.merged_most(&self.view, of.vm, of.op);
+        let most = self.control.merge_size_max(&self.view, of.vm, of.op);
         if lane.head == NIL || most == 0 {
             return (None, false);
         }

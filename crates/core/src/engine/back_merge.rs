@@ -38,7 +38,7 @@ impl Engine {
     #[inline(never)]
     pub(super) fn gather(&mut self, unit: u32, budget: u32) -> Option<Head> {
         let Hot { vm, op, .. } = self.view.queues.reqs.hot[unit as usize];
-        let limit = self.control.merged_most(&self.view, vm, op);
+        let limit = self.control.merge_size_max(&self.view, vm, op);
         let (most, block) = (budget.min(limit), self.config.device.physical_block);
         while self.active.is_followed(&self.view, unit) {
             let room = most.saturating_sub(self.view.queues.reqs.left_of(unit));

@@ -33,9 +33,9 @@ pub(super) struct DeviceControl {
     pub promised: Option<Promised>,
     /// Activity of VMs that use the device at the same time; `None`: I/Os are not shortened.
     pub splitting: Option<Box<Splitting>>,
-    /// The last place of the queue was kept for an expected request the last time that I/Os could
-    /// have gone.
-    pub keeps_place: bool,
+    /// The last free place of the device's queue was reserved for an expected request when an I/O
+    /// was last to be dispatched.
+    pub reserves_place: bool,
     /// Caches of [`DeviceControl::is_steered`] and [`DeviceControl::is_observed`]: one test in
     /// place of one for each part, on the path of every request.
     steered: bool,
@@ -55,22 +55,23 @@ pub(super) struct Promised {
 
 /// Windows of the estimator after which costs are compared with those in force: half a second at
 /// least.
-const COSTS_EVERY: u64 = 4;
+const COSTS_COMPARED_AFTER_WINDOWS: u64 = 4;
 /// I/O sizes in bytes at which costs are compared.
-const COMPARED: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
+const COMPARED_SIZES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
 /// Divisor of the smallest difference of costs that counts, 2.5 %: with each new set of costs,
 /// roles that share the device by them start anew.
-const COST_SAME: u64 = 40;
+const COST_TOLERANCE_DIVISOR: u64 = 40;
 
-/// Returns whether any cost differs by more than one part in [`COST_SAME`].
-fn differ(one: &Profile, other: &Profile) -> bool {
-    let both = [Direction::Read, Direction::Write];
-    let kinds = both.map(|to| [Access::Sequential, Access::Random].map(|access| (to, access)));
+/// Returns whether any cost differs by more than one part in [`COST_TOLERANCE_DIVISOR`].
+fn differ(costs: &Profile, other: &Profile) -> bool {
+    let directions = [Direction::Read, Direction::Write];
+    let accesses = [Access::Sequential, Access::Random];
+    let kinds = directions.map(|direction| accesses.map(|access| (direction, access)));
     let mut kinds = kinds.iter().flatten();
-    kinds.any(|&(to, access)| {
-        COMPARED.iter().any(|&bytes| {
-            let times = [one, other].map(|costs| costs.time_ps(to, access, bytes));
-            times[0].abs_diff(times[1]) > times[0] / COST_SAME
+    kinds.any(|&(direction, access)| {
+        COMPARED_SIZES.iter().any(|&bytes| {
+            let times = [costs, other].map(|costs| costs.time_ps(direction, access, bytes));
+            times[0].abs_diff(times[1]) > times[0] / COST_TOLERANCE_DIVISOR
         })
     })
 }
@@ -109,7 +110,7 @@ impl Promised {
 
 /// Divisor of the tightest latency for the part that I/Os in flight may take: one half. The other
 /// half is for requests that the policy orders first and for the request itself.
-const BUDGET_PART: u64 = 2;
+const BUDGET_DIVISOR: u64 = 2;
 
 impl DeviceControl {
     /// Creates a control that bounds nothing but the depth.
@@ -124,7 +125,7 @@ impl DeviceControl {
             depth_tuning: DepthTuning::Balanced,
             promised: None,
             splitting: None,
-            keeps_place: false,
+            reserves_place: false,
             steered: false,
             observed: false,
         }
@@ -168,8 +169,8 @@ impl DeviceControl {
     pub(super) fn estimate_costs(&mut self, view: &mut View, roles: &Roles) {
         let (now, spec) = (view.queues.now, &view.queues.device.spec);
         let controller = roles.controller.as_ref();
-        let wanted = controller.is_some_and(|controller| controller.reckons_with_costs())
-            || roles.dispatcher.reckons_with_costs();
+        let wanted = controller.is_some_and(|controller| controller.uses_costs())
+            || roles.dispatcher.uses_costs();
         // The length of parts is chosen by costs as well.
         let parts = self
             .splitting
@@ -181,8 +182,8 @@ impl DeviceControl {
             let new = || Box::new(CostEstimator::new(now, spec));
             view.estimator = Some(before.unwrap_or_else(new));
         }
-        let reckons = roles.dispatcher.reckons_with_costs() && view.profile.is_none();
-        if !reckons {
+        // Learnt costs in force count for a dispatcher without a profile only.
+        if !roles.dispatcher.uses_costs() || view.profile.is_some() {
             view.learnt = None;
         }
         self.note_parts(view);
@@ -198,8 +199,8 @@ impl DeviceControl {
         let before = view.learnt.as_ref().map_or(0, |learnt| learnt.windows);
         let windows = estimator.windows();
         if view.profile.is_some()
-            || windows < before + COSTS_EVERY
-            || !roles.dispatcher.reckons_with_costs()
+            || windows < before + COSTS_COMPARED_AFTER_WINDOWS
+            || !roles.dispatcher.uses_costs()
         {
             return false;
         }
@@ -349,7 +350,7 @@ impl DeviceControl {
         let budget = self.promised.map(|promised| {
             let vm = view.vm_at(promised.vm as usize);
             Budget {
-                time: Nanos(promised.tightest.0 / BUDGET_PART),
+                time: Nanos(promised.tightest.0 / BUDGET_DIVISOR),
                 vm: Some(vm),
                 part: part.min(spec.max_io),
             }
@@ -417,45 +418,47 @@ impl DeviceControl {
     }
 
     /// Sets the length of I/Os while VMs share the device.
-    pub(super) fn share_io(&mut self, view: &View, asked: MaxIoShared) {
+    pub(super) fn set_max_io_shared(&mut self, view: &View, max_io: MaxIoShared) {
         let spec = &view.queues.device.spec;
         let vms = &view.queues.vms;
         let foreground = vms.iter().filter(|vm| !vm.background);
         let inside = foreground.map(|vm| vm.requests).sum();
-        self.keeps_place = false;
-        let is_on = !matches!(asked, MaxIoShared::Off | MaxIoShared::Bytes(0));
+        self.reserves_place = false;
+        let is_on = !matches!(max_io, MaxIoShared::Off | MaxIoShared::Bytes(0));
         self.splitting = is_on.then(|| {
             let profile = view.profile.as_deref();
-            Box::new(Splitting::new(asked, vms.len(), inside, spec, profile))
+            Box::new(Splitting::new(max_io, vms.len(), inside, spec, profile))
         });
         self.note_parts(view);
         self.bound_depth(view);
     }
 
-    /// Returns whether the last place is kept for an expected request, and notes until when.
+    /// Reserves the last free place of the device's queue if a request is expected soon, and sets
+    /// the time until which it is reserved. Returns whether it is.
     #[inline(never)]
-    pub(super) fn keeps_place(&mut self, view: &mut View) -> bool {
-        let until = self.kept_until(view);
+    pub(super) fn reserve_place(&mut self, view: &mut View) -> bool {
+        let until = self.reserved_until(view);
         view.pick_at = until.unwrap_or(view.pick_at);
-        self.keeps_place = until.is_some();
-        if self.keeps_place {
+        self.reserves_place = until.is_some();
+        if self.reserves_place {
             // Neither the dispatcher nor a cap is the reason now: they are not asked while a place
-            // is kept.
+            // is reserved.
             view.queues.device.deliberate = view.queues.deliberate_time();
             view.queues.waiting_since = None;
             self.release(view, false);
         }
-        self.keeps_place
+        self.reserves_place
     }
 
-    /// Time until which the last place is kept for a VM whose next request is expected soon;
-    /// `None`: it is not kept.
-    pub(super) fn kept_until(&self, view: &View) -> Option<Nanos> {
+    /// Time until which the last free place is reserved for a VM whose next request is expected
+    /// soon; `None`: it is not.
+    pub(super) fn reserved_until(&self, view: &View) -> Option<Nanos> {
         let device = &view.queues.device;
         let last = device.in_flight > 0 && device.in_flight + 1 >= self.limit;
         if !last || device.queued == 0 {
             return None;
         }
+        // A VM that has a request inside already competes by the policy; it needs no place.
         let (vm, until) = self.splitting.as_ref()?.expected(view.queues.now)?;
         (view.queues.vms[vm as usize].requests == 0).then_some(until)
     }
@@ -472,16 +475,18 @@ impl DeviceControl {
                 // now.
                 let promised = self.promised.map_or(0, |promised| promised.vms);
                 let own_promise = view.objectives[vm as usize].latency.is_some();
-                let beside = splitting.inside() > own || promised > u32::from(own_promise);
-                splitting.part(view.queues.now, vm, op, len, beside).max(1)
+                let is_shared = splitting.inside() > own || promised > u32::from(own_promise);
+                splitting
+                    .part(view.queues.now, vm, op, len, is_shared)
+                    .max(1)
             }
             _ => u32::MAX,
         }
     }
 
     /// Size in bytes up to which a VM's requests are merged just now.
-    pub(super) fn merged_most(&self, view: &View, vm: u32, op: Op) -> u32 {
-        let most = view.queues.vms[vm as usize].merge_limit;
-        most.min(self.shared_part(view, vm, op, most))
+    pub(super) fn merge_size_max(&self, view: &View, vm: u32, op: Op) -> u32 {
+        let limit = view.queues.vms[vm as usize].merge_limit;
+        limit.min(self.shared_part(view, vm, op, limit))
     }
 }

@@ -1,6 +1,7 @@
-//! Interface of a driver to the device: questions and settings.
+//! Interface of a driver to the device: state and settings. A driver feeds the engine with events
+//! and carries its I/Os out: the server's event loop, or a simulated device.
 
-use super::hung::{HungDisk, HungDisks, Patience};
+use super::hung::{HungDisk, HungDisks, SilenceTimeouts};
 use super::in_flight::InFlightIo;
 use super::promises::Feasibility;
 use super::transfer_accounts;
@@ -48,15 +49,15 @@ impl<'a> Device<'a> {
         live.map(|slot| (slot.io.disk, slot.started))
     }
 
-    /// Time for which the device may block the next request, by which a floor's requests may be
-    /// late. See [`DeviceMut::set_blocking_time`].
+    /// Blocking time: how long the device may be busy with other I/Os when a request is due. A
+    /// request within its reservation or target counts as late only beyond it. See
+    /// [`DeviceMut::set_blocking_time`].
     pub fn blocking_time(&self) -> Nanos {
         self.engine.attainment.blocking()
     }
 
-    /// Returns the outcome of reckoning all promises on the device together
-    /// ([`DeviceMut::reckon_promises`]); `None`: costs of requests are not known yet, or only from
-    /// imprecise points of the profile.
+    /// Returns the outcome of the last feasibility check ([`DeviceMut::check_feasibility`]); `None`:
+    /// costs of requests are not known yet, or only from imprecise points of the profile.
     pub fn feasibility(&self) -> Option<Feasibility> {
         self.engine.promises.outcome()
     }
@@ -66,8 +67,8 @@ impl<'a> Device<'a> {
         self.engine.active.roles.dispatcher.stepped_down()
     }
 
-    /// Returns whether promises have changed since they were reckoned together.
-    pub fn has_promises_to_reckon(&self) -> bool {
+    /// Returns whether promises or costs have changed since the last feasibility check.
+    pub fn is_feasibility_check_due(&self) -> bool {
         self.engine.promises.is_due()
     }
 
@@ -102,13 +103,10 @@ impl<'a> Device<'a> {
         control.map(|control| control.view())
     }
 
-    /// Returns the largest I/O in bytes while VMs share the device, in use now; 0: not shortened.
-    pub fn shared_io(&self) -> u32 {
-        let splitting = self.engine.control.splitting.as_ref();
-        splitting.map_or(0, |splitting| match splitting.longest() {
-            u32::MAX => 0,
-            longest => longest,
-        })
+    /// Returns the largest I/O in bytes while VMs share the device, in use now; `None`: I/Os are not
+    /// split.
+    pub fn max_io_shared(&self) -> Option<u32> {
+        self.engine.control.longest_part(u32::MAX)
     }
 
     /// Costs of requests as learnt so far; `None`: they are not being learnt.
@@ -128,12 +126,12 @@ impl<'a> Device<'a> {
         self.engine.active.roles.dispatcher.waits()
     }
 
-    /// Returns whether waiting requests are held back whatever the policy: by a learnt cap, by the
-    /// adapted depth, or by a place that is kept for an expected request. The device is as good as
-    /// full then.
-    pub fn is_held(&self) -> bool {
+    /// Returns whether nothing can be dispatched just now whatever the policy: the depth in force is
+    /// used up, a learnt cap holds I/Os back, or the last free place of the queue is reserved for
+    /// the expected next request of a VM.
+    pub fn is_dispatch_blocked(&self) -> bool {
         let full = self.engine.view.queues.device.in_flight >= self.engine.control.limit;
-        self.engine.control.held_since.is_some() || self.engine.control.keeps_place || full
+        self.engine.control.held_since.is_some() || self.engine.control.reserves_place || full
     }
 }
 
@@ -143,21 +141,23 @@ pub struct DeviceMut<'a> {
 }
 
 impl DeviceMut<'_> {
-    /// Sets the time for which the device may block the next request, by which floors are judged
-    /// from now on: the I/Os that may be in flight times the service time of the largest part.
-    /// `None`: 10 ms for flash, 50 ms for a device that positions.
+    /// Sets the blocking time by which reservations and targets are judged from now on: the I/Os
+    /// that may be in flight times the service time of the largest of them. `None`: 10 ms for flash,
+    /// 50 ms for a device that positions.
     pub fn set_blocking_time(&mut self, blocking: Option<Nanos>) {
         self.engine.attainment.set_blocking(blocking);
     }
 
-    /// Reckons all promises on the device together, if they or the costs of requests have changed
-    /// since the last time. The adapted depth then keeps to the bound that latencies leave, and
-    /// floors are judged by the blocking time. Costs are the profile's, or the learnt ones once
-    /// they are known; before that nothing is bounded. To be called with every batch of events,
-    /// before [`Engine::poll_dispatch`]: nearly always it returns at once, for it reckons at most
-    /// ten times a second. Returns whether it has.
+    /// Checks whether the device can keep the promises of all VMs together, if promises or costs
+    /// have changed since the last check, at most every 100 ms (every second where learnt costs
+    /// changed). The adapted depth then keeps to the bound that latencies leave, and reservations
+    /// and targets are judged by the new blocking time. Costs are the profile's, or the learnt ones
+    /// once they are known; before that nothing is bounded.
+    ///
+    /// To be called with every batch of events, before [`Engine::poll_dispatch`]. Returns whether a
+    /// check ran.
     #[inline]
-    pub fn reckon_promises(&mut self, now: Nanos) -> bool {
+    pub fn check_feasibility(&mut self, now: Nanos) -> bool {
         let Engine {
             view,
             control,
@@ -179,18 +179,24 @@ impl DeviceMut<'_> {
             active,
             ..
         } = &mut *self.engine;
-        promises.reckon(view, control, attainment, &*active.roles.dispatcher)
+        promises.check_feasibility(view, control, attainment, &*active.roles.dispatcher)
     }
 
-    /// Takes disks that hang out of the depth count from now on, when
-    /// [`DeviceMut::look_for_hung_disks`] finds them. From then on up to
-    /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are in flight at once. Panics
-    /// while anything is in flight.
-    pub fn set_hung_disks_aside(&mut self, now: Nanos, patience: Patience) {
+    /// Enables the handling of disks that hang: [`DeviceMut::detect_hung_disks`] takes them out of
+    /// the depth count. From then on up to [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots)
+    /// I/Os are in flight at once. Without effect if it is enabled already.
+    ///
+    /// # Panics
+    /// If anything is in flight, or a time-out is zero.
+    pub fn enable_hung_disk_handling(&mut self, now: Nanos, timeouts: SilenceTimeouts) {
         self.engine.view.queues.advance(now);
         assert!(
             self.engine.view.queues.device.in_flight == 0,
             "the slab of I/Os grows only while none is in flight"
+        );
+        assert!(
+            timeouts.data > Nanos::ZERO && timeouts.other > Nanos::ZERO,
+            "with a time-out of zero every disk hangs: {timeouts:?}"
         );
         if self.engine.hung.is_some() {
             return;
@@ -199,15 +205,15 @@ impl DeviceMut<'_> {
             self.engine.directory.disk_slots(),
             &self.engine.config.device,
         );
-        let (most, slots) = (device.uncounted_most(), device.io_slots());
+        let (uncounted_max, slots) = (device.uncounted_most(), device.io_slots());
         self.engine.in_flight.grow(slots);
-        let hung = HungDisks::new(disks, most, patience);
+        let hung = HungDisks::new(disks, uncounted_max, timeouts);
         self.engine.hung = Some(Box::new(hung));
     }
 
-    /// Looks for disks that hang, and takes them out of the depth count; to be called about once a
-    /// second, with [`Engine::poll_dispatch`] after it. Returns whether anything has changed.
-    pub fn look_for_hung_disks(&mut self, now: Nanos) -> bool {
+    /// Detects disks that hang, and takes their I/Os out of the depth count; to be called about once
+    /// a second, with [`Engine::poll_dispatch`] after it. Returns whether anything has changed.
+    pub fn detect_hung_disks(&mut self, now: Nanos) -> bool {
         self.engine.view.queues.advance(now);
         let Some(mut hung) = self.engine.hung.take() else {
             return false;
@@ -215,14 +221,17 @@ impl DeviceMut<'_> {
         hung.gather(self.engine.in_flight.iter());
         let mut silent = hung.silent(self.engine.view.queues.now);
         if !silent.is_empty() {
-            let others = hung.last_end_of_others(&silent);
+            let last_end = hung.last_end_of_others(&silent);
             // An end of another disk's I/O within that time shows that the device itself works.
-            let lately = others > Nanos::ZERO
-                && self.engine.view.queues.now.since(others) <= hung.patience.data;
-            let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
+            let device_works = last_end > Nanos::ZERO
+                && self.engine.view.queues.now.since(last_end) <= hung.timeouts.data;
+            // Silent disks that hold every place keep other disks from showing that the device
+            // works. They are taken out if others wait: if the device is slow after all, their I/Os
+            // end, and they count again.
+            let others_starve = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
             // A disk is blamed only if the device works for others; otherwise the device itself is
             // slow.
-            silent.retain(|&(_, since)| all || (lately && others > since));
+            silent.retain(|&(_, since)| others_starve || (device_works && last_end > since));
         }
         for &(disk, since) in &silent {
             hung.hung.push(HungDisk {
@@ -233,7 +242,7 @@ impl DeviceMut<'_> {
             });
         }
         self.engine.any_hung = !hung.hung.is_empty();
-        let before = hung.uncounted;
+        let uncounted_before = hung.uncounted;
         // Also I/Os of disks found before, for which there was no room then.
         for index in 0..self.engine.in_flight.slots() {
             let slot = self.engine.in_flight.io_at(index);
@@ -245,7 +254,7 @@ impl DeviceMut<'_> {
                 self.engine.uncount(index);
             }
         }
-        let changed = !silent.is_empty() || hung.uncounted > before;
+        let changed = !silent.is_empty() || hung.uncounted > uncounted_before;
         self.engine.hung = Some(hung);
         changed
     }
@@ -253,7 +262,7 @@ impl DeviceMut<'_> {
     /// Returns whether a request waits for a disk that is neither silent nor hangs.
     fn others_wait(&self, hung: &HungDisks, silent: &[(u32, Nanos)]) -> bool {
         let other =
-            |disk: u32| silent.iter().all(|&(of, _)| of != disk) && hung.find(disk).is_none();
+            |disk: u32| silent.iter().all(|&(it, _)| it != disk) && hung.find(disk).is_none();
         let hot = &self.engine.view.queues.reqs.hot;
         let waits = |first: u32| {
             let mut unit = first;
@@ -274,7 +283,7 @@ impl DeviceMut<'_> {
     }
 
     /// Sets the device's profile, which costs and controllers use from the next request on, and the
-    /// monitor compares the device with; `None`: it is not known any more.
+    /// monitor compares the device with; `None`: the device has none.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
         self.engine.view.profile = profile;
         // A profile outweighs learnt seeks, and without one they are learnt anew.
@@ -300,16 +309,16 @@ impl DeviceMut<'_> {
         self.engine.control.watch_device(&mut self.engine.view);
     }
 
-    /// Sets whether a cap in front of the device is learnt and kept: then I/Os go just slower than
-    /// the cap lets them pass, so that they queue here, where the policy decides, and not behind
-    /// it. Off at first; a learnt cap is forgotten when this is turned off.
+    /// Sets whether a cap in front of the device is learnt and kept: I/Os are then dispatched just
+    /// below the cap, so that they queue in the engine, where the policy orders them, and not behind
+    /// the cap. Off at first; a learnt cap is dropped when this is turned off.
     pub fn learn_cap(&mut self, learns: bool) {
         self.engine.control.learns_cap = learns;
         self.engine.control.watch_device(&mut self.engine.view);
     }
 
-    /// Starts with a cap that was learnt before, in I/Os and bytes a second, so that it need not be
-    /// learnt again after a restart. A changed cap is found out as usual. Without effect where caps
+    /// Starts with a cap that was learnt before, in I/Os and bytes per second, so that it need not be
+    /// learnt again after a restart. A changed cap is detected as usual. Without effect where caps
     /// are not learnt.
     pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
         self.engine.view.queues.advance(now);
@@ -320,7 +329,7 @@ impl DeviceMut<'_> {
 
     /// Sets whether the costs of requests are learnt ([`CostEstimator`]) in any case. Off at first:
     /// then they are learnt where the policy uses costs and there is no profile. Learnt costs are
-    /// forgotten when there is no reason left.
+    /// dropped when nothing uses them any more.
     pub fn learn_costs(&mut self, learns: bool) {
         self.engine.control.learns_costs = learns;
         self.engine
@@ -335,7 +344,9 @@ impl DeviceMut<'_> {
     pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         match &mut self.engine.view.estimator {
             Some(estimator) => estimator.import(learnt),
-            None => Err(BlobError::Unwanted("there is a profile, or no policy asks")),
+            None => Err(BlobError::Unwanted(
+                "the device has a profile, or its policy uses no costs",
+            )),
         }
     }
 
@@ -347,7 +358,7 @@ impl DeviceMut<'_> {
         self.engine.view.queues.advance(now);
         match &mut self.engine.control.monitor {
             Some(monitor) => monitor.import_cap(self.engine.view.queues.now, learnt),
-            None => Err(BlobError::Unwanted("no cap is to be learnt")),
+            None => Err(BlobError::Unwanted("learning of caps is off")),
         }
     }
 
@@ -386,9 +397,12 @@ impl DeviceMut<'_> {
     }
 
     /// Sets the maximum bytes of an I/O while other VMs use the device, too; at least a physical
-    /// block. Unless it is off, a place is kept for a VM whose next request is expected soon.
-    pub fn share_io(&mut self, asked: MaxIoShared) {
-        self.engine.control.share_io(&self.engine.view, asked);
+    /// block. Unless it is off, the last free place of the queue is reserved for a VM whose next
+    /// request is expected soon.
+    pub fn set_max_io_shared(&mut self, max_io: MaxIoShared) {
+        self.engine
+            .control
+            .set_max_io_shared(&self.engine.view, max_io);
         self.engine.promises.changed(self.engine.view.queues.now);
         self.engine
             .control

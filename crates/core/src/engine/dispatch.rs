@@ -12,16 +12,16 @@ use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId};
 use tidegate_base::time::Nanos;
 
-/// Returns whether a learnt cap, or a place kept for an expected request, keeps the device's room
-/// free now.
+/// Returns whether a learnt cap, or a place reserved for an expected request, keeps the device's
+/// room free now.
 #[inline(never)]
 fn is_held_back(engine: &mut Engine) -> bool {
     if engine.control.monitor.is_some() && engine.control.hold(&mut engine.view) {
-        // The cap alone is the reason now, or `is_held` would name a stale one.
-        engine.control.keeps_place = false;
+        // The cap alone is the reason now, or `is_dispatch_blocked` would name a stale one.
+        engine.control.reserves_place = false;
         return true;
     }
-    engine.control.splitting.is_some() && engine.control.keeps_place(&mut engine.view)
+    engine.control.splitting.is_some() && engine.control.reserve_place(&mut engine.view)
 }
 
 /// Starts a unit that may have to be split, wait for memory, or take adjacent units along.
@@ -216,9 +216,9 @@ impl Engine {
     #[inline(never)]
     fn start_nothing(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
-            // A kept place counts as taken: the depth in force is in full use.
+            // A reserved place counts as taken: the depth in force is in full use.
             self.control
-                .count_full(&mut self.view, self.control.keeps_place);
+                .count_full(&mut self.view, self.control.reserves_place);
         }
         self.flushes.data_had_turn();
         if self.flushes.is_empty() {

@@ -20,9 +20,9 @@
 //! [`DeviceSpec::uncounted_most`](super::DeviceSpec::uncounted_most) I/Os are uncounted; I/Os of
 //! hung disks beyond that count like all others.
 //!
-//! Off at first ([`DeviceMut::set_hung_disks_aside`](super::DeviceMut::set_hung_disks_aside)): then
+//! Off at first ([`DeviceMut::enable_hung_disk_handling`](super::DeviceMut::enable_hung_disk_handling)): then
 //! a completion only tests an `Option`. The driver calls
-//! [`DeviceMut::look_for_hung_disks`](super::DeviceMut::look_for_hung_disks) about once a second to
+//! [`DeviceMut::detect_hung_disks`](super::DeviceMut::detect_hung_disks) about once a second to
 //! search for silent disks.
 
 use super::Engine;
@@ -42,16 +42,16 @@ pub const SILENCE_WITHOUT_DATA: Nanos = Nanos::from_secs(5);
 
 /// Times for which a disk may be silent before it is taken to hang.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct SilenceTimeouts {
     /// Time with reads or writes in flight.
     pub data: Nanos,
     /// Time with nothing but flushes, discards or zeroing in flight.
     pub other: Nanos,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for SilenceTimeouts {
+    fn default() -> SilenceTimeouts {
+        SilenceTimeouts {
             data: SILENCE,
             other: SILENCE_WITHOUT_DATA,
         }
@@ -80,17 +80,17 @@ impl Silence {
 
     /// Returns the time since which a disk is silent, if that is for too long. `last_end`: time at
     /// which an I/O of it last ended.
-    fn too_long(self, now: Nanos, last_end: Nanos, patience: &Patience) -> Option<Nanos> {
-        let since = |start: Nanos, bound: Nanos| {
+    fn too_long(self, now: Nanos, last_end: Nanos, timeouts: &SilenceTimeouts) -> Option<Nanos> {
+        let since = |start: Nanos, timeout: Nanos| {
             // An end after the start of the oldest I/O is progress of the disk, too.
             let since = start.max(last_end);
-            (start != Nanos::MAX && now.since(since) >= bound).then_some(since)
+            (start != Nanos::MAX && now.since(since) >= timeout).then_some(since)
         };
-        since(self.data, patience.data).or_else(|| since(self.other, patience.other))
+        since(self.data, timeouts.data).or_else(|| since(self.other, timeouts.other))
     }
 }
 
-/// A disk that hangs.
+/// Disk that hangs.
 pub(super) struct HungDisk {
     pub disk: u32,
     pub since: Nanos,
@@ -102,25 +102,25 @@ pub(super) struct HungDisk {
 
 /// Silence of all disks, and the disks that hang.
 pub(super) struct HungDisks {
-    pub patience: Patience,
+    pub timeouts: SilenceTimeouts,
     /// Time at which an I/O of each disk last ended, by the disk's slot; [`Nanos::ZERO`]: none did.
     last_end: Vec<Nanos>,
     pub hung: Vec<HungDisk>,
     /// I/Os in flight that do not count against the depth.
     pub uncounted: u32,
-    uncounted_most: u32,
+    uncounted_max: u32,
     /// Silence of each disk, by its slot; valid only right after [`HungDisks::gather`].
     silence: Vec<Silence>,
 }
 
 impl HungDisks {
-    pub(super) fn new(disks: usize, uncounted_most: u32, patience: Patience) -> HungDisks {
+    pub(super) fn new(disks: usize, uncounted_max: u32, timeouts: SilenceTimeouts) -> HungDisks {
         let mut this = HungDisks {
-            patience,
+            timeouts,
             last_end: Vec::new(),
             hung: Vec::new(),
             uncounted: 0,
-            uncounted_most,
+            uncounted_max,
             silence: Vec::new(),
         };
         this.make_room(disks);
@@ -140,7 +140,7 @@ impl HungDisks {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.uncounted < self.uncounted_most
+        self.uncounted < self.uncounted_max
     }
 
     /// Returns whether the I/Os of a disk have to wait: it hangs, and its probe is in flight or
@@ -168,7 +168,7 @@ impl HungDisks {
     pub(super) fn silent(&self, now: Nanos) -> Vec<(u32, Nanos)> {
         let disks = self.silence.iter().zip(&self.last_end).zip(0..);
         let silent = disks.filter_map(|((silence, &last_end), disk)| {
-            let since = silence.too_long(now, last_end, &self.patience)?;
+            let since = silence.too_long(now, last_end, &self.timeouts)?;
             self.find(disk).is_none().then_some((disk, since))
         });
         silent.collect()
@@ -177,7 +177,7 @@ impl HungDisks {
     /// Returns the time at which an I/O last ended of any disk not among these.
     pub(super) fn last_end_of_others(&self, silent: &[(u32, Nanos)]) -> Nanos {
         let others = self.last_end.iter().zip(0..);
-        let others = others.filter(|&(_, disk)| silent.iter().all(|&(of, _)| of != disk));
+        let others = others.filter(|&(_, disk)| silent.iter().all(|&(it, _)| it != disk));
         others.map(|(&end, _)| end).max().unwrap_or(Nanos::ZERO)
     }
 
@@ -185,7 +185,7 @@ impl HungDisks {
     pub(super) fn hold_the_device(&self, silent: &[(u32, Nanos)]) -> bool {
         let busy = self.silence.iter().zip(0..);
         let mut busy = busy.filter(|(silence, _)| !silence.is_idle());
-        busy.all(|(_, disk)| silent.iter().any(|&(of, _)| of == disk) || self.find(disk).is_some())
+        busy.all(|(_, disk)| silent.iter().any(|&(it, _)| it == disk) || self.find(disk).is_some())
     }
 
     /// Notes that an I/O of a disk has ended.
@@ -194,11 +194,11 @@ impl HungDisks {
         self.uncounted -= u32::from(!counted);
     }
 
-    /// Takes out all parked units of disks that `are` meant, to be put back into their lanes by a
-    /// caller that is about to search those. Units of disks that still hang are parked again when
+    /// Takes out all parked units of the disks that `is_meant` selects, to be put back into their
+    /// lanes by a caller that is about to search those. Units of disks that still hang are parked again when
     /// they are picked.
-    pub(super) fn take_parked(&mut self, are: impl Fn(u32) -> bool) -> Vec<Vec<u32>> {
-        let meant = self.hung.iter_mut().filter(|hung| are(hung.disk));
+    pub(super) fn take_parked(&mut self, is_meant: impl Fn(u32) -> bool) -> Vec<Vec<u32>> {
+        let meant = self.hung.iter_mut().filter(|hung| is_meant(hung.disk));
         meant
             .map(|hung| core::mem::take(&mut hung.parked))
             .collect()
@@ -294,18 +294,18 @@ mod tests {
     fn silence_counts_from_the_last_end_or_from_the_oldest_start() {
         let at = Nanos::from_millis;
         let with = |data: Nanos, other: Nanos| Silence { data, other };
-        let (none, patience) = (Nanos::MAX, &Patience::default());
+        let (none, timeouts) = (Nanos::MAX, &SilenceTimeouts::default());
         let reads = with(at(500), none);
-        assert_eq!(reads.too_long(at(1499), at(100), patience), None);
-        assert_eq!(reads.too_long(at(1500), at(100), patience), Some(at(500)));
-        assert_eq!(reads.too_long(at(1500), at(501), patience), None);
-        assert_eq!(reads.too_long(at(1501), at(501), patience), Some(at(501)));
+        assert_eq!(reads.too_long(at(1499), at(100), timeouts), None);
+        assert_eq!(reads.too_long(at(1500), at(100), timeouts), Some(at(500)));
+        assert_eq!(reads.too_long(at(1500), at(501), timeouts), None);
+        assert_eq!(reads.too_long(at(1501), at(501), timeouts), Some(at(501)));
         let flush = with(none, at(500));
-        assert_eq!(flush.too_long(at(5499), at(0), patience), None);
-        assert_eq!(flush.too_long(at(5500), at(0), patience), Some(at(500)));
+        assert_eq!(flush.too_long(at(5499), at(0), timeouts), None);
+        assert_eq!(flush.too_long(at(5500), at(0), timeouts), Some(at(500)));
         let both = with(at(4000), at(500));
-        assert_eq!(both.too_long(at(4999), at(0), patience), None);
-        assert_eq!(both.too_long(at(5000), at(0), patience), Some(at(4000)));
-        assert_eq!(Silence::NONE.too_long(at(99_000), at(0), patience), None);
+        assert_eq!(both.too_long(at(4999), at(0), timeouts), None);
+        assert_eq!(both.too_long(at(5000), at(0), timeouts), Some(at(4000)));
+        assert_eq!(Silence::NONE.too_long(at(99_000), at(0), timeouts), None);
     }
 }

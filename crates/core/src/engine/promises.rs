@@ -1,11 +1,11 @@
-//! Reckoning of all promises on a device together: the depth that latency bounds leave, and the
-//! blocking time by which floors are judged.
+//! Feasibility of all promises on a device together: the depth that latency bounds leave, and the
+//! blocking time by which reservations and targets (floors) are judged.
 //!
-//! The reckoning is that of plans ([`fit`]), with the engine's objectives and transfers, and the
-//! profile or learnt costs. A driver asks for it ([`DeviceMut::reckon_promises`]) outside of the
+//! The check is that of plans ([`fit`]), with the engine's objectives and transfers, and the
+//! profile or learnt costs. A driver asks for it ([`DeviceMut::check_feasibility`]) outside of the
 //! request path, since it visits all VMs.
 //!
-//! [`DeviceMut::reckon_promises`]: super::DeviceMut::reckon_promises
+//! [`DeviceMut::check_feasibility`]: super::DeviceMut::check_feasibility
 
 use super::device::DeviceControl;
 use crate::attainment::Attainments;
@@ -20,13 +20,13 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::fit::{self, Assumed, Fit, Queueing, Tenant};
 use tidegate_capacity::profile::Profile;
 
-/// Time between two reckonings, however often promises change: with 10,000 VMs one takes tens of
-/// milliseconds.
-const PAUSE: Nanos = Nanos::from_millis(100);
-/// Time between two reckonings by learnt costs, which change all the time.
-const PAUSE_LEARNT: Nanos = Nanos::SECOND;
+/// Smallest interval between two checks, however often promises change: with 10,000 VMs one takes
+/// tens of milliseconds.
+const CHECK_INTERVAL_MIN: Nanos = Nanos::from_millis(100);
+/// Smallest interval between two checks for new learnt costs, which change all the time.
+const LEARNT_CHECK_INTERVAL_MIN: Nanos = Nanos::SECOND;
 
-/// Outcome of reckoning all promises of a device together.
+/// Outcome of a feasibility check of all promises of a device together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Feasibility {
     /// Everything that was promised fits the device.
@@ -34,9 +34,10 @@ pub struct Feasibility {
     /// Largest number of I/Os in flight with which every latency bound that can be met is met, at
     /// most the configured depth.
     pub depth_bound: u32,
-    /// VM whose latency bound is nearest to its end; `None`: no VM has one.
+    /// VM that uses up most of its latency bound; `None`: no VM has one.
     pub tightest: Option<VmId>,
-    /// Time by which a floor's request may be late: T of the plan, at the depth that the device's
+    /// Blocking time, by which a request within its reservation or target may be late: T of the
+    /// plan, at the depth that the device's
     /// queue has or may have soon. Where the queue is kept short, no request waits for the
     /// configured depth.
     pub blocking: Nanos,
@@ -44,11 +45,11 @@ pub struct Feasibility {
     pub is_learnt: bool,
 }
 
-/// State of reckoning promises.
+/// State of the feasibility checks.
 pub(super) struct Promises {
-    /// Time of the next reckoning; [`Nanos::MAX`]: nothing has changed.
+    /// Time of the next check; [`Nanos::MAX`]: nothing has changed.
     due: Nanos,
-    /// Time of the last reckoning; `None`: there was none.
+    /// Time of the last check; `None`: there was none.
     last: Option<Nanos>,
     /// Costs have changed since then, not promises alone.
     new_costs: bool,
@@ -60,52 +61,53 @@ pub(super) struct Promises {
     pace: Pace,
 }
 
-/// Pace at which the device ends I/Os, looked at once a second.
+/// Pace at which the device completes I/Os, measured once a second.
 #[derive(Clone, Copy, Default)]
 struct Pace {
-    /// Time of the last look, and I/Os that had ended by then.
-    looked: Nanos,
+    /// Time of the last measurement.
+    measured_at: Nanos,
+    /// I/Os that had ended by then.
     ended: u64,
-    /// Mean time from one end to the next before that look; `None`: nothing ended, or there was no
-    /// look yet.
-    each: Option<Nanos>,
+    /// Mean time from one end to the next before the last measurement; `None`: nothing ended, or
+    /// nothing was measured yet.
+    per_io: Option<Nanos>,
 }
 
 impl Pace {
-    /// Time between two looks.
-    const EVERY: Nanos = Nanos::SECOND;
+    /// Interval between two measurements.
+    const INTERVAL: Nanos = Nanos::SECOND;
 
-    /// Measures the pace once [`Pace::EVERY`] has passed since the last look. Returns whether it
-    /// did.
+    /// Measures the pace once [`Pace::INTERVAL`] has passed since the last measurement. Returns
+    /// whether it did.
     #[inline]
-    fn look(&mut self, now: Nanos, ended: u64) -> bool {
-        let span = now.since(self.looked);
-        if span < Self::EVERY {
+    fn measure(&mut self, now: Nanos, ended: u64) -> bool {
+        let span = now.since(self.measured_at);
+        if span < Self::INTERVAL {
             return false;
         }
-        let each = span.0.checked_div(ended - self.ended).map(Nanos);
+        let per_io = span.0.checked_div(ended - self.ended).map(Nanos);
         *self = Pace {
-            looked: now,
+            measured_at: now,
             ended,
-            each,
+            per_io,
         };
         true
     }
 
-    /// Returns the blocking time by which floors are judged, given the one that was reckoned for a
-    /// queue of `depth`.
+    /// Returns the blocking time by which floors are judged, given the worst case for a queue of
+    /// `depth`.
     ///
-    /// The reckoned time assumes the worst of all mixes, such as long random writes alone. That may
+    /// The worst case assumes the worst of all mixes, such as long random writes alone. That may
     /// be tens of times the device's actual times, and a floor judged by it would be kept whatever
     /// a VM gets. So the time in which the device drains its queue at its measured pace counts
     /// where that is shorter. All of a second counts as work, so pauses make it longer. The
     /// blocking time of the device's kind is the minimum: housekeeping may block the device for as
     /// long.
-    fn judged_by(&self, reckoned: Nanos, depth: u32, spec: &DeviceSpec) -> Nanos {
+    fn judged_by(&self, worst_case: Nanos, depth: u32, spec: &DeviceSpec) -> Nanos {
         let least = Attainments::blocking_of_kind(spec);
-        let drains = |each: Nanos| Nanos(each.0.saturating_mul(depth.into())).max(least);
-        self.each
-            .map_or(reckoned, |each| drains(each).min(reckoned))
+        let drain = |per_io: Nanos| Nanos(per_io.0.saturating_mul(depth.into())).max(least);
+        self.per_io
+            .map_or(worst_case, |per_io| drain(per_io).min(worst_case))
     }
 }
 
@@ -128,20 +130,20 @@ impl Promises {
         self.outcome
     }
 
-    /// Returns whether a reckoning is to come.
+    /// Returns whether a check is due, now or later.
     pub(super) fn is_due(&self) -> bool {
         self.due < Nanos::MAX
     }
 
     /// Notes that a VM, an objective, a transfer or the use of the device has changed.
     pub(super) fn changed(&mut self, now: Nanos) {
-        self.due_after(now, PAUSE);
+        self.due_after(now, CHECK_INTERVAL_MIN);
     }
 
     /// Notes that the device has another profile, or none any more.
     pub(super) fn profile_changed(&mut self, now: Nanos) {
         self.new_costs = true;
-        self.due_after(now, PAUSE);
+        self.due_after(now, CHECK_INTERVAL_MIN);
     }
 
     /// Notes new learnt costs, which count where there is no profile.
@@ -151,7 +153,7 @@ impl Promises {
             && estimator.windows() != self.windows
         {
             (self.windows, self.new_costs) = (estimator.windows(), true);
-            self.due_after(view.queues.now, PAUSE_LEARNT);
+            self.due_after(view.queues.now, LEARNT_CHECK_INTERVAL_MIN);
         }
     }
 
@@ -164,30 +166,30 @@ impl Promises {
         attainment: &mut Attainments,
     ) {
         let (now, device) = (view.queues.now, &view.queues.device);
-        let is_looked = self.pace.look(now, device.ended);
+        let is_measured = self.pace.measure(now, device.ended);
         let Some(outcome) = self.outcome else {
             return;
         };
-        // Only a depth beyond the one counted with makes requests wait longer than was reckoned.
+        // Only a depth beyond the one counted with makes requests wait longer than the last check assumed.
         if control.limit > self.depth {
-            self.due_after(now, PAUSE);
+            self.due_after(now, CHECK_INTERVAL_MIN);
         }
-        if is_looked {
+        if is_measured {
             let depth = counted_depth(view, control);
             let blocking = self.pace.judged_by(outcome.blocking, depth, &device.spec);
             attainment.set_blocking(Some(blocking));
         }
     }
 
-    /// Schedules a reckoning now, but no sooner than `pause` after the last one.
-    fn due_after(&mut self, now: Nanos, pause: Nanos) {
-        let rested = self.last.map_or(now, |last| last + pause);
-        self.due = self.due.min(now.max(rested));
+    /// Schedules a check now, but no sooner than `interval` after the last one.
+    fn due_after(&mut self, now: Nanos, interval: Nanos) {
+        let earliest = self.last.map_or(now, |last| last + interval);
+        self.due = self.due.min(now.max(earliest));
     }
 
-    /// Reckons if it is time to, and has depth and attainment keep to the outcome. Returns whether
-    /// it was time.
-    pub(super) fn reckon(
+    /// Checks the promises if a check is due, and applies the outcome to depth and attainment.
+    /// Returns whether it was due.
+    pub(super) fn check_feasibility(
         &mut self,
         view: &mut View,
         control: &mut DeviceControl,
@@ -199,15 +201,15 @@ impl Promises {
             return false;
         }
         if view.profile.is_none()
-            && let Some(found) = view
+            && let Some(seeks_dominate) = view
                 .estimator
                 .as_deref()
                 .and_then(seek_bound::seeks_dominate_by_learnt_costs)
         {
-            control.learn_seeks(view, found);
+            control.learn_seeks(view, seeks_dominate);
         }
         self.depth = counted_depth(view, control);
-        let outcome = reckoned(view, control, dispatcher, self.depth);
+        let outcome = evaluate(view, control, dispatcher, self.depth);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -240,7 +242,7 @@ impl Promises {
     }
 }
 
-/// Costs to reckon with, and true if they were learnt; `None`: not known well enough.
+/// Costs for the check, and true if they were learnt; `None`: not known well enough.
 fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
     if let Some(profile) = view.profile.as_deref() {
         let precise = profile.imprecision().is_none();
@@ -250,16 +252,16 @@ fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
     judged.then_some((Cow::Owned(profile), true))
 }
 
-/// Depth to reckon with: twice the one in force. An adapted depth grows by doubling, and promised
+/// Depth that the check assumes: twice the one in force. An adapted depth grows by doubling, and promised
 /// requests may exceed it up to that.
 fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
     let depth = control.limit.saturating_mul(2);
     depth.clamp(1, view.queues.device.spec.depth)
 }
 
-/// Reckons all promises together, with floors judged at a queue of `depth`; `None`: the costs of
+/// Evaluates all promises together, with floors judged at a queue of `depth`; `None`: the costs of
 /// requests are not known.
-fn reckoned(
+fn evaluate(
     view: &View,
     control: &DeviceControl,
     dispatcher: &dyn Dispatcher,
@@ -310,7 +312,7 @@ fn reckoned(
     })
 }
 
-/// Bytes a second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
+/// Bytes per second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
 /// its deadline has passed.
 fn transfer(view: &View, slot: usize, now: Nanos) -> u64 {
     let transfer = view
@@ -322,13 +324,14 @@ fn transfer(view: &View, slot: usize, now: Nanos) -> u64 {
 /// Index of the need that uses up most of its bound.
 fn tightest(fit: &Fit) -> Option<usize> {
     let bounds = fit.needs.iter().enumerate();
-    let used = bounds.filter_map(|(at, need)| {
+    let used = bounds.filter_map(|(index, need)| {
         let bound = need.bound?;
         let used = bound.takes?.0 as f64 / bound.asked.0.max(1) as f64;
-        Some((at, used))
+        Some((index, used))
     });
-    let most = used.reduce(|most, next| if next.1 > most.1 { next } else { most });
-    most.map(|(at, _)| at)
+    // Strict comparison keeps the first of several equal ones.
+    let tightest = used.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    tightest.map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -337,7 +340,7 @@ mod tests {
     use tidegate_base::device::DeviceSpec;
 
     #[test]
-    fn floors_are_judged_by_the_pace_of_the_device_within_what_was_reckoned() {
+    fn blocking_time_follows_the_pace_of_the_device_up_to_the_worst_case() {
         let flash = DeviceSpec {
             depth: 32,
             physical_block: 4096,
@@ -347,19 +350,19 @@ mod tests {
             bytes_per_s: 0,
         };
         let mut pace = Pace::default();
-        let reckoned = Nanos::from_millis(107);
-        let judged = |pace: &Pace, depth| pace.judged_by(reckoned, depth, &flash);
-        assert_eq!(judged(&pace, 8), reckoned, "nothing is known of the pace");
-        assert!(!pace.look(Nanos::from_millis(999), 10));
-        assert!(pace.look(Nanos::SECOND, 400));
+        let worst_case = Nanos::from_millis(107);
+        let judged = |pace: &Pace, depth| pace.judged_by(worst_case, depth, &flash);
+        assert_eq!(judged(&pace, 8), worst_case, "nothing is known of the pace");
+        assert!(!pace.measure(Nanos::from_millis(999), 10));
+        assert!(pace.measure(Nanos::SECOND, 400));
         assert_eq!(judged(&pace, 8), Nanos::from_millis(20));
         assert_eq!(
             judged(&pace, 2),
             Nanos::from_millis(10),
             "the least of flash"
         );
-        assert_eq!(judged(&pace, 64), reckoned);
-        assert!(pace.look(Nanos::from_secs(2), 400));
-        assert_eq!(judged(&pace, 8), reckoned, "an idle second says nothing");
+        assert_eq!(judged(&pace, 64), worst_case);
+        assert!(pace.measure(Nanos::from_secs(2), 400));
+        assert_eq!(judged(&pace, 8), worst_case, "an idle second says nothing");
     }
 }

@@ -184,7 +184,9 @@ impl Bench {
 #[test]
 fn a_place_that_is_kept_ends_what_else_holds_back() {
     let mut b = Bench::new();
-    b.engine.device_mut().share_io(MaxIoShared::Bytes(16 * KIB));
+    b.engine
+        .device_mut()
+        .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
     let guest = b.vm();
     let patient = b.vm();
     b.ask(guest, Request::read(0, 4096, 0));

@@ -249,8 +249,8 @@ impl Dispatcher for BackgroundQueue {
         true
     }
 
-    fn reckons_with_costs(&self) -> bool {
-        self.vms.reckons_with_costs()
+    fn uses_costs(&self) -> bool {
+        self.vms.uses_costs()
     }
 
     fn depth(&self) -> u32 {

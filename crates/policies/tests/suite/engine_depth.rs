@@ -49,7 +49,7 @@ fn every_part_of_a_durable_write_is_durable_and_whole_blocks() {
     b.driver
         .engine
         .device_mut()
-        .share_io(MaxIoShared::Bytes(16 * KIB));
+        .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
     let (_, writer) = b.vm(&Objective::default());
     let (_, other) = b.vm(&Objective::default());
     b.ask(other, Request::read(0, 4096, 0));
@@ -90,7 +90,7 @@ fn no_part_and_no_place_is_for_a_background_process() {
         b.driver
             .engine
             .device_mut()
-            .share_io(MaxIoShared::Bytes(16 * KIB));
+            .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
         let (_, guest) = b.vm(&Objective::default());
         let other = if background {
             b.driver

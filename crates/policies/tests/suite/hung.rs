@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Driver, Guest, config, policy};
-use tidegate_core::engine::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
+use tidegate_core::engine::{SILENCE, SILENCE_WITHOUT_DATA, SilenceTimeouts};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
@@ -28,7 +28,7 @@ impl Rig {
         driver
             .engine
             .device_mut()
-            .set_hung_disks_aside(Nanos::ZERO, Patience::default());
+            .enable_hung_disk_handling(Nanos::ZERO, SilenceTimeouts::default());
         Rig {
             driver,
             next_tag: 0,
@@ -55,9 +55,9 @@ impl Rig {
         tag
     }
 
-    fn look_for_hung_disks(&mut self) -> bool {
+    fn detect_hung_disks(&mut self) -> bool {
         let Driver { engine, now, .. } = &mut self.driver;
-        engine.device_mut().look_for_hung_disks(*now)
+        engine.device_mut().detect_hung_disks(*now)
     }
 
     /// Issues a read far from the last one, so that nothing merges.
@@ -131,9 +131,9 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
         assert!(stuck > 0, "{name}");
         let first = rig.read(neighbour);
         rig.driver.pass(SILENCE - Nanos(1));
-        assert!(!rig.look_for_hung_disks(), "{name}");
+        assert!(!rig.detect_hung_disks(), "{name}");
         rig.driver.pass(Nanos(1));
-        assert!(rig.look_for_hung_disks(), "{name}");
+        assert!(rig.detect_hung_disks(), "{name}");
         assert_eq!(
             rig.driver.engine.device().hung_since(hung.disk),
             Some(Nanos::ZERO)
@@ -175,7 +175,7 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
             None,
             "{name}"
         );
-        assert!(!rig.look_for_hung_disks(), "{name}");
+        assert!(!rig.detect_hung_disks(), "{name}");
         rig.drain();
     }
 }
@@ -190,10 +190,10 @@ fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
     rig.serve_all_but(Some(hung.disk), SILENCE);
     // No VM waits, and none has been served for long enough, so there is no need to act.
     rig.driver.pass(Nanos::from_secs(3));
-    assert!(!rig.look_for_hung_disks());
+    assert!(!rig.detect_hung_disks());
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(5));
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     assert_eq!(
         rig.driver.engine.device().hung_since(hung.disk),
         Some(Nanos::ZERO)
@@ -210,14 +210,14 @@ fn alone_on_its_device_no_disk_is_taken_out() {
     }
     rig.dispatch();
     rig.driver.pass(Nanos::from_secs(100));
-    assert!(!rig.look_for_hung_disks());
+    assert!(!rig.detect_hung_disks());
     assert_eq!(rig.dispatch(), 0, "the depth holds");
     // The whole device hangs: a disk that comes later is admitted once, and hangs, too.
     rig.read(idle);
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     rig.dispatch();
     rig.driver.pass(Nanos::from_secs(100));
-    assert!(!rig.look_for_hung_disks());
+    assert!(!rig.detect_hung_disks());
     rig.drain();
 }
 
@@ -232,10 +232,10 @@ fn a_lone_flush_has_more_time() {
     while rig.driver.now < almost {
         rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
-        assert!(!rig.look_for_hung_disks(), "{}", rig.driver.now);
+        assert!(!rig.detect_hung_disks(), "{}", rig.driver.now);
     }
     rig.driver.pass(Nanos::from_millis(200));
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     // One more I/O may be tried; later flushes wait for the first.
     let reads = [rig.read(hung), rig.read(hung)];
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
@@ -259,7 +259,7 @@ fn a_flush_may_be_the_one_io_of_a_hung_disk_and_others_keep_their_turn() {
     rig.dispatch();
     rig.read(neighbour);
     rig.driver.pass(SILENCE);
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     let of_hung = rig.flush(hung);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.driver.in_flight.back().map(|io| io.op), Some(Op::Flush));
@@ -285,7 +285,7 @@ fn flushes_that_wait_for_a_hung_disk_go_when_it_goes_on() {
     rig.dispatch();
     rig.read(neighbour);
     rig.driver.pass(SILENCE);
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.driver.in_flight.len(), DEPTH as usize + 1);
     let flush = rig.flush(hung);
@@ -317,7 +317,7 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             rig.dispatch();
             rig.read(neighbour);
             rig.driver.pass(SILENCE);
-            assert!(rig.look_for_hung_disks(), "{name}");
+            assert!(rig.detect_hung_disks(), "{name}");
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             rig.flush(hung);
             let stuck = rig.driver.in_flight.len();
@@ -344,7 +344,7 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             assert_eq!(rig.answers.get(&of_new), Some(&Ok(())), "{name}");
             assert_eq!(rig.driver.in_flight.len(), stuck, "{name}");
             rig.drain();
-            assert!(!rig.look_for_hung_disks(), "{name}");
+            assert!(!rig.detect_hung_disks(), "{name}");
         }
     }
 }
@@ -359,7 +359,7 @@ fn the_policy_changes_while_a_disk_hangs() {
     rig.dispatch();
     rig.read(neighbour);
     rig.driver.pass(SILENCE);
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     for spec in PolicySpec::every_composition() {
         rig.driver
             .engine
@@ -392,7 +392,7 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
     rig.dispatch();
     rig.read(neighbour);
     rig.driver.pass(SILENCE);
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     // The VM's other disk goes on in the same lane.
     let beside = rig.read(same_vm);
@@ -431,7 +431,7 @@ fn no_more_ios_are_left_out_than_there_is_room_for() {
         rig.driver.pass(SILENCE);
         let waits = rig.guest();
         rig.read(waits);
-        rig.look_for_hung_disks();
+        rig.detect_hung_disks();
         rig.dispatch();
         assert!(
             rig.driver.engine.device().uncounted() <= most,
@@ -459,7 +459,7 @@ fn a_merged_io_that_failed_on_a_hung_disk_goes_again_one_by_one() {
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(1100));
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(10));
-    assert!(rig.look_for_hung_disks());
+    assert!(rig.detect_hung_disks());
     let io = rig.driver.in_flight[0];
     rig.end(io, Err(IoError::Io));
     assert_eq!(rig.driver.engine.device().hung_since(hung.disk), None);

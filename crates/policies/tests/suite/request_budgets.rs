@@ -39,7 +39,7 @@ impl Crowd {
         driver
             .engine
             .device_mut()
-            .share_io(MaxIoShared::Bytes(16 * KIB));
+            .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
         let clients = objectives.iter().map(|objective| {
             let guest = driver.guest(objective);
             (guest.vm, guest.client)

@@ -177,7 +177,7 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
         .driver
         .engine
         .device_mut()
-        .share_io(MaxIoShared::Bytes(16 * KIB));
+        .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
     let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
     world.load(small, Op::Read, 16 * KIB, 64);
     world.load(large, Op::Read, 1024 * KIB, 64);

@@ -231,7 +231,7 @@ impl Loop {
             frontends.serve(&mut ctx);
             frontends.begin_dispatch();
             // Before dispatch, because the outcome bounds the adapted depth.
-            self.engine.device_mut().reckon_promises(self.now);
+            self.engine.device_mut().check_feasibility(self.now);
             self.dispatch();
             let (frontends, mut ctx) = self.frontends_and_context();
             frontends.exchange(&mut ctx);
@@ -376,8 +376,8 @@ impl Loop {
     }
 
     /// Updates the set of disks that hang and dispatches I/Os of the others. Called once a second.
-    fn look_for_hung_disks(&mut self) {
-        if self.engine.device_mut().look_for_hung_disks(self.now) {
+    fn detect_hung_disks(&mut self) {
+        if self.engine.device_mut().detect_hung_disks(self.now) {
             let (device, mut parts) = self.device_and_parts();
             device.adjust_workers(&mut parts);
             self.dispatch();
@@ -395,7 +395,7 @@ impl Loop {
         // `plumbing` counts too, because the receive buffers of closed connections stay in it until
         // they are trimmed.
         let warm = self.requests.warm() + self.plumbing.warm();
-        let reckons = self.engine.device().has_promises_to_reckon();
+        let reckons = self.engine.device().is_feasibility_check_due();
         let busy = self.requests.len() > 0 || warm > 0 || self.running_transfers > 0 || reckons;
         busy || self.phase == Phase::Draining
     }
@@ -414,7 +414,7 @@ impl Loop {
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect_stuck(&mut ctx);
         frontends.close_overdue(&mut ctx);
-        self.look_for_hung_disks();
+        self.detect_hung_disks();
         device_alerts::log_alerts(&mut self.engine, &self.name);
         self.given_way_alert.log_change(&self.engine, &self.name);
         self.feasibility_alert

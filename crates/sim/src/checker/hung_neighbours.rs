@@ -9,7 +9,7 @@
 
 use super::{Verdict, ensure};
 use std::collections::BTreeMap;
-use tidegate_core::engine::{Engine, Patience};
+use tidegate_core::engine::{Engine, SilenceTimeouts};
 use tidegate_core::request::{DeviceIo, Lane, Op};
 use tidegate_core::time::Nanos;
 
@@ -24,7 +24,7 @@ struct Seen {
 /// Starts and ends of I/Os, by disk.
 #[derive(Debug)]
 pub struct Neighbours {
-    patience: Patience,
+    patience: SilenceTimeouts,
     disks: BTreeMap<u32, Seen>,
     /// Start of each I/O with the device, by I/O slot.
     starts: BTreeMap<usize, Nanos>,
@@ -32,7 +32,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Creates the checker of an engine with this patience.
-    pub fn new(patience: Patience) -> Neighbours {
+    pub fn new(patience: SilenceTimeouts) -> Neighbours {
         Neighbours {
             patience,
             disks: BTreeMap::new(),

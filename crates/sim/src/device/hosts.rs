@@ -129,9 +129,9 @@ impl Hosts {
     }
 
     /// Has every engine update its promises to `now`.
-    pub(super) fn reckon_promises(&mut self, now: Nanos) {
+    pub(super) fn check_feasibility(&mut self, now: Nanos) {
         for engine in &mut self.engines {
-            engine.device_mut().reckon_promises(now);
+            engine.device_mut().check_feasibility(now);
         }
     }
 

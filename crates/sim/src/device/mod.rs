@@ -149,7 +149,7 @@ impl DeviceSim {
         if next.timer <= now {
             self.hosts.handle_timeouts(now);
         }
-        self.hosts.reckon_promises(now);
+        self.hosts.check_feasibility(now);
         self.settle();
         if self.hosts.are_several() {
             self.send_messages();

@@ -90,9 +90,9 @@ impl Controller for RandomMergeLimits {
         self.inner.as_ref().is_some_and(|inner| inner.allocates())
     }
 
-    fn reckons_with_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         let inner = self.inner.as_ref();
-        inner.is_some_and(|inner| inner.reckons_with_costs())
+        inner.is_some_and(|inner| inner.uses_costs())
     }
 
     fn transfer_terms(&self) -> TransferTerms {

@@ -637,7 +637,7 @@ impl Controller for ShareModel {
         self.share.take()
     }
 
-    fn reckons_with_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 }

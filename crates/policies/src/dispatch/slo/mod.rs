@@ -602,7 +602,7 @@ impl Dispatcher for Slo {
         Some(Nanos(background_io_ps(profile).max(least).div_ceil(1000)))
     }
 
-    fn reckons_with_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 

@@ -265,7 +265,7 @@ impl Lab {
             lab.driver
                 .engine
                 .device_mut()
-                .share_io(MaxIoShared::Bytes(2 * BLOCK));
+                .set_max_io_shared(MaxIoShared::Bytes(2 * BLOCK));
         }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
@@ -416,7 +416,7 @@ impl Lab {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.driver.start();
-            if io.is_none() && self.driver.engine.device().is_held() {
+            if io.is_none() && self.driver.engine.device().is_dispatch_blocked() {
                 return;
             }
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");

@@ -1,7 +1,7 @@
 //! Hung disks: detected once a second, logged, and reported in snapshots.
 //!
 //! The engine takes the I/Os of a hung disk out of the queue depth, so that other disks go on
-//! ([`DeviceMut::look_for_hung_disks`](tidegate_core::engine::DeviceMut::look_for_hung_disks)). The
+//! ([`DeviceMut::detect_hung_disks`](tidegate_core::engine::DeviceMut::detect_hung_disks)). The
 //! loop adds what the engine cannot know: more io_uring worker threads in place of those that the
 //! disk's I/Os block, and log lines for the operator.
 

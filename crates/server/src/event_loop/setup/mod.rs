@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, Patience};
+use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, SilenceTimeouts};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 
@@ -171,7 +171,7 @@ impl Prepared {
         let mut engine = new_engine(device, engine_config, spec).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
         let mut vms = add_vms(&mut engine, &vm_configs, &connections).map_err(refused)?;
-        engine.device_mut().reckon_promises(Nanos::ZERO);
+        engine.device_mut().check_feasibility(Nanos::ZERO);
         let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
             max_io,
@@ -369,7 +369,7 @@ fn new_engine(
     }
     engine
         .device_mut()
-        .set_hung_disks_aside(Nanos::ZERO, Patience::default());
+        .enable_hung_disk_handling(Nanos::ZERO, SilenceTimeouts::default());
     Ok(engine)
 }
 

@@ -35,7 +35,7 @@ impl TortureWorld<'_, '_> {
         }
         let stats = self.engine.device_stats();
         if stats.in_flight < stats.spec.depth
-            && !self.engine.device().is_held()
+            && !self.engine.device().is_dispatch_blocked()
             && !self.engine.device().any_hung()
         {
             self.checks.starvation.idle(&self.engine)?;

@@ -7,15 +7,15 @@ use crate::checker::{Verdict, hung_neighbours};
 use crate::fault::{Kind, Rate};
 use crate::torture::TortureRng;
 use crate::torture::swarm::Swarm;
-use tidegate_core::engine::{Engine, Patience};
+use tidegate_core::engine::{Engine, SilenceTimeouts};
 use tidegate_core::request::DeviceIo;
 use tidegate_core::time::Nanos;
 
 /// Hung disk of a run, with the checker of its neighbours.
 pub(super) struct Hung {
     rng: TortureRng,
-    /// Patience of the engine; `None` disables hung-disk detection.
-    patience: Option<Patience>,
+    /// Silence time-outs of the engine; `None` disables hung-disk detection.
+    patience: Option<SilenceTimeouts>,
     /// Number of the disk that hangs.
     disk: u32,
     until: Nanos,
@@ -26,11 +26,11 @@ pub(super) struct Hung {
 
 impl Hung {
     pub(super) fn new(swarm: &Swarm, mut rng: TortureRng) -> Hung {
-        // Patience in the time scale of the run: most disks answer within it, some do not. A hang
+        // Time-outs in the time scale of the run: most disks answer within it, some do not. A hang
         // ends well within the bound on draining.
         let data = Nanos(rng.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
         // The daemon's defaults have the same proportion.
-        let patience = Patience {
+        let patience = SilenceTimeouts {
             data,
             other: Nanos(5 * data.0),
         };
@@ -45,7 +45,7 @@ impl Hung {
         }
     }
 
-    pub(super) fn patience(&self) -> Option<Patience> {
+    pub(super) fn patience(&self) -> Option<SilenceTimeouts> {
         self.patience
     }
 
@@ -103,7 +103,7 @@ impl TortureWorld<'_, '_> {
     }
 
     /// Has the engine look for hung disks, as the daemon does every second, and checks the result.
-    pub(super) fn look_for_hung_disks(&mut self) -> Verdict {
+    pub(super) fn detect_hung_disks(&mut self) -> Verdict {
         if !self.running {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl TortureWorld<'_, '_> {
         let clock = self.faults.clock(self.now);
         self.write(What::Timeout, [1, 0, 0, 0, 0]);
         if self.plant.looks() {
-            self.engine.device_mut().look_for_hung_disks(clock);
+            self.engine.device_mut().detect_hung_disks(clock);
         }
         let seen = clock.max(self.engine.view().now());
         hung_neighbours::check(

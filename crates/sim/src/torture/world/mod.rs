@@ -203,7 +203,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             }
             Event::Transfer => self.change_transfer(),
             Event::Sent(place) => self.sent(place),
-            Event::CheckHungDisks => self.look_for_hung_disks(),
+            Event::CheckHungDisks => self.detect_hung_disks(),
         }
     }
 

@@ -63,10 +63,12 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
             .assume_cap(now, cap.assumed.0, cap.assumed.1);
     }
     engine.device_mut().adapt_depth(now, swarm.adapts_depth);
-    engine.device_mut().share_io(match swarm.shared_io {
-        0 => MaxIoShared::Off,
-        bytes => MaxIoShared::Bytes(bytes),
-    });
+    engine
+        .device_mut()
+        .set_max_io_shared(match swarm.shared_io {
+            0 => MaxIoShared::Off,
+            bytes => MaxIoShared::Bytes(bytes),
+        });
     engine
 }
 
@@ -95,7 +97,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let hung = Hung::new(&swarm, TortureRng::new(seed, 18));
         let mut slots = swarm.config.device.depth;
         if let Some(patience) = hung.patience() {
-            engine.device_mut().set_hung_disks_aside(now, patience);
+            engine.device_mut().enable_hung_disk_handling(now, patience);
             slots = swarm.config.device.io_slots();
         }
         TortureWorld {

@@ -226,7 +226,7 @@ fn a_patient_reader_beside_a_bulk_writer_waits_for_little() {
                     }
                     if adapted {
                         device.adapt_depth(Nanos::ZERO, true);
-                        device.share_io(MaxIoShared::Auto);
+                        device.set_max_io_shared(MaxIoShared::Auto);
                     }
                     let reader = Work {
                         think: Nanos::from_millis(2),
@@ -257,7 +257,10 @@ fn a_patient_reader_beside_a_bulk_writer_waits_for_little() {
 fn a_latency_objective_bounds_what_is_in_flight() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
+    lab.driver
+        .engine
+        .device_mut()
+        .set_max_io_shared(MaxIoShared::Auto);
     let promised = Objective {
         latency: Some(Nanos(400_000)),
         ..Objective::default()
@@ -308,7 +311,10 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let measured = tidegate_config::profile::built_in("ssd-sata-300gb").expect("built in");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
+    lab.driver
+        .engine
+        .device_mut()
+        .set_max_io_shared(MaxIoShared::Auto);
     lab.guest(&Objective::default(), reads(64, 16 * KIB));
     lab.guest(&reads_within(Nanos::from_millis(100)), reads(1, 8 * KIB));
     lab.seconds(1);
@@ -353,7 +359,10 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
 fn promises_are_known_once_costs_are_learnt() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = adapting(&entry, 32, true);
-    lab.driver.engine.device_mut().share_io(MaxIoShared::Auto);
+    lab.driver
+        .engine
+        .device_mut()
+        .set_max_io_shared(MaxIoShared::Auto);
     let of_kind = lab.driver.engine.device().blocking_time();
     lab.guest(&reads_within(Nanos::from_millis(100)), reads(64, 16 * KIB));
     assert_eq!(lab.driver.engine.device().feasibility(), None);
@@ -378,7 +387,7 @@ fn what_is_promised_and_due_waits_for_no_place_in_a_short_queue() {
         let mut lab = Lab::new(&entry, None, 1024, policy);
         let mut device = lab.driver.engine.device_mut();
         device.adapt_depth(Nanos::ZERO, true);
-        device.share_io(MaxIoShared::Bytes(64 << 10));
+        device.set_max_io_shared(MaxIoShared::Bytes(64 << 10));
         let (depth, vm) = (1, None);
         device.set_depth_bound(Some(DepthBound { depth, vm }));
         let reader = Work {

@@ -213,7 +213,7 @@ impl Lab {
 
     fn dispatch(&mut self) {
         let now = self.driver.now;
-        self.driver.engine.device_mut().reckon_promises(now);
+        self.driver.engine.device_mut().check_feasibility(now);
         while let Some(io) = self.driver.start() {
             let now = self.driver.now;
             let io = ModelIo {

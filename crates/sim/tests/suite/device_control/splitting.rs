@@ -26,7 +26,7 @@ fn lab(entry: &Entry, policy: &str, depth: u32, part: u32) -> Lab {
     lab.driver
         .engine
         .device_mut()
-        .share_io(MaxIoShared::Bytes(part));
+        .set_max_io_shared(MaxIoShared::Bytes(part));
     lab
 }
 
