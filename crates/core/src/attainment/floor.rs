@@ -1,9 +1,16 @@
-//! Verdicts on a floor: a reservation or a target.
+//! Verdicts on a floor: a reservation or a target, as the rate that a VM is promised at least.
+//!
+//! Each request has a tag, the time from which the floor owes it service:
+//!
+//! ```text
+//!   tag(i) = max(arrival(i), tag(i-1) + cost(i-1))      cost: the time that it takes at the rate
+//!   due(i) = tag(i) + cost(i) + blocking time of the device
+//! ```
 //!
 //! A request that is answered before the tag of the VM's first outstanding request was served by
-//! the VM's share, which never counts against its floor (mClock's rule): what it takes of the rate
-//! is given back to the next tag. Otherwise the tags of a VM that has more than its floor would run
-//! ahead of time, and nothing would be late when it is starved.
+//! the VM's share, not by its floor, and must not use the floor up (mClock, Gulati et al., OSDI
+//! 2010): its cost is taken back from the next tag. Otherwise the tags of a VM that gets more than
+//! its floor would run ahead of time, and nothing would be late when it is starved afterwards.
 
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
@@ -12,53 +19,55 @@ use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
 /// Fractional bits of the time that a byte takes.
-const FRACTION: u32 = 20;
+const BYTE_TIME_FRACTION_BITS: u32 = 20;
 
 /// Time that requests take at a rate, rounded up by less than 2 ns.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     /// Time of a request, whatever its size.
     request: u64,
-    /// Time of a byte, in nanoseconds with [`FRACTION`] bits.
+    /// Time of a byte, in nanoseconds with [`BYTE_TIME_FRACTION_BITS`].
     byte: u64,
-    /// Minimum size in bytes by which a request counts.
-    least: u32,
+    /// Size in bytes as which smaller requests count.
+    size_min: u32,
 }
 
 impl Costs {
     fn new(rate: &Rate) -> Costs {
-        let per_byte = |bytes_per_s: u64| (Nanos::SECOND.0 << FRACTION).div_ceil(bytes_per_s);
+        let per_byte =
+            |bytes_per_s: u64| (Nanos::SECOND.0 << BYTE_TIME_FRACTION_BITS).div_ceil(bytes_per_s);
         let bytes = rate.bytes_per_s.map_or(0, per_byte);
         match rate.ops {
             None => Costs {
                 request: 0,
                 byte: bytes,
-                least: 0,
+                size_min: 0,
             },
             Some(ops) => match ops.norm {
                 None => Costs {
                     request: Nanos::SECOND.0.div_ceil(ops.per_s),
                     byte: bytes,
-                    least: 0,
+                    size_min: 0,
                 },
                 Some(norm) => Costs {
                     request: 0,
-                    // A floor with two rates holds as soon as either is given.
+                    // A floor with two rates is kept if the VM gets either of them, so a request
+                    // costs the longer of both times.
                     byte: bytes.max(per_byte(ops.per_s.saturating_mul(norm.into()))),
-                    least: norm,
+                    size_min: norm,
                 },
             },
         }
     }
 
     #[inline]
-    fn of(&self, len: u32) -> Nanos {
+    fn request_time(&self, len: u32) -> Nanos {
         if self.byte == 0 {
             return Nanos(self.request);
         }
-        let of_bytes = u128::from(len.max(self.least)) * u128::from(self.byte);
-        let of_bytes = u64::try_from(of_bytes >> FRACTION).unwrap_or(u64::MAX);
-        Nanos(self.request.max(of_bytes))
+        let scaled = u128::from(len.max(self.size_min)) * u128::from(self.byte);
+        let bytes_time = u64::try_from(scaled >> BYTE_TIME_FRACTION_BITS).unwrap_or(u64::MAX);
+        Nanos(self.request.max(bytes_time))
     }
 }
 
@@ -68,8 +77,8 @@ pub(super) struct Floor {
     costs: Costs,
     /// Tag of the next request.
     tag: Nanos,
-    /// Time that outstanding requests take at the rate: the tag of the first one lies by as much
-    /// before the tag of the next.
+    /// Time that all outstanding requests take at the rate. As long as each of them arrived before
+    /// the time of the one before it was over, the tag of the first is `tag - outstanding`.
     outstanding: Nanos,
     ring: DueRing,
     /// Time that the requests of this second take at the rate.
@@ -95,7 +104,7 @@ impl Floor {
     /// it is due with the device's `blocking` time.
     #[inline(always)]
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
-        let (tag, cost) = (self.tag.max(since), self.costs.of(len));
+        let (tag, cost) = (self.tag.max(since), self.costs.request_time(len));
         self.tag = tag + cost;
         self.outstanding += cost;
         self.asked += cost;
@@ -105,9 +114,10 @@ impl Floor {
     /// Takes the answer to a request of `len` bytes. Returns by how much it is late.
     #[inline(always)]
     pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32) -> Nanos {
-        let cost = self.costs.of(len);
-        // Answered before the first outstanding tag: served by the share, not the floor (see
-        // above).
+        let cost = self.costs.request_time(len);
+        // Answered before the tag of the first outstanding request: served by the share, not the
+        // floor. Where requests arrived with gaps, the bound lies later than that tag, in the VM's
+        // favour.
         if now + self.outstanding < self.tag {
             self.tag = self.tag - cost;
         }
@@ -121,7 +131,7 @@ impl Floor {
 
     /// Takes back a request of `len` bytes.
     pub(super) fn withdraw(&mut self, due: Due, len: u32) {
-        let cost = self.costs.of(len);
+        let cost = self.costs.request_time(len);
         self.tag = self.tag - cost;
         self.outstanding = self.outstanding - cost;
         due.withdraw(&mut self.ring);
@@ -136,7 +146,7 @@ impl Floor {
         self.ring.is_empty() && self.asked == Nanos::ZERO && !self.very_late
     }
 
-    /// Ends a second; `cause`: of a miss.
+    /// Ends a second, and returns the verdict on it; a miss is attributed to `cause`.
     pub(super) fn close(&mut self, cause: Cause) -> Verdict {
         let ClosedSecond { due, late, hanging } = self.ring.close();
         let very_late = core::mem::take(&mut self.very_late);

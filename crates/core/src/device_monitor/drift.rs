@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!            5 seconds in a row beyond 20 %, and the mean, too
-//!   agrees --------------------------------------------------> parted (slower or faster)
+//!   agrees --------------------------------------------------> deviates (slower or faster)
 //!     ^                                                          |
 //!     +------- 5 in a row within 10 %, and the mean, too --------+
 //! ```
@@ -17,18 +17,23 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
-/// Seconds in a row after which the verdict changes, either way.
-const IN_A_ROW: u32 = 5;
-/// Ratio, or its inverse, beyond which the device has parted from its profile.
-const BAND: f64 = 1.2;
-/// Ratio, or its inverse, within which the device agrees again.
-const INNER: f64 = 1.1;
-/// Weight of a second in the smoothed ratio.
-const SMOOTH: f64 = 0.25;
+/// Consecutive seconds after which the verdict changes, either way: a single one may be a disk's own
+/// housekeeping.
+const VERDICT_SECONDS: u32 = 5;
+/// Ratio, or its inverse, beyond which the device deviates from its profile: the 20 % that plans
+/// leave as headroom.
+const DRIFT_RATIO: f64 = 1.2;
+/// Ratio, or its inverse, within which the device agrees again; half of the deviation of
+/// [`DRIFT_RATIO`], so that the
+/// verdict does not flap.
+const AGREE_RATIO: f64 = 1.1;
+/// Weight of a second in the smoothed ratio: a memory of four seconds, less than
+/// [`VERDICT_SECONDS`].
+const EWMA_WEIGHT: f64 = 0.25;
 /// Largest ratio, or inverse, that a second counts for, such as one in which the device hung.
-const MOST: f64 = 16.0;
-/// Completed I/Os below which a second is not evaluated.
-const IOS: u64 = 16;
+const RATIO_MAX: f64 = 16.0;
+/// Completed I/Os below which a second is not evaluated: those across its ends would dominate.
+const WINDOW_IOS_MIN: u64 = 16;
 
 /// Comparison of a device with its profile.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -51,12 +56,12 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns the verdict on a ratio, with hysteresis: [`INNER`] bounds the present verdict,
-    /// [`BAND`] any other.
+    /// Returns the verdict on a ratio, with hysteresis: [`AGREE_RATIO`] bounds the present
+    /// verdict, [`DRIFT_RATIO`] any other.
     fn side(&self, ratio: f64) -> Option<DriftDirection> {
-        match DriftDirection::of(ratio, INNER) {
-            inner if inner == self.direction => inner,
-            _ => DriftDirection::of(ratio, BAND),
+        match DriftDirection::beyond(ratio, AGREE_RATIO) {
+            present if present == self.direction => present,
+            _ => DriftDirection::beyond(ratio, DRIFT_RATIO),
         }
     }
 }
@@ -81,7 +86,7 @@ impl DriftDirection {
     }
 
     /// Returns the side of the band on which a ratio lies; `None`: within.
-    fn of(ratio: f64, band: f64) -> Option<DriftDirection> {
+    fn beyond(ratio: f64, band: f64) -> Option<DriftDirection> {
         match ratio {
             r if r > band => Some(DriftDirection::Slower),
             r if r * band < 1.0 => Some(DriftDirection::Faster),
@@ -98,11 +103,11 @@ pub(super) fn saturating_depth(profile: &Profile, spec: &DeviceSpec) -> u32 {
     let points = profile.latency();
     let needed = points
         .iter()
-        .map(|of| {
-            let same = || points.iter().filter(|p| kind(p) == kind(of));
-            let most = same().fold(0.0, |most, p| f64::max(most, p.iops));
-            let near = same().filter(|p| p.iops >= 0.95 * most);
-            near.map(|p| p.depth).min().unwrap_or(0)
+        .map(|point| {
+            let of_kind = || points.iter().filter(|p| kind(p) == kind(point));
+            let iops_max = of_kind().fold(0.0, |iops_max, p| f64::max(iops_max, p.iops));
+            let saturated = of_kind().filter(|p| p.iops >= 0.95 * iops_max);
+            saturated.map(|p| p.depth).min().unwrap_or(0)
         })
         .max();
     let measured = match profile.depth() {
@@ -117,10 +122,11 @@ pub(super) struct DriftDetector {
     pub(super) drift: Drift,
     /// Square of [`Drift::spread`].
     variance: f64,
-    /// Verdict on each of the last seconds, and the number of them in a row.
+    /// Verdict on the last second.
     side: Option<DriftDirection>,
-    row: u32,
-    /// True if the verdict has changed and nobody has been told.
+    /// Number of consecutive seconds with that verdict.
+    run: u32,
+    /// True if the verdict has changed and no alert was given yet.
     pub(super) changed: bool,
 }
 
@@ -139,7 +145,7 @@ impl DriftDetector {
             },
             variance: 0.0,
             side: None,
-            row: 0,
+            run: 0,
             changed: false,
         }
     }
@@ -153,16 +159,17 @@ impl DriftDetector {
             1 => drift.ratio = ratio,
             _ => {
                 // Exponentially weighted mean and variance.
-                let off = ratio - drift.ratio;
-                drift.ratio += SMOOTH * off;
-                self.variance = (1.0 - SMOOTH) * (self.variance + SMOOTH * off * off);
+                let deviation = ratio - drift.ratio;
+                drift.ratio += EWMA_WEIGHT * deviation;
+                self.variance =
+                    (1.0 - EWMA_WEIGHT) * (self.variance + EWMA_WEIGHT * deviation * deviation);
                 drift.spread = self.variance.sqrt();
             }
         }
         let (side, smoothed) = (drift.side(ratio), drift.side(drift.ratio));
-        self.row = if side == self.side { self.row + 1 } else { 1 };
+        self.run = if side == self.side { self.run + 1 } else { 1 };
         self.side = side;
-        if side != drift.direction && smoothed == side && self.row >= IN_A_ROW {
+        if side != drift.direction && smoothed == side && self.run >= VERDICT_SECONDS {
             drift.direction = side;
             drift.since = window.end;
             self.changed = true;
@@ -177,12 +184,12 @@ fn ratio(window: &Window) -> Option<f64> {
     let full = window.slack.0 * 20 <= window.len.0;
     // A window is closed by the next I/O: a much longer one means that nothing ran, or that the
     // machine stood still.
-    let seen = window.len.0 <= WINDOW.0 * 2;
-    if window.failed || !full || !seen || window.ios < IOS || least <= 0.0 {
+    let in_time = window.len.0 <= WINDOW.0 * 2;
+    if window.failed || !full || !in_time || window.ios < WINDOW_IOS_MIN || least <= 0.0 {
         return None;
     }
-    let passed = window.len.0 as f64;
+    let elapsed = window.len.0 as f64;
     // The expected time is a range, within which the device agrees: the ratio is then 1.
-    let ratio = passed / passed.clamp(least, most);
-    Some(ratio.clamp(1.0 / MOST, MOST))
+    let ratio = elapsed / elapsed.clamp(least, most);
+    Some(ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX))
 }

@@ -2,55 +2,56 @@
 
 use tidegate_base::request::Done;
 
-/// Queue of answers that restarts at the beginning of its memory whenever it is empty. A ring would
-/// walk through all its memory and fetch new cache lines for every answer.
+/// Queue of replies that restarts at the beginning of its memory whenever it is empty. A ring would
+/// walk through all its memory and fetch new cache lines for every reply.
 pub(super) struct FinishedRequests {
-    all: Vec<Done>,
-    /// Index of the first answer that was not taken yet.
+    replies: Vec<Done>,
+    /// Index of the first reply that was not taken yet.
     next: usize,
 }
 
 impl FinishedRequests {
     pub(super) fn with_capacity(requests: usize) -> FinishedRequests {
         FinishedRequests {
-            all: Vec::with_capacity(requests),
+            replies: Vec::with_capacity(requests),
             next: 0,
         }
     }
 
     #[inline]
     pub(super) fn push(&mut self, done: Done) {
-        if self.all.len() == self.all.capacity() {
-            self.make_room();
+        if self.replies.len() == self.replies.capacity() {
+            self.reclaim();
         }
-        self.all.push(done);
+        self.replies.push(done);
     }
 
-    /// Makes room for drivers that never drain the queue: once more than half of it was taken, the
-    /// rest moves to the front.
+    /// Reclaims the memory of taken replies for drivers that never drain the queue. It moves the
+    /// rest to the front only once more than half was taken, so that a reply is moved at most once on
+    /// average; otherwise the following push grows the memory.
     #[cold]
-    fn make_room(&mut self) {
-        if self.next > self.all.len() / 2 {
-            self.all.drain(..self.next);
+    fn reclaim(&mut self) {
+        if self.next > self.replies.len() / 2 {
+            self.replies.drain(..self.next);
             self.next = 0;
         }
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Done> {
-        let done = self.all.get(self.next).copied();
+        let done = self.replies.get(self.next).copied();
         if done.is_some() {
             self.next += 1;
         } else {
-            self.all.clear();
+            self.replies.clear();
             self.next = 0;
         }
         done
     }
 
-    /// Most recently finished answer, if it was not taken yet.
+    /// Most recent reply, if it was not taken yet.
     pub(super) fn last(&self) -> Option<&Done> {
-        self.all[self.next..].last()
+        self.replies[self.next..].last()
     }
 }
 
@@ -73,18 +74,18 @@ mod tests {
     }
 
     #[test]
-    fn answers_leave_in_order_and_memory_stays_bounded_if_some_are_always_left() {
-        let mut answers = FinishedRequests::with_capacity(8);
-        assert_eq!(answers.pop(), None);
-        answers.push(done(0));
+    fn replies_leave_in_order_and_memory_stays_bounded_if_the_queue_is_never_empty() {
+        let mut replies = FinishedRequests::with_capacity(8);
+        assert_eq!(replies.pop(), None);
+        replies.push(done(0));
         for tag in 1..1000 {
-            answers.push(done(tag));
-            assert_eq!(answers.last().map(|d| d.tag), Some(tag));
-            assert_eq!(answers.pop().map(|d| d.tag), Some(tag - 1));
+            replies.push(done(tag));
+            assert_eq!(replies.last().map(|d| d.tag), Some(tag));
+            assert_eq!(replies.pop().map(|d| d.tag), Some(tag - 1));
         }
-        assert_eq!(answers.all.capacity(), 8);
-        assert_eq!(answers.pop().map(|d| d.tag), Some(999));
-        assert!(answers.last().is_none() && answers.pop().is_none());
-        assert!(answers.all.is_empty());
+        assert_eq!(replies.replies.capacity(), 8);
+        assert_eq!(replies.pop().map(|d| d.tag), Some(999));
+        assert!(replies.last().is_none() && replies.pop().is_none());
+        assert!(replies.replies.is_empty());
     }
 }

@@ -147,7 +147,7 @@ impl Bench {
         }
     }
 
-    fn vm(&mut self) -> ClientId {
+    fn connect_vm(&mut self) -> ClientId {
         let vm = self
             .engine
             .vms_mut()
@@ -166,7 +166,7 @@ impl Bench {
         self.engine.connect(disk).expect("the disk is there")
     }
 
-    fn ask(&mut self, client: ClientId, request: Request) {
+    fn submit(&mut self, client: ClientId, request: Request) {
         let taken = self.engine.handle_request(self.now, client, request);
         taken.expect("room for a request");
     }
@@ -182,32 +182,35 @@ impl Bench {
 }
 
 #[test]
-fn a_place_that_is_kept_ends_what_else_holds_back() {
+fn reserved_place_clears_cap_hold_and_deliberate_wait() {
     let mut b = Bench::new();
     b.engine
         .device_mut()
         .set_max_io_shared(MaxIoShared::Bytes(16 * KIB));
-    let guest = b.vm();
-    let patient = b.vm();
-    b.ask(guest, Request::read(0, 4096, 0));
+    let busy = b.connect_vm();
+    // A VM that thinks for 50 us between requests: after a few, a place is reserved for its next.
+    let thinking = b.connect_vm();
+    b.submit(busy, Request::read(0, 4096, 0));
     let first = b.dispatch()[0];
     for n in 0..4 {
-        b.ask(patient, Request::read(n << 20, 4096, 0));
+        b.submit(thinking, Request::read(n << 20, 4096, 0));
         let io = b.dispatch()[0];
         b.now += Nanos::from_micros(100);
         b.end(&io);
         b.now += Nanos::from_micros(50);
     }
-    // The dispatcher left room unused, and a cap held back, from here on.
+    // State as if the dispatcher had begun a deliberate wait here, and a learnt cap had held I/Os
+    // back since: no public call brings about both at once.
     let since = b.now;
     b.engine.view.queues.waiting_since = Some(since);
     b.engine.control.held_since = Some(since);
     let before = b.engine.device_stats().deliberate;
-    b.ask(guest, Request::read(64 << 20, 4096, 0));
+    b.submit(busy, Request::read(64 << 20, 4096, 0));
     b.now += Nanos::from_micros(10);
-    assert!(b.dispatch().is_empty(), "the place is kept");
+    assert!(b.dispatch().is_empty(), "the place is reserved");
     assert_eq!(b.engine.control.held_since, None);
-    // Time for which a place is kept is not the dispatcher's deliberate wait.
+    // The deliberate wait ended when the place was reserved, 10 us after its begin: time for which a
+    // place is reserved does not count as the dispatcher's.
     b.now += Nanos::from_micros(20);
     assert_eq!(
         b.engine.view.queues.deliberate_time(),

@@ -1,4 +1,4 @@
-//! Facet of VMs and their disks: statistics, objectives, attainment, adding and removing.
+//! Interface of a driver to VMs and their disks: statistics, objectives, attainment, adding and removing.
 
 use super::disks::DiskSpec;
 use super::transfer_accounts;
@@ -34,20 +34,25 @@ impl<'a> Vms<'a> {
             .tuning(&self.engine.view, vm)
     }
 
-    /// Statistics of a VM, including counts that are not in its ledger yet. Panics on a handle that
-    /// was never given out, or of a VM that was removed.
+    /// Statistics of a VM, including counts that are not in its ledger yet.
+    ///
+    /// # Panics
+    /// If the handle was never given out, or its VM was removed.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'a, VmStats> {
         self.engine.view.stats(vm)
     }
 
-    /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. Starts
-    /// anew when its `target` in bytes a second changes. Panics as [`Vms::vm_stats`].
+    /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. The seconds
+    /// begin anew when its `target` in bytes per second changes.
+    ///
+    /// # Panics
+    /// If the handle was never given out, or its VM was removed.
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
         let view = &self.engine.view;
-        let (of_vm, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
+        let (vm_state, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
         let second = Seconds::number(now.max(view.queues.now));
-        let asks = of_vm.requests > 0;
-        ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
+        let has_requests = vm_state.requests > 0;
+        ledger.seconds(second, has_requests, vm_state.arrived, vm_state.answered)
     }
 
     /// Objective in force for a VM.
@@ -86,7 +91,7 @@ impl<'a> Vms<'a> {
     /// Exports what the policy's controller has learnt of a VM; `None`: nothing worth persisting.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// If there is no such VM.
     pub fn export_learnt(&self, vm: VmId) -> Result<Option<Blob>, EngineError> {
         self.engine.check_vm(vm)?;
         let controller = self.engine.active.roles.controller.as_ref();
@@ -103,7 +108,7 @@ impl VmsMut<'_> {
     /// Adds a VM.
     ///
     /// # Errors
-    /// When the objective contradicts itself, or `max_vms` are there.
+    /// If the objective contradicts itself, or there are `max_vms` VMs.
     pub fn add_vm(&mut self, now: Nanos, objective: &Objective) -> Result<VmId, EngineError> {
         self.add(now, objective, false)
     }
@@ -137,6 +142,8 @@ impl VmsMut<'_> {
             .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
         self.make_room(slot);
+        // The slot comes first, because the steps below read the VM's life and kind; those after the
+        // objective is stored read that.
         let generation = self.engine.view.queues.vms[slot].generation;
         self.engine.view.queues.vms[slot] = Vm {
             generation,
@@ -152,7 +159,7 @@ impl VmsMut<'_> {
         }
         self.engine.budgets.add(slot, objective);
         self.engine.attainment.add(slot);
-        self.judge(slot, objective);
+        self.set_promise(slot, objective);
         self.engine.view.objectives[slot] = *objective;
         self.engine.view.allocations[slot] = 0;
         self.engine.view.ledgers[slot] = Ledger::default();
@@ -202,9 +209,9 @@ impl VmsMut<'_> {
         }
     }
 
-    /// Judges the objective of the VM in a slot from now on. Background processes only get what is
-    /// left: nothing is promised to them.
-    fn judge(&mut self, slot: usize, objective: &Objective) {
+    /// Has attainment judge the VM in a slot by this objective from now on. Background processes only
+    /// get what VMs leave: nothing is promised to them.
+    fn set_promise(&mut self, slot: usize, objective: &Objective) {
         let Queues {
             now, vms, device, ..
         } = &mut self.engine.view.queues;
@@ -214,10 +221,11 @@ impl VmsMut<'_> {
         of_vm.judged = !background && attainment.change(*now, slot, objective, standing);
     }
 
-    /// Changes a VM's objective. Debts under its limits stay.
+    /// Changes a VM's objective. The token buckets of its limits keep their state: what a VM has used
+    /// beyond a limit is not written off.
     ///
     /// # Errors
-    /// When the objective contradicts itself, or there is no such VM.
+    /// If the objective contradicts itself, or there is no such VM.
     pub fn set_objective(
         &mut self,
         now: Nanos,
@@ -237,7 +245,7 @@ impl VmsMut<'_> {
         control.promise_changed(view, vm.index, before.latency);
         self.engine.promises.changed(view.queues.now);
         self.engine.budgets.change(vm.index(), objective);
-        self.judge(vm.index(), objective);
+        self.set_promise(vm.index(), objective);
         self.engine
             .budgets
             // A larger part may have made room for reads that wait for memory.
@@ -252,7 +260,7 @@ impl VmsMut<'_> {
     /// Forgets the attainment of a VM up to `now`, as after a warm-up.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// If there is no such VM.
     pub fn forget_attainment(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
@@ -265,7 +273,7 @@ impl VmsMut<'_> {
     /// Counts of a promise that has changed since are dropped; its history stays.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// If there is no such VM.
     pub fn import_attainment(
         &mut self,
         now: Nanos,
@@ -280,11 +288,11 @@ impl VmsMut<'_> {
         Ok(())
     }
 
-    /// Removes a VM with its disks and clients: waiting requests are answered as cancelled, those
+    /// Removes a VM with its disks and connections: waiting requests are answered as cancelled, those
     /// in flight when they end.
     ///
     /// # Errors
-    /// When there is no such VM.
+    /// If there is no such VM.
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.transfers_mut().end_transfer(now, vm)?;
         self.engine.view.queues.vms[vm.index()].life = Life::Leaving;
@@ -293,7 +301,8 @@ impl VmsMut<'_> {
         let control = &mut self.engine.control;
         control.promise_changed(view, vm.index, latency);
         self.engine.promises.changed(view.queues.now);
-        // One request that does not exist keeps the VM from leaving in the middle of what follows.
+        // A phantom request keeps `requests` above 0, so that the cancellations below cannot free
+        // the slot while it is still in use.
         self.engine.view.queues.vms[vm.index()].requests += 1;
         self.engine
             .cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
@@ -312,28 +321,28 @@ impl VmsMut<'_> {
         Ok(())
     }
 
-    /// Has the policy's controller take over what was learnt of these VMs, possibly by another
+    /// Imports the learnt state of these VMs into the policy's controller; it may come from another
     /// engine. VMs that are added, removed or changed afterwards may invalidate it, so all of them
-    /// should exist already. Returns the refused ones; for them nothing has changed.
+    /// should exist already. Returns the refused imports; for their VMs nothing has changed.
     pub fn import_learnt<'a>(
         &mut self,
         now: Nanos,
         learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
     ) -> Vec<(VmId, BlobError)> {
-        self.take_over(now, learnt, false)
+        self.import(now, learnt, false)
     }
 
-    /// Imports as [`VmsMut::import_learnt`] does, for VMs whose disks lie elsewhere than where
-    /// it was learnt: what depends on the disks is learnt anew, the rest is taken over.
+    /// Imports as [`VmsMut::import_learnt`] does, for VMs whose disks were at another place of the
+    /// device when the state was learnt: the parts that depend on the place are learnt anew.
     pub fn import_moved<'a>(
         &mut self,
         now: Nanos,
         learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
     ) -> Vec<(VmId, BlobError)> {
-        self.take_over(now, learnt, true)
+        self.import(now, learnt, true)
     }
 
-    fn take_over<'a>(
+    fn import<'a>(
         &mut self,
         now: Nanos,
         learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
@@ -365,7 +374,7 @@ impl VmsMut<'_> {
     /// Adds a disk to a VM.
     ///
     /// # Errors
-    /// When there is no such VM, or the range is empty or beyond 64 bits.
+    /// If there is no such VM, or the range is empty or beyond 64 bits.
     pub fn add_disk(&mut self, vm: VmId, spec: DiskSpec) -> Result<DiskId, EngineError> {
         self.engine.check_vm(vm)?;
         spec.check()?;
@@ -378,11 +387,11 @@ impl VmsMut<'_> {
         Ok(disk)
     }
 
-    /// Removes a disk of a VM with its clients: waiting requests are answered as cancelled, those
+    /// Removes a disk of a VM with its connections: waiting requests are answered as cancelled, those
     /// in flight when they end. The VM's other disks go on.
     ///
     /// # Errors
-    /// When there is no such disk.
+    /// If there is no such disk.
     pub fn remove_disk(&mut self, now: Nanos, disk: DiskId) -> Result<(), EngineError> {
         self.engine.view.queues.advance(now);
         let vm = self.engine.directory.known_disk(disk)?.vm;
@@ -409,7 +418,7 @@ impl VmsMut<'_> {
     /// are not repeated.
     ///
     /// # Errors
-    /// When there is no such disk, or the range is empty or beyond 64 bits.
+    /// If there is no such disk, or the range is empty or beyond 64 bits.
     pub fn resize_disk(
         &mut self,
         now: Nanos,
@@ -443,7 +452,8 @@ impl VmsMut<'_> {
     }
 
     /// Moves the addresses of all requests for a disk by `by` bytes, modulo 2^64. Dispatchers that
-    /// order by address see them removed and inserted; regulators notice nothing.
+    /// order by address see them removed and inserted. Regulators are not told, because the VM and
+    /// the size of a request stay.
     fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
         self.engine.active.unshelve(&mut self.engine.view, vm);
         let mut waiting = Vec::new();

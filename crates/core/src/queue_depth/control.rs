@@ -360,7 +360,7 @@ impl DepthControl {
 
     /// Looks at the measurement after a batch.
     fn judge(&mut self, now: Nanos) {
-        self.load_change.expire(now);
+        self.load_change.rotate_span(now);
         if self.meter.dropped() >= DROPPED_MAX {
             return self.lose(now);
         }

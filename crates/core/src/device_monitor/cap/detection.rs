@@ -1,17 +1,19 @@
 //! Recognition of a cap: seconds that look capped, and the test with fewer or more I/Os in flight.
 
 use super::cap_rates::{CapRates, Throughput, reaches};
-use super::{CapLearner, IOS, State};
+use super::{CapLearner, State, WINDOW_IOS_MIN};
 use crate::device_monitor::window_meter::Window;
 use tidegate_base::time::Nanos;
 
-/// Seconds in a row that must look capped.
-pub(super) const SECONDS: usize = 3;
+/// Consecutive seconds that must look capped before a test: the 3 s of the module's comment.
+pub(super) const SUSPECT_SECONDS: usize = 3;
 /// Profile's time for the work over the elapsed time, up to which the device can do more.
-const CAN_DO_MORE: f64 = 0.8;
-/// Pause after a failed test, doubled each time up to `TEST_MOST`.
-pub(super) const TEST_AGAIN: Nanos = Nanos(30 * Nanos::SECOND.0);
-const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
+const SPARE_DEVICE_RATIO: f64 = 0.8;
+/// Pause after the first failed test, doubled after each further one: a test halves the I/Os in
+/// flight for a second and may cost throughput.
+pub(super) const TEST_PAUSE_MIN: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// Longest pause after a failed test.
+const TEST_PAUSE_MAX: Nanos = Nanos(600 * Nanos::SECOND.0);
 
 /// Measurements of a second that matter for a cap.
 #[derive(Clone, Copy, Debug)]
@@ -28,22 +30,22 @@ impl CapLearner {
     /// Evaluates a second without a known cap. Returns `true` if a test begins, after three seconds
     /// that look capped.
     pub(super) fn search(&mut self, window: &Window, at: Throughput) -> bool {
-        let more = self.can_do_more(window, at);
+        let can_do_more = self.can_do_more(window, at);
         // Fewer than two in flight in at most 5 % of the time.
         let full = window.thin.0 * 20 <= window.len.0;
-        if !full || !more || window.failed || window.ios < IOS {
-            self.row = 0;
+        if !full || !can_do_more || window.failed || window.ios < WINDOW_IOS_MIN {
+            self.suspect_run = 0;
             return false;
         }
         self.seconds.rotate_left(1);
-        self.seconds[SECONDS - 1] = Second {
+        self.seconds[SUSPECT_SECONDS - 1] = Second {
             at,
             largest: window.largest,
             len: window.len,
             in_flight: window.depth_milli / 1000,
         };
-        self.row += 1;
-        if self.row < SECONDS || window.end < self.test_at {
+        self.suspect_run += 1;
+        if self.suspect_run < SUSPECT_SECONDS || window.end < self.test_at {
             return false;
         }
         let Some(rates) = self.pinned() else {
@@ -78,19 +80,22 @@ impl CapLearner {
         match window.expected {
             // At an adapted depth an I/O is as fast as ever, so its time shows nothing: the test
             // decides.
-            Some((_, most)) if self.adapted.is_some() => most <= CAN_DO_MORE * window.len.0 as f64,
+            Some((_, most)) if self.adapted.is_some() => {
+                most <= SPARE_DEVICE_RATIO * window.len.0 as f64
+            }
             Some((_, most)) => {
                 // Mean time of an I/O at saturation, in picoseconds: `saturating_depth` in
                 // flight at the profile's rate.
                 let saturated =
                     most * window.saturating_depth as f64 * 1000.0 / window.ios.max(1) as f64;
-                most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
+                most <= SPARE_DEVICE_RATIO * window.len.0 as f64 && took as f64 > saturated
             }
             None => {
                 // Bytes count as well: sizes within a class differ up to twice, and a device's
                 // interface lets fewer of the larger ones pass.
                 let slower = took > took_before || self.adapted.is_some();
-                let quarter_more = |of: fn(&Throughput) -> u64| of(&before) / 5 >= of(&at) / 4;
+                let quarter_more =
+                    |part: fn(&Throughput) -> u64| part(&before) / 5 >= part(&at) / 4;
                 quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && slower
             }
         }
@@ -103,15 +108,15 @@ impl CapLearner {
         let largest = all.iter().map(|s| s.largest).max().unwrap_or(0);
         let len = all.iter().map(|s| s.len.0).min().unwrap_or(1).max(1);
         let per_s = |units: u64| units as u128 * Nanos::SECOND.0 as u128 / len as u128;
-        let stays = |of: fn(&Throughput) -> u64, one: u64| {
-            let rates = || all.iter().map(|s| of(&s.at) as u128);
+        let stays = |part: fn(&Throughput) -> u64, unit: u64| {
+            let rates = || all.iter().map(|s| part(&s.at) as u128);
             let (least, most) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
-            most - least <= most / 33 + per_s(one)
+            most - least <= most / 33 + per_s(unit)
         };
         let (ios, bytes) = (stays(|at| at.ios, 1000), stays(|at| at.bytes, largest));
-        let mean = |of: fn(&Throughput) -> u64| {
-            let sum: u128 = all.iter().map(|s| of(&s.at) as u128).sum();
-            (sum / SECONDS as u128) as u64
+        let mean = |part: fn(&Throughput) -> u64| {
+            let sum: u128 = all.iter().map(|s| part(&s.at) as u128).sum();
+            (sum / SUSPECT_SECONDS as u128) as u64
         };
         let at = Throughput {
             ios: mean(|at| at.ios),
@@ -129,7 +134,7 @@ impl CapLearner {
         rates: CapRates,
     ) {
         let now = window.end;
-        self.row = 0;
+        self.suspect_run = 0;
         let held = (rates.ios.is_some() && reaches(at.ios, before.ios))
             || (rates.bytes.is_some() && reaches(at.bytes, before.bytes));
         if !held {
@@ -152,13 +157,13 @@ impl CapLearner {
         rates: CapRates,
     ) {
         let now = window.end;
-        self.row = 0;
+        self.suspect_run = 0;
         // Within 5 % the rate is the same; and the mean must show that more really were in flight.
-        let same = |at: u64, before: u64| at <= before + before / 20;
-        let held = (rates.ios.is_none() || same(at.ios, before.ios))
-            && (rates.bytes.is_none() || same(at.bytes, before.bytes));
-        let more = window.depth_milli > u64::from(in_flight) * 1000 + 500;
-        if held && more {
+        let is_same = |at: u64, before: u64| at <= before + before / 20;
+        let held = (rates.ios.is_none() || is_same(at.ios, before.ios))
+            && (rates.bytes.is_none() || is_same(at.bytes, before.bytes));
+        let was_raised = window.depth_milli > u64::from(in_flight) * 1000 + 500;
+        if held && was_raised {
             self.adopt(now, rates, in_flight)
         } else {
             self.postpone_test(now)
@@ -168,7 +173,7 @@ impl CapLearner {
     /// Gives up the search for a while: there is no cap, or none that can be kept.
     pub(super) fn postpone_test(&mut self, now: Nanos) {
         self.test_at = now + self.test_pause;
-        self.test_pause = (self.test_pause + self.test_pause).min(TEST_MOST);
+        self.test_pause = (self.test_pause + self.test_pause).min(TEST_PAUSE_MAX);
         self.drop_cap(now);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A hypervisor or a cloud bounds a disk by a token bucket of I/Os or bytes per second. I/Os beyond
 //! it queue in the bucket, first come, first served, out of the policy's reach. So once a cap is
-//! known, I/Os go at [`PACE`](pace::PACE) of it, and the queue is the engine's.
+//! known, I/Os go at [`PACE_64THS`](pace::PACE_64THS) / 64 of it, and the queue is the engine's.
 //!
 //! ```text
 //!             pinned for 3 s, and          half in flight,          the queue in the
@@ -44,9 +44,9 @@ mod probe;
 
 use super::window_meter::Window;
 use cap_rates::{CapRates, Evidence, Throughput};
-use detection::{SECONDS, Second, TEST_AGAIN};
+use detection::{SUSPECT_SECONDS, Second, TEST_PAUSE_MIN};
 use in_flight_baseline::InFlightBaseline;
-use pace::{LATE, Pace};
+use pace::{CATCH_UP_MAX, Pace};
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
@@ -55,22 +55,22 @@ const DESCRIPTOR: &str = "cap-learner";
 const VERSION: u16 = 1;
 
 /// I/Os in a second below which it is not evaluated: lower caps are not learnt.
-const IOS: u64 = 8;
+const WINDOW_IOS_MIN: u64 = 8;
 /// Time for which I/Os must have queued up for the cap to have changed; longer where I/Os are few.
-const QUEUED_UP: Nanos = Nanos::from_millis(100);
+const QUEUE_TIME_MIN: Nanos = Nanos::from_millis(100);
 /// Interval between probes for a higher cap.
-const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
+const PROBE_INTERVAL: Nanos = Nanos(10 * Nanos::SECOND.0);
 /// Time after which a cap that held nothing back is forgotten.
-const DROP_AFTER: Nanos = Nanos(600 * Nanos::SECOND.0);
+const UNUSED_CAP_LIFETIME: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Seconds after which tokens saved in the bucket are used up, so that a rate above the cap is
 /// another cap.
-const USED_UP: u32 = 4;
+const TOKENS_USED_UP_S: u32 = 4;
 /// I/Os in flight behind a cap that may be usual, if half of those at its recognition are fewer.
-const USUAL_MOST: u32 = 4;
+const USUAL_IN_FLIGHT_MAX: u32 = 4;
 /// Longest drain: I/Os that hang are not waited for.
-const DRAIN: Nanos = Nanos(5 * Nanos::SECOND.0);
+const DRAIN_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Time after which a test or a measurement stops to bound I/Os in flight, in case some hang.
-const OVER: Nanos = Nanos(2 * Nanos::SECOND.0);
+const BOUND_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// Cap in front of the device, as learnt or assumed.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -117,7 +117,7 @@ enum State {
 /// State of the learning; see the [module](self).
 pub(super) struct CapLearner {
     state: State,
-    /// Begin of the state, and of its windows.
+    /// Begin of the present state, and of its windows.
     since: Nanos,
     /// Known cap.
     rates: Option<CapRates>,
@@ -127,9 +127,10 @@ pub(super) struct CapLearner {
     /// Time since which some cap has been known.
     known_since: Nanos,
     pace: Pace,
-    /// Last seconds, of which `row` in a row look capped.
-    seconds: [Second; SECONDS],
-    row: usize,
+    /// Last seconds; the newest comes last.
+    seconds: [Second; SUSPECT_SECONDS],
+    /// Number of consecutive seconds up to now that look capped.
+    suspect_run: usize,
     /// Second with the most I/Os by workload class, and the mean time of an I/O in it in
     /// picoseconds.
     earlier: Box<[(Throughput, u128); Window::PATTERNS]>,
@@ -179,18 +180,18 @@ impl CapLearner {
             patience: 1,
             known_since: now,
             pace: Pace::NONE,
-            seconds: [nothing; SECONDS],
-            row: 0,
+            seconds: [nothing; SUSPECT_SECONDS],
+            suspect_run: 0,
             earlier: Box::new([(Throughput { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
             adapted: None,
             test_at: Nanos::ZERO,
-            test_pause: TEST_AGAIN,
+            test_pause: TEST_PAUSE_MIN,
             usual: 1,
             usual_most: 1,
             baseline: None,
             largest: 0,
             seen_few: now,
-            queued_up: QUEUED_UP,
+            queued_up: QUEUE_TIME_MIN,
             probe_at: now,
             probes: 0,
             probed: now,
@@ -235,7 +236,7 @@ impl CapLearner {
             either,
             reach: Throughput { ios: 0, bytes: 0 },
         };
-        self.adopt(now, rates, USUAL_MOST);
+        self.adopt(now, rates, USUAL_IN_FLIGHT_MAX);
     }
 
     /// Returns the state of the known cap, to be persisted.
@@ -257,8 +258,8 @@ impl CapLearner {
         let [ios, bytes] = match (known, either) {
             ([Some(_), _] | [_, Some(_)], 0) | ([Some(_), Some(_)], 1) => known,
             _ => {
-                let value = format!("{ios} and {bytes}, {either}");
-                let what = "a cap of I/Os or bytes, and whether it is either";
+                let value = format!("({ios}, {bytes}, {either})");
+                let what = "cap (I/Os, bytes, 1 if either)";
                 return Err(BlobError::Value { what, value });
             }
         };
@@ -269,10 +270,10 @@ impl CapLearner {
     /// Adopts a cap and drains its queue; `usual_most` bounds the I/Os in flight that are usual
     /// behind it.
     fn adopt(&mut self, now: Nanos, rates: CapRates, usual_most: u32) {
-        self.usual_most = usual_most.max(USUAL_MOST);
+        self.usual_most = usual_most.max(USUAL_IN_FLIGHT_MAX);
         (self.patience, self.rates, self.before) = (1, Some(rates), None);
         (self.known_since, self.used) = (now, now);
-        (self.probe_at, self.probes) = (now + PROBE, 0);
+        (self.probe_at, self.probes) = (now + PROBE_INTERVAL, 0);
         self.drain(now);
     }
 
@@ -318,7 +319,7 @@ impl CapLearner {
         match self.state {
             State::Searching | State::Raise { .. } => (None, false),
             State::Test { bound, .. } | State::Measure { bound, .. } => {
-                let over = self.since + OVER;
+                let over = self.since + BOUND_TIME_MAX;
                 ((in_flight >= bound && now < over).then_some(over), false)
             }
             State::Drain { until } => {
@@ -329,7 +330,7 @@ impl CapLearner {
                 (self.pace, self.baseline) = (Pace::NONE, Some(InFlightBaseline::new(now)));
                 self.set_pace(64, now);
                 // The last I/O may have passed just now, with the bucket in debt for it.
-                self.pace.spend(now + LATE, self.largest);
+                self.pace.spend(now + CATCH_UP_MAX, self.largest);
                 let due = self.pace.due();
                 ((due > now).then_some(due), true)
             }
@@ -368,7 +369,7 @@ impl CapLearner {
     /// Handles a queue behind the cap: ends a probe, or measures a cap that may have changed.
     fn queue_up(&mut self, scale: u64, now: Nanos) -> (Option<Nanos>, bool) {
         if scale > 64 {
-            self.probe_at = now + PROBE;
+            self.probe_at = now + PROBE_INTERVAL;
             return self.drain(now);
         }
         // More than usual, so that the bucket never runs dry while its rate is measured.
@@ -379,7 +380,7 @@ impl CapLearner {
 
     /// Stops I/Os until those in flight are back; returns what [`CapLearner::hold`] does.
     fn drain(&mut self, now: Nanos) -> (Option<Nanos>, bool) {
-        let until = now + DRAIN;
+        let until = now + DRAIN_MAX;
         // Until the usual number is measured behind the empty bucket.
         self.usual = self.usual_most;
         self.enter(State::Drain { until }, now);
@@ -409,14 +410,14 @@ impl CapLearner {
             }
             State::Drain { .. } => false,
             State::Measure { bound, second } => {
-                if window.ios < IOS {
+                if window.ios < WINDOW_IOS_MIN {
                     self.drop_cap(now);
                     return true;
                 }
                 if let Some(rates) = &mut self.rates {
                     let mut after = *rates;
                     let found = after.measured_after(self.before, at, window.largest);
-                    if found == Evidence::Over && second < USED_UP {
+                    if found == Evidence::Over && second < TOKENS_USED_UP_S {
                         let second = second + 1;
                         self.enter(State::Measure { bound, second }, now);
                         return true;
@@ -449,7 +450,7 @@ impl CapLearner {
 
     /// Drops the cap and looks for another.
     fn drop_cap(&mut self, now: Nanos) {
-        (self.rates, self.before, self.row) = (None, None, 0);
+        (self.rates, self.before, self.suspect_run) = (None, None, 0);
         self.enter(State::Searching, now);
     }
 

@@ -1,18 +1,21 @@
-//! Pace of a cap: the time at which the next I/O may go.
+//! Pacing just below a cap: the time at which the next I/O may be dispatched.
 
 use super::cap_rates::CapRates;
 use tidegate_base::pace::Pacer;
 use tidegate_base::time::Nanos;
 
-/// Rate of I/Os as a part of the cap, in 64ths: the bucket never fills, for 3 % of the rate.
-pub(super) const PACE: u64 = 62;
-/// Lateness of an I/O that later ones make good, sized for late timers.
-pub(super) const LATE: Nanos = Nanos::from_millis(5);
+/// Rate of I/Os as a part of the cap, in 64ths. Just below the whole cap, no I/O ever waits in the
+/// provider's token bucket; it costs 3 % of the throughput.
+pub(super) const PACE_64THS: u64 = 62;
+/// Largest delay behind the pace that later I/Os make up for. Timers fire some milliseconds late;
+/// without the allowance each late one would cost throughput.
+pub(super) const CATCH_UP_MAX: Nanos = Nanos::from_millis(5);
 
-/// Pacers of I/Os and of bytes; `either`: one of them suffices.
+/// Pacers of I/Os and of bytes.
 pub(super) struct Pace {
     ios: Pacer,
     bytes: Pacer,
+    /// True if an I/O may go as soon as one of the two pacers lets it.
     either: bool,
 }
 
@@ -23,18 +26,18 @@ impl Pace {
         either: false,
     };
 
-    /// Sets the pace to `scale` 64ths of [`PACE`] of the cap.
+    /// Sets the rates to cap x [`PACE_64THS`] / 64 x `scale` / 64.
     pub(super) fn set(&mut self, rates: &CapRates, scale: u64, now: Nanos) {
         let pace = |cap: Option<u64>| {
-            let rate = cap.unwrap_or(0) as u128 * (PACE * scale) as u128 / (64 * 64);
+            let rate = cap.unwrap_or(0) as u128 * (PACE_64THS * scale) as u128 / (64 * 64);
             // A rate rounded to 0 would mean no pace.
             u64::try_from(rate)
                 .unwrap_or(u64::MAX)
                 .max(cap.is_some() as u64)
         };
         if self.either != rates.either {
-            // While one of two rates sufficed, the other may have fallen far behind: that is no
-            // debt.
+            // While one of two rates sufficed, the other pacer may have fallen far behind. What it
+            // lags must not be charged now.
             *self = Pace::NONE;
         }
         self.ios.set_rate(pace(rates.ios), 1, now);
@@ -51,10 +54,10 @@ impl Pace {
         }
     }
 
-    /// Charges an I/O that goes, in thousandths of an I/O and in bytes.
+    /// Charges an I/O that is dispatched, in thousandths of an I/O and in bytes.
     pub(super) fn spend(&mut self, now: Nanos, bytes: u32) {
         for (pacer, cost) in [(&mut self.ios, 1000), (&mut self.bytes, bytes as u64)] {
-            pacer.forget_before(now - LATE);
+            pacer.forget_before(now - CATCH_UP_MAX);
             pacer.spend(cost);
         }
     }

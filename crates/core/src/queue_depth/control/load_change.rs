@@ -1,66 +1,72 @@
-//! Recognition of another load by its heavier I/Os, sooner than by a measurement.
+//! Early detection of a changed workload by heavier I/Os, sooner than by a measurement of the mean.
+//! An I/O's work is its cost at the device, in the unit of
+//! [`IoWork`](crate::queue_depth::io_work::IoWork).
 
 use tidegate_base::time::Nanos;
 
-/// I/Os in a row, heavier than the load's, after which the load counts as changed.
-const ENDS: u32 = 12;
-/// Multiple of the mean work of the load's I/Os from which one is heavy.
-const HEAVIER: f64 = 3.0;
-/// Time for which the heaviest I/O of a load is remembered, up to twice as long.
-const REMEMBERED: Nanos = Nanos::SECOND;
+/// Consecutive heavy I/Os after which the workload counts as changed: less than half of the 32 ends
+/// that a measurement takes at least.
+const HEAVY_RUN: u32 = 12;
+/// Multiple of the mean work of the workload's I/Os from which one is heavy; twice the factor of 1.5
+/// by which a measured mean must differ, because single I/Os vary more.
+const HEAVY_RATIO: f64 = 3.0;
+/// Length of a span; the heaviest I/O of a workload is remembered for one to two spans.
+const SPAN: Nanos = Nanos::SECOND;
 
-/// I/Os in a row that are heavier than those of the present load. A load of large and small I/Os is
-/// not taken for another one whenever a dozen of the large ones end in a row: what was seen among
-/// lighter I/Os is part of the load.
+/// Run of I/Os that are heavier than those of the present workload. A workload of large and small
+/// I/Os does not count as changed whenever a dozen of the large ones end in a row: a heavy I/O that
+/// ended among lighter ones belongs to the workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadChange {
-    /// Heavy I/Os in a row, and the work of the heaviest of them.
-    ends: u32,
-    heaviest_in_a_row: f64,
-    /// Work of the heaviest I/O of the present load: in the span of [`REMEMBERED`] before this one,
-    /// and in this one.
+    /// Number of consecutive heavy I/Os.
+    run: u32,
+    /// Work of the heaviest of these.
+    heaviest_of_run: f64,
+    /// Work of the heaviest I/O of the present workload: in the span before this one, and in this
+    /// one.
     heaviest: [f64; 2],
     /// End of this span.
     span_end: Nanos,
 }
 
 impl LoadChange {
-    /// Creates the state of a load of which nothing has been seen.
+    /// Creates the state of a workload of which no I/O has ended.
     pub(super) fn new(now: Nanos) -> LoadChange {
         LoadChange {
-            ends: 0,
-            heaviest_in_a_row: 0.0,
+            run: 0,
+            heaviest_of_run: 0.0,
             heaviest: [0.0; 2],
             span_end: now,
         }
     }
 
-    /// Notes an I/O of the given work that ended; `each`: mean work of the load's I/Os, 0 if it is
-    /// not known. Returns true if it makes the load another one.
-    pub(super) fn ended(&mut self, work: f64, each: f64) -> bool {
-        let [before, now] = self.heaviest;
-        if each > 0.0 && work >= HEAVIER * each && work > before.max(now) {
-            self.ends += 1;
-            self.heaviest_in_a_row = self.heaviest_in_a_row.max(work);
-            return self.ends >= ENDS;
+    /// Notes an I/O of the given work that ended; `mean_work`: of the workload's I/Os, 0 if it is
+    /// not known. Returns true if the workload counts as changed with it.
+    pub(super) fn ended(&mut self, work: f64, mean_work: f64) -> bool {
+        let [previous, present] = self.heaviest;
+        if mean_work > 0.0 && work >= HEAVY_RATIO * mean_work && work > previous.max(present) {
+            self.run += 1;
+            self.heaviest_of_run = self.heaviest_of_run.max(work);
+            return self.run >= HEAVY_RUN;
         }
-        let in_a_row = core::mem::take(&mut self.heaviest_in_a_row);
-        self.heaviest[1] = now.max(work).max(in_a_row);
-        self.ends = 0;
+        // A lighter I/O ends the run, so its heavy ones belong to the present workload.
+        let heaviest_of_run = core::mem::take(&mut self.heaviest_of_run);
+        self.heaviest[1] = present.max(work).max(heaviest_of_run);
+        self.run = 0;
         false
     }
 
-    /// Forgets the heaviest I/O of a span that is over.
-    pub(super) fn expire(&mut self, now: Nanos) {
+    /// Begins the next span if the present one is over.
+    pub(super) fn rotate_span(&mut self, now: Nanos) {
         if now >= self.span_end {
             self.heaviest = [self.heaviest[1], 0.0];
-            self.span_end = now + REMEMBERED;
+            self.span_end = now + SPAN;
         }
     }
 
     /// Ends the run, because the depth changes.
     pub(super) fn interrupt(&mut self) {
-        self.ends = 0;
+        self.run = 0;
     }
 }
 
@@ -69,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dozen_heavier_ios_in_a_row_are_another_load() {
+    fn twelve_consecutive_heavy_ios_are_a_changed_workload() {
         let mut run = LoadChange::new(Nanos::ZERO);
         for _ in 0..11 {
             assert!(!run.ended(16.0, 1.0));
@@ -78,22 +84,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_among_lighter_ones_is_part_of_the_load_for_a_second_or_two() {
+    fn heavy_ios_among_lighter_ones_belong_to_the_workload_for_two_spans() {
         let mut run = LoadChange::new(Nanos::ZERO);
         let dozen = |run: &mut LoadChange| (0..12).any(|_| run.ended(16.0, 1.0));
-        run.expire(Nanos::ZERO);
+        run.rotate_span(Nanos::ZERO);
         run.ended(16.0, 1.0);
         run.ended(1.0, 1.0);
         assert!(!dozen(&mut run));
-        run.expire(Nanos::from_millis(1000));
+        run.rotate_span(Nanos::from_millis(1000));
         run.ended(1.0, 1.0);
         assert!(!dozen(&mut run));
-        run.expire(Nanos::from_millis(2000));
+        run.rotate_span(Nanos::from_millis(2000));
         run.ended(1.0, 1.0);
-        assert!(!dozen(&mut run), "a dozen that was part of it renews it");
-        run.expire(Nanos::from_millis(3000));
-        run.expire(Nanos::from_millis(4000));
-        run.expire(Nanos::from_millis(5000));
+        assert!(
+            !dozen(&mut run),
+            "heavy I/Os of the workload renew the span"
+        );
+        run.rotate_span(Nanos::from_millis(3000));
+        run.rotate_span(Nanos::from_millis(4000));
+        run.rotate_span(Nanos::from_millis(5000));
         assert!(dozen(&mut run));
     }
 }

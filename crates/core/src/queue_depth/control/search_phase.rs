@@ -1,4 +1,7 @@
-//! Phases of the search for the queue depth.
+//! Phases of the search for the queue depth. The [parent module](super) has the diagram of the
+//! transitions; [`DepthControl`](super::DepthControl) owns the phase and changes it at the end of
+//! each measurement. Rates are of work per second, in the unit of
+//! [`IoWork`](crate::queue_depth::io_work::IoWork).
 
 use crate::queue_depth::rate::Rate;
 use tidegate_base::time::Nanos;
@@ -6,12 +9,15 @@ use tidegate_base::time::Nanos;
 /// Measurement in progress, or the depth in force.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Phase {
-    /// The depth doubles while it pays; `below`: the rate at half of it.
-    Grow { below: Option<Rate> },
+    /// Measures the depth in force, which doubles as long as the rate rises by 5 % or more.
+    Grow {
+        /// Rate at half of the depth; `None`: not measured.
+        below: Option<Rate>,
+    },
     /// Measures `candidate`, smaller than the depth at which `reference` was measured.
     Descend { candidate: u32, reference: Rate },
-    /// Measures the depth in force again, after the smaller `candidate` delivered enough with
-    /// `tried`.
+    /// Measures the depth in force again, to confirm that `candidate`, which is smaller, delivers as
+    /// much: its rate was `tried`, against `reference` before.
     Confirm {
         candidate: u32,
         tried: Rate,
@@ -19,8 +25,14 @@ pub(super) enum Phase {
     },
     /// Measures twice the depth at which `reference` was measured.
     Rise { candidate: u32, reference: Rate },
-    /// Measures a load that does not fill the depth, for comparison with a smaller depth.
+    /// Measures a load that does not fill the depth in force, for comparison with a smaller depth.
     Unfilled,
-    /// Keeps the depth until `until`; `first`: rate in the first window of the phase.
-    Hold { until: Nanos, first: Option<Rate> },
+    /// Keeps the depth.
+    Hold {
+        /// Time of the next probe of a larger or smaller depth.
+        until: Nanos,
+        /// Rate in the first measurement of the phase, with which later ones are compared; `None`:
+        /// not measured yet.
+        first: Option<Rate>,
+    },
 }
