@@ -42,7 +42,7 @@ impl Source {
 /// Comparison of Credit2 with ISACS in the paper and in the simulation.
 struct Pair<'a> {
     table: &'a str,
-    /// What is compared, such as a row of the table.
+    /// Subject of the comparison, such as a row of the table.
     about: &'a str,
     sense: Sense,
     /// Figures of the paper: Credit2's and ISACS's.

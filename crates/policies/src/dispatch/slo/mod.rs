@@ -43,6 +43,7 @@ mod dither;
 mod overload;
 mod promises;
 mod shares;
+mod stay;
 
 use super::cost::CostModel;
 use absent::Absent;
@@ -56,6 +57,7 @@ use dither::Dither;
 use overload::{Change, Overload, Part};
 use promises::{Head, Promises};
 use shares::Shares;
+use stay::Stay;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -101,22 +103,6 @@ const AT_DISK: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
 /// others in the device's queue.
 const BEYOND_DEPTH: u32 = 32 << 10;
-
-/// Stream that the device stays with.
-#[derive(Clone, Copy, Debug)]
-struct Stay {
-    /// Slot of the stream's VM; `usize::MAX`: no stream.
-    vm: usize,
-    /// Cost that may still go before others have their turn.
-    left: u64,
-}
-
-impl Stay {
-    const NONE: Stay = Stay {
-        vm: usize::MAX,
-        left: 0,
-    };
-}
 
 /// Reason of the last pick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -414,16 +400,7 @@ impl Slo {
             }
             (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
-        self.stay = match self.stay.vm == slot {
-            true => Stay {
-                vm: slot,
-                left: self.stay.left.saturating_sub(cost),
-            },
-            false => Stay {
-                vm: slot,
-                left: (STAY_IOS * self.cost.flush()).saturating_sub(cost),
-            },
-        };
+        self.stay.charge(slot, cost, STAY_IOS * self.cost.flush());
     }
 
     /// Returns the head that continues the last I/O, if the device is to stay with its stream.

@@ -1,0 +1,41 @@
+//! Stream with which a disk that seeks stays, so that streams do not break each other.
+
+/// Stream that the device stays with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stay {
+    /// Slot of the stream's VM; `usize::MAX`: no stream.
+    pub(super) vm: usize,
+    /// Cost that may still go before others have their turn.
+    pub(super) left: u64,
+}
+
+impl Stay {
+    /// No stream.
+    pub(super) const NONE: Stay = Stay {
+        vm: usize::MAX,
+        left: 0,
+    };
+
+    /// Charges an I/O. One of another VM begins a stay with it, which lasts for `budget`.
+    pub(super) fn charge(&mut self, vm: usize, cost: u64, budget: u64) {
+        let left = if self.vm == vm { self.left } else { budget };
+        self.vm = vm;
+        self.left = left.saturating_sub(cost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stay_ends_with_its_budget_and_begins_anew_with_another_vm() {
+        let mut stay = Stay::NONE;
+        stay.charge(3, 40, 100);
+        assert_eq!(stay, Stay { vm: 3, left: 60 });
+        stay.charge(3, 70, 100);
+        assert_eq!(stay, Stay { vm: 3, left: 0 });
+        stay.charge(5, 1, 100);
+        assert_eq!(stay, Stay { vm: 5, left: 99 });
+    }
+}
