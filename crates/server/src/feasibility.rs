@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tidegate_core::fit::{self, Assumed, Tenant};
+use tidegate_core::fit::{self, Assumed, PlannedVm};
 use tidegate_core::objective::Objective;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
@@ -27,24 +27,24 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
 }
 
 /// Returns the VMs whose disks are on a device, in the order of the configuration.
-pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
+pub fn tenants(config: &Config, device: usize) -> Vec<PlannedVm<'_>> {
     let on_it = config.vms.iter().filter(|vm| vm.device == device);
     on_it.map(tenant).collect()
 }
 
 /// Returns a VM for the planner. A disk without a configured size counts as 0 bytes.
-pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
+pub fn tenant(vm: &VmConfig) -> PlannedVm<'_> {
     let sizes = vm.disks.iter().filter_map(|disk| disk.size);
-    Tenant {
+    PlannedVm {
         background: vm.background,
         disk_bytes: sizes.fold(0, u64::saturating_add),
-        ..Tenant::new(&vm.name, &vm.objective)
+        ..PlannedVm::new(&vm.name, &vm.objective)
     }
 }
 
 /// Returns a VM for the planner with an objective that it has at another time.
-pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Tenant<'a> {
-    Tenant {
+pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> PlannedVm<'a> {
+    PlannedVm {
         objective,
         ..tenant(vm)
     }
@@ -142,7 +142,7 @@ fn shortage(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<
         let tenants: Vec<_> = (vms.iter())
             .map(|vm| tenant_with(vm, vm.promised_at(time)))
             .collect();
-        let reason = fit::reckon(&device, &tenants, &Assumed::default()).reason(&tenants);
+        let reason = fit::evaluate(&device, &tenants, &Assumed::default()).reason(&tenants);
         Some(reason).filter(|reason| !reason.is_empty())
     };
     if let Some(reason) = reason(now) {

@@ -14,7 +14,7 @@
 use super::cost::{Costs, points, times};
 use super::load::Load;
 use super::mix::nanos;
-use super::{Device, Tenant};
+use super::{Device, PlannedVm};
 use crate::profile::{Access, BesideWrites, DepthPoint, Direction};
 use tidegate_base::time::Nanos;
 
@@ -39,18 +39,18 @@ pub struct Blocking {
 impl Blocking {
     pub(super) fn new(
         costs: &Costs<'_>,
-        tenants: &[Tenant<'_>],
+        vms: &[PlannedVm<'_>],
         loads: &[Load],
         dearer: impl Fn(u32) -> u64,
     ) -> Blocking {
         let device = &costs.device;
-        let shared = tenants.len() > 1;
+        let shared = vms.len() > 1;
         let mut blocking = Blocking {
             is_measured: true,
             ..Blocking::default()
         };
         let mut longest_write = None;
-        for (tenant, load) in tenants.iter().zip(loads) {
+        for (vm, load) in vms.iter().zip(loads) {
             let longest = match device.queueing.part {
                 Some(part) if shared => load.longest.min(part),
                 _ => load.longest,
@@ -62,7 +62,7 @@ impl Blocking {
             for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
                 let factor = dearer(load.longest);
                 let takes = times(costs.blended_ps(direction, longest), factor);
-                if let (true, Some(most)) = (tenant.background, device.queueing.background_part) {
+                if let (true, Some(most)) = (vm.background, device.queueing.background_part) {
                     let most = most.0.saturating_mul(1000);
                     blocking.background = blocking.background.max(takes.min(most));
                 } else {

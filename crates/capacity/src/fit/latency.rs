@@ -29,7 +29,7 @@ use super::blocking::{Blocking, stay};
 use super::cost::{Costs, Mixing, ONE, times};
 use super::load::{Load, MILLION};
 use super::mix::{nanos, per_second};
-use super::{Bound, SECOND_PS, Tenant};
+use super::{Bound, PlannedVm, SECOND_PS};
 use crate::profile::{Access, Direction};
 use tidegate_base::time::Nanos;
 
@@ -61,7 +61,7 @@ pub(super) struct Bounds {
 pub(super) fn bounds(
     costs: &Costs<'_>,
     mixing: &Mixing,
-    tenants: &[Tenant<'_>],
+    vms: &[PlannedVm<'_>],
     loads: &[Load],
     assumed: (bool, u32),
     worst: u64,
@@ -69,12 +69,12 @@ pub(super) fn bounds(
     let (blended, headroom) = assumed;
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
     let dearer = |size| if mixed { mixing.dearest(size) } else { ONE };
-    let bound = |tenant: &Tenant<'_>| tenant.objective.latency.filter(|_| !tenant.background);
-    let mut blocking = Blocking::new(costs, tenants, loads, dearer);
+    let bound = |vm: &PlannedVm<'_>| vm.objective.latency.filter(|_| !vm.background);
+    let mut blocking = Blocking::new(costs, vms, loads, dearer);
     let mut due: Vec<(Nanos, usize, Vm)> = Vec::new();
     let mut before = Demand::default();
-    for (at, (tenant, load)) in tenants.iter().zip(loads).enumerate() {
-        let bound = bound(tenant);
+    for (at, (vm, load)) in vms.iter().zip(loads).enumerate() {
+        let bound = bound(vm);
         if bound.is_none() && load.floor == 0 {
             continue;
         }
@@ -86,7 +86,7 @@ pub(super) fn bounds(
     }
     before.worst = worst.into();
     due.sort_by_key(|&(bound, at, _)| (bound, at));
-    let mut of = vec![None; tenants.len()];
+    let mut of = vec![None; vms.len()];
     for same in due.chunk_by(|a, b| a.0 == b.0) {
         let asked = same[0].0;
         same.iter()

@@ -1,6 +1,6 @@
 //! Promised requests of a VM at most, with the properties assumed of them.
 
-use super::Tenant;
+use super::PlannedVm;
 use super::cost::Costs;
 use crate::profile::{Access, Direction};
 use tidegate_base::expected_workload::THOUSAND;
@@ -41,13 +41,13 @@ pub struct Load {
 }
 
 impl Load {
-    pub(super) fn for_tenant(tenant: &Tenant<'_>, costs: &Costs<'_>) -> Load {
-        let objective = tenant.objective;
+    pub(super) fn for_vm(vm: &PlannedVm<'_>, costs: &Costs<'_>) -> Load {
+        let objective = vm.objective;
         let expects = &objective.expects;
         let floor = [&objective.reservation, &objective.target];
         let transfer = Rate {
             ops: None,
-            bytes_per_s: Some(tenant.transfer).filter(|&bytes| bytes > 0),
+            bytes_per_s: Some(vm.transfer).filter(|&bytes| bytes > 0),
         };
         let size = expects
             .size
@@ -56,7 +56,7 @@ impl Load {
         let limit = &objective.limit;
         let most = at_most(&limit.total, size);
         let (mut due, mut envelope) = (0, None);
-        if !tenant.background {
+        if !vm.background {
             // The transfer's bytes count towards the floors, and theirs towards it: the largest is
             // due.
             let floors = [floor[0], floor[1], &transfer].map(|rate| at_least(rate, size));

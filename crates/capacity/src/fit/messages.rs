@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::{Assumed, Bound, Device, Fit, Resource, SECOND_PS, Tenant, nearest, reckon};
+use super::{Assumed, Bound, Device, Fit, PlannedVm, Resource, SECOND_PS, evaluate, nearest};
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_units::Thousandths;
@@ -27,7 +27,7 @@ fn time(duration: Nanos) -> String {
 
 impl Fit {
     /// Sentence that names the scarce resource; empty if all promises fit.
-    pub fn reason(&self, tenants: &[Tenant<'_>]) -> String {
+    pub fn reason(&self, vms: &[PlannedVm<'_>]) -> String {
         match self.short_of() {
             None => String::new(),
             Some(Resource::DeviceTime) => format!(
@@ -36,8 +36,8 @@ impl Fit {
                 part(self.budget_ps)
             ),
             Some(Resource::Latency) => {
-                let mut late = self.needs.iter().zip(tenants).filter_map(|(need, tenant)| {
-                    Some((tenant.name, need.bound.filter(|bound| !bound.holds())?))
+                let mut late = self.needs.iter().zip(vms).filter_map(|(need, vm)| {
+                    Some((vm.name, need.bound.filter(|bound| !bound.holds())?))
                 });
                 late.next()
                     .map_or_else(String::new, |(name, bound)| late_reason(name, &bound))
@@ -75,23 +75,23 @@ fn late_reason(name: &str, bound: &Bound) -> String {
 /// `None`: all of them fit.
 pub fn refusal(
     device: &Device<'_>,
-    tenants: &[Tenant<'_>],
+    vms: &[PlannedVm<'_>],
     which: usize,
     assumed: &Assumed,
 ) -> Option<(String, String)> {
-    let fit = reckon(device, tenants, assumed);
+    let fit = evaluate(device, vms, assumed);
     fit.short_of()?;
-    let (name, need) = (tenants[which].name, &fit.needs[which]);
-    let mut reason = fit.reason(tenants);
+    let (name, need) = (vms[which].name, &fit.needs[which]);
+    let mut reason = fit.reason(vms);
     if need.time_ps > 0 && fit.short_of() == Some(Resource::DeviceTime) {
         let _ = write!(reason, "; VM {name} alone needs {}", part(need.time_ps));
     }
-    let instead = match nearest(device, tenants, which, assumed) {
+    let instead = match nearest(device, vms, which, assumed) {
         Some(near) => format!(
             "the nearest that fits: {}",
-            changed_parts(tenants[which].objective, &near).join(", ")
+            changed_parts(vms[which].objective, &near).join(", ")
         ),
-        None if tenants[which].objective.expects.size.is_none() => format!(
+        None if vms[which].objective.expects.size.is_none() => format!(
             "set expects.size of VM {name}: without it, requests of {} B are assumed",
             need.load.longest
         ),

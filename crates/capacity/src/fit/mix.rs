@@ -15,7 +15,7 @@ use tidegate_base::time::Nanos;
 /// one.
 struct Stream {
     /// Index of the VM.
-    tenant: usize,
+    vm: usize,
     rate: u64,
     size: u32,
     /// Device time of a request in picoseconds.
@@ -42,7 +42,7 @@ pub(super) fn worst(
 ) -> Vec<u128> {
     let mut alone = vec![0u128; loads.len()];
     let mut random = [Vec::new(), Vec::new()];
-    for (tenant, load) in loads.iter().enumerate() {
+    for (vm, load) in loads.iter().enumerate() {
         for (direction, rate) in [
             (Direction::Read, load.reads),
             (Direction::Write, load.writes),
@@ -52,7 +52,7 @@ pub(super) fn worst(
             let scattered = costs.time_ps(direction, Access::Random, load.size);
             let mut mixed = |rate, time| {
                 random[direction as usize].push(Stream {
-                    tenant,
+                    vm,
                     rate,
                     size: load.size,
                     time,
@@ -62,7 +62,7 @@ pub(super) fn worst(
             if blended {
                 mixed(streams, costs.blended_ps(direction, load.size))
             } else {
-                alone[tenant] = take(alone[tenant], streams, sequential);
+                alone[vm] = take(alone[vm], streams, sequential);
             }
         }
     }
@@ -121,7 +121,7 @@ fn in_stretch(
         for (time, stream) in dearest {
             let rate = left.min(u128::from(stream.rate)) as u64;
             left -= u128::from(rate);
-            taken[stream.tenant] = take(taken[stream.tenant], rate, time);
+            taken[stream.vm] = take(taken[stream.vm], rate, time);
         }
     }
     taken

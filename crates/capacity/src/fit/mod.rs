@@ -1,6 +1,6 @@
 //! Fit: checks that the promises to all VMs of a device can be kept together.
 //!
-//! [`reckon`] serves plans, checks, refusals and the admission of deadline transfers. Three
+//! [`evaluate`] serves plans, checks, refusals and the admission of deadline transfers. Three
 //! resources must suffice, each for all VMs at once:
 //!
 //! - **Device time.** A reservation, a target, a deadline transfer or the envelope of a latency
@@ -26,7 +26,7 @@
 //! quotient of both where there are both); all reads or all writes, whichever costs more.
 //!
 //! ```
-//! use tidegate_capacity::fit::{Assumed, Device, Queueing, Tenant, reckon};
+//! use tidegate_capacity::fit::{Assumed, Device, Queueing, PlannedVm, evaluate};
 //! use tidegate_base::objective::{Objective, Rate};
 //! use tidegate_capacity::profile::{Curve, Profile};
 //!
@@ -41,11 +41,11 @@
 //!     queueing: Queueing::default(),
 //! };
 //! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
-//! let vm = |name| Tenant::new(name, &objective);
+//! let vm = |name| PlannedVm::new(name, &objective);
 //!
 //! // 100 of 200 IOPS are half of the device: one VM fits, two do not.
-//! assert!(reckon(&device, &[vm("a")], &Assumed::default()).fits());
-//! assert!(!reckon(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
+//! assert!(evaluate(&device, &[vm("a")], &Assumed::default()).fits());
+//! assert!(!evaluate(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
 //! ```
 
 mod blocking;
@@ -104,7 +104,7 @@ pub struct Queueing {
 
 /// VM or background process with disks on the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Tenant<'a> {
+pub struct PlannedVm<'a> {
     /// Name, for messages.
     pub name: &'a str,
     /// Promises.
@@ -117,10 +117,10 @@ pub struct Tenant<'a> {
     pub transfer: u64,
 }
 
-impl<'a> Tenant<'a> {
+impl<'a> PlannedVm<'a> {
     /// Returns a VM without disks or a transfer.
-    pub fn new(name: &'a str, objective: &'a Objective) -> Tenant<'a> {
-        Tenant {
+    pub fn new(name: &'a str, objective: &'a Objective) -> PlannedVm<'a> {
+        PlannedVm {
             name,
             objective,
             background: false,
@@ -293,12 +293,12 @@ const ROUNDS: u32 = 4;
 /// Checks the promises of all VMs against the device, at the largest depth at which they fit. If no
 /// depth keeps all bounds, `needs` are those at the depth that misses them by least, while depth
 /// and blocking time are those of the bounds that can hold.
-pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
-    let mut found = at_best_depth(device, tenants, assumed);
+pub fn evaluate(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fit {
+    let mut found = at_best_depth(device, vms, assumed);
     if found.short_of() != Some(Resource::Latency) || device.queueing.least_depth.is_none() {
         return found;
     }
-    let mut promised: Vec<Objective> = tenants.iter().map(|tenant| *tenant.objective).collect();
+    let mut promised: Vec<Objective> = vms.iter().map(|vm| *vm.objective).collect();
     let mut held = None;
     for round in 1..=ROUNDS {
         let needs = held.as_ref().map_or(&found.needs, |held: &Fit| &held.needs);
@@ -308,12 +308,9 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
                 objective.latency = None;
             }
         }
-        let others = tenants.iter().zip(&promised);
-        let others = others.map(|(&tenant, objective)| Tenant {
-            objective,
-            ..tenant
-        });
-        let others: Vec<Tenant<'_>> = others.collect();
+        let others = vms.iter().zip(&promised);
+        let others = others.map(|(&vm, objective)| PlannedVm { objective, ..vm });
+        let others: Vec<PlannedVm<'_>> = others.collect();
         let fit = at_best_depth(device, &others, assumed);
         let is_done = fit.short_of() != Some(Resource::Latency);
         held = Some(fit);
@@ -330,13 +327,13 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
 
 /// Returns the blocking time T at exactly the given depth, for a device whose queue is kept shorter
 /// than its bounds demand. [`Fit::blocking`] is the one at [`Fit::depth_bound`].
-pub fn blocking(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Nanos {
-    at_depth(device, tenants, assumed).blocking
+pub fn blocking(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Nanos {
+    at_depth(device, vms, assumed).blocking
 }
 
 /// Returns the fit at the largest depth at which all promises fit, or that misses bounds by least.
-fn at_best_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
-    let at = |depth| at_depth(&Device { depth, ..*device }, tenants, assumed);
+fn at_best_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fit {
+    let at = |depth| at_depth(&Device { depth, ..*device }, vms, assumed);
     let mut found = at(device.depth);
     let Some(least) = device.queueing.least_depth else {
         return found;
@@ -373,12 +370,10 @@ fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
 }
 
 /// Returns the fit at the given depth of the device.
-fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
+fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fit {
     let costs = cost::Costs::new(device);
-    let blended = assumed.streams == Streams::Blended && tenants.len() > 1;
-    let loads: Vec<Load> = (tenants.iter())
-        .map(|tenant| Load::for_tenant(tenant, &costs))
-        .collect();
+    let blended = assumed.streams == Streams::Blended && vms.len() > 1;
+    let loads: Vec<Load> = (vms.iter()).map(|vm| Load::for_vm(vm, &costs)).collect();
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
     let mixing = cost::Mixing::new(device.profile, sizes);
     let mut taken = mix::worst(&costs, &mixing, &loads, blended);
@@ -389,8 +384,8 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
     };
     let worst = mix::per_second(sum(&taken));
     let assumptions = (blended, assumed.headroom);
-    let bounds = latency::bounds(&costs, &mixing, tenants, &loads, assumptions, worst);
-    if let Some(first) = tenants.iter().position(|tenant| tenant.background) {
+    let bounds = latency::bounds(&costs, &mixing, vms, &loads, assumptions, worst);
+    if let Some(first) = vms.iter().position(|vm| vm.background) {
         let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS;
         taken[first] = taken[first].saturating_add(parts * load::MILLION);
     }
@@ -406,7 +401,7 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
         needs: needs.collect(),
         time_ps: mix::per_second(all),
         budget_ps: SECOND_PS / 1000 * u64::from(assumed.headroom),
-        disk_bytes: (tenants.iter()).fold(0, |sum: u64, t| sum.saturating_add(t.disk_bytes)),
+        disk_bytes: (vms.iter()).fold(0, |sum: u64, t| sum.saturating_add(t.disk_bytes)),
         capacity: device.capacity,
         blocking: bounds.blocking.total(),
         blocked_by: bounds.blocking,

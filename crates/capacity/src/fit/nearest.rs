@@ -1,7 +1,7 @@
 //! Nearest objectives that fit a device.
 
 use super::load::of_size;
-use super::{Assumed, Device, Tenant, reckon};
+use super::{Assumed, Device, PlannedVm, evaluate};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::time::Nanos;
 
@@ -16,15 +16,15 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 /// `None`: the objective fits as it is, or nothing fits even without it.
 pub fn nearest(
     device: &Device<'_>,
-    tenants: &[Tenant<'_>],
+    vms: &[PlannedVm<'_>],
     which: usize,
     assumed: &Assumed,
 ) -> Option<Objective> {
-    let asked = *tenants[which].objective;
+    let asked = *vms[which].objective;
     let with = |objective: &Objective| {
-        let mut all = tenants.to_vec();
+        let mut all = vms.to_vec();
         all[which].objective = objective;
-        reckon(device, &all, assumed)
+        evaluate(device, &all, assumed)
     };
     let fit = with(&asked);
     if fit.fits() {
@@ -79,24 +79,24 @@ pub fn nearest(
 /// thousandths, with the objectives lowered to it. `None`: the device has time for all of them.
 pub fn nearest_of_all(
     device: &Device<'_>,
-    tenants: &[Tenant<'_>],
+    vms: &[PlannedVm<'_>],
     assumed: &Assumed,
 ) -> Option<(u32, Vec<Objective>)> {
-    let asked = reckon(device, tenants, assumed);
+    let asked = evaluate(device, vms, assumed);
     if asked.time_ps <= asked.budget_ps {
         return None;
     }
     let all = |part: u64| -> Vec<Objective> {
-        let each = tenants.iter().zip(&asked.needs);
+        let each = vms.iter().zip(&asked.needs);
         each.map(|(t, need)| of_size(scaled(t.objective, part, 1000), need.load.size))
             .collect()
     };
     let in_time = |objectives: &[Objective]| {
-        let with = tenants.iter().zip(objectives);
+        let with = vms.iter().zip(objectives);
         let with: Vec<_> = with
-            .map(|(t, objective)| Tenant { objective, ..*t })
+            .map(|(t, objective)| PlannedVm { objective, ..*t })
             .collect();
-        let fit = reckon(device, &with, assumed);
+        let fit = evaluate(device, &with, assumed);
         fit.time_ps <= fit.budget_ps
     };
     let part = last(999, |part| in_time(&all(part)))?;

@@ -37,11 +37,11 @@ fn iops(per_s: u64, sequential: u32) -> Objective {
     }
 }
 
-fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
+fn vms(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let named = objectives.iter().zip(names);
     named
-        .map(|(objective, name)| Tenant::new(name, objective))
+        .map(|(objective, name)| PlannedVm::new(name, objective))
         .collect()
 }
 
@@ -50,7 +50,7 @@ fn fit(profile: &Profile, objectives: &[Objective], streams: Streams) -> Fit {
         streams,
         ..Assumed::default()
     };
-    reckon(&on(profile), &tenants(objectives), &assumed)
+    evaluate(&on(profile), &vms(objectives), &assumed)
 }
 
 #[test]
@@ -190,13 +190,13 @@ fn a_shallow_queue_does_less_than_the_profile_says() {
         Vec::new(),
         vec![point(1, 400.0), point(32, 1200.0)],
     );
-    let tenants = [iops(400, 0)];
+    let vms = [iops(400, 0)];
     let at = |depth| {
         let device = Device {
             depth,
             ..on(&profile)
         };
-        reckon(&device, &self::tenants(&tenants), &Assumed::default()).time_ps
+        evaluate(&device, &self::vms(&vms), &Assumed::default()).time_ps
     };
     let third = SECOND_PS / 3;
     // Factors are rounded up to millionths.
@@ -238,7 +238,7 @@ fn takes(profile: &Profile, depth: u32, objectives: &[Objective]) -> Vec<Option<
         headroom: 1000,
         ..Assumed::default()
     };
-    let fit = reckon(&device, &tenants(objectives), &all);
+    let fit = evaluate(&device, &vms(objectives), &all);
     let bounds = fit.needs.iter().map(|need| need.bound);
     bounds
         .map(|bound| Some(bound?.takes?.as_millis_f64()))
@@ -299,16 +299,16 @@ fn disks_may_be_too_large_together() {
         ..on(&profile)
     };
     let objectives = [iops(1, 0), iops(1, 0)];
-    let mut all = tenants(&objectives);
+    let mut all = vms(&objectives);
     all[0].disk_bytes = 60;
     all[1].disk_bytes = 40;
-    let fit = reckon(&device, &all, &Assumed::default());
+    let fit = evaluate(&device, &all, &Assumed::default());
     assert_eq!(
         (fit.short_of(), fit.tightest()),
         (None, (Resource::Capacity, 1000))
     );
     all[1].disk_bytes = 41;
-    let fit = reckon(&device, &all, &Assumed::default());
+    let fit = evaluate(&device, &all, &Assumed::default());
     assert_eq!(fit.short_of(), Some(Resource::Capacity));
 }
 
@@ -316,7 +316,7 @@ fn disks_may_be_too_large_together() {
 fn a_refusal_says_what_binds_and_what_would_fit() {
     let profile = paper();
     let objectives = [iops(600, 0), iops(480, 0)];
-    let all = tenants(&objectives);
+    let all = vms(&objectives);
     let (why, instead) =
         refusal(&on(&profile), &all, 1, &Assumed::default()).expect("it does not fit");
     assert_eq!(
@@ -332,7 +332,7 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
         ..on(&disk)
     };
     let (why, instead) =
-        refusal(&device, &tenants(&late), 0, &Assumed::default()).expect("it does not fit");
+        refusal(&device, &vms(&late), 0, &Assumed::default()).expect("it does not fit");
     assert_eq!(
         why,
         "the latency bound of 10 ms of VM a cannot be met: with all promises the worst case is \
@@ -353,15 +353,11 @@ fn what_is_too_much_already_may_become_less_but_not_more() {
     assert!(!of([500, 460]).is_worse_than(&of([1, 1])));
     let bound = |ms| {
         let bounds = [within(ms, 25), Objective::default()];
-        reckon(&on(&disk()), &tenants(&bounds), &Assumed::default())
+        evaluate(&on(&disk()), &vms(&bounds), &Assumed::default())
     };
     assert!(bound(9).is_worse_than(&bound(10)));
     assert!(!bound(11).is_worse_than(&bound(10)));
-    let alone = reckon(
-        &on(&disk()),
-        &tenants(&[within(10, 25)]),
-        &Assumed::default(),
-    );
+    let alone = evaluate(&on(&disk()), &vms(&[within(10, 25)]), &Assumed::default());
     assert!(!bound(10).is_worse_than(&alone));
 }
 
@@ -402,11 +398,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
     let profile = server();
     let of = |ms| {
         let objectives = [within(ms, 25), iops(100, 0)];
-        reckon(
-            &steered(&profile),
-            &tenants(&objectives),
-            &Assumed::default(),
-        )
+        evaluate(&steered(&profile), &vms(&objectives), &Assumed::default())
     };
     // 32 in flight and one of its own are 33 ms; floors take 100 ms of every second.
     assert_eq!((of(100).depth_bound, of(100).fits()), (32, true));
@@ -431,15 +423,11 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
     );
     // The bound that can hold still lowers the depth beside it.
     let objectives = [within(20, 25), within(2, 25)];
-    let fit = reckon(
-        &steered(&profile),
-        &tenants(&objectives),
-        &Assumed::default(),
-    );
+    let fit = evaluate(&steered(&profile), &vms(&objectives), &Assumed::default());
     assert_eq!(fit.short_of(), Some(Resource::Latency));
-    let alone = reckon(
+    let alone = evaluate(
         &steered(&profile),
-        &tenants(&objectives[..1]),
+        &vms(&objectives[..1]),
         &Assumed::default(),
     );
     assert!(
@@ -448,11 +436,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
     );
     assert!(fit.depth_bound <= alone.depth_bound, "{fit:?}, {alone:?}");
     // A depth that is not adapted keeps only bounds that hold with 32 in flight.
-    let fixed = reckon(
-        &on(&profile),
-        &tenants(&[within(20, 25)]),
-        &Assumed::default(),
-    );
+    let fixed = evaluate(&on(&profile), &vms(&[within(20, 25)]), &Assumed::default());
     assert_eq!((fixed.depth_bound, fixed.fits()), (32, false));
 }
 
@@ -465,11 +449,7 @@ fn a_depth_below_which_floors_are_short_is_not_gone_below() {
     let profile = Profile::new(curves, None, Vec::new(), points);
     let of = |ms, per_s| {
         let objectives = [within(ms, 1), iops(per_s, 0)];
-        reckon(
-            &steered(&profile),
-            &tenants(&objectives),
-            &Assumed::default(),
-        )
+        evaluate(&steered(&profile), &vms(&objectives), &Assumed::default())
     };
     assert_eq!((of(12, 300).depth_bound, of(12, 300).fits()), (5, true));
     // Depth 2 would keep the bound but not the floor; depth 4 misses the bound.
@@ -484,9 +464,9 @@ fn a_depth_below_which_floors_are_short_is_not_gone_below() {
 fn background_is_one_short_part_where_the_policy_cuts_it() {
     let profile = server();
     let objectives = [within(100, 25), Objective::default()];
-    let mut all = tenants(&objectives);
+    let mut all = vms(&objectives);
     all[1].background = true;
-    let fit = reckon(&steered(&profile), &all, &Assumed::default());
+    let fit = evaluate(&steered(&profile), &all, &Assumed::default());
     let millisecond = SECOND_PS / 1000;
     assert_eq!(fit.blocked_by.background, millisecond);
     // The part takes the place of one of 32 in flight, and no longer than that one.
@@ -521,7 +501,7 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
             depth,
             ..on(&profile)
         };
-        reckon(&device, &tenants(&objectives), &Assumed::default()).blocked_by
+        evaluate(&device, &vms(&objectives), &Assumed::default()).blocked_by
     };
     // 40 ms without the read's own latency and without the I/O in flight.
     let millisecond = SECOND_PS / 1000;
@@ -539,11 +519,11 @@ fn transfers_need_their_rate_and_floors_are_part_of_it() {
             reservation,
             ..Objective::default()
         };
-        let tenant = Tenant {
+        let vm = PlannedVm {
             transfer,
-            ..Tenant::new("a", &objective)
+            ..PlannedVm::new("a", &objective)
         };
-        reckon(&on(&profile), &[tenant], &Assumed::default())
+        evaluate(&on(&profile), &[vm], &Assumed::default())
     };
     // 500 requests of 128 KiB per second.
     let half = SECOND_PS / 2;
@@ -582,7 +562,7 @@ fn a_bound_holds_inside_its_envelope() {
             headroom: 1000,
             ..Assumed::default()
         };
-        reckon(&device, &tenants(&[objective]), &assumed).needs[0]
+        evaluate(&device, &vms(&[objective]), &assumed).needs[0]
     };
     let takes = |need: Need| need.bound.and_then(|bound| bound.takes);
     // 1 ms in flight and a burst of 8; 200 requests per second need a fifth of the device.
@@ -636,6 +616,6 @@ fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
         headroom: 347,
         ..Assumed::default()
     };
-    let near = nearest(&device, &tenants(&objectives), 1, &assumed);
+    let near = nearest(&device, &vms(&objectives), 1, &assumed);
     assert_eq!(near, Some(Objective::default()));
 }

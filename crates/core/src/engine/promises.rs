@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_capacity::fit::{self, Assumed, Fit, Queueing, Tenant};
+use tidegate_capacity::fit::{self, Assumed, Fit, PlannedVm, Queueing};
 use tidegate_capacity::profile::Profile;
 
 /// Smallest interval between two checks, however often promises change: with 10,000 VMs one takes
@@ -284,14 +284,14 @@ fn evaluate(
     };
     let live = (0..view.queues.vms.len()).filter(|&slot| view.queues.vms[slot].life == Life::Live);
     let slots: Vec<usize> = live.collect();
-    let tenant = |&slot: &usize| Tenant {
+    let tenant = |&slot: &usize| PlannedVm {
         background: view.queues.vms[slot].background,
         transfer: transfer(view, slot, now),
-        ..Tenant::new("", &view.objectives[slot])
+        ..PlannedVm::new("", &view.objectives[slot])
     };
-    let tenants: Vec<Tenant<'_>> = slots.iter().map(tenant).collect();
+    let tenants: Vec<PlannedVm<'_>> = slots.iter().map(tenant).collect();
     let assumed = Assumed::default();
-    let fit = fit::reckon(&device, &tenants, &assumed);
+    let fit = fit::evaluate(&device, &tenants, &assumed);
     let blocking = if depth < fit.depth_bound {
         fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed)
     } else {

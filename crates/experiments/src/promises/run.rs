@@ -6,7 +6,7 @@ use super::mix::Mix;
 use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 use crate::ExperimentError;
 use tidegate_config::device::Scheduling;
-use tidegate_core::fit::{self, Assumed, Tenant};
+use tidegate_core::fit::{self, Assumed, PlannedVm};
 use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
@@ -60,13 +60,13 @@ fn infeasible(scenario: &Scenario, device: &PromiseDevice) -> String {
     };
     let planned = scheduling.planned(Some(entry.model.spec().capacity));
     let planned = planned.expect("profiles of the catalogue are precise");
-    let tenants = scenario.tenants.iter().map(|vm| Tenant {
+    let tenants = scenario.tenants.iter().map(|vm| PlannedVm {
         background: vm.background,
         disk_bytes: vm.disk_size,
-        ..Tenant::new(&vm.name, &vm.objective)
+        ..PlannedVm::new(&vm.name, &vm.objective)
     });
-    let tenants: Vec<Tenant<'_>> = tenants.collect();
-    fit::reckon(&planned, &tenants, &Assumed::default()).reason(&tenants)
+    let tenants: Vec<PlannedVm<'_>> = tenants.collect();
+    fit::evaluate(&planned, &tenants, &Assumed::default()).reason(&tenants)
 }
 
 fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::expected_workload::Expects;
 use tidegate_core::fit::{
-    Assumed, Device, Fit, Queueing, Streams, Tenant, nearest, nearest_of_all, reckon,
+    Assumed, Device, Fit, PlannedVm, Queueing, Streams, evaluate, nearest, nearest_of_all,
 };
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
@@ -105,8 +105,8 @@ fn on(profile: &Profile, depth: u32) -> Device<'_> {
     }
 }
 
-fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
-    let tenant = |objective| Tenant::new("vm", objective);
+fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
+    let tenant = |objective| PlannedVm::new("vm", objective);
     objectives.iter().map(tenant).collect()
 }
 
@@ -134,8 +134,8 @@ proptest! {
     ) {
         let device = on(&profile, depth);
         let all = tenants(&objectives);
-        let less = reckon(&device, &all[..all.len() - 1], &assumed);
-        no_better(&less, &reckon(&device, &all, &assumed))?;
+        let less = evaluate(&device, &all[..all.len() - 1], &assumed);
+        no_better(&less, &evaluate(&device, &all, &assumed))?;
     }
 
     #[test]
@@ -148,7 +148,7 @@ proptest! {
         // The size that is assumed follows from the rate, and another size is another load.
         objectives[0].expects.size.get_or_insert(8192);
         let device = on(&profile, depth);
-        let less = reckon(&device, &tenants(&objectives), &assumed);
+        let less = evaluate(&device, &tenants(&objectives), &assumed);
         let Objective { reservation, target, .. } = &mut objectives[0];
         for rate in [reservation, target] {
             if let Some(ops) = &mut rate.ops {
@@ -156,7 +156,7 @@ proptest! {
             }
             rate.bytes_per_s = rate.bytes_per_s.map(|bytes| bytes + more * 4096);
         }
-        no_better(&less, &reckon(&device, &tenants(&objectives), &assumed))?;
+        no_better(&less, &evaluate(&device, &tenants(&objectives), &assumed))?;
     }
 
     #[test]
@@ -169,9 +169,9 @@ proptest! {
         (assumed, depth) in assumptions(),
     ) {
         let device = on(&profile, depth);
-        let fit = reckon(&device, &tenants(&objectives), &assumed);
+        let fit = evaluate(&device, &tenants(&objectives), &assumed);
         let shuffled: Vec<Objective> = order.iter().map(|&at| objectives[at]).collect();
-        let again = reckon(&device, &tenants(&shuffled), &assumed);
+        let again = evaluate(&device, &tenants(&shuffled), &assumed);
         prop_assert_eq!(fit.time_ps, again.time_ps);
         prop_assert_eq!(fit.fits(), again.fits());
         for (place, &at) in order.iter().enumerate() {
@@ -192,7 +192,7 @@ proptest! {
         let with = |objective: &Objective| {
             let mut all = all.clone();
             all[which].objective = objective;
-            reckon(&device, &all, &assumed)
+            evaluate(&device, &all, &assumed)
         };
         let asked = objectives[which];
         let Some(near) = nearest(&device, &all, which, &assumed) else {
@@ -243,12 +243,12 @@ proptest! {
         (assumed, depth) in assumptions(),
     ) {
         let device = on(&profile, depth);
-        let fit = reckon(&device, &tenants(&objectives), &assumed);
+        let fit = evaluate(&device, &tenants(&objectives), &assumed);
         match nearest_of_all(&device, &tenants(&objectives), &assumed) {
             None => prop_assert!(fit.time_ps <= fit.budget_ps),
             Some((part, lowered)) => {
                 prop_assert!(fit.time_ps > fit.budget_ps && part < 1000);
-                let after = reckon(&device, &tenants(&lowered), &assumed);
+                let after = evaluate(&device, &tenants(&lowered), &assumed);
                 prop_assert!(after.time_ps <= after.budget_ps);
             }
         }

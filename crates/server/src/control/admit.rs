@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
-use tidegate_core::fit::{self, Assumed, Tenant};
+use tidegate_core::fit::{self, Assumed, PlannedVm};
 use tidegate_core::objective::Objective;
 
 use super::error::{ApiError, ApiResult};
@@ -44,7 +44,7 @@ pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) 
     let tenants: Vec<_> = (vms.iter())
         .map(|vm| feasibility::tenant_with(vm, vm.promised_at(time)))
         .collect();
-    fit::reckon(&device, &tenants, &Assumed::default()).fits()
+    fit::evaluate(&device, &tenants, &Assumed::default()).fits()
 }
 
 impl Proposal<'_> {
@@ -111,7 +111,7 @@ impl Proposal<'_> {
         running: &[(&str, u64)],
     ) -> Option<u64> {
         let device = feasibility::device(self.device)?;
-        let with = |rate: u64| -> Vec<Tenant<'_>> {
+        let with = |rate: u64| -> Vec<PlannedVm<'_>> {
             let transfer = |vm: &VmConfig| {
                 let running = running.iter().find(|(name, _)| *name == vm.name);
                 if vm.name == self.vm {
@@ -121,16 +121,16 @@ impl Proposal<'_> {
                 }
             };
             let vms = self.vms.iter();
-            let vms = vms.map(|vm| Tenant {
+            let vms = vms.map(|vm| PlannedVm {
                 transfer: transfer(vm),
                 ..feasibility::tenant(vm)
             });
             vms.collect()
         };
         let assumed = Assumed::default();
-        let before = fit::reckon(&device, &with(0), &assumed);
+        let before = fit::evaluate(&device, &with(0), &assumed);
         let fits = |rate: u64| {
-            let fit = fit::reckon(&device, &with(rate), &assumed);
+            let fit = fit::evaluate(&device, &with(rate), &assumed);
             fit.fits() || !fit.is_worse_than(&before)
         };
         if needs.is_some_and(fits) {
@@ -153,26 +153,26 @@ impl Proposal<'_> {
         theirs: impl Fn(&'a VmConfig) -> &'a Objective,
     ) -> Option<Refusal> {
         let device = feasibility::device(self.device)?;
-        let before: Vec<Tenant<'_>> = (self.vms.iter())
+        let before: Vec<PlannedVm<'_>> = (self.vms.iter())
             .map(|vm| feasibility::tenant_with(vm, theirs(vm)))
             .collect();
         let there = before.iter().position(|vm| vm.name == self.vm);
-        let new = Tenant {
+        let new = PlannedVm {
             background: self.background,
             // Space for a new VM's disks is checked when the device places them.
             disk_bytes: there.map_or(0, |at| before[at].disk_bytes),
             transfer: there.map_or(0, |at| before[at].transfer),
-            ..Tenant::new(self.vm, objective)
+            ..PlannedVm::new(self.vm, objective)
         };
         let mut after = before.clone();
         // Replaces the VM's present objective, or appends a VM that is new.
         let which = there.unwrap_or(before.len());
         after.splice(which..(which + 1).min(before.len()), [new]);
         let assumed = Assumed::default();
-        let would_be = fit::reckon(&device, &after, &assumed);
+        let would_be = fit::evaluate(&device, &after, &assumed);
         // The second computation is needed only if the objective does not fit: a schedule has many
         // times to check, and most of them are fine.
-        if would_be.fits() || !would_be.is_worse_than(&fit::reckon(&device, &before, &assumed)) {
+        if would_be.fits() || !would_be.is_worse_than(&fit::evaluate(&device, &before, &assumed)) {
             return None;
         }
         let (why, instead) = fit::refusal(&device, &after, which, &assumed)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tidegate_config::device::Scheduling;
 use tidegate_config::document;
-use tidegate_core::fit::{self, Tenant};
+use tidegate_core::fit::{self, PlannedVm};
 use tidegate_core::objective::Objective;
 use tidegate_server::config::{self, Config, DeviceKind};
 use tidegate_server::feasibility;
@@ -67,12 +67,12 @@ impl Site {
     }
 
     /// Returns the device's VMs as the planner takes them.
-    pub(super) fn tenants(&self) -> Vec<Tenant<'_>> {
+    pub(super) fn tenants(&self) -> Vec<PlannedVm<'_>> {
         (self.vms.iter())
-            .map(|vm| Tenant {
+            .map(|vm| PlannedVm {
                 background: vm.background,
                 disk_bytes: vm.disk_bytes,
-                ..Tenant::new(&vm.name, &vm.objective)
+                ..PlannedVm::new(&vm.name, &vm.objective)
             })
             .collect()
     }

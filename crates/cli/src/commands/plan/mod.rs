@@ -112,7 +112,7 @@ impl<'a> Plan<'a> {
             let tenants = site.tenants();
             // `nearest` repeats the planning for many candidates, so it runs only if something is
             // short.
-            let fit = fit::reckon(&device, &tenants, assumed);
+            let fit = fit::evaluate(&device, &tenants, assumed);
             let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
             // The VM of --vm; otherwise the last one whose lower promise makes all fit.
             let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());

@@ -1,11 +1,11 @@
-//! Feasible objectives are kept: a plain server holds all objectives that `fit::reckon` accepts. It
+//! Feasible objectives are kept: a plain server holds all objectives that `fit::evaluate` accepts. It
 //! serves requests one after the other, each as long as the profile says, and takes up to the depth
 //! bound of them at once. Due requests come first, by deadline; the rest of the time goes to parts
 //! of a VM that always has requests.
 
 use proptest::prelude::*;
 use tidegate_core::expected_workload::Expects;
-use tidegate_core::fit::{Assumed, Device, Fit, Queueing, Tenant, reckon};
+use tidegate_core::fit::{Assumed, Device, Fit, PlannedVm, Queueing, evaluate};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
 use tidegate_core::random::mix;
@@ -83,7 +83,10 @@ fn bulk() -> Objective {
 fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, headroom: u32) -> Fit {
     let mut objectives: Vec<_> = promises.iter().map(|p| objective(p, bound)).collect();
     objectives.push(bulk());
-    let tenants: Vec<_> = objectives.iter().map(|it| Tenant::new("vm", it)).collect();
+    let tenants: Vec<_> = objectives
+        .iter()
+        .map(|it| PlannedVm::new("vm", it))
+        .collect();
     let device = Device {
         profile,
         depth,
@@ -100,7 +103,7 @@ fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, head
         headroom,
         ..Assumed::default()
     };
-    reckon(&device, &tenants, &assumed)
+    evaluate(&device, &tenants, &assumed)
 }
 
 /// Request: its VM, its arrival, the deadline of its bound, and the deadline of its floor.

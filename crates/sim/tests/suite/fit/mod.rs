@@ -6,7 +6,7 @@ mod measure;
 
 use crate::common::{read, vm};
 use measure::Setting;
-use tidegate_core::fit::{Assumed, Device, Fit, Queueing, Tenant, nearest_of_all, reckon};
+use tidegate_core::fit::{Assumed, Device, Fit, PlannedVm, Queueing, evaluate, nearest_of_all};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
@@ -99,8 +99,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn reckon(&self, objectives: &[Objective], assumed: &Assumed) -> Fit {
-        reckon(&self.device(), &tenants(objectives), assumed)
+    fn evaluate(&self, objectives: &[Objective], assumed: &Assumed) -> Fit {
+        evaluate(&self.device(), &tenants(objectives), assumed)
     }
 
     /// The promises, raised or lowered alike until they need that part of the device's time.
@@ -131,7 +131,7 @@ impl<'a> Trial<'a> {
         };
         let fits = |ns| {
             let objectives = bound(&self.objectives, ns);
-            self.reckon(&objectives, &Assumed::default()).fits()
+            self.evaluate(&objectives, &Assumed::default()).fits()
         };
         let (mut too_short, mut enough) = (0, Nanos::from_secs(10).0);
         assert!(fits(enough), "no bound would do");
@@ -160,7 +160,7 @@ impl<'a> Trial<'a> {
     fn got(&self, objectives: &[Objective]) -> Vec<Got> {
         let mut rows = Vec::new();
         let report = self.run(objectives, &mut |row| rows.push(row.clone()));
-        let fit = self.reckon(objectives, &Assumed::default());
+        let fit = self.evaluate(objectives, &Assumed::default());
         let floors = report.vms.iter().zip(&fit.needs);
         let floors = floors.map(|(vm, need)| (vm, need.load.requests() as f64 / 1e6));
         let got = |(vm, floor): (&VmReport, f64)| {
@@ -187,8 +187,8 @@ struct Got {
     worst: f64,
 }
 
-fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
-    let tenant = |objective| Tenant::new("vm", objective);
+fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
+    let tenant = |objective| PlannedVm::new("vm", objective);
     objectives.iter().map(tenant).collect()
 }
 
@@ -230,7 +230,7 @@ fn floors_at_the_headroom_are_kept() {
         let profile = measure::profile(setting);
         let trial = Trial::new(setting, &profile, MCLOCK, &MIX);
         let objectives = trial.at(800);
-        assert!(trial.reckon(&objectives, &Assumed::default()).fits());
+        assert!(trial.evaluate(&objectives, &Assumed::default()).fits());
         for Got { name, part, worst } in trial.got(&objectives) {
             let what = format!("{} at {}: {name}", setting.model, setting.depth);
             // Answers come when the device is done: the promise, one request, is of starts.
