@@ -106,11 +106,11 @@ fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
     let all = costs.device.profile.beside_writes();
     // A point of smaller or fewer writes that shows a longer latency is a lower bound for larger
     // ones.
-    let reaches = |of: fn(&BesideWrites) -> u32, wanted: u32| {
-        let enough = all.iter().map(of).filter(|&it| it >= wanted).min();
-        enough.or_else(|| all.iter().map(of).max()).unwrap_or(0)
+    let measured = |axis: fn(&BesideWrites) -> u32, wanted: u32| {
+        let larger = all.iter().map(axis).filter(|&it| it >= wanted).min();
+        larger.or_else(|| all.iter().map(axis).max()).unwrap_or(0)
     };
-    let (size, depth) = (reaches(|it| it.size, size), reaches(|it| it.depth, depth));
+    let (size, depth) = (measured(|it| it.size, size), measured(|it| it.depth, depth));
     let within = all.iter().filter(|it| it.size <= size && it.depth <= depth);
     let Some(longest) = within.map(|it| it.p99).max() else {
         return 0;
@@ -134,14 +134,14 @@ pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u3
         (direction, Access::Sequential),
         (other, Access::Sequential),
     ];
-    let found = (kinds.into_iter())
+    let points = (kinds.into_iter())
         .map(|(direction, access)| points(&costs.device, direction, access, size))
         .find(|points| !points.is_empty())?;
-    let deepest = found[found.len() - 1];
+    let deepest = points[points.len() - 1];
     let cost = |direction, access, bytes| costs.time_ps(direction, access, bytes);
-    let of = cost(direction, Access::Random, size);
+    let own = cost(direction, Access::Random, size);
     let measured = cost(deepest.direction, deepest.access, deepest.size);
-    Some(times(stay_at(&found, depth), longer(of, measured)))
+    Some(times(stay_at(&points, depth), longer(own, measured)))
 }
 
 /// Latency in picoseconds at a depth, from points in order of depth.
@@ -164,10 +164,10 @@ fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
     u64::try_from(deeper).unwrap_or(u64::MAX)
 }
 
-/// Ratio of `of` to `measured` in millionths, rounded up, at least one.
-fn longer(of: u64, measured: u64) -> u64 {
+/// Ratio of `cost` to `measured` in millionths, rounded up, at least one.
+fn longer(cost: u64, measured: u64) -> u64 {
     let one = super::cost::ONE;
-    let factor = (u128::from(of) * u128::from(one)).div_ceil(measured.into());
+    let factor = (u128::from(cost) * u128::from(one)).div_ceil(measured.into());
     u64::try_from(factor).unwrap_or(u64::MAX).max(one)
 }
 

@@ -1,6 +1,7 @@
 //! Latency bounds: a demand-bound test for non-preemptive deadlines.
 //!
-//! Floors and requests with a bound form one queue, ordered by deadline. In the worst case a
+//! Floors (reservations, targets and deadline transfers, as a rate) and requests with a bound form
+//! one queue, ordered by deadline. In the worst case a
 //! request of VM i waits for the device's blocking time B, for requests due before it, and then for
 //! its own service. For every promised bound t there must hold
 //!
@@ -35,7 +36,7 @@ use tidegate_base::time::Nanos;
 
 /// Demand of one VM, with all times in picoseconds.
 #[derive(Clone, Copy, Default)]
-struct Vm {
+struct VmDemand {
     /// Device time of a request.
     cost: u64,
     /// Device time per second of its floor, as far as the floor is due before the bound.
@@ -51,7 +52,7 @@ struct Vm {
 /// Verdicts on all latency bounds, with the blocking time of the device.
 pub(super) struct Bounds {
     /// Verdict of each VM, in the order of the VMs; `None`: no bound.
-    pub(super) of: Vec<Option<Bound>>,
+    pub(super) verdicts: Vec<Option<Bound>>,
     pub(super) blocking: Blocking,
 }
 
@@ -71,14 +72,14 @@ pub(super) fn bounds(
     let dearer = |size| if mixed { mixing.dearest(size) } else { ONE };
     let bound = |vm: &PlannedVm<'_>| vm.objective.latency.filter(|_| !vm.background);
     let mut blocking = Blocking::new(costs, vms, loads, dearer);
-    let mut due: Vec<(Nanos, usize, Vm)> = Vec::new();
+    let mut due: Vec<(Nanos, usize, VmDemand)> = Vec::new();
     let mut before = Demand::default();
     for (at, (vm, load)) in vms.iter().zip(loads).enumerate() {
         let bound = bound(vm);
         if bound.is_none() && load.floor == 0 {
             continue;
         }
-        let vm = Vm::of(costs, load, dearer(load.size), blended, bound);
+        let vm = VmDemand::of(costs, load, dearer(load.size), blended, bound);
         before.floors += u128::from(vm.floor);
         let beyond = vm.alone.unwrap_or(0).saturating_sub(vm.cost);
         blocking.service = blocking.service.max(beyond);
@@ -86,25 +87,25 @@ pub(super) fn bounds(
     }
     before.worst = worst.into();
     due.sort_by_key(|&(bound, at, _)| (bound, at));
-    let mut of = vec![None; vms.len()];
+    let mut verdicts = vec![None; vms.len()];
     for same in due.chunk_by(|a, b| a.0 == b.0) {
         let asked = same[0].0;
         same.iter()
             .for_each(|(bound, _, vm)| before.add(*bound, vm));
-        let most = blocking.is_measured.then(|| {
-            let most = before.until(asked, &blocking).saturating_mul(1000);
-            nanos(most.div_ceil(headroom.max(1).into()))
+        let takes = blocking.is_measured.then(|| {
+            let time_ps = before.until(asked, &blocking).saturating_mul(1000);
+            nanos(time_ps.div_ceil(headroom.max(1).into()))
         });
         for &(_, at, vm) in same {
-            of[at] = Some(Bound {
+            verdicts[at] = Some(Bound {
                 asked,
-                takes: most,
+                takes,
                 alone: vm.alone.map(|ps| nanos(ps.into())),
                 best_effort: loads[at].envelope.is_none(),
             });
         }
     }
-    Bounds { of, blocking }
+    Bounds { verdicts, blocking }
 }
 
 /// Demand of floors, and of VMs with the bounds tested so far.
@@ -115,13 +116,13 @@ struct Demand {
     /// Device time per second of all promises together at the worst mix, in picoseconds.
     worst: u128,
     /// VMs whose bound is tested or shorter, with their bounds.
-    due: Vec<(Nanos, Vm)>,
+    due: Vec<(Nanos, VmDemand)>,
     /// Longest service beyond a request's own cost.
     beyond: u64,
 }
 
 impl Demand {
-    fn add(&mut self, bound: Nanos, vm: &Vm) {
+    fn add(&mut self, bound: Nanos, vm: &VmDemand) {
         self.due.push((bound, *vm));
         self.beyond = (self.beyond).max(vm.alone.unwrap_or(0).saturating_sub(vm.cost));
     }
@@ -135,11 +136,12 @@ impl Demand {
         // Picoseconds per second times nanoseconds: picoseconds scaled by 10^9, divided once at the
         // end.
         let within = |part: u64, time: Nanos| u128::from(part) * u128::from(time.0);
-        let asks = |(of, vm): &(Nanos, Vm)| {
+        let asks = |(own, vm): &(Nanos, VmDemand)| {
             let burst = u128::from(vm.cost) * u128::from(vm.burst) * u128::from(Nanos::SECOND.0);
-            burst + within(vm.envelope, bound.since(*of))
+            burst + within(vm.envelope, bound.since(*own))
         };
-        let beyond_floor = |due: &(Nanos, Vm)| asks(due).saturating_sub(within(due.1.floor, bound));
+        let beyond_floor =
+            |due: &(Nanos, VmDemand)| asks(due).saturating_sub(within(due.1.floor, bound));
         let floors = self.floors.saturating_mul(u128::from(bound.0));
         let each = (self.due.iter().map(beyond_floor)).fold(floors, u128::saturating_add);
         // `floors` takes each floor at its costliest mix, which cannot hold for all at once.
@@ -155,12 +157,18 @@ impl Demand {
     }
 }
 
-impl Vm {
+impl VmDemand {
     /// Demand of a VM. `factor`: cost of its requests in mixes, in millionths.
-    fn of(costs: &Costs<'_>, load: &Load, factor: u64, blended: bool, bound: Option<Nanos>) -> Vm {
-        let mut vm = Vm {
+    fn of(
+        costs: &Costs<'_>,
+        load: &Load,
+        factor: u64,
+        blended: bool,
+        bound: Option<Nanos>,
+    ) -> VmDemand {
+        let mut vm = VmDemand {
             burst: load.burst,
-            ..Vm::default()
+            ..VmDemand::default()
         };
         let mut used = 0u128;
         // Without a promise, one request at a time counts, in either direction that the VM may use.

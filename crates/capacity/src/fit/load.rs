@@ -26,8 +26,8 @@ pub struct Load {
     pub size: u32,
     /// Bytes of the longest I/O by which the VM may delay others.
     pub longest: u32,
-    /// Requests due as a floor, in millionths per second: reservation, target or deadline transfer.
-    /// At most reads and writes together.
+    /// Floor: requests that are due at a promised rate, in millionths per second. The largest of
+    /// reservation, target and deadline transfer; at most reads and writes together.
     pub floor: u64,
     /// Requests inside the envelope of the latency bound, in millionths per second; `None`: no
     /// bound, or one that is best effort.
@@ -54,15 +54,15 @@ impl Load {
             .unwrap_or_else(|| usual_size([floor[0], floor[1], &transfer]));
         let share = expects.reads.unwrap_or_else(|| dearer(costs, size));
         let limit = &objective.limit;
-        let most = at_most(&limit.total, size);
+        let limit_total = at_most(&limit.total, size);
         let (mut due, mut envelope) = (0, None);
         if !vm.background {
             // The transfer's bytes count towards the floors, and theirs towards it: the largest is
             // due.
             let floors = [floor[0], floor[1], &transfer].map(|rate| at_least(rate, size));
-            due = floors.into_iter().fold(0, u128::max).min(most);
+            due = floors.into_iter().fold(0, u128::max).min(limit_total);
             let inside = objective.envelope();
-            envelope = inside.map(|inside| at_least(&inside.rate, size).min(most));
+            envelope = inside.map(|inside| at_least(&inside.rate, size).min(limit_total));
         }
         let promised = due.max(envelope.unwrap_or(0));
         let part = |share: u32, limit: &Rate| {
@@ -92,8 +92,8 @@ impl Load {
 
 /// Size at which the rates count: that of the first rate given, in the order of `floor`.
 fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
-    let said = floor.into_iter().find(|rate| !rate.is_none());
-    match said.map(|rate| (rate.ops, rate.bytes_per_s)) {
+    let first = floor.into_iter().find(|rate| !rate.is_none());
+    match first.map(|rate| (rate.ops, rate.bytes_per_s)) {
         None => IOPS_SIZE,
         Some((Some(ops), bytes)) => ops.norm.unwrap_or_else(|| match bytes {
             None => IOPS_SIZE,
@@ -106,12 +106,12 @@ fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
 /// Returns an objective whose requests are `size` bytes long, whatever its floors are changed to.
 pub(super) fn of_size(objective: Objective, size: u32) -> Objective {
     let floor = [&objective.reservation, &objective.target];
-    let nothing = floor.iter().all(|rate| rate.is_none());
-    let mut kept = objective;
-    if kept.expects.size.is_none() && !nothing && usual_size(floor) != size {
-        kept.expects.size = Some(size);
+    let has_no_floor = floor.iter().all(|rate| rate.is_none());
+    let mut sized = objective;
+    if sized.expects.size.is_none() && !has_no_floor && usual_size(floor) != size {
+        sized.expects.size = Some(size);
     }
-    kept
+    sized
 }
 
 /// Thousandths of reads of the costlier direction: all reads or all writes.
@@ -136,19 +136,20 @@ fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
     }
 }
 
-/// Requests of a size that satisfy a floor with both of its figures, in millionths per second.
+/// Requests of a size that satisfy a floor with both of its rates, in millionths per second.
 fn at_least(rate: &Rate, size: u32) -> u128 {
-    let both = figures(rate, size);
-    both.into_iter().flatten().max().unwrap_or(0)
+    let rates = requests_per_s(rate, size);
+    rates.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// Requests of a size that a limit permits, in millionths per second.
 fn at_most(rate: &Rate, size: u32) -> u128 {
-    let both = figures(rate, size);
-    both.into_iter().flatten().min().unwrap_or(u128::MAX)
+    let rates = requests_per_s(rate, size);
+    rates.into_iter().flatten().min().unwrap_or(u128::MAX)
 }
 
-fn figures(rate: &Rate, size: u32) -> [Option<u128>; 2] {
+/// Requests of a size by the IOPS and by the bandwidth of a rate, in millionths per second.
+fn requests_per_s(rate: &Rate, size: u32) -> [Option<u128>; 2] {
     let size = u128::from(size.max(1));
     let ops = rate.ops.map(|ops| {
         // A request counts as max(1, size / norm) requests.

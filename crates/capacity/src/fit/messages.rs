@@ -76,22 +76,22 @@ fn late_reason(name: &str, bound: &Bound) -> String {
 pub fn refusal(
     device: &Device<'_>,
     vms: &[PlannedVm<'_>],
-    which: usize,
+    index: usize,
     assumed: &Assumed,
 ) -> Option<(String, String)> {
     let fit = evaluate(device, vms, assumed);
     fit.short_of()?;
-    let (name, need) = (vms[which].name, &fit.needs[which]);
+    let (name, need) = (vms[index].name, &fit.needs[index]);
     let mut reason = fit.reason(vms);
     if need.time_ps > 0 && fit.short_of() == Some(Resource::DeviceTime) {
         let _ = write!(reason, "; VM {name} alone needs {}", part(need.time_ps));
     }
-    let instead = match nearest(device, vms, which, assumed) {
+    let instead = match nearest(device, vms, index, assumed) {
         Some(near) => format!(
             "the nearest that fits: {}",
-            changed_parts(vms[which].objective, &near).join(", ")
+            changed_parts(vms[index].objective, &near).join(", ")
         ),
-        None if vms[which].objective.expects.size.is_none() => format!(
+        None if vms[index].objective.expects.size.is_none() => format!(
             "set expects.size of VM {name}: without it, requests of {} B are assumed",
             need.load.longest
         ),

@@ -13,8 +13,8 @@
 //!   deadlines (`latency`). The sum may be at most the headroom's part of the bound.
 //! - **Capacity.** The bytes of the disks.
 //!
-//! Beside the verdict there are two figures: [`Fit::blocking`], the time by which a floor may be
-//! late, and [`Fit::depth_bound`], the largest queue depth that keeps every bound.
+//! Beside the verdict there are two figures: [`Fit::blocking`], the time by which a request of a
+//! floor (a reservation, a target or the rate that a deadline transfer needs) may be late, and [`Fit::depth_bound`], the largest queue depth that keeps every bound.
 //!
 //! The result errs on the safe side: it is the worst that VMs can do to the device while each asks
 //! for at most what it was promised. So an added promise never makes the others fit better, and the
@@ -70,7 +70,7 @@ pub use nearest::{nearest, nearest_of_all};
 /// Picoseconds in a second: the device time of a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;
 /// Background parts per second that are served whatever the VMs do: one per 500 ms.
-const BACKGROUND_PARTS: u128 = 2;
+const BACKGROUND_PARTS_PER_S: u128 = 2;
 
 /// Device that VMs share.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ pub struct Queueing {
     pub background_part: Option<Nanos>,
 }
 
-/// VM or background process with disks on the device.
+/// VM or background process with disks on the device, as a plan sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedVm<'a> {
     /// Name, for messages.
@@ -288,23 +288,29 @@ impl Fit {
 }
 
 /// Rounds in which bounds that hold at no depth are dropped; the last drops all bounds.
-const ROUNDS: u32 = 4;
+const DROP_ROUNDS_MAX: u32 = 4;
 
 /// Checks the promises of all VMs against the device, at the largest depth at which they fit. If no
 /// depth keeps all bounds, `needs` are those at the depth that misses them by least, while depth
 /// and blocking time are those of the bounds that can hold.
+///
+/// # Panics
+/// If the depth of the device is 0.
 pub fn evaluate(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fit {
-    let mut found = at_best_depth(device, vms, assumed);
-    if found.short_of() != Some(Resource::Latency) || device.queueing.least_depth.is_none() {
-        return found;
+    assert!(device.depth > 0, "a device of depth 0 serves nothing");
+    let mut fit_of_all = at_best_depth(device, vms, assumed);
+    if fit_of_all.short_of() != Some(Resource::Latency) || device.queueing.least_depth.is_none() {
+        return fit_of_all;
     }
     let mut promised: Vec<Objective> = vms.iter().map(|vm| *vm.objective).collect();
     let mut held = None;
-    for round in 1..=ROUNDS {
-        let needs = held.as_ref().map_or(&found.needs, |held: &Fit| &held.needs);
+    for round in 1..=DROP_ROUNDS_MAX {
+        let needs = held
+            .as_ref()
+            .map_or(&fit_of_all.needs, |held: &Fit| &held.needs);
         for (objective, need) in promised.iter_mut().zip(needs) {
             // A bound that holds at no depth must not lower the depth for others.
-            if round == ROUNDS || need.bound.is_some_and(|bound| !bound.holds()) {
+            if round == DROP_ROUNDS_MAX || need.bound.is_some_and(|bound| !bound.holds()) {
                 objective.latency = None;
             }
         }
@@ -319,10 +325,10 @@ pub fn evaluate(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -
         }
     }
     if let Some(held) = held {
-        found.depth_bound = held.depth_bound;
-        (found.blocking, found.blocked_by) = (held.blocking, held.blocked_by);
+        fit_of_all.depth_bound = held.depth_bound;
+        (fit_of_all.blocking, fit_of_all.blocked_by) = (held.blocking, held.blocked_by);
     }
-    found
+    fit_of_all
 }
 
 /// Returns the blocking time T at exactly the given depth, for a device whose queue is kept shorter
@@ -334,39 +340,39 @@ pub fn blocking(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -
 /// Returns the fit at the largest depth at which all promises fit, or that misses bounds by least.
 fn at_best_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fit {
     let at = |depth| at_depth(&Device { depth, ..*device }, vms, assumed);
-    let mut found = at(device.depth);
+    let mut best = at(device.depth);
     let Some(least) = device.queueing.least_depth else {
-        return found;
+        return best;
     };
-    if found.short_of() != Some(Resource::Latency) {
-        return found;
+    if best.short_of() != Some(Resource::Latency) {
+        return best;
     }
     for (low, high) in blocking::stretches(device, least) {
         let lowest = at(low);
         match lowest.short_of() {
             None | Some(Resource::Capacity) => return deepest(lowest, low, high, at),
-            // A smaller depth only reduces throughput further, so the last `found` stays the best.
+            // A smaller depth only reduces throughput further, so the last `best` stays the best.
             Some(Resource::DeviceTime) => {}
-            Some(Resource::Latency) if lowest.tightest().1 < found.tightest().1 => found = lowest,
+            Some(Resource::Latency) if lowest.tightest().1 < best.tightest().1 => best = lowest,
             Some(Resource::Latency) => {}
         }
     }
-    found
+    best
 }
 
 /// Returns the fit at the largest depth of a stretch at which every bound holds, as it does at the
 /// smallest. Costs are constant in a stretch, so that blocking alone grows with the depth.
 fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
-    let (mut found, mut yes, mut no) = (lowest, low, high + 1);
+    let (mut best, mut yes, mut no) = (lowest, low, high + 1);
     while no - yes > 1 {
         let middle = yes + (no - yes) / 2;
         let fit = at(middle);
         match fit.short_of() {
-            None | Some(Resource::Capacity) => (found, yes) = (fit, middle),
+            None | Some(Resource::Capacity) => (best, yes) = (fit, middle),
             _ => no = middle,
         }
     }
-    found
+    best
 }
 
 /// Returns the fit at the given depth of the device.
@@ -386,10 +392,10 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
     let assumptions = (blended, assumed.headroom);
     let bounds = latency::bounds(&costs, &mixing, vms, &loads, assumptions, worst);
     if let Some(first) = vms.iter().position(|vm| vm.background) {
-        let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS;
+        let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS_PER_S;
         taken[first] = taken[first].saturating_add(parts * load::MILLION);
     }
-    let needs = loads.iter().zip(&taken).zip(bounds.of);
+    let needs = loads.iter().zip(&taken).zip(bounds.verdicts);
     let needs = needs.map(|((&load, &time), bound)| Need {
         load,
         time_ps: mix::per_second(time),

@@ -5,74 +5,77 @@ use super::{Assumed, Device, PlannedVm, evaluate};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::time::Nanos;
 
-/// Granularity of a lowered bandwidth, in bytes per second.
+/// Granularity of a lowered bandwidth, in bytes per second: 1 kB/s, the unit in which an operator
+/// reads it.
 const BANDWIDTH_STEP: u64 = 1000;
 /// Upper bound of the search for a latency; longer than any configurable bound.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
-/// Returns the largest objective that one VM could be promised with all others unchanged.
-/// Reservation and target are lowered in proportion, in whole IOPS and kB/s; then the latency bound
+/// Returns the largest objective that one VM could be promised with all others unchanged. Floors are
+/// the VM's reservation and target. Reservation and target are lowered in proportion, in whole IOPS and kB/s; then the latency bound
 /// is lengthened, rounded up to three digits. A part that cannot be promised at all is left out.
 /// `None`: the objective fits as it is, or nothing fits even without it.
 pub fn nearest(
     device: &Device<'_>,
     vms: &[PlannedVm<'_>],
-    which: usize,
+    index: usize,
     assumed: &Assumed,
 ) -> Option<Objective> {
-    let asked = *vms[which].objective;
-    let with = |objective: &Objective| {
+    let asked = *vms[index].objective;
+    let fit_with = |objective: &Objective| {
         let mut all = vms.to_vec();
-        all[which].objective = objective;
+        all[index].objective = objective;
         evaluate(device, &all, assumed)
     };
-    let fit = with(&asked);
+    let fit = fit_with(&asked);
     if fit.fits() {
         return None;
     }
-    let most = scale_of(&asked);
-    let size = fit.needs[which].load.size;
-    let scaled = |part| {
-        let mut less = of_size(scaled(&asked, part, most), size);
-        if most > 0 && part == 0 {
-            // Without a floor its requests would lose the size that they were assumed to have.
-            less.expects.size.get_or_insert(size);
+    let steps = steps_of(&asked);
+    let size = fit.needs[index].load.size;
+    let lowered = |step| {
+        let mut lowered = of_size(scaled(&asked, step, steps), size);
+        if steps > 0 && step == 0 {
+            // The size of requests is assumed by the rate of a floor. An objective without one
+            // needs that size stated, or another would be assumed.
+            lowered.expects.size.get_or_insert(size);
         }
-        less
+        lowered
     };
     // Floors first: they take device time, and are due before bounds of others.
-    let unbounded = |part| Objective {
+    let unbounded = |step| Objective {
         latency: None,
-        ..scaled(part)
+        ..lowered(step)
     };
-    let Some(part) = last(most, |part| with(&unbounded(part)).fits()) else {
-        // Where larger I/Os are measured as cheaper, none of the assumed size may fit, even beside
-        // the floors, while the largest do.
-        let without = Objective {
+    let Some(step) = largest_where(steps, |step| fit_with(&unbounded(step)).fits()) else {
+        // Not even step 0 fits, in which only the assumed size is promised. Without it, the VM's
+        // I/Os count as the largest, which may block others for less time where a profile measures
+        // larger I/Os as cheaper.
+        let without_floors = Objective {
             reservation: Rate::NONE,
             target: Rate::NONE,
             latency: None,
             ..asked
         };
-        return with(&without).fits().then_some(without);
+        return fit_with(&without_floors).fits().then_some(without_floors);
     };
-    let near = if part == most { asked } else { scaled(part) };
+    let near = if step == steps { asked } else { lowered(step) };
     let bounded = |latency| Objective { latency, ..near };
     let near = match asked.latency {
-        Some(asked) if !with(&near).fits() => {
-            let holds = |ns: u64| with(&bounded(Some(Nanos(ns)))).fits();
+        Some(asked) if !fit_with(&near).fits() => {
+            let holds = |ns: u64| fit_with(&bounded(Some(Nanos(ns)))).fits();
             if holds(LATENCY_MAX.0) {
-                // `last` returns the longest bound that fails; the shortest that holds is 1 ns
+                // The search returns the longest bound that fails; the shortest that holds is 1 ns
                 // longer.
-                let beyond = last(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
-                bounded(Some(rounded_up(Nanos(asked.0 + beyond + 1))))
+                let failing = largest_where(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
+                bounded(Some(rounded_up(Nanos(asked.0 + failing + 1))))
             } else {
                 bounded(None)
             }
         }
         _ => near,
     };
-    with(&near).fits().then_some(near)
+    fit_with(&near).fits().then_some(near)
 }
 
 /// Returns the largest part of all reservations and targets that the device has time for, in
@@ -86,25 +89,26 @@ pub fn nearest_of_all(
     if asked.time_ps <= asked.budget_ps {
         return None;
     }
-    let all = |part: u64| -> Vec<Objective> {
-        let each = vms.iter().zip(&asked.needs);
-        each.map(|(t, need)| of_size(scaled(t.objective, part, 1000), need.load.size))
+    let lowered = |thousandths: u64| -> Vec<Objective> {
+        let needs = vms.iter().zip(&asked.needs);
+        needs
+            .map(|(t, need)| of_size(scaled(t.objective, thousandths, 1000), need.load.size))
             .collect()
     };
     let in_time = |objectives: &[Objective]| {
-        let with = vms.iter().zip(objectives);
-        let with: Vec<_> = with
-            .map(|(t, objective)| PlannedVm { objective, ..*t })
+        let changed = vms.iter().zip(objectives);
+        let changed: Vec<_> = changed
+            .map(|(vm, objective)| PlannedVm { objective, ..*vm })
             .collect();
-        let fit = evaluate(device, &with, assumed);
+        let fit = evaluate(device, &changed, assumed);
         fit.time_ps <= fit.budget_ps
     };
-    let part = last(999, |part| in_time(&all(part)))?;
-    Some((part as u32, all(part)))
+    let thousandths = largest_where(999, |thousandths| in_time(&lowered(thousandths)))?;
+    Some((thousandths as u32, lowered(thousandths)))
 }
 
 /// Number of steps between no rate and the one asked for: IOPS, or units of `BANDWIDTH_STEP`.
-fn scale_of(objective: &Objective) -> u64 {
+fn steps_of(objective: &Objective) -> u64 {
     let rate = if objective.target.is_none() {
         &objective.reservation
     } else {
@@ -117,48 +121,49 @@ fn scale_of(objective: &Objective) -> u64 {
     }
 }
 
-/// Returns the objective with floors lowered to `part` of `all`.
-fn scaled(objective: &Objective, part: u64, all: u64) -> Objective {
+/// Returns the objective with floors lowered to `step` of `steps`.
+fn scaled(objective: &Objective, step: u64, steps: u64) -> Objective {
     Objective {
-        reservation: part_of(&objective.reservation, part, all),
-        target: part_of(&objective.target, part, all),
+        reservation: scaled_rate(&objective.reservation, step, steps),
+        target: scaled_rate(&objective.target, step, steps),
         ..*objective
     }
 }
 
-fn part_of(rate: &Rate, part: u64, all: u64) -> Rate {
-    if all == 0 {
+fn scaled_rate(rate: &Rate, step: u64, steps: u64) -> Rate {
+    if steps == 0 {
         return *rate;
     }
-    let of = |value: u64| (u128::from(value) * u128::from(part) / u128::from(all)) as u64;
+    let scaled = |value: u64| (u128::from(value) * u128::from(step) / u128::from(steps)) as u64;
     let ops = rate.ops.map(|ops| OpsRate {
-        per_s: of(ops.per_s),
+        per_s: scaled(ops.per_s),
         ..ops
     });
     let bytes = rate.bytes_per_s.map(|bytes| {
-        let bytes = of(bytes);
+        let bytes = scaled(bytes);
         if bytes >= BANDWIDTH_STEP {
             bytes / BANDWIDTH_STEP * BANDWIDTH_STEP
         } else {
             0
         }
     });
+    // A rate of 0 would be a promise of nothing, so that figure is left out.
     Rate {
         ops: ops.filter(|ops| ops.per_s > 0),
         bytes_per_s: bytes.filter(|&bytes| bytes > 0),
     }
 }
 
-/// Binary search for the largest number up to `most` for which `so` holds; `so` must hold for a
-/// prefix. `None`: it does not hold for 0.
-fn last(most: u64, so: impl Fn(u64) -> bool) -> Option<u64> {
-    if !so(0) {
+/// Binary search for the largest number up to `max` for which `holds` is true. It must be monotone:
+/// true up to some number and false beyond. `None`: it is false for 0.
+fn largest_where(max: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
+    if !holds(0) {
         return None;
     }
-    let (mut yes, mut no) = (0, most.saturating_add(1));
+    let (mut yes, mut no) = (0, max.saturating_add(1));
     while no - yes > 1 {
         let middle = yes + (no - yes) / 2;
-        if so(middle) {
+        if holds(middle) {
             yes = middle;
         } else {
             no = middle;
