@@ -206,9 +206,9 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Returns the time until the next scan: a second or an interval, whichever is shorter. It falls
-    /// to 20 ms as a transfer approaches its end, because the last bytes of an ended process can no
-    /// longer be read.
+    /// Returns the time until the next scan: a second or an interval, whichever is shorter. It
+    /// falls to 20 ms as a transfer approaches its end, because the last bytes of an ended process
+    /// can no longer be read.
     pub fn time_to_next_scan(&self, now: Nanos) -> Nanos {
         let longest = MAX_SCAN_INTERVAL.min(self.interval);
         let running = (self.transfers.iter().enumerate())
@@ -223,8 +223,8 @@ impl<H: Host> Agent<H> {
         soonest.map_or(longest, |soonest| soonest.clamp(shortest, longest))
     }
 
-    /// Returns the highest possible rate of a target in bytes per second: the bandwidth of the disk, or the target's own
-    /// rate if that is higher or the bandwidth unknown.
+    /// Returns the highest possible rate of a target in bytes per second: the bandwidth of the
+    /// disk, or the target's own rate if that is higher or the bandwidth unknown.
     fn max_rate(&self, index: usize, now: Nanos) -> u64 {
         let tally = self.tallies[index];
         let current = per_s(tally.bytes, now.since(self.interval_start));

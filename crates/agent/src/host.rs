@@ -62,8 +62,8 @@ pub enum TargetError {
     },
 }
 
-/// Identity of a process or thread: number and start time, because numbers are reused. A process has
-/// that of its main thread.
+/// Identity of a process or thread: number and start time, because numbers are reused. A process
+/// has that of its main thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Thread {
     /// PID or TID.

@@ -75,8 +75,8 @@ pub enum Bound {
     Age(Expiry),
     /// Time slices within a priority class.
     Slices(Slices),
-    /// No bound: a waiting VM may be passed over for ever. For experiments that cannot promise more,
-    /// such as last come, first served; no policy of the registry states it.
+    /// No bound: a waiting VM may be passed over for ever. For experiments that cannot promise
+    /// more, such as last come, first served; no policy of the registry states it.
     Unbounded,
 }
 

@@ -74,8 +74,8 @@ impl Combination {
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
-    /// Pairs the tenants of both combinations in the order of their classes. Returns how many tenants
-    /// of each class (row) are paired with each class of `other` (column).
+    /// Pairs the tenants of both combinations in the order of their classes. Returns how many
+    /// tenants of each class (row) are paired with each class of `other` (column).
     pub(crate) fn pair_counts(&self, other: &Combination) -> [[usize; 3]; 3] {
         let ranks = |all: &Combination| {
             let mut end = 0;

@@ -11,8 +11,8 @@ use crate::{Bandwidth, Combination, MAX_TENANTS, Rates};
 const DESCRIPTOR: &str = "priority-database";
 const VERSION: u16 = 1;
 /// Reciprocal of the weight of a new interval in the exponential average. Jain's thesis says only
-/// that the database learns; with intervals of three seconds and a weight of 1/8 the average follows
-/// within half a minute.
+/// that the database learns; with intervals of three seconds and a weight of 1/8 the average
+/// follows within half a minute.
 const NEW_SAMPLE_DIVISOR: i128 = 8;
 
 /// Measured rates of one combination of classes.
@@ -61,7 +61,8 @@ impl PriorityDatabase {
     }
 
     /// Learns from an interval in which every tenant had unlimited demand: class and rate in bytes
-    /// per second of each tenant throughout the interval. Ignored for more than [`MAX_TENANTS`] tenants.
+    /// per second of each tenant throughout the interval. Ignored for more than [`MAX_TENANTS`]
+    /// tenants.
     pub fn learn(&mut self, rates: impl IntoIterator<Item = (Class, u64)>) {
         self.learn_with_demand(rates.into_iter().map(|(class, rate)| (class, rate, true)));
     }

@@ -1,12 +1,12 @@
 //! Forecast of the transfers on a host that takes their ends into account.
 //!
-//! The proactive agent of figure 5.9 of Jain's thesis extrapolates the current rates as if no transfer ever ended.
-//! That is pessimistic for a transfer that a short one starves, and for a short one among long
-//! ones. This forecast goes from one end to the next, with the rates that the database knows for
-//! the tenants that remain; tenants lowered for the newcomer are restored when it ends, and a
-//! transfer past its deadline runs in the real-time class (PriDyn's guard, section 4.2.2). The cost
-//! is a pass over all transfers per end. The result depends on more than the rate a newcomer needs,
-//! so [`Pcos`](crate::Pcos) does not use it.
+//! The proactive agent of figure 5.9 of Jain's thesis extrapolates the current rates as if no
+//! transfer ever ended. That is pessimistic for a transfer that a short one starves, and for a
+//! short one among long ones. This forecast goes from one end to the next, with the rates that the
+//! database knows for the tenants that remain; tenants lowered for the newcomer are restored when
+//! it ends, and a transfer past its deadline runs in the real-time class (PriDyn's guard, section
+//! 4.2.2). The cost is a pass over all transfers per end. The result depends on more than the rate
+//! a newcomer needs, so [`Pcos`](crate::Pcos) does not use it.
 
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};

@@ -2,8 +2,8 @@
 //! the tenant's own demand.
 //!
 //! The database stores, for each class, the rate of a greedy tenant: one with unlimited demand,
-//! which uses all it can get. A tenant with less demand gives only a lower bound; the bandwidth that
-//! it did not use went to others, which would not have it beside a greedy tenant.
+//! which uses all it can get. A tenant with less demand gives only a lower bound; the bandwidth
+//! that it did not use went to others, which would not have it beside a greedy tenant.
 
 use tidegate_core::transfers::Class;
 

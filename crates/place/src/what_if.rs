@@ -127,9 +127,9 @@ impl<'a> WhatIf<'a> {
         };
     }
 
-    /// Rates in the presence of tenants with limited demand. The bandwidth that they do not use goes
-    /// to others of their class, then to lower classes; never to higher ones, which might not get
-    /// it.
+    /// Rates in the presence of tenants with limited demand. The bandwidth that they do not use
+    /// goes to others of their class, then to lower classes; never to higher ones, which might not
+    /// get it.
     ///
     /// Bandwidth is shared among the tenants of the database entry, each of which stands for the
     /// tenant paired with it, and keeps its own class: a tenant that is tentatively a class lower

@@ -17,10 +17,10 @@
 //! I/O is sequential as in the pattern t' (`pattern`): the I/O that the device receives counts, not
 //! the VM's request.
 //!
-//! **Windows.** A window ends after 120 ms and [`WINDOW_IOS`] ended I/Os, or after a second. It counts if
-//! enough I/Os were in flight for 95 % of it, none failed, and at least 16 ended. An I/O belongs to
-//! the window in which it ends: with a queue in front of the bottleneck, most I/Os in flight have
-//! cost nothing yet.
+//! **Windows.** A window ends after 120 ms and [`WINDOW_IOS`] ended I/Os, or after a second. It
+//! counts if enough I/Os were in flight for 95 % of it, none failed, and at least 16 ended. An I/O
+//! belongs to the window in which it ends: with a queue in front of the bottleneck, most I/Os in
+//! flight have cost nothing yet.
 //!
 //! **Collinear costs.** VMs that are always served in the same proportion have one sum of costs
 //! between them, for any number of windows. A controller that learns therefore varies proportions a
@@ -29,7 +29,8 @@
 //!
 //! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
 //! covariance: [`LearntCost::within`]. I/Os that are rare, were last seen
-//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN`] a cost counts as unknown.
+//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN`] a
+//! cost counts as unknown.
 //!
 //! Memory is fixed; an I/O costs a few additions, a window some ten thousand operations.
 
@@ -74,8 +75,8 @@ pub const WINDOW_IOS: u32 = 128;
 /// Ended I/Os below which a window does not count: its ends would dominate it.
 const WINDOW_IOS_MIN: u32 = 16;
 /// I/Os in flight with which any device counts as saturated. Fewer suffice where the depth is
-/// lower: three quarters of the depth, whether the device, the learnt depth or the dispatcher limits
-/// it. A cap at three quarters of 32, the default depth.
+/// lower: three quarters of the depth, whether the device, the learnt depth or the dispatcher
+/// limits it. A cap at three quarters of 32, the default depth.
 const SATURATING_DEPTH: u32 = 24;
 
 /// Smallest variation of a VM's share, as a part of it: the one that goes on once costs are known.
@@ -198,8 +199,8 @@ struct Window {
     from: Nanos,
     accounted_until: Nanos,
     /// Time in which fewer I/Os than the saturating depth were in flight. A flush in addition to
-    /// enough data I/Os adds none: a database always has one in flight, and costs are learnt as they
-    /// are with it.
+    /// enough data I/Os adds none: a database always has one in flight, and costs are learnt as
+    /// they are with it.
     slack: Nanos,
     /// Data I/Os in flight.
     data: u32,
@@ -245,8 +246,8 @@ impl CostEstimator {
         *kind = Kind::Data(kind_index(Direction::for_op(io.op), access) as u8);
     }
 
-    /// Counts an I/O that ended, with or without an error. Returns true if this closes a window that
-    /// counts.
+    /// Counts an I/O that ended, with or without an error. Returns true if this closes a window
+    /// that counts.
     pub fn ended(&mut self, now: Nanos, io: &DeviceIo, succeeded: bool, depth: u32) -> bool {
         let window = &mut self.window;
         window.account_until(now, saturating_depth(depth));
@@ -553,7 +554,8 @@ fn nodes(bytes: u32) -> [(usize, u64); 2] {
 
 /// Parts of a pattern's requests by kind, which add up to 1.
 fn parts(pattern: &Pattern) -> [f64; KINDS] {
-    // Named as in vFair's section 4.1: parts of reads, of sequential reads and of sequential writes.
+    // Named as in vFair's section 4.1: parts of reads, of sequential reads and of sequential
+    // writes.
     let alpha = pattern.reads.clamp(0.0, 1.0);
     let beta = pattern.sequential_reads.clamp(0.0, 1.0);
     let gamma = pattern.sequential_writes.clamp(0.0, 1.0);

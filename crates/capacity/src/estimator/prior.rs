@@ -16,8 +16,8 @@ const OVERHEAD_BYTES: f64 = 16384.0;
 /// Bandwidth of a device without a specified one: 250 MB/s, assumed. The first window scales all
 /// costs, so it matters until then only.
 const DEFAULT_BYTES_PER_NS: f64 = 0.25;
-/// Positioning cost of a sequential I/O, as a part of a random one's: not 0, because other VMs' I/Os
-/// separate a stream's now and then. Assumed; windows correct it.
+/// Positioning cost of a sequential I/O, as a part of a random one's: not 0, because other VMs'
+/// I/Os separate a stream's now and then. Assumed; windows correct it.
 const SEQUENTIAL_POSITIONING_SHARE: f64 = 1.0 / 40.0;
 
 /// Relative standard deviations of the prior, by what costs have in common. Chosen, not measured:

@@ -14,7 +14,8 @@
 //! - **Capacity.** The bytes of the disks.
 //!
 //! Beside the verdict there are two figures: [`Fit::blocking`], the time by which a request of a
-//! floor (a reservation, a target or the rate that a deadline transfer needs) may be late, and [`Fit::depth_bound`], the largest queue depth that keeps every bound.
+//! floor (a reservation, a target or the rate that a deadline transfer needs) may be late, and
+//! [`Fit::depth_bound`], the largest queue depth that keeps every bound.
 //!
 //! The result errs on the safe side: it is the worst that VMs can do to the device while each asks
 //! for at most what it was promised. So an added promise never makes the others fit better, and the

@@ -11,10 +11,11 @@ const BANDWIDTH_STEP: u64 = 1000;
 /// Upper bound of the search for a latency; longer than any configurable bound.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
-/// Returns the largest objective that one VM could be promised with all others unchanged. Floors are
-/// the VM's reservation and target. Reservation and target are lowered in proportion, in whole IOPS and kB/s; then the latency bound
-/// is lengthened, rounded up to three digits. A part that cannot be promised at all is left out.
-/// `None`: the objective fits as it is, or nothing fits even without it.
+/// Returns the largest objective that one VM could be promised with all others unchanged. Floors
+/// are the VM's reservation and target. Reservation and target are lowered in proportion, in whole
+/// IOPS and kB/s; then the latency bound is lengthened, rounded up to three digits. A part that
+/// cannot be promised at all is left out. `None`: the objective fits as it is, or nothing fits even
+/// without it.
 pub fn nearest(
     device: &Device<'_>,
     vms: &[PlannedVm<'_>],

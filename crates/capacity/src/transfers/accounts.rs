@@ -38,8 +38,8 @@ impl DeviceTime {
         }
     }
 
-    /// Returns true if VMs kept the device busy for the time `elapsed` since `then`. Deliberate idle
-    /// time counts as busy, because it serves the VMs.
+    /// Returns true if VMs kept the device busy for the time `elapsed` since `then`. Deliberate
+    /// idle time counts as busy, because it serves the VMs.
     fn was_busy(&self, then: &DeviceTime, elapsed: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
         let idle = idle.since(self.deliberate.since(then.deliberate));
@@ -65,8 +65,8 @@ pub struct TransferAccounts {
 }
 
 impl TransferAccounts {
-    /// Creates the accounts, with measuring off. `single_vm`: bandwidth that the device is specified
-    /// to give a single VM, in bytes per second; 0: not specified.
+    /// Creates the accounts, with measuring off. `single_vm`: bandwidth that the device is
+    /// specified to give a single VM, in bytes per second; 0: not specified.
     pub fn new(
         now: Nanos,
         single_vm: u64,

@@ -119,8 +119,8 @@ impl Capacity {
     /// Restores exported bandwidths.
     ///
     /// # Errors
-    /// If the blob is damaged, or has a number of users or a bandwidth out of range. The capacity is
-    /// then unchanged.
+    /// If the blob is damaged, or has a number of users or a bandwidth out of range. The capacity
+    /// is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let users = 1..=Capacity::USERS_MAX as u64;
         let mut fields = learnt.fields(BLOB_NAME, VERSION)?;

@@ -27,8 +27,8 @@ impl Transfer {
         self.bytes.saturating_sub(self.moved)
     }
 
-    /// Bytes per second with which the rest ends in time, rounded up; 0 once the deadline has passed,
-    /// because no rate meets it any more.
+    /// Bytes per second with which the rest ends in time, rounded up; 0 once the deadline has
+    /// passed, because no rate meets it any more.
     pub fn needs(&self, now: Nanos) -> u64 {
         let time = self.due().since(now);
         let bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
@@ -39,7 +39,8 @@ impl Transfer {
         }
     }
 
-    /// L: time that the rest takes at a bandwidth, rounded up; [`Nanos::MAX`] at 0 bytes per second.
+    /// L: time that the rest takes at a bandwidth, rounded up; [`Nanos::MAX`] at 0 bytes per
+    /// second.
     pub fn latency(&self, bytes_per_s: u64) -> Nanos {
         // Bytes times nanoseconds per second; divided by bytes per second they are nanoseconds.
         let scaled_bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);

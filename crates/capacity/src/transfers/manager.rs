@@ -109,7 +109,8 @@ impl PriorityManager {
     }
 
     /// Ends a transfer that is done or cancelled. Users that were lowered for it return to their
-    /// classes, and the user itself returns to best effort, less the steps that other transfers took from it.
+    /// classes, and the user itself returns to best effort, less the steps that other transfers
+    /// took from it.
     pub fn end(&mut self, user: usize, out: &mut Vec<Change>) {
         if self.predictor.end(user).is_some() {
             let from = out.len();

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! The types [`Predictor`], [`Priorities`] and [`Capacity`] know no device, clock or VM. A user of
-//! the device is a small index: a VM of an engine, or a process of a host. [`PriorityManager`] joins predictor and priorities for
-//! callers that manage the processes of a real or assumed host. In the engine
-//! (`TransfersMut::begin_transfer`) every role may read the predictor, whatever the policy, and the
-//! controller `pridyn` owns the priorities.
+//! the device is a small index: a VM of an engine, or a process of a host. [`PriorityManager`]
+//! joins predictor and priorities for callers that manage the processes of a real or assumed host.
+//! In the engine (`TransfersMut::begin_transfer`) every role may read the predictor, whatever the
+//! policy, and the controller `pridyn` owns the priorities.
 
 mod accounts;
 mod capacity;

@@ -205,8 +205,8 @@ impl Priorities {
     }
 
     /// Ends the transfer of a user. Users that were lowered for it return to their classes, and
-    /// the user itself returns to its base class, less the steps that other transfers took from it. Transfers
-    /// that were given up are reconsidered.
+    /// the user itself returns to its base class, less the steps that other transfers took from it.
+    /// Transfers that were given up are reconsidered.
     pub fn transfer_ended(&mut self, user: usize, out: &mut Vec<Change>) {
         if let Some(state) = self.state(user) {
             let class = state.base.lowered(state.lowered.steps());
@@ -262,8 +262,8 @@ impl Priorities {
         }
     }
 
-    /// Time by which deadlines are compared. "D is minimum" means the earliest point in time, unless
-    /// as printed.
+    /// Time by which deadlines are compared. "D is minimum" means the earliest point in time,
+    /// unless as printed.
     fn urgency(&self, transfer: &Transfer) -> Nanos {
         if self.as_printed {
             transfer.deadline

@@ -17,8 +17,8 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
-/// Consecutive seconds after which the verdict changes, either way: a single one may be a disk's own
-/// housekeeping.
+/// Consecutive seconds after which the verdict changes, either way: a single one may be a disk's
+/// own housekeeping.
 const VERDICT_SECONDS: u32 = 5;
 /// Ratio, or its inverse, beyond which the device deviates from its profile: the 20 % that plans
 /// leave as headroom.

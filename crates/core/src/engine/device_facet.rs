@@ -56,8 +56,8 @@ impl<'a> Device<'a> {
         self.engine.attainment.blocking()
     }
 
-    /// Returns the outcome of the last feasibility check ([`DeviceMut::check_feasibility`]); `None`:
-    /// costs of requests are not known yet, or only from imprecise points of the profile.
+    /// Returns the outcome of the last feasibility check ([`DeviceMut::check_feasibility`]);
+    /// `None`: costs of requests are not known yet, or only from imprecise points of the profile.
     pub fn feasibility(&self) -> Option<Feasibility> {
         self.engine.promises.outcome()
     }
@@ -103,8 +103,8 @@ impl<'a> Device<'a> {
         control.map(|control| control.view())
     }
 
-    /// Returns the largest I/O in bytes while VMs share the device, in use now; `None`: I/Os are not
-    /// split.
+    /// Returns the largest I/O in bytes while VMs share the device, in use now; `None`: I/Os are
+    /// not split.
     pub fn max_io_shared(&self) -> Option<u32> {
         self.engine.control.longest_part(u32::MAX)
     }
@@ -126,9 +126,9 @@ impl<'a> Device<'a> {
         self.engine.active.roles.dispatcher.waits()
     }
 
-    /// Returns whether nothing can be dispatched just now whatever the policy: the depth in force is
-    /// used up, a learnt cap holds I/Os back, or the last free place of the queue is reserved for
-    /// the expected next request of a VM.
+    /// Returns whether nothing can be dispatched just now whatever the policy: the depth in force
+    /// is used up, a learnt cap holds I/Os back, or the last free place of the queue is reserved
+    /// for the expected next request of a VM.
     pub fn is_dispatch_blocked(&self) -> bool {
         let full = self.engine.view.queues.device.in_flight >= self.engine.control.limit;
         self.engine.control.held_since.is_some() || self.engine.control.reserves_place || full
@@ -142,8 +142,8 @@ pub struct DeviceMut<'a> {
 
 impl DeviceMut<'_> {
     /// Sets the blocking time by which reservations and targets are judged from now on: the I/Os
-    /// that may be in flight times the service time of the largest of them. `None`: 10 ms for flash,
-    /// 50 ms for a device that positions.
+    /// that may be in flight times the service time of the largest of them. `None`: 10 ms for
+    /// flash, 50 ms for a device that positions.
     pub fn set_blocking_time(&mut self, blocking: Option<Nanos>) {
         self.engine.attainment.set_blocking(blocking);
     }
@@ -211,8 +211,9 @@ impl DeviceMut<'_> {
         self.engine.hung = Some(Box::new(hung));
     }
 
-    /// Detects disks that hang, and takes their I/Os out of the depth count; to be called about once
-    /// a second, with [`Engine::poll_dispatch`] after it. Returns whether anything has changed.
+    /// Detects disks that hang, and takes their I/Os out of the depth count; to be called about
+    /// once a second, with [`Engine::poll_dispatch`] after it. Returns whether anything has
+    /// changed.
     pub fn detect_hung_disks(&mut self, now: Nanos) -> bool {
         self.engine.view.queues.advance(now);
         let Some(mut hung) = self.engine.hung.take() else {
@@ -310,16 +311,16 @@ impl DeviceMut<'_> {
     }
 
     /// Sets whether a cap in front of the device is learnt and kept: I/Os are then dispatched just
-    /// below the cap, so that they queue in the engine, where the policy orders them, and not behind
-    /// the cap. Off at first; a learnt cap is dropped when this is turned off.
+    /// below the cap, so that they queue in the engine, where the policy orders them, and not
+    /// behind the cap. Off at first; a learnt cap is dropped when this is turned off.
     pub fn learn_cap(&mut self, learns: bool) {
         self.engine.control.learns_cap = learns;
         self.engine.control.watch_device(&mut self.engine.view);
     }
 
-    /// Starts with a cap that was learnt before, in I/Os and bytes per second, so that it need not be
-    /// learnt again after a restart. A changed cap is detected as usual. Without effect where caps
-    /// are not learnt.
+    /// Starts with a cap that was learnt before, in I/Os and bytes per second, so that it need not
+    /// be learnt again after a restart. A changed cap is detected as usual. Without effect where
+    /// caps are not learnt.
     pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
         self.engine.view.queues.advance(now);
         if let Some(monitor) = &mut self.engine.control.monitor {

@@ -27,8 +27,8 @@ impl FinishedRequests {
     }
 
     /// Reclaims the memory of taken replies for drivers that never drain the queue. It moves the
-    /// rest to the front only once more than half was taken, so that a reply is moved at most once on
-    /// average; otherwise the following push grows the memory.
+    /// rest to the front only once more than half was taken, so that a reply is moved at most once
+    /// on average; otherwise the following push grows the memory.
     #[cold]
     fn reclaim(&mut self) {
         if self.next > self.replies.len() / 2 {

@@ -20,8 +20,9 @@
 //! [`DeviceSpec::uncounted_most`](super::DeviceSpec::uncounted_most) I/Os are uncounted; I/Os of
 //! hung disks beyond that count like all others.
 //!
-//! Off at first ([`DeviceMut::enable_hung_disk_handling`](super::DeviceMut::enable_hung_disk_handling)): then
-//! a completion only tests an `Option`. The driver calls
+//! Off at first
+//! ([`DeviceMut::enable_hung_disk_handling`](super::DeviceMut::enable_hung_disk_handling)): then a
+//! completion only tests an `Option`. The driver calls
 //! [`DeviceMut::detect_hung_disks`](super::DeviceMut::detect_hung_disks) about once a second to
 //! search for silent disks.
 
@@ -195,8 +196,8 @@ impl HungDisks {
     }
 
     /// Takes out all parked units of the disks that `is_meant` selects, to be put back into their
-    /// lanes by a caller that is about to search those. Units of disks that still hang are parked again when
-    /// they are picked.
+    /// lanes by a caller that is about to search those. Units of disks that still hang are parked
+    /// again when they are picked.
     pub(super) fn take_parked(&mut self, is_meant: impl Fn(u32) -> bool) -> Vec<Vec<u32>> {
         let meant = self.hung.iter_mut().filter(|hung| is_meant(hung.disk));
         meant

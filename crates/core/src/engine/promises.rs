@@ -170,7 +170,8 @@ impl Promises {
         let Some(outcome) = self.outcome else {
             return;
         };
-        // Only a depth beyond the one counted with makes requests wait longer than the last check assumed.
+        // Only a depth beyond the one counted with makes requests wait longer than the last check
+        // assumed.
         if control.limit > self.depth {
             self.due_after(now, CHECK_INTERVAL_MIN);
         }
@@ -252,8 +253,8 @@ fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
     judged.then_some((Cow::Owned(profile), true))
 }
 
-/// Depth that the check assumes: twice the one in force. An adapted depth grows by doubling, and promised
-/// requests may exceed it up to that.
+/// Depth that the check assumes: twice the one in force. An adapted depth grows by doubling, and
+/// promised requests may exceed it up to that.
 fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
     let depth = control.limit.saturating_mul(2);
     depth.clamp(1, view.queues.device.spec.depth)

@@ -209,8 +209,8 @@ fn reserved_place_clears_cap_hold_and_deliberate_wait() {
     b.now += Nanos::from_micros(10);
     assert!(b.dispatch().is_empty(), "the place is reserved");
     assert_eq!(b.engine.control.held_since, None);
-    // The deliberate wait ended when the place was reserved, 10 us after its begin: time for which a
-    // place is reserved does not count as the dispatcher's.
+    // The deliberate wait ended when the place was reserved, 10 us after its begin: time for which
+    // a place is reserved does not count as the dispatcher's.
     b.now += Nanos::from_micros(20);
     assert_eq!(
         b.engine.view.queues.deliberate_time(),

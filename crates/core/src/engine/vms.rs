@@ -1,4 +1,5 @@
-//! Interface of a driver to VMs and their disks: statistics, objectives, attainment, adding and removing.
+//! Interface of a driver to VMs and their disks: statistics, objectives, attainment, adding and
+//! removing.
 
 use super::disks::DiskSpec;
 use super::transfer_accounts;
@@ -42,8 +43,8 @@ impl<'a> Vms<'a> {
         self.engine.view.stats(vm)
     }
 
-    /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. The seconds
-    /// begin anew when its `target` in bytes per second changes.
+    /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. The
+    /// seconds begin anew when its `target` in bytes per second changes.
     ///
     /// # Panics
     /// If the handle was never given out, or its VM was removed.
@@ -142,8 +143,8 @@ impl VmsMut<'_> {
             .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
         self.make_room(slot);
-        // The slot comes first, because the steps below read the VM's life and kind; those after the
-        // objective is stored read that.
+        // The slot comes first, because the steps below read the VM's life and kind; those after
+        // the objective is stored read that.
         let generation = self.engine.view.queues.vms[slot].generation;
         self.engine.view.queues.vms[slot] = Vm {
             generation,
@@ -209,8 +210,8 @@ impl VmsMut<'_> {
         }
     }
 
-    /// Has attainment judge the VM in a slot by this objective from now on. Background processes only
-    /// get what VMs leave: nothing is promised to them.
+    /// Has attainment judge the VM in a slot by this objective from now on. Background processes
+    /// only get what VMs leave: nothing is promised to them.
     fn set_promise(&mut self, slot: usize, objective: &Objective) {
         let Queues {
             now, vms, device, ..
@@ -221,8 +222,8 @@ impl VmsMut<'_> {
         of_vm.judged = !background && attainment.change(*now, slot, objective, standing);
     }
 
-    /// Changes a VM's objective. The token buckets of its limits keep their state: what a VM has used
-    /// beyond a limit is not written off.
+    /// Changes a VM's objective. The token buckets of its limits keep their state: what a VM has
+    /// used beyond a limit is not written off.
     ///
     /// # Errors
     /// If the objective contradicts itself, or there is no such VM.
@@ -288,8 +289,8 @@ impl VmsMut<'_> {
         Ok(())
     }
 
-    /// Removes a VM with its disks and connections: waiting requests are answered as cancelled, those
-    /// in flight when they end.
+    /// Removes a VM with its disks and connections: waiting requests are answered as cancelled,
+    /// those in flight when they end.
     ///
     /// # Errors
     /// If there is no such VM.
@@ -387,8 +388,8 @@ impl VmsMut<'_> {
         Ok(disk)
     }
 
-    /// Removes a disk of a VM with its connections: waiting requests are answered as cancelled, those
-    /// in flight when they end. The VM's other disks go on.
+    /// Removes a disk of a VM with its connections: waiting requests are answered as cancelled,
+    /// those in flight when they end. The VM's other disks go on.
     ///
     /// # Errors
     /// If there is no such disk.

@@ -109,8 +109,8 @@ impl Subject for Isacs {
 }
 
 const MEASURES: &[Measure<Isacs>] = &[
-    // Fraction by which ISACS is better than Credit2 in each cell of tables 3 to 8, or in those where
-    // the paper has it better.
+    // Fraction by which ISACS is better than Credit2 in each cell of tables 3 to 8, or in those
+    // where the paper has it better.
     Measure {
         name: "gain",
         arguments: &[&["every cell", "better in the paper"], Source::WORDS],

@@ -76,7 +76,8 @@ pub(super) enum Setting {
     /// Large requests without a permanent load: the media servers' transfers are every other
     /// request and need admission too.
     NoPermanentLoad,
-    /// Large requests as in `NoPermanentLoad`, with every other VM limited by the CPU time of each piece.
+    /// Large requests as in `NoPermanentLoad`, with every other VM limited by the CPU time of each
+    /// piece.
     LimitedVms,
     /// Limited VMs as in `LimitedVms`, whose limits PCOS knows.
     KnownLimits,

@@ -14,8 +14,8 @@ use crate::claim::{Item, Measure, Series, series};
 ///   per vCPU, and in VMs whose vCPUs share all pCPUs;
 /// - `delayed`: as `native`, with nothing but the virtualisation delay added;
 /// - `strategies on ...`: each scheduling strategy on a disk;
-/// - `TABLE/SCHEDULER`: three VMs that share a disk ([`fairness::ALL`]), in table 2 or 3 or figure 9
-///   or 10 of the paper, under a scheduler;
+/// - `TABLE/SCHEDULER`: three VMs that share a disk ([`fairness::ALL`]), in table 2 or 3 or figure
+///   9 or 10 of the paper, under a scheduler;
 /// - `0 to 100 % reads`, `depth 4`: figure 11 by VM1's read share, and table 4 at a queue depth;
 /// - `200 to 3200 IOPS`: figure 12 by the rate that VM1 asks for.
 const RUNS: &[&str] = &[

@@ -14,7 +14,8 @@ use crate::{
 pub struct HostSpec {
     /// Measured bandwidths of the host.
     pub database: PriorityDatabase,
-    /// Largest number of transfers on the host; values above [`MAX_TENANTS`] become [`MAX_TENANTS`].
+    /// Largest number of transfers on the host; values above [`MAX_TENANTS`] become
+    /// [`MAX_TENANTS`].
     pub transfers: usize,
 }
 

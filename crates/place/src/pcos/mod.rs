@@ -1,5 +1,5 @@
-//! Placement over hosts (figure 5.7 of Jain's thesis, chapter 5), with a list of waiting requests. A
-//! state machine without clock and I/O.
+//! Placement over hosts (figure 5.7 of Jain's thesis, chapter 5), with a list of waiting requests.
+//! A state machine without clock and I/O.
 //!
 //! ```text
 //!   request --> host that accepts it, the one with most free bandwidth --> Placed

@@ -7,8 +7,8 @@ use tidegate_base::time::Nanos;
 /// Consecutive heavy I/Os after which the workload counts as changed: less than half of the 32 ends
 /// that a measurement takes at least.
 const HEAVY_RUN: u32 = 12;
-/// Multiple of the mean work of the workload's I/Os from which one is heavy; twice the factor of 1.5
-/// by which a measured mean must differ, because single I/Os vary more.
+/// Multiple of the mean work of the workload's I/Os from which one is heavy; twice the factor of
+/// 1.5 by which a measured mean must differ, because single I/Os vary more.
 const HEAVY_RATIO: f64 = 3.0;
 /// Length of a span; the heaviest I/O of a workload is remembered for one to two spans.
 const SPAN: Nanos = Nanos::SECOND;

@@ -16,8 +16,8 @@ pub(super) enum Phase {
     },
     /// Measures `candidate`, smaller than the depth at which `reference` was measured.
     Descend { candidate: u32, reference: Rate },
-    /// Measures the depth in force again, to confirm that `candidate`, which is smaller, delivers as
-    /// much: its rate was `tried`, against `reference` before.
+    /// Measures the depth in force again, to confirm that `candidate`, which is smaller, delivers
+    /// as much: its rate was `tried`, against `reference` before.
     Confirm {
         candidate: u32,
         tried: Rate,

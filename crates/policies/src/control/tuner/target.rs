@@ -1,5 +1,6 @@
 //! TR, target revision: corrects the bandwidth that tuning actions aim at, so that the VM's
-//! bandwidth is the objective's (section 4.3 of the paper that [`tuner`](super) cites). A step every statistical interval.
+//! bandwidth is the objective's (section 4.3 of the paper that [`tuner`](super) cites). A step
+//! every statistical interval.
 //!
 //! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective:
 //! half the error the first time, two points more on the same side and two less on the other one.

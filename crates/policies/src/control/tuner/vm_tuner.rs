@@ -1,5 +1,5 @@
-//! Tuner of one VM: sets its merge limit and throttle so that the VM holds its target. The terms TA,
-//! TR, WR and L are those of the [module above](super).
+//! Tuner of one VM: sets its merge limit and throttle so that the VM holds its target. The terms
+//! TA, TR, WR and L are those of the [module above](super).
 //!
 //! ```text
 //!   asleep --a request--> profiling (each L for 1 s) --> tuning --+

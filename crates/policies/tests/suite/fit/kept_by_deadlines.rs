@@ -1,7 +1,7 @@
-//! Feasible objectives are kept: a plain server holds all objectives that `fit::evaluate` accepts. It
-//! serves requests one after the other, each as long as the profile says, and takes up to the depth
-//! bound of them at once. Due requests come first, by deadline; the rest of the time goes to parts
-//! of a VM that always has requests.
+//! Feasible objectives are kept: a plain server holds all objectives that `fit::evaluate` accepts.
+//! It serves requests one after the other, each as long as the profile says, and takes up to the
+//! depth bound of them at once. Due requests come first, by deadline; the rest of the time goes to
+//! parts of a VM that always has requests.
 
 use proptest::prelude::*;
 use tidegate_core::expected_workload::Expects;

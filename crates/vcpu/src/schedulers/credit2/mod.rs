@@ -327,8 +327,8 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// Takes a quota for `v` from its VM's budget if it has used up the last one. Parks `v` if there
-    /// is none. Returns whether `v` may run under its VM's cap.
+    /// Takes a quota for `v` from its VM's budget if it has used up the last one. Parks `v` if
+    /// there is none. Returns whether `v` may run under its VM's cap.
     fn take_budget_or_park(&mut self, machine: &Machine, v: VcpuId) -> bool {
         let entity = &mut self.entities[v.index()];
         if entity.budget > 0 {
