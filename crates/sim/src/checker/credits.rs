@@ -1,5 +1,5 @@
-//! Checker of credits (regulator `vbc`). Credits are conserved, and no VM is held for longer than
-//! the regulator states.
+//! Checker of credits of the regulator [`vbc`](tidegate_policies::regulate::vbc), which cites its
+//! paper. Credits are conserved, and no VM is held for longer than the regulator states.
 //!
 //! A unit is admitted only while its VM has credit left of its grant for the interval, which comes
 //! from the reservation or the controller. Unused credit expires at the end of an interval;
@@ -27,18 +27,35 @@ use tidegate_core::time::Nanos;
 use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
-/// Parameters of `vbc`; the policy's registry documents their units.
+/// Maximum number of credits in an interval, as in
+/// [`Terms::MOST`](tidegate_policies::regulate::proportion::Terms).
+const CREDITS_MAX: u128 = 1 << 30;
+/// Credits in the longest interval where the device's bandwidth is unknown: the default of `vbc`.
+const UNKNOWN_INTERVAL_CREDITS: u128 = 20_000;
+/// Longest interval in seconds of the device's bandwidth, where none is given: the default of
+/// `vbc`.
+const LONGEST_INTERVAL_S: u128 = 2;
+
+/// Parameters of `vbc`. The checker repeats the regulator's rules and bounds on purpose, so that a
+/// mistake in one of them shows as a difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Parameters {
+    /// Requests of the VM with the smallest demand in an interval.
     beta: u128,
+    /// Maximum number of credits in an interval; 0: as many as the device serves in
+    /// [`LONGEST_INTERVAL_S`].
     max_interval: u128,
+    /// Demand of a VM without a reservation, in requests per second.
     default_iops: u128,
+    /// Bytes of a request.
     request_size: u128,
+    /// I/Os in flight count as waiting, as in the paper.
     literal: bool,
 }
 
 impl Parameters {
-    fn of(policy: &PolicySpec) -> Option<Parameters> {
+    /// Returns the parameters of a policy with the regulator `vbc`; `None` for another regulator.
+    fn from_policy(policy: &PolicySpec) -> Option<Parameters> {
         let (_, regulator, _) = policy.parts();
         let get = |name| {
             let found = policy
@@ -80,12 +97,15 @@ impl Parameters {
         (u128::from(bytes).div_ceil(size) as i64).max(requests.into())
     }
 
-    fn longest(&self, view: &View) -> u128 {
+    /// Returns the maximum number of credits in an interval.
+    fn interval_credits(&self, view: &View) -> u128 {
         match (self.max_interval, view.device().spec.bytes_per_s) {
             // The regulator's own default where the device's bandwidth is unknown.
-            (0, 0) => 20_000,
-            // Credits that the device can serve in two seconds.
-            (0, bytes) => (bytes as u128 * 2 / self.request_size).clamp(1, 1 << 30),
+            (0, 0) => UNKNOWN_INTERVAL_CREDITS,
+            (0, bytes) => {
+                let credits = bytes as u128 * LONGEST_INTERVAL_S / self.request_size;
+                credits.clamp(1, CREDITS_MAX)
+            }
             (given, _) => given,
         }
     }
@@ -126,10 +146,11 @@ struct CreditModel {
     /// Parameters of the policy in force; `None` under another regulator.
     parameters: Option<Parameters>,
     vms: BTreeMap<VmId, Account>,
+    /// Maximum number of credits in an interval.
     longest: u128,
     /// Start of the time in which a VM has been held although no VM with credit has anything
     /// waiting.
-    since: Option<Nanos>,
+    held_since: Option<Nanos>,
     broken: Option<Broken>,
 }
 
@@ -147,7 +168,7 @@ impl CreditModel {
         };
         // Rounds to the nearest credit, and half a credit up.
         let whole = over / under + u128::from(over % under * 2 >= under);
-        whole.clamp(1, 1 << 30) as i64
+        whole.clamp(1, CREDITS_MAX) as i64
     }
 
     /// Resets the proportions to those of the reservations.
@@ -159,7 +180,7 @@ impl CreditModel {
             let grant = self.grant(parameters, &self.vms[&vm]);
             self.vms.entry(vm).or_default().widen_grants(grant);
         }
-        self.since = None;
+        self.held_since = None;
     }
 
     fn on_event(&mut self, view: &View, event: &Event) -> Verdict {
@@ -168,7 +189,7 @@ impl CreditModel {
         };
         match *event {
             Event::VmAdded(vm) | Event::VmChanged(vm) if !view.is_background(vm) => {
-                self.longest = parameters.longest(view);
+                self.longest = parameters.interval_credits(view);
                 let new = !self.vms.contains_key(&vm);
                 self.vms.entry(vm).or_default().demand = parameters.demand(view.objective(vm));
                 if new {
@@ -232,7 +253,7 @@ impl CreditModel {
             let grant = self.grant(&parameters, &self.vms[&vm]);
             self.vms.entry(vm).or_default().interval(grant);
         }
-        self.since = None;
+        self.held_since = None;
     }
 
     /// Compares the model with the engine, after everything that was due is done.
@@ -244,14 +265,14 @@ impl CreditModel {
             return Ok(());
         };
         let mut held = None;
-        let mut wanted = false;
+        let mut uses_credit = false;
         for (&vm, account) in &self.vms {
             let (least, most) = account.left;
             let may = view.may_enter(vm);
             ensure!(
                 Credits,
                 (may || least <= 0) && (!may || most > 0),
-                "{vm:?} has {least} to {most} credits left; that it may spend any is {may}"
+                "{vm:?} has {least} to {most} credits left; the regulator lets it spend any: {may}"
             );
             if view.pending_head(vm).is_some() {
                 ensure!(
@@ -261,27 +282,27 @@ impl CreditModel {
                 );
                 held = Some(vm);
             }
-            // In the paper's letter I/Os in flight still count as waiting.
+            // In the paper's literal variant I/Os in flight still count as waiting.
             let inside = if parameters.literal {
                 view.requests(vm)
             } else {
                 view.waiting(vm)
             };
-            wanted |= may && inside > 0;
+            uses_credit |= may && inside > 0;
         }
-        let Some(held) = held.filter(|_| !wanted) else {
-            self.since = None;
+        let Some(held) = held.filter(|_| !uses_credit) else {
+            self.held_since = None;
             return Ok(());
         };
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
         // beta / min B in nanoseconds, B being the demand in bytes per second.
         let period = (parameters.beta * parameters.request_size * 1_000_000_000).div_ceil(least);
-        let (now, since) = (view.now(), *self.since.get_or_insert(view.now()));
+        let (now, since) = (view.now(), *self.held_since.get_or_insert(view.now()));
         ensure!(
             Credits,
             u128::from(now.since(since).0) <= period,
-            "{held:?} has been held since {since}, until {now}, and nobody who has credit wants \
-             anything"
+            "{held:?} has been held since {since}, until {now}, and no VM with credit has queued \
+             requests"
         );
         Ok(())
     }
@@ -301,7 +322,7 @@ impl Credits {
     /// Announces the policy that is set next, and starts the model anew.
     pub fn announce(&self, policy: &PolicySpec) {
         *locked(&self.model) = CreditModel {
-            parameters: Parameters::of(policy),
+            parameters: Parameters::from_policy(policy),
             ..CreditModel::default()
         };
     }

@@ -24,13 +24,13 @@ pub fn room(ledger: &Ledger, client: ClientId) -> u32 {
     room.min(config.max_requests - of_all)
 }
 
-/// Refusal that the bounds require for a request, where the engine reported room for `said`
-/// requests.
+/// Refusal that the bounds require for a request, where the engine reported room for
+/// `reported_room` requests.
 pub fn expected(
     ledger: &Ledger,
     client: ClientId,
     request: &Request,
-    said: u32,
+    reported_room: u32,
 ) -> Option<Refusal> {
     let Some(disk) = ledger.disk_of(client) else {
         return Some(Refusal::NotConnected);
@@ -53,47 +53,51 @@ pub fn expected(
         }
     }
     // Room is checked last: an invalid request is refused as invalid even if there is no room.
-    (said == 0).then_some(Refusal::Full)
+    (reported_room == 0).then_some(Refusal::Full)
 }
 
-/// Checks that a request was accepted or refused rightly. `said`: room that the engine reported
-/// before. `part`: guaranteed slots of the VM. `has_memory`: `false` for a write that may lack
-/// payload memory.
+/// Checks that a request was accepted or refused as the bounds require. `reported_room`: room that
+/// the engine reported before. `guaranteed_slots`: guaranteed request slots of the VM. `has_memory`:
+/// `false` for a write that may lack payload memory.
 ///
+/// # Errors
 /// Fails when the bounds require another outcome.
 pub fn check(
     ledger: &Ledger,
     client: ClientId,
     request: &Request,
-    said: u32,
-    part: u64,
+    reported_room: u32,
+    guaranteed_slots: u64,
     has_memory: bool,
     refused: Option<Refusal>,
 ) -> Verdict {
     let (room, expected) = (
         room(ledger, client),
-        expected(ledger, client, request, said),
+        expected(ledger, client, request, reported_room),
     );
     let inside = ledger.disk_of(client).map_or(0, |disk| {
         let vm = ledger.disks[disk as usize].vm;
         ledger.inside(vm).0
     });
-    let left = part.saturating_sub(inside.into()).min(room.into());
+    let left = guaranteed_slots
+        .saturating_sub(inside.into())
+        .min(room.into());
     ensure!(
         Refusals,
-        said <= room,
-        "{client:?} is told there is room for {said}; the bounds leave {room}"
+        reported_room <= room,
+        "the engine reports room for {reported_room} requests of {client:?}; the bounds leave {room}"
     );
     ensure!(
         Budgets,
-        u64::from(said) >= left,
-        "{client:?} is told there is room for {said}; {left} of its VM's part of {part} are free"
+        u64::from(reported_room) >= left,
+        "the engine reports room for {reported_room} requests of {client:?}; {left} of its VM's \
+         {guaranteed_slots} guaranteed slots are free"
     );
     let lacks_memory = !has_memory && expected.is_none() && refused == Some(Refusal::Full);
     ensure!(
         Refusals,
         refused == expected || lacks_memory,
-        "{request:?} of {client:?} met {refused:?}; the bounds say {expected:?}"
+        "{request:?} of {client:?} was refused as {refused:?}; the bounds require {expected:?}"
     );
     Ok(())
 }

@@ -7,35 +7,63 @@ use tidegate_core::time::Nanos;
 /// Number of lines in a report.
 const SHOWN: usize = 50;
 
-/// Kind of event.
+/// Kind of event. In brackets its figures, in order. The order of the kinds is part of a run's
+/// digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the line says it")]
-pub enum What {
+pub enum EventKind {
+    /// A VM was added (VM, weight, IOPS limit, bandwidth limit).
     VmAdded,
+    /// A VM was removed (VM).
     VmRemoved,
+    /// A disk was added (disk, VM, size, first byte on the device).
     DiskAdded,
+    /// A disk was removed (disk, VM).
     DiskRemoved,
+    /// A disk was resized (disk, VM, size, first byte on the device).
     DiskResized,
+    /// A client opened a disk (client, disk).
     Connected,
+    /// A client closed its connection without notice (client).
     Vanished,
+    /// The engine accepted a request (request, client, operation, offset, length).
     Accepted,
+    /// The engine refused a request (request, client, operation, offset, length).
     Refused,
+    /// The device started an I/O (I/O, VM, operation, address, length).
     Started,
+    /// Request that the I/O started last carries (request, first byte, bytes).
     Served,
+    /// The device moved only a part of an I/O (I/O, bytes moved, bytes left).
     Short,
+    /// The device completed an I/O (I/O, outcome).
     Ended,
+    /// The device completed an I/O that had ended before (I/O).
     Duplicate,
+    /// The engine answered a request (request, outcome).
     Answered,
+    /// The engine's timeout expired.
     Timeout,
+    /// The driver's loop began a turn (I/Os in flight, requests waiting).
     Wake,
+    /// A fault struck (kind, duration in nanoseconds).
     Fault,
+    /// A VM got another objective (VM, weight, IOPS limit, bandwidth limit).
     Objective,
+    /// The policy was replaced; the line names it.
     Swap,
+    /// Faults and new requests stopped (open requests).
     Drain,
+    /// All requests were answered.
     Idle,
+    /// A deadline transfer began (VM, bytes, deadline in nanoseconds).
     Transfer,
+    /// A deadline transfer ended (VM, 0: done or 1: cancelled, bytes moved, lateness in nanoseconds).
     TransferEnded,
 }
+
+/// Bits of an operation figure that are the operation; the bit above them is FUA.
+const OPERATION_BITS: u32 = 4;
+const OPERATION_MASK: u64 = (1 << OPERATION_BITS) - 1;
 
 /// Event with its time and figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +71,8 @@ pub struct Line {
     /// Time of the event.
     pub at: Nanos,
     /// Kind of event.
-    pub what: What,
-    /// Figures, whose meaning depends on the kind.
+    pub kind: EventKind,
+    /// Figures in the order that [`EventKind`] documents; 0 beyond them.
     pub figures: [u64; 5],
     /// Names of a policy's regulator and dispatcher, for a policy swap.
     pub names: [&'static str; 2],
@@ -67,51 +95,59 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e] = self.figures;
         write!(f, "{:>14.6} ms  ", self.at.as_millis_f64())?;
-        let op = |n: u64| OPS.get(n as usize).unwrap_or(&"?");
+        let op = |n: u64| OPS.get((n & OPERATION_MASK) as usize).unwrap_or(&"?");
         let outcome = |n: u64| OUTCOMES.get(n as usize).unwrap_or(&"?");
-        let fua = |n: u64| if n & 1 == 1 { " FUA" } else { "" };
-        match self.what {
-            What::VmAdded => write!(f, "VM {a} was added, {}", promise(b, c, d)),
-            What::VmRemoved => write!(f, "VM {a} was removed"),
-            What::DiskAdded => write!(f, "disk {a} of VM {b}: {c} bytes at {d}"),
-            What::DiskRemoved => write!(f, "disk {a} of VM {b} was removed"),
-            What::DiskResized => write!(f, "disk {a} of VM {b} now has {c} bytes at {d}"),
-            What::Connected => write!(f, "client {a} opened disk {b}"),
-            What::Vanished => write!(f, "client {a} vanished"),
-            What::Accepted => {
-                let (op, fua) = (op(c & 15), fua(c >> 4));
-                write!(f, "client {b} asks #{a}: {op} {e} at {d}{fua}")
+        let fua = |n: u64| {
+            if n >> OPERATION_BITS & 1 == 1 {
+                " FUA"
+            } else {
+                ""
             }
-            What::Refused => write!(f, "client {b} was refused: {} {e} at {d}", op(c & 15)),
-            What::Started => {
-                let (op, fua) = (op(c & 15), fua(c >> 4));
+        };
+        match self.kind {
+            EventKind::VmAdded => write!(f, "VM {a} was added, {}", objective_in_words(b, c, d)),
+            EventKind::VmRemoved => write!(f, "VM {a} was removed"),
+            EventKind::DiskAdded => write!(f, "disk {a} of VM {b}: {c} bytes at {d}"),
+            EventKind::DiskRemoved => write!(f, "disk {a} of VM {b} was removed"),
+            EventKind::DiskResized => write!(f, "disk {a} of VM {b} now has {c} bytes at {d}"),
+            EventKind::Connected => write!(f, "client {a} opened disk {b}"),
+            EventKind::Vanished => write!(f, "client {a} closed its connection"),
+            EventKind::Accepted => {
+                let (op, fua) = (op(c), fua(c));
+                write!(f, "client {b} submits request #{a}: {op} {e} at {d}{fua}")
+            }
+            EventKind::Refused => write!(f, "client {b} was refused: {} {e} at {d}", op(c)),
+            EventKind::Started => {
+                let (op, fua) = (op(c), fua(c));
                 write!(f, "I/O {a:x} of VM {b} starts: {op} {e} at {d}{fua}")
             }
-            What::Served => write!(f, "  it carries #{a}, {c} bytes from {b}"),
-            What::Short => write!(f, "I/O {a:x} moved {b} bytes; {c} are left"),
-            What::Ended => write!(f, "I/O {a:x} has ended: {}", outcome(b)),
-            What::Duplicate => write!(f, "I/O {a:x} has ended, again"),
-            What::Answered => write!(f, "#{a} is answered: {}", outcome(b)),
-            What::Timeout => f.write_str("timeout"),
-            What::Wake => write!(f, "the driver wakes; {a} in flight, {b} waiting"),
-            What::Fault => {
+            EventKind::Served => write!(f, "  it carries #{a}, {c} bytes from {b}"),
+            EventKind::Short => write!(f, "I/O {a:x} moved {b} bytes; {c} are left"),
+            EventKind::Ended => write!(f, "I/O {a:x} has ended: {}", outcome(b)),
+            EventKind::Duplicate => write!(f, "I/O {a:x} has ended, again"),
+            EventKind::Answered => write!(f, "#{a} is answered: {}", outcome(b)),
+            EventKind::Timeout => f.write_str("timeout"),
+            EventKind::Wake => write!(f, "the driver wakes; {a} in flight, {b} waiting"),
+            EventKind::Fault => {
                 let kind = crate::fault::Kind::ALL.get(a as usize);
                 let name = kind.map_or("?", |kind| kind.name());
                 write!(f, "fault: {name}, for {}", Nanos(b))
             }
-            What::Objective => write!(f, "VM {a} now has {}", promise(b, c, d)),
-            What::Swap => {
+            EventKind::Objective => write!(f, "VM {a} now has {}", objective_in_words(b, c, d)),
+            EventKind::Swap => {
                 let [regulator, dispatcher] = self.names;
                 write!(f, "the policy is now {regulator}+{dispatcher}")
             }
-            What::Drain => write!(f, "faults stop; {a} requests are open"),
-            What::Idle => write!(f, "everything has drained"),
-            What::Transfer => write!(f, "VM {a} has a job: {b} bytes in {}", Nanos(c)),
-            What::TransferEnded => {
+            EventKind::Drain => write!(f, "fault injection ends; {a} requests are outstanding"),
+            EventKind::Idle => write!(f, "everything has drained"),
+            EventKind::Transfer => {
+                write!(f, "transfer of VM {a} begins: {b} bytes in {}", Nanos(c))
+            }
+            EventKind::TransferEnded => {
                 let how = if b == 0 { "done" } else { "cancelled" };
                 write!(
                     f,
-                    "the job of VM {a} is {how}: {c} bytes, late by {}",
+                    "transfer of VM {a} is {how}: {c} bytes, late by {}",
                     Nanos(d)
                 )
             }
@@ -120,7 +156,7 @@ impl fmt::Display for Line {
 }
 
 /// Describes an objective by the parts that matter most.
-fn promise(weight: u64, ops: u64, bytes: u64) -> String {
+fn objective_in_words(weight: u64, ops: u64, bytes: u64) -> String {
     let limit = match (ops, bytes) {
         (0, 0) => String::new(),
         (ops, 0) => format!(", limit {ops} IOPS"),
@@ -144,34 +180,35 @@ impl<'a> Journal<'a> {
     /// Creates an empty journal.
     pub(super) fn new(sink: Option<Sink<'a>>) -> Journal<'a> {
         Journal {
+            // The offset basis of FNV-1a with 64 bits, so that leading zeroes change the digest.
             digest: 0xcbf2_9ce4_8422_2325,
             last: VecDeque::with_capacity(SHOWN),
             sink,
         }
     }
 
-    /// Writes a line.
-    pub(super) fn write(&mut self, at: Nanos, what: What, figures: [u64; 5]) {
-        self.write_named(at, what, figures, ["", ""]);
+    /// Adds a line.
+    pub(super) fn record(&mut self, at: Nanos, kind: EventKind, figures: [u64; 5]) {
+        self.record_named(at, kind, figures, ["", ""]);
     }
 
-    /// Writes a line with names.
-    pub(super) fn write_named(
+    /// Adds a line with names.
+    pub(super) fn record_named(
         &mut self,
         at: Nanos,
-        what: What,
+        kind: EventKind,
         figures: [u64; 5],
         names: [&'static str; 2],
     ) {
         self.mix(at.0);
-        self.mix(what as u64);
+        self.mix(kind as u64);
         figures.into_iter().for_each(|figure| self.mix(figure));
         if self.last.len() == SHOWN {
             self.last.pop_front();
         }
         let line = Line {
             at,
-            what,
+            kind,
             figures,
             names,
         };

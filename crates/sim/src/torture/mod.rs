@@ -22,7 +22,7 @@ mod window_regulator;
 mod world;
 
 pub use crate::torture_rng::TortureRng;
-pub use journal::{Line, Sink, What};
+pub use journal::{EventKind, Line, Sink};
 pub use swarm::{DiskPlan, Swarm, Timing, VmPlan, Work};
 pub use window_regulator::Window;
 pub use world::Tally;

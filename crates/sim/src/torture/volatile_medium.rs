@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_came_before_it_and_nothing_else() {
-        // What is written over is blank, so writing it back by chance shows nothing.
+        // EventKind is written over is blank, so writing it back by chance shows nothing.
         let (mut media, mut rng) = (Media::new(8), TortureRng::new(1, 1));
         media.write(0, 2, 7, &mut rng);
         let mark = media.mark();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::dispatchers;
 use tidegate_sim::fault::{Kind, Rate};
-use tidegate_sim::torture::{self, Line, Options, Swarm, Timing, What};
+use tidegate_sim::torture::{self, EventKind, Line, Options, Swarm, Timing};
 
 /// Few where they are slow; `scripts/test torture` runs the many in release.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
@@ -33,7 +33,7 @@ fn a_seed_does_the_same_every_time() {
     let mut digests = BTreeSet::new();
     for seed in [3, 4711, u64::MAX] {
         let (first, second) = (lines(seed), lines(seed));
-        assert!(first.1.iter().any(|line| line.what == What::Answered));
+        assert!(first.1.iter().any(|line| line.kind == EventKind::Answered));
         assert_eq!(first.1, second.1, "seed {seed}");
         assert_eq!(first.0, second.0, "seed {seed}");
         digests.insert(first.0);

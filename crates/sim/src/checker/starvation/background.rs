@@ -6,31 +6,33 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::time::Nanos;
 
-/// Observations of the background processes.
+/// Observations of the background processes' I/Os, with the bound on how long VMs may delay them and
+/// on how often they may go before VMs.
 #[derive(Debug)]
-pub(super) struct Leftover {
+pub(super) struct BackgroundBound {
     /// Interval after which the engine starts one background I/O before all VMs; zero disables
     /// that. `None` where the dispatcher schedules background processes itself.
     after: Option<Nanos>,
-    /// `true` if the dispatcher may hold a VM whose gate is open.
-    holds: bool,
+    /// `true` if the dispatcher may hold a VM whose gate is open. The device then has room that the
+    /// VM does not use, and background I/Os may take it at any time.
+    may_hold: bool,
     /// Start of the last background I/O.
-    went: Option<Nanos>,
+    last_start: Option<Nanos>,
     /// Latest possible start of the time for which background units have been passed over.
-    since: Nanos,
+    passed_over_since: Nanos,
     /// Number of background I/Os in flight when a VM's I/O started last.
     in_flight: u32,
     /// Background units that waited then, by VM and lane.
     heads: Vec<Option<ReqId>>,
 }
 
-impl Leftover {
-    pub(super) fn new(slots: usize) -> Leftover {
-        Leftover {
+impl BackgroundBound {
+    pub(super) fn new(slots: usize) -> BackgroundBound {
+        BackgroundBound {
             after: None,
-            holds: false,
-            went: None,
-            since: Nanos::ZERO,
+            may_hold: false,
+            last_start: None,
+            passed_over_since: Nanos::ZERO,
             in_flight: 0,
             heads: vec![None; slots * Lane::ALL.len()],
         }
@@ -41,13 +43,13 @@ impl Leftover {
         let mut params = policy.params().iter().copied();
         let after = params.find(|(info, _)| info.name == "background_after");
         self.after = after.map(|(_, after)| Nanos(after));
-        self.holds = policy.may_hold();
-        self.went = None;
+        self.may_hold = policy.may_hold();
+        self.last_start = None;
         self.heads.fill(None);
     }
 
-    /// Returns `true` if the engine schedules the background and the dispatcher knows VMs only.
-    pub(super) fn is_of_the_engine(&self) -> bool {
+    /// Returns `true` if the engine schedules background processes, and the dispatcher VMs only.
+    pub(super) fn engine_schedules_background(&self) -> bool {
         self.after.is_some()
     }
 
@@ -64,23 +66,24 @@ impl Leftover {
                 _ => self.passed_over(engine, after),
             };
         }
-        self.since = now;
+        self.passed_over_since = now;
         self.in_flight = view.in_flight(io.vm);
         if io.op == Op::Flush {
             return Ok(());
         }
-        let went = self.went.replace(now);
+        let last_start = self.last_start.replace(now);
         let waits = view
             .vms()
             .find(|&vm| !view.is_background(vm) && view.has_head(vm));
-        let (Some(vm), Some(went), false) = (waits, went, self.holds) else {
+        let (Some(vm), Some(last), false) = (waits, last_start, self.may_hold) else {
             return Ok(());
         };
         ensure!(
             Starvation,
-            after > Nanos::ZERO && now.since(went) >= after,
-            "{io:?} of the background went before {vm:?}, and one had gone {} before",
-            now.since(went)
+            after > Nanos::ZERO && now.since(last) >= after,
+            "background {io:?} started {} after the previous one although {vm:?} was waiting; the \
+             minimum is {after}",
+            now.since(last)
         );
         Ok(())
     }
@@ -96,9 +99,9 @@ impl Leftover {
             in_flight += if background { view.in_flight(vm) } else { 0 };
             for lane in Lane::ALL {
                 let head = view.lane_head(vm, lane).filter(|_| background);
-                let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
-                waits_still |= head.is_some() && *known == head;
-                *known = head;
+                let last_head = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
+                waits_still |= head.is_some() && *last_head == head;
+                *last_head = head;
                 if head.is_some() && view.gate_open(vm, lane) {
                     open = Some(vm);
                 }
@@ -108,13 +111,13 @@ impl Leftover {
         // again, whichever is later. Both have happened by now.
         let ended = std::mem::replace(&mut self.in_flight, in_flight) > 0;
         if in_flight > 0 || ended || !waits_still {
-            self.since = now;
+            self.passed_over_since = now;
         }
         ensure!(
             Starvation,
-            open.is_none() || after == Nanos::ZERO || now.since(self.since) < after,
+            open.is_none() || after == Nanos::ZERO || now.since(self.passed_over_since) < after,
             "{open:?} of the background has been passed over for {}; its bound is {after}",
-            now.since(self.since)
+            now.since(self.passed_over_since)
         );
         Ok(())
     }

@@ -53,7 +53,7 @@ pub use arrival::Promise;
 use super::Verdict;
 use super::ledger::Ledger;
 use age::Ages;
-use background::Leftover;
+use background::BackgroundBound;
 use draws::Chances;
 use shares::Passed;
 use slices::Turns;
@@ -72,7 +72,7 @@ pub struct Starvation {
     chances: Chances,
     ages: Ages,
     turns: Turns,
-    leftover: Leftover,
+    leftover: BackgroundBound,
     due: Option<Due>,
 }
 
@@ -91,7 +91,7 @@ impl Starvation {
             chances: Chances::new(slots),
             ages: Ages::new(slots),
             turns: Turns::new(slots),
-            leftover: Leftover::new(slots),
+            leftover: BackgroundBound::new(slots),
             due: None,
         }
     }
@@ -145,7 +145,7 @@ impl Starvation {
             self.reset(engine);
         }
         self.leftover.started(engine, io)?;
-        if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
+        if engine.view().is_background(io.vm) && self.leftover.engine_schedules_background() {
             return Ok(());
         }
         if let Some(due) = &self.due {
@@ -175,7 +175,8 @@ impl Starvation {
     /// Records a device I/O that has started while a disk hangs. No bound is checked then, but
     /// costs that are checked later depend on the addresses of each VM's earlier I/Os.
     pub fn started_beside_hung(&mut self, engine: &Engine, io: &DeviceIo) {
-        let passed_over = engine.view().is_background(io.vm) && self.leftover.is_of_the_engine();
+        let passed_over =
+            engine.view().is_background(io.vm) && self.leftover.engine_schedules_background();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
             self.passed.went(engine, io);
         }

@@ -64,7 +64,7 @@ impl Checks {
     }
 
     /// Determines the requests to be answered after a VM, a disk or a client has gone.
-    pub(super) fn somebody_has_gone(&mut self, engine: &Engine) {
+    pub(super) fn connection_closed(&mut self, engine: &Engine) {
         let now = engine.view().now();
         self.ledger.note_all_over(now, &mut self.over);
     }
@@ -72,7 +72,7 @@ impl Checks {
     /// Records the removal of a VM. Its replies are given up.
     pub(super) fn vm_removed(&mut self, engine: &Engine, vm: VmId) {
         self.transfers.cancelled(engine.view().now(), vm);
-        self.somebody_has_gone(engine);
+        self.connection_closed(engine);
         self.limits.removed(vm);
         self.starvation.reset(engine);
     }

@@ -1,7 +1,7 @@
 //! Device of a torture run: service times, stamps for bytes, and faults in both.
 
 use super::schedule::Event;
-use super::{TortureWorld, What, figure};
+use super::{EventKind, TortureWorld, figure};
 use crate::checker::ledger::{Part, SECTOR};
 use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
@@ -218,7 +218,7 @@ impl TortureWorld<'_, '_> {
         flight.moved += bytes;
         let (io, left) = (flight.io(), flight.left());
         let figures = [io.id.to_bits(), bytes.into(), left.into(), 0, 0];
-        self.write(What::Short, figures);
+        self.record(EventKind::Short, figures);
         if !early {
             self.move_bytes(slot, from, bytes)?;
         }
@@ -300,7 +300,10 @@ impl TortureWorld<'_, '_> {
     /// Reports an I/O's end to the engine.
     pub(super) fn deliver(&mut self, slot: u32) -> Verdict {
         let (io, outcome) = self.flights.get_mut(slot).end();
-        self.write(What::Ended, [io.id.to_bits(), figure(outcome), 0, 0, 0]);
+        self.record(
+            EventKind::Ended,
+            [io.id.to_bits(), figure(outcome), 0, 0, 0],
+        );
         ensure!(
             Answers,
             self.engine.is_in_flight(io.id),
@@ -326,7 +329,7 @@ impl TortureWorld<'_, '_> {
 
     /// Reports an I/O's end a second time: the engine must not take it for the end of another I/O.
     pub(super) fn deliver_again(&mut self, bits: u64) -> Verdict {
-        self.write(What::Duplicate, [bits, 0, 0, 0, 0]);
+        self.record(EventKind::Duplicate, [bits, 0, 0, 0, 0]);
         let io = IoId::from_bits(bits);
         ensure!(
             Answers,

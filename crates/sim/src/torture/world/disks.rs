@@ -1,6 +1,6 @@
 //! Removal, resizing and moves of disks.
 
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 
@@ -14,7 +14,7 @@ impl TortureWorld<'_, '_> {
         let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
         let there = self.checks.ledger.has_disk(number as u32);
         let figures = [number as u64, vm.index() as u64, 0, 0, 0];
-        self.write(What::DiskRemoved, figures);
+        self.record(EventKind::DiskRemoved, figures);
         let clock = self.faults.clock(self.now);
         let removed = self.engine.vms_mut().remove_disk(clock, id);
         ensure!(
@@ -26,8 +26,8 @@ impl TortureWorld<'_, '_> {
             return Ok(());
         }
         self.checks.ledger.disk_removed(number as u32);
-        self.checks.somebody_has_gone(&self.engine);
-        self.inventory.disk_left(number);
+        self.checks.connection_closed(&self.engine);
+        self.inventory.disconnect_disk(number);
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl TortureWorld<'_, '_> {
             disk.spec.base
         };
         let figures = [number as u64, vm.index() as u64, size, base, 0];
-        self.write(What::DiskResized, figures);
+        self.record(EventKind::DiskResized, figures);
         let clock = self.faults.clock(self.now);
         let resized = self.engine.vms_mut().resize_disk(clock, id, base, size);
         ensure!(
@@ -74,7 +74,7 @@ impl TortureWorld<'_, '_> {
         }
         self.checks.ledger.disk_resized(number as u32, base, size);
         // Requests that wait beyond the new end are to be answered.
-        self.checks.somebody_has_gone(&self.engine);
+        self.checks.connection_closed(&self.engine);
         Ok(())
     }
 }

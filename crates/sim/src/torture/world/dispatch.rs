@@ -1,6 +1,6 @@
 //! Dispatch of I/Os, with the checks at their start.
 
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::starvation::Promise;
 use crate::checker::{Verdict, answers, charges, device_ios, ensure, progress};
 use tidegate_core::engine::Engine;
@@ -20,7 +20,7 @@ impl TortureWorld<'_, '_> {
             let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
             // The engine handles timeouts by itself; in most cases the driver calls it first.
             if is_due(&self.engine) && self.faults.rng.chance(800) {
-                self.write(What::Timeout, [0; 5]);
+                self.record(EventKind::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
             let promise = if hangs || is_due(&self.engine) {
@@ -44,7 +44,7 @@ impl TortureWorld<'_, '_> {
         self.checks.credits.check(&self.engine)?;
         let (inventory, requests) = (&self.inventory, &self.requests);
         (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;
-        if self.replies.are_out() {
+        if self.replies.any_in_transit() {
             // Reads may wait for memory that replies in transit hold, whose arrivals are events
             // here.
             return Ok(());
@@ -57,7 +57,10 @@ impl TortureWorld<'_, '_> {
         let (op, fua) = (io.op as u64, (io.fua as u64) << 4);
         let id = io.id.to_bits();
         let vm = io.vm.index() as u64;
-        self.write(What::Started, [id, vm, op | fua, io.offset, io.len.into()]);
+        self.record(
+            EventKind::Started,
+            [id, vm, op | fua, io.offset, io.len.into()],
+        );
         self.segments.clear();
         self.segments.extend(self.engine.io_segments(io.id));
         let slot = io.id.index();
@@ -70,7 +73,7 @@ impl TortureWorld<'_, '_> {
         self.checks.ledger.parts(&io, &self.segments, &mut parts)?;
         for part in &parts {
             let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
-            self.journal.write(self.now, What::Served, figures);
+            self.journal.write(self.now, EventKind::Served, figures);
         }
         let (mut in_flight, mut flushes) = (0, 0);
         for other in self.flights.ios() {

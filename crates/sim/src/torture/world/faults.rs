@@ -1,7 +1,7 @@
 //! Faults of a torture run, at intervals or by chance.
 
 use super::schedule::Event;
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
 use crate::torture::TortureRng;
@@ -105,7 +105,7 @@ impl TortureWorld<'_, '_> {
             return Ok(());
         }
         let long = self.faults.strike();
-        self.write(What::Fault, [kind as u64, long.0, 0, 0, 0]);
+        self.record(EventKind::Fault, [kind as u64, long.0, 0, 0, 0]);
         match kind {
             Kind::Slow => {
                 self.device.slow_until = self.now + long;
@@ -130,8 +130,8 @@ impl TortureWorld<'_, '_> {
             Kind::ClockStall => self.now += long,
             Kind::Swap => self.swap(),
             Kind::Objective => self.change_objective()?,
-            Kind::VmChurn => self.remove_a_vm(long)?,
-            Kind::DiskChurn => self.add_a_disk()?,
+            Kind::VmChurn => self.remove_random_vm(long)?,
+            Kind::DiskChurn => self.add_random_disk()?,
             Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,
             Kind::DiskRemoved => self.remove_a_disk()?,
             Kind::DiskResized => self.resize_a_disk()?,
@@ -173,7 +173,7 @@ impl TortureWorld<'_, '_> {
         let (_, regulator, dispatcher) = policy.parts();
         let names = [regulator, dispatcher];
         self.journal
-            .write_named(self.now, What::Swap, [0; 5], names);
+            .record_named(self.now, EventKind::Swap, [0; 5], names);
         // Charges by different profiles have no common bound; new roles have charged nothing yet.
         if self.draws.profiles.chance(300) {
             self.engine

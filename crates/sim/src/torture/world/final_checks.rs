@@ -1,6 +1,6 @@
 //! Checks after the load: the final state must be right, and every slot free.
 
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure, progress};
 use tidegate_core::objective::Objective;
@@ -11,12 +11,12 @@ impl TortureWorld<'_, '_> {
     /// Runs without new requests until everything has ended, in the time that [`progress`] states.
     pub(super) fn drain(&mut self) -> Verdict {
         let open = self.checks.ledger.open.len() as u64;
-        self.write(What::Drain, [open, 0, 0, 0, 0]);
+        self.record(EventKind::Drain, [open, 0, 0, 0, 0]);
         let (begun, bound) = (self.now, self.drain_bound());
-        self.give_up_replies(None)?;
+        self.drop_replies(None)?;
         loop {
             self.dispatch()?;
-            self.take_answers()?;
+            self.process_completions()?;
             if self.checks.ledger.open.is_empty()
                 && self.engine.device_stats().in_flight + self.engine.device().uncounted() == 0
             {
@@ -36,7 +36,7 @@ impl TortureWorld<'_, '_> {
                 self.now.since(begun)
             );
         }
-        self.write(What::Idle, [0; 5]);
+        self.record(EventKind::Idle, [0; 5]);
         progress::is_idle(&self.engine)
     }
 

@@ -1,7 +1,7 @@
 //! Disks that hang for a while, and the driver that has the engine look for them.
 
 use super::schedule::Event;
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::hung_neighbours::Neighbours;
 use crate::checker::{Verdict, hung_neighbours};
 use crate::fault::{Kind, Rate};
@@ -109,7 +109,7 @@ impl TortureWorld<'_, '_> {
         }
         self.schedule_hung_check();
         let clock = self.faults.clock(self.now);
-        self.write(What::Timeout, [1, 0, 0, 0, 0]);
+        self.record(EventKind::Timeout, [1, 0, 0, 0, 0]);
         if self.plant.looks() {
             self.engine.device_mut().detect_hung_disks(clock);
         }

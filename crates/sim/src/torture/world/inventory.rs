@@ -12,8 +12,8 @@ use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, VmId};
 use tidegate_core::time::Nanos;
 
-/// Number of disks from which on faults add no more: a run is to stay short.
-pub(super) const MANY_DISKS: usize = 64;
+/// Number of disks from which on faults add no more, so that a run stays short.
+pub(super) const DISKS_MAX: usize = 64;
 
 /// Length of a disk's hot spot, in sectors.
 pub(super) const HOT: u64 = 32;
@@ -212,8 +212,8 @@ impl Inventory {
         self.vms[disk.vm].id
     }
 
-    /// Clients of a VM leave, by its number.
-    pub(super) fn vm_left(&mut self, vm: usize) {
+    /// Disconnects the clients of a VM, given by its index.
+    pub(super) fn disconnect_vm(&mut self, vm: usize) {
         for client in &mut self.clients {
             if self.disks[client.disk].vm == vm {
                 client.leave();
@@ -221,8 +221,8 @@ impl Inventory {
         }
     }
 
-    /// Clients of a disk leave, by its number.
-    pub(super) fn disk_left(&mut self, disk: usize) {
+    /// Disconnects the clients of a disk, given by its index.
+    pub(super) fn disconnect_disk(&mut self, disk: usize) {
         for client in self.clients.iter_mut().filter(|c| c.disk == disk) {
             client.leave();
         }
@@ -344,7 +344,7 @@ mod tests {
     fn clients_of_a_vm_that_goes_leave_and_wait_for_nothing() {
         let (mut inventory, mut schedule) = (inventory(), Schedule::new());
         inventory.clients.iter_mut().for_each(|it| it.waits = true);
-        inventory.vm_left(0);
+        inventory.disconnect_vm(0);
         inventory.room_again(&mut schedule, Nanos(7), true);
         assert_eq!(schedule.due(Nanos(7)), Some(Event::Ask(1)));
         assert_eq!(schedule.due(Nanos::MAX), None);

@@ -33,7 +33,7 @@ mod setup;
 mod transfers;
 mod vms;
 
-use super::journal::{Journal, What};
+use super::journal::{EventKind, Journal};
 use super::swarm::Swarm;
 use super::{Plant, TortureRng};
 use crate::checker::{Verdict, answers};
@@ -142,8 +142,9 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
     }
 
-    fn write(&mut self, what: What, figures: [u64; 5]) {
-        self.journal.write(self.now, what, figures);
+    /// Adds an event at the current time to the journal.
+    fn record(&mut self, kind: EventKind, figures: [u64; 5]) {
+        self.journal.record(self.now, kind, figures);
     }
 
     /// Time at which something is due next; `None` if nothing ever is.
@@ -166,7 +167,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.engine.device_stats().in_flight,
             self.checks.ledger.open.len(),
         );
-        self.write(What::Wake, [in_flight.into(), waiting as u64, 0, 0, 0]);
+        self.record(EventKind::Wake, [in_flight.into(), waiting as u64, 0, 0, 0]);
         for slot in self.device.completed(self.now) {
             self.io_ended(slot)?;
         }
@@ -179,10 +180,10 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
         // Answers hold memory that reads wait for, until they are taken.
         if self.faults.rng.chance(300) || self.checks.budgets.is_bounded() {
-            self.take_answers()?;
+            self.process_completions()?;
         }
         self.dispatch()?;
-        self.take_answers()?;
+        self.process_completions()?;
         if core::mem::take(&mut self.memory_came_back) {
             self.dispatch()?;
         }
@@ -207,7 +208,8 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
     }
 
-    fn take_answers(&mut self) -> Verdict {
+    /// Takes all answers of the engine, and checks and delivers them.
+    fn process_completions(&mut self) -> Verdict {
         let mut any = false;
         while let Some(done) = self.engine.poll_done() {
             any = true;
@@ -225,7 +227,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.inventory
                 .room_again(&mut self.schedule, self.now, self.running);
         }
-        self.hear_of_transfers()
+        self.process_transfer_ends()
     }
 }
 

@@ -27,7 +27,7 @@ impl TortureWorld<'_, '_> {
             len,
         };
         let live = self.checks.ledger.is_live(done.vm);
-        if !self.replies.take_time() || !self.running || !live {
+        if !self.replies.are_delayed() || !self.running || !live {
             return self.reply_sent(reply);
         }
         let (place, takes) = self.replies.send(reply);
@@ -58,9 +58,9 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Gives up the replies to one VM, or to all.
-    pub(super) fn give_up_replies(&mut self, of: Option<VmId>) -> Verdict {
-        for place in self.replies.places(of) {
+    /// Drops the replies in transit to one VM, or to all, and returns their memory.
+    pub(super) fn drop_replies(&mut self, of: Option<VmId>) -> Verdict {
+        for place in self.replies.slots(of) {
             self.sent(place)?;
         }
         Ok(())

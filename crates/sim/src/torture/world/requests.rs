@@ -1,6 +1,6 @@
 //! Requests of clients, and the answers to them.
 
-use super::{TortureWorld, What, figure};
+use super::{EventKind, TortureWorld, figure};
 use crate::checker::{Verdict, answers, refusals};
 use crate::fault::Kind;
 use tidegate_core::engine::Refusal;
@@ -85,10 +85,10 @@ impl TortureWorld<'_, '_> {
             request.len.into(),
         ];
         if refused.is_some() {
-            self.write(What::Refused, figures);
+            self.record(EventKind::Refused, figures);
             return Ok(refused);
         }
-        self.write(What::Accepted, figures);
+        self.record(EventKind::Accepted, figures);
         self.accepted += 1;
         let now = self.engine.view().now();
         self.checks.ledger.accepted(id, &request, now);
@@ -114,7 +114,7 @@ impl TortureWorld<'_, '_> {
     pub(super) fn answer(&mut self, done: &Done) -> Verdict {
         let number = answers::answered(&mut self.checks.ledger, done)?;
         let figures = [number.into(), figure(done.outcome), 0, 0, 0];
-        self.write(What::Answered, figures);
+        self.record(EventKind::Answered, figures);
         let account = &done.account;
         for part in [account.regulated, account.queued, account.device] {
             self.journal.mix(part.0);

@@ -1,7 +1,7 @@
 //! Deadline transfers of a torture run: begin, cancellation and end.
 
 use super::schedule::Event;
-use super::{TortureWorld, What};
+use super::{EventKind, TortureWorld};
 use crate::checker::{Verdict, ensure};
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{TransferOutcome, TransferSpec};
@@ -26,7 +26,7 @@ impl TortureWorld<'_, '_> {
         if !self.running {
             return Ok(());
         }
-        self.take_answers()?;
+        self.process_completions()?;
         let guest = self.draws.transfers.index(self.inventory.vms.len());
         if self.draws.transfers.chance(200) {
             self.cancel_transfer(guest)?
@@ -52,21 +52,21 @@ impl TortureWorld<'_, '_> {
             deadline: Nanos(deadline * self.draws.transfers.octaves(1000, 2 * self.swarm.span.0)),
         };
         let may = self.checks.ledger.is_live(vm) && !self.engine.view().is_background(vm);
-        self.write(
-            What::Transfer,
+        self.record(
+            EventKind::Transfer,
             [vm.index() as u64, spec.bytes, spec.deadline.0, 0, 0],
         );
         let clock = self.faults.clock(self.now);
         let said = self.engine.transfers_mut().begin_transfer(clock, vm, &spec);
         let now = self.engine.view().now();
         self.checks.transfers.begun(now, (vm, may), &spec, &said)?;
-        self.hear_of_transfers()
+        self.process_transfer_ends()
     }
 
     fn cancel_transfer(&mut self, guest: usize) -> Verdict {
         let (vm, clock) = (self.inventory.vms[guest].id, self.faults.clock(self.now));
         let live = self.checks.ledger.is_live(vm);
-        self.write(What::TransferEnded, [vm.index() as u64, 1, 0, 0, 0]);
+        self.record(EventKind::TransferEnded, [vm.index() as u64, 1, 0, 0, 0]);
         let said = self.engine.transfers_mut().end_transfer(clock, vm);
         let due = self
             .checks
@@ -78,11 +78,12 @@ impl TortureWorld<'_, '_> {
             "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there \
              is {live}"
         );
-        self.hear_of_transfers()
+        self.process_transfer_ends()
     }
 
-    /// Checks all ends of transfers that the engine reports. Call it after all answers were taken.
-    pub(super) fn hear_of_transfers(&mut self) -> Verdict {
+    /// Checks all ends of transfers that the engine reports. Call it after
+    /// [`TortureWorld::process_completions`], because answers end transfers.
+    pub(super) fn process_transfer_ends(&mut self) -> Verdict {
         while let Some(end) = self.engine.transfers_mut().poll_transfer_end() {
             let done = u64::from(end.outcome == TransferOutcome::Done);
             let figures = [
@@ -92,7 +93,7 @@ impl TortureWorld<'_, '_> {
                 end.late.0,
                 0,
             ];
-            self.write(What::TransferEnded, figures);
+            self.record(EventKind::TransferEnded, figures);
             let mut heard = Vec::new();
             self.plant.transfer_ends(end, &mut heard);
             for end in &heard {

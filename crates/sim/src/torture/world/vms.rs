@@ -1,7 +1,7 @@
-//! Arrival and removal of VMs, disks and clients.
+//! Arrival of VMs, disks and connections in a torture run, and connections that close and come back.
 
-use super::inventory::{Client, Disk, HOT, MANY_DISKS, Vm};
-use super::{TortureWorld, What};
+use super::inventory::{Client, DISKS_MAX, Disk, HOT, Vm};
+use super::{EventKind, TortureWorld};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 use crate::torture::swarm::{DiskPlan, VmPlan, Work};
@@ -10,6 +10,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::request::VmId;
 
 impl TortureWorld<'_, '_> {
+    /// Adds a VM with its disks and their connections.
     pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
         let clock = self.faults.clock(self.now);
         let mut vms = self.engine.vms_mut();
@@ -21,7 +22,7 @@ impl TortureWorld<'_, '_> {
         let added = added.ok();
         self.checks.ledger.vm_added(added)?;
         let Some(id) = added else { return Ok(()) };
-        self.write(What::VmAdded, in_short(id, &plan.objective));
+        self.record(EventKind::VmAdded, objective_figures(id, &plan.objective));
         self.inventory.vms.push(Vm::new(id, plan.objective));
         (self.checks).promises_changed(&self.engine, &self.inventory.vms);
         let guest = self.inventory.vms.len() - 1;
@@ -31,8 +32,9 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn add_a_disk(&mut self) -> Verdict {
-        if self.inventory.disks.len() >= MANY_DISKS {
+    /// Adds a disk to a random VM, which may be removed, unless the run has [`DISKS_MAX`].
+    pub(super) fn add_random_disk(&mut self) -> Verdict {
+        if self.inventory.disks.len() >= DISKS_MAX {
             return Ok(());
         }
         let guest = self.faults.rng.index(self.inventory.vms.len());
@@ -52,12 +54,12 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             added.is_some() == live,
-            "a disk for {vm:?}: {added:?}, though its being there is {live}"
+            "add_disk of {vm:?} returned {added:?}; the VM exists: {live}"
         );
         let Some(id) = added else { return Ok(()) };
         let number = self.checks.ledger.disk_added(id, vm, spec);
         let figures = [number.into(), vm.index() as u64, spec.size, spec.base, 0];
-        self.write(What::DiskAdded, figures);
+        self.record(EventKind::DiskAdded, figures);
         let hot = self.draws.fresh.below(plan.sectors.saturating_sub(HOT));
         let disk = Disk::new(id, guest, spec, number, hot);
         self.inventory.add_disk(disk);
@@ -77,7 +79,7 @@ impl TortureWorld<'_, '_> {
         );
         let Ok(id) = opened else { return Ok(()) };
         self.checks.ledger.connected(id, disk as u32);
-        self.write(What::Connected, [client.into(), disk as u64, 0, 0, 0]);
+        self.record(EventKind::Connected, [client.into(), disk as u64, 0, 0, 0]);
         let sectors = self.inventory.disks[disk].spec.size / SECTOR;
         let next = self.draws.fresh.below(sectors);
         let connected = Client::new(disk, id, work, next);
@@ -88,17 +90,20 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
+    /// Closes a connection without notice, as a client that crashes does.
     pub(super) fn vanish(&mut self, number: usize) {
         let client = &mut self.inventory.clients[number];
         client.leave();
         let id = client.id;
-        self.write(What::Vanished, [number as u64, 0, 0, 0, 0]);
+        self.record(EventKind::Vanished, [number as u64, 0, 0, 0, 0]);
         let clock = self.faults.clock(self.now);
         self.engine.handle_disconnect(clock, id);
         self.checks.ledger.disconnected(id);
-        self.checks.somebody_has_gone(&self.engine);
+        self.checks.connection_closed(&self.engine);
     }
 
+    /// Connects a client again to its disk, unless it is connected or the run drains; checks that
+    /// the engine accepts it exactly if the disk exists.
     pub(super) fn come_back(&mut self, number: u32) -> Verdict {
         let client = &self.inventory.clients[number as usize];
         let disk = client.disk;
@@ -114,19 +119,20 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             opened.is_some() == live,
-            "client {number} opens a disk of {vm:?}: {opened:?}, though its being there is {live}"
+            "connect of client {number} to a disk of {vm:?} returned {opened:?}; the disk exists: {live}"
         );
         let Some(id) = opened else { return Ok(()) };
         self.checks.ledger.connected(id, disk as u32);
-        self.write(What::Connected, [number.into(), disk as u64, 0, 0, 0]);
+        self.record(EventKind::Connected, [number.into(), disk as u64, 0, 0, 0]);
         self.inventory.clients[number as usize].come_back(id);
         self.inventory.arm(&mut self.schedule, number, self.now);
         Ok(())
     }
 }
 
-/// Figures of an objective for the journal.
-pub(super) fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
+/// Figures of [`EventKind::Objective`] and [`EventKind::VmAdded`]: VM, weight, limits in IOPS and in
+/// bytes per second (0: none).
+pub(super) fn objective_figures(vm: VmId, objective: &Objective) -> [u64; 5] {
     let limit = objective.limit.total;
     let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
     let weight = objective.weight.into();
