@@ -1,23 +1,36 @@
-//! Tests of ISACS: equations and algorithm 2 against hand-computed values and their stated rules.
+//! Tests of ISACS against hand-computed values and the rules of its paper: Lee, Yu: I/O
+//! Strength-Aware Credit Scheduler for Virtualized Environments (Electronics 9(12), 2020). All
+//! equations, algorithms and sections are that paper's.
+//!
+//! | term        | meaning                                                                       |
+//! |-------------|-------------------------------------------------------------------------------|
+//! | strength    | number of I/O events times their average interval (equation 1)                   |
+//! | IVCredit    | `io_credit`: strength times the vCPU's part of the CPU time (equation 2)      |
+//! | group       | vCPUs whose IVCredit is below the mean of the nonzero ones (equation 3)       |
+//! | CVCredit    | `cpu_credit`: what a vCPU of the group may use in CPU-BOOST (equation 4)      |
+//! | algorithm 2 | moves a vCPU with I/O to the run-queue with less I/O                          |
 
 use super::*;
 use proptest::prelude::*;
 
 const MS: i64 = 1_000_000;
 
-fn accounts(params: Params, queues: &[usize]) -> Isacs {
+/// Creates a scheduler with a vCPU for each entry of `queues`, its run-queue.
+fn isacs_with(params: Params, queues: &[usize]) -> Isacs {
     let mut isacs = Isacs::new(params);
     queues.iter().for_each(|&queue| isacs.add(queue));
     isacs
 }
 
-fn all(isacs: &Isacs, queue: usize) -> Vec<VcpuId> {
+/// Returns the vCPUs of a run-queue.
+fn members_of(isacs: &Isacs, queue: usize) -> Vec<VcpuId> {
     let vcpus = (0..isacs.accounts.len()).map(|v| VcpuId(v as u32));
     vcpus.filter(|&v| isacs.account(v).queue == queue).collect()
 }
 
-fn renew(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
-    let all = all(isacs, queue);
+/// Ends the epoch of a run-queue whose vCPUs are all runnable.
+fn end_epoch(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
+    let all = members_of(isacs, queue);
     let members = Members {
         queue,
         all: &all,
@@ -35,22 +48,22 @@ fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
 
 /// Three vCPUs after an epoch: the first two had I/O; they ran for 5, 10 and 15 ms.
 fn after_an_epoch(params: Params) -> Isacs {
-    let mut isacs = accounts(params, &[0, 0, 0]);
+    let mut isacs = isacs_with(params, &[0, 0, 0]);
     let now = Nanos::from_millis(30);
     events(&mut isacs, VcpuId(0), now, 20, 1_000_000);
     events(&mut isacs, VcpuId(1), now, 6, 1_000_000);
     for (v, ran) in [5, 10, 15].into_iter().enumerate() {
         isacs.burn(VcpuId(v as u32), ran * MS);
     }
-    assert_eq!(renew(&mut isacs, now, 0), Renewal::Reallocated);
+    assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Reallocated);
     isacs
 }
 
 #[test]
-fn equations_2_to_4_by_hand() {
+fn credits_follow_equations_2_to_4() {
     let isacs = after_an_epoch(Params::default());
     let account = |v: u32| *isacs.account(VcpuId(v));
-    // 20 ms * 5/30, 6 ms * 10/30, nothing.
+    // IVCredit: strengths of 20, 6 and 0 ms times the parts 5/30, 10/30 and 15/30 of the CPU time.
     let given = [3_333_333, 2_000_000, 0];
     assert_eq!([0, 1, 2].map(|v| account(v).io_credit), given);
     assert_eq!([0, 1, 2].map(|v| account(v).end), given);
@@ -69,11 +82,11 @@ fn equations_2_to_4_by_hand() {
 }
 
 #[test]
-fn without_io_nobody_has_more_than_the_others() {
-    let mut isacs = accounts(Params::default(), &[0, 0]);
+fn without_io_all_vcpus_get_the_same_credit() {
+    let mut isacs = isacs_with(Params::default(), &[0, 0]);
     isacs.burn(VcpuId(0), 10 * MS);
     assert_eq!(
-        renew(&mut isacs, Nanos::from_millis(10), 0),
+        end_epoch(&mut isacs, Nanos::from_millis(10), 0),
         Renewal::Reallocated
     );
     for v in [VcpuId(0), VcpuId(1)] {
@@ -84,7 +97,7 @@ fn without_io_nobody_has_more_than_the_others() {
 }
 
 #[test]
-fn io_credit_goes_first_and_is_not_used() {
+fn io_credit_raises_the_rank_and_cannot_be_spent() {
     let mut isacs = after_an_epoch(Params::default());
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert!(ranks[0] > ranks[1] && ranks[1] > ranks[2], "{ranks:?}");
@@ -99,11 +112,11 @@ fn io_credit_goes_first_and_is_not_used() {
 }
 
 #[test]
-fn cpu_boost_begins_when_credit_is_used_up_and_ends_with_its_own() {
+fn cpu_boost_lasts_from_the_end_of_credit_to_the_end_of_cpu_credit() {
     let mut isacs = after_an_epoch(Params::default());
     let now = Nanos::from_millis(60);
     (0..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
-    assert_eq!(renew(&mut isacs, now, 0), Renewal::Boosted);
+    assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Boosted);
     // Order by CVCredit; a vCPU without any comes last.
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert_eq!(ranks, [0, 2_666_666, 3_999_999]);
@@ -111,15 +124,15 @@ fn cpu_boost_begins_when_credit_is_used_up_and_ends_with_its_own() {
     isacs.burn(VcpuId(2), 4 * MS);
     assert_eq!(isacs.account(VcpuId(2)).cpu_credit, -1);
     // The other group member has CVCredit left and runs on another pCPU.
-    assert_eq!(renew(&mut isacs, now, 0), Renewal::Kept);
+    assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Kept);
     isacs.began(VcpuId(1));
     isacs.burn(VcpuId(1), 4 * MS);
-    assert_eq!(renew(&mut isacs, now, 0), Renewal::Reallocated);
+    assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Reallocated);
     assert!(!isacs.queue(0).boosted);
 }
 
 #[test]
-fn slices_in_cpu_boost_are_the_shortest_unless_long_ones_are_asked_for() {
+fn slices_in_cpu_boost_are_short_unless_long_boost_is_set() {
     for long_boost in [false, true] {
         let mut isacs = after_an_epoch(Params {
             long_boost,
@@ -128,18 +141,18 @@ fn slices_in_cpu_boost_are_the_shortest_unless_long_ones_are_asked_for() {
         let group = VcpuId(2);
         assert!(isacs.has_long_slices(group));
         (0..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
-        renew(&mut isacs, Nanos::from_millis(60), 0);
+        end_epoch(&mut isacs, Nanos::from_millis(60), 0);
         assert!(isacs.queue(0).boosted);
         assert_eq!(isacs.has_long_slices(group), long_boost);
     }
 }
 
 #[test]
-fn somebody_who_wakes_with_credit_ends_cpu_boost() {
+fn a_vcpu_that_wakes_with_credit_ends_cpu_boost() {
     let mut isacs = after_an_epoch(Params::default());
     (1..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
     let sleeps = VcpuId(0);
-    let all = all(&isacs, 0);
+    let all = members_of(&isacs, 0);
     let members = Members {
         queue: 0,
         all: &all,
@@ -154,11 +167,11 @@ fn somebody_who_wakes_with_credit_ends_cpu_boost() {
 
 /// A vCPU that runs by its CVCredit keeps paying with it after a waking vCPU ended CPU-BOOST.
 #[test]
-fn what_was_begun_in_cpu_boost_is_paid_with_cpu_credit() {
+fn a_slice_begun_in_cpu_boost_burns_cpu_credit() {
     let mut isacs = after_an_epoch(Params::default());
     let (sleeps, runs) = (VcpuId(0), VcpuId(2));
     (1..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
-    renew(&mut isacs, Nanos::from_millis(60), 0);
+    end_epoch(&mut isacs, Nanos::from_millis(60), 0);
     isacs.began(runs);
     isacs.woke(sleeps);
     let before = *isacs.account(runs);
@@ -174,28 +187,28 @@ fn what_was_begun_in_cpu_boost_is_paid_with_cpu_credit() {
 }
 
 #[test]
-fn debt_is_forgiven_unless_it_is_kept() {
+fn a_reset_forgives_debt_unless_keeps_debt_is_set() {
     for (keeps_debt, credit) in [(false, 10 * MS), (true, 7 * MS)] {
         let params = Params {
             keeps_debt,
             ..Params::default()
         };
-        let mut isacs = accounts(params, &[0]);
+        let mut isacs = isacs_with(params, &[0]);
         isacs.burn(VcpuId(0), 13 * MS);
-        renew(&mut isacs, Nanos::from_millis(13), 0);
+        end_epoch(&mut isacs, Nanos::from_millis(13), 0);
         assert_eq!(isacs.account(VcpuId(0)).credit, credit);
     }
 }
 
 #[test]
-fn what_cannot_be_told_is_cut_off_and_counted() {
-    let mut isacs = accounts(Params::default(), &[0]);
+fn io_credit_is_clamped_at_2_pow_31_and_counted() {
+    let mut isacs = isacs_with(Params::default(), &[0]);
     // A thousand events in quick succession, then one after 9 ms: a strength of nine seconds.
     let now = Nanos::from_millis(40);
     events(&mut isacs, VcpuId(0), now, 1_000, 10_000);
     isacs.io_event(now + Nanos::from_millis(9), VcpuId(0), None);
     isacs.burn(VcpuId(0), MS);
-    renew(&mut isacs, now, 0);
+    end_epoch(&mut isacs, now, 0);
     assert_eq!(isacs.account(VcpuId(0)).io_credit, 1 << 31);
     let mut counts = Counts::default();
     isacs.count(&mut counts);
@@ -205,7 +218,7 @@ fn what_cannot_be_told_is_cut_off_and_counted() {
 /// Two run-queues with vCPUs of the given IVCredits and events in the last epoch of 10 ms.
 fn two_queues(credits: [&[i64]; 2], events: [u64; 2], params: Params) -> Isacs {
     let queues: Vec<usize> = [0, 1].map(|q| vec![q; credits[q].len()]).concat();
-    let mut isacs = accounts(params, &queues);
+    let mut isacs = isacs_with(params, &queues);
     for (account, &credit) in isacs.accounts.iter_mut().zip(credits.concat().iter()) {
         account.io_credit = credit;
     }
@@ -221,7 +234,7 @@ fn two_queues(credits: [&[i64]; 2], events: [u64; 2], params: Params) -> Isacs {
 }
 
 fn move_from_first(isacs: &Isacs, may: &dyn Fn(VcpuId, usize) -> bool) -> Option<(VcpuId, usize)> {
-    let all = all(isacs, 0);
+    let all = members_of(isacs, 0);
     let members = Members {
         queue: 0,
         all: &all,
@@ -231,7 +244,7 @@ fn move_from_first(isacs: &Isacs, may: &dyn Fn(VcpuId, usize) -> bool) -> Option
 }
 
 #[test]
-fn algorithm_2_moves_who_evens_the_load_best_and_as_printed_the_last() {
+fn algorithm_2_moves_the_vcpu_that_evens_the_load_best_or_the_last_as_printed() {
     let credits: [&[i64]; 2] = [&[100, 300, 900, 200], &[500]];
     let anywhere = |_: VcpuId, _: usize| true;
     // 1500 against 500: moving 300 leaves 1200 and 800; moving 900 would reverse the imbalance.
@@ -262,9 +275,9 @@ proptest! {
             let own = isacs.account(v).io_credit;
             own > 0 && loads[1] + own < loads[0] - own
         };
-        let somebody = events[1] < events[0] && (0..here.len()).any(|v| meets(VcpuId(v as u32)));
+        let is_due = events[1] < events[0] && (0..here.len()).any(|v| meets(VcpuId(v as u32)));
         let moved = move_from_first(&isacs, &|_, _| true);
-        prop_assert_eq!(moved.is_some(), somebody);
+        prop_assert_eq!(moved.is_some(), is_due);
         if let Some((v, to)) = moved {
             prop_assert!(meets(v) && to == 1);
         }
@@ -273,7 +286,7 @@ proptest! {
     /// Conservation of credit: burnt credit is missing in one account of its vCPU or forgiven at
     /// the minimum, and credit is only given at a reset.
     #[test]
-    fn what_is_burnt_is_missing_once(
+    fn burnt_credit_is_missing_in_one_account(
         steps in prop::collection::vec((0_u32..3, 0_i64..6_000_000), 1..60),
     ) {
         let mut isacs = after_an_epoch(Params::default());
@@ -290,8 +303,8 @@ proptest! {
                     prop_assert_eq!(is, was);
                     continue;
                 }
-                let least = was.end - 10 * MS;
-                let forgiven = (least - (was.credit - amount)).max(0);
+                let min_credit = was.end - 10 * MS;
+                let forgiven = (min_credit - (was.credit - amount)).max(0);
                 let forgiven = if was.runs_boosted { 0 } else { forgiven };
                 prop_assert_eq!(both(is), both(was) - amount + forgiven);
                 prop_assert_eq!(is.consumed, was.consumed + amount);
@@ -299,7 +312,7 @@ proptest! {
             if (0..3).all(|v| isacs.rank(VcpuId(v)) <= 0) {
                 now += Nanos::from_millis(30);
                 let events = isacs.accounts.clone();
-                if renew(&mut isacs, now, 0) == Renewal::Reallocated {
+                if end_epoch(&mut isacs, now, 0) == Renewal::Reallocated {
                     let consumed: i64 = events.iter().map(|a| a.consumed).sum();
                     for (was, is) in events.iter().zip(&isacs.accounts) {
                         let strength = i128::from(was.events.strength()) * i128::from(was.consumed);
@@ -314,16 +327,16 @@ proptest! {
 
     /// Every vCPU has the same spendable credit until the next reset, whatever its I/O.
     #[test]
-    fn concealing_leaves_everybody_the_same_credit(
+    fn spendable_credit_is_the_same_for_all_vcpus(
         vcpus in prop::collection::vec((0_u64..50, 1_u64..9_000_000, 0_i64..40_000_000), 1..8),
     ) {
-        let mut isacs = accounts(Params::default(), &vec![0; vcpus.len()]);
+        let mut isacs = isacs_with(Params::default(), &vec![0; vcpus.len()]);
         let now = Nanos::from_secs(10);
         for (v, &(count, apart, ran)) in vcpus.iter().enumerate() {
             events(&mut isacs, VcpuId(v as u32), now, count, apart);
             isacs.burn(VcpuId(v as u32), ran);
         }
-        renew(&mut isacs, now, 0);
+        end_epoch(&mut isacs, now, 0);
         for v in 0..vcpus.len() {
             prop_assert_eq!(isacs.usable(VcpuId(v as u32)), 10 * MS);
         }
