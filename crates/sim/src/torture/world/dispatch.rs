@@ -73,7 +73,7 @@ impl TortureWorld<'_, '_> {
         self.checks.ledger.parts(&io, &self.segments, &mut parts)?;
         for part in &parts {
             let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
-            self.journal.write(self.now, EventKind::Served, figures);
+            self.journal.record(self.now, EventKind::Served, figures);
         }
         let (mut in_flight, mut flushes) = (0, 0);
         for other in self.flights.ios() {
