@@ -1,4 +1,5 @@
-//! Commands from the control thread, snapshots, and the orderly stop.
+//! Commands from the control thread, snapshots, and the orderly stop. [`Command`] documents the
+//! commands, and [`DeviceSnapshot`] the meaning and unit of each figure.
 
 use std::sync::mpsc::TryRecvError;
 
@@ -32,12 +33,14 @@ impl Loop {
         }
     }
 
+    /// Executes one command. A reply whose receiver is gone is dropped: the control thread has
+    /// given up, but the command still holds.
     fn execute(&mut self, command: Command) {
         match command {
             Command::Snapshot { reply } => respond(reply, self.snapshot()),
             Command::SnapshotVm { vm, reply } => {
-                let found = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
-                respond(reply, found);
+                let snapshot = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
+                respond(reply, snapshot);
             }
             Command::SetObjective {
                 vm,
@@ -105,18 +108,23 @@ impl Loop {
     /// Ends the loop at once. Logs disks that have I/Os with the kernel, because the process cannot
     /// exit before the kernel completes them.
     fn abort(&mut self) {
-        let left = self.requests.len();
-        tracing::warn!(device = %self.name, "stopped at once, with {left} requests not answered");
+        let unanswered = self.requests.len();
+        tracing::warn!(device = %self.name, "aborted: {unanswered} requests unanswered");
         self.phase = Phase::Ended;
         for (_, state) in self.device.disks.iter() {
             if state.in_flight > 0 {
-                let (export, held) = (&state.disk.export, state.in_flight);
+                let (export, ios) = (&state.disk.export, state.in_flight);
                 let device = &self.name;
-                tracing::warn!(%device, %export, "{held} I/Os are still with the kernel");
+                tracing::warn!(
+                    %device, %export,
+                    "{ios} I/Os are in flight in the kernel; the process exits after them"
+                );
             }
         }
     }
 
+    /// Replaces the device's policy; refused if it needs a saturation profile that the device
+    /// lacks.
     fn set_policy(&mut self, policy: &PolicySpec) -> Result<DeviceSnapshot, CommandError> {
         (policy.check_profile(self.engine.view().profile().is_some())).map_err(|error| {
             let help = tidegate_config::device::NEEDS_PROFILE;
@@ -126,6 +134,7 @@ impl Loop {
         Ok(self.snapshot())
     }
 
+    /// Replaces the objective of a VM.
     fn set_objective(
         &mut self,
         vm: &str,
@@ -139,7 +148,9 @@ impl Loop {
         Ok(self.vm_snapshot(index))
     }
 
+    /// Returns the state of the device with its VMs.
     fn snapshot(&self) -> DeviceSnapshot {
+        // Once for all VMs and disks: it walks all I/Os in flight.
         let oldest = self.device.oldest_ios(&self.engine, self.now);
         DeviceSnapshot {
             name: self.name.clone(),
@@ -156,6 +167,7 @@ impl Loop {
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
+            // A removed VM keeps its slot until its last request is answered.
             vms: (self.vms.iter().filter(|(_, vm)| !vm.is_removed))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
                 .collect(),
@@ -163,6 +175,7 @@ impl Loop {
         }
     }
 
+    /// Returns the state of the VM in a slot.
     pub(super) fn vm_snapshot(&self, index: usize) -> VmSnapshot {
         self.vm_snapshot_with(index, &self.device.oldest_ios(&self.engine, self.now))
     }
@@ -196,6 +209,7 @@ impl Loop {
         }
     }
 
+    /// Returns the state of the disk in a slot.
     pub(super) fn disk_snapshot(&self, index: usize) -> DiskSnapshot {
         self.disk_snapshot_with(index, &self.device.oldest_ios(&self.engine, self.now))
     }
@@ -215,11 +229,13 @@ impl Loop {
         }
     }
 
+    /// Begins the orderly stop: requests that are here are answered, and connections take no more.
     fn begin_drain(&mut self) {
         if self.phase != Phase::Running {
             return;
         }
         self.phase = Phase::Draining;
+        // Stalls that were injected could otherwise outlast the stop time-out, too.
         self.end_stalls(None);
         // Waiting requests are to be answered now, not at the pace of a VM's limit: a thousand
         // requests at 2 IOPS would outlast the stop time-out of any service manager.
@@ -229,8 +245,9 @@ impl Loop {
         frontends.begin_drain(&mut ctx);
     }
 
-    /// Ends the loop once every request was answered and every connection closed.
-    pub(super) fn drain_further(&mut self) {
+    /// Ends the loop if every request was answered and every connection closed; otherwise does
+    /// nothing. At the end syncs all disks and records in `flushed` whether all of them are well.
+    pub(super) fn finish_drain_if_idle(&mut self) {
         let busy = self.engine.device_stats().requests > 0
             || self.engine.device_stats().in_flight > 0
             || self.frontends.len() > 0
@@ -238,7 +255,7 @@ impl Loop {
         if busy {
             return;
         }
-        // A sync may block, which is harmless now: the loop serves nobody any more.
+        // A sync may block, which is harmless now: the loop has no connections.
         for state in self.device.disks.values_mut() {
             if !state.disk.read_only
                 && let Err(error) = state.disk.medium.sync()

@@ -403,7 +403,7 @@ impl Loop {
     /// Housekeeping, once a second while there is something to do.
     fn upkeep(&mut self) {
         if self.phase == Phase::Draining {
-            self.drain_further();
+            self.finish_drain_if_idle();
         }
         if !std::mem::take(&mut self.upkeep_due) {
             return;
