@@ -8,9 +8,9 @@
 //!
 //! let mut engine = Engine::new(EngineConfig::default(), &PolicySpec::named("mclock")?)?;
 //! let now = Nanos::ZERO;
-//! let vm = engine.tenants_mut().add_vm(now, &Objective::default())?;
+//! let vm = engine.vms_mut().add_vm(now, &Objective::default())?;
 //! let disk = DiskSpec { base: 0, size: 1 << 30, read_only: false };
-//! let disk = engine.tenants_mut().add_disk(vm, disk)?;
+//! let disk = engine.vms_mut().add_disk(vm, disk)?;
 //! let client = engine.connect(disk)?;
 //!
 //! engine.handle_request(now, client, Request::read(4096, 4096, 7))?;
