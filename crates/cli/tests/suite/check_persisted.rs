@@ -96,7 +96,7 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
         "vm \"elsewhere\": in the store, but cannot be served: ",
         "\"disk9\"",
         "t.toml:5:8",
-        "device \"disk0\": what is promised",
+        "device \"disk0\": the promises need",
     ] {
         assert!(warned.contains(part), "{part}: {warned}");
     }

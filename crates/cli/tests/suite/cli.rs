@@ -86,7 +86,7 @@ fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
     assert!(checked.status.success(), "{}", stderr(&checked));
     let said = stderr(&checked);
     assert!(
-        said.contains("warning: device \"disk0\": what is promised"),
+        said.contains("warning: device \"disk0\": the promises need"),
         "{said}"
     );
     assert!(
