@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn promises_beyond_the_device_are_infeasible_by_the_plan() {
         let demo = on("hdd-7200-1tb", "demo", "slo", &[]);
-        assert!(demo.infeasible.contains("of its time"), "{demo:?}");
+        assert!(demo.infeasible.contains("of the device"), "{demo:?}");
     }
 
     #[test]
