@@ -57,7 +57,8 @@ pub fn expected(
 }
 
 /// Checks that a request was accepted or refused as the bounds require. `reported_room`: room that
-/// the engine reported before. `guaranteed_slots`: guaranteed request slots of the VM. `has_memory`:
+/// the engine reported before. `guaranteed_slots`: guaranteed request slots of the VM.
+/// `has_memory`:
 /// `false` for a write that may lack payload memory.
 ///
 /// # Errors
@@ -85,7 +86,8 @@ pub fn check(
     ensure!(
         Refusals,
         reported_room <= room,
-        "the engine reports room for {reported_room} requests of {client:?}; the bounds leave {room}"
+        "the engine reports room for {reported_room} requests of {client:?}; the bounds leave \
+         {room}"
     );
     ensure!(
         Budgets,

@@ -57,7 +57,8 @@ pub enum EventKind {
     Idle,
     /// A deadline transfer began (VM, bytes, deadline in nanoseconds).
     Transfer,
-    /// A deadline transfer ended (VM, 0: done or 1: cancelled, bytes moved, lateness in nanoseconds).
+    /// A deadline transfer ended (VM, 0: done or 1: cancelled, bytes moved, lateness in
+    /// nanoseconds).
     TransferEnded,
 }
 

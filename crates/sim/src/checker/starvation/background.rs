@@ -6,8 +6,8 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::time::Nanos;
 
-/// Observations of the background processes' I/Os, with the bound on how long VMs may delay them and
-/// on how often they may go before VMs.
+/// Observations of the background processes' I/Os, with the bound on how long VMs may delay them
+/// and on how often they may go before VMs.
 #[derive(Debug)]
 pub(super) struct BackgroundBound {
     /// Interval after which the engine starts one background I/O before all VMs; zero disables

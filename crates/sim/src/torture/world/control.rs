@@ -11,8 +11,8 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 
 impl TortureWorld<'_, '_> {
-    /// Gives a VM another objective, as an operator does, and checks that the engine takes it exactly
-    /// if the VM exists.
+    /// Gives a VM another objective, as an operator does, and checks that the engine takes it
+    /// exactly if the VM exists.
     pub(super) fn set_objective(&mut self, index: usize, objective: &Objective) -> Verdict {
         let vm = self.inventory.vms[index].id;
         let live = self.checks.ledger.is_live(vm);

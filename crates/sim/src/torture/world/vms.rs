@@ -1,4 +1,5 @@
-//! Arrival of VMs, disks and connections in a torture run, and connections that close and come back.
+//! Arrival of VMs, disks and connections in a torture run, and connections that close and come
+//! back.
 
 use super::inventory::{Client, DISKS_MAX, Disk, HOT, Vm};
 use super::{EventKind, TortureWorld};
@@ -119,7 +120,8 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             opened.is_some() == live,
-            "connect of client {number} to a disk of {vm:?} returned {opened:?}; the disk exists: {live}"
+            "connect of client {number} to a disk of {vm:?} returned {opened:?}; the disk exists: \
+             {live}"
         );
         let Some(id) = opened else { return Ok(()) };
         self.checks.ledger.connected(id, disk as u32);
@@ -130,8 +132,8 @@ impl TortureWorld<'_, '_> {
     }
 }
 
-/// Figures of [`EventKind::Objective`] and [`EventKind::VmAdded`]: VM, weight, limits in IOPS and in
-/// bytes per second (0: none).
+/// Figures of [`EventKind::Objective`] and [`EventKind::VmAdded`]: VM, weight, limits in IOPS and
+/// in bytes per second (0: none).
 pub(super) fn objective_figures(vm: VmId, objective: &Objective) -> [u64; 5] {
     let limit = objective.limit.total;
     let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);

@@ -4,7 +4,7 @@
 //!
 //! | term        | meaning                                                                       |
 //! |-------------|-------------------------------------------------------------------------------|
-//! | strength    | number of I/O events times their average interval (equation 1)                   |
+//! | strength    | number of I/O events times their average interval (equation 1)                 |
 //! | IVCredit    | `io_credit`: strength times the vCPU's part of the CPU time (equation 2)      |
 //! | group       | vCPUs whose IVCredit is below the mean of the nonzero ones (equation 3)       |
 //! | CVCredit    | `cpu_credit`: what a vCPU of the group may use in CPU-BOOST (equation 4)      |
