@@ -100,7 +100,8 @@ async fn handle_client(
         Ok(Ok(Some((session, opened, leftover)))) => {
             let admitted = exports.admitted.into_inner();
             let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
-            let (listed, permit) = admitted.expect("nobody opens an export without being admitted");
+            let (listed, permit) =
+                admitted.expect("an export is opened only once the client is admitted");
             let fd = match stream.into_fd() {
                 Ok(fd) => fd,
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),

@@ -41,7 +41,7 @@ fn a_vm_removed_with_merged_requests_in_flight_has_each_answered_once() {
             rig.remove_vm(vm);
             assert_eq!(rig.tallies[&vm].cancelled, 16, "{policy:?}");
             rig.end_nth(0, outcome);
-            // What failed in a merged I/O is not repeated for a VM that is gone.
+            // Requests of a merged I/O that failed are not repeated for a VM that is gone.
             assert_eq!(rig.tallies[&vm].answered(), 33, "{policy:?}");
             rig.drain();
             assert_eq!(rig.tallies[&other.vm].ok[0], 1);

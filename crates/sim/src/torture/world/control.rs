@@ -65,7 +65,7 @@ impl TortureWorld<'_, '_> {
             return Ok(());
         }
         self.checks.ledger.vm_removed(vm);
-        // Nobody reads the replies any more, and they would hold payload memory.
+        // No client reads the replies any more, and they would hold payload memory.
         self.drop_replies(Some(vm))?;
         self.checks.vm_removed(&self.engine, vm);
         self.inventory.disconnect_vm(index);

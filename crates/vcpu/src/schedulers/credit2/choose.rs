@@ -41,7 +41,7 @@ impl<C: Credits> Credit2<C> {
             if self.take_budget_or_park(machine, v) {
                 return Some(v);
             }
-            // It has no budget and was parked, so it no longer waits.
+            // A vCPU without budget was parked, so it no longer waits.
             self.queues[queue].waiting.remove(place);
             self.count_load(now, v, -1);
         }
