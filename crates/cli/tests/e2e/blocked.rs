@@ -143,7 +143,7 @@ fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
             daemon.signal("TERM");
         }
         wait_for("the end", || daemon.logged(&["ending at once"]));
-        let held = ["export=b", "1 I/Os are still with the kernel"];
+        let held = ["export=b", "1 I/Os are in flight in the kernel"];
         wait_for("the I/O to be named", || daemon.logged(&held));
         // The process stays until the kernel completes that I/O, here when FUSE goes away.
         drop(fuse);
