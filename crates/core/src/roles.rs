@@ -100,8 +100,8 @@ pub enum Knob {
     Credits(u32),
     /// Priority class, in place of the objective's.
     Class(Priority),
-    /// Rate granted, in thousandths of a request per second: [`Knob::LEAST_ALLOCATION`] to
-    /// [`Knob::MOST_ALLOCATION`], or 0 for a VM left out of the allocation for now.
+    /// Rate granted, in thousandths of a request per second: [`Knob::ALLOCATION_MIN`] to
+    /// [`Knob::ALLOCATION_MAX`], or 0 for a VM left out of the allocation for now.
     Allocation(u64),
     /// Size in bytes up to which requests merge and above which they are split, within the device's
     /// own bounds; [`u32::MAX`]: as [`Regulator::merge_limit`] says. The engine applies it itself;
@@ -119,9 +119,9 @@ pub enum Knob {
 
 impl Knob {
     /// Smallest allocation: one request per second.
-    pub const LEAST_ALLOCATION: u64 = 1_000;
+    pub const ALLOCATION_MIN: u64 = 1_000;
     /// Largest allocation: four million requests per second, beyond any device; fits 32 bits.
-    pub const MOST_ALLOCATION: u64 = 4_000_000_000;
+    pub const ALLOCATION_MAX: u64 = 4_000_000_000;
 }
 
 /// Change that roles hear of. [`View`] already show the state after it.
@@ -235,15 +235,15 @@ pub struct PeerGroup {
     pub competing: u64,
 }
 
-/// List of at most [`PeerGroups::MOST`] groups.
+/// List of at most [`PeerGroups::MAX_GROUPS`] groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PeerGroups([Option<PeerGroup>; PeerGroups::MOST]);
+pub struct PeerGroups([Option<PeerGroup>; PeerGroups::MAX_GROUPS]);
 
 impl PeerGroups {
     /// Groups that fit a message between hosts.
-    pub const MOST: usize = 16;
+    pub const MAX_GROUPS: usize = 16;
 
-    /// Adds a group; drops it when [`PeerGroups::MOST`] are there already.
+    /// Adds a group; drops it when [`PeerGroups::MAX_GROUPS`] are there already.
     pub fn push(&mut self, group: PeerGroup) {
         if let Some(room) = self.0.iter_mut().find(|room| room.is_none()) {
             *room = Some(group);

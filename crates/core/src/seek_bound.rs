@@ -7,8 +7,8 @@ use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 
 /// Ratio of the times of random and of sequential reads of 4 KiB from which seeks dominate, and the
 /// least random time in picoseconds (1 ms).
-const SEEKS_RATIO: u64 = 8;
-const SEEKS_LEAST_PS: u64 = 1_000_000_000;
+const SEEK_TIME_RATIO_MIN: u64 = 8;
+const RANDOM_TIME_MIN_PS: u64 = 1_000_000_000;
 
 /// Returns `true` if the time of an I/O is mostly its seek: by the profile, else by the device's
 /// specification.
@@ -18,7 +18,7 @@ pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bo
     };
     let time = |access| profile.time_ps(Direction::Read, access, 4096);
     let (random, sequential) = (time(Access::Random), time(Access::Sequential));
-    random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
+    random >= RANDOM_TIME_MIN_PS && random >= SEEK_TIME_RATIO_MIN * sequential
 }
 
 /// Returns `true` if the time of an I/O is mostly its seek, by learnt costs; `None`: they are too
@@ -31,11 +31,13 @@ pub(crate) fn seeks_dominate_by_learnt_costs(estimator: &CostEstimator) -> Optio
             sequential_writes: 0.0,
             size: 4096.0,
         });
+        // A less certain cost could flip the answer from one window to the next.
         (cost.within <= LearntCost::JUDGED).then_some(cost.time_ps as u64)
     };
     let random = time(0.0)?;
-    if random >= SEEKS_LEAST_PS {
-        Some(random >= SEEKS_RATIO.saturating_mul(time(1.0)?))
+    // Sequential costs need not be known where random I/O is fast.
+    if random >= RANDOM_TIME_MIN_PS {
+        Some(random >= SEEK_TIME_RATIO_MIN.saturating_mul(time(1.0)?))
     } else {
         Some(false)
     }

@@ -216,6 +216,7 @@ impl Cold {
         let waited = self.waited(now);
         if merged {
             self.merged_wait = waited;
+            // Only the head of a unit is held or kept waiting; a merged request waits for its head.
             (self.regulated, self.deliberate) = (0, 0);
             return;
         }
@@ -223,14 +224,16 @@ impl Cold {
         // share.
         self.regulated = self.regulated.wrapping_add(shut.0).min(waited);
         let rest = waited - self.regulated;
+        // Regulated time counts first, so that no time is counted twice.
         self.deliberate = self.deliberate.wrapping_add(deliberate.0).min(rest);
     }
 
-    /// Notes the admission: all time until now counts as regulated, and the wait for the turn
+    /// Records the admission: all time until now counts as regulated, and the wait for the turn
     /// begins.
     pub(crate) fn admitted(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
         self.regulated = self.waited(now);
         self.deliberate = 0;
+        // The wait for the turn can be held again, by a gate at dispatch.
         self.begin_wait(shut, deliberate);
     }
 
@@ -238,6 +241,7 @@ impl Cold {
     /// total.
     pub(crate) fn held(&self, now: Nanos, shut: Nanos) -> Nanos {
         let held = match self.outstanding {
+            // The wait is open: its begin was subtracted, see the type.
             0 => self.regulated.wrapping_add(shut.0).min(self.waited(now)),
             _ => self.regulated,
         };
@@ -263,15 +267,16 @@ impl Cold {
         now - Nanos(held.0.min(rest))
     }
 
-    /// Notes that an I/O of the request goes to the device.
+    /// Records that an I/O of the request goes to the device.
     pub(crate) fn part_started(&mut self, now: Nanos) {
         if self.outstanding == 0 {
+            // Parts in flight together count once: from the first start to the last end.
             self.device = self.device.wrapping_sub(now.0);
         }
         self.outstanding += 1;
     }
 
-    /// Notes that an I/O of the request completed.
+    /// Records that an I/O of the request completed.
     pub(crate) fn part_ended(&mut self, now: Nanos) {
         self.outstanding -= 1;
         if self.outstanding == 0 {

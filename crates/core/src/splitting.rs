@@ -28,22 +28,23 @@ use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 
 /// Time after a VM's last request for which others' I/Os are split on its account.
-const MAY_COME: Nanos = Nanos::from_millis(10);
+const SHARED_AFTER_REQUEST: Nanos = Nanos::from_millis(10);
 /// Longest usual think time of a VM for which a place is reserved.
-const THINKS_MAX: Nanos = Nanos::from_millis(1);
+const EXPECTED_THINK_TIME_MAX: Nanos = Nanos::from_millis(1);
 /// Most time that all parts of an I/O may take, as a fraction of the whole's time, where the
 /// configuration gives their length.
-const ASKED_MAX: (u128, u128) = (5, 4);
+const CONFIGURED_TIME_RATIO_MAX: (u128, u128) = (5, 4);
 /// Most time that all parts may take where their length is chosen: at least 97 % of the whole's
 /// rate.
-const AUTO_MAX: (u128, u128) = (100, 97);
+const AUTO_TIME_RATIO_MAX: (u128, u128) = (100, 97);
 /// Shortest part that is chosen, in bytes: below it, the CPU time of each I/O costs flash
 /// throughput.
-const AUTO_LEAST: u32 = 64 << 10;
+const AUTO_PART_MIN: u32 = 64 << 10;
 /// Replies after which learnt costs are evaluated again.
-const ANSWERS: u32 = 1024;
+const REPLIES_BETWEEN_EVALUATIONS: u32 = 1024;
 /// Number of powers of two of an I/O's length.
-const LENGTHS: usize = u32::BITS as usize;
+const LENGTH_CLASSES: usize = u32::BITS as usize;
+/// Slot of no VM.
 const NOBODY: u32 = u32::MAX;
 
 /// Largest I/O while several VMs use a device.
@@ -67,6 +68,7 @@ impl MaxIoShared {
             return None;
         }
         let spec = DeviceSpec {
+            // Depth, positioning and bandwidth decide nothing where a profile is known.
             depth: 1,
             physical_block: 4096,
             max_io,
@@ -89,7 +91,7 @@ struct Seen {
 /// State of the bounds for shared devices; see the [module](self).
 pub(crate) struct Splitting {
     /// Configured length of parts.
-    asked: MaxIoShared,
+    configured: MaxIoShared,
     /// Shortest part and the device's longest I/O in bytes; and if seeks dominate, as far as is
     /// known without costs.
     least: u32,
@@ -99,7 +101,7 @@ pub(crate) struct Splitting {
     answers: u32,
     /// Length of parts in bytes, by direction and by the power of two that an I/O's length does not
     /// exceed; [`u32::MAX`]: no split.
-    parts: [[u32; LENGTHS]; 2],
+    parts: [[u32; LENGTH_CLASSES]; 2],
     /// VM whose request came last, and the last other VM before it.
     last: [Seen; 2],
     /// Usual time from a VM's last reply to its next request, by VM slot; [`Nanos::MAX`]: not
@@ -115,7 +117,7 @@ impl Splitting {
     /// Creates the state for a device. `inside`: requests inside by now of VMs that are not in the
     /// background.
     pub(crate) fn new(
-        asked: MaxIoShared,
+        configured: MaxIoShared,
         vms: usize,
         inside: u32,
         spec: &DeviceSpec,
@@ -125,17 +127,17 @@ impl Splitting {
             vm: NOBODY,
             at: Nanos::ZERO,
         };
-        let least = match asked {
+        let least = match configured {
             MaxIoShared::Bytes(bytes) => bytes.min(spec.max_io),
-            MaxIoShared::Auto | MaxIoShared::Off => AUTO_LEAST.max(spec.physical_block),
+            MaxIoShared::Auto | MaxIoShared::Off => AUTO_PART_MIN.max(spec.physical_block),
         };
         let mut splitting = Splitting {
-            asked,
+            configured,
             least,
             max_io: spec.max_io,
             seeks: spec.positioning > Nanos::ZERO,
             answers: 0,
-            parts: [[u32::MAX; LENGTHS]; 2],
+            parts: [[u32::MAX; LENGTH_CLASSES]; 2],
             last: [nobody; 2],
             thinks: vec![Nanos::MAX; vms],
             expected: nobody,
@@ -147,10 +149,10 @@ impl Splitting {
 
     /// Returns `true` if the length of parts is chosen by their cost.
     pub(crate) fn is_auto(&self) -> bool {
-        self.asked == MaxIoShared::Auto
+        self.configured == MaxIoShared::Auto
     }
 
-    /// Takes the learnt answer on whether seeks dominate, which decides for I/Os of unknown cost.
+    /// Sets whether seeks dominate, as learnt; this decides for I/Os of unknown cost.
     pub(crate) fn set_seeks(&mut self, seeks: bool) {
         self.seeks = seeks;
     }
@@ -175,10 +177,11 @@ impl Splitting {
         }
     }
 
-    /// Chooses the length of parts by learnt costs, once in [`ANSWERS`] replies. Returns `true` if
-    /// it did.
-    pub(crate) fn learn(&mut self, estimator: &CostEstimator) -> bool {
-        if self.answers < ANSWERS || !self.is_auto() {
+    /// Chooses the length of parts by learnt costs, once in [`REPLIES_BETWEEN_EVALUATIONS`]
+    /// replies. Returns `true` if it did.
+    pub(crate) fn choose_by_costs(&mut self, estimator: &CostEstimator) -> bool {
+        // A configured length is only lengthened by the profile, not by learnt costs.
+        if self.answers < REPLIES_BETWEEN_EVALUATIONS || !self.is_auto() {
             return false;
         }
         self.answers = 0;
@@ -202,12 +205,17 @@ impl Splitting {
     /// known.
     fn choose(&mut self, time: impl Fn(Direction, u32) -> Option<u128>) {
         let (least, auto, seeks) = (self.least, self.is_auto(), self.seeks);
-        let most = if auto { AUTO_MAX } else { ASKED_MAX };
+        let most = if auto {
+            AUTO_TIME_RATIO_MAX
+        } else {
+            CONFIGURED_TIME_RATIO_MAX
+        };
         for direction in [Direction::Read, Direction::Write] {
             for (power, part) in self.parts[direction as usize].iter_mut().enumerate() {
-                let found = part_by(|bytes| time(direction, bytes), least, 1 << power, most);
+                let found = shortest_part(|bytes| time(direction, bytes), least, 1 << power, most);
                 *part = match found {
                     Some(found) => found,
+                    // A part more is a seek more, so nothing is split before costs are known.
                     None if auto && seeks => u32::MAX,
                     None => least,
                 };
@@ -221,16 +229,19 @@ impl Splitting {
         if self.thinks.len() <= slot {
             self.thinks.resize(slot + 1, Nanos::MAX);
         }
+        // The slot's former VM may have had another pace.
         self.thinks[slot] = Nanos::MAX;
         if self.expected.vm == vm {
             self.expected.vm = NOBODY;
         }
     }
 
-    /// Notes a VM's request; `thought`: time since its last reply, if none was inside.
+    /// Records a VM's request; `thought`: time since its last reply, if none was inside.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos, vm: u32, thought: Option<Nanos>) {
         self.inside += 1;
+        // Two different VMs are kept, so that one of them is another one than the VM configured
+        // about.
         if self.last[0].vm != vm {
             self.last[1] = self.last[0];
             self.last[0].vm = vm;
@@ -246,7 +257,7 @@ impl Splitting {
         }
     }
 
-    /// Notes a reply to a VM that is not in the background.
+    /// Records a reply to a VM that is not in the background.
     #[inline]
     pub(crate) fn answered(&mut self) {
         self.inside -= 1;
@@ -259,13 +270,14 @@ impl Splitting {
         self.inside
     }
 
-    /// Notes that a VM was answered and has nothing inside any more.
+    /// Records that a VM was answered and has nothing inside any more.
     #[inline]
     pub(crate) fn went_quiet(&mut self, now: Nanos, vm: u32) {
         let thinks = self.thinks[vm as usize];
-        if thinks <= THINKS_MAX {
+        if thinks <= EXPECTED_THINK_TIME_MAX {
             self.expected = Seen {
                 vm,
+                // Twice the mean, so that most of the requests that follow come in time.
                 at: now + thinks + thinks,
             };
         }
@@ -281,9 +293,10 @@ impl Splitting {
     /// Returns the bytes of a VM's I/O that may go at once; `beside`: other VMs have requests
     /// inside.
     #[inline]
-    pub(crate) fn part(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
-        let came =
-            |seen: &Seen| seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= MAY_COME;
+    pub(crate) fn part_len(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
+        let came = |seen: &Seen| {
+            seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= SHARED_AFTER_REQUEST
+        };
         if beside || self.last.iter().any(came) {
             self.parts[Direction::for_op(op) as usize][power_of(len)]
         } else {
@@ -294,20 +307,23 @@ impl Splitting {
 
 /// Returns the power of two that a length does not exceed.
 fn power_of(len: u32) -> usize {
+    // Rounded up, because the cost of the longest I/O of the class is what counts.
     let power = u32::BITS - len.saturating_sub(1).leading_zeros();
-    (power as usize).min(LENGTHS - 1)
+    // Lengths above 2^31 share the last class.
+    (power as usize).min(LENGTH_CLASSES - 1)
 }
 
 /// Returns the shortest part, `least` times a power of two, all of which take at most
 /// `most.0 / most.1` of the time of an I/O of this length; [`u32::MAX`]: there is none, and it goes
 /// whole. `None`: the times are not known.
-fn part_by(
+fn shortest_part(
     time: impl Fn(u32) -> Option<u128>,
     least: u32,
     len: u32,
     most: (u128, u128),
 ) -> Option<u32> {
     let mut part = least;
+    // As short as the shortest part: nothing to split.
     if part >= len {
         return Some(u32::MAX);
     }
@@ -316,6 +332,7 @@ fn part_by(
         if u128::from(len.div_ceil(part)) * time(part)? * most.1 <= whole * most.0 {
             return Some(part);
         }
+        // Saturates at a length that no I/O exceeds, which ends the loop.
         part = part.saturating_mul(2);
     }
     Some(u32::MAX)
@@ -345,8 +362,8 @@ mod tests {
         bytes_per_s: 0,
     };
 
-    fn shared(asked: MaxIoShared, vms: usize, profile: Option<&Profile>) -> Splitting {
-        Splitting::new(asked, vms, 0, &SPEC, profile)
+    fn shared(configured: MaxIoShared, vms: usize, profile: Option<&Profile>) -> Splitting {
+        Splitting::new(configured, vms, 0, &SPEC, profile)
     }
 
     #[test]
@@ -357,9 +374,9 @@ mod tests {
             let splitting = shared(MaxIoShared::Auto, 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
             for op in [Op::Read, Op::Write] {
-                let found = splitting.part(Nanos::ZERO, 0, op, 1024 * KIB, true);
+                let found = splitting.part_len(Nanos::ZERO, 0, op, 1024 * KIB, true);
                 assert_eq!(found, part, "{fixed}");
-                let short = splitting.part(Nanos::ZERO, 0, op, 64 * KIB, true);
+                let short = splitting.part_len(Nanos::ZERO, 0, op, 64 * KIB, true);
                 assert!(short >= 64 * KIB, "{fixed}: {short}");
             }
             assert_eq!(splitting.longest(), part);
@@ -385,11 +402,11 @@ mod tests {
             let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
             let splitting = shared(MaxIoShared::Bytes(16 * KIB), 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
-            let found = splitting.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
+            let found = splitting.part_len(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
             assert_eq!(found, part, "{fixed}");
             assert_eq!(
                 found,
-                splitting.part(Nanos::ZERO, 0, Op::Write, 128 * KIB, true)
+                splitting.part_len(Nanos::ZERO, 0, Op::Write, 128 * KIB, true)
             );
         }
     }
@@ -399,7 +416,7 @@ mod tests {
         let mut splitting = shared(MaxIoShared::Bytes(16 * KIB), 2, None);
         let at = Nanos::from_millis;
         let part =
-            |splitting: &Splitting, ms| splitting.part(at(ms), 0, Op::Read, 128 * KIB, false);
+            |splitting: &Splitting, ms| splitting.part_len(at(ms), 0, Op::Read, 128 * KIB, false);
         splitting.arrived(at(0), 0, None);
         assert_eq!(part(&splitting, 1), u32::MAX);
         splitting.arrived(at(2), 1, None);

@@ -17,7 +17,7 @@
 const NIL: u32 = u32::MAX;
 
 /// Left child of an id that is in no set.
-const OUT: u32 = NIL - 1;
+const IN_NO_SET: u32 = NIL - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -51,7 +51,7 @@ impl Treaps {
     pub fn with_capacity(sets: usize, ids: usize) -> Treaps {
         let node = Node {
             key: 0,
-            children: [OUT, NIL],
+            children: [IN_NO_SET, NIL],
         };
         Treaps {
             nodes: vec![node; ids],
@@ -62,7 +62,7 @@ impl Treaps {
     /// Returns the key of an id, or `None` if it is in no set.
     pub fn key_of(&self, id: usize) -> Option<u64> {
         let node = &self.nodes[id];
-        (node.children[0] != OUT).then_some(node.key)
+        (node.children[0] != IN_NO_SET).then_some(node.key)
     }
 
     /// Inserts an id, which must be in no set.
@@ -71,6 +71,7 @@ impl Treaps {
         let (new, height) = (id as u32, height(id as u32));
         let mut hook = Hook::Root(set);
         let mut at = self.roots[set];
+        // Higher nodes stay above the new one; the first lower one is where it goes.
         while at != NIL && self::height(at) > height {
             let side = self.side(key, new, at);
             hook = Hook::Child(at, side);
@@ -80,19 +81,20 @@ impl Treaps {
             key,
             children: [NIL; 2],
         };
-        self.hang(hook, new);
+        self.attach(hook, new);
         // The subtree at the place is split into the keys before the new node and those behind it.
         let mut ends = [Hook::Child(new, 0), Hook::Child(new, 1)];
         while at != NIL {
             let side = self.side(key, new, at);
             // The new node belongs on side `side` of `at`, so `at` goes to the other side of the
             // new node.
-            self.hang(ends[1 - side], at);
+            self.attach(ends[1 - side], at);
             ends[1 - side] = Hook::Child(at, side);
             at = self.nodes[at as usize].children[side];
         }
-        self.hang(ends[0], NIL);
-        self.hang(ends[1], NIL);
+        // Both seams may still point at a subtree that was cut from them.
+        self.attach(ends[0], NIL);
+        self.attach(ends[1], NIL);
     }
 
     /// Removes an id from a set; returns `false` if it was not in it.
@@ -112,6 +114,7 @@ impl Treaps {
         }
         let [mut before, mut behind] = self.nodes[id].children;
         while before != NIL && behind != NIL {
+            // The two subtrees are zipped together by height, which keeps the heap order.
             let (up, side) = if height(before) > height(behind) {
                 (&mut before, 1)
             } else {
@@ -119,11 +122,12 @@ impl Treaps {
             };
             let (node, below) = (*up, self.nodes[*up as usize].children[side]);
             *up = below;
-            self.hang(hook, node);
+            self.attach(hook, node);
             hook = Hook::Child(node, side);
         }
-        self.hang(hook, if before == NIL { behind } else { before });
-        self.nodes[id].children[0] = OUT;
+        self.attach(hook, if before == NIL { behind } else { before });
+        // Marks the id as in no set, which `key_of` reads.
+        self.nodes[id].children[0] = IN_NO_SET;
         true
     }
 
@@ -132,6 +136,7 @@ impl Treaps {
         let (mut found, mut at) = ([None; 2], self.roots[set]);
         while at != NIL {
             let node = &self.nodes[at as usize];
+            // The last node met on either side is the nearest of that side.
             let ahead = usize::from(node.key >= key);
             found[ahead] = Some((node.key, at as usize));
             at = node.children[1 - ahead];
@@ -149,7 +154,7 @@ impl Treaps {
         usize::from((self.nodes[at as usize].key, at) < (key, id))
     }
 
-    fn hang(&mut self, hook: Hook, node: u32) {
+    fn attach(&mut self, hook: Hook, node: u32) {
         match hook {
             Hook::Root(set) => self.roots[set] = node,
             Hook::Child(of, side) => self.nodes[of as usize].children[side] = node,
@@ -159,6 +164,8 @@ impl Treaps {
 
 /// Returns the pseudo-random heap priority of an id; no two ids have the same.
 fn height(id: u32) -> u32 {
+    // Multiplication by an odd number and a shifted exclusive or are bijections, so no two heights
+    // are equal. The factors are the first two primes of xxHash32.
     let mixed = id.wrapping_mul(0x9E37_79B1);
     (mixed ^ mixed >> 15).wrapping_mul(0x85EB_CA77)
 }
@@ -171,6 +178,7 @@ mod tests {
 
     /// Checks all invariants of the subtree; returns its entries.
     fn check(treaps: &Treaps, at: u32, above: u64) -> Vec<(u64, usize)> {
+        // The id has a key, so it is in another set.
         if at == NIL {
             return Vec::new();
         }

@@ -9,8 +9,8 @@
 //! An index by address over many thousands of requests is walked far more often than it fits
 //! the caches: a node of 32 entries costs a few misses where a binary tree costs one a level.
 //! Insertion splits full nodes and removal fills lean ones on the way down, so neither needs a
-//! second pass, and every node but a root stays at least `LEAST` full: that bounds how many
-//! nodes a number of entries can take, and all of them are there from the start.
+//! second pass, and every node but a root stays at least `NODE_ENTRIES_MIN` entries full: that
+//! bounds how many nodes a number of entries can take, and all of them are there from the start.
 //!
 //! [`Treaps`](crate::treap::Treaps) take half the memory (16 bytes for 34 an entry) and do not
 //! replace these sets: each step down is a branch and a line that nobody foresees. The successor of
@@ -27,11 +27,11 @@
 const NIL: u32 = u32::MAX;
 
 /// Maximum number of entries in a node.
-const MOST: usize = 32;
+const NODE_ENTRIES_MAX: usize = 32;
 
 /// Minimum number of entries in a node other than a root. Two such nodes merge into one with room
 /// left, so that alternating removals and insertions do not merge and split each time.
-const LEAST: usize = MOST / 2 - 1;
+const NODE_ENTRIES_MIN: usize = NODE_ENTRIES_MAX / 2 - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<K> {
@@ -46,7 +46,7 @@ struct Node<K> {
     len: u32,
     /// Next leaf; in a free node, the next free one.
     next: u32,
-    entries: [Entry<K>; MOST],
+    entries: [Entry<K>; NODE_ENTRIES_MAX],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,15 +70,16 @@ pub struct Forest<K> {
 
 impl<K: Ord + Copy + Default> Forest<K> {
     /// Memory of one entry in bytes at most, in a large set.
-    pub const BYTES_PER_ENTRY: usize = size_of::<Node<K>>() / LEAST;
+    pub const BYTES_PER_ENTRY: usize = size_of::<Node<K>>() / NODE_ENTRIES_MIN;
 
     /// Creates `sets` empty sets with room for `entries` entries in all.
     pub fn with_capacity(sets: usize, entries: usize) -> Self {
-        // Worst case: each root may be nearly empty, and every other node has only LEAST entries.
-        let (mut level, mut nodes) = (entries / LEAST + sets, 0);
+        // Worst case: each root may be nearly empty, and every other node has only NODE_ENTRIES_MIN
+        // entries.
+        let (mut level, mut nodes) = (entries / NODE_ENTRIES_MIN + sets, 0);
         while level > sets {
             nodes += level;
-            level = level / LEAST + sets;
+            level = level / NODE_ENTRIES_MIN + sets;
         }
         nodes += 2 * sets;
         let blank = Entry {
@@ -89,8 +90,9 @@ impl<K: Ord + Copy + Default> Forest<K> {
         let node = |next| Node {
             len: 0,
             next,
-            entries: [blank; MOST],
+            entries: [blank; NODE_ENTRIES_MAX],
         };
+        // All nodes begin in the list of free ones, each linked to the next.
         let mut nodes: Vec<Node<K>> = (1..=nodes as u32).map(node).collect();
         if let Some(last) = nodes.last_mut() {
             last.next = NIL;
@@ -138,6 +140,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         if let Some(leaf) = self.last_leaf(set) {
             let entries = &leaf.entries[..leaf.len as usize];
             if let [first, .., last] = entries
+                // Strictly below: an equal first key may have an equal one in the leaf before.
                 && first.key < key
                 && key <= last.key
             {
@@ -158,11 +161,14 @@ impl<K: Ord + Copy + Default> Forest<K> {
         let leaf = &self.nodes[node as usize];
         let mut at = leaf.place_of(key, 0);
         if at == leaf.len as usize {
+            // The bound of the next subtree is not below `key`, so the successor is the next leaf's
+            // first.
             (node, at) = (leaf.next, 0);
         }
         if node == NIL {
             return None;
         }
+        // With a single leaf the way down is as short as the look-up, so nothing is remembered.
         if height > 0 {
             self.last = (set, node);
         }
@@ -219,9 +225,9 @@ impl<K: Ord + Copy + Default> Forest<K> {
         let id = id as u32;
         let mut root = self.roots[set];
         if root.node == NIL {
-            root.node = self.take_node();
-        } else if self.nodes[root.node as usize].len as usize == MOST {
-            let above = self.take_node();
+            root.node = self.allocate_node();
+        } else if self.nodes[root.node as usize].len as usize == NODE_ENTRIES_MAX {
+            let above = self.allocate_node();
             self.nodes[above as usize].len = 1;
             self.nodes[above as usize].entries[0].child = root.node;
             root.node = above;
@@ -231,10 +237,11 @@ impl<K: Ord + Copy + Default> Forest<K> {
         root.len += 1;
         self.roots[set] = root;
         let mut node = root.node;
+        // Full children are split on the way down, so that an insertion never has to go up again.
         for level in (0..root.height).rev() {
             let mut at = self.nodes[node as usize].child_of(key, id);
             let child = self.nodes[node as usize].entries[at].child;
-            if self.nodes[child as usize].len as usize == MOST {
+            if self.nodes[child as usize].len as usize == NODE_ENTRIES_MAX {
                 self.split(node, at, level == 0);
                 let right = &self.nodes[node as usize].entries[at + 1];
                 at += usize::from((right.key, right.id) <= (key, id));
@@ -254,7 +261,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
             let leaf = &mut self.nodes[self.last.1 as usize];
             // The short cut is not valid if the leaf would become lean: that needs the path from
             // the root.
-            if leaf.len as usize > LEAST && leaf.take(key, id) {
+            if leaf.len as usize > NODE_ENTRIES_MIN && leaf.remove_entry(key, id) {
                 self.roots[set].len -= 1;
                 return true;
             }
@@ -266,15 +273,16 @@ impl<K: Ord + Copy + Default> Forest<K> {
             return false;
         }
         let mut node = root;
+        // Lean children are filled on the way down, so that a removal never has to go up again.
         for level in (0..height).rev() {
             let mut at = self.nodes[node as usize].child_of(key, id);
             let child = self.nodes[node as usize].entries[at].child;
-            if self.nodes[child as usize].len as usize <= LEAST {
+            if self.nodes[child as usize].len as usize <= NODE_ENTRIES_MIN {
                 at = self.fill(node, at, level == 0);
             }
             node = self.nodes[node as usize].entries[at].child;
         }
-        let found = self.nodes[node as usize].take(key, id);
+        let found = self.nodes[node as usize].remove_entry(key, id);
         self.roots[set].len -= found as u32;
         self.lower_root(set);
         found
@@ -286,11 +294,11 @@ impl<K: Ord + Copy + Default> Forest<K> {
         let this = &self.nodes[root.node as usize];
         if root.height > 0 && this.len == 1 {
             let child = this.entries[0].child;
-            self.give_node(root.node);
+            self.free_node(root.node);
             root.node = child;
             root.height -= 1;
         } else if root.height == 0 && this.len == 0 {
-            self.give_node(root.node);
+            self.free_node(root.node);
             root.node = NIL;
         }
         self.roots[set] = root;
@@ -298,12 +306,12 @@ impl<K: Ord + Copy + Default> Forest<K> {
 
     /// Splits the full child at index `at` of `parent` into two.
     fn split(&mut self, parent: u32, at: usize, leaf: bool) {
-        let right = self.take_node();
+        let right = self.allocate_node();
         let left = self.nodes[parent as usize].entries[at].child;
-        let [left_node, right_node] = self.two(left, right);
-        let keep = MOST / 2;
-        right_node.entries[..MOST - keep].copy_from_slice(&left_node.entries[keep..]);
-        right_node.len = (MOST - keep) as u32;
+        let [left_node, right_node] = self.node_pair_mut(left, right);
+        let keep = NODE_ENTRIES_MAX / 2;
+        right_node.entries[..NODE_ENTRIES_MAX - keep].copy_from_slice(&left_node.entries[keep..]);
+        right_node.len = (NODE_ENTRIES_MAX - keep) as u32;
         left_node.len = keep as u32;
         if leaf {
             right_node.next = left_node.next;
@@ -316,16 +324,17 @@ impl<K: Ord + Copy + Default> Forest<K> {
         self.nodes[parent as usize].insert(at + 1, bound);
     }
 
-    /// Fills the lean child at index `at` of `parent` to more than [`LEAST`] entries, from a
-    /// neighbour or by merging with it. Returns the child's index afterwards.
+    /// Fills the lean child at index `at` of `parent` to more than [`NODE_ENTRIES_MIN`] entries,
+    /// from a neighbour or by merging with it. Returns the child's index afterwards.
     fn fill(&mut self, parent: u32, at: usize, leaf: bool) -> usize {
         let has_right = at + 1 < self.nodes[parent as usize].len as usize;
         // Work on the child and its right neighbour, or its left one if it is the last.
+        // An inner node has two children at least, so one of the neighbours exists.
         let pair = if has_right { at } else { at - 1 };
         let above = &self.nodes[parent as usize].entries;
         let (left, mut bound) = (above[pair].child, above[pair + 1]);
         let right = bound.child;
-        let [left_node, right_node] = self.two(left, right);
+        let [left_node, right_node] = self.node_pair_mut(left, right);
         if !leaf {
             // The first key of an inner node is no bound and may be stale; the parent's key is
             // valid.
@@ -333,7 +342,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
             right_node.entries[0].id = bound.id;
         }
         let (left_len, right_len) = (left_node.len as usize, right_node.len as usize);
-        if left_len + right_len <= 2 * LEAST {
+        if left_len + right_len <= 2 * NODE_ENTRIES_MIN {
             left_node.entries[left_len..left_len + right_len]
                 .copy_from_slice(&right_node.entries[..right_len]);
             left_node.len += right_node.len;
@@ -341,7 +350,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
                 left_node.next = right_node.next;
             }
             self.nodes[parent as usize].remove(pair + 1);
-            self.give_node(right);
+            self.free_node(right);
             return pair;
         }
         if has_right {
@@ -353,18 +362,19 @@ impl<K: Ord + Copy + Default> Forest<K> {
             left_node.len -= 1;
             right_node.insert(0, moved);
         }
+        // Whichever way an entry moved, the right node begins at another one now.
         (bound.key, bound.id) = (right_node.entries[0].key, right_node.entries[0].id);
         self.nodes[parent as usize].entries[pair + 1] = bound;
         at
     }
 
-    fn two(&mut self, a: u32, b: u32) -> [&mut Node<K>; 2] {
+    fn node_pair_mut(&mut self, a: u32, b: u32) -> [&mut Node<K>; 2] {
         self.nodes
             .get_disjoint_mut([a as usize, b as usize])
             .expect("two nodes of one tree")
     }
 
-    fn take_node(&mut self) -> u32 {
+    fn allocate_node(&mut self) -> u32 {
         let node = self.free;
         assert!(node != NIL, "more entries than the capacity");
         self.free = self.nodes[node as usize].next;
@@ -373,8 +383,9 @@ impl<K: Ord + Copy + Default> Forest<K> {
         node
     }
 
-    fn give_node(&mut self, node: u32) {
+    fn free_node(&mut self, node: u32) {
         if self.last.1 == node {
+            // A node that is used again may belong to another set.
             self.last.1 = NIL;
         }
         self.nodes[node as usize].next = self.free;
@@ -388,6 +399,7 @@ impl<K: Ord + Copy> Node<K> {
     fn place_of(&self, key: K, id: u32) -> usize {
         let entries = &self.entries[..self.len as usize];
         let first = entries.partition_point(|e| e.key < key);
+        // Equal keys are ordered by id.
         let before = |e: &&Entry<K>| e.key == key && e.id < id;
         first + entries[first..].iter().take_while(before).count()
     }
@@ -407,9 +419,11 @@ impl<K: Ord + Copy> Node<K> {
     }
 
     /// Removes an entry from a leaf; returns `false` if it is not in it.
-    fn take(&mut self, key: K, id: u32) -> bool {
+    fn remove_entry(&mut self, key: K, id: u32) -> bool {
         let at = self.place_of(key, id);
-        let entry = &self.entries[at.min(MOST - 1)];
+        // Clamped, since an entry behind all others belongs at index `len`; the length is checked
+        // next.
+        let entry = &self.entries[at.min(NODE_ENTRIES_MAX - 1)];
         let found = at < self.len as usize && entry.key == key && entry.id == id;
         if found {
             self.remove(at);
@@ -440,7 +454,10 @@ mod tests {
         ) -> Vec<(u64, u32)> {
             let this = &forest.nodes[node as usize];
             let len = this.len as usize;
-            assert!(len <= MOST && (len >= LEAST || root), "{len} entries");
+            assert!(
+                len <= NODE_ENTRIES_MAX && (len >= NODE_ENTRIES_MIN || root),
+                "{len} entries"
+            );
             assert!(height == 0 || len >= 2, "an inner node with one child");
             if height == 0 {
                 leaves.push(node);

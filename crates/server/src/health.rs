@@ -1,14 +1,14 @@
 //! Health report: reasons why the daemon, a disk or a VM is degraded or failing.
 
 use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
-use tidegate_core::engine::SILENCE_WITHOUT_DATA;
+use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
 use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 /// Age from which an I/O with the device is reported as [`ReasonKind::OldIo`]: twice the time after
 /// which a disk with only flushes in flight is taken to hang.
-const OLD_IO: Nanos = Nanos(2 * SILENCE_WITHOUT_DATA.0);
+const OLD_IO: Nanos = Nanos(2 * OTHER_SILENCE_TIMEOUT.0);
 
 /// Returns the health report with these reasons; its status is the worst severity among them.
 pub(crate) fn report(reasons: Vec<Reason>) -> Health {

@@ -63,7 +63,10 @@ impl AdmissionMut<'_> {
             self.engine.view.queues.vms.is_empty(),
             "payload is bounded before the first VM comes"
         );
-        let (bounds, vms) = (bounds.of_each(), self.engine.config.max_vms as usize);
+        let (bounds, vms) = (
+            bounds.direction_bounds(),
+            self.engine.config.max_vms as usize,
+        );
         self.engine.budgets.payload = Some(Box::new(Payload {
             writes: Budget::new(bounds, vms),
             reads: Budget::new(bounds, vms),

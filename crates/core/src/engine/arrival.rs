@@ -32,7 +32,9 @@ fn take_request(
     let is_special = request.fua | request.keep_allocated;
     let mut with = Filling {
         addr: match op {
+            // A flush has no range; its offset is not looked at.
             Op::Flush => 0,
+            // Checked by `check_range`; wrapping saves a branch on this path.
             _ => disk.spec.base.wrapping_add(request.offset),
         },
         len: request.len,
@@ -52,6 +54,7 @@ fn take_request(
         with.flags |= flag::HOLDS;
     }
     match claimed_since {
+        // The wait cannot begin after the present.
         Some(since) => with.since = since.min(now),
         None => (engine.budgets).take_in(now, vm as usize, with.own_memory, op, with.len)?,
     }
@@ -63,6 +66,7 @@ fn take_request(
     );
     let continues = note_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
     device.requests += 1;
+    // Rare enough to be out of line, so that the common request stays in registers.
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));
     }
@@ -73,7 +77,7 @@ fn take_request(
             of_vm.standing(device)
         });
     }
-    unit_came(engine, id, &with, alone, pending);
+    announce_unit(engine, id, &with, alone, pending);
     Ok(id)
 }
 
@@ -109,14 +113,14 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
     } else if with.op == Op::Flush {
         engine.flushes.push(reqs, slot, with.disk);
     } else {
-        unit_came(engine, id, &with, alone, pending);
+        announce_unit(engine, id, &with, alone, pending);
     }
     id
 }
 
 /// Announces a new unit at the end of its lane to the policy, which admits it if it may go.
 #[inline(always)]
-fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pending: bool) {
+fn announce_unit(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pending: bool) {
     let place = [with.vm, with.op.lane().index() as u32];
     engine
         .active
@@ -159,13 +163,19 @@ impl Engine {
     /// passed by value: if its address were taken, requests that continue nothing would be spilled
     /// to memory, too.
     #[inline(never)]
-    fn find_merge_target(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
-        let lane = self.view.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
-        let most = self.control.merge_size_max(&self.view, of.vm, of.op);
+    fn find_merge_target(&mut self, request: Filling) -> (Option<(u32, bool)>, bool) {
+        let lane = self.view.queues.vms[request.vm as usize].lanes[request.op.lane().index()];
+        let most = self
+            .control
+            .merge_size_max(&self.view, request.vm, request.op);
+        // Nothing waits that the request could join, or the VM's requests do not merge.
         if lane.head == NIL || most == 0 {
             return (None, false);
         }
-        self.view.queues.reqs.find_merge_target(lane, &of, most)
+        self.view
+            .queues
+            .reqs
+            .find_merge_target(lane, &request, most)
     }
 }
 
@@ -185,6 +195,7 @@ fn check_range(request: &Request, spec: &DiskSpec) -> Result<(), Refusal> {
     if request.len == 0 {
         return Err(Refusal::Empty);
     }
+    // Saturates at an end that no disk has, so the check below refuses it.
     let end = request.offset.saturating_add(request.len as u64);
     if end > spec.size {
         let (offset, size) = (request.offset, spec.size);

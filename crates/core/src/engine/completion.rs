@@ -176,7 +176,7 @@ impl Engine {
             device.errors += 1;
         }
         if let Some(hung) = &mut self.hung {
-            hung.note_end(self.view.queues.now, disk, marks & mark::UNCOUNTED == 0);
+            hung.record_end(self.view.queues.now, disk, marks & mark::UNCOUNTED == 0);
         }
         if marks & mark::UNCOUNTED == 0 {
             self.leave_device(id.index, outcome);
@@ -386,7 +386,7 @@ impl Engine {
         if of_vm.requests == 0 {
             of_vm.quiet_since = now;
         }
-        self.control.note_answer(now, vm, of_vm);
+        self.control.record_answer(now, vm, of_vm);
         Some(Booked {
             vm,
             transfer_done,

@@ -63,7 +63,7 @@ const COMPARED_SIZES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
 const COST_TOLERANCE_DIVISOR: u64 = 40;
 
 /// Returns whether any cost differs by more than one part in [`COST_TOLERANCE_DIVISOR`].
-fn differ(costs: &Profile, other: &Profile) -> bool {
+fn costs_differ(costs: &Profile, other: &Profile) -> bool {
     let directions = [Direction::Read, Direction::Write];
     let accesses = [Access::Sequential, Access::Random];
     let kinds = directions.map(|direction| accesses.map(|access| (direction, access)));
@@ -85,7 +85,7 @@ impl Promised {
 
     /// Returns the latency objective of the VM in a slot; `None` also for background processes and
     /// VMs that are leaving.
-    fn of(view: &View, slot: u32) -> Option<Nanos> {
+    fn latency_objective(view: &View, slot: u32) -> Option<Nanos> {
         let vm = &view.queues.vms[slot as usize];
         let latency = view.objectives[slot as usize].latency;
         latency.filter(|_| vm.life == Life::Live && !vm.background)
@@ -94,7 +94,8 @@ impl Promised {
     /// Searches all VMs for the tightest latency objective; `None`: none has one.
     fn tightest_of(view: &View) -> Option<Promised> {
         let slots = 0..view.queues.vms.len() as u32;
-        let promises = slots.filter_map(|slot| Some((Promised::of(view, slot)?, slot)));
+        let promises =
+            slots.filter_map(|slot| Some((Promised::latency_objective(view, slot)?, slot)));
         let all = promises.fold(Promised::NONE, |before, (latency, slot)| Promised {
             tightest: latency.min(before.tightest),
             vm: if latency < before.tightest {
@@ -145,15 +146,15 @@ impl DeviceControl {
     }
 
     /// Updates the cached flags; to be called after a part was added or removed.
-    fn note_parts(&mut self, view: &View) {
+    fn update_flags(&mut self, view: &View) {
         let learns = self.monitor.is_some() || self.depth_control.is_some();
         self.steered = learns || self.splitting.is_some();
         self.observed = learns || view.estimator.is_some();
     }
 
-    /// Notes that a request of the VM in slot `vm` was answered.
+    /// Records that a request of the VM in slot `vm` was answered.
     #[inline(always)]
-    pub(super) fn note_answer(&mut self, now: Nanos, vm: u32, of_vm: &Vm) {
+    pub(super) fn record_answer(&mut self, now: Nanos, vm: u32, of_vm: &Vm) {
         // Background processes only get what VMs leave: no I/O is shortened or held for them.
         if let Some(splitting) = &mut self.splitting
             && !of_vm.background
@@ -186,7 +187,7 @@ impl DeviceControl {
         if !roles.dispatcher.uses_costs() || view.profile.is_some() {
             view.learnt = None;
         }
-        self.note_parts(view);
+        self.update_flags(view);
     }
 
     /// Puts learnt costs in force if they differ from those before; to be called after a window
@@ -206,7 +207,7 @@ impl DeviceControl {
         }
         let costs = estimator.expected();
         let learnt = view.learnt.as_ref();
-        if learnt.is_some_and(|learnt| !differ(&learnt.costs, &costs)) {
+        if learnt.is_some_and(|learnt| !costs_differ(&learnt.costs, &costs)) {
             return false;
         }
         view.learnt = Some(LearntCosts {
@@ -274,7 +275,7 @@ impl DeviceControl {
         let (before, profile) = (self.monitor.take(), view.profile.as_deref());
         self.monitor = DeviceMonitor::new(before, profile, self.learns_cap, &spec, now);
         self.held_since = None;
-        self.note_parts(view);
+        self.update_flags(view);
     }
 
     /// Counts the end of an I/O for the adapted depth, and puts the depth in force.
@@ -339,7 +340,7 @@ impl DeviceControl {
                 monitor.set_depth(spec.depth, spec.depth, spec.depth);
             }
         }
-        self.note_parts(view);
+        self.update_flags(view);
         self.bound_depth(view);
     }
 
@@ -365,7 +366,7 @@ impl DeviceControl {
     /// Takes in that a VM's latency objective has changed; `before`: the former one.
     pub(super) fn promise_changed(&mut self, view: &View, vm: u32, before: Option<Nanos>) {
         let Promised { tightest, vms, .. } = self.promised.unwrap_or(Promised::NONE);
-        let after = Promised::of(view, vm);
+        let after = Promised::latency_objective(view, vm);
         match (before, after) {
             (None, None) => return,
             (None, Some(latency)) => {
@@ -390,7 +391,7 @@ impl DeviceControl {
     pub(super) fn learn_parts(&mut self, view: &View) {
         if let (Some(splitting), Some(estimator)) = (&mut self.splitting, &view.estimator)
             && view.profile.is_none()
-            && splitting.learn(estimator)
+            && splitting.choose_by_costs(estimator)
         {
             self.bound_depth(view);
         }
@@ -429,7 +430,7 @@ impl DeviceControl {
             let profile = view.profile.as_deref();
             Box::new(Splitting::new(max_io, vms.len(), inside, spec, profile))
         });
-        self.note_parts(view);
+        self.update_flags(view);
         self.bound_depth(view);
     }
 
@@ -477,7 +478,7 @@ impl DeviceControl {
                 let own_promise = view.objectives[vm as usize].latency.is_some();
                 let is_shared = splitting.inside() > own || promised > u32::from(own_promise);
                 splitting
-                    .part(view.queues.now, vm, op, len, is_shared)
+                    .part_len(view.queues.now, vm, op, len, is_shared)
                     .max(1)
             }
             _ => u32::MAX,

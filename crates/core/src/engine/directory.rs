@@ -65,7 +65,7 @@ impl Directory {
         self.disk_id(slot)
     }
 
-    /// Number of disk slots, taken and free.
+    /// Returns the number of disk slots, taken and free.
     pub(super) fn disk_slots(&self) -> usize {
         self.disks.len()
     }
@@ -101,7 +101,7 @@ impl Directory {
 
     /// Handle of the disk in a slot, and its first byte on the device.
     #[inline]
-    pub(super) fn place_of(&self, slot: u32) -> (DiskId, u64) {
+    pub(super) fn id_and_base(&self, slot: u32) -> (DiskId, u64) {
         let (generation, disk) = self.disks.entry(slot);
         let id = DiskId {
             index: slot,
@@ -142,7 +142,7 @@ impl Directory {
     }
 
     /// Begins to remove a disk: its clients are disconnected, and its slot is held until
-    /// [`Directory::let_go`].
+    /// [`Directory::end_leaving`].
     pub(super) fn begin_leaving(&mut self, slot: u32) {
         let disk = self.disks.at_mut(slot);
         disk.leaving = true;
@@ -150,8 +150,9 @@ impl Directory {
         disk.clients += 1;
     }
 
-    /// Ends what [`Directory::begin_leaving`] held.
-    pub(super) fn let_go(&mut self, slot: u32) {
+    /// Drops the hold of [`Directory::begin_leaving`] on a disk's slot, which is free without
+    /// clients.
+    pub(super) fn end_leaving(&mut self, slot: u32) {
         let disk = self.disks.at_mut(slot);
         disk.clients -= 1;
         if disk.clients == 0 {
@@ -251,10 +252,12 @@ impl Directory {
     /// removed.
     pub(super) fn free_client(&mut self, slot: u32) {
         self.clients.give_back(slot);
+        // A slot that was given back stays readable until it is taken again.
         let disk = self.clients.value_at(slot).disk;
         let of_disk = self.disks.at_mut(disk);
         of_disk.clients -= 1;
         if of_disk.leaving && of_disk.clients == 0 {
+            // The disk was kept only for this client's requests.
             self.disks.give_back(disk);
         }
     }
@@ -284,7 +287,7 @@ mod tests {
         for slot in all.connected(|client| client.disk == disk.index) {
             all.release_client(slot);
         }
-        all.let_go(disk.index);
+        all.end_leaving(disk.index);
         assert!(all.client(idle).is_none() && all.client(busy).is_none());
         // The idle client's slot is free, the busy one's and the disk's are not.
         assert_eq!(all.add_disk(7, SPEC).index, 1);

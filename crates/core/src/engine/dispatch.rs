@@ -261,7 +261,7 @@ impl Engine {
                     }
                     if let Some(started) = self.start_unit(head.index, max, held) {
                         if self.any_hung {
-                            self.note_probe(started);
+                            self.mark_probe(started);
                         }
                         return Some(started);
                     }
@@ -320,7 +320,7 @@ impl Engine {
         };
         let (io, flight) = self.in_flight.enter();
         let going = Going::take::<REST>(&mut self.view, flight, part, held, self.last_vm);
-        let (disk, base) = self.directory.place_of(going.disk);
+        let (disk, base) = self.directory.id_and_base(going.disk);
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
         flight.io.disk = disk;
@@ -342,7 +342,7 @@ impl Engine {
         flight.marks = match (going.background, whole) {
             (true, _) => mark::BACKGROUND,
             (false, true) => 0,
-            (false, false) => mark::DESCRIPTOR,
+            (false, false) => mark::PART,
         };
         self.last_vm = vm;
         self.enter_device(io.index);
@@ -414,7 +414,7 @@ impl Engine {
         }
         // A flush to a hung disk is its one probe, like any other I/O.
         if self.any_hung {
-            self.note_probe(io.index);
+            self.mark_probe(io.index);
         }
         Some(io.index)
     }

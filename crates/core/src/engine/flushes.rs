@@ -12,7 +12,7 @@ struct Queue {
     last: u32,
     count: u32,
     /// A flush of the disk is in flight.
-    flying: bool,
+    in_flight: bool,
 }
 
 impl Queue {
@@ -20,7 +20,7 @@ impl Queue {
         first: NIL,
         last: NIL,
         count: 0,
-        flying: false,
+        in_flight: false,
     };
 }
 
@@ -63,13 +63,13 @@ impl FlushLane {
         self.turns.is_empty()
     }
 
-    /// Notes that data had its turn, or that there was none that may go.
+    /// Records that data had its turn, or that there was none that may go.
     #[inline]
     pub(super) fn data_had_turn(&mut self) {
         self.went_last = false;
     }
 
-    /// Disks in the order of their turns.
+    /// Iterates over the disks in the order of their turns.
     pub(super) fn turns(&self) -> impl Iterator<Item = u32> + '_ {
         self.turns.iter().copied()
     }
@@ -83,7 +83,9 @@ impl FlushLane {
         }
         queue.last = slot;
         queue.count += 1;
-        if queue.count == 1 && !queue.flying {
+        // The first one that waits gets the turn; others go with it, or wait for the flush in
+        // flight.
+        if queue.count == 1 && !queue.in_flight {
             self.turns.push_back(disk);
         }
     }
@@ -105,7 +107,7 @@ impl FlushLane {
         let (first, count) = (queue.first, queue.count);
         *queue = Queue {
             // Flushes that arrive from now on are not covered by this I/O and wait for its end.
-            flying: true,
+            in_flight: true,
             ..Queue::EMPTY
         };
         self.went_last = true;
@@ -115,7 +117,7 @@ impl FlushLane {
     /// Ends a disk's flush in flight; flushes that came meanwhile get a turn.
     pub(super) fn end(&mut self, disk: u32) {
         let queue = &mut self.queues[disk as usize];
-        queue.flying = false;
+        queue.in_flight = false;
         if queue.count > 0 {
             self.turns.push_back(disk);
         }
@@ -124,7 +126,8 @@ impl FlushLane {
     /// Gives a disk that had lost its turn another one, if flushes of it wait.
     pub(super) fn revive(&mut self, disk: u32) {
         let queue = &self.queues[disk as usize];
-        if queue.count > 0 && !queue.flying && !self.turns.contains(&disk) {
+        // A disk has one turn at most.
+        if queue.count > 0 && !queue.in_flight && !self.turns.contains(&disk) {
             self.turns.push_back(disk);
         }
     }
@@ -139,6 +142,7 @@ impl FlushLane {
     ) -> Vec<u32> {
         let queue = &mut self.queues[disk as usize];
         let (mut at, waiting) = (queue.first, queue.count);
+        // The queue is built anew from those that stay, in the same order.
         (queue.first, queue.last, queue.count) = (NIL, NIL, 0);
         let mut removed = Vec::new();
         for _ in 0..waiting {
@@ -156,6 +160,7 @@ impl FlushLane {
             queue.count += 1;
         }
         if queue.count == 0 {
+            // Without flushes the turn is void; `start` would find an empty queue.
             self.turns.retain(|&waiting| waiting != disk);
         }
         removed

@@ -1,13 +1,13 @@
 //! Disks that hang leave the device's depth count, so that their neighbours go on.
 //!
-//! A disk *hangs* when none of its I/Os has ended for [`SILENCE`] although the device goes on for
-//! others: another disk's I/O has ended in that time, or every I/O in flight is of such silent
-//! disks and another disk waits. (The second case is the usual one: a disk that hangs soon holds
-//! every place, so that no other I/O is left that could end.) Where no other disk uses the device,
-//! taking a disk out gains nothing, and it is not done.
+//! A disk *hangs* when none of its I/Os has ended for [`DATA_SILENCE_TIMEOUT`] although the device
+//! goes on for others: another disk's I/O has ended in that time, or every I/O in flight is of such
+//! silent disks and another disk waits. (The second case is the usual one: a disk that hangs soon
+//! holds every place, so that no other I/O is left that could end.) Where no other disk uses the
+//! device, taking a disk out gains nothing, and it is not done.
 //!
 //! Flushes, discards and zeroing move no payload and can honestly take seconds: a disk with nothing
-//! else in flight is given [`SILENCE_WITHOUT_DATA`].
+//! else in flight is given [`OTHER_SILENCE_TIMEOUT`].
 //!
 //! ```text
 //! serving --silent, others go on--> hung: its I/Os in flight count no more; one goes (a probe),
@@ -36,10 +36,10 @@ use tidegate_base::time::Nanos;
 
 /// Silence after which a disk with reads or writes in flight is taken to hang: hundreds of times a
 /// slow disk's worst seek, and less than guests' time-outs (Linux: 30 s for SCSI, none for virtio).
-pub const SILENCE: Nanos = Nanos::from_secs(1);
+pub const DATA_SILENCE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Silence after which a disk with only flushes, discards or zeroing in flight is taken to hang.
 /// Writing back a cache of some hundred MiB takes a hard disk a few seconds.
-pub const SILENCE_WITHOUT_DATA: Nanos = Nanos::from_secs(5);
+pub const OTHER_SILENCE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// Times for which a disk may be silent before it is taken to hang.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,8 +53,8 @@ pub struct SilenceTimeouts {
 impl Default for SilenceTimeouts {
     fn default() -> SilenceTimeouts {
         SilenceTimeouts {
-            data: SILENCE,
-            other: SILENCE_WITHOUT_DATA,
+            data: DATA_SILENCE_TIMEOUT,
+            other: OTHER_SILENCE_TIMEOUT,
         }
     }
 }
@@ -189,9 +189,10 @@ impl HungDisks {
         busy.all(|(_, disk)| silent.iter().any(|&(it, _)| it == disk) || self.find(disk).is_some())
     }
 
-    /// Notes that an I/O of a disk has ended.
-    pub(super) fn note_end(&mut self, now: Nanos, disk: u32, counted: bool) {
+    /// Records that an I/O of a disk has ended.
+    pub(super) fn record_end(&mut self, now: Nanos, disk: u32, counted: bool) {
         self.last_end[disk as usize] = now;
+        // Room for another I/O that does not count.
         self.uncounted -= u32::from(!counted);
     }
 
@@ -272,10 +273,10 @@ impl Engine {
         self.flushes.revive(disk);
     }
 
-    /// Notes an I/O that has just started while a disk hangs: if it is of such a disk it is its
+    /// Marks an I/O that has just started while a disk hangs: if it is of such a disk it is its
     /// probe and does not count.
     #[cold]
-    pub(super) fn note_probe(&mut self, slot: u32) {
+    pub(super) fn mark_probe(&mut self, slot: u32) {
         let Some(hung) = &mut self.hung else { return };
         let disk = self.in_flight.io_at(slot).io.disk.index;
         let Some(of_disk) = hung.hung.iter_mut().find(|hung| hung.disk == disk) else {

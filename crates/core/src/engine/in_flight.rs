@@ -9,7 +9,7 @@ use tidegate_base::time::Nanos;
 /// Bits of [`InFlightIo::marks`].
 pub(super) mod mark {
     /// More of a VM's unit was to come when the I/O started.
-    pub(in crate::engine) const DESCRIPTOR: u8 = 1;
+    pub(in crate::engine) const PART: u8 = 1;
     /// The I/O is of a process of the host.
     pub(in crate::engine) const BACKGROUND: u8 = 2;
     /// The I/O does not count against the device's depth: it was started on a disk that hangs.
@@ -79,7 +79,7 @@ impl InFlightIo {
 #[cold]
 #[inline(never)]
 pub(super) fn enter_shares(device: &mut DeviceStats, marks: u8) {
-    device.parts.in_flight += u32::from(marks & mark::DESCRIPTOR != 0);
+    device.parts.in_flight += u32::from(marks & mark::PART != 0);
     device.background.in_flight += u32::from(marks & mark::BACKGROUND != 0);
 }
 
@@ -87,7 +87,7 @@ pub(super) fn enter_shares(device: &mut DeviceStats, marks: u8) {
 #[cold]
 #[inline(never)]
 pub(super) fn leave_shares(device: &mut DeviceStats, marks: u8) {
-    device.parts.in_flight -= u32::from(marks & mark::DESCRIPTOR != 0);
+    device.parts.in_flight -= u32::from(marks & mark::PART != 0);
     device.background.in_flight -= u32::from(marks & mark::BACKGROUND != 0);
 }
 
@@ -95,8 +95,9 @@ pub(super) fn leave_shares(device: &mut DeviceStats, marks: u8) {
 #[cold]
 #[inline(never)]
 pub(super) fn end_shares(device: &mut DeviceStats, marks: u8) {
-    device.parts.ended += u64::from(marks & mark::DESCRIPTOR != 0);
+    device.parts.ended += u64::from(marks & mark::PART != 0);
     device.background.ended += u64::from(marks & mark::BACKGROUND != 0);
+    // An I/O of a disk that hangs was counted out when it was taken out of the depth.
     if marks & mark::UNCOUNTED == 0 {
         leave_shares(device, marks);
     }
@@ -152,19 +153,19 @@ impl InFlight {
         self.get(id).is_some()
     }
 
-    /// The I/O of a handle; `None`: it has ended, or the handle was never given out.
+    /// Returns the I/O of a handle; `None`: it has ended, or the handle was never given out.
     #[inline]
     pub(super) fn get(&self, id: IoId) -> Option<&InFlightIo> {
         self.slots.get(id.index, id.generation)
     }
 
-    /// Record in a slot, of an I/O that is in flight or has just ended.
+    /// Returns the record in a slot, of an I/O that is in flight or has just ended.
     #[inline]
     pub(super) fn io_at(&self, index: u32) -> &InFlightIo {
         self.slots.value_at(index)
     }
 
-    /// Record of an I/O in flight, to be changed.
+    /// Returns the record of an I/O in flight, to be changed.
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut InFlightIo {
         self.slots.at_mut(index)
@@ -175,7 +176,7 @@ impl InFlight {
         self.slots.taken().map(|(_, flight)| flight)
     }
 
-    /// Number of slots, taken and free.
+    /// Returns the number of slots, taken and free.
     pub(super) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }

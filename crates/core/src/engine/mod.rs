@@ -65,7 +65,7 @@ pub use config::EngineConfig;
 pub use device_facet::{Device, DeviceMut};
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
-pub use hung::{SILENCE, SILENCE_WITHOUT_DATA, SilenceTimeouts};
+pub use hung::{DATA_SILENCE_TIMEOUT, OTHER_SILENCE_TIMEOUT, SilenceTimeouts};
 pub use promises::Feasibility;
 pub use request_budgets::{Holdings, PayloadBounds, PayloadMemory};
 pub use tidegate_base::device::{DeviceSpec, DeviceStats};

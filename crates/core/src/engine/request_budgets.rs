@@ -57,12 +57,13 @@ impl PayloadBounds {
 
     /// Returns whether the reserves are inside the total: only where half of it is left.
     fn holds_reserves(&self) -> bool {
+        // Two reserves, for writes and for reads, are at most half of the total then.
         4 * self.reserve() <= self.total
     }
 
     /// Maximum bytes in use. Exceeds `total` only where that is less than four of the largest
     /// request.
-    pub fn most(&self) -> u64 {
+    pub fn max_in_use(&self) -> u64 {
         if self.holds_reserves() {
             self.total
         } else {
@@ -71,7 +72,7 @@ impl PayloadBounds {
     }
 
     /// Bytes divided among VMs for writes; as many again for reads.
-    pub fn each(&self) -> u64 {
+    pub fn per_direction(&self) -> u64 {
         let divided = if self.holds_reserves() {
             self.total - 2 * self.reserve()
         } else {
@@ -81,9 +82,10 @@ impl PayloadBounds {
     }
 
     /// Bounds of the writes' budget and of the reads', which are alike.
-    pub(super) fn of_each(&self) -> Bounds {
+    pub(super) fn direction_bounds(&self) -> Bounds {
         Bounds {
-            total: self.each(),
+            total: self.per_direction(),
+            // The configured bound covers writes and reads together.
             per_member: self.per_vm / 2,
             reserve: self.reserve(),
             divided: true,
@@ -131,6 +133,7 @@ impl RequestBudgets {
         let bounds = Bounds {
             total: requests.into(),
             per_member: per_vm.into(),
+            // Every request needs one slot, so none is larger than a VM's part.
             reserve: 0,
             divided: true,
         };
@@ -161,6 +164,7 @@ impl RequestBudgets {
         if let Some(payload) = &mut self.payload {
             payload.writes.remove(vm);
             payload.reads.remove(vm);
+            // The slot's next VM must not be offered what the former one waited for.
             payload.unblocked.retain(|&other| other as usize != vm);
             payload
                 .refused_replies
@@ -169,7 +173,7 @@ impl RequestBudgets {
     }
 
     /// Returns whether a VM holds a slot or memory.
-    pub(super) fn holds(&self, vm: usize) -> bool {
+    pub(super) fn holds_any(&self, vm: usize) -> bool {
         let payload = self.payload.as_ref();
         self.slots.held(vm) > 0
             || payload.is_some_and(|of| of.writes.held(vm) > 0 || of.reads.held(vm) > 0)
@@ -350,7 +354,10 @@ impl Engine {
     /// Frees the slot of a removed VM once none of its requests is inside and it holds nothing.
     pub(super) fn leave_if_out(&mut self, vm: u32) {
         let of_vm = &self.view.queues.vms[vm as usize];
-        if of_vm.life == Life::Leaving && of_vm.requests == 0 && !self.budgets.holds(vm as usize) {
+        if of_vm.life == Life::Leaving
+            && of_vm.requests == 0
+            && !self.budgets.holds_any(vm as usize)
+        {
             self.vm_left(vm);
         }
     }

@@ -410,7 +410,7 @@ impl VmsMut<'_> {
         {
             self.engine.directory.release_client(slot);
         }
-        self.engine.directory.let_go(index);
+        self.engine.directory.end_leaving(index);
         Ok(())
     }
 

@@ -39,15 +39,15 @@ use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, 
 use tidegate_core::view::View;
 
 /// Intervals in a row with all objectives kept after which proportions drift back.
-const HELD: u32 = 10;
+const KEPT_INTERVALS_BEFORE_DRIFT: u32 = 10;
 /// Part of the difference to the proportions of the reservations that one drift step removes.
-const DRIFT: f64 = 0.1;
+const DRIFT_STEP: f64 = 0.1;
 /// Version of the exported blob: objective, c_i, c_i by reservations, quotient of the sums of both.
 const LEARNT_VERSION: u16 = 1;
 /// Upper bound of an imported c_i, above any quotient of two rates.
 const PROPORTION_MAX: f64 = 1e30;
 
-/// Parameters.
+/// Parameters of [`CreditFeedback`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreditFeedbackParams {
     /// Terms by which credits are computed; equal to the regulator's.
@@ -95,7 +95,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
 
 /// Activity of a VM in the interval with the number `interval`; stale in any other.
 #[derive(Clone, Copy, Default, Debug)]
-struct Deeds {
+struct Activity {
     interval: u64,
     answers: u32,
     /// Requests that arrived, merged ones included.
@@ -109,7 +109,7 @@ struct Deeds {
 #[derive(Clone, Copy, Default, Debug)]
 struct Vm {
     present: bool,
-    deeds: Deeds,
+    activity: Activity,
     quiet: LastQuiet,
     /// Mean cost of a request in credits, smoothed by 1/8 a request; 0: not known yet.
     cost: f64,
@@ -138,8 +138,8 @@ pub struct CreditFeedback {
     held: u32,
     /// Proportions equal those of the reservations; `proportion` and `credits` of VMs are then
     /// unused.
-    coarse: bool,
-    /// Sum of all c_i; meaningful only while `coarse` is `false`.
+    by_reservations: bool,
+    /// Sum of all c_i; meaningful only while `by_reservations` is `false`.
     sum: f64,
     /// Proportions were imported, and credits are not yet assigned by them.
     importing: bool,
@@ -157,7 +157,7 @@ impl CreditFeedback {
             answers: 0,
             active: Vec::with_capacity(vms as usize),
             held: 0,
-            coarse: true,
+            by_reservations: true,
             sum: 0.0,
             importing: false,
         }
@@ -165,58 +165,65 @@ impl CreditFeedback {
 
     /// Returns the VM's activity counters of the current interval, reset if they are of an earlier
     /// one.
-    fn deeds(&mut self, vm: VmId) -> Option<&mut Deeds> {
+    fn activity(&mut self, vm: VmId) -> Option<&mut Activity> {
         let of_vm = self.vms.get_mut(vm.index()).filter(|vm| vm.present)?;
-        let deeds = &mut of_vm.deeds;
-        if deeds.interval != self.interval {
-            *deeds = Deeds {
+        let activity = &mut of_vm.activity;
+        if activity.interval != self.interval {
+            *activity = Activity {
                 interval: self.interval,
-                ..Deeds::default()
+                ..Activity::default()
             };
             self.active.push(vm.index);
         }
-        Some(deeds)
+        Some(activity)
     }
 
-    fn asked(&mut self, view: &View, request: ReqId) {
+    fn record_arrival(&mut self, view: &View, request: ReqId) {
         let (vm, _) = view.queued(request).vm_lane();
+        // `since` is [`Nanos::MAX`] before the interval's first admission.
         let begun = self.since.min(view.now());
-        let Some(deeds) = self.deeds(vm) else { return };
-        deeds.asked += 1;
+        let Some(activity) = self.activity(vm) else {
+            return;
+        };
+        activity.asked += 1;
         let of_vm = &mut self.vms[vm.index()];
+        // Only the first request after a quiet time ends it.
         if let Some(since) = of_vm.quiet.ended(view.quiet_since(vm)) {
-            of_vm.deeds.quiet += quiet_time(view.now(), since, begun);
+            of_vm.activity.quiet += quiet_time(view.now(), since, begun);
         }
         let bytes = view.queued(request).request_bytes();
         let cost = self.params.terms.cost(view.objective(vm), 1, bytes) as f64;
         let mean = &mut self.vms[vm.index()].cost;
         *mean = match *mean {
+            // The first request seen counts in full.
             0.0 => cost,
             mean => mean + (cost - mean) / 8.0,
         };
     }
 
     fn admitted(&mut self, view: &View, vm: VmId) {
-        if self.deeds(vm).is_some() {
+        if self.activity(vm).is_some() {
             self.since = self.since.min(view.now());
         }
     }
 
     fn answered(&mut self, done: &Done) {
+        // Other errors came from the device, which spent its time on the request.
         let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
         if done.op == Op::Flush || never_served {
             return;
         }
-        let Some(deeds) = self.deeds(done.vm) else {
+        let Some(activity) = self.activity(done.vm) else {
             return;
         };
-        deeds.answers += 1;
-        deeds.latency += done.account.total();
+        activity.answers += 1;
+        activity.latency += done.account.total();
         self.answers += 1;
     }
 
     /// Starts a new interval and discards all counts.
-    fn begin(&mut self) {
+    fn begin_interval(&mut self) {
+        // A new number makes all counts of VMs stale, without a walk over them.
         self.interval += 1;
         self.since = Nanos::MAX;
         self.answers = 0;
@@ -225,9 +232,9 @@ impl CreditFeedback {
 
     /// Returns to the proportions of the reservations and starts a new interval.
     fn reset(&mut self) {
-        self.coarse = true;
+        self.by_reservations = true;
         self.held = 0;
-        self.begin();
+        self.begin_interval();
     }
 
     fn added(&mut self, view: &View, vm: VmId) {
@@ -239,6 +246,7 @@ impl CreditFeedback {
             self.vms.resize(slot + 1, Vm::default());
         }
         self.vms[slot].present = true;
+        // Another set of reservations changes every VM's proportion, so what was learnt is void.
         self.due.set(slot, objective, &view.device().spec);
         self.reset();
     }
@@ -253,39 +261,45 @@ impl CreditFeedback {
     }
 
     fn interval_ended(&mut self, view: &View, ended: &Interval, out: &mut Knobs) {
+        // Intervals that ended early, or without an admission, say nothing about objectives.
         let whole = ended.end == IntervalEnd::Turn && self.since < view.now();
+        // Too few answers make Ind_i a matter of chance.
         let enough = self.params.literal || self.answers >= self.params.terms.beta as u64;
         if whole && enough {
-            if self.indicate(view) {
+            if self.compute_indicators(view) {
                 self.held = 0;
                 self.feed_back(view, out);
             } else {
                 self.held = self.held.saturating_add(1);
-                if self.held >= HELD && !self.coarse && !self.params.literal {
+                if self.held >= KEPT_INTERVALS_BEFORE_DRIFT
+                    && !self.by_reservations
+                    && !self.params.literal
+                {
                     self.drift(view, out);
                 }
             }
         }
-        self.begin();
+        self.begin_interval();
     }
 
     /// Computes Ind_i (equation 2) of each VM with activity. Returns `true` if a VM missed its
     /// objective.
-    fn indicate(&mut self, view: &View) -> bool {
+    fn compute_indicators(&mut self, view: &View) -> bool {
         let length = view.now().since(self.since).as_secs_f64();
         let mut missed = false;
         for &slot in &self.active {
             let vm = view.vm_at(slot as usize);
-            let mut deeds = self.vms[slot as usize].deeds;
+            let mut activity = self.vms[slot as usize].activity;
+            // The present quiet time has no end yet, so it is added here.
             if view.requests(vm) == 0 {
-                deeds.quiet += quiet_time(view.now(), view.quiet_since(vm), self.since);
+                activity.quiet += quiet_time(view.now(), view.quiet_since(vm), self.since);
             }
             let due = self.due.demand(slot as usize) as f64;
             let due = due / self.params.terms.request_size as f64;
             // `request_size` is the size that one credit pays for. A rate in requests is divided by
             // the mean cost, so that it compares with the count of answers.
             let due = due / self.vms[slot as usize].cost.max(1.0);
-            let mut worst = indicator(&deeds, view.objective(vm), due, length);
+            let mut worst = indicator(&activity, view.objective(vm), due, length);
             if !self.params.literal {
                 worst = worst.min(1.0);
             }
@@ -298,8 +312,9 @@ impl CreditFeedback {
     /// Raises c_i by the indicators (equation 3) and assigns credits.
     fn feed_back(&mut self, view: &View, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
-        self.leave_coarse(1.0);
+        self.leave_reservations(1.0);
         for vm in self.vms.iter_mut().filter(|vm| vm.present) {
+            // An indicator of an earlier interval is stale: the VM had no activity in this one.
             let (of, indicator) = vm.indicator;
             let missed = if of == self.interval { indicator } else { 0.0 };
             vm.proportion = vm.credits as f64 + missed * beta;
@@ -313,31 +328,32 @@ impl CreditFeedback {
         let beta = self.params.terms.beta as f64;
         let mut apart = 0.0_f64;
         for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
-            let away = self.due.part(slot) - vm.proportion;
-            vm.proportion += away * DRIFT;
+            let away = self.due.proportion(slot) - vm.proportion;
+            vm.proportion += away * DRIFT_STEP;
             apart = apart.max(away.abs() * beta);
         }
         self.assign(view, out);
+        // Credits are rounded to whole numbers, so below half a credit none would differ.
         if apart >= 0.5 {
             return;
         }
-        self.coarse = true;
+        self.by_reservations = true;
         for slot in 0..self.vms.len() {
             let credits = self.due.grant(slot);
-            turn(view, &mut self.vms[slot], slot, credits, out);
+            set_credits(view, &mut self.vms[slot], slot, credits, out);
         }
     }
 
     /// Initialises each VM's own proportion and credits, if proportions were those of the
     /// reservations: credits as granted so far, proportions by reservations times `scale`.
-    fn leave_coarse(&mut self, scale: f64) {
-        if !core::mem::take(&mut self.coarse) {
+    fn leave_reservations(&mut self, scale: f64) {
+        if !core::mem::take(&mut self.by_reservations) {
             return;
         }
         self.held = 0;
         for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
             vm.credits = self.due.grant(slot);
-            vm.proportion = self.due.part(slot) * scale;
+            vm.proportion = self.due.proportion(slot) * scale;
         }
     }
 
@@ -348,20 +364,22 @@ impl CreditFeedback {
         let sum = present().map(|vm| vm.proportion).sum::<f64>() / least;
         let beta = self.params.terms.beta as f64;
         let most = self.due.max_interval() as f64;
+        // Equation 4: beta for the smallest, unless the sum would exceed the longest interval.
         let factor = if sum * beta < most { beta } else { most / sum };
         self.sum = sum;
         for (slot, vm) in self.vms.iter_mut().enumerate() {
             // From a float that is no number or out of range, `as` makes the nearest that is.
             vm.proportion /= least;
+            // Plus a half rounds to the nearest.
             let credits = (vm.proportion * factor + 0.5) as u32;
-            turn(view, vm, slot, credits.clamp(1, Terms::MOST), out);
+            set_credits(view, vm, slot, credits.clamp(1, Terms::CREDITS_MAX), out);
         }
     }
 }
 
 /// Figures of an objective on which credits depend: rate, norm in bytes, bytes a second, latency
 /// bound in nanoseconds. 0 stands for an absent one.
-fn promise(objective: &Objective) -> [u64; 4] {
+fn objective_figures(objective: &Objective) -> [u64; 4] {
     let Rate { ops, bytes_per_s } = objective.reservation;
     let (per_s, norm) = match ops {
         Some(OpsRate { per_s, norm }) => (per_s, norm.unwrap_or(0)),
@@ -373,23 +391,23 @@ fn promise(objective: &Objective) -> [u64; 4] {
 
 /// Returns Ind_i: the relative shortfall of the objective, throughput or latency, that was missed
 /// by more; 0 if neither was missed. `due` in IOPS, `length` in seconds.
-fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64 {
+fn indicator(activity: &Activity, objective: &Objective, due: f64, length: f64) -> f64 {
     let mut worst = 0.0_f64;
-    let would_make = deeds.asked as f64 / deeds.quiet.as_secs_f64();
+    let would_make = activity.asked as f64 / activity.quiet.as_secs_f64();
     // Without quiet time the VM was never limited by itself, so it could have used more.
-    if deeds.quiet == Nanos::ZERO || would_make >= due {
-        let got = deeds.answers as f64 / length;
+    if activity.quiet == Nanos::ZERO || would_make >= due {
+        let got = activity.answers as f64 / length;
         worst = worst.max((due - got) / due);
     }
-    if let (Some(bound), 1..) = (objective.latency, deeds.answers) {
-        let mean = deeds.latency.as_secs_f64() / deeds.answers as f64;
+    if let (Some(bound), 1..) = (objective.latency, activity.answers) {
+        let mean = activity.latency.as_secs_f64() / activity.answers as f64;
         worst = worst.max((mean - bound.as_secs_f64()) / bound.as_secs_f64());
     }
     worst
 }
 
 /// Sets a VM's credits knob, unless it has that value already.
-fn turn(view: &View, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
+fn set_credits(view: &View, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
     if vm.present && vm.credits != credits {
         vm.credits = credits;
         out.turn(view.vm_at(slot), Knob::Credits(credits));
@@ -413,7 +431,7 @@ impl Controller for CreditFeedback {
     fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(view, request);
+                self.record_arrival(view, request);
             }
             Event::Admitted(unit) => self.admitted(view, view.queued(unit).vm_lane().0),
             Event::Answered(done) => self.answered(done),
@@ -432,16 +450,17 @@ impl Controller for CreditFeedback {
 
     fn export(&self, view: &View, vm: VmId) -> Option<Blob> {
         let of_vm = self.vms.get(vm.index()).filter(|vm| vm.present)?;
-        if self.coarse {
+        // Proportions of reservations are computed again, so there is nothing to keep.
+        if self.by_reservations {
             return None;
         }
         let mut blob = Blob::new(DESCRIPTOR.name, LEARNT_VERSION);
-        for figure in promise(view.objective(vm)) {
+        for figure in objective_figures(view.objective(vm)) {
             blob.push_u64(figure);
         }
         blob.push_f64(of_vm.proportion)
-            .push_f64(self.due.part(vm.index()))
-            .push_f64(self.sum / self.due.parts());
+            .push_f64(self.due.proportion(vm.index()))
+            .push_f64(self.sum / self.due.proportion_sum());
         Some(blob)
     }
 
@@ -462,12 +481,14 @@ impl Controller for CreditFeedback {
         let range = 1.0 / PROPORTION_MAX..=PROPORTION_MAX;
         let scale = fields.f64_in("the sum of parts", range)?;
         fields.end()?;
-        if promised != promise(view.objective(vm)) {
+        // What was learnt for another objective does not hold for this one.
+        if promised != objective_figures(view.objective(vm)) {
             return Err(BlobError::Objective);
         }
-        self.leave_coarse(scale);
+        // Scaled by what the sum of all proportions was then, so that shares stay.
+        self.leave_reservations(scale);
         // The factor is exactly 1 while the ratios of the reservations have not changed.
-        self.vms[slot].proportion = proportion * (self.due.part(slot) / then);
+        self.vms[slot].proportion = proportion * (self.due.proportion(slot) / then);
         self.importing = true;
         Ok(())
     }

@@ -36,7 +36,7 @@ use tidegate_core::view::View;
 /// Rules by which background I/Os go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundParams {
-    /// Most background I/Os in flight.
+    /// Maximum number of background I/Os in flight.
     pub depth: u32,
     /// Time for which VMs must have been quiet.
     pub grace: Nanos,
@@ -87,7 +87,7 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
 pub(crate) struct BackgroundQueue {
     vms: Box<dyn Dispatcher>,
     /// Events that `vms` asked for.
-    hears: Interests,
+    subscribed: Interests,
     params: BackgroundParams,
     /// Order of the background units.
     index: Deadline,
@@ -109,12 +109,13 @@ impl BackgroundQueue {
     ) -> BackgroundQueue {
         // The index decides the order only; `pick` below decides when a background I/O may go.
         let order = DeadlineParams {
+            // Figures of Linux's mq-deadline for reads, batches and starved writes.
             expire: [Nanos::from_millis(500); 2],
             fifo_batch: 16,
             writes_starved: 2,
         };
         BackgroundQueue {
-            hears: vms.interests(),
+            subscribed: vms.interests(),
             vms,
             params,
             index: Deadline::new(order, capacity),
@@ -126,7 +127,7 @@ impl BackgroundQueue {
     }
 
     /// Returns the dispatcher that serves `vm`.
-    fn of(&mut self, view: &View, vm: VmId) -> &mut dyn Dispatcher {
+    fn dispatcher_for(&mut self, view: &View, vm: VmId) -> &mut dyn Dispatcher {
         if view.is_background(vm) {
             &mut self.index
         } else {
@@ -149,6 +150,7 @@ impl BackgroundQueue {
         if self.in_flight >= self.params.depth {
             return Nanos::MAX;
         }
+        // No VM has anything with the device; whether any waits, `pick` has asked.
         if device.in_flight == self.in_flight {
             return self.vms_active + self.params.grace;
         }
@@ -157,8 +159,9 @@ impl BackgroundQueue {
     }
 
     /// Counts an I/O that went to the device (`change` 1) or came back (-1).
-    fn count(&mut self, view: &View, io: &DeviceIo, change: i32) {
+    fn count_io(&mut self, view: &View, io: &DeviceIo, change: i32) {
         if view.is_background(io.vm) {
+            // Never below 0: what was in flight before this queue is counted by `Inherited`.
             self.in_flight = self.in_flight.wrapping_add_signed(change);
             self.passed_over_since = view.now();
         } else {
@@ -168,7 +171,7 @@ impl BackgroundQueue {
 }
 
 /// Returns the VM or background process that an event is about; `None` if it is about all.
-fn tenant(view: &View, event: &Event) -> Option<VmId> {
+fn vm_of_event(view: &View, event: &Event) -> Option<VmId> {
     match *event {
         Event::Arrived(unit)
         | Event::Admitted(unit)
@@ -193,7 +196,7 @@ fn tenant(view: &View, event: &Event) -> Option<VmId> {
 
 impl Dispatcher for BackgroundQueue {
     fn interests(&self) -> Interests {
-        (self.hears.union(self.index.interests()))
+        (self.subscribed.union(self.index.interests()))
             .union(Interests::STARTED)
             .union(Interests::ENDED)
             .union(Interests::INHERITED)
@@ -207,7 +210,7 @@ impl Dispatcher for BackgroundQueue {
             }
             self.queued += 1;
         }
-        self.of(view, vm).insert(view, unit);
+        self.dispatcher_for(view, vm).insert(view, unit);
     }
 
     fn remove(&mut self, view: &View, unit: ReqId) {
@@ -215,30 +218,30 @@ impl Dispatcher for BackgroundQueue {
         if view.is_background(vm) {
             self.queued -= 1;
         }
-        self.of(view, vm).remove(view, unit);
+        self.dispatcher_for(view, vm).remove(view, unit);
     }
 
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool) {
-        self.of(view, vm).gate(view, vm, lane, open);
+        self.dispatcher_for(view, vm).gate(view, vm, lane, open);
     }
 
     fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
-            Event::Started(io) | Event::Inherited(io) => self.count(view, io, 1),
-            Event::Ended { io, .. } => self.count(view, io, -1),
+            Event::Started(io) | Event::Inherited(io) => self.count_io(view, io, 1),
+            Event::Ended { io, .. } => self.count_io(view, io, -1),
             _ => {}
         }
-        if tenant(view, event).is_some_and(|vm| view.is_background(vm)) {
+        if vm_of_event(view, event).is_some_and(|vm| view.is_background(vm)) {
             if self.index.interests().has(event.interest()) {
                 self.index.on_event(view, event);
             }
-        } else if self.hears.has(event.interest()) {
+        } else if self.subscribed.has(event.interest()) {
             self.vms.on_event(view, event);
         }
     }
 
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
-        self.of(view, vm).set(view, vm, knob);
+        self.dispatcher_for(view, vm).set(view, vm, knob);
     }
 
     fn waits(&self) -> Option<Waits> {
@@ -263,6 +266,7 @@ impl Dispatcher for BackgroundQueue {
     }
 
     fn pick(&mut self, view: &View) -> Pick {
+        // Without background units this queue costs its dispatcher nothing.
         if self.queued == 0 {
             return self.vms.pick(view);
         }
@@ -279,11 +283,14 @@ impl Dispatcher for BackgroundQueue {
         } else {
             promoted
         };
+        // All that waits is background, so the VMs' dispatcher need not be asked.
         let until = if view.device().queued == self.queued {
             Nanos::MAX
         } else {
             match self.vms.pick(view) {
                 Pick::Idle(until) => until,
+                // The dispatcher keeps the device for a VM; only a promoted background I/O ends
+                // that.
                 Pick::Wait(until) => return Pick::Wait(until.min(promoted)),
                 start => return start,
             }

@@ -91,7 +91,7 @@ pub struct BdEdfParams {
     pub max_size: u32,
     /// Transfer rate in bytes per second; 0: as the device says, else 100 MB/s.
     pub transfer_rate: u64,
-    /// Longest wait; zero: until the deadline.
+    /// Longest wait for a unit that continues the last I/O; zero: until the deadline.
     pub max_wait: Nanos,
     /// Time for which a background unit may be passed over; zero: for ever.
     pub promote_background_after: Nanos,
@@ -161,6 +161,7 @@ impl BdEdf {
     /// Updates a VM's place after its head, gates or objective may have changed.
     fn rank(&mut self, view: &View, vm: VmId) {
         if view.is_background(vm) {
+            // Background processes have no deadlines: they are ordered by arrival.
             return self.background.rank(view, vm);
         }
         let deadlines = self.params.deadlines;
@@ -179,6 +180,7 @@ impl BdEdf {
 
     /// Returns whether the order of addresses matters; if not, the sorted queue stays empty.
     fn batches(&self, view: &View) -> bool {
+        // On flash an order of addresses gains nothing; `bound_waits` off keeps the paper's rule.
         self.seeks(view) || !self.params.bound_waits
     }
 
@@ -203,7 +205,7 @@ impl BdEdf {
         self.pick_unit(&unit, own, suitable, 0)
     }
 
-    /// Notes the picked unit until its start and returns the pick.
+    /// Keeps the picked unit until its start and returns the pick.
     fn pick_unit(&mut self, unit: &Unit, due: Nanos, suitable: bool, batch: u32) -> Pick {
         self.picked = Some(Picked {
             unit: unit.id,
@@ -224,13 +226,14 @@ impl BdEdf {
     /// Returns the time at which the oldest background unit goes before VMs: `at`, if it can be
     /// done before the unit that is due at `due` has to go; else one `promote_background_after`
     /// later.
-    fn opportune(&self, view: &View, due: Nanos, at: Nanos) -> Nanos {
+    fn promotion_time(&self, view: &View, due: Nanos, at: Nanos) -> Nanos {
         if !self.params.bound_waits || !self.seeks(view) {
             return at;
         }
+        // There and back: the background I/O, then the VM's, take a positioning each.
         let there = Nanos(2 * view.device().spec.positioning.0);
         let largest = view.device().spec.max_io;
-        if view.now() + there < self.latest(view, due, largest) {
+        if view.now() + there < self.latest_start(view, due, largest) {
             at
         } else {
             at + self.params.promote_background_after
@@ -244,7 +247,7 @@ impl BdEdf {
             return Pick::Idle(Nanos::MAX);
         }
         let on_from = self.last.filter(|_| !promoted).map(|last| last.end);
-        match self.background.next(view, &mut self.sorted, on_from) {
+        match self.background.next_unit(view, &mut self.sorted, on_from) {
             Some((next, batch)) => {
                 self.pick_unit(&view.queued(next).unit(), Nanos::MAX, false, batch)
             }
@@ -254,7 +257,7 @@ impl BdEdf {
 
     /// Returns the latest time at which a transfer of `bytes` may start and still leave the unit
     /// that is due at `due` in time.
-    fn latest(&self, view: &View, due: Nanos, bytes: u32) -> Nanos {
+    fn latest_start(&self, view: &View, due: Nanos, bytes: u32) -> Nanos {
         let rare = if self.params.bound_waits {
             2 * view.device().spec.positioning.0
         } else {
@@ -272,10 +275,12 @@ impl BdEdf {
         let last = self.last.filter(|_| view.now() < latest)?;
         if let Some(unit) = self.sorted.suitable(view, last.vm, last.end) {
             let bytes = view.queued(unit).unit().len.max(self.params.max_size);
-            let fits = view.now() < self.latest(view, due, bytes);
+            let fits = view.now() < self.latest_start(view, due, bytes);
+            // The unit may be longer than `max_size`, for which `latest` was computed.
             return fits.then(|| self.start(view, unit, due, true));
         }
         let until = self.wait_until(view, last, latest)?;
+        // A wait that goes on is counted once.
         self.waits.begun += u64::from(!self.waiting);
         self.waiting = true;
         Some(Pick::Wait(until))
@@ -293,8 +298,9 @@ impl BdEdf {
             until = until.min(since + self.params.max_wait);
         }
         if self.params.bound_waits {
+            // A wait saves one positioning at most, so longer ones do not pay.
             let saves = view.device().spec.positioning;
-            if self.thinking.longer_than(last.vm, saves) {
+            if self.thinking.exceeds(last.vm, saves) {
                 return None;
             }
             until = until.min(since + saves);
@@ -316,7 +322,7 @@ impl BdEdf {
         self.follow(io);
         // A partial start leaves the rest of the unit at a higher address.
         if io.addr + io.len as u64 != picked.end {
-            self.sorted.moved(view, picked.unit);
+            self.sorted.update_address(view, picked.unit);
         }
     }
 
@@ -335,6 +341,7 @@ impl BdEdf {
         self.in_flight.ended(view, io);
         self.thinking.ended(io.vm, view.now());
         if io.op != Op::Flush || self.last.is_some_and(|last| last.vm == io.vm) {
+            // Without a waiting deadline a wait would have no end.
             self.idle_since = (!self.vm_edf.is_empty()).then_some(view.now());
         }
     }
@@ -392,6 +399,7 @@ impl Dispatcher for BdEdf {
     fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::Arrived(unit) => {
+                // Twice the longest wait, as `most` is twice `slice_idle` in Linux's CFQ.
                 let most = Nanos(view.device().spec.positioning.0.saturating_mul(2));
                 if most > Nanos::ZERO {
                     self.thinking
@@ -401,12 +409,13 @@ impl Dispatcher for BdEdf {
             Event::Started(io) => self.started(view, io),
             Event::Ended { io, .. } => self.ended(view, io),
             Event::Inherited(io) => self.inherited(view, io),
-            Event::Merged { into, .. } => self.sorted.moved(view, into),
+            Event::Merged { into, .. } => self.sorted.update_address(view, into),
             Event::VmAdded(vm) => self.thinking.reset_vm(vm),
             Event::VmChanged(vm) => self.rank(view, vm),
             Event::VmRemoved(vm) => {
                 self.vm_edf.remove(vm);
                 self.background.remove(vm);
+                // Another VM may take the slot, and its units do not continue this stream.
                 self.last = self.last.filter(|last| last.vm != vm);
             }
             _ => {}
@@ -439,14 +448,15 @@ impl Dispatcher for BdEdf {
         let Some((due, vm)) = self.vm_edf.first(view) else {
             return self.pick_background(view, promotion.is_some_and(|at| at <= view.now()));
         };
-        let promotion = promotion.map(|at| self.opportune(view, due, at));
+        let promotion = promotion.map(|at| self.promotion_time(view, due, at));
         if promotion.is_some_and(|at| at <= view.now()) {
             return self.pick_background(view, true);
         }
         if self.batches(view) {
-            let latest = self.latest(view, due, self.params.max_size);
+            let latest = self.latest_start(view, due, self.params.max_size);
             if let Some(pick) = self.batch_or_delay(view, due, latest) {
                 return match pick {
+                    // The engine must ask again when a background unit is promoted.
                     Pick::Wait(until) => Pick::Wait(promotion.map_or(until, |at| until.min(at))),
                     other => other,
                 };

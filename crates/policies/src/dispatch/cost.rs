@@ -66,7 +66,7 @@ impl CostBy {
     /// Binary digits by which points are finer where weights are allocations (up to 2^32). Without
     /// them a service would move its VM by less than one unit of virtual time, instead of by
     /// hundreds.
-    pub(super) const fn finer(self) -> u32 {
+    pub(super) const fn extra_bits(self) -> u32 {
         match self {
             CostBy::Bytes | CostBy::DeviceTime => 12,
             CostBy::Requests | CostBy::SizeClasses => 20,
@@ -76,7 +76,7 @@ impl CostBy {
     /// Returns the units of cost that two units of virtual time stand for at the largest
     /// allocation, rounded up.
     pub(super) const fn allocated_rounding(self) -> u64 {
-        ((2 * Knob::MOST_ALLOCATION) >> (self.shift() + self.finer())) + 1
+        ((2 * Knob::ALLOCATION_MAX) >> (self.shift() + self.extra_bits())) + 1
     }
 
     /// Binary logarithm of the points in one unit.
@@ -134,12 +134,12 @@ impl CostParams {
 
 /// Largest cost of an I/O in points. 32 I/Os of this cost, by the least weight, stay far below the
 /// range of virtual time.
-const LARGEST: u64 = 1 << 43;
+const MAX_COST_POINTS: u64 = 1 << 43;
 /// Fraction bits of a slope, which is in picoseconds per byte.
-const SLOPE: u32 = 20;
+const SLOPE_BITS: u32 = 20;
 
 /// Piece of a cost curve that begins at a measured size: `cost` points at `from` bytes, plus
-/// `slope` for each byte beyond, in 2^-[`SLOPE`] points.
+/// `slope` for each byte beyond, in 2^-[`SLOPE_BITS`] points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
     from: u32,
@@ -154,19 +154,21 @@ struct CostCurve(Box<[Segment]>);
 
 impl CostCurve {
     /// Converts a measured curve; a cost that would fall with the size stays at the highest so far.
-    fn of(curve: &Curve) -> CostCurve {
+    fn from_curve(curve: &Curve) -> CostCurve {
         let mut highest = 1;
         let rising = curve.points().iter().map(|&(size, time)| {
-            highest = time.clamp(highest, LARGEST);
+            // Never below the one before: a longer I/O is not cheaper.
+            highest = time.clamp(highest, MAX_COST_POINTS);
             (size, highest)
         });
         let rising: Vec<(u32, u64)> = rising.collect();
         let slope = |low: (u32, u64), high: (u32, u64)| {
-            ((high.1 - low.1) << SLOPE).div_ceil(u64::from(high.0 - low.0))
+            // No overflow: costs have 43 bits and the fraction 20. Sizes of a curve rise strictly.
+            ((high.1 - low.1) << SLOPE_BITS).div_ceil(u64::from(high.0 - low.0))
         };
         // Sizes beyond the last measured one continue the last segment's line, unless it falls; a
         // curve of one point continues the line from the origin.
-        let measured = |&(size, time): &(u32, u64)| (size, time.min(LARGEST));
+        let measured = |&(size, time): &(u32, u64)| (size, time.min(MAX_COST_POINTS));
         let beyond = match curve.points() {
             [.., low, high] if high.1 < low.1 => 0,
             [.., low, high] => slope(measured(low), measured(high)),
@@ -190,16 +192,18 @@ impl CostCurve {
         CostCurve(Box::new([segment]))
     }
 
-    /// Returns the cost of an I/O of `bytes`, at most [`LARGEST`].
+    /// Returns the cost of an I/O of `bytes`, at most [`MAX_COST_POINTS`].
     #[inline]
     fn cost(&self, bytes: u32) -> u64 {
         let begun = self.0.iter().filter(|segment| segment.from <= bytes);
         let Some(segment) = begun.count().checked_sub(1).map(|at| self.0[at]) else {
+            // Below the smallest measured size an I/O costs as much as one of that size.
             return self.0[0].cost;
         };
         let along = u128::from(segment.slope) * u128::from(bytes - segment.from);
-        let along = (along + ((1 << SLOPE) - 1)) >> SLOPE;
-        (u128::from(segment.cost) + along).min(LARGEST.into()) as u64
+        // Rounded up, so that an I/O is not charged less than its time.
+        let along = (along + ((1 << SLOPE_BITS) - 1)) >> SLOPE_BITS;
+        (u128::from(segment.cost) + along).min(MAX_COST_POINTS.into()) as u64
     }
 }
 
@@ -209,11 +213,11 @@ struct DeviceTime([CostCurve; 4]);
 
 impl DeviceTime {
     /// Converts a profile; without one, every I/O costs [`Profile::UNKNOWN_PS`].
-    fn of(profile: Option<&Profile>) -> DeviceTime {
+    fn from_profile(profile: Option<&Profile>) -> DeviceTime {
         let Some(profile) = profile else {
             return DeviceTime([(); 4].map(|()| CostCurve::flat(Profile::UNKNOWN_PS)));
         };
-        let curve = |direction, access| CostCurve::of(profile.curve(direction, access));
+        let curve = |direction, access| CostCurve::from_curve(profile.curve(direction, access));
         DeviceTime([
             curve(Direction::Read, Access::Sequential),
             curve(Direction::Read, Access::Random),
@@ -233,7 +237,7 @@ impl DeviceTime {
 
     fn largest(&self, device: &DeviceSpec) -> u64 {
         let of_curve = |curve: &CostCurve| curve.cost(device.max_io);
-        self.0.iter().map(of_curve).max().unwrap_or(LARGEST)
+        self.0.iter().map(of_curve).max().unwrap_or(MAX_COST_POINTS)
     }
 }
 
@@ -260,7 +264,7 @@ impl CostModel {
         };
         CostModel {
             params,
-            time: DeviceTime::of(None),
+            time: DeviceTime::from_profile(None),
             last: [(Access::Random, 0, 0); 2],
             streams: vec![Ends::NONE; vms],
             counts: vec![0; vms],
@@ -280,7 +284,8 @@ impl CostModel {
     pub(super) fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::ProfileChanged | Event::CostsLearnt if view.costs().is_some() => {
-                self.time = DeviceTime::of(view.costs());
+                self.time = DeviceTime::from_profile(view.costs());
+                // The remembered costs are of the former profile.
                 self.last = [(Access::Random, 0, 0); 2];
             }
             Event::VmAdded(vm) => {
@@ -301,6 +306,7 @@ impl CostModel {
         if self.params.by != CostBy::DeviceTime {
             return self.counted(io.op, bytes, io.first_ops);
         }
+        // No data, so no part of a stream either.
         if bytes == 0 {
             return self.time.flush();
         }
@@ -311,6 +317,7 @@ impl CostModel {
             *last = (access, bytes, self.time.cost(direction, access, bytes));
         }
         let count = &mut self.counts[vm];
+        // After `access`, which must not see this I/O's own end.
         self.streams[vm].push((*count).into(), io.addr + u64::from(bytes));
         *count = count.wrapping_add(1);
         last.2
@@ -331,10 +338,10 @@ impl CostModel {
     /// Returns the largest cost that a unit's next I/O can have if it is no longer than `most`
     /// bytes.
     #[inline]
-    pub(super) fn of_head(&self, view: &View, unit: &Unit, most: u32) -> u64 {
+    pub(super) fn head_cost(&self, view: &View, unit: &Unit, most: u32) -> u64 {
         let bytes = moved(view, unit.op, unit.len.min(most));
         match self.params.by {
-            CostBy::DeviceTime => self.time(unit.vm.index(), unit.op, unit.addr, bytes),
+            CostBy::DeviceTime => self.device_time(unit.vm.index(), unit.op, unit.addr, bytes),
             _ => self.counted(unit.op, bytes, unit.requests),
         }
     }
@@ -343,8 +350,9 @@ impl CostModel {
     /// `points`, but at least the unit's own bytes. Where costs are not in bytes, the unit does not
     /// grow.
     #[inline]
-    pub(super) fn most_bytes(&self, unit: &Unit, points: u64) -> u32 {
+    pub(super) fn max_bytes(&self, unit: &Unit, points: u64) -> u32 {
         match self.params.by {
+            // An operation that does not merge cannot grow, so it needs no limit.
             _ if !unit.op.merges() => u32::MAX,
             CostBy::Bytes => {
                 let bytes = points >> self.params.by.shift();
@@ -371,7 +379,7 @@ impl CostModel {
 
     /// Returns the cost in device time of an I/O that would start now.
     #[inline]
-    fn time(&self, vm: usize, op: Op, addr: u64, bytes: u32) -> u64 {
+    fn device_time(&self, vm: usize, op: Op, addr: u64, bytes: u32) -> u64 {
         if bytes == 0 {
             return self.time.flush();
         }
@@ -429,7 +437,7 @@ impl CostModel {
 
     /// Returns the cost rule in the units of starvation bounds, for this device and profile.
     pub(super) fn stated(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Cost {
-        Self::stated_by(&self.params, &DeviceTime::of(profile), device)
+        Self::stated_by(&self.params, &DeviceTime::from_profile(profile), device)
     }
 
     fn stated_by(params: &CostParams, time: &DeviceTime, device: &DeviceSpec) -> Cost {
@@ -452,7 +460,7 @@ impl CostModel {
         device: &DeviceSpec,
         profile: Option<&Profile>,
     ) -> u64 {
-        let time = DeviceTime::of(profile);
+        let time = DeviceTime::from_profile(profile);
         Self::worth_by(&self.params, &time, bytes, device) >> self.params.by.shift()
     }
 
@@ -493,14 +501,17 @@ mod tests {
             points.sort_unstable();
             points.dedup_by_key(|point| point.0);
             let (curve, rising) = (curve(&points), points.windows(2).all(|p| p[0].1 <= p[1].1));
-            let costs = CostCurve::of(&curve);
+            let costs = CostCurve::from_curve(&curve);
             let mut before = 0;
             for bytes in (0..200).map(|n| n * 7919) {
                 let (cost, time) = (costs.cost(bytes), curve.time_ps(bytes));
                 assert!(cost >= before, "{points:?}: falls at {bytes}");
-                assert!(cost >= time.min(LARGEST), "{points:?}: {cost} at {bytes}");
+                assert!(
+                    cost >= time.min(MAX_COST_POINTS),
+                    "{points:?}: {cost} at {bytes}"
+                );
                 // Rounding adds less than a picosecond for each MiB, and one more.
-                let near = cost <= time.min(LARGEST) + 3;
+                let near = cost <= time.min(MAX_COST_POINTS) + 3;
                 assert!(near || !rising, "{points:?}: {cost} at {bytes}, not {time}");
                 before = cost;
             }
@@ -514,11 +525,11 @@ mod tests {
             (65536, 5_966_000_000),
             (1 << 20, 14_091_000_000),
         ];
-        let costs = CostCurve::of(&curve(&points));
+        let costs = CostCurve::from_curve(&curve(&points));
         for (size, time) in points {
             assert_eq!(costs.cost(size), time);
         }
         assert_eq!(costs.cost(0), points[0].1);
-        assert_eq!(costs.cost(u32::MAX), LARGEST);
+        assert_eq!(costs.cost(u32::MAX), MAX_COST_POINTS);
     }
 }

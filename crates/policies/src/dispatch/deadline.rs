@@ -107,9 +107,9 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
 };
 
 /// Values of [`Place::next`] for a unit that is in no list: in the order of addresses ([`SORTED`]),
-/// or not queued here at all ([`OUT`]).
+/// or not queued here at all ([`NOT_QUEUED`]).
 const SORTED: u32 = NIL - 1;
-const OUT: u32 = NIL - 2;
+const NOT_QUEUED: u32 = NIL - 2;
 
 /// Place of the unit with the request slot's index.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ struct Place {
     addr: u64,
     /// Time at which the unit came to the scheduler.
     entered: Nanos,
-    /// Neighbours in the lane's list of units set aside; or [`SORTED`], or [`OUT`].
+    /// Neighbours in the lane's list of units set aside; or [`SORTED`], or [`NOT_QUEUED`].
     next: u32,
     prev: u32,
 }
@@ -189,7 +189,7 @@ impl Deadline {
         let place = Place {
             addr: 0,
             entered: Nanos::ZERO,
-            next: OUT,
+            next: NOT_QUEUED,
             prev: NIL,
         };
         Deadline {
@@ -219,10 +219,10 @@ impl Deadline {
         debug_assert!(was, "a sorted unit is in the order of addresses");
     }
 
-    /// Adds a unit to the list of units set aside of lane `of`.
-    fn put_aside(&mut self, of: usize, slot: u32) {
-        let next = self.lanes[of].aside;
-        self.lanes[of].aside = slot;
+    /// Adds a unit to the list of units set aside of the lane with this index.
+    fn put_aside(&mut self, index: usize, slot: u32) {
+        let next = self.lanes[index].aside;
+        self.lanes[index].aside = slot;
         self.places[slot as usize].next = next;
         self.places[slot as usize].prev = NIL;
         if next != NIL {
@@ -230,11 +230,11 @@ impl Deadline {
         }
     }
 
-    /// Removes a unit from the list of units set aside of lane `of`.
-    fn take_from_aside(&mut self, of: usize, slot: u32) {
+    /// Removes a unit from the list of units set aside of the lane with this index.
+    fn take_from_aside(&mut self, index: usize, slot: u32) {
         let Place { next, prev, .. } = self.places[slot as usize];
         match prev {
-            NIL => self.lanes[of].aside = next,
+            NIL => self.lanes[index].aside = next,
             p => self.places[p as usize].next = next,
         }
         if next != NIL {
@@ -244,7 +244,7 @@ impl Deadline {
 
     /// Moves a unit set aside back into the order of addresses.
     fn put_back(&mut self, view: &View, vm: VmId, lane: Lane, slot: u32) {
-        self.take_from_aside(lane_of(vm, lane), slot);
+        self.take_from_aside(lane_index(vm, lane), slot);
         let unit = view.queued(view.req_id(slot)).unit();
         self.sort(lane, slot, unit.addr);
     }
@@ -253,25 +253,29 @@ impl Deadline {
     fn rank(&mut self, view: &View, vm: VmId, lane: Lane) {
         let open = view.gate_open(vm, lane);
         let head = view.lane_head(vm, lane).filter(|_| open);
-        let of = lane_of(vm, lane);
+        let index = lane_index(vm, lane);
         let heap = &mut self.by_age[lane.index()];
         match head {
             Some(head) => {
                 let entered = self.places[head.index()].entered;
-                let since = entered.max(self.lanes[of].opened);
+                // Time behind a shut gate does not count, see the module's decisions.
+                let since = entered.max(self.lanes[index].opened);
                 let seq = view.queued(head).seq();
+                // Lanes that opened together have equal times, so the arrival decides among them.
                 heap.set(vm.index(), Age { since, seq });
             }
             None => {
                 heap.remove(vm.index());
             }
         }
-        self.lanes[of].head = head.map_or(NIL, |h| h.index);
+        self.lanes[index].head = head.map_or(NIL, |h| h.index);
     }
 
     /// Returns the first unit of an open lane at or behind the start of the direction's last I/O.
     /// Moves units of shut lanes that it meets aside.
     fn next_by_address(&mut self, view: &View, direction: Lane) -> Option<u32> {
+        // From the start of the last I/O, not its end: a unit at the same address is not passed
+        // over.
         let from = self.position[direction.index()];
         loop {
             let (_, slot) = self.sorted.first_from(direction.index(), from)?;
@@ -280,8 +284,9 @@ impl Deadline {
             if view.gate_open(vm, lane) {
                 return Some(slot);
             }
+            // Set aside until the gate opens, so that no search meets the unit twice.
             self.unsort(lane, slot);
-            self.put_aside(lane_of(vm, lane), slot);
+            self.put_aside(lane_index(vm, lane), slot);
         }
     }
 
@@ -290,6 +295,7 @@ impl Deadline {
     fn next_direction(&self) -> Option<(Lane, u32)> {
         let [reads, writes] = [0, 1].map(|l: usize| !self.by_age[l].is_empty());
         match (reads, writes) {
+            // Writes are counted as passed over only while they wait beside reads.
             (true, true) if self.starved >= self.params.writes_starved => Some((Lane::Write, 0)),
             (true, true) => Some((Lane::Read, self.starved + 1)),
             (true, false) => Some((Lane::Read, self.starved)),
@@ -308,7 +314,9 @@ impl Deadline {
         } else {
             None
         };
-        next.unwrap_or_else(|| self.lanes[lane_of(view.vm_at(vm), direction)].head)
+        // Expired, or nothing lies ahead: the oldest begins the batch, and the elevator goes on
+        // from there.
+        next.unwrap_or_else(|| self.lanes[lane_index(view.vm_at(vm), direction)].head)
     }
 
     /// Books the start of the picked unit, and a new batch if it begins one; flushes count in none.
@@ -319,6 +327,8 @@ impl Deadline {
         let picked = self.picked.take().expect("only what was picked starts");
         if let Some(starved) = picked.begins {
             self.starved = starved;
+            // Set at the start and not at the pick: a pick may be split or cancelled before its
+            // start.
             self.batch = 0;
         }
         let lane = picked.direction;
@@ -327,14 +337,15 @@ impl Deadline {
         self.position[lane.index()] = io.addr;
         // A partial start leaves the rest of the unit at a higher address.
         if io.addr + (io.len as u64) < picked.end {
-            self.moved(view, picked.slot, lane);
+            self.update_address(view, picked.slot, lane);
         }
     }
 
     /// Updates the place of a unit whose first byte has changed.
-    fn moved(&mut self, view: &View, slot: u32, lane: Lane) {
+    fn update_address(&mut self, view: &View, slot: u32, lane: Lane) {
         let place = &self.places[slot as usize];
         let addr = view.queued(view.req_id(slot)).unit().addr;
+        // A unit set aside takes its address afresh when it is put back.
         if place.next == SORTED && place.addr != addr {
             self.unsort(lane, slot);
             self.sort(lane, slot, addr);
@@ -343,7 +354,7 @@ impl Deadline {
 }
 
 /// Index of a VM's lane in `Deadline::lanes`.
-fn lane_of(vm: VmId, lane: Lane) -> usize {
+fn lane_index(vm: VmId, lane: Lane) -> usize {
     vm.index() * Lane::ALL.len() + lane.index()
 }
 
@@ -361,14 +372,16 @@ impl Dispatcher for Deadline {
         let known = view.queued(unit).unit();
         // Time in a regulator is not the scheduler's to make good, so the wait counts from
         // admission.
+        // The engine reports an admission right before it inserts the unit.
         let held = self.admitted.take() == Some(unit);
         let entered = if held { view.now() } else { known.arrived };
         self.places[unit.index()].entered = entered;
         if view.gate_open(vm, lane) {
             self.sort(lane, unit.index, known.addr);
         } else {
-            self.put_aside(lane_of(vm, lane), unit.index);
+            self.put_aside(lane_index(vm, lane), unit.index);
         }
+        // Only a lane's first unit is in the order of age; the rest follow it.
         if view.lane_head(vm, lane) == Some(unit) {
             self.rank(view, vm, lane);
         }
@@ -376,19 +389,20 @@ impl Dispatcher for Deadline {
 
     fn remove(&mut self, view: &View, unit: ReqId) {
         let (vm, lane) = view.queued(unit).vm_lane();
-        let of = lane_of(vm, lane);
+        let index = lane_index(vm, lane);
         match self.places[unit.index()].next {
             SORTED => self.unsort(lane, unit.index),
-            _ => self.take_from_aside(of, unit.index),
+            _ => self.take_from_aside(index, unit.index),
         }
-        self.places[unit.index()].next = OUT;
-        if self.lanes[of].head == unit.index {
+        // Slots are used again; a later `gate` must not take the next unit for a sorted one.
+        self.places[unit.index()].next = NOT_QUEUED;
+        if self.lanes[index].head == unit.index {
             self.rank(view, vm, lane);
         }
         // Two units return for each that leaves, so that a reopened lane is sorted again in bounded
         // steps.
         for _ in 0..2 {
-            let aside = self.lanes[of].aside;
+            let aside = self.lanes[index].aside;
             if aside != NIL && view.gate_open(vm, lane) {
                 self.put_back(view, vm, lane, aside);
             }
@@ -397,9 +411,10 @@ impl Dispatcher for Deadline {
 
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool) {
         if open {
-            self.lanes[lane_of(vm, lane)].opened = view.now();
+            self.lanes[lane_index(vm, lane)].opened = view.now();
             if let Some(head) = view.lane_head(vm, lane)
-                && !matches!(self.places[head.index()].next, SORTED | OUT)
+                // The head may not have been set aside (no search met it), or not be inserted yet.
+                && !matches!(self.places[head.index()].next, SORTED | NOT_QUEUED)
             {
                 self.put_back(view, vm, lane, head.index);
             }
@@ -412,12 +427,13 @@ impl Dispatcher for Deadline {
             Event::Started(io) => self.started(view, io),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
                 let (_, lane) = view.queued(unit).vm_lane();
-                self.moved(view, unit.index, lane);
+                self.update_address(view, unit.index, lane);
             }
             Event::Admitted(unit) => self.admitted = Some(unit),
             Event::VmAdded(vm) => {
+                // The slot's former VM must not leave its gate times or its list.
                 for lane in Lane::ALL {
-                    self.lanes[lane_of(vm, lane)] = EMPTY;
+                    self.lanes[lane_index(vm, lane)] = EMPTY;
                 }
             }
             _ => {}
@@ -433,6 +449,8 @@ impl Dispatcher for Deadline {
     }
 
     fn pick(&mut self, view: &View) -> Pick {
+        // A batch also ends where nothing of its direction lies ahead: no wrapping round within a
+        // batch.
         let goes_on = if self.batch < self.params.fifo_batch {
             self.next_by_address(view, self.direction)
         } else {

@@ -93,10 +93,10 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
 };
 
 /// Rounds on the wheel: the number of bits of `Drr::occupied`.
-const ROUNDS: u32 = u64::BITS;
+const WHEEL_ROUNDS: u32 = u64::BITS;
 
 /// Number of powers of two up to the largest weight.
-const SCALES: usize = Objective::MAX_WEIGHT.ilog2() as usize + 1;
+const WEIGHT_SCALES: usize = Objective::MAX_WEIGHT.ilog2() as usize + 1;
 
 /// State of a VM in the round robin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +137,7 @@ pub struct Drr {
     /// Parameter `quantum` in points of [`CostModel`]; 0 until the first VM comes.
     quantum: u64,
     queues: Vec<Queue>,
-    wheel: [Round; ROUNDS as usize],
+    wheel: [Round; WHEEL_ROUNDS as usize],
     /// Bit mask of the places on the wheel that hold VMs.
     occupied: u64,
     /// Place on the wheel of the current round.
@@ -146,7 +146,7 @@ pub struct Drr {
     scale: u32,
     /// Number of VMs in rounds by weight: entry n counts weights from 2^n up to, but not including,
     /// 2^(n + 1).
-    scales: [u32; SCALES],
+    scales: [u32; WEIGHT_SCALES],
 }
 
 impl Drr {
@@ -169,11 +169,11 @@ impl Drr {
             cost: CostModel::new(params.cost, capacity.vms as usize),
             quantum: 0,
             queues: vec![queue; capacity.vms as usize],
-            wheel: [empty; ROUNDS as usize],
+            wheel: [empty; WHEEL_ROUNDS as usize],
             occupied: 0,
             now: 0,
             scale: 0,
-            scales: [0; SCALES],
+            scales: [0; WEIGHT_SCALES],
         }
     }
 
@@ -185,18 +185,20 @@ impl Drr {
 
     /// Returns a VM's quantum in the current round, in points.
     fn quantum(&self, vm: usize) -> i64 {
+        // One to two times `quantum` for the lightest VM when the round began, in proportion for
+        // others.
         ((self.quantum * self.queues[vm].weight as u64) >> self.scale) as i64
     }
 
     /// Returns the largest cost that a unit's next I/O can have without merging.
     fn cost_of_head(&self, view: &View, unit: &Unit) -> i64 {
         let largest = view.largest_io(unit.vm);
-        self.cost.of_head(view, unit, largest) as i64
+        self.cost.head_cost(view, unit, largest) as i64
     }
 
     /// Appends a VM to the list of the round that is `rounds` rounds ahead.
-    fn put(&mut self, vm: usize, rounds: u32) {
-        let slot = (self.now + rounds) % ROUNDS;
+    fn append(&mut self, vm: usize, rounds: u32) {
+        let slot = (self.now + rounds) % WHEEL_ROUNDS;
         let round = &mut self.wheel[slot as usize];
         let last = round.last;
         round.last = vm as u32;
@@ -213,7 +215,7 @@ impl Drr {
     }
 
     /// Takes a VM out of its round's list.
-    fn take(&mut self, vm: usize) {
+    fn unlink(&mut self, vm: usize) {
         let Queue {
             next, prev, slot, ..
         } = self.queues[vm];
@@ -234,7 +236,8 @@ impl Drr {
     /// Adds a VM to the next round.
     fn join(&mut self, vm: usize) {
         self.scales[self.queues[vm].weight.ilog2() as usize] += 1;
-        self.put(vm, 1);
+        // The next round, not this one: a VM that leaves and joins again gains no second turn.
+        self.append(vm, 1);
     }
 
     /// Takes a VM out of its round. It loses its deficit, but keeps its debt.
@@ -242,9 +245,10 @@ impl Drr {
         if self.queues[vm].turn == Turn::Out {
             return;
         }
-        self.take(vm);
+        self.unlink(vm);
         let queue = &mut self.queues[vm];
         queue.turn = Turn::Out;
+        // A debt stays, else a VM could flush, leave and come back without it.
         queue.deficit = queue.deficit.min(0);
         self.scales[queue.weight.ilog2() as usize] -= 1;
     }
@@ -266,7 +270,7 @@ impl Drr {
         }
         // The current round is empty here, so the distance is at least 1.
         let ahead = self.occupied.rotate_right(self.now).trailing_zeros();
-        self.now = (self.now + ahead) % ROUNDS;
+        self.now = (self.now + ahead) % WHEEL_ROUNDS;
         // The lightest VM that waits sets the scale, so that its quantum is between one and two
         // times `quantum`.
         let least = self.scales.iter().position(|&vms| vms > 0);
@@ -277,7 +281,7 @@ impl Drr {
     /// Ends a VM's turn and moves the VM to the first round whose quanta cover the cost of its
     /// head. Quanta of the rounds that it skips are granted now, at the current scale.
     fn end_turn(&mut self, vm: usize, cost: i64) {
-        self.take(vm);
+        self.unlink(vm);
         let quantum = self.quantum(vm);
         let missing = cost - self.queues[vm].deficit;
         let rounds = if missing <= quantum {
@@ -286,10 +290,12 @@ impl Drr {
             let needed = (missing as u64).div_ceil(quantum as u64);
             // A head that costs more quanta than the wheel has rounds is checked again after a full
             // wheel.
-            needed.min(ROUNDS as u64 - 1) as i64
+            needed.min(WHEEL_ROUNDS as u64 - 1) as i64
         };
+        // The quantum of the round in which the VM has its turn is granted there.
         self.queues[vm].deficit += (rounds - 1) * quantum;
-        self.put(vm, rounds as u32);
+        // At most 63 rounds ahead, so the place is never the current round's.
+        self.append(vm, rounds as u32);
     }
 
     /// Charges an I/O to its VM's deficit.
@@ -303,6 +309,7 @@ impl Drr {
         if io.op == Op::Flush {
             // A VM's debt by flushes is bounded, so that it cannot delay its other I/Os for ever.
             let most = quantum.max(cost);
+            // `min(before)`: the bound forgives nothing that the VM owed already.
             queue.deficit = queue.deficit.max(-most).min(before);
         }
         // If this was the VM's last unit, the engine calls `remove` next.
@@ -310,6 +317,7 @@ impl Drr {
 
     fn set_weight(&mut self, vm: usize, weight: u32) {
         let queue = &mut self.queues[vm];
+        // Only VMs in rounds are counted.
         if queue.turn != Turn::Out {
             self.scales[queue.weight.ilog2() as usize] -= 1;
             self.scales[weight.ilog2() as usize] += 1;
@@ -351,6 +359,7 @@ impl Dispatcher for Drr {
             Event::Started(io) => self.charge(view, io),
             Event::ProfileChanged => self.set_quantum(view),
             Event::VmAdded(vm) => {
+                // Events of VMs are the first at which the device and its profile can be read.
                 self.set_quantum(view);
                 self.set_weight(vm.index(), view.objective(vm).weight);
                 self.queues[vm.index()].deficit = 0;
@@ -402,7 +411,7 @@ impl Dispatcher for Drr {
             if cost <= deficit {
                 return Pick::Start {
                     head,
-                    max: self.cost.most_bytes(&unit, deficit as u64),
+                    max: self.cost.max_bytes(&unit, deficit as u64),
                     held: Nanos::ZERO,
                 };
             }

@@ -96,9 +96,10 @@ impl Fifo {
 
     /// Inserts `slot` into a list by its arrival: at the end, or near the front where a merged I/O
     /// failed and its requests are queued again one by one.
-    fn link(&mut self, view: &View, mut list: List, slot: u32) -> List {
+    fn insert_by_arrival(&mut self, view: &View, mut list: List, slot: u32) -> List {
         let seq = seq(view, slot);
         let mut next = NIL;
+        // Walks from the front: requests of a failed merged I/O are among the oldest of the list.
         if list.tail != NIL && self::seq(view, list.tail) > seq {
             next = list.head;
             while self::seq(view, next) < seq {
@@ -107,6 +108,7 @@ impl Fifo {
         }
         let prev = match next {
             NIL => list.tail,
+            // `prev` of the first unit is undefined, see `unlink`.
             next if next == list.head => NIL,
             next => self.links[next as usize].prev,
         };
@@ -133,6 +135,7 @@ impl Fifo {
             self.links[prev as usize].next = next;
         }
         if next == NIL {
+            // `prev` may be read only where the unit is not the first.
             list.tail = if first { NIL } else { prev };
         } else if !first {
             self.links[next as usize].prev = prev;
@@ -144,6 +147,7 @@ impl Fifo {
     fn rank_lane(&mut self, view: &View, vm: VmId, lane: Lane) {
         let index = lane_index(vm, lane);
         match self.aside[index].head {
+            // A gate that shut again before its units were picked takes the lane out.
             head if head != NIL && view.gate_open(vm, lane) => {
                 self.reopened.set(index, seq(view, head));
             }
@@ -158,6 +162,7 @@ impl Fifo {
     fn pick_among_gates(&mut self, view: &View) -> Pick {
         loop {
             let front = self.main.head;
+            // The older of the two goes, so a lane that was shut regains its place by arrival.
             if let Some((arrived, index)) = self.reopened.peek()
                 && (front == NIL || arrived < seq(view, front))
             {
@@ -167,6 +172,8 @@ impl Fifo {
                 return Pick::Idle(Nanos::MAX);
             }
             let head = view.req_id(front);
+            // A lane whose gate is open again and that has nothing set aside goes straight from the
+            // front.
             if view.queued(head).may_go() {
                 return start(head);
             }
@@ -181,7 +188,7 @@ impl Fifo {
         self.main = self.unlink(self.main, front);
         self.aside_units += 1;
         self.is_aside[front as usize] = true;
-        self.aside[index] = self.link(view, self.aside[index], front);
+        self.aside[index] = self.insert_by_arrival(view, self.aside[index], front);
     }
 }
 
@@ -207,11 +214,12 @@ fn start(head: ReqId) -> Pick {
 impl Dispatcher for Fifo {
     fn insert(&mut self, view: &View, unit: ReqId) {
         let seq = Some(view.queued(unit).seq());
+        // Units admitted by a regulator or queued again after an error are older than the newest.
         if seq > self.newest {
             self.newest = seq;
             self.append(unit.index);
         } else {
-            self.main = self.link(view, self.main, unit.index);
+            self.main = self.insert_by_arrival(view, self.main, unit.index);
         }
     }
 
@@ -229,6 +237,8 @@ impl Dispatcher for Fifo {
     }
 
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, _open: bool) {
+        // A lane without units set aside needs no entry: its gate is read when a unit reaches the
+        // front.
         if self.aside_units > 0 {
             self.rank_lane(view, vm, lane);
         }
@@ -249,6 +259,8 @@ impl Dispatcher for Fifo {
 
     fn pick(&mut self, view: &View) -> Pick {
         let front = self.main.head;
+        // The common case: no gate is shut, so the oldest unit goes without a look at the lists of
+        // lanes.
         if self.aside_units == 0 && front != NIL {
             let head = view.req_id(front);
             if view.queued(head).may_go() {

@@ -79,7 +79,7 @@ struct Tags {
     /// The VM has a head that stands in the queues of [`MClock`].
     active: bool,
     /// Queue in which the VM's reservation stands, so that no other is searched for it.
-    asks: Asks,
+    reservation_queue: ReservationQueue,
     /// Time since which the limit has held the VM back; [`Nanos::MAX`] while it does not.
     held_since: Nanos,
     /// Part of the time since the VM's last service for which only its limit held it back; for the
@@ -89,7 +89,7 @@ struct Tags {
 
 /// Queue in which a VM's reservation stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asks {
+enum ReservationQueue {
     /// No queue: the VM has no reservation, or nothing of the VM waits.
     Nothing,
     /// `reserved`: the reservation will be due later.
@@ -147,15 +147,14 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     },
 };
 
-/// Most of the smallest I/Os by whose cost a VM's share tag runs ahead of the others' because of
-/// service by reservation.
-const MOST_AHEAD: u64 = 32;
+/// Maximum lead of a VM's share tag because of service by reservation, in smallest I/Os.
+const MAX_IOS_AHEAD: u64 = 32;
 
 /// Dispatcher of mClock: reservations first, then shares by weight, below limits.
 pub struct MClock {
     params: MClockParams,
     cost: CostModel,
-    /// Cost of [`MOST_AHEAD`] of the smallest I/Os.
+    /// Cost of [`MAX_IOS_AHEAD`] of the smallest I/Os.
     smallest_ahead: u64,
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by that time (not before their limit allows).
@@ -188,7 +187,7 @@ impl MClock {
         let cost = CostModel::new(params.cost, vms);
         MClock {
             params,
-            smallest_ahead: MOST_AHEAD * cost.flush(),
+            smallest_ahead: MAX_IOS_AHEAD * cost.flush(),
             cost,
             tags: vec![Tags::VACANT; vms],
             reserved: Tournament::with_capacity(vms),
@@ -215,15 +214,16 @@ impl MClock {
 
     /// Returns the largest span in virtual time by which a VM of this weight may be ahead, where
     /// its largest I/O costs `cost`.
-    fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
+    fn max_lead(&self, cost: u64, weight: u32) -> u64 {
         self.smallest_ahead.max(2 * cost) / weight as u64
     }
 
-    /// Returns whether a VM is within [`MOST_AHEAD`] of the smallest I/Os of the clock. True for
+    /// Returns whether a VM is within [`MAX_IOS_AHEAD`] of the smallest I/Os of the clock. True for
     /// most VMs, and decided without a division.
     #[inline]
     fn is_near(&self, share: &Flow) -> bool {
         let ahead = share.tag.since(self.clock);
+        // Saturates for tags so old that virtual time has wrapped round: those are not near.
         ahead.saturating_mul(share.weight.into()) <= self.smallest_ahead
     }
 
@@ -239,7 +239,7 @@ impl MClock {
 
     /// Returns the driver's time at which a VM's reservation is due for its next service, not
     /// before the VM's own limit allows it; `None` without a reservation.
-    fn asks(&self, vm: usize) -> Option<Nanos> {
+    fn reservation_due(&self, vm: usize) -> Option<Nanos> {
         let tags = &self.tags[vm];
         let due = tags.reservation.any_due()? + self.forgiven;
         Some(due.max(tags.limit.all_due()))
@@ -249,18 +249,22 @@ impl MClock {
     fn set_overdue(&mut self, vm: usize) {
         let tags = &self.tags[vm];
         let due = tags.reservation.any_due().unwrap_or(Nanos::ZERO);
+        // Keys are on the clock of R tags: forgiving moves all alike, so the order stays.
         self.overdue.set(vm, (due + tags.period).0);
         self.reserved.remove(vm);
-        self.tags[vm].asks = Asks::Now;
+        self.tags[vm].reservation_queue = ReservationQueue::Now;
     }
 
     /// Takes a VM's reservation out of the queue in which it stands.
     #[inline]
-    fn ask_nothing(&mut self, vm: usize) {
-        match core::mem::replace(&mut self.tags[vm].asks, Asks::Nothing) {
-            Asks::Nothing => {}
-            Asks::Later => self.reserved.remove(vm),
-            Asks::Now => self.overdue.remove(vm),
+    fn leave_reservation_queue(&mut self, vm: usize) {
+        match core::mem::replace(
+            &mut self.tags[vm].reservation_queue,
+            ReservationQueue::Nothing,
+        ) {
+            ReservationQueue::Nothing => {}
+            ReservationQueue::Later => self.reserved.remove(vm),
+            ReservationQueue::Now => self.overdue.remove(vm),
         }
     }
 
@@ -281,8 +285,9 @@ impl MClock {
         let share = self.tags[vm].share;
         let is_beyond = || {
             let largest = self.cost.largest(&view.device().spec);
-            share.tag > join.plus(self.most_ahead(largest, share.weight))
+            share.tag > join.plus(self.max_lead(largest, share.weight))
         };
+        // `is_near` first: it needs no division and is true for most VMs.
         let joins_anew = share.tag < join || (!self.is_near(&share) && is_beyond());
         self.release(now);
         let stand_at = self.reservations_stand_at(now);
@@ -302,7 +307,8 @@ impl MClock {
         tags.active = false;
         tags.held_since = Nanos::MAX;
         tags.held = Nanos::ZERO;
-        self.ask_nothing(vm);
+        self.leave_reservation_queue(vm);
+        // A VM stands in `limited` or in `ready`, never in both.
         if was_held {
             self.limited.remove(vm);
         } else {
@@ -316,27 +322,28 @@ impl MClock {
         let (now, clock) = (view.now(), self.clock);
         let tags = &mut self.tags[vm];
         let allowed = tags.limit.all_due();
-        // The same time as in `asks`, computed here to save a second read of the tags.
+        // The same time as in `reservation_due`, computed here to save a second read of the tags.
         if let Some(due) = tags.reservation.any_due() {
             let asks = (due + self.forgiven).max(allowed);
-            let (before, overdue) = (tags.asks, due + tags.period);
+            let (before, overdue) = (tags.reservation_queue, due + tags.period);
             if asks <= now {
-                tags.asks = Asks::Now;
+                tags.reservation_queue = ReservationQueue::Now;
                 self.overdue.set(vm, overdue.0);
-                if before == Asks::Later {
+                // A VM stands in one of the two queues, so the other is not searched for it.
+                if before == ReservationQueue::Later {
                     self.reserved.remove(vm);
                 }
             } else {
-                tags.asks = Asks::Later;
+                tags.reservation_queue = ReservationQueue::Later;
                 self.reserved.set(vm, asks.0);
-                if before == Asks::Now {
+                if before == ReservationQueue::Now {
                     self.overdue.remove(vm);
                 }
             }
         }
         if allowed <= now {
             if tags.is_held() {
-                tags.let_go(now, clock, self.only_limited_at);
+                tags.end_hold(now, clock, self.only_limited_at);
                 self.limited.remove(vm);
             }
             self.ready.set(vm, tags.share.tag);
@@ -367,7 +374,7 @@ impl MClock {
             // Debt forgiven since the VM was queued postpones its due time, but not past the
             // largest key: a VM at the end of keys would never come due.
             let puts_off = |asks: &Nanos| asks.0.min(Tournament::LARGEST) > now.0;
-            match self.asks(vm).filter(puts_off) {
+            match self.reservation_due(vm).filter(puts_off) {
                 Some(later) => self.reserved.set(vm, later.0),
                 None => self.set_overdue(vm),
             }
@@ -379,7 +386,7 @@ impl MClock {
             self.limited.remove(vm);
             // The hold ends at `allowed`, not now: the engine does not ask a device without room,
             // and that wait is not the limit's.
-            self.tags[vm].let_go(Nanos(allowed), self.clock, self.only_limited_at);
+            self.tags[vm].end_hold(Nanos(allowed), self.clock, self.only_limited_at);
             self.set_ready(vm);
         }
     }
@@ -394,6 +401,7 @@ impl MClock {
         tags.share.spend(cost);
         if io.op != Op::Flush {
             let (bytes, first) = (moved(view, io.op, io.len).into(), io.first_served());
+            // The wait since the arrival tells how much of a late dispatch the limit may make good.
             let waited = [io.arrived, now];
             tags.limit
                 .spend_late(bytes, first, waited, self.params.slack);
@@ -408,7 +416,7 @@ impl MClock {
         // forgives nothing that the VM was served before.
         if (by_reservation || io.op == Op::Flush) && share.tag > self.clock && !self.is_near(&share)
         {
-            let most = self.clock.plus(self.most_ahead(cost, share.weight));
+            let most = self.clock.plus(self.max_lead(cost, share.weight));
             self.tags[vm].share.tag = share.tag.min(most.max(share_before));
         }
         if active && view.has_head(io.vm) {
@@ -441,7 +449,7 @@ impl MClock {
         tags.share.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost.size);
         if floor.rate.is_none() {
-            self.ask_nothing(vm.index());
+            self.leave_reservation_queue(vm.index());
         }
         self.refresh(view, vm);
     }
@@ -466,7 +474,7 @@ impl Tags {
         period: Nanos::ZERO,
         share: Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT),
         active: false,
-        asks: Asks::Nothing,
+        reservation_queue: ReservationQueue::Nothing,
         held_since: Nanos::MAX,
         held: Nanos::ZERO,
     };
@@ -489,7 +497,7 @@ impl Tags {
     ///   not move.
     ///
     /// Otherwise its turn by share had not come yet, and it waited because of contention.
-    fn let_go(&mut self, until: Nanos, clock: Virtual, only_limited_at: Nanos) {
+    fn end_hold(&mut self, until: Nanos, clock: Virtual, only_limited_at: Nanos) {
         let is_overtaken = self.share.tag < clock;
         if is_overtaken || only_limited_at >= self.held_since {
             self.held += until.since(self.held_since);
@@ -560,11 +568,13 @@ impl Dispatcher for MClock {
             return self.charge(view, io);
         }
         self.cost.on_event(view, event);
-        self.smallest_ahead = MOST_AHEAD * self.cost.flush();
+        // The event may have brought a profile, with other costs.
+        self.smallest_ahead = MAX_IOS_AHEAD * self.cost.flush();
         match *event {
             Event::VmAdded(vm) => {
                 let tags = &mut self.tags[vm.index()];
                 *tags = Tags::VACANT;
+                // A new VM starts even with the one that was served last.
                 tags.share.join(self.clock);
                 self.set_vm(view, vm);
             }
@@ -590,7 +600,7 @@ impl Dispatcher for MClock {
             largest,
             weights: Weights::Objectives,
             lead: Lead::Ahead {
-                ahead: (MOST_AHEAD * cost.flush()).max(2 * largest) + largest,
+                ahead: (MAX_IOS_AHEAD * cost.flush()).max(2 * largest) + largest,
                 once: 2 * largest + cost.rounding(),
             },
         })
@@ -640,6 +650,7 @@ impl Dispatcher for MClock {
 
     fn consumed(&self, view: &View, vm: VmId) -> Consumed {
         let mut limit = self.tags[vm.index()].limit;
+        // On a copy: what remains owed is handed over, and this dispatcher goes.
         limit.pay_back();
         let spent = |pacer: &Pacer| {
             let owed = pacer.due() - view.now();

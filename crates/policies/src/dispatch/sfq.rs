@@ -92,12 +92,12 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     },
 };
 
-/// Most flushes by whose cost a VM's flushes move its tag ahead of v.
-const FLUSHES_AHEAD: u64 = 32;
+/// Maximum number of flushes by whose cost a VM's flushes move its tag ahead of v.
+const MAX_FLUSHES_AHEAD: u64 = 32;
 
 /// Largest span in virtual time by which a tag can be ahead of the clock. A tag further ahead is so
 /// old that virtual time has wrapped round.
-const BEYOND: u64 = 1 << 50;
+const MAX_TAG_LEAD: u64 = 1 << 50;
 
 /// Dispatcher of start-time fair queueing with bounded depth, SFQ(D).
 pub struct Sfq {
@@ -108,7 +108,7 @@ pub struct Sfq {
     allocated: bool,
     /// Binary digits by which costs are finer than the points of [`CostModel`]; 0 unless
     /// `allocated`.
-    finer: u32,
+    extra_bits: u32,
     flows: Vec<Flow>,
     /// VMs that wait, by the start tag of their head.
     waiting: ByTag,
@@ -128,8 +128,8 @@ impl Sfq {
             cost: CostModel::new(params.cost, vms),
             by: params.cost.by,
             allocated: capacity.allocated,
-            finer: if capacity.allocated {
-                params.cost.by.finer()
+            extra_bits: if capacity.allocated {
+                params.cost.by.extra_bits()
             } else {
                 0
             },
@@ -148,7 +148,8 @@ impl Sfq {
             self.set_clock(self.clock.max(self.latest));
         }
         let flow = &mut self.flows[vm];
-        if flow.tag < self.clock || flow.tag > self.clock.plus(BEYOND) {
+        // A tag behind v would be a claim from idle time; one too far ahead is a wrapped old tag.
+        if flow.tag < self.clock || flow.tag > self.clock.plus(MAX_TAG_LEAD) {
             flow.join(self.clock);
         }
         self.waiting.set(vm, flow.tag);
@@ -163,19 +164,23 @@ impl Sfq {
     fn charge(&mut self, view: &View, io: &DeviceIo) {
         let vm = io.vm.index();
         let cost = if self.allocated {
-            self.cost.charge_parts(view, io, self.finer)
+            self.cost.charge_parts(view, io, self.extra_bits)
         } else {
             self.cost.charge(view, io)
         };
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
+            // Flushes bypass `wake`, so an idle VM's tag may still be behind v.
             let before = flow.tag.max(self.clock);
             flow.tag = before;
             flow.spend(cost);
             // The bound on the debt forgives nothing that the VM was served before.
-            let most = self.clock.plus(FLUSHES_AHEAD * cost / flow.weight as u64);
+            let most = self
+                .clock
+                .plus(MAX_FLUSHES_AHEAD * cost / flow.weight as u64);
             flow.tag = flow.tag.min(most).max(before);
         } else {
+            // v becomes the start tag, so it must be read before the VM is charged.
             let start = flow.tag;
             flow.spend(cost);
             self.set_clock(start);
@@ -216,6 +221,7 @@ impl Dispatcher for Sfq {
 
     fn insert(&mut self, view: &View, unit: ReqId) {
         let (vm, _) = view.queued(unit).vm_lane();
+        // A VM that waits already has its tag; a further unit behind its head changes nothing.
         if !self.waiting.contains(vm.index()) {
             self.refresh(view, vm);
         }
@@ -223,6 +229,7 @@ impl Dispatcher for Sfq {
 
     fn remove(&mut self, view: &View, unit: ReqId) {
         let (vm, _) = view.queued(unit).vm_lane();
+        // Other units of the VM may wait; its tag covers whichever is the head.
         if view.head(vm).is_none() {
             self.waiting.remove(vm.index());
         }
@@ -238,7 +245,8 @@ impl Dispatcher for Sfq {
             Event::Started(io) => self.charge(view, io),
             Event::VmAdded(vm) => {
                 let weight = if self.allocated {
-                    Knob::LEAST_ALLOCATION as u32
+                    // Until the controller's first allocation the VM gets by with the least.
+                    Knob::ALLOCATION_MIN as u32
                 } else {
                     view.objective(vm).weight
                 };
@@ -258,8 +266,9 @@ impl Dispatcher for Sfq {
             Knob::Weight(weight) if !self.allocated => {
                 self.set_weight(view, vm, weight.clamp(1, Objective::MAX_WEIGHT));
             }
+            // Allocation 0 counts a VM out; it keeps its last weight, see the module's decisions.
             Knob::Allocation(rate @ 1..) if self.allocated => {
-                let rate = rate.clamp(Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION);
+                let rate = rate.clamp(Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX);
                 self.set_weight(view, vm, rate as u32);
             }
             _ => {}
@@ -280,7 +289,8 @@ impl Dispatcher for Sfq {
             largest,
             weights,
             lead: Lead::Ahead {
-                ahead: largest.max(FLUSHES_AHEAD * cost.flush()),
+                // A VM's debt is its last I/O or its flushes, never their sum: see `charge`.
+                ahead: largest.max(MAX_FLUSHES_AHEAD * cost.flush()),
                 once: largest + rounding,
             },
         })

@@ -34,9 +34,10 @@ impl PolicySpec {
     /// # Errors
     /// Returns [`PolicyError::Unknown`] with the known names if there is no such policy.
     pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
+        // Presets come after the defaults of the parts, which they replace.
         let info = find("policy", name, registry(), |info| info.name)?;
         let name = info.name.to_owned();
-        let mut spec = Self::of_parts(name, info.controller, info.regulator, info.dispatcher);
+        let mut spec = Self::from_parts(name, info.controller, info.regulator, info.dispatcher);
         for &(param, value) in info.presets {
             spec.set(param, value)?;
         }
@@ -79,16 +80,17 @@ impl PolicySpec {
         };
         let regulator = *find("regulator", regulator, regulators(), |p| p.name)?;
         let dispatcher = *find("dispatcher", dispatcher, dispatchers(), |p| p.name)?;
-        Ok(Self::of_parts(name, controller, regulator, dispatcher))
+        Ok(Self::from_parts(name, controller, regulator, dispatcher))
     }
 
-    fn of_parts(
+    fn from_parts(
         name: String,
         controller: Option<Part<dyn Controller>>,
         regulator: Part<dyn Regulator>,
         dispatcher: Part<dyn Dispatcher>,
     ) -> PolicySpec {
         let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
+        // In the order in which an I/O meets the parts, which is that of help texts and pages.
         let of_controller = controller.map_or(&[][..], |c| c.params);
         for info in of_controller
             .iter()
@@ -107,6 +109,7 @@ impl PolicySpec {
             dispatcher,
             params: Params(params),
         };
+        // Only a built dispatcher can say so; one VM and one request keep it small.
         if !spec.build(1, 1).dispatcher.serves_background() {
             let common = background::PARAMS.iter();
             (spec.params.0).extend(common.map(|info| (info, info.default)));
@@ -131,6 +134,7 @@ impl PolicySpec {
                 known: list(self.params.0.iter().map(|(info, _)| info.name)),
             });
         };
+        // Constructors rely on the range: casts to `u32` and divisors are checked nowhere else.
         if !(info.min..=info.max).contains(&value) {
             return Err(PolicyError::OutOfRange { param: info, value });
         }
@@ -145,7 +149,7 @@ impl PolicySpec {
 
     /// Returns the parts of an objective that the controller enforces with this regulator. A target
     /// needs a throttle; a regulator without one leaves only the merge limit.
-    fn of_controller(&self) -> Enforces {
+    fn controller_enforces(&self) -> Enforces {
         let of = self.controller.map_or(Enforces::NONE, |c| c.enforces);
         Enforces {
             target: of.target && self.regulator.name == merge_limit::DESCRIPTOR.name,
@@ -155,7 +159,7 @@ impl PolicySpec {
 
     /// Returns the parts of an objective that the dispatcher enforces with these parameters, for a
     /// VM or for a background tenant.
-    fn of_dispatcher(&self, background: bool) -> Enforces {
+    fn dispatcher_enforces(&self, background: bool) -> Enforces {
         let waived = cfq::waives_priority(&self.params, background);
         self.dispatcher.enforces.waiving_priority(waived)
     }
@@ -205,23 +209,26 @@ impl Policy for PolicySpec {
     }
 
     fn enforces(&self) -> Enforces {
-        let of_dispatcher = self.of_dispatcher(false);
-        let of_controller = self.of_controller();
+        let of_dispatcher = self.dispatcher_enforces(false);
+        let of_controller = self.controller_enforces();
         of_controller.or(self.regulator.enforces).or(of_dispatcher)
     }
 
     fn enforces_for(&self, background: bool) -> Enforces {
+        // For VMs the composition as a whole counts.
         if !background {
             return self.enforces();
         }
         let parts = self.build(1, 1);
         let of_dispatcher = if parts.dispatcher.serves_background() {
-            self.of_dispatcher(true)
+            self.dispatcher_enforces(true)
         } else {
             Enforces::NONE
         };
         match parts.regulator.stage() {
             Stage::Dispatch => of_dispatcher.or(self.regulator.enforces),
+            // Admission passes background processes freely, so its regulator enforces nothing for
+            // them.
             Stage::Open | Stage::Admission => of_dispatcher,
         }
     }
@@ -230,7 +237,7 @@ impl Policy for PolicySpec {
         let turns =
             |part: Part<dyn Controller>| self.controller.is_some_and(|c| c.name == part.name);
         let by_class =
-            turns(&transfer_priorities::DESCRIPTOR) && self.of_dispatcher(false).priority;
+            turns(&transfer_priorities::DESCRIPTOR) && self.dispatcher_enforces(false).priority;
         by_class || (turns(&transfers::DESCRIPTOR) && self.dispatcher.name == slo::DESCRIPTOR.name)
     }
 
@@ -252,6 +259,8 @@ impl Policy for PolicySpec {
     fn build(&self, vms: u32, requests: u32) -> Roles {
         let mut capacity = self.capacity(vms, requests);
         let controller = self.controller.map(|c| (c.build)(&self.params, &capacity));
+        // The controller is built first: the other parts count weights as allocations if it
+        // allocates.
         capacity.allocated = controller.as_ref().is_some_and(|c| c.allocates());
         Roles {
             controller,
@@ -264,6 +273,7 @@ impl Policy for PolicySpec {
         let mut roles = self.build(vms, requests);
         if !roles.dispatcher.serves_background() {
             let params = BackgroundParams::from_params(&self.params);
+            // The background's own index allocates no weights, whatever the controller does.
             let capacity = self.capacity(vms, requests);
             let queue = BackgroundQueue::new(roles.dispatcher, params, &capacity);
             roles.dispatcher = Box::new(queue);
@@ -282,6 +292,7 @@ impl Policy for PolicySpec {
 
 impl PartialEq for PolicySpec {
     fn eq(&self, other: &Self) -> bool {
+        // Not the name: a composition by parts equals the named policy with these parts and values.
         self.parts() == other.parts() && self.params == other.params
     }
 }
@@ -324,7 +335,7 @@ pub enum PolicyError {
         known: String,
     },
     /// The policy uses the device's profile, and there is none.
-    #[error("policy {policy} reckons with the device's profile, and the device has none")]
+    #[error("policy {policy} computes costs from the device's profile, and the device has none")]
     NoProfile {
         /// Name of the policy.
         policy: String,

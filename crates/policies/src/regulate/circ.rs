@@ -59,7 +59,7 @@
 mod accounts;
 mod moving_average;
 
-use accounts::{Accounts, CREDIT};
+use accounts::{Accounts, UNITS_PER_CREDIT};
 use moving_average::MovingAverage;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
@@ -69,7 +69,7 @@ use tidegate_core::roles::{
 };
 use tidegate_core::view::View;
 
-/// Parameters.
+/// Parameters of [`Circ`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CircParams {
     /// Interval between grants of credits; 1 ms to 1 s.
@@ -77,15 +77,15 @@ pub struct CircParams {
     /// Periods of its allocation that a VM may save up; 1 to 1000.
     pub burst: u32,
     /// Number of periods over which credits given away are spread; 1 to
-    /// [`CircParams::MOST_SMOOTHING`].
+    /// [`CircParams::SMOOTHING_MAX`].
     pub smoothing: u32,
     /// Number of parts in which a period's grant is handed out, one after the other; 1 to 100.
     pub slices: u32,
 }
 
 impl CircParams {
-    /// The longest smoothing window, in periods.
-    pub const MOST_SMOOTHING: u32 = MovingAverage::MOST as u32;
+    /// Longest smoothing window, in periods.
+    pub const SMOOTHING_MAX: u32 = MovingAverage::WINDOW_MAX as u32;
 }
 
 /// Description for the registry of policy parts.
@@ -114,7 +114,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             kind: ParamKind::Count,
             default: 4,
             min: 1,
-            max: CircParams::MOST_SMOOTHING as u64,
+            max: CircParams::SMOOTHING_MAX as u64,
             help: "periods over which unused credits are passed on",
         },
         ParamInfo {
@@ -141,6 +141,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
 /// Regulator that grants allocated credits every period and passes unused ones on.
 #[derive(Debug)]
 pub struct Circ {
+    /// Interval between grants of credits.
     period: Nanos,
     /// Length of a slice.
     slice: Nanos,
@@ -166,7 +167,10 @@ impl Circ {
         } = params;
         Circ {
             period,
+            // Rounded up, so that the last slice ends at or behind the end of the period, where it
+            // is cut.
             slice: Nanos(period.0.div_ceil(u64::from(slices.max(1)))),
+            // No period runs until the first request of a VM.
             slice_end: Nanos::MAX,
             accounts: Accounts::new(period.0, burst, smoothing as usize, vms as usize),
             number: 1,
@@ -183,8 +187,10 @@ impl Circ {
     }
 
     /// Returns the nanoseconds of the period for which a knob set now counts.
-    fn left(&self, now: Nanos) -> i128 {
+    fn period_left(&self, now: Nanos) -> i128 {
         let left = match (self.end, self.granted_at == now) {
+            // Between periods nothing is granted for a part of one; the next begins with a whole
+            // grant.
             (Nanos::MAX, _) => Nanos::ZERO,
             // A late driver begins a period after its nominal start, but its grant covers all of
             // it.
@@ -195,32 +201,34 @@ impl Circ {
     }
 
     /// Returns the nanoseconds of the period in slices that have not begun.
-    fn rest(&self) -> i128 {
+    fn undistributed_time(&self) -> i128 {
         i128::from(self.end.since(self.slice_end).0)
     }
 
     /// Sets the end of the slice that runs at `now`.
-    fn find_slice(&mut self, begin: Nanos, now: Nanos) {
+    fn set_slice_end(&mut self, begin: Nanos, now: Nanos) {
+        // Computed from the begin of the period: a late driver does not shift the slices behind it.
         let over = now.since(begin).0 / self.slice.0 + 1;
         self.slice_end = (begin + Nanos(over * self.slice.0)).min(self.end);
     }
 
-    fn begin(&mut self, begin: Nanos, now: Nanos) {
+    fn begin_period(&mut self, begin: Nanos, now: Nanos) {
         self.end = begin + self.period;
-        self.find_slice(begin, now);
+        self.set_slice_end(begin, now);
         self.granted_at = now;
-        self.accounts.begin();
+        self.accounts.begin_period();
     }
 
     /// Activates a VM that has a request inside, and begins a period if none runs.
     fn activate(&mut self, view: &View, slot: usize) {
         if self.end == Nanos::MAX {
-            self.begin(view.now(), view.now());
+            self.begin_period(view.now(), view.now());
         }
-        self.accounts.activate(slot, self.left(view.now()));
+        self.accounts.activate(slot, self.period_left(view.now()));
     }
 
     fn added(&mut self, view: &View, vm: VmId) {
+        // Background processes take no credits, so they have no account.
         if view.is_background(vm) {
             return;
         }
@@ -247,8 +255,10 @@ impl Regulator for Circ {
 
     fn admits(&self, _view: &View, vm: VmId) -> bool {
         // An inactive VM has no account yet, but starts with a burst, so it may enter.
-        let spendable = self.accounts.spendable(vm.index(), self.rest());
-        spendable.is_none_or(|credit| credit >= CREDIT)
+        let spendable = self
+            .accounts
+            .spendable(vm.index(), self.undistributed_time());
+        spendable.is_none_or(|credit| credit >= UNITS_PER_CREDIT)
     }
 
     fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
@@ -259,7 +269,8 @@ impl Regulator for Circ {
             Event::VmRemoved(vm) => vm,
             _ => return,
         };
-        if !self.accounts.present(vm.index()) {
+        // Units of background processes, which have no account.
+        if !self.accounts.has_account(vm.index()) {
             return;
         }
         match *event {
@@ -269,10 +280,13 @@ impl Regulator for Circ {
                 .charge(vm.index(), view.queued(unit).unit().requests),
             Event::Merged { into, .. } if view.queued(into).is_admitted() => {
                 self.accounts.charge(vm.index(), 1);
+                // The charge may have used up the VM's credit, so its gate is looked at again.
                 reopen.push(vm);
             }
             Event::VmRemoved(_) => {
-                self.accounts.remove(vm.index(), self.left(view.now()));
+                // The rest of the period matters: an inactive VM's credits given away stop now.
+                self.accounts
+                    .remove(vm.index(), self.period_left(view.now()));
             }
             _ => {}
         }
@@ -280,8 +294,8 @@ impl Regulator for Circ {
 
     /// Sets the VM's allocation ([`Knob::Allocation`]) from now on.
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
-        if let (Knob::Allocation(rate), true) = (knob, self.accounts.present(vm.index())) {
-            let (idle, left) = (view.requests(vm) == 0, self.left(view.now()));
+        if let (Knob::Allocation(rate), true) = (knob, self.accounts.has_account(vm.index())) {
+            let (idle, left) = (view.requests(vm) == 0, self.period_left(view.now()));
             self.accounts.allocate(vm.index(), rate, idle, left);
         }
     }
@@ -294,21 +308,26 @@ impl Regulator for Circ {
         let now = view.now();
         if self.end > now {
             if self.slice_end <= now {
-                self.find_slice(Nanos(self.end.0 - self.period.0), now);
+                // No underflow: `end` is a time plus the period.
+                self.set_slice_end(Nanos(self.end.0 - self.period.0), now);
                 self.accounts.hand_out(view, reopen);
             }
             return None;
         }
         let number = self.number;
         self.number += 1;
-        let more = self.accounts.close(view);
+        // Before the next period begins: `close_period` checks the sum of the old one.
+        let more = self.accounts.close_period(view);
         if self.accounts.all_inactive() {
             self.accounts.pause();
+            // No timer while all are inactive; the next request begins a period.
             (self.end, self.slice_end) = (Nanos::MAX, Nanos::MAX);
         } else {
+            // A whole period late: the stalled driver's VMs could not have used the credits in
+            // between.
             let late = now.since(self.end) >= self.period;
-            self.begin(if late { now } else { self.end }, now);
-            self.accounts.grant(view, more, reopen);
+            self.begin_period(if late { now } else { self.end }, now);
+            self.accounts.grant_credits(view, more, reopen);
         }
         Some(Interval {
             number,

@@ -31,15 +31,15 @@ use tidegate_core::time::Nanos;
 use tidegate_core::view::{View, moved};
 
 /// Longest stall that a target makes good (DESIGN.md, section 7).
-const REPAID: Nanos = Nanos::from_secs(2);
+const REPAID_STALL_MAX: Nanos = Nanos::from_secs(2);
 /// Time without a request inside after which a VM did not ask for its target: longer than a guest
 /// takes between an answer and its next request, shorter than the seconds by which targets are
 /// judged.
-const IDLE: Nanos = Nanos::from_millis(100);
+const IDLE_TIME_MIN: Nanos = Nanos::from_millis(100);
 
 /// Lateness of a target that is made good at once on a disk that seeks: a stream goes in batches,
 /// or each of its I/Os would take a positioning.
-const BATCH: Nanos = Nanos::from_millis(100);
+const DISK_BATCH_LATENESS: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
@@ -48,7 +48,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     params: &[SLACK],
     enforces: Enforces {
         target: true,
-        ..TokenBucket::HONOURS
+        ..TokenBucket::ENFORCES
     },
     build: |params, _| Box::new(LimitTarget::new(Nanos(params.get("slack")))),
 };
@@ -56,7 +56,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
 /// Pace of one VM's target.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    /// Pace of the target itself; may lag by [`REPAID`].
+    /// Pace of the target itself; may lag by [`REPAID_STALL_MAX`].
     mean: RatePacer,
     /// Pace of 1.1 times the target; does not lag.
     peak: RatePacer,
@@ -82,12 +82,15 @@ impl Target {
     /// Charges an I/O that starts at `now`. `quiet_since` is the time of the VM's last answer that
     /// left no request inside.
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, quiet_since: Nanos, slack: Nanos) {
-        if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE {
+        // `quiet_since` may be later than the arrival, where an earlier request of a burst was
+        // answered.
+        if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE_TIME_MIN {
             self.mean.ops.lose(quiet_since, io.arrived);
             self.mean.bytes.lose(quiet_since, io.arrived);
         }
         let first = io.first_served();
-        self.mean.forget_before(now - REPAID);
+        // Before the charge: what the target is behind beyond that is lost.
+        self.mean.forget_before(now - REPAID_STALL_MAX);
         self.mean.spend(bytes, first);
         self.peak.spend_late(bytes, first, [io.arrived, now], slack);
     }
@@ -126,6 +129,7 @@ impl LimitTarget {
     fn set_target(&mut self, view: &View, vm: VmId) {
         let (slot, target) = (vm.index(), &view.objective(vm).target);
         if self.targets.len() <= slot {
+            // Most VMs have no target, so the list grows only up to the last that has one.
             if target.is_none() {
                 return;
             }
@@ -143,7 +147,9 @@ impl LimitTarget {
     #[inline(never)]
     fn charge_target(&mut self, view: &View, io: &DeviceIo) {
         let slack = if view.device().seeks {
-            self.slack.max(BATCH)
+            // `io.arrived` to now is bounded by this; a disk's batches need more than a limit's
+            // slack.
+            self.slack.max(DISK_BATCH_LATENESS)
         } else {
             self.slack
         };
@@ -177,6 +183,7 @@ impl Regulator for LimitTarget {
             return limit;
         };
         match (limit, target.due()) {
+            // Both must allow the VM.
             (Gate::Until(limit), target) => Gate::Until(limit.max(target)),
             (_, target) if target > view.now() => Gate::Until(target),
             _ => Gate::Pass,

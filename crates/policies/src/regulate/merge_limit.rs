@@ -35,11 +35,11 @@ use tidegate_core::tuning::Throttle;
 use tidegate_core::view::{View, moved};
 
 /// Unit of merge limits in bytes: the paper's sigma.
-pub const PAGE: u32 = 4096;
+pub const PAGE_BYTES: u32 = 4096;
 /// Longest lateness that is carried over; slots later than that are lost.
-const CARRIED: Nanos = Nanos::from_secs(2);
+const LATENESS_CARRIED_MAX: Nanos = Nanos::from_secs(2);
 /// Cost of an ordinary I/O under [`Throttle::Ios`], in thousandths of an I/O.
-pub const ONE_IO: u64 = 1000;
+pub const IO_COST_MILLI: u64 = 1000;
 
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
@@ -70,7 +70,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
         ),
         SLACK,
     ],
-    enforces: TokenBucket::HONOURS,
+    enforces: TokenBucket::ENFORCES,
     build: |params, capacity| {
         let of = MergeLimitParams {
             pages: params.get("pages") as u32,
@@ -82,7 +82,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     },
 };
 
-/// Parameters.
+/// Parameters of [`MergeLimit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MergeLimitParams {
     /// Maximum pages of an I/O of a VM without its own merge limit, up to 2^18; 0: the device's
@@ -100,8 +100,8 @@ pub struct MergeLimitParams {
 /// proportion for an I/O larger than the size that the rate names.
 pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     let norm = rate.and_then(|rate| rate.norm);
-    norm.map_or(ONE_IO, |norm| {
-        ONE_IO.max(u64::from(len) * ONE_IO / u64::from(norm))
+    norm.map_or(IO_COST_MILLI, |norm| {
+        IO_COST_MILLI.max(u64::from(len) * IO_COST_MILLI / u64::from(norm))
     })
 }
 
@@ -128,7 +128,7 @@ impl Throttled {
         quiet_since: None,
     };
 
-    fn turn(&mut self, throttle: Throttle, now: Nanos) {
+    fn set_throttle(&mut self, throttle: Throttle, now: Nanos) {
         use core::mem::discriminant;
         if discriminant(&throttle) != discriminant(&self.throttle) {
             // Units of bytes and of I/Os cannot be mixed, so no lateness is carried over. Between
@@ -141,6 +141,7 @@ impl Throttled {
         }
         let (steady, fast) = match throttle {
             Throttle::Off => (0, 0),
+            // Late slots are made good a tenth above the rate, so that the device is not flooded.
             Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),
             Throttle::AtMost(rate) => (0, rate),
         };
@@ -150,19 +151,21 @@ impl Throttled {
     }
 
     /// Discards late slots.
-    fn begin_anew(&mut self, now: Nanos) {
+    fn discard_late_slots(&mut self, now: Nanos) {
         self.steady.forget_before(now);
         self.fast.forget_before(now);
     }
 
     fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos) {
         let due = self.due();
-        self.steady.forget_before(now - CARRIED);
+        // Before the charge: slots later than that are lost, not made good.
+        self.steady.forget_before(now - LATENESS_CARRIED_MAX);
         let slot = self.steady.due();
         self.steady.spend(units);
         self.lateness
             .dispatched(due, now, self.steady.due().since(slot));
         let at_once = at_once.max(self.lateness.regular());
+        // Slots late by no more than this go at once, regular waits for others' turns included.
         self.fast.forget_before(now - at_once);
         self.fast.spend(units);
     }
@@ -191,18 +194,19 @@ impl MergeLimit {
         }
     }
 
-    fn of(&mut self, vm: VmId) -> Option<&mut Throttled> {
+    fn throttled_mut(&mut self, vm: VmId) -> Option<&mut Throttled> {
         self.vms.get_mut(vm.index())?.as_deref_mut()
     }
 
     /// Allocates the throttle of a VM with a target before its first request; `anew` discards one
     /// of an earlier VM.
-    fn expect(&mut self, view: &View, vm: VmId, anew: bool) {
+    fn prepare_throttle(&mut self, view: &View, vm: VmId, anew: bool) {
         let slot = vm.index();
         if self.vms.len() <= slot {
             self.vms.resize_with(slot + 1, || None);
         }
         let of_vm = &mut self.vms[slot];
+        // The slot's former VM may have left a throttle.
         if anew {
             *of_vm = None;
         }
@@ -212,8 +216,10 @@ impl MergeLimit {
     }
 
     /// Drops slots that were due while the VM had no request: they are not made good.
-    fn asked(&mut self, view: &View, vm: VmId) {
-        let Some(of_vm) = self.of(vm) else { return };
+    fn end_quiet_time(&mut self, view: &View, vm: VmId) {
+        let Some(of_vm) = self.throttled_mut(vm) else {
+            return;
+        };
         let since = view.quiet_since(vm);
         if of_vm.quiet_since.replace(since) != Some(since) {
             let from = match since {
@@ -227,7 +233,9 @@ impl MergeLimit {
 
     fn charge(&mut self, view: &View, io: &DeviceIo) {
         let at_once = self.params.batch.max(self.params.slack);
-        let Some(of_vm) = self.of(io.vm) else { return };
+        let Some(of_vm) = self.throttled_mut(io.vm) else {
+            return;
+        };
         if io.op == Op::Flush {
             return;
         }
@@ -263,9 +271,11 @@ impl Regulator for MergeLimit {
             return limited;
         };
         match (limited, of_vm.due()) {
+            // The throttle allows the VM, so only its limits count.
             (_, due) if due <= view.now() => limited,
             (Gate::Pass, due) => Gate::Until(due),
             (Gate::Until(limited), due) => Gate::Until(limited.max(due)),
+            // Blocked for good stays so, whatever the throttle says.
             (Gate::Blocked, _) => Gate::Blocked,
         }
     }
@@ -273,7 +283,8 @@ impl Regulator for MergeLimit {
     fn merge_limit(&self) -> u32 {
         match self.params.pages {
             0 => u32::MAX,
-            pages => pages * PAGE,
+            // Fits: at most 2^18 pages of 4 KiB.
+            pages => pages * PAGE_BYTES,
         }
     }
 
@@ -282,11 +293,12 @@ impl Regulator for MergeLimit {
     }
 
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
-        let (now, of_vm) = (view.now(), self.of(vm));
+        let (now, of_vm) = (view.now(), self.throttled_mut(vm));
         match (knob, of_vm) {
-            (Knob::Throttle(throttle), Some(of_vm)) => of_vm.turn(throttle, now),
+            (Knob::Throttle(throttle), Some(of_vm)) => of_vm.set_throttle(throttle, now),
             (Knob::Lateness(most), Some(of_vm)) => {
-                of_vm.begin_anew(now);
+                // Another bound on lateness begins a new measurement.
+                of_vm.discard_late_slots(now);
                 of_vm.lateness.learn_up_to(most);
             }
             _ => {}
@@ -295,10 +307,12 @@ impl Regulator for MergeLimit {
 
     fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
         match *event {
-            Event::Arrived(unit) => return self.asked(view, view.queued(unit).vm_lane().0),
+            Event::Arrived(unit) => {
+                return self.end_quiet_time(view, view.queued(unit).vm_lane().0);
+            }
             Event::Started(io) => self.charge(view, io),
-            Event::VmAdded(vm) => self.expect(view, vm, true),
-            Event::VmChanged(vm) => self.expect(view, vm, false),
+            Event::VmAdded(vm) => self.prepare_throttle(view, vm, true),
+            Event::VmChanged(vm) => self.prepare_throttle(view, vm, false),
             Event::VmRemoved(vm) => {
                 if let Some(of_vm) = self.vms.get_mut(vm.index()) {
                     *of_vm = None;

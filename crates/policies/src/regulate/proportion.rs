@@ -13,9 +13,9 @@ use tidegate_base::time::Nanos;
 use tidegate_core::part::{ParamInfo, ParamKind, Params};
 
 /// Longest interval in seconds where the device's bandwidth determines it.
-const LONGEST_S: u64 = 2;
+const LONGEST_INTERVAL_S: u64 = 2;
 /// Requests in the longest interval on an unknown device: 10,000 IOPS for two seconds.
-const UNKNOWN: u64 = 20_000;
+const MAX_INTERVAL_UNKNOWN_DEVICE: u64 = 20_000;
 
 /// Terms by which credits are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub struct Terms {
     /// Credits an interval for the VM with the smallest reservation: the interval factor, 1 to
     /// 65,536.
     pub beta: u32,
-    /// Requests in the longest interval, up to [`Terms::MOST`]; 0: as many of `request_size`
+    /// Requests in the longest interval, up to [`Terms::CREDITS_MAX`]; 0: as many of `request_size`
     /// as the device transfers in sequence in two seconds, or 20,000 where that is not known.
     pub max_interval: u32,
     /// Reservation assumed for a VM without one, in IOPS.
@@ -46,7 +46,7 @@ pub(crate) const MAX_INTERVAL: ParamInfo = ParamInfo {
     kind: ParamKind::Count,
     default: 0,
     min: 0,
-    max: Terms::MOST as u64,
+    max: Terms::CREDITS_MAX as u64,
     help: "maximum requests per interval; 0: what the device transfers in 2 s, or 20,000",
 };
 
@@ -89,7 +89,7 @@ impl Terms {
     }
 
     /// Upper bound of the credits in an interval.
-    pub const MOST: u32 = 1 << 30;
+    pub const CREDITS_MAX: u32 = 1 << 30;
 
     /// Returns B_i in bytes a second, at `request_size` bytes a request, so that reservations in
     /// IOPS and in bytes are whole numbers below 2^75. The larger of the two counts.
@@ -99,6 +99,7 @@ impl Terms {
         let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128 * size);
         let bytes = reservation.bytes_per_s.map_or(0, u128::from);
         match ops.max(bytes) {
+            // Without a reservation a VM would have no credits at all.
             0 => self.default_iops as u128 * size,
             demand => demand,
         }
@@ -111,6 +112,7 @@ impl Terms {
         let reservation = &objective.reservation;
         let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128);
         let by_bytes = reservation.bytes_per_s.map_or(0, u128::from);
+        // The same rule as in `demand`: the larger of the two rates counts.
         let size = if ops * self.request_size as u128 >= by_bytes {
             reservation
                 .ops
@@ -124,11 +126,12 @@ impl Terms {
     /// Returns `max_interval`, resolved for a device if it is 0; at least 1.
     pub fn max_interval(&self, device: &DeviceSpec) -> u32 {
         let most = match (self.max_interval, device.bytes_per_s) {
-            (0, 0) => UNKNOWN,
-            (0, bytes) => bytes.saturating_mul(LONGEST_S) / self.request_size as u64,
+            // Neither the parameter nor the device states a rate.
+            (0, 0) => MAX_INTERVAL_UNKNOWN_DEVICE,
+            (0, bytes) => bytes.saturating_mul(LONGEST_INTERVAL_S) / self.request_size as u64,
             (given, _) => given as u64,
         };
-        most.clamp(1, Terms::MOST as u64) as u32
+        most.clamp(1, Terms::CREDITS_MAX as u64) as u32
     }
 }
 
@@ -140,7 +143,7 @@ pub struct Proportions {
     /// B_i by slot; 0: no VM.
     demands: Vec<u128>,
     sum: u128,
-    least: IndexedHeap<u128>,
+    by_demand: IndexedHeap<u128>,
     period: Nanos,
 }
 
@@ -155,7 +158,7 @@ impl Proportions {
             max_interval: terms.max_interval.max(1),
             demands: Vec::new(),
             sum: 0,
-            least: IndexedHeap::with_capacity(0),
+            by_demand: IndexedHeap::with_capacity(0),
             period: Nanos::MAX,
         }
     }
@@ -169,15 +172,15 @@ impl Proportions {
     pub fn set(&mut self, slot: usize, objective: &Objective, device: &DeviceSpec) {
         self.max_interval = self.terms.max_interval(device);
         self.replace(slot, self.terms.demand(objective));
-        self.least.set(slot, self.demands[slot]);
-        self.period = self.reckon_period();
+        self.by_demand.set(slot, self.demands[slot]);
+        self.period = self.compute_period();
     }
 
     /// Removes a VM. O(log n).
     pub fn remove(&mut self, slot: usize) {
         self.replace(slot, 0);
-        self.least.remove(slot);
-        self.period = self.reckon_period();
+        self.by_demand.remove(slot);
+        self.period = self.compute_period();
     }
 
     fn replace(&mut self, slot: usize, demand: u128) {
@@ -185,6 +188,7 @@ impl Proportions {
             self.demands.resize(slot + 1, 0);
         }
         let old = core::mem::replace(&mut self.demands[slot], demand);
+        // The old demand is part of the sum, so this cannot go below zero.
         self.sum = self.sum - old + demand;
     }
 
@@ -194,23 +198,23 @@ impl Proportions {
     }
 
     /// Returns the smallest B_i; `None` without VMs.
-    pub fn least(&self) -> Option<u128> {
-        self.least.peek().map(|(demand, _)| demand)
+    pub fn smallest_demand(&self) -> Option<u128> {
+        self.by_demand.peek().map(|(demand, _)| demand)
     }
 
     /// Returns c_i of equation 1: at least 1 for a VM, 0 without one.
-    pub fn part(&self, slot: usize) -> f64 {
-        self.demand(slot) as f64 / self.least().unwrap_or(1) as f64
+    pub fn proportion(&self, slot: usize) -> f64 {
+        self.demand(slot) as f64 / self.smallest_demand().unwrap_or(1) as f64
     }
 
     /// Returns the sum of all c_i.
-    pub fn parts(&self) -> f64 {
-        self.sum as f64 / self.least().unwrap_or(1) as f64
+    pub fn proportion_sum(&self) -> f64 {
+        self.sum as f64 / self.smallest_demand().unwrap_or(1) as f64
     }
 
     /// Returns the number of VMs.
     pub fn count(&self) -> usize {
-        self.least.len()
+        self.by_demand.len()
     }
 
     /// Returns `max_interval` on this device.
@@ -218,20 +222,23 @@ impl Proportions {
         self.max_interval
     }
 
-    /// Returns a_i, 1 to [`Terms::MOST`].
+    /// Returns a_i, 1 to [`Terms::CREDITS_MAX`].
     pub fn grant(&self, slot: usize) -> u32 {
-        let (demand, Some(least)) = (self.demand(slot), self.least()) else {
+        let (demand, Some(least)) = (self.demand(slot), self.smallest_demand()) else {
             return 1;
         };
         let (beta, most) = (self.terms.beta as u128, self.max_interval as u128);
         // Demands are below 2^75, sums of 2^24 of them below 2^99: nothing here overflows.
+        // Equation 4 in whole numbers: beta credits for the smallest, or `max_interval` for all
+        // together.
         let (credits, of) = if beta * self.sum < most * least {
             (beta * demand, least)
         } else {
             (most * demand, self.sum)
         };
+        // To the nearest, halves up.
         let rounded = (2 * credits + of) / (2 * of);
-        rounded.clamp(1, Terms::MOST as u128) as u32
+        rounded.clamp(1, Terms::CREDITS_MAX as u128) as u32
     }
 
     /// Returns beta / min B: the time in which every VM could have had the credits of its
@@ -240,8 +247,9 @@ impl Proportions {
         self.period
     }
 
-    fn reckon_period(&self) -> Nanos {
-        let (Some(least), Terms { request_size, .. }) = (self.least(), self.terms) else {
+    fn compute_period(&self) -> Nanos {
+        let (Some(least), Terms { request_size, .. }) = (self.smallest_demand(), self.terms) else {
+            // Without VMs no interval ends.
             return Nanos::MAX;
         };
         let bytes = self.terms.beta as u128 * request_size as u128;

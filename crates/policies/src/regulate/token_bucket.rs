@@ -32,7 +32,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
     name: "token-bucket",
     summary: "limits in requests and bytes a second, for reads and writes, with bursts",
     params: &[SLACK],
-    enforces: TokenBucket::HONOURS,
+    enforces: TokenBucket::ENFORCES,
     build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
 };
 
@@ -44,7 +44,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub(crate) const HONOURS: Enforces = Enforces {
+    pub(crate) const ENFORCES: Enforces = Enforces {
         limit: true,
         limit_by_direction: true,
         burst: true,

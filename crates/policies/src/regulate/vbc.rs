@@ -38,9 +38,9 @@ use tidegate_core::roles::{
 use tidegate_core::view::{Unit, View, moved};
 
 /// Shortest grace time, for VMs with very short think times.
-const LEAST_GRACE: Nanos = Nanos::from_millis(1);
+const GRACE_MIN: Nanos = Nanos::from_millis(1);
 
-/// Parameters.
+/// Parameters of [`Vbc`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VbcParams {
     /// Terms by which credits are computed.
@@ -107,9 +107,9 @@ struct Vm {
     granted_in: u64,
     /// Credits left of that grant; below zero: debt.
     credits: i32,
-    /// Credits of a grant; valid while `reckoned_in` equals the current epoch.
+    /// Credits of a grant; valid while `grant_epoch` equals the current epoch.
     grant: u32,
-    reckoned_in: u32,
+    grant_epoch: u32,
     /// Index in the list of VMs that ran dry.
     dry_at: u32,
     /// Exponential mean of the VM's think time, with weight 1/8.
@@ -117,11 +117,11 @@ struct Vm {
     present: bool,
 }
 
-const GONE: Vm = Vm {
+const VACANT: Vm = Vm {
     granted_in: 0,
     credits: 0,
     grant: 0,
-    reckoned_in: 0,
+    grant_epoch: 0,
     dry_at: ABSENT,
     think: Nanos::ZERO,
     present: false,
@@ -142,7 +142,7 @@ pub struct Vbc {
     /// Nothing waits or is in flight, and a request was charged.
     idle: bool,
     /// VMs came or went after a request was charged.
-    members: bool,
+    membership_changed: bool,
     /// Incremented when proportions return to equation 1, which invalidates all computed grants.
     epoch: u32,
     /// Slots of VMs without credit.
@@ -161,7 +161,7 @@ impl Vbc {
             begun: Nanos::MAX,
             charged: false,
             idle: false,
-            members: false,
+            membership_changed: false,
             epoch: 1,
             dry: Vec::with_capacity(capacity.vms as usize),
             turn: TurnHolds::new(capacity.vms as usize),
@@ -175,7 +175,7 @@ impl Vbc {
         vm.granted_in != self.interval || vm.credits > 0
     }
 
-    fn present(&self, vm: VmId) -> bool {
+    fn is_present(&self, vm: VmId) -> bool {
         self.vms.get(vm.index()).is_some_and(|vm| vm.present)
     }
 
@@ -186,10 +186,12 @@ impl Vbc {
         if vm.granted_in == self.interval {
             return;
         }
-        if vm.reckoned_in != self.epoch {
-            vm.reckoned_in = self.epoch;
+        // Grants are computed when needed: a change of one VM changes those of all.
+        if vm.grant_epoch != self.epoch {
+            vm.grant_epoch = self.epoch;
             vm.grant = self.due.grant(slot);
         }
+        // No overflow: a grant is at most 2^30, and debts saturate.
         vm.credits = vm.credits.min(0) + vm.grant as i32;
         vm.granted_in = self.interval;
     }
@@ -201,6 +203,7 @@ impl Vbc {
         self.begun = self.begun.min(view.now());
         let cost = (self.params.terms).cost(view.objective(vm), requests, bytes);
         let credits = &mut self.vms[vm.index()].credits;
+        // A merged unit may cost more than any grant; its debt is paid by the next ones.
         *credits = credits.saturating_sub_unsigned(cost);
         self.settle(vm.index());
     }
@@ -224,6 +227,7 @@ impl Vbc {
         if at == ABSENT {
             return;
         }
+        // The last of the list takes the place, and its index is corrected below.
         self.dry.swap_remove(at as usize);
         if let Some(&moved) = self.dry.get(at as usize) {
             self.vms[moved as usize].dry_at = at;
@@ -231,7 +235,7 @@ impl Vbc {
     }
 
     /// Updates the reason for which a VM delays the end of the turn, after a change.
-    fn look(&mut self, view: &View, vm: VmId) {
+    fn update_hold(&mut self, view: &View, vm: VmId) {
         let hold = self.hold_of(view, vm);
         self.turn.set(vm.index(), hold);
     }
@@ -253,13 +257,16 @@ impl Vbc {
             (1.., _) if stuck && view.in_flight(vm) > 0 => Hold::Flying,
             (1.., _) if stuck => Hold::No,
             (1.., _) => Hold::Waiting,
+            // As printed: requests in flight are waited for at any age.
             (0, 1..) if literal => Hold::Waiting,
             (0, 1..) => Hold::Flying,
             (0, 0) if literal || view.quiet_since(vm) == Nanos::MAX => Hold::No,
+            // Waiting for a VM that thinks long would cost the others more than it gains.
             (0, 0) if self.vms[vm.index()].think > wait_for => Hold::No,
             (0, 0) => {
                 let think = self.vms[vm.index()].think;
-                let grace = (think + think).clamp(LEAST_GRACE, idle_grace);
+                // `idle_grace` is at least 1 ms by its range, so the bounds are in order.
+                let grace = (think + think).clamp(GRACE_MIN, idle_grace);
                 Hold::Quiet(view.quiet_since(vm) + grace)
             }
         }
@@ -269,17 +276,18 @@ impl Vbc {
     /// charged.
     fn replenish(&mut self, view: &View, reopen: &mut Reopened) {
         self.interval += 1;
-        (self.charged, self.idle, self.members) = (false, false, false);
+        (self.charged, self.idle, self.membership_changed) = (false, false, false);
         let mut at = 0;
         while let Some(&slot) = self.dry.get(at) {
             let (slot, vm) = (slot as usize, view.vm_at(slot as usize));
             self.grant(slot);
             // VMs in debt are included, since the controller may still grant more.
             reopen.push(vm);
+            // `settle` removes a VM with credit and moves another to its place, so the index stays.
             if !self.settle(slot) {
                 at += 1;
             }
-            self.look(view, vm);
+            self.update_hold(view, vm);
         }
         self.begun = if self.dry.is_empty() {
             Nanos::MAX
@@ -289,12 +297,12 @@ impl Vbc {
     }
 
     /// Returns `true` if a new interval would change any VM's credits.
-    fn worth_it(&self) -> bool {
+    fn would_change_credits(&self) -> bool {
         self.charged || !self.dry.is_empty()
     }
 
     /// Takes in a VM that is new or whose objective has changed, and invalidates computed grants.
-    fn reckon(&mut self, view: &View, vm: VmId) {
+    fn update_demand(&mut self, view: &View, vm: VmId) {
         let (objective, device) = (view.objective(vm), &view.device().spec);
         self.due.set(vm.index(), objective, device);
         self.epoch = self.epoch.wrapping_add(1);
@@ -305,29 +313,31 @@ impl Vbc {
             return;
         }
         if self.vms.len() <= vm.index() {
-            self.vms.resize(vm.index() + 1, GONE);
+            self.vms.resize(vm.index() + 1, VACANT);
         }
         self.vms[vm.index()] = Vm {
             present: true,
-            ..GONE
+            ..VACANT
         };
-        self.reckon(view, vm);
-        self.look(view, vm);
-        self.members |= self.worth_it();
+        self.update_demand(view, vm);
+        self.update_hold(view, vm);
+        self.membership_changed |= self.would_change_credits();
     }
 
     fn removed(&mut self, vm: VmId) {
+        // Before the slot is cleared: its index in the list is read here.
         self.leave_dry(vm.index());
         self.turn.set(vm.index(), Hold::No);
-        self.vms[vm.index()] = GONE;
+        self.vms[vm.index()] = VACANT;
         self.due.remove(vm.index());
         self.epoch = self.epoch.wrapping_add(1);
-        self.members |= self.worth_it();
+        self.membership_changed |= self.would_change_credits();
     }
 
     fn arrived(&mut self, view: &View, vm: VmId) {
         self.idle = false;
         let since = view.quiet_since(vm);
+        // The first request inside ends a think time; a VM that never had one has no such time.
         if view.requests(vm) == 1 && since != Nanos::MAX {
             let thought = view.now().since(since).0;
             let mean = &mut self.vms[vm.index()].think;
@@ -357,7 +367,7 @@ impl Regulator for Vbc {
     }
 
     fn admits(&self, _view: &View, vm: VmId) -> bool {
-        !self.present(vm) || self.has_credit(vm.index())
+        !self.is_present(vm) || self.has_credit(vm.index())
     }
 
     fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
@@ -372,15 +382,16 @@ impl Regulator for Vbc {
             Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => vm,
             _ => return,
         };
+        // Before the check below: answers to background processes count for idleness, too.
         if let Event::Answered(_) = event {
-            self.idle = view.device().requests == 0 && self.worth_it();
+            self.idle = view.device().requests == 0 && self.would_change_credits();
         }
-        if !self.present(vm) {
+        if !self.is_present(vm) {
             return;
         }
         match *event {
             Event::Arrived(_) => return self.arrived(view, vm),
-            Event::VmChanged(_) => return self.reckon(view, vm),
+            Event::VmChanged(_) => return self.update_demand(view, vm),
             Event::VmRemoved(_) => return self.removed(vm),
             Event::Admitted(unit) => {
                 let Unit {
@@ -394,18 +405,18 @@ impl Regulator for Vbc {
             }
             _ => {}
         }
-        self.look(view, vm);
+        self.update_hold(view, vm);
     }
 
     /// Sets the VM's grant ([`Knob::Credits`]) from the next interval on, or in the present one if
     /// no request was charged in it yet.
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
-        let (Knob::Credits(credits), true) = (knob, self.present(vm)) else {
+        let (Knob::Credits(credits), true) = (knob, self.is_present(vm)) else {
             return;
         };
         let of_vm = &mut self.vms[vm.index()];
-        let old = core::mem::replace(&mut of_vm.grant, credits.clamp(1, Terms::MOST));
-        of_vm.reckoned_in = self.epoch;
+        let old = core::mem::replace(&mut of_vm.grant, credits.clamp(1, Terms::CREDITS_MAX));
+        of_vm.grant_epoch = self.epoch;
         if of_vm.granted_in == self.interval && !self.charged {
             of_vm.credits += of_vm.grant as i32 - old as i32;
             if !self.settle(vm.index()) {
@@ -413,15 +424,16 @@ impl Regulator for Vbc {
                 // for the first charge of another VM.
                 self.begun = self.begun.min(view.now());
             }
-            self.look(view, vm);
+            self.update_hold(view, vm);
         }
     }
 
     fn next_timer(&self) -> Nanos {
-        if self.idle || self.members {
+        if self.idle || self.membership_changed {
+            // At once: the interval ends without waiting for its clock.
             return Nanos::ZERO;
         }
-        if self.worth_it() {
+        if self.would_change_credits() {
             self.turn.end(self.begun + self.due.period())
         } else {
             Nanos::MAX
@@ -431,7 +443,7 @@ impl Regulator for Vbc {
     fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
         // A flush may have arrived since; the regulator gets no event for it.
         self.idle &= view.device().requests == 0;
-        let end = match (self.members, self.idle) {
+        let end = match (self.membership_changed, self.idle) {
             (true, _) => IntervalEnd::Members,
             (false, true) => IntervalEnd::Idle,
             (false, false) => IntervalEnd::Turn,

@@ -16,7 +16,7 @@ use tidegate_policies::policy::PolicySpec;
 
 const KIB: u32 = 1 << 10;
 const SECTOR: u64 = 512;
-const PAGE: u32 = 4096;
+const PAGE_BYTES: u32 = 4096;
 /// Sectors of the disk.
 const SECTORS: usize = 6000;
 const MAX_IO: u32 = 256 * KIB;
@@ -30,7 +30,7 @@ const fn sector_of(page: usize) -> usize {
 
 /// Returns begin and length of an I/O of `count` pages.
 fn pages(page: usize, count: u32) -> (u64, u32) {
-    (sector_of(page) as u64 * SECTOR, count * PAGE)
+    (sector_of(page) as u64 * SECTOR, count * PAGE_BYTES)
 }
 
 /// Controller in front of a policy's own that sets a merge limit when an objective is set.
@@ -298,7 +298,7 @@ fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
         "vcup-mclock",
     ] {
         let mut rig = behind_a_busy_device(policy, 128 * KIB);
-        rig.limit(11 * PAGE);
+        rig.limit(11 * PAGE_BYTES);
         for n in 0..4 {
             rig.ask_pages(Op::Read, n * 32, 32);
         }
@@ -316,14 +316,14 @@ fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
 fn an_io_that_is_near_its_limit_leaves_the_next_request_whole() {
     let ios = |fill, limit: u32| {
         let mut rig = behind_one_that_fills("vcup-mclock", fill, 128 * KIB);
-        rig.limit(limit * PAGE);
+        rig.limit(limit * PAGE_BYTES);
         for n in 0..3 {
             rig.ask_pages(Op::Read, n * 32, 32);
         }
         rig.drain();
         rig.went
             .iter()
-            .map(|&(_, len)| len / PAGE)
+            .map(|&(_, len)| len / PAGE_BYTES)
             .collect::<Vec<_>>()
     };
     // The last ten pages of a request are more than three quarters of eleven, its last eight not of
@@ -337,16 +337,16 @@ fn an_io_that_is_near_its_limit_leaves_the_next_request_whole() {
 #[test]
 fn a_limit_that_rises_joins_what_waits_and_one_that_falls_cuts_it() {
     let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
-    rig.limit(PAGE);
+    rig.limit(PAGE_BYTES);
     for n in 0..6 {
         rig.ask_pages(Op::Write, n * 2, 2);
     }
-    rig.limit(5 * PAGE);
+    rig.limit(5 * PAGE_BYTES);
     rig.end(0).expect("a good sector");
     let io = rig.dispatch().expect("one waits");
     assert_eq!((io.offset, io.len), pages(0, 5));
     assert_eq!(io.first_ops, 3);
-    rig.limit(3 * PAGE);
+    rig.limit(3 * PAGE_BYTES);
     rig.end(0).expect("a good sector");
     rig.drain();
     assert_eq!(rig.went, [pages(5, 3), pages(8, 3), pages(11, 1)]);
@@ -368,7 +368,7 @@ fn without_a_limit_of_its_own_a_request_that_fits_is_not_cut() {
 fn what_fails_merged_goes_again_alone_and_from_its_beginning() {
     let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
     rig.bad = |sector| sector == sector_of(12);
-    rig.limit(4 * PAGE);
+    rig.limit(4 * PAGE_BYTES);
     // Pages 0 to 5, 6 to 11, 12 to 17: of the third the first page fails.
     for n in 0..3 {
         rig.ask_pages(Op::Write, n * 6, 6);
@@ -387,7 +387,7 @@ fn what_fails_merged_goes_again_alone_and_from_its_beginning() {
     // Now the error is in the middle of an I/O that two have a part of.
     let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
     rig.bad = |sector| sector == sector_of(7);
-    rig.limit(4 * PAGE);
+    rig.limit(4 * PAGE_BYTES);
     for n in 0..3 {
         rig.ask_pages(Op::Write, n * 6, 6);
     }
@@ -410,7 +410,7 @@ fn what_fails_merged_goes_again_alone_and_from_its_beginning() {
 fn what_is_to_go_again_waits_for_its_other_parts() {
     let mut rig = Rig::new(&policy("merge-limit+fifo", 100), 3, 128 * KIB);
     rig.bad = |sector| sector == sector_of(6);
-    rig.limit(4 * PAGE);
+    rig.limit(4 * PAGE_BYTES);
     rig.ask_pages(Op::Write, 0, 6);
     rig.ask_pages(Op::Write, 6, 6);
     while rig.dispatch().is_some() {}
@@ -429,7 +429,7 @@ fn what_is_to_go_again_waits_for_its_other_parts() {
 #[test]
 fn where_rates_are_allocated_parts_are_not_merged() {
     let mut rig = behind_a_busy_device("vfair", 128 * KIB);
-    rig.limit(11 * PAGE);
+    rig.limit(11 * PAGE_BYTES);
     for n in 0..2 {
         rig.ask_pages(Op::Read, n * 16, 16);
     }
@@ -443,7 +443,7 @@ fn where_rates_are_allocated_parts_are_not_merged() {
 #[test]
 fn a_dispatcher_that_reckons_with_a_units_length_is_given_no_more() {
     let mut rig = behind_a_busy_device("flubber", 128 * KIB);
-    rig.limit(PAGE);
+    rig.limit(PAGE_BYTES);
     for n in 0..3 {
         rig.ask_pages(Op::Read, n * 2, 2);
     }
@@ -456,7 +456,7 @@ fn a_dispatcher_that_reckons_with_a_units_length_is_given_no_more() {
 fn in_turns_what_the_deficit_covers_goes_along() {
     // The quantum comes to 25 pages: each time two of ten, not three.
     let mut rig = behind_a_busy_device("drr", 128 * KIB);
-    rig.limit(PAGE);
+    rig.limit(PAGE_BYTES);
     for n in 0..4 {
         rig.ask_pages(Op::Read, n * 10, 10);
     }
@@ -464,7 +464,7 @@ fn in_turns_what_the_deficit_covers_goes_along() {
     rig.drain();
     assert_eq!(rig.went, [pages(0, 20), pages(20, 20)]);
     let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
-    rig.limit(PAGE);
+    rig.limit(PAGE_BYTES);
     for n in 0..4 {
         rig.ask_pages(Op::Read, n * 10, 10);
     }
@@ -501,7 +501,7 @@ fn step() -> impl Strategy<Value = Step> {
             write: write && stream > 0,
             sectors,
         }),
-        1 => prop_oneof![1u32..24, Just(u32::MAX / PAGE)].prop_map(|pages| Step::Limit { pages }),
+        1 => prop_oneof![1u32..24, Just(u32::MAX / PAGE_BYTES)].prop_map(|pages| Step::Limit { pages }),
         4 => Just(Step::Dispatch),
         3 => (0usize..8).prop_map(|io| Step::End { io }),
         1 => (1u64..50_000).prop_map(|micros| Step::Later { micros }),
@@ -549,7 +549,7 @@ proptest! {
                         next[stream] = if to == end { 2000 * stream } else { to };
                     }
                 }
-                Step::Limit { pages } => rig.limit(pages.saturating_mul(PAGE)),
+                Step::Limit { pages } => rig.limit(pages.saturating_mul(PAGE_BYTES)),
                 Step::Dispatch => _ = rig.dispatch(),
                 Step::End { io } if io < rig.driver.in_flight.len() => _ = rig.end(io),
                 Step::End { .. } => {}

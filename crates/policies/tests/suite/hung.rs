@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Driver, Guest, config, policy};
-use tidegate_core::engine::{SILENCE, SILENCE_WITHOUT_DATA, SilenceTimeouts};
+use tidegate_core::engine::{DATA_SILENCE_TIMEOUT, OTHER_SILENCE_TIMEOUT, SilenceTimeouts};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
@@ -130,7 +130,7 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
         let stuck = rig.driver.in_flight.len();
         assert!(stuck > 0, "{name}");
         let first = rig.read(neighbour);
-        rig.driver.pass(SILENCE - Nanos(1));
+        rig.driver.pass(DATA_SILENCE_TIMEOUT - Nanos(1));
         assert!(!rig.detect_hung_disks(), "{name}");
         rig.driver.pass(Nanos(1));
         assert!(rig.detect_hung_disks(), "{name}");
@@ -187,7 +187,7 @@ fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
     rig.read(hung);
     rig.dispatch();
     rig.read(neighbour);
-    rig.serve_all_but(Some(hung.disk), SILENCE);
+    rig.serve_all_but(Some(hung.disk), DATA_SILENCE_TIMEOUT);
     // No VM waits, and none has been served for long enough, so there is no need to act.
     rig.driver.pass(Nanos::from_secs(3));
     assert!(!rig.detect_hung_disks());
@@ -228,7 +228,7 @@ fn a_lone_flush_has_more_time() {
     let (first, second) = (rig.flush(hung), rig.flush(hung));
     rig.dispatch();
     let third = rig.flush(hung);
-    let almost = SILENCE_WITHOUT_DATA - Nanos::from_millis(200);
+    let almost = OTHER_SILENCE_TIMEOUT - Nanos::from_millis(200);
     while rig.driver.now < almost {
         rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
@@ -258,7 +258,7 @@ fn a_flush_may_be_the_one_io_of_a_hung_disk_and_others_keep_their_turn() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.driver.pass(SILENCE);
+    rig.driver.pass(DATA_SILENCE_TIMEOUT);
     assert!(rig.detect_hung_disks());
     let of_hung = rig.flush(hung);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
@@ -284,7 +284,7 @@ fn flushes_that_wait_for_a_hung_disk_go_when_it_goes_on() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.driver.pass(SILENCE);
+    rig.driver.pass(DATA_SILENCE_TIMEOUT);
     assert!(rig.detect_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.driver.in_flight.len(), DEPTH as usize + 1);
@@ -316,7 +316,7 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             }
             rig.dispatch();
             rig.read(neighbour);
-            rig.driver.pass(SILENCE);
+            rig.driver.pass(DATA_SILENCE_TIMEOUT);
             assert!(rig.detect_hung_disks(), "{name}");
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             rig.flush(hung);
@@ -358,7 +358,7 @@ fn the_policy_changes_while_a_disk_hangs() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.driver.pass(SILENCE);
+    rig.driver.pass(DATA_SILENCE_TIMEOUT);
     assert!(rig.detect_hung_disks());
     for spec in PolicySpec::every_composition() {
         rig.driver
@@ -391,7 +391,7 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.driver.pass(SILENCE);
+    rig.driver.pass(DATA_SILENCE_TIMEOUT);
     assert!(rig.detect_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     // The VM's other disk goes on in the same lane.
@@ -428,7 +428,7 @@ fn no_more_ios_are_left_out_than_there_is_room_for() {
             rig.read(next);
         }
         rig.dispatch();
-        rig.driver.pass(SILENCE);
+        rig.driver.pass(DATA_SILENCE_TIMEOUT);
         let waits = rig.guest();
         rig.read(waits);
         rig.detect_hung_disks();

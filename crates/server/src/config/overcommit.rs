@@ -32,7 +32,7 @@ pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) 
         shares.collect::<Vec<_>>()
     };
     let device = &device.scheduling;
-    let least = least_part(device.payload().each(), &of(Shares::of_memory));
+    let least = least_part(device.payload().per_direction(), &of(Shares::of_memory));
     let needs = u64::from(device.max_io);
     if least < needs {
         // Rounded down to pages, because odd numbers of bytes have no short form.

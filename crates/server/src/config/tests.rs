@@ -480,8 +480,9 @@ fn costs_by_the_devices_time_need_its_profile() {
         let by = |cost: &str| text(&format!("{{ name = {policy:?}, cost = {cost:?} }}"));
         parse_text(&by("requests")).expect("that needs none");
         let said = errors(&by("device-time"));
-        let why =
-            format!("policy {policy} reckons with the device's profile, and the device has none");
+        let why = format!(
+            "policy {policy} computes costs from the device's profile, and the device has none"
+        );
         assert!(said.contains(&why), "{said}");
         assert!(
             said.contains("test.toml:5") && said.contains("profile = "),

@@ -84,7 +84,7 @@ impl Budgets {
         }
         self.held[vm.index()][kind_of(op)] += buffer_bytes(len);
         self.all[kind_of(op)] += buffer_bytes(len);
-        let (used, most) = (self.all.iter().sum::<u64>(), bounds.most());
+        let (used, most) = (self.all.iter().sum::<u64>(), bounds.max_in_use());
         ensure!(
             Budgets,
             used <= most,
@@ -106,7 +106,7 @@ impl Budgets {
         let Some(bounds) = self.bounds else {
             return true;
         };
-        let each = bounds.each();
+        let each = bounds.per_direction();
         let shares: Vec<Shares> = objectives.iter().map(Shares::of_memory).collect();
         let part = parts(each, &shares)[0].min(bounds.per_vm / 2);
         self.held(vm, op) + need <= part && self.all[kind_of(op)] + need <= each

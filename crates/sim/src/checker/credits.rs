@@ -28,7 +28,7 @@ use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
 /// Maximum number of credits in an interval, as in
-/// [`Terms::MOST`](tidegate_policies::regulate::proportion::Terms).
+/// [`Terms::CREDITS_MAX`](tidegate_policies::regulate::proportion::Terms).
 const CREDITS_MAX: u128 = 1 << 30;
 /// Credits in the longest interval where the device's bandwidth is unknown: the default of `vbc`.
 const UNKNOWN_INTERVAL_CREDITS: u128 = 20_000;

@@ -229,7 +229,7 @@ fn costs_by_the_devices_time_need_its_profile() {
     let by_time = "policy = { name = \"sfq\", cost = \"device-time\" }";
     let text = workload("rw = \"read\"").replace("policy = \"fifo\"", by_time);
     let said = refused(&text);
-    let why = "policy sfq reckons with the device's profile, and the device has none";
+    let why = "policy sfq computes costs from the device's profile, and the device has none";
     assert!(said.contains(why), "{said}");
     assert!(said.contains("`tidegate profile`"), "{said}");
     let event = format!("[[event]]\nat = \"1 s\"\n{by_time}\n");

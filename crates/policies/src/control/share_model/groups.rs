@@ -65,7 +65,7 @@ impl Groups {
     }
 
     /// Returns the groups with competing VMs on this host, for the message to other hosts; at most
-    /// [`PeerGroups::MOST`].
+    /// [`PeerGroups::MAX_GROUPS`].
     pub(super) fn competing_groups(&self) -> PeerGroups {
         let mut told = PeerGroups::default();
         let both = self.all.iter().zip(&self.members);
@@ -192,7 +192,7 @@ mod tests {
         }
         let told = groups.competing_groups();
         let names: Vec<&str> = told.iter().map(|p| p.group.name.as_str()).collect();
-        assert_eq!(names.len(), PeerGroups::MOST);
+        assert_eq!(names.len(), PeerGroups::MAX_GROUPS);
         assert_eq!((names[0], names[15]), ("00", "15"));
     }
 }

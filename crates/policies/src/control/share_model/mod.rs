@@ -563,7 +563,7 @@ impl ShareModel {
     /// Sets a VM's allocation to `rate` requests a second by the unscaled profile.
     fn turn(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
         let rate = rate * self.feedback.scale() * 1000.0;
-        let [least, most] = [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION];
+        let [least, most] = [Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX];
         // From a float that is no number or out of range, `as` makes the nearest that is.
         let rate = ((rate + 0.5) as u64).clamp(least, most);
         let of_vm = &mut self.vms[vm.index()];

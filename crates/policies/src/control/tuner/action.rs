@@ -13,7 +13,7 @@
 //! next give 30, not 42.5. A window whose own error is of the other sign already corrects it, and
 //! changes nothing.
 
-use crate::regulate::merge_limit::PAGE;
+use crate::regulate::merge_limit::PAGE_BYTES;
 use tidegate_base::time::Nanos;
 
 /// Time for which the device has to fall short of the target before status output says so.
@@ -120,7 +120,7 @@ impl Action {
 
     /// L in bytes.
     pub(super) fn bytes(&self) -> u32 {
-        self.limit * PAGE
+        self.limit * PAGE_BYTES
     }
 }
 

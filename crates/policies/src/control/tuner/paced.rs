@@ -20,7 +20,7 @@
 //! before a shortfall is reported, values below the smooth one are tried, too, each a quarter of
 //! the last.
 
-use crate::regulate::merge_limit::PAGE;
+use crate::regulate::merge_limit::PAGE_BYTES;
 use tidegate_base::time::Nanos;
 
 /// Shortest interval between two checks of a VM's pace.
@@ -116,7 +116,7 @@ impl Paced {
     /// a page.
     pub(super) fn begin(&mut self, bytes_per_s: u64, grain: Nanos) {
         let bytes = u128::from(bytes_per_s) * u128::from(grain.0) / 1_000_000_000;
-        let pages = u32::try_from(bytes / u128::from(PAGE)).unwrap_or(u32::MAX);
+        let pages = u32::try_from(bytes / u128::from(PAGE_BYTES)).unwrap_or(u32::MAX);
         let fine = pages.clamp(1, self.top);
         *self = Paced {
             limit: fine,
@@ -234,7 +234,7 @@ impl Paced {
 
     /// L in bytes.
     pub(super) fn bytes(&self) -> u32 {
-        self.limit * PAGE
+        self.limit * PAGE_BYTES
     }
 }
 

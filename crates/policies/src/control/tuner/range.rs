@@ -2,7 +2,7 @@
 //! workload running, L rises from 1 to the largest, a second each; the L with the highest bandwidth
 //! is the largest that makes sense, and all below that bandwidth can be promised.
 
-use crate::regulate::merge_limit::PAGE;
+use crate::regulate::merge_limit::PAGE_BYTES;
 use tidegate_core::tuning::BandwidthRange;
 
 /// Bandwidths by merge limit, from one page on, in bytes per second, as far as they are measured.
@@ -78,7 +78,7 @@ impl Range {
         self.is_whole().then(|| BandwidthRange {
             lowest: self.by_limit[0],
             highest: self.by_limit[best as usize - 1],
-            merge_limit: best * PAGE,
+            merge_limit: best * PAGE_BYTES,
         })
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         let told = BandwidthRange {
             lowest: 15,
             highest: 90,
-            merge_limit: 3 * PAGE,
+            merge_limit: 3 * PAGE_BYTES,
         };
         assert_eq!(range.view(), Some(told));
         let begins = [10, 15, 69, 70, 85, 90, 500].map(|b| range.starting_limit(b));

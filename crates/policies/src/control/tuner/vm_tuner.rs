@@ -19,7 +19,7 @@ use super::target::TargetRevision;
 use super::throughput::Throughput;
 use super::window::WindowRevision;
 use crate::control::LastQuiet;
-use crate::regulate::merge_limit::{ONE_IO, PAGE};
+use crate::regulate::merge_limit::{IO_COST_MILLI, PAGE_BYTES};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Rate;
 use tidegate_base::precision;
@@ -87,7 +87,7 @@ impl VmTuner {
             params.max_ml
         };
         // At least one page, for devices whose largest I/O is smaller.
-        let top = max_pages.min(device.max_io / PAGE).max(1);
+        let top = max_pages.min(device.max_io / PAGE_BYTES).max(1);
         let profiling = params.profiling && !params.paced;
         let mut tuner = VmTuner {
             params,
@@ -125,7 +125,9 @@ impl VmTuner {
         self.target = *target;
         self.aim = target.bytes_per_s.map(TargetRevision::new);
         // Thousandths of an I/O per second.
-        let ios = target.ops.map(|ops| ops.per_s.saturating_mul(ONE_IO));
+        let ios = target
+            .ops
+            .map(|ops| ops.per_s.saturating_mul(IO_COST_MILLI));
         self.throughput = ios.map(Throughput::new);
         self.windows.objective_changed();
         self.samples.clear();
@@ -146,8 +148,9 @@ impl VmTuner {
             }
             (Some(aim), Some(throughput)) => {
                 self.action.top = self.top;
-                let size = u128::from(aim.aim) * u128::from(ONE_IO) / u128::from(throughput.target);
-                let pages = size / u128::from(PAGE);
+                let size =
+                    u128::from(aim.aim) * u128::from(IO_COST_MILLI) / u128::from(throughput.target);
+                let pages = size / u128::from(PAGE_BYTES);
                 (u32::try_from(pages).unwrap_or(u32::MAX), false)
             }
             _ => (self.action.limit, self.action.throttled),
@@ -179,7 +182,7 @@ impl VmTuner {
     fn window(&self) -> Nanos {
         match (&self.paced, &self.throughput) {
             (None, _) => Nanos::from_millis(self.windows.window),
-            (Some(_), Some(held)) => paced::window(ONE_IO, held.target),
+            (Some(_), Some(held)) => paced::window(IO_COST_MILLI, held.target),
             (Some(paced), None) => paced::window(paced.bytes().into(), self.held_rate().per_s),
         }
     }
@@ -292,7 +295,7 @@ impl VmTuner {
     /// Returns the merge limit in bytes and the throttle to set; no merge limit: the device's own.
     fn knobs(&self) -> (Option<u32>, Throttle) {
         if self.profiling {
-            return (Some(self.range.next() * PAGE), Throttle::Off);
+            return (Some(self.range.next() * PAGE_BYTES), Throttle::Off);
         }
         let throttle = match (&self.throughput, &self.aim) {
             (Some(held), _) => Throttle::Ios(held.rate),

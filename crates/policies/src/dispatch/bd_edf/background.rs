@@ -7,8 +7,8 @@ use tidegate_base::request::{ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
-/// Most units in a batch: Linux's `fifo_batch`.
-const BATCH: u32 = 16;
+/// Maximum number of units in a batch: Linux's `fifo_batch`.
+const BATCH_UNITS_MAX: u32 = 16;
 
 /// Queue of background units and the state of their batch.
 pub(super) struct Background {
@@ -17,18 +17,18 @@ pub(super) struct Background {
     /// Number of units in the current batch; 0 if a VM's unit went last.
     batch: u32,
     /// Time at which a background unit last went.
-    went: Nanos,
+    last_started: Nanos,
 }
 
 impl Background {
-    /// Memory that one VM takes.
+    /// Memory of one VM in bytes.
     pub(super) const BYTES_PER_VM: usize = IndexedHeap::<u64>::BYTES_PER_ID;
 
     pub(super) fn new(vms: u32) -> Background {
         Background {
             oldest: IndexedHeap::with_capacity(vms as usize),
             batch: 0,
-            went: Nanos::ZERO,
+            last_started: Nanos::ZERO,
         }
     }
 
@@ -56,13 +56,13 @@ impl Background {
             return None;
         }
         let oldest = view.queued(self.oldest(view)?).unit();
-        Some(oldest.arrived.max(self.went) + after)
+        Some(oldest.arrived.max(self.last_started) + after)
     }
 
     /// Returns the unit that goes next and its place in its batch: the next by address from
     /// `on_from`, where the last background I/O ended, as long as the batch goes on; else the
     /// oldest, which begins a batch.
-    pub(super) fn next(
+    pub(super) fn next_unit(
         &self,
         view: &View,
         sorted: &mut Sorted,
@@ -70,7 +70,8 @@ impl Background {
     ) -> Option<(ReqId, u32)> {
         let oldest = self.oldest(view)?;
         let goes_on = on_from
-            .filter(|_| (1..BATCH).contains(&self.batch))
+            // 0: a VM's I/O has moved the head since, so a new batch begins with the oldest.
+            .filter(|_| (1..BATCH_UNITS_MAX).contains(&self.batch))
             .and_then(|from| sorted.next_background(view, from));
         Some(match goes_on {
             Some(next) => (next, self.batch + 1),
@@ -78,11 +79,11 @@ impl Background {
         })
     }
 
-    /// Notes the start of a unit with its place in a batch; 0: a VM's unit.
+    /// Records the start of a unit with its place in a batch; 0: a VM's unit.
     pub(super) fn started(&mut self, now: Nanos, batch: u32) {
         self.batch = batch;
         if batch > 0 {
-            self.went = now;
+            self.last_started = now;
         }
     }
 }

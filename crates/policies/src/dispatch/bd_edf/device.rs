@@ -10,13 +10,13 @@ use tidegate_core::view::{View, moved};
 
 /// Transfer rate in bytes per second of a device that does not state one: the slower half of a 7200
 /// rpm disk.
-const RATE: u64 = 100_000_000;
+const DEFAULT_TRANSFER_RATE: u64 = 100_000_000;
 
 impl BdEdfParams {
     /// Returns the time of a transfer of `bytes`, without positioning.
     pub(super) fn transfer(&self, view: &View, bytes: u64) -> Nanos {
         let rate = match (self.transfer_rate, view.device().spec.bytes_per_s) {
-            (0, 0) => RATE,
+            (0, 0) => DEFAULT_TRANSFER_RATE,
             (0, of_device) => of_device,
             (own, _) => own,
         };
@@ -42,6 +42,7 @@ impl InFlight {
 
     pub(super) fn started(&mut self, view: &View, io: &DeviceIo, due: Nanos) {
         self.bytes += moved(view, io.op, io.len) as u64;
+        // Background I/Os have no deadline, yet their bytes take the device's time.
         if due < Nanos::MAX {
             self.due.set(io.id.index(), due);
         }
@@ -64,6 +65,7 @@ impl InFlight {
         bytes: u32,
     ) -> bool {
         let device = view.device();
+        // A positioning for each I/O: the device may serve them in any order.
         let ios = device.in_flight as u64 + 1;
         let positioning = device.spec.positioning.0.saturating_mul(ios);
         let transfer = params.transfer(view, self.bytes + bytes as u64);
@@ -77,7 +79,7 @@ impl InFlight {
 
 /// Think time of one VM.
 #[derive(Clone, Copy, Debug)]
-struct Thought {
+struct ThinkTime {
     /// Time at which the VM's last I/O ended; [`Nanos::MAX`] once a request has followed it.
     ended: Nanos,
     /// Moving average of think times, 1/8 of it the newest; [`Nanos::MAX`]: not known.
@@ -85,7 +87,7 @@ struct Thought {
 }
 
 /// Think time of a VM of which nothing was seen.
-const UNKNOWN: Thought = Thought {
+const UNKNOWN: ThinkTime = ThinkTime {
     ended: Nanos::MAX,
     mean: Nanos::MAX,
 };
@@ -94,12 +96,12 @@ const UNKNOWN: Thought = Thought {
 /// waiting when that came. Other I/Os of the VM may be in flight, because a guest with several
 /// threads sends as soon as one of them has its answer.
 pub(super) struct Thinking {
-    vms: Vec<Thought>,
+    vms: Vec<ThinkTime>,
 }
 
 impl Thinking {
-    /// Memory that one VM takes.
-    pub(super) const BYTES_PER_VM: usize = size_of::<Thought>();
+    /// Memory of one VM in bytes.
+    pub(super) const BYTES_PER_VM: usize = size_of::<ThinkTime>();
 
     pub(super) fn new(vms: u32) -> Thinking {
         Thinking {
@@ -116,15 +118,18 @@ impl Thinking {
         self.vms[vm.index()].ended = now;
     }
 
-    /// Notes the arrival of a unit, which ends a think time if nothing else of the VM waits. No
+    /// Records the arrival of a unit, which ends a think time if nothing else of the VM waits. No
     /// think time counts for more than `most`, as in Linux's CFQ, so that one long pause does not
     /// dominate the mean.
     pub(super) fn arrived(&mut self, view: &View, vm: VmId, most: Nanos) {
         let thought = &mut self.vms[vm.index()];
+        // The request that arrived is counted as waiting: more than one means that another was
+        // there.
         if thought.ended == Nanos::MAX || view.waiting(vm) > 1 {
             return;
         }
         let took = view.now().since(thought.ended).min(most);
+        // Only the first request after an end is a think time.
         thought.ended = Nanos::MAX;
         thought.mean = match thought.mean {
             Nanos::MAX => took,
@@ -133,7 +138,7 @@ impl Thinking {
     }
 
     /// Returns whether the VM's mean think time is known and above `span`.
-    pub(super) fn longer_than(&self, vm: VmId, span: Nanos) -> bool {
+    pub(super) fn exceeds(&self, vm: VmId, span: Nanos) -> bool {
         let mean = self.vms[vm.index()].mean;
         mean > span && mean != Nanos::MAX
     }

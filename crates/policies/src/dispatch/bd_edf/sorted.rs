@@ -7,14 +7,14 @@ use tidegate_core::view::View;
 /// Sorted queue of units. Reads and writes (all operations that change the disk) are separate sets,
 /// because a gate shuts one lane: the next unit of a set either may go or ends the search there.
 pub(super) struct Sorted {
-    /// Address by which each request slot's unit is sorted, or [`OUT`].
+    /// Address by which each request slot's unit is sorted, or [`NOT_QUEUED`].
     addrs: Vec<u64>,
     order: Forest<u64>,
 }
 
 /// Value of an address for a unit that is not in the queue: no unit begins at the last byte of the
 /// address space.
-const OUT: u64 = u64::MAX;
+const NOT_QUEUED: u64 = u64::MAX;
 
 /// Sets of the order: reads and writes of VMs, then those of background processes.
 const SETS: usize = 2 * Lane::ALL.len();
@@ -24,13 +24,13 @@ fn set_of(background: bool, lane: Lane) -> usize {
 }
 
 impl Sorted {
-    /// Memory that one request takes.
+    /// Memory of one request in bytes.
     pub(super) const BYTES_PER_REQUEST: usize = size_of::<u64>() + Forest::<u64>::BYTES_PER_ENTRY;
 
     /// Creates an empty queue with room for `requests` units.
     pub(super) fn new(requests: u32) -> Sorted {
         Sorted {
-            addrs: vec![OUT; requests as usize],
+            addrs: vec![NOT_QUEUED; requests as usize],
             order: Forest::with_capacity(SETS, requests as usize),
         }
     }
@@ -38,20 +38,23 @@ impl Sorted {
     pub(super) fn insert(&mut self, view: &View, unit: ReqId) {
         let addr = view.queued(unit).unit().addr;
         self.addrs[unit.index()] = addr;
-        self.order.insert(home(view, unit), addr, unit.index());
+        self.order
+            .insert(set_of_unit(view, unit), addr, unit.index());
     }
 
     pub(super) fn remove(&mut self, view: &View, unit: ReqId) {
-        let addr = core::mem::replace(&mut self.addrs[unit.index()], OUT);
-        let was = self.order.remove(home(view, unit), addr, unit.index());
+        let addr = core::mem::replace(&mut self.addrs[unit.index()], NOT_QUEUED);
+        let was = self
+            .order
+            .remove(set_of_unit(view, unit), addr, unit.index());
         debug_assert!(was, "a unit in the index is in the order of addresses");
     }
 
     /// Updates a unit whose first byte may have changed. The unit may not be in the queue: units
     /// that wait for admission are merged, too.
-    pub(super) fn moved(&mut self, view: &View, unit: ReqId) {
+    pub(super) fn update_address(&mut self, view: &View, unit: ReqId) {
         let stands = self.addrs[unit.index()];
-        if stands != OUT && stands != view.queued(unit).unit().addr {
+        if stands != NOT_QUEUED && stands != view.queued(unit).unit().addr {
             self.remove(view, unit);
             self.insert(view, unit);
         }
@@ -68,11 +71,14 @@ impl Sorted {
     pub(super) fn suitable(&mut self, view: &View, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
+            // Reads come first in `Lane::ALL`, so a read wins over an equally good write.
             let (whose, lane) = view.queued(view.req_id(slot as u32)).vm_lane();
             if addr == end && view.gate_open(whose, lane) {
                 return Some(view.req_id(slot as u32));
             }
         }
+        // Background I/Os are not continued by a VM's nearest unit, only by one that begins at
+        // their end.
         if view.is_background(vm) {
             return None;
         }
@@ -84,6 +90,7 @@ impl Sorted {
             let (whose, lane) = view.queued(unit).vm_lane();
             if whose == vm
                 && view.gate_open(vm, lane)
+                // Strictly nearer, so that forwards, which come first, win over backwards.
                 && nearest.is_none_or(|(least, _)| addr.abs_diff(end) < least)
             {
                 nearest = Some((addr.abs_diff(end), unit));
@@ -106,7 +113,7 @@ impl Sorted {
 }
 
 /// Returns the set that a unit belongs to.
-fn home(view: &View, unit: ReqId) -> usize {
+fn set_of_unit(view: &View, unit: ReqId) -> usize {
     let (vm, lane) = view.queued(unit).vm_lane();
     set_of(view.is_background(vm), lane)
 }

@@ -10,7 +10,7 @@ use tidegate_core::view::View;
 
 /// Distance in bytes from the head within which a request may preempt a queue that is idled for
 /// (Linux: `CFQQ_CLOSE_THR`, 8192 sectors).
-const CLOSE: u64 = 4 << 20;
+const CLOSE_DISTANCE_BYTES: u64 = 4 << 20;
 
 /// Queue that has the device, with its slice.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub(super) enum Turn {
 
 impl Cfq {
     /// Returns the rest of the active queue's slice in nanoseconds; below zero, the overrun.
-    fn left(&self, view: &View, active: Active) -> i64 {
+    fn slice_left(&self, view: &View, active: Active) -> i64 {
         match active.ends {
             Some(ends) => ends.0 as i64 - view.now().0 as i64,
             None => self.slice(active.queue).0 as i64,
@@ -61,13 +61,16 @@ impl Cfq {
     fn is_worth_waiting(&self, view: &View, queue: usize) -> bool {
         let (vm, of_queue) = (self.vm_of(view, queue), &self.queues[queue]);
         let spec = &view.device().spec;
+        // Idling pays off where a request at the present place is cheaper; on flash it would only
+        // leave the device's parallelism unused (Linux: `hw_tag` and non-rotational).
         let seeks = spec.positioning > Nanos::ZERO || spec.depth == 1;
         seeks
             && self.params.slice_idle > Nanos::ZERO
             && self.is_sync(queue)
             && of_queue.class != Priority::Idle
-            && self.asks_soon(of_queue)
+            && self.expects_request(of_queue)
             && view.is_live(vm)
+            // A VM without credit, or behind a shut gate, could not start the awaited request.
             && view.may_enter(vm)
             && self.lanes(queue).iter().all(|&l| view.gate_open(vm, l))
     }
@@ -75,13 +78,16 @@ impl Cfq {
     /// Returns whether a queue's next request is expected within `slice_idle`. Where seekers are
     /// grouped, a seeker counts only if it is the last of its group, and with the think time of the
     /// group.
-    fn asks_soon(&self, of_queue: &Queue) -> bool {
+    fn expects_request(&self, of_queue: &Queue) -> bool {
         let soon = |mean: Option<Nanos>| mean.is_none_or(|mean| mean <= self.params.slice_idle);
         let (rank, kind) = (of_queue.rank(), of_queue.kind);
+        // As before Linux 2.6.33: each queue is judged by its own think time.
         if !self.params.group_seekers {
             return soon(of_queue.think.mean());
         }
         of_queue.idle_window
+            // Other seekers keep the device busy as long as any waits; only the last is worth
+            // idling for.
             || (self.trees.count(rank, kind) == 0 && soon(self.trees.thinks(rank, kind)))
     }
 
@@ -93,13 +99,14 @@ impl Cfq {
             return None;
         }
         let thinks = of_queue.think.mean().unwrap_or(Nanos::ZERO);
+        // A request that comes after the end of the slice gains nothing from idling.
         let fits = active.ends.is_none_or(|e| view.now() + thinks <= e);
         let until = of_queue.last_end + self.params.slice_idle;
         fits.then(|| active.ends.map_or(until, |ends| until.min(ends)))
     }
 
     /// Decides whether the active queue stays, and its pick if it does.
-    pub(super) fn turn(&mut self, view: &View, active: Active) -> Turn {
+    pub(super) fn continue_turn(&mut self, view: &View, active: Active) -> Turn {
         let (queue, now) = (active.queue, view.now());
         let Queue {
             in_flight, class, ..
@@ -107,17 +114,21 @@ impl Cfq {
         let idle = class == Priority::Idle;
         let first = self.trees.first_rank();
         if first.is_some_and(|rank| rank < self.queues[queue].rank()) {
-            return Turn::Over((!idle).then(|| self.left(view, active)));
+            // Preempted by a higher class: the rest of the slice counts, except for the idle class,
+            // which has no slices.
+            return Turn::Over((!idle).then(|| self.slice_left(view, active)));
         }
-        let most = self.params.most_async(class);
+        let most = self.params.async_ios_max(class);
         // While others wait, a slice of asynchronous writes is also bounded in I/Os.
         let written = !self.is_sync(queue) && first.is_some() && active.started >= most;
         if written || active.ends.is_some_and(|ends| ends <= now) {
+            // A slice that was used up leaves nothing for the queue's next place.
             return Turn::Over(None);
         }
         if self.has_any(view, queue) {
             return Turn::Stays(self.start_or_wait(view, active));
         }
+        // Nobody else waits: the queue keeps the device at no one's expense.
         if first.is_none() {
             return Turn::Stays(Pick::Idle(Nanos::MAX));
         }
@@ -126,7 +137,7 @@ impl Cfq {
             _ => None,
         };
         if idles_until.is_none() {
-            self.note_fast_device(view, active);
+            self.detect_fast_device(view, active);
         }
         if in_flight > 0 && (idle || self.is_worth_waiting(view, queue)) {
             return Turn::Stays(Pick::Wait(active.ends.unwrap_or(Nanos::MAX)));
@@ -134,8 +145,10 @@ impl Cfq {
         match idles_until {
             None => Turn::Over(None),
             Some(until) if until <= now => {
+                // Idled in vain: the rest counts for the next place, and a deep queue no longer
+                // counts as deep.
                 self.queues[queue].deep = false;
-                Turn::Over(Some(self.left(view, active)))
+                Turn::Over(Some(self.slice_left(view, active)))
             }
             Some(until) => Turn::Stays(Pick::Wait(until)),
         }
@@ -143,7 +156,7 @@ impl Cfq {
 
     /// Stops idling for a queue that seeks and was idled for because it is deep, if it ran dry
     /// before half its slice: the device is faster than the queue can keep it busy.
-    fn note_fast_device(&mut self, view: &View, active: Active) {
+    fn detect_fast_device(&mut self, view: &View, active: Active) {
         let of_queue = &mut self.queues[active.queue];
         let early = active
             .ends
@@ -153,8 +166,8 @@ impl Cfq {
         }
     }
 
-    /// Returns the most I/Os that the active queue may have in flight.
-    fn room(&self, view: &View, active: Active) -> u32 {
+    /// Returns the maximum number of I/Os that the active queue may have in flight.
+    fn depth_limit(&self, view: &View, active: Active) -> u32 {
         let (queue, quantum) = (active.queue, self.params.quantum);
         let of_queue = &self.queues[queue];
         if of_queue.class == Priority::Idle {
@@ -176,6 +189,7 @@ impl Cfq {
         if alone {
             u32::MAX
         } else if active.ends.is_none_or(|ends| view.now() + lasts > ends) {
+            // At least 1: with a `quantum` of 1 the half of it would let nothing go.
             (quantum / 2).max(1)
         } else {
             quantum
@@ -186,13 +200,15 @@ impl Cfq {
     /// flight together where that would disturb a queue that is idled for.
     pub(super) fn start_or_wait(&mut self, view: &View, active: Active) -> Pick {
         let queue = active.queue;
-        let [sync, asynchronous] = self.flying;
+        let [sync, asynchronous] = self.in_flight;
         let apart = if self.is_sync(queue) {
+            // An asynchronous write in flight would move the head away from the place that is idled
+            // at.
             asynchronous == 0 || !self.is_worth_waiting(view, queue)
         } else {
             sync == 0
         };
-        if apart && self.queues[queue].in_flight < self.room(view, active) {
+        if apart && self.queues[queue].in_flight < self.depth_limit(view, active) {
             self.start(view, active)
         } else {
             Pick::Wait(active.ends.unwrap_or(Nanos::MAX))
@@ -217,7 +233,7 @@ impl Cfq {
             penalty: self.params.back_seek_penalty,
         };
         let position = self.queues[active.queue].position;
-        let next = || self.order.next(view, vm, lanes, position, back);
+        let next = || self.order.next_in_elevator(view, vm, lanes, position, back);
         let slot = expired.or_else(next).expect("the queue has something");
         let head = view.req_id(slot);
         let unit = view.queued(head).unit();
@@ -246,11 +262,13 @@ impl Cfq {
         }
         if !self.is_sync(active.queue) {
             let active = self.active.as_mut().expect("just seen");
+            // The first to preempt goes first; others find a synchronous queue active.
             active.gives_way_to.get_or_insert(queue);
             return self.give_way(view);
         }
         let dry = of_active.in_flight == 0 && !self.has_any(view, active.queue);
-        let close = addr.abs_diff(view.device().last_addr) <= CLOSE;
+        let close = addr.abs_diff(view.device().last_addr) <= CLOSE_DISTANCE_BYTES;
+        // A time that has passed means that `continue_turn` ends the slice at the next pick anyway.
         let idles = |until: Nanos| until > view.now();
         if dry && close && self.idles_until(view, active).is_some_and(idles) {
             self.replace(view, active, queue, active.ends);
@@ -271,7 +289,8 @@ impl Cfq {
 
     /// Gives the active queue's place to another queue, if that still has something to start.
     fn replace(&mut self, view: &View, active: Active, queue: usize, ends: Option<Nanos>) {
-        let left = self.left(view, active);
+        let left = self.slice_left(view, active);
+        // Ends the old turn first: `expire` acts on whichever queue is active.
         self.expire(view, Some(left));
         let by = &self.queues[queue];
         if by.in_tree {

@@ -43,8 +43,9 @@ impl AddressOrder {
 
     /// Updates a unit whose first byte may have changed; ignores one that still waits for
     /// admission.
-    pub(super) fn moved(&mut self, vm: VmId, lane: Lane, slot: u32, addr: u64) {
+    pub(super) fn update_address(&mut self, vm: VmId, lane: Lane, slot: u32, addr: u64) {
         let known = self.sorted.key_of(slot as usize);
+        // A back merge leaves the first byte as it was: nothing to move then.
         if known.is_some_and(|known| known != addr) {
             self.remove(vm, lane, slot);
             self.sorted.insert(set_of(vm, lane), addr, slot as usize);
@@ -59,7 +60,7 @@ impl AddressOrder {
     /// Returns the slot of the unit that a one-way elevator at `position` takes next from `lanes`
     /// of a VM whose gates are open: the nearest ahead, or one behind that is nearer even with the
     /// penalty; where neither is within reach, the unit of the lowest address.
-    pub(super) fn next(
+    pub(super) fn next_in_elevator(
         &self,
         view: &View,
         vm: VmId,
@@ -70,6 +71,8 @@ impl AddressOrder {
         let mut best: Option<(u64, u64, usize)> = None;
         let mut lowest: Option<(u64, usize)> = None;
         for &lane in lanes {
+            // Units of a shut lane stay in the order and are passed over here, a whole lane at a
+            // time.
             if !view.gate_open(vm, lane) || view.lane_head(vm, lane).is_none() {
                 continue;
             }
@@ -78,11 +81,14 @@ impl AddressOrder {
             let ahead = ahead.map(|(addr, id)| (addr - position, 0, id));
             let behind = behind.and_then(|(addr, id)| {
                 let distance = position - addr;
+                // Distances reach 2^64 and penalties 1000.
                 let cost = distance.saturating_mul(back.penalty);
                 (distance <= back.max).then_some((cost, 1, id))
             });
             let nearest = [best, ahead, behind].into_iter().flatten();
+            // At equal cost ahead (0) wins over back (1), so that the elevator keeps its direction.
             best = nearest.min_by_key(|&(cost, way, _)| (cost, way));
+            // The elevator has reached its end and begins again at the lowest address.
             if best.is_none() {
                 lowest = [lowest, self.sorted.first(set)].into_iter().flatten().min();
             }

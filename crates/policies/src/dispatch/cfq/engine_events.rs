@@ -10,7 +10,7 @@ use tidegate_core::view::View;
 
 /// Think times count for at most this multiple of `slice_idle`, as in Linux, so that one long pause
 /// does not dominate the mean.
-const LONG_THOUGHT: u64 = 2;
+const THINK_TIME_MAX_IDLES: u64 = 2;
 
 impl Cfq {
     /// Books the start of an I/O; flushes count for no queue.
@@ -23,17 +23,18 @@ impl Cfq {
         let (picked, end) = (self.picked.take(), io.addr + io.len as u64);
         self.queues[queue].in_flight += 1;
         self.queues[queue].position = end;
-        self.flying[!self.is_sync(queue) as usize] += 1;
+        self.in_flight[!self.is_sync(queue) as usize] += 1;
         if let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) {
             active.started += 1;
         }
-        if self.idlers.contains(queue) {
-            self.idlers.set(queue, view.now());
+        // Served now: the wait that `idle_class_overdue` bounds begins anew.
+        if self.idle_waiting.contains(queue) {
+            self.idle_waiting.set(queue, view.now());
         }
         let picked = picked.expect("only what was picked starts");
         // A partial start leaves the rest of the unit at a higher address.
         if end < picked.end {
-            self.order.moved(io.vm, lane, picked.slot, end);
+            self.order.update_address(io.vm, lane, picked.slot, end);
         }
     }
 
@@ -42,13 +43,14 @@ impl Cfq {
     pub(super) fn ended(&mut self, view: &View, io: &DeviceIo) {
         let queue = self.queue_of(io.vm, io.op.lane());
         let now = view.now();
+        // Flushes count as activity above the idle class, though they belong to no queue.
         if self.queues[queue].class != Priority::Idle {
-            self.asked = Some(now);
+            self.last_activity = Some(now);
         }
         if io.op == Op::Flush {
             return;
         }
-        self.flying[!self.is_sync(queue) as usize] -= 1;
+        self.in_flight[!self.is_sync(queue) as usize] -= 1;
         let slice = self.slice(queue);
         let of_queue = &mut self.queues[queue];
         of_queue.in_flight -= 1;
@@ -60,10 +62,11 @@ impl Cfq {
         };
         let ends = active.ends;
         if ends.is_none() {
-            let granted = self.trees.granted(&self.params, rank, slice);
+            let granted = self.trees.granted_slice(&self.params, rank, slice);
             (active.began, active.ends) = (now, Some(now + granted));
         }
         match ends {
+            // One I/O is a whole turn of the idle class.
             _ if rank == IDLE => self.expire(view, None),
             Some(ends) if ends <= now => {
                 self.expire(view, Some(ends.0 as i64 - now.0 as i64));
@@ -78,7 +81,7 @@ impl Cfq {
         let (vm, lane) = view.queued(unit).vm_lane();
         let (queue, now) = (self.queue_of(vm, lane), view.now());
         let slice_idle = self.params.slice_idle;
-        let long = Nanos(slice_idle.0.saturating_mul(LONG_THOUGHT));
+        let long = Nanos(slice_idle.0.saturating_mul(THINK_TIME_MAX_IDLES));
         let of_queue = &mut self.queues[queue];
         if of_queue.last_end != Nanos::MAX {
             of_queue
@@ -89,11 +92,13 @@ impl Cfq {
             return;
         }
         let unit = view.queued(unit).unit();
+        // Flash has no positioning; there a small request counts as a seek instead of a distant
+        // one.
         let seeks = view.device().spec.positioning > Nanos::ZERO;
-        of_queue.asks(unit.addr, unit.len as u64, seeks);
+        of_queue.record_request(unit.addr, unit.len as u64, seeks);
         of_queue.weigh_idling(slice_idle);
         let of_tree = (of_queue.rank(), of_queue.kind);
-        self.trees.asked(of_tree, now, long);
+        self.trees.sample_think_time(of_tree, now, long);
     }
 
     /// Returns the indices of a VM's queues: one, or two with asynchronous writes.
@@ -102,13 +107,20 @@ impl Cfq {
         first..self.queue_of(vm, Lane::Write) + 1
     }
 
-    /// Sets the priority of a VM's queues. `turned`: a controller set it, instead of the objective.
-    pub(super) fn set_class(&mut self, view: &View, vm: VmId, class: Priority, turned: bool) {
+    /// Sets the priority of a VM's queues. `class_is_controlled`: a controller set it, instead of
+    /// the objective.
+    pub(super) fn set_class(
+        &mut self,
+        view: &View,
+        vm: VmId,
+        class: Priority,
+        class_is_controlled: bool,
+    ) {
         for queue in self.queues_of(vm) {
             let in_tree = self.queues[queue].in_tree;
             self.take_from_tree(queue);
             let of_queue = &mut self.queues[queue];
-            (of_queue.class, of_queue.turned) = (class, turned);
+            (of_queue.class, of_queue.class_is_controlled) = (class, class_is_controlled);
             if in_tree {
                 // The queue keeps its due time in its new class.
                 self.put_in_tree(queue);

@@ -109,33 +109,33 @@ pub struct Cfq {
     /// Queues that have something to start, except the active one.
     trees: Trees,
     /// I/Os in flight, synchronous and asynchronous.
-    flying: [u32; 2],
+    in_flight: [u32; 2],
     /// Queues of the idle class that have something to start, by the time since which they wait.
-    idlers: IndexedHeap<Nanos>,
+    idle_waiting: IndexedHeap<Nanos>,
     active: Option<Active>,
     /// The last turn went to an idle VM that had waited for `idle_overdue`; the next does not.
-    favoured: bool,
+    favours_overdue: bool,
     picked: Option<Picked>,
     /// Time at which a queue above the idle class last got a request or completed one.
-    asked: Option<Nanos>,
+    last_activity: Option<Nanos>,
 }
 
 impl Cfq {
     /// Creates the dispatcher with room for every VM and request of the engine.
     pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
-        let each = if params.async_writes { 2 } else { 1 };
-        let queues = capacity.vms as usize * each;
+        let queues_per_vm = if params.async_writes { 2 } else { 1 };
+        let queues = capacity.vms as usize * queues_per_vm;
         Cfq {
             params,
             queues: vec![Queue::new(Priority::DEFAULT); queues],
             order: AddressOrder::new(capacity.vms as usize, capacity.requests as usize),
             trees: Trees::new(queues, &params),
-            flying: [0; 2],
-            idlers: IndexedHeap::with_capacity(queues),
+            in_flight: [0; 2],
+            idle_waiting: IndexedHeap::with_capacity(queues),
             active: None,
-            favoured: false,
+            favours_overdue: false,
             picked: None,
-            asked: None,
+            last_activity: None,
         }
     }
 
@@ -205,10 +205,13 @@ impl Cfq {
     fn rank(&mut self, view: &View, queue: usize) {
         let any = self.has_any(view, queue);
         if !any || self.queues[queue].class != Priority::Idle {
-            self.idlers.remove(queue);
-        } else if !self.idlers.contains(queue) {
-            self.idlers.set(queue, view.now());
+            self.idle_waiting.remove(queue);
+        } else if !self.idle_waiting.contains(queue) {
+            // Only the first unit sets the time: `idle_overdue` counts from when the VM began to
+            // wait.
+            self.idle_waiting.set(queue, view.now());
         }
+        // The active queue stands in no tree; it returns to one in `expire`.
         if self.active.is_some_and(|active| active.queue == queue) {
             return;
         }
@@ -242,14 +245,14 @@ impl Cfq {
     fn put_in_tree(&mut self, queue: usize) {
         let of_queue = &mut self.queues[queue];
         of_queue.in_tree = true;
-        self.trees.put(queue, of_queue.kind, of_queue.key());
+        self.trees.insert(queue, of_queue.kind, of_queue.key());
     }
 
     fn take_from_tree(&mut self, queue: usize) {
         let of_queue = &mut self.queues[queue];
         if of_queue.in_tree {
             of_queue.in_tree = false;
-            self.trees.take(queue, of_queue.kind, of_queue.rank());
+            self.trees.remove(queue, of_queue.kind, of_queue.rank());
         }
     }
 
@@ -266,8 +269,11 @@ impl Cfq {
             return;
         };
         if let Some(left) = left {
+            // Bounded by one slice either way, so that one very long I/O cannot keep the VM out for
+            // long.
             let slice = self.slice(queue).0 as i64;
-            self.queues[queue].left = left.clamp(-slice, slice);
+            // As `rank` puts the queue into the tree, it reads `left`: this must come first.
+            self.queues[queue].slice_left = left.clamp(-slice, slice);
         }
         self.rank(view, queue);
     }
@@ -280,26 +286,33 @@ impl Cfq {
         };
         let now = view.now();
         let overdue = match self.params.idle_overdue {
+            // Zero turns the exception off: the idle class then waits for as long as others are
+            // busy.
             Nanos::ZERO => None,
-            after => self.idlers.peek().map(|(since, q)| (since + after, q)),
+            after => self
+                .idle_waiting
+                .peek()
+                .map(|(since, q)| (since + after, q)),
         };
         let due = match overdue {
             // An overdue idle VM has one turn between two turns of the others.
-            Some((due, queue)) if due <= now && !self.favoured => return Ok((queue, true)),
+            Some((due, queue)) if due <= now && !self.favours_overdue => return Ok((queue, true)),
             Some((due, _)) if due > now => due,
             _ => Nanos::MAX,
         };
-        let quiet_from = match self.asked {
-            Some(asked) if rank == IDLE => asked + self.params.idle_grace,
+        let quiet_from = match self.last_activity {
+            Some(last_activity) if rank == IDLE => last_activity + self.params.idle_grace,
             _ => Nanos::ZERO,
         };
+        // The idle class goes only on an empty device; the end of the last I/O leads to the next
+        // pick.
         if rank == IDLE && view.device().in_flight > 0 {
             return Err(Pick::Wait(due));
         }
         if quiet_from > now {
             return Err(Pick::Wait(quiet_from.min(due)));
         }
-        let next = self.trees.next(&self.params, now);
+        let next = self.trees.next_turn(&self.params, now);
         Ok((next.expect("a class waits").1, false))
     }
 }
@@ -318,15 +331,20 @@ impl Dispatcher for Cfq {
     fn insert(&mut self, view: &View, unit: ReqId) {
         let (vm, lane) = view.queued(unit).vm_lane();
         let addr = view.queued(unit).unit().addr;
+        // Inserted behind a shut gate, too: the order is of addresses, and gates are read at the
+        // pick.
         self.order.insert(view.now(), vm, lane, unit.index, addr);
         let queue = self.queue_of(vm, lane);
+        // Counted although the gate may be shut: `waiting` tells how deep the VM's queue is.
         self.queues[queue].waiting += 1;
         self.rank(view, queue);
+        // A unit behind a shut gate cannot start, so it neither keeps the idle class back nor
+        // preempts.
         if !view.gate_open(vm, lane) {
             return;
         }
         if self.queues[queue].class != Priority::Idle {
-            self.asked = Some(view.now());
+            self.last_activity = Some(view.now());
         }
         self.preempt(view, queue, addr);
     }
@@ -347,19 +365,24 @@ impl Dispatcher for Cfq {
         match *event {
             Event::Started(io) => self.started(view, io),
             Event::Ended { io, .. } => self.ended(view, io),
+            // I/Os of the former policy occupy the device, and their ends will be counted down
+            // here.
             Event::Inherited(io) if io.op != Op::Flush => {
                 let queue = self.queue_of(io.vm, io.op.lane());
                 self.queues[queue].in_flight += 1;
-                self.flying[!self.is_sync(queue) as usize] += 1;
+                self.in_flight[!self.is_sync(queue) as usize] += 1;
             }
             Event::Arrived(unit) => self.arrived(view, unit),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
                 let (vm, lane) = view.queued(unit).vm_lane();
                 let addr = view.queued(unit).unit().addr;
-                self.order.moved(vm, lane, unit.index, addr);
+                self.order.update_address(vm, lane, unit.index, addr);
             }
             Event::VmAdded(vm) => self.vm_added(view, vm),
-            Event::VmChanged(vm) if !self.queues[self.queue_of(vm, Lane::Read)].turned => {
+            // A class that a controller has set stands until the controller sets another.
+            Event::VmChanged(vm)
+                if !self.queues[self.queue_of(vm, Lane::Read)].class_is_controlled =>
+            {
                 let class = self.class_of(view, vm);
                 self.set_class(view, vm, class, false);
             }
@@ -374,6 +397,7 @@ impl Dispatcher for Cfq {
         {
             let class = match class {
                 Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
+                // Only best effort has levels; a controller's level may be out of range.
                 other => other,
             };
             self.set_class(view, vm, class, true);
@@ -389,16 +413,18 @@ impl Dispatcher for Cfq {
     }
 
     fn pick(&mut self, view: &View) -> Pick {
+        // Before the active queue's own turn: a preemption may have waited for a first asynchronous
+        // I/O.
         self.give_way(view);
         if let Some(active) = self.active {
-            match self.turn(view, active) {
+            match self.continue_turn(view, active) {
                 Turn::Stays(pick) => return pick,
                 Turn::Over(left) => self.expire(view, left),
             }
         }
         match self.choose(view) {
-            Ok((queue, favoured)) => {
-                self.favoured = favoured;
+            Ok((queue, favours_overdue)) => {
+                self.favours_overdue = favours_overdue;
                 self.activate(queue, None);
                 let active = self.active.expect("just activated");
                 self.start_or_wait(view, active)
@@ -413,6 +439,7 @@ impl Dispatcher for Cfq {
             self.queues.len(),
             if self.params.async_writes { 2 } else { 1 },
         );
+        // `max(1)`: an engine without room for VMs still asks for its footprint.
         let tree = Trees::bytes(all, &self.params).div_ceil(all.max(1));
         let order = AddressOrder::footprint();
         Footprint {

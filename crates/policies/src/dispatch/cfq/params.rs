@@ -8,7 +8,7 @@ use tidegate_core::roles::Dispatcher;
 use tidegate_core::starvation::{Bound, Slices};
 
 /// Shortest turn of a kind of workload (Linux: `CFQ_MIN_TT`, two ticks).
-pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
+pub(super) const TURN_MIN: Nanos = Nanos::from_millis(2);
 
 /// Priority class of background processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,23 +81,27 @@ impl CfqParams {
         } else {
             self.slice_async
         };
-        Nanos(base.0 / 5 * (5 + MIDDLE as u64 - level as u64))
+        // As `cfq_prio_slice` with `CFQ_SLICE_SCALE` 5; levels 0 to 7 give 9/5 to 2/5 of the base.
+        Nanos(base.0 / 5 * (5 + MIDDLE_LEVEL as u64 - level as u64))
     }
 
-    /// Returns the most I/Os of asynchronous writes in a slice while others wait
+    /// Returns the maximum number of I/Os of asynchronous writes in a slice while others wait
     /// (`cfq_prio_to_maxrq`).
-    pub(super) fn most_async(&self, class: Priority) -> u32 {
-        2 * self.slice_async_rq * u32::from(LEVELS - level_of(class))
+    pub(super) fn async_ios_max(&self, class: Priority) -> u32 {
+        // At most 2 x 10^8 x 8, which fits 32 bits: the bound of `slice_async_rq` below.
+        2 * self.slice_async_rq * u32::from(LEVEL_COUNT - level_of(class))
     }
 
     /// Returns the bound on the time for which a queue may be passed over.
     pub(super) fn starvation(&self) -> Bound {
         let base = if self.async_writes {
+            // A VM may be passed over for slices of either kind, so the longer base counts.
             self.slice_sync.max(self.slice_async)
         } else {
             self.slice_sync
         };
         Bound::Slices(Slices {
+            // Slice of level 0.
             longest: Nanos(base.0 / 5 * 9),
             idle: self.slice_idle,
             overdue: self.idle_overdue,
@@ -119,7 +123,8 @@ impl CfqParams {
     /// Returns the longest turn of a kind of workload.
     fn longest_workload(&self) -> Nanos {
         let idles = self.slice_idle + self.slice_idle;
-        self.target_latency.max(idles).max(LEAST_TURN)
+        // The three bounds of `Trees::serve`: a part of the target latency, and its two minima.
+        self.target_latency.max(idles).max(TURN_MIN)
     }
 
     /// Returns the longest slice of a synchronous queue; a queue with a shorter slice is due later
@@ -129,23 +134,24 @@ impl CfqParams {
     }
 }
 
-/// Level of best effort whose slice is the base.
-const MIDDLE: u8 = 4;
+/// Level of best effort whose slice is the base; the default of a process under Linux.
+const MIDDLE_LEVEL: u8 = 4;
 /// Number of levels of best effort.
-const LEVELS: u8 = Priority::LEVEL_MAX + 1;
+const LEVEL_COUNT: u8 = Priority::LEVEL_MAX + 1;
 
 /// Returns the level that a slice is computed from; other classes than best effort count as the
 /// middle.
 fn level_of(class: Priority) -> u8 {
     match class {
         Priority::BestEffort(level) => level,
-        Priority::RealTime | Priority::Idle => MIDDLE,
+        Priority::RealTime | Priority::Idle => MIDDLE_LEVEL,
     }
 }
 
 /// Returns whether these parameters, where a composition has them, ignore the priority of
 /// objectives of VMs, or with `background` of background processes.
 pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
+    // `find` gives `None` for compositions with another dispatcher, which has no such parameter.
     let class = params.find("background_class").filter(|_| background);
     let named = |word| BackgroundClass::from_word(word) == BackgroundClass::AsNamed;
     class.is_some_and(|word| !named(word)) || params.find("priorities") == Some(0)
@@ -166,6 +172,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             slice_sync: duration("slice_sync"),
             slice_async: duration("slice_async"),
             slice_idle: duration("slice_idle"),
+            // Casts are exact: each parameter's `max` below fits 32 bits.
             quantum: params.get("slice_depth") as u32,
             slice_async_rq: params.get("slice_async_rq") as u32,
             group_seekers: params.get("group_seekers") == 1,

@@ -35,7 +35,7 @@ const WEIGHT_SHIFT: u32 = 3;
 /// Sum of the weights of infinitely many samples, and the sum above which a mean is valid: three
 /// samples (Linux: 256 and 80).
 const FULL_WEIGHT: u32 = 256;
-const ENOUGH_WEIGHT: u32 = 80;
+const VALID_WEIGHT: u32 = 80;
 
 /// Think time of a VM, from an answer to its next request: an exponential average.
 #[derive(Clone, Copy, Debug)]
@@ -51,27 +51,29 @@ impl Think {
     /// Adds a think time to the mean.
     pub(super) fn sample(&mut self, nanos: Nanos) {
         let fresh = FULL_WEIGHT >> WEIGHT_SHIFT;
+        // Fixed point as in Linux's `__cfq_update_io_thinktime`: old samples keep 7/8 of their
+        // weight.
         self.weight = self.weight - (self.weight >> WEIGHT_SHIFT) + fresh;
         self.sum = self.sum - (self.sum >> WEIGHT_SHIFT) + nanos.0 * fresh as u64;
     }
 
     /// Returns the mean once three samples are known.
     pub(super) fn mean(&self) -> Option<Nanos> {
-        let known = self.weight > ENOUGH_WEIGHT;
+        let known = self.weight > VALID_WEIGHT;
         known.then(|| Nanos(self.sum / self.weight as u64))
     }
 }
 
 /// Distance in bytes from the previous request beyond which a request is a seek (Linux:
-/// `CFQQ_SEEK_THR`, 800 sectors). On a device without positioning, a request smaller than [`SMALL`]
-/// counts as one (`CFQQ_SECT_THR_NONROT`, 64 sectors).
-const SEEK: u64 = 800 * 512;
+/// `CFQQ_SEEK_THR`, 800 sectors). On a device without positioning, a request smaller than
+/// [`SEEK_SIZE_BYTES`] counts as one (`CFQQ_SECT_THR_NONROT`, 64 sectors).
+const SEEK_DISTANCE_BYTES: u64 = 800 * 512;
 /// Size in bytes below which a request counts as a seek on a device without positioning.
-const SMALL: u64 = 64 * 512;
+const SEEK_SIZE_BYTES: u64 = 64 * 512;
 /// Seeks among the last 32 requests above which a queue is a seeker.
-const SEEKS: u32 = 32 / 8;
+const SEEKS_OF_32_MAX: u32 = 32 / 8;
 /// Waiting requests from which on a queue is deep: it is idled for though it seeks.
-const DEEP: u32 = 4;
+const DEEP_REQUESTS: u32 = 4;
 
 /// Queue of one VM, or of one lane of a VM where writes are asynchronous.
 #[derive(Clone, Copy, Debug)]
@@ -81,14 +83,14 @@ pub(super) struct Queue {
     /// Address one past the last byte dispatched; the elevator goes on from there.
     pub(super) position: u64,
     /// Rest of the last slice in nanoseconds; below zero, the overrun.
-    pub(super) left: i64,
+    pub(super) slice_left: i64,
     /// Time at which an I/O of the queue last ended; [`Nanos::MAX`]: none has.
     pub(super) last_end: Nanos,
     pub(super) think: Think,
     pub(super) in_flight: u32,
     pub(super) class: Priority,
     /// A controller has set the class, so the objective does not.
-    pub(super) turned: bool,
+    pub(super) class_is_controlled: bool,
     /// The queue stands in a service tree.
     pub(super) in_tree: bool,
     /// Kind of the queue when it began to wait.
@@ -97,9 +99,9 @@ pub(super) struct Queue {
     pub(super) waiting: u32,
     /// Address one past the last byte requested, and the last 32 requests as bits, the newest
     /// lowest; 1: a seek.
-    asked_to: Option<u64>,
+    requested_end: Option<u64>,
     seeks: u32,
-    /// [`DEEP`] requests waited at a time, so the queue is idled for though it seeks.
+    /// [`DEEP_REQUESTS`] requests waited at a time, so the queue is idled for though it seeks.
     pub(super) deep: bool,
     /// The queue is worth idling for by itself, where seekers are grouped.
     pub(super) idle_window: bool,
@@ -110,16 +112,16 @@ impl Queue {
         Queue {
             due: 0,
             position: 0,
-            left: 0,
+            slice_left: 0,
             last_end: Nanos::MAX,
             think: Think::UNKNOWN,
             in_flight: 0,
             class,
-            turned: false,
+            class_is_controlled: false,
             in_tree: false,
             kind: Kind::Sync,
             waiting: 0,
-            asked_to: None,
+            requested_end: None,
             seeks: 0,
             deep: false,
             idle_window: true,
@@ -128,17 +130,24 @@ impl Queue {
 
     /// Returns whether the queue is a seeker.
     pub(super) fn is_seeky(&self) -> bool {
-        self.seeks.count_ones() > SEEKS
+        self.seeks.count_ones() > SEEKS_OF_32_MAX
     }
 
-    /// Notes a request for `len` bytes at `addr`, before it counts in `waiting`. `seeks`: the
+    /// Records a request for `len` bytes at `addr`, before it counts in `waiting`. `seeks`: the
     /// device takes time for positioning.
-    pub(super) fn asks(&mut self, addr: u64, len: u64, seeks: bool) {
-        let distance = self.asked_to.map_or(0, |last| last.abs_diff(addr));
-        let seek = if seeks { distance > SEEK } else { len < SMALL };
+    pub(super) fn record_request(&mut self, addr: u64, len: u64, seeks: bool) {
+        // The first request of a VM is no seek: nothing is known of the place before it.
+        let distance = self.requested_end.map_or(0, |last| last.abs_diff(addr));
+        let seek = if seeks {
+            distance > SEEK_DISTANCE_BYTES
+        } else {
+            len < SEEK_SIZE_BYTES
+        };
+        // The shift drops the oldest of the 32 requests.
         self.seeks = self.seeks << 1 | u32::from(seek);
-        self.asked_to = Some(addr + len);
-        self.deep |= self.waiting + 1 >= DEEP;
+        self.requested_end = Some(addr + len);
+        // Sticky: cleared when idling for the queue was in vain or the device outran it.
+        self.deep |= self.waiting + 1 >= DEEP_REQUESTS;
     }
 
     /// Updates `idle_window`: a queue is not worth idling for if it seeks and is not deep, or
@@ -164,12 +173,15 @@ impl Queue {
     /// Makes the queue due at `now + offset`, earlier or later by the rest of its last slice.
     pub(super) fn schedule(&mut self, now: Nanos, offset: Nanos) {
         let due = Nanos(EPOCH) + now + offset;
-        self.due = due.0.saturating_sub_signed(self.left);
-        self.left = 0;
+        // A positive rest makes the queue due earlier; an overrun, below zero, later.
+        self.due = due.0.saturating_sub_signed(self.slice_left);
+        // Spent: the rest counts for one place only.
+        self.slice_left = 0;
     }
 
     /// Returns the queue's key in the service tree: the rank of its class, then its due time.
     pub(super) fn key(&self) -> u64 {
+        // A due time beyond 62 bits would change the class in the key.
         self.rank() << RANK_SHIFT | self.due.min((1 << RANK_SHIFT) - 1)
     }
 }

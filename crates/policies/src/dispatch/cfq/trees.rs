@@ -1,7 +1,7 @@
 //! Service trees: the waiting queues by class and due time, and by kind of workload where seekers
 //! are grouped; the turns of the kinds, and the slice lengths that follow.
 
-use super::params::{CfqParams, LEAST_TURN};
+use super::params::{CfqParams, TURN_MIN};
 use super::queue::{BEST_EFFORT, IDLE, Kind, Think, rank_of};
 use crate::tournament::Tournament;
 use tidegate_base::time::Nanos;
@@ -11,7 +11,7 @@ const CLASSES: usize = 3;
 
 /// Reciprocal of the weight of the smaller of two numbers of busy queues in their average: a
 /// quarter.
-const SMALLER_WEIGHS: u64 = 4;
+const SMALLER_WEIGHT_DIVISOR: u64 = 4;
 
 /// Kind of workload that has its turn, and the end of that turn.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,8 @@ pub(super) struct Trees {
 }
 
 /// Returns the number of queues for which each tree has room.
-fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
+fn tree_capacities(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
+    // Without `async_writes` no queue is asynchronous, so the first tree needs no room.
     let asynchronous = if params.async_writes { queues } else { 0 };
     let by_kind = [asynchronous, queues, queues];
     let first = if params.group_seekers {
@@ -53,7 +54,7 @@ fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
 impl Trees {
     /// Creates empty trees for `queues` queues.
     pub(super) fn new(queues: usize, params: &CfqParams) -> Trees {
-        let trees = rooms(queues, params).map(Tournament::with_capacity);
+        let trees = tree_capacities(queues, params).map(Tournament::with_capacity);
         Trees {
             trees: trees.collect(),
             counts: [[0; Kind::ALL.len()]; CLASSES],
@@ -66,28 +67,29 @@ impl Trees {
 
     /// Returns the bytes of memory for `queues` queues.
     pub(super) fn bytes(queues: usize, params: &CfqParams) -> usize {
-        rooms(queues, params).map(Tournament::bytes).sum()
+        tree_capacities(queues, params).map(Tournament::bytes).sum()
     }
 
     /// Returns the index of the tree that holds queues of a class and a kind.
     fn place(&self, rank: u64, kind: Kind) -> usize {
         match (self.trees.len(), rank) {
             (1, _) => 0,
+            // The idle class is served one I/O at a time, so its kinds have no turns of their own.
             (_, IDLE) => Kind::Sync as usize,
             _ => kind as usize,
         }
     }
 
-    /// Puts in a queue under its key, which contains the rank of its class.
-    pub(super) fn put(&mut self, queue: usize, kind: Kind, key: u64) {
+    /// Inserts a queue under its key, which contains the rank of its class.
+    pub(super) fn insert(&mut self, queue: usize, kind: Kind, key: u64) {
         let rank = rank_of(key);
         let place = self.place(rank, kind);
         self.trees[place].set(queue, key);
         self.counts[rank as usize][kind as usize] += 1;
     }
 
-    /// Takes out a queue that was put in with this kind, in a class of this rank.
-    pub(super) fn take(&mut self, queue: usize, kind: Kind, rank: u64) {
+    /// Removes a queue that was inserted with this kind, in a class of this rank.
+    pub(super) fn remove(&mut self, queue: usize, kind: Kind, rank: u64) {
         let place = self.place(rank, kind);
         self.trees[place].remove(queue);
         self.counts[rank as usize][kind as usize] -= 1;
@@ -125,7 +127,7 @@ impl Trees {
 
     /// Returns the rank and queue whose turn is next: the first of the kind of workload that has
     /// its turn, else of the kind whose first queue is due first, which then begins its turn.
-    pub(super) fn next(&mut self, params: &CfqParams, now: Nanos) -> Option<(u64, usize)> {
+    pub(super) fn next_turn(&mut self, params: &CfqParams, now: Nanos) -> Option<(u64, usize)> {
         let rank = self.first_rank()?;
         if self.trees.len() == 1 || rank == IDLE {
             let place = self.place(rank, Kind::Sync);
@@ -133,8 +135,12 @@ impl Trees {
         }
         let of_kind = |kind: Kind| {
             let first = self.trees[kind as usize].peek();
+            // The first of a tree may belong to a lower class: a tree holds all classes of its
+            // kind.
             first.filter(|&(key, _)| rank_of(key) == rank)
         };
+        // A kind without a waiting queue loses the rest of its turn, as in
+        // `choose_wl_class_and_type`.
         let goes_on = self.serving.filter(|s| s.rank == rank && now <= s.expires);
         if let Some((_, queue)) = goes_on.and_then(|serving| of_kind(serving.kind)) {
             return Some((rank, queue));
@@ -147,11 +153,12 @@ impl Trees {
         Some((rank, queue))
     }
 
-    /// Notes that a queue has preempted another, so that its kind of workload has its turn.
+    /// Records that a queue has preempted another, so that its kind of workload has its turn.
     pub(super) fn preempted(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
         let goes_on = self
             .serving
             .is_some_and(|s| (s.rank, s.kind) == (rank, kind));
+        // With one tree there are no turns of kinds.
         if self.trees.len() > 1 && !goes_on {
             self.serve(params, now, rank, kind);
         }
@@ -162,10 +169,13 @@ impl Trees {
     fn serve(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
         let target = params.target_latency.0;
         let (count, busy) = (self.count(rank, kind), self.busy_in(rank).max(1));
+        // As in Linux, the larger of the present number of busy queues and its average counts.
         let share = target * count / busy.max(self.busy[rank as usize]);
         let turn = match kind {
             Kind::Async => {
                 let all: u64 = self.counts.iter().map(|of| of[Kind::Async as usize]).sum();
+                // As in Linux, at most the part of the asynchronous queues of all classes among all
+                // queues.
                 let share = share.min(target * all / self.waiting().max(1));
                 // Asynchronous queues get less by the ratio of the slices, as in Linux's
                 // `choose_wl_class_and_type`.
@@ -177,22 +187,25 @@ impl Trees {
         self.serving = Some(Serving {
             rank,
             kind,
-            expires: now + Nanos(turn.max(LEAST_TURN.0)),
+            expires: now + Nanos(turn.max(TURN_MIN.0)),
         });
     }
 
     /// Returns the slice that is granted: with `low_latency`, shorter where one slice for each busy
     /// queue of the class would take longer than the target latency.
-    pub(super) fn granted(&mut self, params: &CfqParams, rank: u64, slice: Nanos) -> Nanos {
+    pub(super) fn granted_slice(&mut self, params: &CfqParams, rank: u64, slice: Nanos) -> Nanos {
+        // The idle class is not shortened: its slices end with one I/O in any case.
         if !params.low_latency || rank > BEST_EFFORT {
             return slice;
         }
         // Rounded average as in Linux's `cfq_get_avg_queues`: the larger number weighs three
         // quarters.
+        // The active queue is in no tree, hence the one more.
         let (busy, known) = (self.busy_in(rank) + 1, self.busy[rank as usize]);
-        let average =
-            (busy.max(known) * (SMALLER_WEIGHS - 1) + busy.min(known) + SMALLER_WEIGHS / 2)
-                / SMALLER_WEIGHS;
+        let average = (busy.max(known) * (SMALLER_WEIGHT_DIVISOR - 1)
+            + busy.min(known)
+            + SMALLER_WEIGHT_DIVISOR / 2)
+            / SMALLER_WEIGHT_DIVISOR;
         self.busy[rank as usize] = average;
         let (base, target) = (params.slice_sync.0 as u128, params.target_latency.0 as u128);
         let (slice, expected) = (slice.0 as u128, base * average as u128);
@@ -204,16 +217,24 @@ impl Trees {
         Nanos((slice * target / expected).max(least) as u64)
     }
 
-    /// Notes that a queue got a request; a think time counts for `longest` at most.
-    pub(super) fn asked(&mut self, (rank, kind): (u64, Kind), now: Nanos, longest: Nanos) {
+    /// Adds the think time before a queue's new request to the mean; it counts for `longest` at
+    /// most.
+    pub(super) fn sample_think_time(
+        &mut self,
+        (rank, kind): (u64, Kind),
+        now: Nanos,
+        longest: Nanos,
+    ) {
         let last_end = self.last_end[rank as usize][kind as usize];
+        // Without an answer to any queue of the kind there is nothing that a VM could have thought
+        // about.
         if last_end != Nanos::MAX {
             let thought = now.since(last_end).min(longest);
             self.thinks[rank as usize][kind as usize].sample(thought);
         }
     }
 
-    /// Notes the end of an I/O of a class and a kind.
+    /// Records the end of an I/O of a class and a kind.
     pub(super) fn ended(&mut self, (rank, kind): (u64, Kind), now: Nanos) {
         self.last_end[rank as usize][kind as usize] = now;
     }
@@ -263,8 +284,8 @@ mod tests {
             };
             for kind in Kind::ALL {
                 let mut trees = Trees::new(2, &params);
-                trees.put(1, kind, BEST_EFFORT << 62);
-                assert_eq!(trees.next(&params, MS), Some((BEST_EFFORT, 1)));
+                trees.insert(1, kind, BEST_EFFORT << 62);
+                assert_eq!(trees.next_turn(&params, MS), Some((BEST_EFFORT, 1)));
                 let turn = trees.serving.expect("a turn began").expires.since(MS);
                 assert!(
                     turn <= stated.workload,

@@ -10,7 +10,7 @@ use tidegate_core::view::View;
 
 /// Longest time for which others wait for an absent VM. One whose requests take longer has a disk
 /// that hangs or reports errors late.
-const LONGEST: Nanos = Nanos::SECOND;
+const ABSENCE_WAIT_MAX: Nanos = Nanos::SECOND;
 
 /// VMs with all their requests in flight, as slots and the time since when; at most as many as the
 /// disk's queue has places.
@@ -19,13 +19,14 @@ pub(super) struct Absent(Vec<(usize, Nanos)>);
 
 impl Absent {
     /// Creates an empty list with room for `vms` VMs. Nothing is allocated later: VMs beyond the
-    /// room are not noted, so that others may go ahead of them.
+    /// room are not recorded, so that others may go ahead of them.
     pub(super) fn with_capacity(vms: usize) -> Absent {
         Absent(Vec::with_capacity(vms))
     }
 
-    /// Notes that nothing of a VM waits any more, while I/Os of it are in flight.
-    pub(super) fn left(&mut self, now: Nanos, slot: usize) {
+    /// Records that nothing of a VM waits any more, while I/Os of it are in flight.
+    pub(super) fn record_absence(&mut self, now: Nanos, slot: usize) {
+        // A VM that is in the list keeps its first time, so that the wait for it is bounded.
         if self.0.len() < self.0.capacity() && !self.has(slot) {
             self.0.push((slot, now));
         }
@@ -35,9 +36,9 @@ impl Absent {
         self.0.iter().any(|&(absent, _)| absent == slot)
     }
 
-    /// Notes that something of a VM waits again, or that the VM is gone.
+    /// Records that something of a VM waits again, or that the VM is gone.
     #[inline]
-    pub(super) fn came(&mut self, slot: usize) {
+    pub(super) fn record_return(&mut self, slot: usize) {
         if !self.0.is_empty() {
             self.0.retain(|&(absent, _)| absent != slot);
         }
@@ -53,7 +54,8 @@ impl Absent {
         self.0
             .retain(|&(slot, _)| view.in_flight(view.vm_at(slot)) > 0);
         let meant = self.0.iter().filter(|&&(slot, _)| is_meant(slot));
-        let until = meant.map(|&(_, since)| since + LONGEST).max()?;
+        let until = meant.map(|&(_, since)| since + ABSENCE_WAIT_MAX).max()?;
+        // A time that has passed is no reason to wait: the VM's disk hangs or reports errors late.
         (until > view.now()).then_some(until)
     }
 }

@@ -14,14 +14,14 @@ use tidegate_base::request::IoId;
 use tidegate_base::time::Nanos;
 
 /// Positionings that an I/O may take before others are held back for it.
-const PATIENCE: u64 = 2;
+const PATIENCE_POSITIONINGS: u64 = 2;
 /// Positionings before an I/O is late at which others are held back for it, because the disk first
 /// ends what else it holds. By trial: with 0, the floor of the mix `batch-deadline` is missed on
 /// `hdd-7200-1tb`; with 8 it is kept.
-const EARLIER: u64 = 8;
+const EARLIER_POSITIONINGS: u64 = 8;
 /// Longest time for which others are held back for one I/O. A disk's own patience with a read is
 /// about a second; one that takes longer hangs, or has errors, and other I/Os must not wait for it.
-const LONGEST_HOLD: Nanos = Nanos::SECOND;
+const HOLD_MAX: Nanos = Nanos::SECOND;
 
 /// I/O that is watched.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +43,14 @@ impl AtDisk {
     }
 
     /// Watches an I/O that goes now to a disk whose positioning takes this long. Others are held
-    /// back for it after [`PATIENCE`], but not before it is nearly late: `late_from` is the time
-    /// from which it is, [`Nanos::ZERO`] if every delay counts.
+    /// back for it after [`PATIENCE_POSITIONINGS`], but not before it is nearly late: `late_from`
+    /// is the time from which it is, [`Nanos::ZERO`] if every delay counts.
     pub(super) fn started(&mut self, now: Nanos, io: IoId, positioning: Nanos, late_from: Nanos) {
         if self.0.len() < self.0.capacity() {
-            let patient_until = now + Nanos(PATIENCE * positioning.0);
-            let hold_from = patient_until.max(late_from - Nanos(EARLIER * positioning.0));
+            let patient_until = now + Nanos(PATIENCE_POSITIONINGS * positioning.0);
+            // `Nanos` saturates at zero, so `late_from` zero leaves the patience alone.
+            let hold_from =
+                patient_until.max(late_from - Nanos(EARLIER_POSITIONINGS * positioning.0));
             self.0.push(Watched { io, hold_from });
         }
     }
@@ -65,8 +67,9 @@ impl AtDisk {
     /// of an I/O may come sooner.
     #[inline]
     pub(super) fn held_until(&self, now: Nanos) -> Option<Nanos> {
-        let ends = |watched: &Watched| watched.hold_from + LONGEST_HOLD;
+        let ends = |watched: &Watched| watched.hold_from + HOLD_MAX;
         (self.0.iter())
+            // An I/O past its longest hold no longer counts: the disk hangs with it.
             .filter(|watched| watched.hold_from < now && now < ends(watched))
             .map(ends)
             .max()
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_back_for_an_io_that_is_far_from_late() {
+    fn an_io_far_from_late_holds_nothing_back() {
         let [io, _] = ids();
         let mut at_disk = AtDisk::with_capacity(1);
         at_disk.started(ms(0), io, ms(10), ms(500));

@@ -13,28 +13,28 @@
 //! - The rate is in the device's time. Where costs are not in device time, the most work done in a
 //!   window so far stands for a whole window.
 //! - A window in which no background process waited changes nothing.
-//! - One part goes every [`AT_LEAST`], however low the rate.
+//! - One part goes every [`PART_INTERVAL_MAX`], however low the rate.
 
 use tidegate_base::time::Nanos;
 
 /// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// Windows in a cycle, the first of which is without the background, for comparison.
-const CYCLE: u32 = 4;
+const CYCLE_WINDOWS: u32 = 4;
 /// Least rate and step of a rate, in millionths of the device's time (docs/policies/slo.md,
-/// "Order"); [`WHOLE`] is all of it.
-const LEAST_RATE: u64 = 10_000;
-const RAISE: u64 = 10_000;
-const WHOLE: u64 = 1_000_000;
+/// "Order"); [`WHOLE_PPM`] is all of it.
+const RATE_MIN_PPM: u64 = 10_000;
+const RATE_STEP_PPM: u64 = 10_000;
+const WHOLE_PPM: u64 = 1_000_000;
 /// Part of VMs' work in a window that they may lose, in millionths.
-const MAY_LOSE: u64 = 30_000;
+const LOSS_MAX_PPM: u64 = 30_000;
 /// Longest time without a background I/O while one waits.
-const AT_LEAST: Nanos = Nanos::from_millis(500);
+const PART_INTERVAL_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time for which VMs are quiet before the background has the device to itself.
-const QUIET_LEAST: Nanos = Nanos::from_millis(2);
+const QUIET_MIN: Nanos = Nanos::from_millis(2);
 /// Longest think time that counts: the device does not stay free for a guest that takes longer.
-const QUIET_MOST: Nanos = Nanos::from_millis(50);
-/// Most background I/Os in flight while VMs are quiet.
+const THINK_TIME_MAX: Nanos = Nanos::from_millis(50);
+/// Maximum number of background I/Os in flight while VMs are quiet.
 const DEPTH_ALONE: u32 = 4;
 
 /// Rate of background processes, adapted so that VMs do not lose by it; see the [module](self).
@@ -59,9 +59,9 @@ pub(super) struct BackgroundRate {
     /// Work of VMs and background in this window, in units of cost.
     all_work: u64,
     /// Work of VMs in a window without the background, smoothed; 0: not seen yet.
-    without: u64,
+    vm_work_without: u64,
     /// Most work done in a window so far, which decays by 1/64 a window.
-    most: u64,
+    window_work_max: u64,
     /// A background process waited in this window.
     wanted: bool,
     /// A promise was late in this window.
@@ -72,7 +72,7 @@ impl BackgroundRate {
     /// Creates the rate of a device on which nothing has been seen yet.
     pub(super) fn new() -> BackgroundRate {
         BackgroundRate {
-            rate: LEAST_RATE,
+            rate: RATE_MIN_PPM,
             next: Nanos::ZERO,
             passed_over_since: Nanos::ZERO,
             in_flight: 0,
@@ -82,8 +82,8 @@ impl BackgroundRate {
             place: 0,
             vm_work: 0,
             all_work: 0,
-            without: 0,
-            most: 0,
+            vm_work_without: 0,
+            window_work_max: 0,
             wanted: false,
             late: false,
         }
@@ -101,21 +101,23 @@ impl BackgroundRate {
         };
     }
 
-    /// Notes that a VM came back after it was quiet for `time`.
-    pub(super) fn thought(&mut self, time: Nanos) {
-        let time = time.min(QUIET_MOST);
-        self.think = match time > self.think {
-            true => Nanos((self.think.0 + time.0) / 2),
-            false => Nanos(self.think.0 - (self.think.0 - time.0) / 16),
+    /// Records that a VM came back after it was quiet for `time`.
+    pub(super) fn record_think_time(&mut self, time: Nanos) {
+        let time = time.min(THINK_TIME_MAX);
+        // Up by a half and down by a sixteenth: a VM that thinks longer is soon given the time.
+        self.think = if time > self.think {
+            Nanos((self.think.0 + time.0) / 2)
+        } else {
+            Nanos(self.think.0 - (self.think.0 - time.0) / 16)
         };
     }
 
-    /// Notes that a background process waits after none did.
-    pub(super) fn wakes(&mut self, now: Nanos) {
+    /// Records that a background process waits after none did.
+    pub(super) fn begin_wait(&mut self, now: Nanos) {
         self.passed_over_since = now;
     }
 
-    /// Notes the start of an I/O of a VM, with its cost.
+    /// Records the start of an I/O of a VM, with its cost.
     #[inline]
     pub(super) fn vm_started(&mut self, now: Nanos, cost: u64) {
         self.vms_active = now;
@@ -123,22 +125,23 @@ impl BackgroundRate {
         self.all_work += cost;
     }
 
-    /// Notes the end of an I/O of a VM.
+    /// Records the end of an I/O of a VM.
     #[inline]
     pub(super) fn vm_ended(&mut self, now: Nanos) {
         self.vms_active = now;
     }
 
-    /// Notes the start of a background I/O, and reckons from its cost when the next may go.
+    /// Records the start of a background I/O, and computes from its cost when the next may go.
     pub(super) fn started(&mut self, now: Nanos, cost: u64) {
         self.in_flight += 1;
         self.passed_over_since = now;
         self.all_work += cost;
         // A full window's work takes the length of a window, so a cost stands for its part of
         // `WINDOW`, stretched by the rate.
-        let whole = u128::from(self.most.max(self.all_work).max(cost));
+        // `max(cost)`: nothing may be known yet, and the divisor must not be zero.
+        let whole = u128::from(self.window_work_max.max(self.all_work).max(cost));
         let rate = u128::from(self.rate.max(1));
-        let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE) / (whole * rate);
+        let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE_PPM) / (whole * rate);
         let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
         // Unused rate is saved up for one window at most.
         self.next = self.next.max(now - WINDOW) + span;
@@ -149,19 +152,19 @@ impl BackgroundRate {
         self.in_flight += 1;
     }
 
-    /// Notes the end of a background I/O.
+    /// Records the end of a background I/O.
     pub(super) fn ended(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// Notes that a promise is late.
+    /// Records that a promise is late.
     pub(super) fn promise_late(&mut self) {
         self.late = true;
     }
 
     /// Closes the window if it is over. To be called while a background process waits.
     #[inline]
-    pub(super) fn look(&mut self, now: Nanos) {
+    pub(super) fn poll_window(&mut self, now: Nanos) {
         self.wanted = true;
         if now >= self.window_end {
             self.close(now);
@@ -181,14 +184,19 @@ impl BackgroundRate {
     /// Ends a window, adapts the rate if the window was a whole one, and begins the next.
     #[cold]
     fn close(&mut self, now: Nanos) {
+        // A window that nobody closed in time spans other loads than one of 100 ms.
         let is_whole = now.since(self.window_end) < WINDOW;
-        self.most = (self.most - self.most / 64).max(self.all_work);
+        // Decays, so that a device that became slower is not measured by its past for ever.
+        self.window_work_max =
+            (self.window_work_max - self.window_work_max / 64).max(self.all_work);
         if is_whole {
             self.judge();
         }
-        self.place = match self.wanted {
-            true => (self.place + 1) % CYCLE,
-            false => 0,
+        // Without a background process every window is one for comparison.
+        self.place = if self.wanted {
+            (self.place + 1) % CYCLE_WINDOWS
+        } else {
+            0
         };
         self.window_end = now + WINDOW;
         (self.vm_work, self.all_work) = (0, 0);
@@ -199,36 +207,44 @@ impl BackgroundRate {
     /// or raises the rate.
     fn judge(&mut self) {
         if self.place == 0 || !self.wanted {
-            self.without = match self.without {
+            self.vm_work_without = match self.vm_work_without {
+                // The first window seen counts in full.
                 0 => self.vm_work,
                 before => (before + self.vm_work) / 2,
             };
             return;
         }
-        let lost = self.without.saturating_sub(self.vm_work);
-        let much = u128::from(self.without) * u128::from(MAY_LOSE) / u128::from(WHOLE);
-        self.rate = match self.late || u128::from(lost) > much {
-            true => (self.rate / 2).max(LEAST_RATE),
-            false => (self.rate + RAISE).min(WHOLE),
+        let lost = self.vm_work_without.saturating_sub(self.vm_work);
+        let loss_max =
+            u128::from(self.vm_work_without) * u128::from(LOSS_MAX_PPM) / u128::from(WHOLE_PPM);
+        self.rate = if self.late || u128::from(lost) > loss_max {
+            (self.rate / 2).max(RATE_MIN_PPM)
+        } else {
+            (self.rate + RATE_STEP_PPM).min(WHOLE_PPM)
         };
     }
 
     /// Returns the time from which the device is the background's, if VMs stay quiet until then.
     fn alone_at(&self) -> Nanos {
-        self.vms_active + (self.think + self.think).max(QUIET_LEAST)
+        // Twice the mean: a VM that thinks somewhat longer than usual still finds the device free.
+        self.vms_active + (self.think + self.think).max(QUIET_MIN)
     }
 
     /// Returns the time from which a background I/O may go while no VM waits. `vms_in_flight`: I/Os
-    /// of VMs with the device. `least`: promises have stepped down, so only [`AT_LEAST`] counts.
+    /// of VMs with the device. `least`: promises have stepped down, so only [`PART_INTERVAL_MAX`]
+    /// counts.
     pub(super) fn allowed_at(&self, now: Nanos, vms_in_flight: u32, least: bool) -> Nanos {
         if vms_in_flight > 0 {
             return self.due_at(least);
         }
         let alone = self.alone_at();
-        match now >= alone {
-            true if self.in_flight < DEPTH_ALONE => now,
-            true => Nanos::MAX,
-            false => self.due_at(least).min(alone),
+        if now < alone {
+            self.due_at(least).min(alone)
+        } else if self.in_flight < DEPTH_ALONE {
+            now
+        } else {
+            // The end of a background I/O is an event, after which the engine asks again.
+            Nanos::MAX
         }
     }
 
@@ -238,16 +254,17 @@ impl BackgroundRate {
         if self.in_flight > 0 {
             return Nanos::MAX;
         }
-        match least || self.place == 0 {
-            true => self.overdue_at(),
-            false => self.next.min(self.overdue_at()),
+        if least || self.place == 0 {
+            self.overdue_at()
+        } else {
+            self.next.min(self.overdue_at())
         }
     }
 
     /// Returns the time at which a part goes however low the rate.
     pub(super) fn overdue_at(&self) -> Nanos {
         match self.in_flight {
-            0 => self.passed_over_since + AT_LEAST,
+            0 => self.passed_over_since + PART_INTERVAL_MAX,
             _ => Nanos::MAX,
         }
     }
@@ -262,12 +279,12 @@ mod tests {
     fn rates(windows: u32, work: impl Fn(f64) -> u64) -> Vec<u64> {
         let mut background = BackgroundRate::new();
         let (mut rates, mut now) = (Vec::new(), Nanos::ZERO);
-        background.wakes(now);
+        background.begin_wait(now);
         for _ in 0..windows {
             let mut share = 0.0;
             for step in 0..100 {
                 let at = now + Nanos(step * 1_000_000);
-                background.look(at);
+                background.poll_window(at);
                 background.vm_started(at, work(share) / 100);
                 if background.due_at(false) <= at {
                     background.started(at, 10_000);
@@ -299,14 +316,17 @@ mod tests {
     #[test]
     fn a_part_goes_every_half_second_whatever_the_rate() {
         let mut background = BackgroundRate::new();
-        background.wakes(Nanos::ZERO);
-        background.look(Nanos::ZERO);
-        assert_eq!(background.due_at(true), AT_LEAST);
-        assert_eq!(background.overdue_at(), AT_LEAST);
-        background.started(AT_LEAST, 1);
+        background.begin_wait(Nanos::ZERO);
+        background.poll_window(Nanos::ZERO);
+        assert_eq!(background.due_at(true), PART_INTERVAL_MAX);
+        assert_eq!(background.overdue_at(), PART_INTERVAL_MAX);
+        background.started(PART_INTERVAL_MAX, 1);
         assert_eq!(background.overdue_at(), Nanos::MAX);
         background.ended();
-        assert_eq!(background.overdue_at(), AT_LEAST + AT_LEAST);
+        assert_eq!(
+            background.overdue_at(),
+            PART_INTERVAL_MAX + PART_INTERVAL_MAX
+        );
     }
 
     #[test]
@@ -314,7 +334,7 @@ mod tests {
         let mut background = BackgroundRate::new();
         let now = Nanos::from_millis(10);
         background.vm_ended(now);
-        background.thought(Nanos::from_millis(4));
+        background.record_think_time(Nanos::from_millis(4));
         let alone = now + Nanos::from_millis(4);
         assert_eq!(background.alone_at(), alone);
         assert_eq!(background.allowed_at(alone, 0, false), alone);

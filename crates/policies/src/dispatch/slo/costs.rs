@@ -31,9 +31,11 @@ pub(super) const BACKGROUND_IO_UNPROFILED: u32 = 256 << 10;
 /// Returns the cost rule in bytes, with the bytes that a positioning takes as the minimum cost of
 /// an I/O.
 pub(super) fn cost_by_bytes(positioning_bytes: u64) -> CostParams {
+    // On a disk that seeks an I/O costs at least its positioning, so that random I/O is not cheap.
     let min = positioning_bytes.clamp(MIN_IO_COST.into(), MAX_POSITIONING_COST);
     CostParams {
         by: CostBy::Bytes,
+        // Fits: the maximum is 1 MiB.
         size: min as u32,
     }
 }
@@ -71,6 +73,7 @@ pub(super) fn max_lead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
 /// [`background_io_ps`].
 pub(super) fn background_io_size(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
     let Some(profile) = profile else {
+        // A part may not be shorter than a physical block.
         return BACKGROUND_IO_UNPROFILED.max(spec.physical_block);
     };
     let max_ps = background_io_ps(profile);

@@ -10,7 +10,7 @@ use tidegate_capacity::estimator::CostEstimator;
 use tidegate_core::view::View;
 
 /// Largest variation of a charge, as a part of the cost.
-const DITHER: f64 = 0.25;
+const DITHER_MAX: f64 = 0.25;
 /// Denominator of the variation, which is an integer fraction so that the order of service does not
 /// depend on floating point.
 const DITHER_ONE: u64 = 1024;
@@ -19,7 +19,7 @@ const DITHER_ONE: u64 = 1024;
 #[derive(Default)]
 pub(super) struct Dither {
     /// Number of the estimator's finished windows when `by` was computed.
-    over: u64,
+    windows_ended: u64,
     /// Variation as a part of the cost, in 1 / `DITHER_ONE`.
     by: u64,
 }
@@ -31,9 +31,11 @@ impl Dither {
         let Some(estimator) = view.estimator() else {
             return cost;
         };
-        if estimator.windows_ended() != self.over {
-            self.look(estimator, vm);
+        if estimator.windows_ended() != self.windows_ended {
+            self.update(estimator, vm);
         }
+        // Divided first, so that the product cannot overflow; what is lost is below 1/1024 of a
+        // quarter.
         let by = cost / DITHER_ONE * self.by;
         if estimator.dithers_up(vm) {
             cost + by
@@ -44,9 +46,10 @@ impl Dither {
 
     /// Updates the variation for the current window.
     #[cold]
-    fn look(&mut self, estimator: &CostEstimator, vm: VmId) {
+    fn update(&mut self, estimator: &CostEstimator, vm: VmId) {
         let by = estimator.dither(vm, estimator.learnt().within()).abs();
-        self.over = estimator.windows_ended();
-        self.by = (by.min(DITHER) * DITHER_ONE as f64) as u64;
+        self.windows_ended = estimator.windows_ended();
+        // The only step in floating point; all that follows is whole numbers.
+        self.by = (by.min(DITHER_MAX) * DITHER_ONE as f64) as u64;
     }
 }

@@ -91,22 +91,22 @@ pub(crate) fn is_promised(objective: &Objective) -> bool {
 }
 
 /// Time before the earliest deadline, in positionings, within which a stream is not stayed with.
-const NEAR: u64 = 4;
+const NEAR_POSITIONINGS: u64 = 4;
 /// Positionings after which an I/O of a deadline transfer is late at a disk that seeks, even if the
 /// transfer is ahead of its rate: others are held back for it 8 earlier (`at_disk`).
-const TRANSFER_IO: u64 = 16;
+const TRANSFER_LATE_POSITIONINGS: u64 = 16;
 /// I/Os in the queue of a disk that seeks from which on nothing more goes by share while all
 /// requests of a transfer behind its rate are there.
-const TRANSFER_BESIDE: u32 = 4;
+const TRANSFER_BESIDE_IOS_MAX: u32 = 4;
 /// Room for promised I/Os that are watched at a disk that seeks.
-const AT_DISK: usize = 32;
+const WATCHED_IOS_MAX: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
 /// others in the device's queue.
-const BEYOND_DEPTH: u32 = 32 << 10;
+const BEYOND_DEPTH_BYTES_MAX: u32 = 32 << 10;
 
 /// Reason of the last pick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum By {
+enum PickReason {
     Promise,
     Share,
 }
@@ -132,7 +132,7 @@ pub struct Slo {
     /// VMs of which something waits that may go, by slot.
     active: Vec<bool>,
     stay: Stay,
-    last_pick: By,
+    last_pick: PickReason,
     /// Largest cost by which promises bring a VM ahead of its share.
     max_lead: u64,
     /// Largest background I/O beside VMs, in bytes.
@@ -163,11 +163,11 @@ impl Slo {
             background_waiting: 0,
             active: vec![false; vms],
             stay: Stay::NONE,
-            last_pick: By::Share,
+            last_pick: PickReason::Share,
             max_lead: 0,
             background_io_size: BACKGROUND_IO_UNPROFILED,
-            at_disk: AtDisk::with_capacity(AT_DISK),
-            absent: Absent::with_capacity(AT_DISK),
+            at_disk: AtDisk::with_capacity(WATCHED_IOS_MAX),
+            absent: Absent::with_capacity(WATCHED_IOS_MAX),
             dither: Dither::default(),
         };
         slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
@@ -180,19 +180,22 @@ impl Slo {
         self.by_time = view.costs().is_some();
         self.cost = CostModel::new(cost_params(spec, view.costs()), self.vms);
         self.overload.set_positioning(spec.positioning);
+        // The rate's work is counted in cost, too, so it must not be compared across units.
         self.background.restart();
-        self.reckon_costs(view);
+        self.refresh_costs(view);
     }
 
     /// Takes over costs that were learnt for the first time or anew.
     fn learn_costs(&mut self, view: &View) {
-        match self.by_time {
-            true => self.reckon_costs(view),
-            false => self.set_costs(view),
+        if self.by_time {
+            self.refresh_costs(view);
+        } else {
+            // Costs in bytes until now: the unit changes, so all that is in it starts anew.
+            self.set_costs(view);
         }
     }
 
-    fn reckon_costs(&mut self, view: &View) {
+    fn refresh_costs(&mut self, view: &View) {
         let spec = &view.device().spec;
         self.cost.on_event(view, &Event::ProfileChanged);
         self.max_lead = max_lead(&self.cost, spec);
@@ -205,6 +208,7 @@ impl Slo {
         let (slot, objective) = (vm.index(), view.objective(vm));
         let background = view.is_background(vm);
         (self.shares).set_vm(view.now(), slot, objective, background, newcomer);
+        // A slot's former VM may have had promises that stepped down.
         if newcomer {
             self.forget_promises(slot);
         }
@@ -260,6 +264,7 @@ impl Slo {
                 }
             }
         };
+        // Filled first and applied below, because `step_down` borrows the promises.
         self.stepping.clear();
         let stepping = &mut self.stepping;
         match change {
@@ -283,21 +288,25 @@ impl Slo {
     fn wake(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
-        self.absent.came(slot);
+        // Something waits here again, so others need not leave places for the VM.
+        self.absent.record_return(slot);
         if view.is_background(vm) {
             if self.background_waiting == 0 {
-                self.background.wakes(view.now());
+                self.background.begin_wait(view.now());
             }
             self.background_waiting += 1;
         } else {
+            // A think time ends with the first request after none was inside; without waiting
+            // background it decides nothing.
             if self.background_waiting > 0 && view.requests(vm) == 1 {
                 let since = view.quiet_since(vm).min(view.now());
-                self.background.thought(view.now().since(since));
+                self.background.record_think_time(view.now().since(since));
             }
             if self.promises.has(slot) {
                 self.promises.wake(view.now(), slot);
             }
         }
+        // Before `place`, which asks whether the VM is within its share.
         self.shares.activate(view.now(), slot, self.max_lead);
         self.place(view, vm);
     }
@@ -308,8 +317,9 @@ impl Slo {
             self.background_waiting -= u32::from(view.is_background(vm));
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
+            // Only such a disk shares itself by the depths of VMs, see `absent`.
             if view.device().seeks && view.in_flight(vm) > 0 && !view.is_background(vm) {
-                self.absent.left(view.now(), slot);
+                self.absent.record_absence(view.now(), slot);
             }
         }
     }
@@ -366,17 +376,19 @@ impl Slo {
             self.background.vm_started(now, cost);
             self.charge_vm(view, io, cost);
         }
-        match self.active[slot] && view.has_head(io.vm) {
-            true => self.place(view, io.vm),
-            false => self.sleep(view, io.vm),
+        if self.active[slot] && view.has_head(io.vm) {
+            self.place(view, io.vm);
+        } else {
+            self.sleep(view, io.vm);
         }
     }
 
     fn charge_vm(&mut self, view: &View, io: &DeviceIo, cost: u64) {
         let slot = io.vm.index();
-        let by_promise = self.last_pick == By::Promise && io.op != Op::Flush;
+        let by_promise = self.last_pick == PickReason::Promise && io.op != Op::Flush;
         // A latency bound without a rate is kept only within the VM's share, so its service is
         // charged in full.
+        // Flushes do not wait for a turn, so their debt is bounded as that of promises.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
         let most = self.max_lead.max(2 * cost);
         (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
@@ -384,6 +396,7 @@ impl Slo {
             let bytes = moved(view, io.op, io.len).into();
             (self.promises).spend(view.now(), slot, bytes, io.first_served());
         }
+        // What follows is for disks that reorder their queue.
         if io.op == Op::Flush || !view.device().seeks {
             return;
         }
@@ -396,7 +409,8 @@ impl Slo {
             if self.promises.has_transfer(slot) {
                 // The last I/Os of a transfer count as much as the first, so none may be left with
                 // the disk because the transfer is ahead of its rate.
-                late_from = late_from.min(view.now() + Nanos(TRANSFER_IO * positioning.0));
+                late_from =
+                    late_from.min(view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0));
             }
             (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
@@ -405,9 +419,9 @@ impl Slo {
 
     /// Returns the head that continues the last I/O, if the device is to stay with its stream.
     #[cold]
-    fn stays(&self, view: &View, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
+    fn head_to_stay_with(&self, view: &View, earliest: Option<(Nanos, usize)>) -> Option<ReqId> {
         let spec = &view.device().spec;
-        let near = Nanos(NEAR * spec.positioning.0);
+        let near = Nanos(NEAR_POSITIONINGS * spec.positioning.0);
         // A target may go in batches; a floor or a latency bound waits for no stream.
         let is_near = |(deadline, slot): (Nanos, usize)| {
             if self.promises.has_target(slot) {
@@ -428,19 +442,20 @@ impl Slo {
     /// Returns the time until which the VM whose turn it is by share leaves places of the disk's
     /// queue empty; `None`: it may go. The end of an I/O may change that.
     ///
-    /// The upper half is for VMs behind it by share. All but [`TRANSFER_BESIDE`] places are for a
-    /// transfer behind its rate: its few I/Os wait for all that is in the queue, so a long queue
-    /// would bound its rate whatever the order.
+    /// The upper half is for VMs behind it by share. All but [`TRANSFER_BESIDE_IOS_MAX`] places are
+    /// for a transfer behind its rate: its few I/Os wait for all that is in the queue, so a long
+    /// queue would bound its rate whatever the order.
     #[cold]
-    fn leaves_places(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+    fn places_left_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
         let device = view.device();
-        if device.in_flight >= TRANSFER_BESIDE {
+        if device.in_flight >= TRANSFER_BESIDE_IOS_MAX {
             let promises = &self.promises;
             let is_meant = |absent| promises.is_transfer_behind(view.now(), absent);
             if let Some(until) = self.absent.waited_for(view, is_meant) {
                 return Some(until);
             }
         }
+        // The lower half of the queue is open to all.
         if 2 * device.in_flight < device.spec.depth {
             return None;
         }
@@ -452,26 +467,30 @@ impl Slo {
     #[cold]
     fn pick_background(&mut self, view: &View, promised: bool) -> Result<Pick, Nanos> {
         let (now, device) = (view.now(), view.device());
-        self.background.look(now);
+        self.background.poll_window(now);
         if self.overload.is_late() {
             self.background.promise_late();
         }
         let least = self.overload.is_background_down();
         let vms_in_flight = device.in_flight - self.background.in_flight();
         let vms_wait = self.shares.any_waits();
-        let at = match vms_wait {
+        let at = if !vms_wait {
+            self.background.allowed_at(now, vms_in_flight, least)
+        } else if promised {
             // A promise that is due goes before all background I/Os but one that has waited for too
             // long.
-            true if promised => self.background.overdue_at(),
-            true => self.background.due_at(least),
-            false => self.background.allowed_at(now, vms_in_flight, least),
+            self.background.overdue_at()
+        } else {
+            self.background.due_at(least)
         };
         let Some(slot) = self.shares.first_background().filter(|_| at <= now) else {
             return Err(at.min(self.background.window_end()));
         };
-        let max = match vms_wait || vms_in_flight > 0 {
-            true => self.background_io_size,
-            false => u32::MAX,
+        // Beside VMs a part is short, so that none of them waits long for its end.
+        let max = if vms_wait || vms_in_flight > 0 {
+            self.background_io_size
+        } else {
+            u32::MAX
         };
         Ok(Self::start(view, slot, max))
     }
@@ -546,7 +565,7 @@ impl Dispatcher for Slo {
                 self.sleep(view, vm);
                 self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
-                self.absent.came(vm.index());
+                self.absent.record_return(vm.index());
                 if self.stay.vm == vm.index() {
                     self.stay = Stay::NONE;
                 }
@@ -559,6 +578,7 @@ impl Dispatcher for Slo {
         match knob {
             Knob::Weight(weight) => {
                 let weight = weight.clamp(1, Objective::MAX_WEIGHT);
+                // Weights are counted in quarters, see `shares`.
                 (self.shares).set_weight(view.now(), vm.index(), 4 * weight);
             }
             Knob::Floor(bytes_per_s) => {
@@ -620,7 +640,7 @@ impl Dispatcher for Slo {
         };
         let head = view.head(view.vm_at(slot));
         let len = head.map(|head| view.queued(head).unit().len);
-        self.promises.has_rate(slot) && len.is_some_and(|len| len <= BEYOND_DEPTH)
+        self.promises.has_rate(slot) && len.is_some_and(|len| len <= BEYOND_DEPTH_BYTES_MAX)
     }
 
     fn pick(&mut self, view: &View) -> Pick {
@@ -628,10 +648,12 @@ impl Dispatcher for Slo {
         self.release(view);
         let earliest = self.promises.first();
         let deadline = earliest.map(|(deadline, _)| deadline);
-        if let Some(change) = self.overload.look(now, deadline) {
+        if let Some(change) = self.overload.update(now, deadline) {
             self.step(view, change);
+            // Ends: a step sets the time from which the next one counts.
             return self.pick(view);
         }
+        // A promised I/O is overdue at the disk: even promised ones would be served before it.
         if let Some(until) = self.at_disk.held_until(now) {
             return Pick::Idle(until);
         }
@@ -639,6 +661,7 @@ impl Dispatcher for Slo {
         if self.background_waiting > 0 {
             match self.pick_background(view, earliest.is_some()) {
                 Ok(pick) => return pick,
+                // The time of the next background part bounds how long the device idles below.
                 Err(at) => part_at = at,
             }
         }
@@ -646,16 +669,20 @@ impl Dispatcher for Slo {
         let early = self.promises.first_early();
         if view.device().seeks
             && let (None, None, Some(slot)) = (earliest, early, first)
-            && let Some(until) = self.leaves_places(view, slot)
+            && let Some(until) = self.places_left_until(view, slot)
         {
             return Pick::Idle(until.min(part_at));
         }
-        if self.stay.left > 0
+        if self.stay.budget_left > 0
             && early.is_none()
-            && let Some(head) = self.stays(view, earliest)
+            && let Some(head) = self.head_to_stay_with(view, earliest)
         {
             let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
-            self.last_pick = if promised { By::Promise } else { By::Share };
+            self.last_pick = if promised {
+                PickReason::Promise
+            } else {
+                PickReason::Share
+            };
             return Pick::Start {
                 head,
                 max: u32::MAX,
@@ -663,11 +690,12 @@ impl Dispatcher for Slo {
             };
         }
         let (by, slot) = match (earliest.map(|(_, slot)| slot).or(early), first) {
-            (Some(slot), _) => (By::Promise, slot),
-            (None, Some(slot)) => (By::Share, slot),
+            (Some(slot), _) => (PickReason::Promise, slot),
+            (None, Some(slot)) => (PickReason::Share, slot),
             (None, None) => return Pick::Idle(part_at),
         };
         self.last_pick = by;
+        // Another VM's I/O moves the head away, so the stay is over.
         if slot != self.stay.vm {
             self.stay = Stay::NONE;
         }

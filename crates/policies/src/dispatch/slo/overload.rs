@@ -48,7 +48,7 @@ impl Parts {
         self.0 & (1 << part as u8) != 0
     }
 
-    /// Puts a part in or takes it out.
+    /// Adds a part to the set or removes it.
     pub(super) fn set(&mut self, part: Part, is_in: bool) {
         let bit = 1 << part as u8;
         self.0 = if is_in { self.0 | bit } else { self.0 & !bit };
@@ -101,18 +101,18 @@ pub(super) struct Overload {
 
 impl Overload {
     /// Time for which promises are late until the next step.
-    const STEP_AFTER: Nanos = Nanos::from_millis(100);
+    const STEP_DOWN_AFTER: Nanos = Nanos::from_millis(100);
     /// Time without a late promise until the last step is taken back.
-    const BACK_AFTER: Nanos = Nanos::SECOND;
+    const STEP_BACK_AFTER: Nanos = Nanos::SECOND;
     /// Lateness in positionings that a disk's own reordering explains.
-    const POSITIONINGS: u64 = 8;
+    const TOLERANCE_POSITIONINGS: u64 = 8;
     /// Lateness that a flash disk's own housekeeping explains.
-    const LEAST_TOLERANCE: Nanos = Nanos::from_millis(20);
+    const TOLERANCE_MIN: Nanos = Nanos::from_millis(20);
 
     /// Creates the detector with room for the promises of `vms` VMs.
     pub(super) fn with_capacity(vms: usize) -> Overload {
         Overload {
-            tolerance: Self::LEAST_TOLERANCE,
+            tolerance: Self::TOLERANCE_MIN,
             late_since: Nanos::MAX,
             calm_since: Nanos::ZERO,
             steps: 0,
@@ -127,10 +127,10 @@ impl Overload {
         Part::ALL.len() * size_of::<Down>() + size_of::<Candidate>()
     }
 
-    /// Takes over how long the device's positioning takes; zero on flash.
+    /// Sets the time of the device's positioning; zero on flash.
     pub(super) fn set_positioning(&mut self, positioning: Nanos) {
-        let seeks = Nanos(positioning.0 * Self::POSITIONINGS);
-        self.tolerance = seeks.max(Self::LEAST_TOLERANCE);
+        let seeks = Nanos(positioning.0 * Self::TOLERANCE_POSITIONINGS);
+        self.tolerance = seeks.max(Self::TOLERANCE_MIN);
     }
 
     /// Returns whether a promise is late just now.
@@ -145,7 +145,7 @@ impl Overload {
         self.steps > 0
     }
 
-    /// Returns how many promises have stepped down.
+    /// Returns the numbers of promises that have stepped down, by kind.
     pub(super) fn stepped_down(&self) -> SteppedDown {
         let count = |part| self.down.iter().filter(|down| down.part == part).count() as u32;
         SteppedDown {
@@ -156,11 +156,12 @@ impl Overload {
         }
     }
 
-    /// Notes the earliest deadline that is due, if any is. Returns the change to be carried out by
-    /// [`Overload::step_down`] or [`Overload::step_back`].
+    /// Takes over the earliest deadline that is due, if any is. Returns the change to be carried
+    /// out by [`Overload::step_down`] or [`Overload::step_back`].
     #[inline]
-    pub(super) fn look(&mut self, now: Nanos, earliest: Option<Nanos>) -> Option<Change> {
+    pub(super) fn update(&mut self, now: Nanos, earliest: Option<Nanos>) -> Option<Change> {
         let is_late = earliest.is_some_and(|deadline| deadline + self.tolerance < now);
+        // The common case, kept short: `judge` is out of line.
         if !is_late && self.steps == 0 {
             self.late_since = Nanos::MAX;
             return None;
@@ -175,14 +176,14 @@ impl Overload {
             self.calm_since = now;
             if self.late_since == Nanos::MAX {
                 self.late_since = now;
-            } else if now.since(self.late_since) >= Self::STEP_AFTER {
+            } else if now.since(self.late_since) >= Self::STEP_DOWN_AFTER {
                 self.late_since = now;
                 return Some(Change::Down);
             }
             return None;
         }
         self.late_since = Nanos::MAX;
-        if now.since(self.calm_since) < Self::BACK_AFTER {
+        if now.since(self.calm_since) < Self::STEP_BACK_AFTER {
             return None;
         }
         self.calm_since = now;
@@ -198,6 +199,7 @@ impl Overload {
         mut changed: impl FnMut(usize, Part),
     ) {
         if self.steps == 0 {
+            // The first step is the background's alone, see `is_background_down`.
             self.steps = 1;
             return;
         }
@@ -211,8 +213,10 @@ impl Overload {
             if found.is_empty() {
                 continue;
             }
+            // Slots break ties, so that the order does not depend on the sort.
             found.sort_unstable_by_key(|it| core::cmp::Reverse((it.key, it.vm)));
             let wanted = match self.last {
+                // A step of another kind begins with one again.
                 Some((last, count)) if last == part => count.saturating_mul(2),
                 _ => 1,
             };
@@ -232,6 +236,7 @@ impl Overload {
 
     /// Takes the last step back. `changed` is called with each VM and part that comes back.
     pub(super) fn step_back(&mut self, mut changed: impl FnMut(usize, Part)) {
+        // `down` is in the order of steps, so those of the last step are at its end.
         while let Some(down) = self.down.pop_if(|down| down.step == self.steps) {
             changed(down.vm as usize, down.part);
         }
@@ -275,7 +280,7 @@ mod tests {
         /// Lets time pass in steps of 10 ms, with a deadline that is late or none.
         fn pass(&mut self, millis: core::ops::Range<u64>, late: bool) {
             for now in millis.step_by(10).map(ms) {
-                let change = self.overload.look(now, late.then_some(Nanos::ZERO));
+                let change = self.overload.update(now, late.then_some(Nanos::ZERO));
                 let Host {
                     overload,
                     parts,

@@ -38,11 +38,11 @@ use tidegate_base::time::Nanos;
 /// Longest debt of a rate that is made good, so that an outage does not become a debt without end.
 const CATCH_UP: Nanos = Nanos::SECOND;
 /// Request size in bytes by which the spacing of a rate in bytes is computed.
-const SPACED_BY: u32 = 16 << 10;
+const SPACING_BYTES: u32 = 16 << 10;
 /// Spacings of its rate by which a VM with a latency bound may be early, and the least time: of
 /// Poisson arrivals at 80 % of the rate, 1 % are earlier.
 const EARLY_SPACINGS: u64 = 10;
-const EARLY_LEAST: Nanos = Nanos::from_millis(10);
+const EARLY_MIN: Nanos = Nanos::from_millis(10);
 /// Value of a span or latency that does not exist.
 const NEVER: Nanos = Nanos::MAX;
 
@@ -178,8 +178,8 @@ impl Promises {
         self.vms[vm] = Promise::NONE;
     }
 
-    /// Notes what a VM's deadline transfer needs in bytes a second; 0: none runs. To be followed by
-    /// [`Promises::set`].
+    /// Sets the rate that a VM's deadline transfer needs, in bytes a second; 0: none runs. To be
+    /// followed by [`Promises::set`].
     pub(super) fn set_transfer(&mut self, vm: usize, bytes_per_s: u64) {
         self.vms[vm].transfer = bytes_per_s.min(Rate::MAX);
     }
@@ -212,21 +212,25 @@ impl Promises {
             rate.ops = None;
         }
         promise.target = !objective.target.is_none() && !promise.down.has(Part::Target);
+        // The pacer's tags are on the clock of tags, those of `judged` in the driver's time.
         promise.pacer.set_rate(&rate, now - self.forgiven);
         promise.judged.set_rate(&rate, now);
         promise.latency = match objective.latency {
             Some(latency) if !promise.down.has(Part::Latency) => latency,
             _ => NEVER,
         };
-        let spacing = match rate.is_none() {
-            true => NEVER,
-            false => promise.pacer.period(SPACED_BY),
+        let spacing = if rate.is_none() {
+            NEVER
+        } else {
+            promise.pacer.period(SPACING_BYTES)
         };
         promise.span = spacing.min(promise.latency);
         promise.early = match (promise.latency, spacing) {
+            // Early service needs both: a bound that makes it useful and a rate that limits it.
             (NEVER, _) | (_, NEVER) => Nanos::ZERO,
-            _ => Nanos(spacing.0.saturating_mul(EARLY_SPACINGS)).max(EARLY_LEAST),
+            _ => Nanos(spacing.0.saturating_mul(EARLY_SPACINGS)).max(EARLY_MIN),
         };
+        // The VM may have lost its bound while it stood in the queue of early ones.
         if promise.early == Nanos::ZERO {
             self.early.remove(vm);
         }
@@ -239,6 +243,7 @@ impl Promises {
     /// Sets the tag of a VM whose head came after nothing waited: idle time earns nothing.
     pub(super) fn wake(&mut self, now: Nanos, vm: usize) {
         let next = self.due.peek();
+        // Where others are behind, a VM that wakes begins as far behind as the next of them.
         let due = next.and_then(|(_, vm)| self.vms[vm].pacer.any_due());
         let stand_at = due.unwrap_or(Nanos::MAX).min(now - self.forgiven);
         let from = self.earns_from(vm, stand_at);
@@ -260,6 +265,7 @@ impl Promises {
         let tag = match promise.pacer.any_due() {
             Some(tag) => tag + self.forgiven,
             None if head.within_share => head.arrived,
+            // Ahead of its share: a latency bound without a rate promises nothing then.
             None => return self.sleep(vm),
         };
         // A tag beyond the queue's largest key is cut to it: otherwise the queue would report it
@@ -270,6 +276,7 @@ impl Promises {
             return self.place_coming(now, vm, tag, head);
         }
         let mut deadline = tag + promise.span;
+        // The span is the bound's, which counts from the arrival where that is later.
         if promise.latency == promise.span {
             deadline = tag.max(head.arrived) + promise.span;
         }
@@ -293,6 +300,7 @@ impl Promises {
             self.coming.set(vm, tag.0);
         } else {
             self.early.remove(vm);
+            // Looked at again once it may go early, not only at its tag.
             self.coming.set(vm, may_go_from.0);
         }
     }
@@ -345,11 +353,12 @@ impl Promises {
             return;
         }
         // A VM that its own limit kept behind the others is made good for no more than they are.
-        let spacing = promise.pacer.period(SPACED_BY);
+        let spacing = promise.pacer.period(SPACING_BYTES);
         promise.pacer.forget_before(self.front - CATCH_UP - spacing);
         let tag = promise.pacer.any_due().unwrap_or(self.front);
         if tag > self.front {
             self.front = tag;
+            // Subtraction of `Nanos` saturates, so nothing is forgiven below the longest debt.
             self.forgiven += (now - self.forgiven - tag) - CATCH_UP;
         }
         promise.pacer.spend(bytes, first);
@@ -547,7 +556,7 @@ mod tests {
         promises.set_transfer(0, 8 << 20);
         promises.set(Nanos::ZERO, 0, &objective);
         // 16 KiB at 8 MiB/s, the transfer's rate.
-        let spacing = |promises: &Promises| promises.vms[0].pacer.period(SPACED_BY);
+        let spacing = |promises: &Promises| promises.vms[0].pacer.period(SPACING_BYTES);
         assert_eq!(spacing(&promises), Nanos(1_953_125));
         // The target's rate and a tenth more, by which it repays stalls; then the reservation's.
         let then = [(Part::Transfer, 14_204), (Part::Target, 20_000)];
@@ -579,14 +588,14 @@ mod tests {
         promises.set(Nanos::ZERO, 1, &floor);
         let one = FirstServed {
             ops: 1,
-            bytes: SPACED_BY.into(),
+            bytes: SPACING_BYTES.into(),
         };
         // Nothing waited for 500 ms.
         let mut late_from = [Nanos::ZERO; 2];
         for vm in [0, 1] {
             promises.wake(ms(500), vm);
-            promises.spend(ms(500), vm, SPACED_BY.into(), one);
-            late_from[vm] = promises.late_from(vm, ms(500), SPACED_BY.into(), one);
+            promises.spend(ms(500), vm, SPACING_BYTES.into(), one);
+            late_from[vm] = promises.late_from(vm, ms(500), SPACING_BYTES.into(), one);
         }
         assert!(promises.is_transfer_behind(ms(500), 0));
         assert!(!promises.is_transfer_behind(ms(600), 1));

@@ -12,8 +12,8 @@
 //! - A class never waits for one behind it, except for the background, which has a rate: see
 //!   [`background`](super::background). Levels of best effort are factors of the weight: level 4
 //!   counts one, level 0 two, level 7 a quarter.
-//! - A class that was passed over for [`AT_LEAST`] has one I/O before those above it, so that no VM
-//!   starves: an idle VM may hold a lock that others wait for.
+//! - A class that was passed over for [`PASSED_OVER_MAX`] has one I/O before those above it, so
+//!   that no VM starves: an idle VM may hold a lock that others wait for.
 //! - A group counts as one VM of the group's weight, separately in each class; its members divide
 //!   that share by their own weights. Where members name different weights of it, the largest
 //!   counts.
@@ -25,12 +25,12 @@ use tidegate_base::objective::{Group, GroupName, Objective, Priority};
 use tidegate_base::time::Nanos;
 
 /// Longest time for which a class that waits is passed over by those above it.
-const AT_LEAST: Nanos = Nanos::from_millis(500);
+const PASSED_OVER_MAX: Nanos = Nanos::from_millis(500);
 /// Value of [`Member::group`] for a VM without a group.
-const NONE: u32 = u32::MAX;
+const NO_GROUP: u32 = u32::MAX;
 /// Binary digits by which members' tags are coarser than entities', so that their 64 bits last for
 /// years.
-const COARSER: u32 = 10;
+const MEMBER_TAG_SHIFT: u32 = 10;
 
 /// A class of priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ enum Class {
 }
 
 /// Number of classes of VMs: all but the background.
-const OF_VMS: usize = 3;
+const VM_CLASSES: usize = 3;
 
 /// Returns the class of a priority, and the factor of its weight in quarters.
 fn class_of(priority: Priority) -> (Class, u32) {
@@ -50,6 +50,7 @@ fn class_of(priority: Priority) -> (Class, u32) {
         Priority::RealTime => (Class::RealTime, 4),
         Priority::BestEffort(level) => (
             Class::BestEffort,
+            // Levels 0 to 7 give 8 to 1 quarters.
             8 - u32::from(level.min(Priority::LEVEL_MAX)),
         ),
         Priority::Idle => (Class::Idle, 4),
@@ -67,7 +68,7 @@ struct Member {
     /// Tag and weight among entities, or in the VM's group.
     flow: Flow,
     class: Class,
-    /// Index in [`Shares::groups`], or [`NONE`].
+    /// Index in [`Shares::groups`], or [`NO_GROUP`].
     group: u32,
     /// Something of the VM waits that may go.
     active: bool,
@@ -102,6 +103,7 @@ impl Entities {
     /// Puts an entity in its place.
     #[inline]
     fn set(&mut self, now: Nanos, entity: usize, tag: Virtual) {
+        // The class begins to wait: time before that was not passed over.
         if self.order.first().is_none() {
             self.passed_over_since = now;
         }
@@ -114,7 +116,7 @@ pub(super) struct Shares {
     members: Vec<Member>,
     /// Weight that each VM names for its group; the largest counts, and may leave with its VM.
     named: Vec<u32>,
-    classes: [Entities; OF_VMS + 1],
+    classes: [Entities; VM_CLASSES + 1],
     groups: Vec<GroupShare>,
     /// Active members of each group, by tag.
     within: Treaps,
@@ -131,13 +133,13 @@ impl Shares {
         let nobody = Member {
             flow: Flow::new(Virtual(0), 4 * Objective::DEFAULT_WEIGHT),
             class: Class::BestEffort,
-            group: NONE,
+            group: NO_GROUP,
             active: false,
         };
         Shares {
             members: vec![nobody; vms],
             named: vec![0; vms],
-            classes: [(); OF_VMS + 1].map(|()| entities()),
+            classes: [(); VM_CLASSES + 1].map(|()| entities()),
             groups: Vec::new(),
             within: Treaps::with_capacity(vms, vms),
         }
@@ -183,13 +185,14 @@ impl Shares {
         background: bool,
         newcomer: bool,
     ) {
-        let class = match background {
-            true => Class::Background,
-            false => class_of(objective.priority).0,
+        let class = if background {
+            Class::Background
+        } else {
+            class_of(objective.priority).0
         };
         let member = self.members[vm];
         let same_group = match objective.group {
-            None => member.group == NONE,
+            None => member.group == NO_GROUP,
             Some(group) => self.group_of(vm).is_some_and(|it| it.name == group.name),
         };
         let active = member.active;
@@ -204,9 +207,11 @@ impl Shares {
             }
         } else if let Some(group) = objective.group {
             self.named[vm] = group.weight;
+            // The VM may have named the largest weight before, or does now.
             self.weigh_group(member.group);
         }
         self.set_weight(now, vm, quarters(objective));
+        // `set_weight` found the VM inactive if it was removed above, so it did not activate it.
         if active && !self.members[vm].active {
             self.activate(now, vm, u64::MAX);
         }
@@ -215,6 +220,7 @@ impl Shares {
     /// Sets a VM's weight, in quarters.
     pub(super) fn set_weight(&mut self, now: Nanos, vm: usize, quarters: u32) {
         let active = self.members[vm].active;
+        // Orders are by tag, so a VM leaves them before its tag changes.
         self.deactivate(vm);
         let clock = match self.group_of(vm) {
             Some(group) => Virtual(group.clock),
@@ -230,11 +236,12 @@ impl Shares {
     pub(super) fn remove_vm(&mut self, vm: usize) {
         self.deactivate(vm);
         let index = self.members[vm].group;
-        self.members[vm].group = NONE;
-        if index == NONE {
+        self.members[vm].group = NO_GROUP;
+        if index == NO_GROUP {
             return;
         }
         let in_group = |member: &Member| member.group == index;
+        // `None`: the group is empty, and its entry is free.
         let heir = self.members.iter().position(in_group);
         let group = &mut self.groups[index as usize];
         group.members -= 1;
@@ -244,6 +251,7 @@ impl Shares {
             let leader = core::mem::replace(&mut group.leader, heir as u32);
             let order = &mut self.classes[group.class as usize].order;
             if order.contains(leader as usize) {
+                // The entity stands under its leader's slot, which another VM may take.
                 order.remove(leader as usize);
                 order.set(heir, group.flow.tag);
             }
@@ -318,7 +326,7 @@ impl Shares {
             let ahead = flow.tag.since(clock);
             flow.tag < clock || ahead > most.saturating_mul(4) / u64::from(flow.weight)
         };
-        if member.group == NONE {
+        if member.group == NO_GROUP {
             if joins(&member.flow, class.clock) {
                 member.flow.join(class.clock);
             }
@@ -326,6 +334,7 @@ impl Shares {
             return;
         }
         let group = &mut self.groups[member.group as usize];
+        // Idle time earns nothing among members, either.
         if member.flow.tag.0 < group.clock {
             member.flow.join(Virtual(group.clock));
         }
@@ -346,7 +355,7 @@ impl Shares {
             return;
         }
         let order = &mut self.classes[member.class as usize].order;
-        if member.group == NONE {
+        if member.group == NO_GROUP {
             order.remove(vm);
             return;
         }
@@ -361,12 +370,13 @@ impl Shares {
     /// Returns the VM whose turn it is by class, group and weight.
     #[inline]
     pub(super) fn first(&self, now: Nanos) -> Option<usize> {
-        let mut of_vms = self.classes[..OF_VMS].iter();
+        let mut of_vms = self.classes[..VM_CLASSES].iter();
         let (_, mut entity) = of_vms.find_map(|class| class.order.first())?;
         // Of several classes that were passed over for too long, the lowest goes.
         for below in of_vms {
             if let Some((_, first)) = below.order.first()
-                && now >= below.passed_over_since + AT_LEAST
+                // Background is not among these classes: it has a rate of its own.
+                && now >= below.passed_over_since + PASSED_OVER_MAX
             {
                 entity = first;
             }
@@ -377,7 +387,7 @@ impl Shares {
     /// Returns whether any VM waits.
     #[inline]
     pub(super) fn any_waits(&self) -> bool {
-        let mut of_vms = self.classes[..OF_VMS].iter();
+        let mut of_vms = self.classes[..VM_CLASSES].iter();
         of_vms.any(|class| class.order.first().is_some())
     }
 
@@ -391,7 +401,7 @@ impl Shares {
     /// Returns the VM whose turn it is within an entity.
     fn first_of(&self, entity: usize) -> Option<usize> {
         match self.members[entity].group {
-            NONE => Some(entity),
+            NO_GROUP => Some(entity),
             group => self.within.first(group as usize).map(|(_, vm)| vm),
         }
     }
@@ -405,6 +415,7 @@ impl Shares {
             None => &member.flow,
             Some(group) => &group.flow,
         };
+        // Four, because weights are in quarters.
         flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
     }
 
@@ -426,14 +437,15 @@ impl Shares {
         let member = &mut self.members[vm];
         let class = &mut self.classes[member.class as usize];
         let (flow, entity, active) = match member.group {
-            NONE => (&mut member.flow, vm, member.active),
+            NO_GROUP => (&mut member.flow, vm, member.active),
             index => {
                 let group = &mut self.groups[index as usize];
                 if member.active {
                     self.within.remove(index as usize, vm);
                 }
                 group.clock = group.clock.max(member.flow.tag.0);
-                member.flow.spend((cost >> COARSER).max(1));
+                // At least 1, so that members with tiny I/Os still take turns.
+                member.flow.spend((cost >> MEMBER_TAG_SHIFT).max(1));
                 if member.active {
                     self.within.insert(index as usize, member.flow.tag.0, vm);
                 }

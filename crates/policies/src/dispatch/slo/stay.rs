@@ -6,21 +6,26 @@ pub(super) struct Stay {
     /// Slot of the stream's VM; `usize::MAX`: no stream.
     pub(super) vm: usize,
     /// Cost that may still go before others have their turn.
-    pub(super) left: u64,
+    pub(super) budget_left: u64,
 }
 
 impl Stay {
     /// No stream.
     pub(super) const NONE: Stay = Stay {
         vm: usize::MAX,
-        left: 0,
+        budget_left: 0,
     };
 
     /// Charges an I/O. One of another VM begins a stay with it, which lasts for `budget`.
     pub(super) fn charge(&mut self, vm: usize, cost: u64, budget: u64) {
-        let left = if self.vm == vm { self.left } else { budget };
+        let budget_left = if self.vm == vm {
+            self.budget_left
+        } else {
+            budget
+        };
         self.vm = vm;
-        self.left = left.saturating_sub(cost);
+        // The last I/O of a stay may cost more than is left.
+        self.budget_left = budget_left.saturating_sub(cost);
     }
 }
 
@@ -32,10 +37,28 @@ mod tests {
     fn a_stay_ends_with_its_budget_and_begins_anew_with_another_vm() {
         let mut stay = Stay::NONE;
         stay.charge(3, 40, 100);
-        assert_eq!(stay, Stay { vm: 3, left: 60 });
+        assert_eq!(
+            stay,
+            Stay {
+                vm: 3,
+                budget_left: 60
+            }
+        );
         stay.charge(3, 70, 100);
-        assert_eq!(stay, Stay { vm: 3, left: 0 });
+        assert_eq!(
+            stay,
+            Stay {
+                vm: 3,
+                budget_left: 0
+            }
+        );
         stay.charge(5, 1, 100);
-        assert_eq!(stay, Stay { vm: 5, left: 99 });
+        assert_eq!(
+            stay,
+            Stay {
+                vm: 5,
+                budget_left: 99
+            }
+        );
     }
 }

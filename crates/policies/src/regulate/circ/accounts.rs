@@ -8,13 +8,13 @@ use tidegate_core::view::View;
 
 /// One request, in thousandths of a request a second times nanoseconds: the unit of all amounts
 /// here.
-pub(super) const CREDIT: i128 = 1_000 * 1_000_000_000;
+pub(super) const UNITS_PER_CREDIT: i128 = 1_000 * 1_000_000_000;
 
 /// Upper bound of allocations, 10^9 requests a second in thousandths. No device is that fast, and
 /// no product overflows.
-const MOST: u64 = 1_000_000_000_000;
+const ALLOCATION_MAX: u64 = 1_000_000_000_000;
 
-/// Value of `Vm::at` outside the list of active VMs.
+/// Value of `Vm::active_index` outside the list of active VMs.
 const ABSENT: u32 = u32::MAX;
 
 /// Account of one VM.
@@ -32,32 +32,34 @@ struct Vm {
     /// Rate at which credits passed on to the VM are spread over this period, in the same unit.
     passed: u64,
     /// Index in the list of active VMs.
-    at: u32,
+    active_index: u32,
     /// An allocation was set at least once; without one the VM is free, not regulated.
-    known: bool,
+    has_allocation: bool,
     /// The VM ended the period without credit and with a request waiting.
-    over: bool,
+    ran_dry: bool,
     present: bool,
 }
 
-const GONE: Vm = Vm {
+const NO_ACCOUNT: Vm = Vm {
     credit: 0,
     allocation: 0,
     share: 0,
     rate: 0,
     passed: 0,
-    at: ABSENT,
-    known: false,
-    over: false,
+    active_index: ABSENT,
+    has_allocation: false,
+    ran_dry: false,
     present: false,
 };
 
 impl Vm {
     /// Returns the rate of the next grant. A VM that does not compete is granted nothing that
     /// others would want, but while it is idle it saves up for its return.
-    fn due(&self, idle: bool) -> u64 {
+    fn next_rate(&self, idle: bool) -> u64 {
         match self.allocation {
-            0 if idle && self.at != ABSENT => self.share,
+            // An idle VM still in the list of active ones saves up to its threshold, then becomes
+            // inactive.
+            0 if idle && self.active_index != ABSENT => self.share,
             allocation => allocation,
         }
     }
@@ -74,13 +76,13 @@ pub(super) struct Accounts {
     /// Slots of VMs that are active or not regulated yet.
     active: Vec<u32>,
     /// Sum of the rates of all inactive VMs.
-    idle_rates: i128,
+    inactive_rates: i128,
     /// Credits that inactive VMs give away in this period.
-    idle_gives: i128,
+    given_by_inactive: i128,
     given: MovingAverage,
     /// Sum of all credits by an independent account: grants and bursts less those spent, dropped or
     /// lapsed.
-    books: i128,
+    audited_sum: i128,
 }
 
 impl Accounts {
@@ -92,10 +94,10 @@ impl Accounts {
             burst: burst.into(),
             vms: Vec::new(),
             active: Vec::with_capacity(vms),
-            idle_rates: 0,
-            idle_gives: 0,
+            inactive_rates: 0,
+            given_by_inactive: 0,
             given: MovingAverage::new(smoothing),
-            books: 0,
+            audited_sum: 0,
         }
     }
 
@@ -105,7 +107,7 @@ impl Accounts {
     /// Returns a VM's credit; `None` without an account or while inactive.
     pub(super) fn credit(&self, slot: usize) -> Option<i128> {
         let vm = self.vms.get(slot)?;
-        (vm.known && vm.at != ABSENT).then_some(vm.credit)
+        (vm.has_allocation && vm.active_index != ABSENT).then_some(vm.credit)
     }
 
     /// Returns the credit that a VM may spend while `rest` nanoseconds of the period are still to
@@ -113,10 +115,10 @@ impl Accounts {
     pub(super) fn spendable(&self, slot: usize, rest: i128) -> Option<i128> {
         let vm = self.vms.get(slot)?;
         let pace = i128::from(vm.rate) + i128::from(vm.passed);
-        (vm.known && vm.at != ABSENT).then_some(vm.credit - pace * rest)
+        (vm.has_allocation && vm.active_index != ABSENT).then_some(vm.credit - pace * rest)
     }
 
-    pub(super) fn present(&self, slot: usize) -> bool {
+    pub(super) fn has_account(&self, slot: usize) -> bool {
         self.vms.get(slot).is_some_and(|vm| vm.present)
     }
 
@@ -126,17 +128,17 @@ impl Accounts {
 
     /// Returns the credit that a VM may save up; at least one request.
     fn threshold(&self, vm: &Vm) -> i128 {
-        (i128::from(vm.share) * self.period * self.burst).max(CREDIT)
+        (i128::from(vm.share) * self.period * self.burst).max(UNITS_PER_CREDIT)
     }
 
     /// Opens an inactive account.
     pub(super) fn add(&mut self, slot: usize) {
         if self.vms.len() <= slot {
-            self.vms.resize(slot + 1, GONE);
+            self.vms.resize(slot + 1, NO_ACCOUNT);
         }
         self.vms[slot] = Vm {
             present: true,
-            ..GONE
+            ..NO_ACCOUNT
         };
     }
 
@@ -144,34 +146,39 @@ impl Accounts {
     /// so far stay given.
     pub(super) fn remove(&mut self, slot: usize, left: i128) {
         let vm = self.vms[slot];
-        if vm.at == ABSENT {
+        if vm.active_index == ABSENT {
+            // An inactive VM gave this period's credits away in advance; those of the rest are
+            // taken back.
             let gives = i128::from(vm.rate) * left;
-            self.idle_rates -= i128::from(vm.rate);
-            self.idle_gives -= gives;
-            self.books -= gives;
+            self.inactive_rates -= i128::from(vm.rate);
+            self.given_by_inactive -= gives;
+            self.audited_sum -= gives;
         } else {
             self.leave_active(slot);
-            self.books -= vm.credit;
+            self.audited_sum -= vm.credit;
         }
-        self.vms[slot] = GONE;
+        self.vms[slot] = NO_ACCOUNT;
     }
 
     /// Activates a VM that has a request inside: from now on it keeps its allocation, and it starts
     /// with a full burst.
     pub(super) fn activate(&mut self, slot: usize, left: i128) {
+        // A VM becomes inactive only with its threshold saved up, so it finds as much on its
+        // return.
         let burst = self.threshold(&self.vms[slot]);
         let vm = &mut self.vms[slot];
-        if vm.at != ABSENT {
+        if vm.active_index != ABSENT {
             return;
         }
-        vm.at = self.active.len() as u32;
+        vm.active_index = self.active.len() as u32;
         self.active.push(slot as u32);
-        if vm.known {
+        // Without an allocation there is neither credit nor a rate to give away.
+        if vm.has_allocation {
             let grant = i128::from(vm.rate) * left;
             vm.credit = burst + grant;
-            self.idle_rates -= i128::from(vm.rate);
-            self.idle_gives -= grant;
-            self.books += burst;
+            self.inactive_rates -= i128::from(vm.rate);
+            self.given_by_inactive -= grant;
+            self.audited_sum += burst;
         }
     }
 
@@ -179,17 +186,18 @@ impl Accounts {
     fn deactivate(&mut self, slot: usize) {
         self.leave_active(slot);
         let vm = &mut self.vms[slot];
-        self.books -= vm.credit;
+        self.audited_sum -= vm.credit;
         (vm.credit, vm.passed) = (0, 0);
         vm.rate = vm.allocation;
-        self.idle_rates += i128::from(vm.rate);
+        self.inactive_rates += i128::from(vm.rate);
     }
 
     fn leave_active(&mut self, slot: usize) {
-        let at = core::mem::replace(&mut self.vms[slot].at, ABSENT);
+        let at = core::mem::replace(&mut self.vms[slot].active_index, ABSENT);
+        // The last of the list takes the place, and its index is corrected below.
         self.active.swap_remove(at as usize);
         if let Some(&moved) = self.active.get(at as usize) {
-            self.vms[moved as usize].at = at;
+            self.vms[moved as usize].active_index = at;
         }
     }
 
@@ -197,22 +205,24 @@ impl Accounts {
     /// this period, too.
     pub(super) fn allocate(&mut self, slot: usize, allocation: u64, idle: bool, left: i128) {
         let vm = &mut self.vms[slot];
-        vm.known = true;
+        vm.has_allocation = true;
+        // A VM that did not compete may have saved up at an allocation of long ago.
         let back = vm.allocation == 0 && allocation > 0;
-        vm.allocation = allocation.min(MOST);
+        // Controllers may name any number; the bound keeps the products below in range.
+        vm.allocation = allocation.min(ALLOCATION_MAX);
         if vm.allocation > 0 {
             vm.share = vm.allocation;
         }
-        let rate = vm.due(idle);
+        let rate = vm.next_rate(idle);
         let more = i128::from(rate) - i128::from(core::mem::replace(&mut vm.rate, rate));
-        match vm.at {
+        match vm.active_index {
             ABSENT => {
-                self.idle_rates += more;
-                self.idle_gives += more * left;
+                self.inactive_rates += more;
+                self.given_by_inactive += more * left;
             }
             _ => vm.credit += more * left,
         }
-        self.books += more * left;
+        self.audited_sum += more * left;
         if back {
             self.drop_beyond_burst(slot, left);
         }
@@ -223,49 +233,51 @@ impl Accounts {
     fn drop_beyond_burst(&mut self, slot: usize, left: i128) {
         let threshold = self.threshold(&self.vms[slot]);
         let vm = &mut self.vms[slot];
-        if vm.at != ABSENT {
+        if vm.active_index != ABSENT {
             let excess = (vm.credit - threshold - i128::from(vm.rate) * left).max(0);
             vm.credit -= excess;
-            self.books -= excess;
+            self.audited_sum -= excess;
         }
     }
 
     /// Charges a VM for requests that were let in.
     pub(super) fn charge(&mut self, slot: usize, requests: u32) {
         let vm = &mut self.vms[slot];
-        if vm.known {
-            let cost = i128::from(requests) * CREDIT;
+        if vm.has_allocation {
+            let cost = i128::from(requests) * UNITS_PER_CREDIT;
             vm.credit -= cost;
-            self.books -= cost;
+            self.audited_sum -= cost;
         }
     }
 
     /// Closes a period. Returns the additional nanoseconds for which VMs that ran dry are granted
     /// their allocations in the next one.
-    pub(super) fn close(&mut self, view: &View) -> i128 {
-        self.check();
+    pub(super) fn close_period(&mut self, view: &View) -> i128 {
+        self.assert_balanced();
         let (given, wanted) = self.settle(view);
-        let due = self.given.pass(given);
+        let due = self.given.add(given);
         if wanted == 0 {
-            self.books -= due;
+            self.audited_sum -= due;
             return 0;
         }
+        // A division's remainder would be lost credit; it comes out with the next period.
         self.given.put_back(due % wanted);
         due / wanted
     }
 
-    /// Asserts that the accounts' sum equals `books`: no credit was created or lost.
-    fn check(&self) {
+    /// Asserts that the accounts' sum equals `audited_sum`: no credit was created or lost.
+    fn assert_balanced(&self) {
         let credit = |&slot: &u32| self.vms[slot as usize].credit;
         let of_vms: i128 = self.active.iter().map(credit).sum();
-        let counted = of_vms + self.idle_gives + self.given.held();
-        assert_eq!(counted, self.books, "credits do not add up");
+        let counted = of_vms + self.given_by_inactive + self.given.outstanding();
+        // Once a period, a sum over active VMs: cheap enough for release builds.
+        assert_eq!(counted, self.audited_sum, "credits do not add up");
     }
 
     /// Caps all credits at what may be saved up and deactivates VMs that want nothing. Returns the
     /// credits given away, and the sum of the allocations of VMs that ran dry.
     fn settle(&mut self, view: &View) -> (i128, i128) {
-        let (mut given, mut wanted) = (self.idle_gives, 0);
+        let (mut given, mut wanted) = (self.given_by_inactive, 0);
         let mut at = 0;
         while let Some(&slot) = self.active.get(at) {
             let slot = slot as usize;
@@ -275,15 +287,21 @@ impl Accounts {
             let excess = (vm.credit - threshold).max(0);
             vm.credit -= excess;
             match vm.allocation {
-                0 => self.books -= excess,
+                // Credits of a VM that does not compete were never allocated from the device; they
+                // lapse.
+                0 => self.audited_sum -= excess,
                 _ => given += excess,
             }
-            vm.over = vm.known && vm.credit < CREDIT && view.pending_head(id).is_some();
-            if vm.over {
+            // Less than one credit is none: a request needs a whole one.
+            vm.ran_dry = vm.has_allocation
+                && vm.credit < UNITS_PER_CREDIT
+                && view.pending_head(id).is_some();
+            if vm.ran_dry {
                 wanted += i128::from(vm.allocation);
             }
-            let full = !vm.known || vm.credit == threshold;
+            let full = !vm.has_allocation || vm.credit == threshold;
             if full && view.requests(id) == 0 {
+                // Does not advance: the last VM of the list has taken this place.
                 self.deactivate(slot)
             } else {
                 at += 1;
@@ -293,23 +311,23 @@ impl Accounts {
     }
 
     /// Begins a period: computes the credits that inactive VMs give away in it.
-    pub(super) fn begin(&mut self) {
-        self.idle_gives = self.idle_rates * self.period;
-        self.books += self.idle_gives;
+    pub(super) fn begin_period(&mut self) {
+        self.given_by_inactive = self.inactive_rates * self.period;
+        self.audited_sum += self.given_by_inactive;
     }
 
     /// Grants the period's credits, and to VMs that ran dry `more` nanoseconds' worth on top, as
-    /// returned by [`Accounts::close`].
-    pub(super) fn grant(&mut self, view: &View, more: i128, reopen: &mut Reopened) {
+    /// returned by [`Accounts::close_period`].
+    pub(super) fn grant_credits(&mut self, view: &View, more: i128, reopen: &mut Reopened) {
         for &slot in &self.active {
             let vm = &mut self.vms[slot as usize];
             let id = view.vm_at(slot as usize);
-            if vm.known {
-                vm.rate = vm.due(view.requests(id) == 0);
+            if vm.has_allocation {
+                vm.rate = vm.next_rate(view.requests(id) == 0);
                 let grant = i128::from(vm.rate) * self.period;
                 vm.credit += grant;
-                self.books += grant;
-                let passed = i128::from(vm.allocation) * if vm.over { more } else { 0 };
+                self.audited_sum += grant;
+                let passed = i128::from(vm.allocation) * if vm.ran_dry { more } else { 0 };
                 vm.credit += passed;
                 // Rounds down: less than one unit a nanosecond is thereby available early.
                 vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
@@ -333,8 +351,9 @@ impl Accounts {
 
     /// Stops periods, as no VM is active. Credits given away for others lapse.
     pub(super) fn pause(&mut self) {
-        self.books -= self.given.clear();
-        assert_eq!(self.books, 0, "credits that nobody has");
-        self.idle_gives = 0;
+        // The only amount left once no VM is active; the assertion below holds it to that.
+        self.audited_sum -= self.given.clear();
+        assert_eq!(self.audited_sum, 0, "credits that nobody has");
+        self.given_by_inactive = 0;
     }
 }

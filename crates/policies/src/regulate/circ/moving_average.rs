@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MovingAverage {
     /// The part of each period in the window.
-    parts: [i128; MovingAverage::MOST],
+    parts: [i128; MovingAverage::WINDOW_MAX],
     window: usize,
     /// Index of the oldest part.
     oldest: usize,
@@ -15,21 +15,22 @@ pub(super) struct MovingAverage {
 
 impl MovingAverage {
     /// Longest window in periods.
-    pub(super) const MOST: usize = 16;
+    pub(super) const WINDOW_MAX: usize = 16;
 
-    /// Creates an empty average over `window` periods, 1 to [`MovingAverage::MOST`].
+    /// Creates an empty average over `window` periods, 1 to [`MovingAverage::WINDOW_MAX`].
     pub(super) fn new(window: usize) -> MovingAverage {
         MovingAverage {
-            parts: [0; MovingAverage::MOST],
-            window: window.clamp(1, MovingAverage::MOST),
+            parts: [0; MovingAverage::WINDOW_MAX],
+            window: window.clamp(1, MovingAverage::WINDOW_MAX),
             oldest: 0,
             rest: 0,
         }
     }
 
     /// Adds the amount of a period that has ended. Returns the amount that is due now.
-    pub(super) fn pass(&mut self, amount: i128) -> i128 {
+    pub(super) fn add(&mut self, amount: i128) -> i128 {
         let window = self.window as i128;
+        // The oldest part has come out `window` times; the new one takes its place.
         self.parts[self.oldest] = amount / window;
         self.oldest = (self.oldest + 1) % self.window;
         let parts = self.parts[..self.window].iter().sum::<i128>();
@@ -42,17 +43,17 @@ impl MovingAverage {
     }
 
     /// Returns the amount that is still to come out.
-    pub(super) fn held(&self) -> i128 {
+    pub(super) fn outstanding(&self) -> i128 {
         // The part at `oldest` is used up; the one after it comes out once more, and so on.
         let times_left = |age: usize| self.parts[(self.oldest + age) % self.window] * age as i128;
         (1..self.window).map(times_left).sum::<i128>() + self.rest
     }
 
-    /// Empties the average. Returns the amount that it held.
+    /// Empties the average. Returns the amount that it outstanding.
     pub(super) fn clear(&mut self) -> i128 {
-        let held = self.held();
+        let outstanding = self.outstanding();
         *self = MovingAverage::new(self.window);
-        held
+        outstanding
     }
 }
 
@@ -61,31 +62,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_mean_of_the_window_and_keeps_the_sum() {
+    fn smoothed_amount_is_the_mean_of_the_window_and_keeps_the_sum() {
         let mut smoothed = MovingAverage::new(4);
-        let due = [400, 0, 0, 801, 0, 0, 0, 0].map(|amount| smoothed.pass(amount));
+        let due = [400, 0, 0, 801, 0, 0, 0, 0].map(|amount| smoothed.add(amount));
         // 801 = 4 x 200 + 1, and the odd one at once.
         assert_eq!(due, [100, 100, 100, 301, 200, 200, 200, 0]);
-        assert_eq!(smoothed.held(), 0);
+        assert_eq!(smoothed.outstanding(), 0);
     }
 
     #[test]
-    fn what_is_held_is_what_still_comes_out() {
+    fn held_amount_is_what_still_comes_out() {
         for window in [1, 3, 16] {
             let mut smoothed = MovingAverage::new(window);
-            let mut held = 0;
+            let mut outstanding = 0;
             for n in 0..100 {
                 let amount = n * n % 977;
-                held += amount - smoothed.pass(amount);
+                outstanding += amount - smoothed.add(amount);
                 smoothed.put_back(n % 7);
-                held += n % 7;
-                assert_eq!(smoothed.held(), held);
+                outstanding += n % 7;
+                assert_eq!(smoothed.outstanding(), outstanding);
             }
-            let rest: i128 = (0..window).map(|_| smoothed.pass(0)).sum();
-            assert_eq!((rest, smoothed.held()), (held, 0));
-            smoothed.pass(1_000_003);
-            let held = smoothed.held();
-            assert_eq!((smoothed.clear(), smoothed.held()), (held, 0));
+            let rest: i128 = (0..window).map(|_| smoothed.add(0)).sum();
+            assert_eq!((rest, smoothed.outstanding()), (outstanding, 0));
+            smoothed.add(1_000_003);
+            let outstanding = smoothed.outstanding();
+            assert_eq!((smoothed.clear(), smoothed.outstanding()), (outstanding, 0));
         }
     }
 }

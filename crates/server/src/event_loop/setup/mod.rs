@@ -197,7 +197,7 @@ impl Prepared {
             device: own,
             vms,
             connections,
-            buffer_memory: payload.most(),
+            buffer_memory: payload.max_in_use(),
             plumbing: u64::from(io_slots) * bounce.max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
         })

@@ -349,7 +349,7 @@ impl Passed {
 fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
     let (rate, [least, most]) = (
         engine.view().allocation(vm),
-        [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION],
+        [Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX],
     );
     (rate > 0).then(|| rate.clamp(least, most))
 }

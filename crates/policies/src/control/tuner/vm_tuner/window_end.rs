@@ -6,7 +6,7 @@ use crate::control::tuner::action::Moved;
 use crate::control::tuner::measure::{Amount, HeldRate, Span, Unit};
 use crate::control::tuner::paced::Passed;
 use crate::control::tuner::target::TargetRevision;
-use crate::regulate::merge_limit::{PAGE, ios};
+use crate::regulate::merge_limit::{PAGE_BYTES, ios};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
@@ -82,7 +82,7 @@ impl VmTuner {
             measured: u128::from(bytes) * scale,
             due,
             max_carried: MAX_CARRIED_S * u128::from(aim) * scale,
-            page: u128::from(PAGE) * scale,
+            page: u128::from(PAGE_BYTES) * scale,
         };
         let throttles = self.throughput.is_none();
         self.action
@@ -113,7 +113,7 @@ impl VmTuner {
         let bytes = if by_limit {
             paced.bytes()
         } else {
-            self.top * PAGE
+            self.top * PAGE_BYTES
         };
         let largest = Amount {
             bytes: bytes.into(),
