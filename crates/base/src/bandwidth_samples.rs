@@ -13,22 +13,23 @@
 //! ```
 //!
 //! Within one second, which is the usual case, this costs one comparison. Closing a second takes a
-//! few stores; after a long time without requests at most [`KEPT`] seconds are written.
+//! few stores; after a long time without requests at most [`SECONDS_KEPT`] seconds are written.
 
 use crate::precision::Precision;
 use crate::time::Nanos;
 
 /// Seconds that are kept per VM: ten statistical intervals of 30 s.
-pub const KEPT: usize = 300;
+pub const SECONDS_KEPT: usize = 300;
 
 /// Marks an idle second in the ring; no VM moves as many bytes in a second.
-const IDLE: u64 = u64::MAX;
+const IDLE_SECOND: u64 = u64::MAX;
 
 /// Ring of per-second byte counts of one VM; 2.4 KB of heap memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seconds {
-    /// Bytes moved in each second, or [`IDLE`]; second number `n` since the begin is at `n % KEPT`.
-    ring: Box<[u64; KEPT]>,
+    /// Bytes moved in each second, or [`IDLE_SECOND`]; second number `n` since the begin is at `n %
+    /// SECONDS_KEPT`.
+    ring: Box<[u64; SECONDS_KEPT]>,
     /// Number of seconds closed since counting began.
     closed: u64,
     /// Number of the present second, as of [`Seconds::number`].
@@ -42,7 +43,7 @@ pub struct Seconds {
 impl Default for Seconds {
     fn default() -> Self {
         Seconds {
-            ring: Box::new([0; KEPT]),
+            ring: Box::new([0; SECONDS_KEPT]),
             closed: 0,
             running: 0,
             whole: false,
@@ -53,7 +54,7 @@ impl Default for Seconds {
 
 impl Seconds {
     /// Heap memory of one [`Seconds`], in bytes.
-    pub const HEAP_BYTES: usize = size_of::<[u64; KEPT]>();
+    pub const HEAP_BYTES: usize = size_of::<[u64; SECONDS_KEPT]>();
 
     /// Returns the number of the second that contains `now`, modulo 2^32 (136 years).
     #[inline]
@@ -63,7 +64,7 @@ impl Seconds {
 
     /// Restarts counting with the next second and drops all samples. `total`: bytes that the VM has
     /// moved so far.
-    pub fn begin(&mut self, second: u32, total: u64) {
+    pub fn restart(&mut self, second: u32, total: u64) {
         (self.closed, self.whole) = (0, false);
         (self.running, self.before) = (second, total);
     }
@@ -78,28 +79,33 @@ impl Seconds {
         if passed == 0 {
             return;
         }
+        assert!(
+            total >= self.before,
+            "a VM's total of moved bytes does not fall"
+        );
         let moved = total - self.before;
+        // The second in which counting began was not counted from its begin.
         if core::mem::replace(&mut self.whole, true) {
             self.close(moved);
         }
-        let between = if asked { 0 } else { IDLE };
+        let between = if asked { 0 } else { IDLE_SECOND };
         // At most one round of the ring: more would overwrite itself.
-        for _ in 1..passed.min(KEPT as u32 + 1) {
+        for _ in 1..passed.min(SECONDS_KEPT as u32 + 1) {
             self.close(between);
         }
         (self.running, self.before) = (second, total);
     }
 
     fn close(&mut self, moved: u64) {
-        self.ring[(self.closed % KEPT as u64) as usize] = moved;
+        self.ring[(self.closed % SECONDS_KEPT as u64) as usize] = moved;
         self.closed += 1;
     }
 
     /// Iterates over the kept seconds, oldest first: bytes moved, or `None` for an idle second.
     pub fn iter(&self) -> impl Iterator<Item = Option<u64>> + '_ {
-        let first = self.closed.saturating_sub(KEPT as u64);
-        let moved = (first..self.closed).map(|at| self.ring[(at % KEPT as u64) as usize]);
-        moved.map(|moved| (moved != IDLE).then_some(moved))
+        let first = self.closed.saturating_sub(SECONDS_KEPT as u64);
+        let moved = (first..self.closed).map(|at| self.ring[(at % SECONDS_KEPT as u64) as usize]);
+        moved.map(|moved| (moved != IDLE_SECOND).then_some(moved))
     }
 
     /// Computes the precision of the kept seconds that are not idle.
@@ -125,14 +131,14 @@ mod tests {
     #[test]
     fn the_second_in_which_it_begins_and_the_one_that_runs_are_not_known() {
         let mut seconds = Seconds::default();
-        seconds.begin(7, 1000);
+        seconds.restart(7, 1000);
         seconds.pass(7, 1500, true);
         assert_eq!(known(&seconds), []);
         seconds.pass(8, 1700, true);
         assert_eq!(known(&seconds), [], "what moved in second 7 is not whole");
         seconds.pass(9, 2000, true);
         assert_eq!(known(&seconds), [Some(300)]);
-        seconds.begin(9, 2100);
+        seconds.restart(9, 2100);
         seconds.pass(11, 2500, true);
         assert_eq!(
             known(&seconds),
@@ -144,7 +150,7 @@ mod tests {
     #[test]
     fn seconds_without_anything_inside_are_told_from_those_without_an_answer() {
         let mut seconds = Seconds::default();
-        seconds.begin(0, 0);
+        seconds.restart(0, 0);
         seconds.pass(1, 0, true);
         seconds.pass(4, 50, true);
         seconds.pass(7, 80, false);
@@ -167,7 +173,7 @@ mod tests {
             start in prop::sample::select(vec![0, u32::MAX - 200]),
         ) {
             let mut seconds = Seconds::default();
-            seconds.begin(start, 0);
+            seconds.restart(start, 0);
             let (mut second, mut total, mut all) = (start, 0u64, Vec::new());
             let mut running = None;
             for (passed, moved, asked) in steps {
@@ -182,7 +188,7 @@ mod tests {
                     *running += moved;
                 }
             }
-            let last = all.len().saturating_sub(KEPT);
+            let last = all.len().saturating_sub(SECONDS_KEPT);
             prop_assert_eq!(known(&seconds), &all[last..]);
         }
     }

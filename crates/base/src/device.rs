@@ -31,7 +31,7 @@ impl DeviceSpec {
     pub const MAX_IO_SLOTS: u32 = Self::MAX_DEPTH * (1 + Self::UNCOUNTED_DEPTHS);
 
     /// Maximum number of I/Os of hung disks that do not count against the queue depth.
-    pub const fn uncounted_most(&self) -> u32 {
+    pub const fn uncounted_max(&self) -> u32 {
         self.depth * Self::UNCOUNTED_DEPTHS
     }
 
@@ -39,7 +39,7 @@ impl DeviceSpec {
     ///
     /// Only the first `depth` of them are used without `DeviceMut::enable_hung_disk_handling`.
     pub const fn io_slots(&self) -> u32 {
-        self.depth + self.uncounted_most()
+        self.depth + self.uncounted_max()
     }
 }
 

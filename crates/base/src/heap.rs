@@ -35,7 +35,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.nodes.is_empty()
     }
 
-    /// Number of ids in the heap.
+    /// Returns the number of ids in the heap.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -65,6 +65,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         let at = at as usize;
         let old = self.nodes[at].0;
         self.nodes[at].0 = key;
+        // An equal key keeps its place: `sift_down` leaves it.
         if key < old {
             self.sift_up(at)
         } else {
@@ -119,6 +120,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     fn sift_up(&mut self, mut at: usize) {
         let node = self.nodes[at];
         while at > 0 {
+            // Children of node n are ARITY n + 1 to ARITY n + ARITY.
             let parent = (at - 1) / ARITY;
             if self.nodes[parent] <= node {
                 break;

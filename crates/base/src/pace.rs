@@ -21,7 +21,7 @@ const WINDOW: Nanos = Nanos(100_000_000);
 /// `t` is the time of the next whole number of requests above 1.01 times the rate's, minus the
 /// window: at least 1 ms, at most one request's period more. It is 1 ns less, because a window's
 /// both ends count.
-fn late_most(per_s: u64) -> Nanos {
+fn max_lateness(per_s: u64) -> Nanos {
     const ONE_PER_CENT: Nanos = Nanos(WINDOW.0 / 100);
     // Above this rate the products below overflow, and a request takes less than a nanosecond.
     if per_s == 0 || per_s > 1 << 36 {
@@ -55,8 +55,11 @@ impl Pacer {
 
     /// Creates a pacer of `per_s` times `unit` units per second (0: no rate) that is due at `now`.
     pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
+        // 0 would make the rate 0, which silently means no rate at all.
+        assert!(unit > 0, "a request counts at least one unit of its rate");
         Pacer {
             next_due: now,
+            // Validated objectives stay below 2^60; a saturated rate is as good as none.
             rate: per_s.saturating_mul(unit),
             carry: 0,
             unit,
@@ -87,13 +90,15 @@ impl Pacer {
     pub fn forget_before(&mut self, earliest: Nanos) {
         if self.next_due < earliest {
             self.next_due = earliest;
+            // A fraction of a nanosecond belongs to the time that is lost.
             self.carry = 0;
         }
     }
 
     /// Cancels what became due from `from` to `to`, when nothing was requested. Units due before
     /// `from` stay due.
-    pub fn lose(&mut self, from: Nanos, to: Nanos) {
+    pub fn cancel_due(&mut self, from: Nanos, to: Nanos) {
+        // What is due after `to` was not due in that time, so nothing is lost.
         if self.rate != 0 && self.next_due < to {
             self.next_due += to.since(self.next_due.max(from));
         }
@@ -101,7 +106,7 @@ impl Pacer {
 
     /// Returns a pacer with another rate and the same due time. For rates that a controller adjusts
     /// all the time; [`Pacer::set_rate`] keeps a limit's debt in requests instead.
-    pub fn turned(self, per_s: u64) -> Pacer {
+    pub fn with_rate(self, per_s: u64) -> Pacer {
         if per_s == self.rate {
             self
         } else {
@@ -134,7 +139,7 @@ impl Pacer {
         self.carry = (due % self.rate as u128) as u64;
     }
 
-    /// Changes the rate and keeps what is owed beyond `now` in requests (or bytes) instead of in
+    /// Changes the rate and keeps the debt beyond `now` in requests (or bytes) instead of in
     /// time.
     ///
     /// Raising a tiny limit therefore frees its VM at once, and lowering one grants no burst.
@@ -143,9 +148,11 @@ impl Pacer {
     /// limit set later would have to wait for.
     pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
         let new = Pacer::new(per_s, unit, now);
+        // An objective is often set again with the same rate; the carry must not be dropped then.
         if (new.rate, new.unit) == (self.rate, self.unit) {
             return;
         }
+        // Nothing is owed that could be converted.
         if new.rate == 0 || self.rate == 0 || self.next_due < now {
             *self = new;
             return;
@@ -203,7 +210,7 @@ pub struct RatePacer {
     lent: u32,
     /// Maximum lateness of a plain request that is made good, in nanoseconds. Stored, because one
     /// division per request takes a twentieth of the engine's request path.
-    late_most_ns: u32,
+    max_lateness_ns: u32,
 }
 
 impl RatePacer {
@@ -213,7 +220,7 @@ impl RatePacer {
         bytes: Pacer::NONE,
         norm: 0,
         lent: 0,
-        late_most_ns: 0,
+        max_lateness_ns: 0,
     };
 
     /// Returns the period of requests of `len` bytes; the shorter one if both rates are set.
@@ -234,7 +241,7 @@ impl RatePacer {
     /// Creates pacers of `rate` that are due at `now`.
     pub fn new(rate: &Rate, now: Nanos) -> RatePacer {
         RatePacer {
-            late_most_ns: late_most_ns(rate),
+            max_lateness_ns: max_lateness_ns(rate),
             ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
             bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
             norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
@@ -243,7 +250,7 @@ impl RatePacer {
     }
 
     /// Returns true if the pacers already have this rate.
-    pub fn keeps(&self, rate: &Rate) -> bool {
+    pub fn has_rate(&self, rate: &Rate) -> bool {
         let new = RatePacer::new(rate, Nanos::ZERO);
         let of = |pacer: &RatePacer| (pacer.ops.rate, pacer.norm, pacer.bytes.rate);
         of(&new) == of(self)
@@ -338,8 +345,9 @@ impl RatePacer {
     ) {
         let strictly = now - slack;
         if self.ops.is_set() && first.ops > 0 {
+            // Otherwise the request is on time and nothing is lent: the common case.
             if self.ops.next_due < strictly || self.lent > 0 {
-                let most = Nanos(self.late_most_ns.into()).max(slack);
+                let most = Nanos(self.max_lateness_ns.into()).max(slack);
                 self.forget_requests((now - most).max(asked - slack), strictly);
             }
             self.ops.spend(first.units(self.norm));
@@ -352,23 +360,24 @@ impl RatePacer {
 
     /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
-        if !self.keeps(rate) {
+        // A rate that stays keeps its loan: its windows go on.
+        if !self.has_rate(rate) {
             self.pay_back();
         }
         self.ops
             .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
         self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
         self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
-        self.late_most_ns = late_most_ns(rate);
+        self.max_lateness_ns = max_lateness_ns(rate);
     }
 }
 
-/// Returns [`late_most`] in nanoseconds for plain requests, or 0 for requests that count by size,
-/// of which only the slack is made good.
-fn late_most_ns(rate: &Rate) -> u32 {
+/// Returns [`max_lateness`] in nanoseconds for plain requests, or 0 for requests that count by
+/// size, of which only the slack is made good.
+fn max_lateness_ns(rate: &Rate) -> u32 {
     match rate.ops {
         Some(OpsRate { per_s, norm: None }) => {
-            u32::try_from(late_most(per_s).0).expect("0.9 s at one a second, less at more")
+            u32::try_from(max_lateness(per_s).0).expect("0.9 s at one a second, less at more")
         }
         _ => 0,
     }
@@ -467,16 +476,16 @@ mod tests {
     #[test]
     fn what_is_made_good_is_all_that_a_window_has_room_for() {
         for per_s in (1..=3000).chain([9_999, 10_007, 1 << 20]) {
-            let most = late_most(per_s);
+            let most = max_lateness(per_s);
             let held = |late| most_in_a_window(&on_time_after(per_s, late));
             assert_eq!(held(most), allowed(per_s), "{per_s} a second, {most:?}");
             let more = most + Nanos(2);
             assert!(held(more) > allowed(per_s), "{per_s} a second, {more:?}");
         }
-        assert_eq!(late_most(100), Nanos::from_millis(10) - Nanos(1));
-        assert_eq!(late_most(29), Nanos(3_448_274));
-        assert_eq!(late_most(99), Nanos(1_010_100));
-        assert_eq!(late_most(Rate::MAX), Nanos::from_millis(1));
+        assert_eq!(max_lateness(100), Nanos::from_millis(10) - Nanos(1));
+        assert_eq!(max_lateness(29), Nanos(3_448_274));
+        assert_eq!(max_lateness(99), Nanos(1_010_100));
+        assert_eq!(max_lateness(Rate::MAX), Nanos::from_millis(1));
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl<T> Slab<T> {
     /// after all slots that are free now, in ascending order.
     pub fn grow(&mut self, slots: u32, vacant: impl Fn() -> T) {
         let before = self.slots.len() as u32;
+        // Slots are never taken away: handles and links name them.
         if slots <= before {
             return;
         }
@@ -66,7 +67,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Number of slots, taken and free.
+    /// Returns the number of slots, taken and free.
     #[inline]
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -122,16 +123,18 @@ impl<T> Slab<T> {
     #[inline]
     pub fn give_back_known(&mut self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get_mut(index as usize)?;
+        // A stale handle must not free the slot of a later value.
         if !slot.taken || slot.generation != generation {
             return None;
         }
         slot.taken = false;
         slot.generation = generation.wrapping_add(1);
+        // Last in, first out: the slot given back last is the most likely to be cached.
         slot.next_free = core::mem::replace(&mut self.free, index);
         Some(&slot.value)
     }
 
-    /// Generation of a slot.
+    /// Returns the generation of a slot.
     ///
     /// # Panics
     /// If the slab has no such slot, as with all methods that take a slot's number alone.

@@ -272,6 +272,7 @@ impl Profile {
         latency: Vec<DepthPoint>,
     ) -> Profile {
         mixes.retain(|mix| (1..1000).contains(&mix.0));
+        // Sorted and without repetition, as `mixed_ps` bisects them.
         mixes.sort_by_key(|mix| mix.0);
         mixes.dedup_by_key(|mix| mix.0);
         Profile {
@@ -318,6 +319,7 @@ impl Profile {
             1 => "1 point".to_owned(),
             n => format!("{n} points"),
         };
+        // A profile may have dozens of imprecise points; the message stays one line.
         let left = others.len() - shown.len();
         if left > 0 {
             text += &format!(" and {left} more");
@@ -335,6 +337,7 @@ impl Profile {
     /// Curve of a kind; writes that were not measured have the curve of reads.
     pub fn curve(&self, direction: Direction, access: Access) -> &Curve {
         match (direction, &self.writes) {
+            // Curves lie in the order of `Access`.
             (Direction::Write, Some(writes)) => &writes[access as usize],
             _ => &self.reads[access as usize],
         }
@@ -376,6 +379,7 @@ impl Profile {
             + (1.0 - alpha) * gamma * time(Direction::Write, Access::Sequential);
         let (reads, writes) = (alpha * (1.0 - beta), (1.0 - alpha) * (1.0 - gamma));
         let random = match estimation {
+            // Only random requests mix; sequential ones cost the same beside others.
             Estimation::ThreeD if reads > 0.0 && writes > 0.0 => {
                 (reads + writes) * self.mixed_ps(reads / (reads + writes), bytes)
             }
@@ -406,10 +410,12 @@ impl Profile {
             (f64::from(*part), curve.time_ps(bytes) as f64)
         };
         let low = match after {
+            // Below the first mix: pure writes are the other end of the line.
             0 => (0.0, end(ends[0])),
             after => mix(after - 1),
         };
         let high = if after == self.mixes.len() {
+            // Beyond the last mix: pure reads.
             (1000.0, end(ends[1]))
         } else {
             mix(after)

@@ -41,7 +41,7 @@ impl Bucket {
     fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
         let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
         let unchanged = self.tolerance == tolerance(per_s(limit), burst);
-        if unchanged && self.steady.keeps(limit) && self.burst.keeps(fast) {
+        if unchanged && self.steady.has_rate(limit) && self.burst.has_rate(fast) {
             return;
         }
         // Slack lent at the old rate may already fill a window: the new rate must not add to it.

@@ -191,7 +191,7 @@ impl Ledger {
     /// Starts to count the bytes moved in each second, from the next second on.
     pub(crate) fn begin_seconds(&mut self, second: u32, arrivals: u32, answers: u32) {
         let total = self.read(arrivals, answers).total_bytes();
-        self.seconds.begin(second, total);
+        self.seconds.restart(second, total);
     }
 
     /// Advances to a second; entries so far belong to the seconds before.

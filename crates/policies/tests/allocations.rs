@@ -210,7 +210,10 @@ impl Bench {
                 len,
                 ..Request::flush(0)
             };
-            let room = self.engine.admission_mut().room(self.now, client);
+            let room = self
+                .engine
+                .admission_mut()
+                .available_slots(self.now, client);
             let taken = self.engine.handle_request(self.now, client, request);
             assert_eq!(taken.is_ok(), room > 0);
         }

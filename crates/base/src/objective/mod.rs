@@ -34,7 +34,7 @@ fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> 
 
 /// Returns the first figure (requests, then bytes) in which `rate` is above `other`, with both
 /// values as text.
-fn above(rate: &Rate, other: &Rate) -> Option<(String, String)> {
+fn first_excess(rate: &Rate, other: &Rate) -> Option<(String, String)> {
     if let (Some(a), Some(b)) = (rate.ops, other.ops) {
         // Rates with different normalisation sizes compare at the larger of both sizes.
         let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
@@ -52,7 +52,9 @@ fn above(rate: &Rate, other: &Rate) -> Option<(String, String)> {
 
 /// Returns the number of requests of `len` bytes that `rate` lets through in 1000 s.
 fn requests_per_1000_s(rate: OpsRate, len: u32) -> u128 {
+    // Without a normalisation size each request counts as one, whatever its length.
     let norm = rate.norm.unwrap_or(len.max(1)) as u128;
+    // 1000 s, so that the division loses less than a thousandth of a request per second.
     rate.per_s as u128 * 1000 * norm / norm.max(len as u128)
 }
 
@@ -186,6 +188,7 @@ impl Objective {
     /// The rate is the expected IOPS, else the target, else the reservation. Returns `None` without
     /// a bound, or without any of these rates: then the bound is best effort.
     pub fn envelope(&self) -> Option<Envelope> {
+        // Only a latency bound needs an envelope.
         self.latency?;
         let rates = [self.target, self.reservation];
         let rate = match self.expects.iops {
@@ -221,11 +224,11 @@ impl Objective {
             return Err(ObjectiveError::ZeroLatency);
         }
         // A minimum above a maximum could never be kept.
-        below("reservation", &self.reservation, "limit", &self.limit.total)?;
-        below("target", &self.target, "limit", &self.limit.total)?;
-        below("reservation", &self.reservation, "target", &self.target)?;
-        below("limit.read", &self.limit.read, "limit", &self.limit.total)?;
-        below("limit.write", &self.limit.write, "limit", &self.limit.total)?;
+        check_not_above("reservation", &self.reservation, "limit", &self.limit.total)?;
+        check_not_above("target", &self.target, "limit", &self.limit.total)?;
+        check_not_above("reservation", &self.reservation, "target", &self.target)?;
+        check_not_above("limit.read", &self.limit.read, "limit", &self.limit.total)?;
+        check_not_above("limit.write", &self.limit.write, "limit", &self.limit.total)?;
         // Levels end at `Priority::LEVEL_MAX`, 7.
         if let Priority::BestEffort(value @ 8..) = self.priority {
             return Err(ObjectiveError::PriorityOutOfRange { value });
@@ -256,6 +259,7 @@ impl Limit {
         ];
         for (low, limit, high, rate) in pairs {
             validate_rate(rate, high)?;
+            // A burst adds to a limit; without one there is nothing to exceed.
             let bytes_alone = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
             if bytes_alone || (rate.ops.is_some() && limit.ops.is_none()) {
                 return Err(ObjectiveError::BurstWithoutLimit {
@@ -263,14 +267,19 @@ impl Limit {
                     limit: low,
                 });
             }
-            below(low, limit, high, rate)?;
+            check_not_above(low, limit, high, rate)?;
         }
         Ok(())
     }
 }
 
-fn below(low: &'static str, a: &Rate, high: &'static str, b: &Rate) -> Result<(), ObjectiveError> {
-    match above(a, b) {
+fn check_not_above(
+    low: &'static str,
+    a: &Rate,
+    high: &'static str,
+    b: &Rate,
+) -> Result<(), ObjectiveError> {
+    match first_excess(a, b) {
         Some((low_value, high_value)) => Err(ObjectiveError::Contradiction {
             low,
             low_value,
@@ -410,9 +419,9 @@ mod tests {
         };
         // 100 a second of 64 KiB are 1600 a second of 4 KiB at that size: no contradiction.
         let fine = rate(1600, Some(4096));
-        assert_eq!(above(&rate(100, Some(65536)), &fine), None);
-        assert!(above(&rate(101, Some(65536)), &fine).is_some());
-        assert!(above(&rate(500, None), &rate(400, Some(4096))).is_some());
+        assert_eq!(first_excess(&rate(100, Some(65536)), &fine), None);
+        assert!(first_excess(&rate(101, Some(65536)), &fine).is_some());
+        assert!(first_excess(&rate(500, None), &rate(400, Some(4096))).is_some());
     }
 
     #[test]

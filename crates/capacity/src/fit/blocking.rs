@@ -44,6 +44,7 @@ impl Blocking {
         dearer: impl Fn(u32) -> u64,
     ) -> Blocking {
         let device = &costs.device;
+        // I/Os are split only where several VMs share the device.
         let shared = vms.len() > 1;
         let mut blocking = Blocking {
             is_measured: true,
@@ -64,6 +65,8 @@ impl Blocking {
                 let takes = times(costs.blended_ps(direction, longest), factor);
                 if let (true, Some(most)) = (vm.background, device.queueing.background_part) {
                     let most = most.0.saturating_mul(1000);
+                    // One background I/O at a time goes beside VMs, and the dispatcher cuts it to
+                    // `most`.
                     blocking.background = blocking.background.max(takes.min(most));
                 } else {
                     let all = takes.saturating_mul(device.depth.into());
@@ -77,8 +80,10 @@ impl Blocking {
                 }
             }
         }
+        // Depths are at least 1 by the device's specification.
         blocking.one = blocking.in_flight / u64::from(device.depth);
         let held = longest_write.map_or(0, |size| beside_writes(costs, size, device.depth));
+        // The I/Os in flight are part of the measured delay, so only the rest is added.
         blocking.held_up = held.saturating_sub(blocking.in_flight);
         blocking
     }

@@ -76,10 +76,11 @@ pub(super) fn bounds(
     let mut before = Demand::default();
     for (at, (vm, load)) in vms.iter().zip(loads).enumerate() {
         let bound = bound(vm);
+        // Such a VM goes by share only, which no bound waits for.
         if bound.is_none() && load.floor == 0 {
             continue;
         }
-        let vm = VmDemand::of(costs, load, dearer(load.size), blended, bound);
+        let vm = VmDemand::for_load(costs, load, dearer(load.size), blended, bound);
         before.floors += u128::from(vm.floor);
         let beyond = vm.alone.unwrap_or(0).saturating_sub(vm.cost);
         blocking.service = blocking.service.max(beyond);
@@ -88,12 +89,13 @@ pub(super) fn bounds(
     before.worst = worst.into();
     due.sort_by_key(|&(bound, at, _)| (bound, at));
     let mut verdicts = vec![None; vms.len()];
+    // Equal bounds are tested together: each may have to wait for all the others.
     for same in due.chunk_by(|a, b| a.0 == b.0) {
         let asked = same[0].0;
         same.iter()
             .for_each(|(bound, _, vm)| before.add(*bound, vm));
         let takes = blocking.is_measured.then(|| {
-            let time_ps = before.until(asked, &blocking).saturating_mul(1000);
+            let time_ps = before.answered_by(asked, &blocking).saturating_mul(1000);
             nanos(time_ps.div_ceil(headroom.max(1).into()))
         });
         for &(_, at, vm) in same {
@@ -128,8 +130,9 @@ impl Demand {
     }
 
     /// Picoseconds until all requests due within `bound` are answered.
-    fn until(&self, bound: Nanos, blocking: &Blocking) -> u128 {
+    fn answered_by(&self, bound: Nanos, blocking: &Blocking) -> u128 {
         let envelopes = self.due.iter().map(|(_, vm)| u128::from(vm.envelope));
+        // More than a second of device time per second: the queue grows without end.
         if envelopes.sum::<u128>() > u128::from(SECOND_PS) {
             return u128::MAX;
         }
@@ -159,7 +162,7 @@ impl Demand {
 
 impl VmDemand {
     /// Demand of a VM. `factor`: cost of its requests in mixes, in millionths.
-    fn of(
+    fn for_load(
         costs: &Costs<'_>,
         load: &Load,
         factor: u64,
@@ -181,6 +184,7 @@ impl VmDemand {
                 continue;
             }
             let cost = times(costs.blended_ps(direction, load.size), factor);
+            // The dearer direction, since the request that counts may be either.
             vm.cost = vm.cost.max(cost);
             let streams = u128::from(rate) * u128::from(load.sequential);
             let random = u128::from(rate) * 1000 - streams;
@@ -201,6 +205,7 @@ impl VmDemand {
         let part = |rate: u64| per_second(used.saturating_mul(rate.into()).div_ceil(all).min(used));
         vm.envelope = part(load.envelope.unwrap_or(0));
         vm.floor = match bound {
+            // Counted with the envelope already.
             Some(bound) if is_due_after(load, bound) => 0,
             _ => part(load.floor),
         };

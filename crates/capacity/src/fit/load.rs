@@ -75,6 +75,7 @@ impl Load {
             writes: part(THOUSAND - share, &limit.write),
             floor: whole(due),
             envelope: envelope.map(whole),
+            // A rate without a burst still has the one request that is due.
             burst: expects.burst.unwrap_or(1).max(1),
             sequential: expects.sequential.unwrap_or(0),
             size,
@@ -97,6 +98,7 @@ fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
         None => IOPS_SIZE,
         Some((Some(ops), bytes)) => ops.norm.unwrap_or_else(|| match bytes {
             None => IOPS_SIZE,
+            // Both rates are meant to be reached together, so their quotient is the size.
             Some(bytes) => u32::try_from((bytes / ops.per_s).max(1)).unwrap_or(u32::MAX),
         }),
         Some((None, _)) => BANDWIDTH_SIZE,
@@ -130,7 +132,9 @@ fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
     let expects = &objective.expects;
     let silent = objective.reservation.is_none() && objective.target.is_none();
     match (expects.size, expects.sequential) {
+        // Neither a size nor a rate hints at its requests, so the longest I/O is assumed.
         (None, _) if silent => costs.device.max_io.max(size),
+        // Requests that are never adjacent are never merged.
         (_, Some(0)) => size,
         _ => size.max(costs.device.merge_limit),
     }

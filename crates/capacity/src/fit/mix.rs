@@ -59,10 +59,11 @@ pub(super) fn worst(
                 });
             };
             mixed(rest, scattered);
+            // Blended streams of several VMs reach the device as random requests.
             if blended {
                 mixed(streams, costs.blended_ps(direction, load.size))
             } else {
-                alone[vm] = take(alone[vm], streams, sequential);
+                alone[vm] = add_time(alone[vm], streams, sequential);
             }
         }
     }
@@ -87,7 +88,7 @@ fn split(rate: u64, sequential: u32) -> (u64, u64) {
     (streams, rest)
 }
 
-fn take(before: u128, rate: u64, time: u64) -> u128 {
+fn add_time(before: u128, rate: u64, time: u64) -> u128 {
     before.saturating_add(u128::from(rate).saturating_mul(u128::from(time)))
 }
 
@@ -121,7 +122,7 @@ fn in_stretch(
         for (time, stream) in dearest {
             let rate = left.min(u128::from(stream.rate)) as u64;
             left -= u128::from(rate);
-            taken[stream.vm] = take(taken[stream.vm], rate, time);
+            taken[stream.vm] = add_time(taken[stream.vm], rate, time);
         }
     }
     taken

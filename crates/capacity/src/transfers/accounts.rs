@@ -42,6 +42,7 @@ impl DeviceTime {
     /// idle time counts as busy, because it serves the VMs.
     fn was_busy(&self, then: &DeviceTime, elapsed: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
+        // `since` saturates: deliberate time may exceed the idle time where I/Os were in flight.
         let idle = idle.since(self.deliberate.since(then.deliberate));
         let background = self.background_ended - then.background_ended;
         idle.0.saturating_mul(IDLE_SHARE_DIVISOR) <= elapsed.0
@@ -112,7 +113,7 @@ impl TransferAccounts {
         }
     }
 
-    /// Length of a measurement interval.
+    /// Returns the length of a measurement interval.
     pub fn interval(&self) -> Nanos {
         self.terms.interval
     }
@@ -130,6 +131,11 @@ impl TransferAccounts {
 
     /// Begins a transfer of a VM that has none.
     pub fn begin(&mut self, now: Nanos, vm: VmId, spec: &TransferSpec) {
+        let running_before = self.predictor.transfer(vm.index());
+        assert!(
+            running_before.is_none(),
+            "a VM's transfer ends before another one of the VM begins"
+        );
         let transfer = Transfer {
             bytes: spec.bytes,
             begun: now,
@@ -162,6 +168,7 @@ impl TransferAccounts {
             late: now.since(transfer.due()),
             outcome,
         };
+        // Nobody polls: the oldest end is dropped, so that memory stays bounded.
         if self.ends.len() == ENDS_QUEUE_MAX {
             self.ends.pop_front();
         }
@@ -187,6 +194,7 @@ impl TransferAccounts {
         let busy = in_time && device.was_busy(&self.interval_begin, elapsed);
         self.predictor.measure(now, busy);
         self.interval_begin = device;
+        // One interval more after the last transfer, whose part of it is then measured.
         self.is_measuring = core::mem::replace(&mut self.had_transfers, self.running > 0);
     }
 }

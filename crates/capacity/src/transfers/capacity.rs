@@ -71,6 +71,7 @@ impl Capacity {
     /// Upper bound on the bandwidth of a single user, as far as is known; 0: not known.
     pub fn best(&self) -> u64 {
         match (self.given, self.observed[0]) {
+            // Specified figures count only until a single user was observed.
             (None, 0) => self.best.max(self.with_users(1)),
             _ => self.with_users(1),
         }
@@ -100,6 +101,7 @@ impl Capacity {
     pub fn learn(&mut self, n: usize, bytes_per_s: u64) {
         let observed = &mut self.observed[n.clamp(1, Capacity::USERS_MAX) - 1];
         *observed = match *observed {
+            // The first observation counts in full.
             0 => bytes_per_s,
             mean => mean - mean / EWMA_DIVISOR + bytes_per_s / EWMA_DIVISOR,
         };

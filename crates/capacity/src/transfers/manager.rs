@@ -61,7 +61,7 @@ impl PriorityManager {
         let from = out.len();
         self.predictor.remove(user);
         self.priorities.remove(user, out);
-        self.note_class_changes(&out[from..]);
+        self.record_class_changes(&out[from..]);
     }
 
     /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit. A
@@ -89,6 +89,7 @@ impl PriorityManager {
     /// Begins a transfer, and ends the previous one of the user. Returns whether the whole device
     /// could meet its deadline, as far as its capacity is known.
     pub fn begin(&mut self, user: usize, transfer: Transfer, out: &mut Vec<Change>) -> bool {
+        // Users lowered for the previous transfer are restored before the new one is judged.
         self.end(user, out);
         self.predictor.begin(user, transfer, false);
         self.priorities.transfer_began();
@@ -115,11 +116,11 @@ impl PriorityManager {
         if self.predictor.end(user).is_some() {
             let from = out.len();
             self.priorities.transfer_ended(user, out);
-            self.note_class_changes(&out[from..]);
+            self.record_class_changes(&out[from..]);
         }
     }
 
-    fn note_class_changes(&mut self, changes: &[Change]) {
+    fn record_class_changes(&mut self, changes: &[Change]) {
         self.changed_class
             .extend(changes.iter().map(|change| change.user));
     }
@@ -154,7 +155,7 @@ impl PriorityManager {
         self.restart_measurements(now);
         let from = out.len();
         self.priorities.cycle(&self.predictor, now, out);
-        self.note_class_changes(&out[from..]);
+        self.record_class_changes(&out[from..]);
         self.restart_measurements(now);
     }
 }

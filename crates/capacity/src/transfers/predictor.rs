@@ -78,6 +78,8 @@ impl Predictor {
     /// Removes a user with its transfer.
     pub fn remove(&mut self, user: usize) {
         if let Some(slot) = self.users.get_mut(user) {
+            // What the user moved in this interval is gone with it, so the device's total is too
+            // low.
             self.is_complete &= slot.take().is_none();
         }
     }
@@ -184,6 +186,7 @@ impl Predictor {
     /// all the time, so that its capacity can be learnt.
     pub fn measure(&mut self, now: Nanos, busy: bool) {
         let interval = now.since(self.since);
+        // An interval with idle time, or without all users, says nothing about the capacity.
         if busy && self.is_complete && interval > Nanos::ZERO {
             let (users, bytes_per_s) = self.usage(interval);
             if users > 0 {
@@ -221,6 +224,7 @@ impl Predictor {
         match squares {
             0 => (0, 0),
             _ => {
+                // Plus half the divisor: rounded to the nearest.
                 let users = (sum * sum + squares / 2) / squares;
                 let bytes_per_s = u64::try_from(sum * 1000).unwrap_or(u64::MAX);
                 (users as usize, bytes_per_s.min(Rate::MAX))
@@ -243,6 +247,7 @@ impl Predictor {
             let total = self.capacity.with_users(active);
             (total > 0).then(|| total / active as u64)
         };
+        // A user that was just raised or began has no measurement yet.
         state.bandwidth.or_else(share)
     }
 
@@ -265,6 +270,7 @@ impl Predictor {
                 let bytes_per_s = whole.max(state.bandwidth.unwrap_or(0));
                 transfer.forecast(now, bytes_per_s).late == Nanos::ZERO
             }
+            // Nothing is known that speaks against it.
             _ => true,
         }
     }

@@ -21,7 +21,7 @@ impl Class {
     /// All classes, the weakest first.
     pub const ALL: [Class; 3] = [Class::Idle, Class::BestEffort, Class::RealTime];
 
-    /// Name in reports: `realtime`, `best-effort` or `idle`.
+    /// Returns the name in reports: `realtime`, `best-effort` or `idle`.
     pub fn name(self) -> &'static str {
         match self {
             Class::RealTime => "realtime",
@@ -30,12 +30,12 @@ impl Class {
         }
     }
 
-    /// Class that many steps above, at most the strongest.
+    /// Returns the class that many steps above, at most the strongest.
     pub fn raised(self, steps: usize) -> Class {
         Class::ALL[(self as usize + steps).min(Class::ALL.len() - 1)]
     }
 
-    /// Class that many steps below, at least the weakest.
+    /// Returns the class that many steps below, at least the weakest.
     pub fn lowered(self, steps: usize) -> Class {
         Class::ALL[(self as usize).saturating_sub(steps)]
     }
@@ -161,6 +161,7 @@ impl Priorities {
 
     /// Removes a user with its transfer.
     pub fn remove(&mut self, user: usize, out: &mut Vec<Change>) {
+        // Before the state goes: users lowered for its transfer get their classes back.
         self.transfer_ended(user, out);
         if let Some(state) = self.users.get_mut(user) {
             *state = None;
@@ -191,6 +192,7 @@ impl Priorities {
             return;
         };
         state.base = base;
+        // A transfer's class is the cycle's to choose; the base counts again at its end.
         if !has_transfer {
             let class = base.lowered(state.lowered.steps());
             self.set(user, class, out);
@@ -226,6 +228,7 @@ impl Priorities {
         out: &mut Vec<Change>,
     ) {
         for &(other, to) in lowered {
+            // Step by step, so that each step is recorded and taken back at the transfer's end.
             while self.class(other).is_some_and(|class| class > to) {
                 self.lower(other, user, out);
             }
@@ -256,14 +259,15 @@ impl Priorities {
                 .transfer(user)
                 .is_some_and(|transfer| transfer.due() < now);
             if is_late && let Some(state) = self.state_mut(user) {
+                // Real time until its end, so steps taken from the user no longer count.
                 state.lowered = Lowered::default();
                 self.set(user, Class::RealTime, out);
             }
         }
     }
 
-    /// Time by which deadlines are compared. "D is minimum" means the earliest point in time,
-    /// unless as printed.
+    /// Returns the time by which deadlines are compared. "D is minimum" means the earliest point in
+    /// time, unless as printed.
     fn urgency(&self, transfer: &Transfer) -> Nanos {
         if self.as_printed {
             transfer.deadline
@@ -277,6 +281,7 @@ impl Priorities {
     fn critical(&self, predictor: &Predictor, now: Nanos) -> Option<Critical> {
         let in_danger = |(user, state): (usize, &UserState)| {
             let transfer = predictor.transfer(user)?;
+            // Without a known bandwidth nothing tells whether the transfer is in danger.
             let misses = predictor.forecast(user, now)?.late > Nanos::ZERO;
             let stays =
                 !self.as_printed && (state.given_up || can_wait(predictor, user, state, transfer));
@@ -298,14 +303,17 @@ impl Priorities {
     ) -> Option<usize> {
         let spare = |(user, state): (usize, &UserState)| {
             let spare = match predictor.transfer(user) {
+                // A user without a transfer has no deadline to miss.
                 None => Nanos::MAX,
                 Some(transfer) if self.urgency(transfer) > critical.urgency => {
                     let forecast = predictor.forecast(user, now);
                     forecast.map_or(Nanos::ZERO, |forecast| forecast.early)
                 }
+                // An earlier deadline is never demoted for a later one.
                 Some(_) => Nanos::ZERO,
             };
             let lowerable =
+                // Lowering an idle user, or one that moves nothing, would gain nothing.
                 user != critical.user && state.class > Class::Idle && predictor.is_active(user);
             (lowerable && spare > Nanos::ZERO).then_some((user, spare))
         };
@@ -327,6 +335,7 @@ impl Priorities {
     /// Case 2: raises a user by one step, and takes back the latest step by which it was lowered.
     fn raise(&mut self, user: usize, out: &mut Vec<Change>) {
         if let Some(state) = self.state_mut(user) {
+            // The raise undoes that step, which must not be undone again at the transfer's end.
             state.lowered.pop();
             let class = state.class.raised(1);
             self.set(user, class, out);
@@ -338,6 +347,7 @@ impl Priorities {
         if let Some(state) = self.state_mut(user) {
             (state.given_up, state.lowered) = (true, Lowered::default());
         }
+        // A hopeless transfer takes only what others leave.
         self.set(user, Class::Idle, out);
         self.restore(user, out);
     }

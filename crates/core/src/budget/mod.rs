@@ -108,7 +108,7 @@ struct Member {
     /// Amount of the claim that was refused.
     want: u64,
     /// Set while the member is in `ready`.
-    told: bool,
+    is_announced: bool,
     /// Set for the member that [`Budget::next_ready`] returned last: no other one's turn comes
     /// before its own.
     called: bool,
@@ -131,7 +131,7 @@ const VACANT: Member = Member {
     turn: 0,
     wait: Wait::None,
     want: 0,
-    told: false,
+    is_announced: false,
     called: false,
 };
 
@@ -250,7 +250,7 @@ impl Budget {
             self.division.remove(&before);
             self.division.add(&shares);
             self.members[who].shares = shares;
-            self.parts_have_grown();
+            self.recheck_waiting();
         }
     }
 
@@ -268,14 +268,14 @@ impl Budget {
         if self.members.capacity() > 4 * self.members.len().max(16) {
             self.members.shrink_to(2 * self.members.len());
         }
-        self.parts_have_grown();
+        self.recheck_waiting();
     }
 
     /// Checks every waiting member again, after parts have become larger.
-    fn parts_have_grown(&mut self) {
+    fn recheck_waiting(&mut self) {
         for who in 0..self.members.len() {
             if self.members[who].wait != Wait::None {
-                self.look_again(who);
+                self.recheck(who);
             }
         }
     }
@@ -370,10 +370,12 @@ impl Budget {
         let part = self.part_of(who);
         let member = &self.members[who];
         let held = member.held();
+        // One that holds nothing may exceed its bound once, or a large request could never go.
         if held > 0 && held + amount > self.bounds.per_member {
             return Err(Wait::Own);
         }
         let fits = self.used + amount <= self.bounds.total;
+        // Parts shrink as members come, so a member may hold more of its own than its part.
         let own = part.saturating_sub(member.own).min(amount);
         let borrowed = amount - own;
         if borrowed == 0 {
@@ -451,12 +453,14 @@ impl Budget {
         // weight.
         let takes = out_of_turn.saturating_mul(TURN_SCALE).min(BORROWS / 2)
             / member.shares.counted_weight();
+        // Below the flag bit, which keys of loans carry.
         member.turn = (start + takes.max(1)).min(BORROWS - 1);
         self.virtual_time = start;
     }
 
     fn wait(&mut self, who: usize, amount: u64, wait: Wait) {
         let (turn, key) = (self.members[who].turn.max(self.virtual_time), self.key(who));
+        // The same wait keeps its place in the queue.
         if self.members[who].wait != wait {
             self.stop_waiting(who);
             match wait {
@@ -497,7 +501,9 @@ impl Budget {
     pub fn give_back(&mut self, now: Nanos, who: usize, amount: u64) {
         let member = &mut self.members[who];
         member.pass(now);
+        // Returns are service, by which a member earns credit for loans.
         member.returned += amount;
+        // Plain members hold only of their part: nothing else need be updated.
         if member.ceiling > 0 {
             assert!(member.own >= amount, "member {who} gives back too much");
             member.own -= amount;
@@ -530,17 +536,17 @@ impl Budget {
         self.used -= of_loan + of_own;
         self.set_ceiling(who);
         if self.members[who].wait != Wait::None {
-            self.look_again(who);
+            self.recheck(who);
         }
     }
 
     /// Checks a waiting member's claim again: it becomes ready, or waits for what it lacks now.
-    fn look_again(&mut self, who: usize) {
+    fn recheck(&mut self, who: usize) {
         let want = self.members[who].want;
         match self.source(who, want) {
             Ok(_) => {
                 self.stop_waiting(who);
-                if !core::mem::replace(&mut self.members[who].told, true) {
+                if !core::mem::replace(&mut self.members[who].is_announced, true) {
                     self.ready.push_back(who as u32);
                 }
             }
@@ -563,7 +569,7 @@ impl Budget {
     #[inline(never)]
     fn find_ready(&mut self) -> Option<usize> {
         if let Some(who) = self.ready.pop_front() {
-            self.members[who as usize].told = false;
+            self.members[who as usize].is_announced = false;
             self.members[who as usize].called = true;
             return Some(who as usize);
         }
@@ -609,7 +615,7 @@ impl Budget {
     }
 
     /// Returns the amount that a member can take now in one piece, the reserve left aside.
-    pub fn room(&mut self, now: Nanos, who: usize) -> u64 {
+    pub fn available(&mut self, now: Nanos, who: usize) -> u64 {
         self.members[who].pass(now);
         let part = self.part_of(who);
         let member = &self.members[who];

@@ -102,7 +102,7 @@ impl AdmissionMut<'_> {
 
     /// Minimum number of requests that a client may hand in now; 0 also for one that was
     /// disconnected. Where it is 0 the next request is refused as [`Refusal::Full`].
-    pub fn room(&mut self, now: Nanos, client: ClientId) -> u32 {
+    pub fn available_slots(&mut self, now: Nanos, client: ClientId) -> u32 {
         self.engine.view.queues.advance(now);
         let Some(client) = self.engine.directory.client(client) else {
             return 0;
@@ -114,7 +114,7 @@ impl AdmissionMut<'_> {
         self.engine
             .budgets
             .slots
-            .room(self.engine.view.queues.now, vm) as u32
+            .available(self.engine.view.queues.now, vm) as u32
     }
 
     /// Takes a slot, and for a write memory for `len` bytes, for a request whose payload is still

@@ -205,7 +205,7 @@ impl DeviceMut<'_> {
             self.engine.directory.disk_slots(),
             &self.engine.config.device,
         );
-        let (uncounted_max, slots) = (device.uncounted_most(), device.io_slots());
+        let (uncounted_max, slots) = (device.uncounted_max(), device.io_slots());
         self.engine.in_flight.grow(slots);
         let hung = HungDisks::new(disks, uncounted_max, timeouts);
         self.engine.hung = Some(Box::new(hung));

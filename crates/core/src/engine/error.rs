@@ -6,8 +6,9 @@ use tidegate_base::objective::ObjectiveError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
-    /// [`Done`](tidegate_base::request::Done). [`AdmissionMut::room`](super::AdmissionMut::room)
-    /// gives the room beforehand.
+    /// [`Done`](tidegate_base::request::Done).
+    /// [`AdmissionMut::available_slots`](super::AdmissionMut::available_slots) gives the room
+    /// beforehand.
     #[error("no free request slot: the maximum of the device or of the VM is reached")]
     Full,
     /// The connection was closed, or its VM removed.

@@ -17,7 +17,7 @@
 //!
 //! For roles an uncounted I/O has ended with an error; they do not hear of its true end. It keeps
 //! its slab slot until then, and its guest requests and their buffers stay as well. At most
-//! [`DeviceSpec::uncounted_most`](super::DeviceSpec::uncounted_most) I/Os are uncounted; I/Os of
+//! [`DeviceSpec::uncounted_max`](super::DeviceSpec::uncounted_max) I/Os are uncounted; I/Os of
 //! hung disks beyond that count like all others.
 //!
 //! Off at first

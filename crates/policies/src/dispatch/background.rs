@@ -107,6 +107,11 @@ impl BackgroundQueue {
         params: BackgroundParams,
         capacity: &Capacity,
     ) -> BackgroundQueue {
+        // With 0 the background would have I/Os only where it is promoted, or none at all.
+        assert!(
+            params.depth > 0,
+            "background I/Os need a depth of at least 1"
+        );
         // The index decides the order only; `pick` below decides when a background I/O may go.
         let order = DeadlineParams {
             // Figures of Linux's mq-deadline for reads, batches and starved writes.

@@ -184,7 +184,16 @@ pub struct Deadline {
 
 impl Deadline {
     /// Creates the dispatcher with room for every VM and request of the engine.
+    ///
+    /// # Panics
+    /// When `fifo_batch` or `writes_starved` is 0.
     pub fn new(params: DeadlineParams, capacity: &Capacity) -> Deadline {
+        // With 0 reads would starve for as long as any write waits.
+        assert!(
+            params.writes_starved > 0,
+            "at least one batch of reads goes before waiting writes"
+        );
+        assert!(params.fifo_batch > 0, "a batch has at least one I/O");
         let (vms, requests) = (capacity.vms as usize, capacity.requests as usize);
         let place = Place {
             addr: 0,

@@ -85,8 +85,8 @@ impl Target {
         // `quiet_since` may be later than the arrival, where an earlier request of a burst was
         // answered.
         if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE_TIME_MIN {
-            self.mean.ops.lose(quiet_since, io.arrived);
-            self.mean.bytes.lose(quiet_since, io.arrived);
+            self.mean.ops.cancel_due(quiet_since, io.arrived);
+            self.mean.bytes.cancel_due(quiet_since, io.arrived);
         }
         let first = io.first_served();
         // Before the charge: what the target is behind beyond that is lost.

@@ -145,8 +145,8 @@ impl Throttled {
             Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),
             Throttle::AtMost(rate) => (0, rate),
         };
-        self.steady = self.steady.turned(steady);
-        self.fast = self.fast.turned(fast);
+        self.steady = self.steady.with_rate(steady);
+        self.fast = self.fast.with_rate(fast);
         self.throttle = throttle;
     }
 
@@ -186,7 +186,13 @@ pub struct MergeLimit {
 
 impl MergeLimit {
     /// Creates a regulator without VMs, with room for `vms` of them.
+    ///
+    /// # Panics
+    /// When `pages` is above 2^18 or `fill` above 100.
     pub fn new(params: MergeLimitParams, vms: u32) -> MergeLimit {
+        // More pages would overflow the bytes of `merge_limit`, which would come out small.
+        assert!(params.pages <= 1 << 18, "a merge limit is at most 1 GiB");
+        assert!(params.fill <= 100, "a fill level is at most 100 per cent");
         MergeLimit {
             params,
             limits: TokenBucket::new(params.slack),
@@ -227,7 +233,7 @@ impl MergeLimit {
                 Nanos::MAX => Nanos::ZERO,
                 since => since,
             };
-            of_vm.steady.lose(from, view.now());
+            of_vm.steady.cancel_due(from, view.now());
         }
     }
 

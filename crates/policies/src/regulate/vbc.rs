@@ -152,7 +152,15 @@ pub struct Vbc {
 
 impl Vbc {
     /// Creates a regulator without VMs, with room for those of `capacity`.
+    ///
+    /// # Panics
+    /// When `idle_grace` is below 1 ms.
     pub fn new(params: VbcParams, capacity: &Capacity) -> Vbc {
+        // Grace times are clamped between the two, per request.
+        assert!(
+            params.idle_grace >= GRACE_MIN,
+            "the longest grace time is at least 1 ms"
+        );
         Vbc {
             params,
             due: Proportions::new(params.terms),

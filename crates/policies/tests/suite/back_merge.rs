@@ -156,7 +156,12 @@ impl Rig {
     fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
         let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
         let client = self.guest.client;
-        if self.driver.engine.admission_mut().room(Nanos::ZERO, client) == 0
+        if self
+            .driver
+            .engine
+            .admission_mut()
+            .available_slots(Nanos::ZERO, client)
+            == 0
             || self.asked.values().any(overlaps)
         {
             return false;

@@ -587,7 +587,13 @@ fn what_is_refused_changes_nothing() {
     for i in 0..32 {
         b.ask(client, Request::read(i << 20, 4096, i));
     }
-    assert_eq!(b.driver.engine.admission_mut().room(Nanos::ZERO, client), 0);
+    assert_eq!(
+        b.driver
+            .engine
+            .admission_mut()
+            .available_slots(Nanos::ZERO, client),
+        0
+    );
     assert_eq!(
         b.driver.request(client, Request::read(0, 512, 0)),
         Err(Refusal::Full)

@@ -421,7 +421,7 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
 #[test]
 fn no_more_ios_are_left_out_than_there_is_room_for() {
     let mut rig = Rig::new("fifo");
-    let most = rig.driver.engine.config().device.uncounted_most();
+    let most = rig.driver.engine.config().device.uncounted_max();
     for round in 0..6 {
         let next = rig.guest();
         for _ in 0..2 * DEPTH {

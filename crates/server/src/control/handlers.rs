@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tidegate_api::health::Severity;
 use tidegate_api::query::{ChangeQuery, StatsQuery};
 use tidegate_api::stats::StatsView;
-use tidegate_core::bandwidth_samples::KEPT;
+use tidegate_core::bandwidth_samples::SECONDS_KEPT;
 use tidegate_core::precision::INTERVAL_S;
 use tidegate_core::time::Nanos;
 use tidegate_units as units;
@@ -208,20 +208,20 @@ pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
     }
 }
 
-/// Returns the requested statistical interval in seconds, 1 to [`KEPT`].
+/// Returns the requested statistical interval in seconds, 1 to [`SECONDS_KEPT`].
 fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
     let Some(text) = &query.interval else {
         return Ok(INTERVAL_S);
     };
     let refused = |what: String| {
-        let allowed = format!("whole seconds up to {KEPT} s, such as ?interval=10s");
+        let allowed = format!("whole seconds up to {SECONDS_KEPT} s, such as ?interval=10s");
         ApiError::new(StatusCode::BAD_REQUEST, what, "interval").allowing(allowed)
     };
     let time = units::parse_duration(text).map_err(|error| refused(error.to_string()))?;
     let seconds = time.0 / Nanos::SECOND.0;
     // Precision is recorded by the second, so a fraction of one cannot be answered.
     let whole = time.0.is_multiple_of(Nanos::SECOND.0);
-    if whole && (1..=KEPT as u64).contains(&seconds) {
+    if whole && (1..=SECONDS_KEPT as u64).contains(&seconds) {
         Ok(seconds as u32)
     } else {
         Err(refused(format!("{text:?} is not a statistical interval")))

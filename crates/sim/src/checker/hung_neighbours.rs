@@ -100,7 +100,7 @@ pub fn check<'a>(
             .or_insert((io.disk, [Nanos::MAX, Nanos::MAX]));
         let other = usize::from(!matches!(io.op, Op::Read | Op::Write));
         of_disk[other] = start.min(of_disk[other]);
-        let full = engine.device().uncounted() >= engine.config().device.uncounted_most();
+        let full = engine.device().uncounted() >= engine.config().device.uncounted_max();
         ensure!(
             Neighbours,
             full || !engine.device().is_counted(io.id)

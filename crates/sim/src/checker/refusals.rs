@@ -1,7 +1,8 @@
 //! Checker of refusals. A request is refused for the reason that the documented bounds give, and
-//! for lack of room exactly where [`AdmissionMut::room`](tidegate_core::engine::AdmissionMut::room)
-//! returns 0. There is room as long as a VM holds less than its guaranteed part, and never beyond
-//! the bounds.
+//! for lack of room exactly where
+//! [`AdmissionMut::available_slots`](tidegate_core::engine::AdmissionMut::available_slots) returns
+//! 0. There is room as long as a VM holds less than its guaranteed part, and never beyond the
+//!    bounds.
 //!
 //! The ledger of `tidegate-testkit`, the oracle of unit tests, states the same rules again. This is
 //! intended: simulations run in the released program, which has no test code, and a mistake in one

@@ -477,7 +477,7 @@ impl Operator {
     /// Returns the number of a client's requests for which the engine has room, and checks it
     /// against the bounds and the VM's guaranteed part.
     fn room(&mut self, client: ClientId) -> u32 {
-        let said = (self.driver.engine.admission_mut()).room(self.driver.now, client);
+        let said = (self.driver.engine.admission_mut()).available_slots(self.driver.now, client);
         let ledger = &self.driver.ledger;
         let bounds = ledger.room(client);
         assert!(

@@ -122,7 +122,12 @@ pub struct Cfq {
 
 impl Cfq {
     /// Creates the dispatcher with room for every VM and request of the engine.
+    ///
+    /// # Panics
+    /// When `quantum` is 0.
     pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
+        // With 0 the active queue would never start an I/O.
+        assert!(params.quantum > 0, "a slice has room for at least one I/O");
         let queues_per_vm = if params.async_writes { 2 } else { 1 };
         let queues = capacity.vms as usize * queues_per_vm;
         Cfq {

@@ -293,7 +293,10 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
             let mut next = [0u64; 2];
             let refill = |rig: &mut Driver| {
                 for (n, Guest { vm, client, .. }) in guests.into_iter().enumerate() {
-                    while rig.engine.admission_mut().room(Nanos::ZERO, client)
+                    while rig
+                        .engine
+                        .admission_mut()
+                        .available_slots(Nanos::ZERO, client)
                         > 1024 - case.depth as u32
                     {
                         rig.ask(client, Op::Read, next[n] % (1 << 35), case.len)

@@ -69,7 +69,10 @@ fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
     };
     assert!(unknown(engine.vms_mut().add_disk(vm, spec).unwrap_err()));
     assert!(unknown(engine.connect(disk).unwrap_err()));
-    assert_eq!(engine.admission_mut().room(Nanos::ZERO, client), 0);
+    assert_eq!(
+        engine.admission_mut().available_slots(Nanos::ZERO, client),
+        0
+    );
     let asked = engine.handle_request(now, client, Request::read(0, 4096, u64::MAX));
     assert_eq!(asked.unwrap_err(), Refusal::NotConnected);
     engine.handle_disconnect(now, client);
@@ -130,7 +133,10 @@ fn made_up_handles_are_refused() {
         assert_eq!(rig.engine.io_segments(IoId::from_bits(made_up)).count(), 0);
     }
     assert!(
-        rig.engine.admission_mut().room(Nanos::ZERO, client) > 0,
+        rig.engine
+            .admission_mut()
+            .available_slots(Nanos::ZERO, client)
+            > 0,
         "who is there stays there"
     );
 }

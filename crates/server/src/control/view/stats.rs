@@ -6,7 +6,7 @@ use tidegate_api::stats::{
     AccountView, BehindView, ByDirection, OpView, SizeView, TimeView, VmStatsView,
 };
 use tidegate_config::stat_views;
-use tidegate_core::bandwidth_samples::KEPT;
+use tidegate_core::bandwidth_samples::SECONDS_KEPT;
 use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::stats::VmStats;
 
@@ -15,10 +15,10 @@ use crate::labels::op_name;
 
 /// Returns the counters of a device's VMs, with the buckets of their histograms or without.
 /// `interval` is the statistical interval of beta in seconds, 1 to
-/// [`KEPT`].
+/// [`SECONDS_KEPT`].
 pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
     assert!(
-        (1..=KEPT as u32).contains(&interval),
+        (1..=SECONDS_KEPT as u32).contains(&interval),
         "no seconds are kept for an interval of {interval} s"
     );
     // A map, because there may be thousands of VMs and each lists those it has waited behind.

@@ -61,7 +61,7 @@ impl TortureWorld<'_, '_> {
         }
         let id = self.inventory.clients[number as usize].id;
         let clock = self.faults.clock(self.now);
-        let said = self.engine.admission_mut().room(clock, id);
+        let said = self.engine.admission_mut().available_slots(clock, id);
         let (engine, inventory) = (&self.engine, &self.inventory);
         let part = self.checks.part_of(engine, inventory, number);
         let has_memory = (self.checks).has_memory(engine, inventory, number, &request);
