@@ -126,8 +126,10 @@ impl Blob {
         if format != FORMAT {
             return Err(BlobError::Foreign("another format"));
         }
+        // One byte of length: names of parts are short.
         let (&length, rest) = rest.split_first().ok_or(BlobError::Length)?;
         let (name, rest) = (rest.split_at_checked(length.into())).ok_or(BlobError::Length)?;
+        // Names come first, so that state of another part is refused before its version is read.
         if name != part.as_bytes() {
             return Err(BlobError::Part {
                 found: String::from_utf8_lossy(name).into_owned(),

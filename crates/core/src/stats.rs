@@ -163,12 +163,14 @@ impl Ledger {
     #[inline]
     pub(crate) fn arrived(&mut self, count: &mut u32, op: Op, addr: u64, len: u32) {
         self.arrivals[*count as usize % ARRIVALS] = Arrival {
+            // Sectors modulo 2^32: half the bytes, and two places 2 TiB apart are taken for one.
             start: (addr >> 9) as u32,
             end: (addr.wrapping_add(len as u64) >> 9) as u32,
             len,
             op,
         };
         *count = count.wrapping_add(1);
+        // The ring is full: counted before the next entry overwrites the first.
         if (*count as usize).is_multiple_of(ARRIVALS) {
             self.counted.get_mut().arrivals(&self.arrivals, *count);
         }
@@ -178,6 +180,7 @@ impl Ledger {
     pub(crate) fn answered(&mut self, count: &mut u32, answer: Answer) {
         self.answers[*count as usize % ANSWERS] = answer;
         *count = count.wrapping_add(1);
+        // As for arrivals.
         if (*count as usize).is_multiple_of(ANSWERS) {
             self.counted.get_mut().answers(&self.answers, *count);
         }
@@ -253,6 +256,7 @@ impl Counted {
 /// Returns entries `from` to `to` of a circular ledger, in order.
 #[inline(always)]
 fn open<T, const N: usize>(ledger: &[T; N], from: u32, to: u32) -> [&[T]; 2] {
+    // At most N: entries are counted whenever the ring is full.
     let count = to.wrapping_sub(from) as usize;
     let (after, before) = ledger.split_at(from as usize % N);
     let first = count.min(before.len());
@@ -299,6 +303,7 @@ impl VmStats {
     /// few are kept (Space-Saving, Metwally 2005).
     pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
         let mut all = self.behind;
+        // VMs break ties, so that the order is one on every machine.
         all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));
         all.into_iter()
             .filter_map(|(vm, waited)| Some((vm?, waited)))
@@ -312,9 +317,10 @@ impl VmStats {
         // Reads and writes alone, packed, since the window of ends spans all of them. `reads` is 1
         // for a read.
         let (mut starts, mut reads, mut count) = ([0; ARRIVALS], [0u32; ARRIVALS], 0);
-        let mut ends = self.recent_ends.room();
+        let mut ends = self.recent_ends.with_space();
         for entry in entries {
             self.ops[entry.op as usize].arrived += 1;
+            // Class n: up to 512 x 2^n bytes.
             let class = (entry.len.max(1) - 1) >> 9;
             self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
             if entry.op.merges() && count < ARRIVALS {
@@ -362,7 +368,7 @@ impl VmStats {
         }
         count.ops += requests;
         let lane = op.lane().index();
-        let totals = Totals::of(
+        let totals = Totals::from_answers(
             entries,
             [
                 &mut self.queue_time[lane],
@@ -409,6 +415,7 @@ impl VmStats {
             .min_by_key(|(_, w)| *w)
             .expect("the table is not empty");
         least.0 = Some(behind);
+        // Space-Saving: the newcomer inherits the count it replaces, so no heavy VM is lost.
         least.1 += t;
     }
 }
@@ -429,7 +436,7 @@ impl Totals {
     /// and of both. Overflow is excluded once for all entries instead of checked at each. Two
     /// passes, each with few enough sums to stay in registers.
     #[inline(always)]
-    fn of(entries: &[Answer], histograms: [&mut Histogram; 3]) -> Totals {
+    fn from_answers(entries: &[Answer], histograms: [&mut Histogram; 3]) -> Totals {
         let [waits, services, latencies] = histograms;
         // No bucket counts more than its histogram, and each time is counted in all three.
         if latencies.count > u64::from(u32::MAX) - ANSWERS as u64 {
@@ -447,7 +454,7 @@ impl Totals {
         }
         // No part is longer than the whole, so sums over `ANSWERS` entries cannot overflow below.
         if longest[2].0 > u64::MAX / ANSWERS as u64 {
-            return Totals::of_long(entries, longest);
+            return Totals::with_long_times(entries, longest);
         }
         let (mut bytes, mut parts, mut behind) = (0, [0u64; 5], 0);
         for answer in entries {
@@ -465,7 +472,7 @@ impl Totals {
         }
     }
 
-    /// Adds up replies as [`Totals::of`] does, where buckets may be full.
+    /// Adds up replies as [`Totals::from_answers`] does, where buckets may be full.
     #[cold]
     #[inline(never)]
     fn with_full_buckets(entries: &[Answer], mut histograms: [&mut Histogram; 3]) -> Totals {
@@ -478,13 +485,13 @@ impl Totals {
                 *longest = (*longest).max(time);
             }
         }
-        Totals::of_long(entries, longest)
+        Totals::with_long_times(entries, longest)
     }
 
     /// Adds up replies whose times may be centuries long, with saturation.
     #[cold]
     #[inline(never)]
-    fn of_long(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
+    fn with_long_times(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
         let mut parts = [0u64; 5];
         for answer in entries {
             for (sum, part) in parts.iter_mut().zip(answer.account.parts()) {
@@ -514,13 +521,13 @@ impl Default for RecentEnds {
 impl RecentEnds {
     /// Returns the ends, with room behind them for those of [`ARRIVALS`] more.
     #[inline(always)]
-    fn room(&self) -> [u32; SEQUENTIAL_WINDOW + ARRIVALS] {
+    fn with_space(&self) -> [u32; SEQUENTIAL_WINDOW + ARRIVALS] {
         let mut ends = [0; SEQUENTIAL_WINDOW + ARRIVALS];
         ends[..SEQUENTIAL_WINDOW].copy_from_slice(&self.0);
         ends
     }
 
-    /// Keeps the last of `ends`, in which `count` were added to [`RecentEnds::room`].
+    /// Keeps the last of `ends`, in which `count` were added to [`RecentEnds::with_space`].
     fn keep_last(&mut self, ends: &[u32; SEQUENTIAL_WINDOW + ARRIVALS], count: usize) {
         self.0
             .copy_from_slice(&ends[count..count + SEQUENTIAL_WINDOW]);

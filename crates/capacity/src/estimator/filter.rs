@@ -175,7 +175,7 @@ impl Filter {
         if self.is_outlier(&relative, len, predicted) {
             return;
         }
-        self.forget();
+        self.pull_to_prior();
         let Correction { error, variance } = self.correct(&relative, 1.0, self.noise);
         // The expected squared deviation is the variance of the error plus that of the prediction.
         let noise = (error * error - variance).clamp(NOISE_MIN, NOISE_MAX);
@@ -266,7 +266,7 @@ impl Filter {
     }
 
     /// Moves the covariance a little towards the prior's; once for each window.
-    fn forget(&mut self) {
+    fn pull_to_prior(&mut self) {
         for a in 0..COSTS {
             for b in 0..COSTS {
                 let prior = self.prior_covariance[a][b] * self.prior[a] * self.prior[b];

@@ -8,15 +8,16 @@ use super::second_of;
 use tidegate_base::time::Nanos;
 
 /// Seconds ahead in which a request may be due to be counted by its second.
-pub(super) const SECONDS: usize = 32;
+pub(super) const RING_SECONDS: usize = 32;
 
-/// Counts of requests that are due in each of the next [`SECONDS`] seconds, and of overdue ones.
+/// Counts of requests that are due in each of the next [`RING_SECONDS`] seconds, and of overdue
+/// ones.
 #[derive(Clone, Debug)]
 pub(super) struct DueRing {
-    /// Requests that are due in a second, by the second modulo [`SECONDS`].
-    due: [u32; SECONDS],
+    /// Requests that are due in a second, by the second modulo [`RING_SECONDS`].
+    due: [u32; RING_SECONDS],
     /// Requests among `due` that were not answered in time.
-    open: [u32; SECONDS],
+    open: [u32; RING_SECONDS],
     /// Second that runs.
     running: u32,
     /// Time at which the running second began.
@@ -42,8 +43,8 @@ impl DueRing {
     /// Creates counts of nothing in a running second.
     pub(super) fn new(running: u32) -> DueRing {
         DueRing {
-            due: [0; SECONDS],
-            open: [0; SECONDS],
+            due: [0; RING_SECONDS],
+            open: [0; RING_SECONDS],
             running,
             began: began(running),
             late_inside: 0,
@@ -65,7 +66,7 @@ impl DueRing {
     /// Place of a second; `None` if it has ended or lies beyond the ring.
     fn place(&self, second: u32) -> Option<usize> {
         let ahead = second.checked_sub(self.running)? as usize;
-        (ahead < SECONDS).then_some(second as usize % SECONDS)
+        (ahead < RING_SECONDS).then_some(second as usize % RING_SECONDS)
     }
 
     fn has_ended(&self, second: u32) -> bool {
@@ -77,7 +78,7 @@ impl DueRing {
     #[inline]
     pub(super) fn add_at(&mut self, at: Nanos) -> bool {
         if self.is_running(at) {
-            let place = self.running as usize % SECONDS;
+            let place = self.running as usize % RING_SECONDS;
             self.due[place] += 1;
             self.open[place] += 1;
             return true;
@@ -92,6 +93,7 @@ impl DueRing {
                 self.due[at] += 1;
                 self.open[at] += 1;
             }
+            // Due before the engine got it: late from the begin.
             None if self.has_ended(second) => self.overdue += 1,
             None => return false,
         }
@@ -102,7 +104,7 @@ impl DueRing {
     #[inline]
     pub(super) fn answer_at(&mut self, at: Nanos, in_time: bool) {
         if in_time && self.is_running(at) {
-            self.open[self.running as usize % SECONDS] -= 1;
+            self.open[self.running as usize % RING_SECONDS] -= 1;
             return;
         }
         self.answer(second_of(at), in_time);
@@ -112,6 +114,7 @@ impl DueRing {
     fn answer(&mut self, second: u32, in_time: bool) {
         match self.place(second) {
             Some(at) if in_time => self.open[at] -= 1,
+            // Stays in `open`: a late request counts as late in its second.
             Some(_) => self.late_inside += 1,
             None => self.overdue -= 1,
         }
@@ -135,7 +138,7 @@ impl DueRing {
 
     /// Ends the running second.
     pub(super) fn close(&mut self) -> ClosedSecond {
-        let at = self.running as usize % SECONDS;
+        let at = self.running as usize % RING_SECONDS;
         let closed = ClosedSecond {
             due: core::mem::take(&mut self.due[at]),
             late: core::mem::take(&mut self.open[at]),
@@ -143,6 +146,7 @@ impl DueRing {
         };
         // Requests answered late inside the second are no longer outstanding.
         self.overdue += closed.late - core::mem::take(&mut self.late_inside);
+        // Saturates after 136 years; the last second then never ends.
         self.run(self.running.saturating_add(1));
         closed
     }
@@ -179,6 +183,7 @@ impl Due {
     /// Counts a request that is due at `at`.
     #[inline]
     pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
+        // 0 means "not judged", so the first nanosecond of the clock is rounded up.
         let bits = at.0.clamp(1, Due::UNCOUNTED - 1);
         if ring.add_at(at) {
             Due(bits)
@@ -250,12 +255,12 @@ mod tests {
     #[test]
     fn requests_beyond_the_ring_are_refused_and_overdue_ones_taken() {
         let mut ring = DueRing::new(7);
-        assert!(ring.add(SECONDS as u32 + 6), "the last place");
-        assert!(!ring.add(SECONDS as u32 + 7));
+        assert!(ring.add(RING_SECONDS as u32 + 6), "the last place");
+        assert!(!ring.add(RING_SECONDS as u32 + 7));
         assert!(ring.add(6), "it was due before it came in");
         assert_eq!(ring.close(), closed(0, 0, true));
         ring.withdraw(6);
-        ring.withdraw(SECONDS as u32 + 6);
+        ring.withdraw(RING_SECONDS as u32 + 6);
         assert!(ring.is_empty());
     }
 

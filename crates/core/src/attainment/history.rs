@@ -10,11 +10,11 @@ const HOUR_S: u32 = 3600;
 /// just begun has a past, in which the time before a restart lies.
 const PAST_S: u32 = 7 * 24 * HOUR_S;
 
-fn minute(second: u32) -> u32 {
+fn minute_number(second: u32) -> u32 {
     second.saturating_add(PAST_S) / MINUTE_S
 }
 
-fn hour(second: u32) -> u32 {
+fn hour_number(second: u32) -> u32 {
     second.saturating_add(PAST_S) / HOUR_S
 }
 
@@ -59,6 +59,7 @@ impl<const N: usize> Buckets<N> {
 
     /// Moves on to a bucket: those between hold nothing.
     fn pass(&mut self, bucket: u32) {
+        // At most one round: more would clear the same buckets again.
         let passed = bucket.saturating_sub(self.newest).min(N as u32);
         for step in 0..passed {
             self.counts[(bucket - step) as usize % N] = (0, 0);
@@ -128,18 +129,18 @@ impl Default for History {
 impl History {
     /// Counts a second that was judged.
     pub(super) fn count(&mut self, second: u32, missed: bool) {
-        self.minutes.count(minute(second), missed);
-        self.hours.count(hour(second), missed);
+        self.minutes.count(minute_number(second), missed);
+        self.hours.count(hour_number(second), missed);
     }
 
     /// Counts of the last minutes, at most 60 of them, of which the running one is one.
     pub(super) fn minutes(&self, second: u32, last: u32) -> Window {
-        self.minutes.sum(minute(second), last)
+        self.minutes.sum(minute_number(second), last)
     }
 
     /// Counts of the last 24 hours, of which the running one is one.
     pub(super) fn day(&self, second: u32) -> Window {
-        self.hours.sum(hour(second), HOURS as u32)
+        self.hours.sum(hour_number(second), HOURS as u32)
     }
 
     /// Non-empty buckets of minutes and of hours: (buckets ago, judged, missed).
@@ -154,8 +155,12 @@ impl History {
                 .collect()
         };
         [
-            of(&self.minutes.counts, self.minutes.newest, minute(second)),
-            of(&self.hours.counts, self.hours.newest, hour(second)),
+            of(
+                &self.minutes.counts,
+                self.minutes.newest,
+                minute_number(second),
+            ),
+            of(&self.hours.counts, self.hours.newest, hour_number(second)),
         ]
     }
 

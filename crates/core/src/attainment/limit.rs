@@ -38,9 +38,10 @@ impl Level {
         let Some(OpsRate { per_s, norm }) = rate else {
             return Level::NONE;
         };
+        // With a normalisation size the bucket counts bytes, so one I/O may be several requests.
         let unit = u64::from(norm.unwrap_or(1));
         let fast = |(rate, length): (Option<OpsRate>, Nanos)| {
-            over(
+            units_in(
                 rate.map_or(0, |rate| rate.per_s.saturating_mul(unit)),
                 length,
             )
@@ -56,7 +57,7 @@ impl Level {
     fn bytes(rate: Option<u64>, burst: Option<(Option<u64>, Nanos)>) -> Level {
         Level {
             rate: rate.unwrap_or(0),
-            burst: burst.map_or(0, |(rate, length)| over(rate.unwrap_or(0), length)),
+            burst: burst.map_or(0, |(rate, length)| units_in(rate.unwrap_or(0), length)),
             ..Level::NONE
         }
     }
@@ -86,7 +87,7 @@ impl Level {
 }
 
 /// Units of a rate over a time.
-fn over(per_s: u64, length: Nanos) -> u64 {
+fn units_in(per_s: u64, length: Nanos) -> u64 {
     let units = u128::from(per_s) * u128::from(length.0) / u128::from(Nanos::SECOND.0);
     u64::try_from(units).unwrap_or(u64::MAX)
 }
@@ -200,6 +201,7 @@ impl LimitJudge {
         let beyond = (self.levels.iter_mut()).fold(0, |most, level| most.max(level.close()));
         let used = core::mem::take(&mut self.used);
         let verdict = match (used, beyond) {
+            // Nothing went, so nothing can have passed beyond the limit.
             (false, _) => Verdict::Idle,
             (true, 0) => Verdict::Kept { asked_less: false },
             (true, _) => Verdict::Missed(Cause::Policy),

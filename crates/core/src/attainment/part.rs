@@ -139,12 +139,14 @@ impl PartState {
                 self.counts.last_missed = Some(second);
                 self.history.count(second, true);
             }
+            // Neither kept nor missed, so no part of the history.
             Verdict::Stalled => self.counts.stalled_s += 1,
         }
     }
 
     /// Counts anew for another promise; the history stays.
     pub(super) fn promise(&mut self, promise: u64) {
+        // A promise that is set again unchanged keeps its counts.
         if self.promise != promise {
             self.counts = PartCounts::default();
             self.promise = promise;
@@ -198,8 +200,10 @@ impl PartState {
     }
 
     pub(super) fn import(&mut self, second: u32, ago: u32, record: &PartRecord) {
+        // Counts of another promise would falsify the present one's; its history still holds.
         if record.promise == self.promise {
             let ours = &mut self.counts;
+            // Added, because seconds may have been judged before the import.
             ours.kept_s += record.kept_s;
             for (ours, theirs) in ours.missed_s.iter_mut().zip(record.missed_s) {
                 *ours += theirs;
@@ -273,6 +277,7 @@ impl PartAttainment {
     /// while none was judged.
     pub fn is_kept(&self) -> Option<bool> {
         let least = match self.part {
+            // A transfer is one promise: in time or not.
             Part::Transfer => 1.0,
             _ => KEPT_SHARE,
         };

@@ -58,6 +58,7 @@ impl DeviceMonitor {
         spec: &DeviceSpec,
         now: Nanos,
     ) -> Option<Box<DeviceMonitor>> {
+        // Nothing to compare with and nothing to learn: an engine without a monitor is faster.
         if profile.is_none() && !learns {
             return None;
         }
@@ -90,7 +91,7 @@ impl DeviceMonitor {
         kind
     }
 
-    /// Notes that an I/O completed.
+    /// Records that an I/O completed.
     #[inline(never)]
     pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
         self.meter.ended(now, kind, bytes, well);
@@ -127,24 +128,25 @@ impl DeviceMonitor {
         }
         let until = until.filter(|_| waits);
         match until {
-            Some(_) => meter.hold(now),
-            None if !waits => meter.release(now, false),
+            Some(_) => meter.begin_hold(now),
+            // Nothing waits any more, so the cap holds nothing back.
+            None if !waits => meter.end_hold(now, false),
             None => {}
         }
         until
     }
 
-    /// Notes that the cap holds nothing back any more. `went`: an I/O goes now; otherwise another
+    /// Ends the hold of a cap. `went`: an I/O goes now; otherwise another
     /// reason holds it.
     pub(crate) fn release(&mut self, now: Nanos, went: bool) {
-        self.meter.release(now, went);
+        self.meter.end_hold(now, went);
     }
 
-    /// Notes the depth in force, which is kept below `top` where it is adapted.
+    /// Sets the depth in force, which is kept below `top` where it is adapted.
     /// `keeps_busy`: most I/Os in flight now with which the device does as much as with more of
     /// them; `top` where that is not known, or where fewer are allowed.
     pub(crate) fn set_depth(&mut self, depth: u32, keeps_busy: u32, top: u32) {
-        self.meter.few = depth.min(2);
+        self.meter.thin_below = depth.min(2);
         self.meter.saturating_depth = self.saturating_depth.min(keeps_busy);
         if let Some(learner) = &mut self.learner {
             learner.adapted = (depth < top).then_some((depth, top));

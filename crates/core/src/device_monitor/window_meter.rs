@@ -8,10 +8,10 @@ use tidegate_capacity::profile::{Access, Direction, Estimation, Pattern, Profile
 pub(crate) const WINDOW: Nanos = Nanos::SECOND;
 /// Number of size classes by powers of two: 512 bytes to 32 MiB and more; and the exponent of the
 /// smallest.
-const SIZES: usize = 17;
-const SMALLEST: u32 = 9;
+const SIZE_CLASSES: usize = 17;
+const SMALLEST_LOG2: u32 = 9;
 /// Number of I/Os whose ends are remembered, to recognise one that continues them.
-const ENDS: usize = 16;
+const RECENT_ENDS: usize = 16;
 const PLACES: usize = 3;
 
 /// Kind of an I/O in terms of the profile: direction and place.
@@ -23,8 +23,8 @@ impl Kind {
     pub(crate) const OTHER: Kind = Kind(u8::MAX);
     /// I/O that continues the one before it.
     const NEXT: u8 = 0;
-    /// I/O that continues another one of the last [`ENDS`]: sequential for a device that follows
-    /// several streams, random for one that does not.
+    /// I/O that continues another one of the last [`RECENT_ENDS`]: sequential for a device that
+    /// follows several streams, random for one that does not.
     const NEAR: u8 = 1;
     /// I/O that continues none of them.
     const ELSEWHERE: u8 = 2;
@@ -49,8 +49,8 @@ impl Cell {
     }
 }
 
-/// Cells by direction and place ([`row`]), then by size.
-type Cells = [[Cell; SIZES]; 2 * PLACES];
+/// Cells by direction and place ([`cell_row`]), then by size.
+type Cells = [[Cell; SIZE_CLASSES]; 2 * PLACES];
 
 /// Measurement of a window that is over.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ pub(crate) struct Window {
 impl Window {
     /// Number of workload classes: reads in quarters, sequential I/Os in halves, mean size as a
     /// power of two.
-    pub(crate) const PATTERNS: usize = 5 * 3 * SIZES;
+    pub(crate) const PATTERNS: usize = 5 * 3 * SIZE_CLASSES;
 
     /// Returns the I/Os per second, in thousandths.
     pub(crate) fn iops_milli(&self) -> u64 {
@@ -113,7 +113,7 @@ pub(crate) struct WindowMeter {
     /// I/Os in flight at which the device does what its profile says.
     pub(super) saturating_depth: u32,
     /// I/Os in flight below which time is thin: 2, or the depth in force below it.
-    pub(super) few: u32,
+    pub(super) thin_below: u32,
     /// Begin of the window.
     from: Nanos,
     /// Time up to which the sums are complete.
@@ -126,7 +126,7 @@ pub(crate) struct WindowMeter {
     /// those that would be slack. Only the end of the hold shows which sum they belong to.
     held: bool,
     holding: (u64, u64),
-    ends: [u64; ENDS],
+    ends: [u64; RECENT_ENDS],
     next_end: usize,
     /// End of the last I/O.
     last: u64,
@@ -148,7 +148,7 @@ struct Sums {
 
 impl Sums {
     const NONE: Sums = Sums {
-        cells: [[Cell { ios: 0, bytes: 0 }; SIZES]; 2 * PLACES],
+        cells: [[Cell { ios: 0, bytes: 0 }; SIZE_CLASSES]; 2 * PLACES],
         largest: 0,
         failed: false,
         slack: 0,
@@ -163,14 +163,14 @@ impl WindowMeter {
     pub(crate) fn new(now: Nanos) -> WindowMeter {
         WindowMeter {
             saturating_depth: 1,
-            few: 2,
+            thin_below: 2,
             from: now,
             seen: now,
             data: 0,
             others: 0,
             held: false,
             holding: (0, 0),
-            ends: [u64::MAX; ENDS],
+            ends: [u64::MAX; RECENT_ENDS],
             next_end: 0,
             last: u64::MAX,
             sums: Sums::NONE,
@@ -183,7 +183,7 @@ impl WindowMeter {
     }
 
     /// Adds the time since the last call to the sums, under the present state.
-    fn pass(&mut self, now: Nanos) {
+    fn advance(&mut self, now: Nanos) {
         let span = now.since(self.seen).0;
         if span == 0 {
             return;
@@ -191,6 +191,7 @@ impl WindowMeter {
         self.seen = now;
         let sums = &mut self.sums;
         sums.depth += self.data as u64 * span;
+        // Flushes and discards take device time that the profile knows nothing of.
         let slack = if self.others > 0 || self.data < self.saturating_depth {
             span
         } else {
@@ -202,14 +203,14 @@ impl WindowMeter {
         } else {
             sums.slack += slack;
         }
-        if self.data < self.few {
+        if self.data < self.thin_below {
             sums.thin += span;
         }
     }
 
     /// Counts an I/O that starts, and returns its kind by the ends of those before.
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, zeroes_are_writes: bool) -> Kind {
-        self.pass(now);
+        self.advance(now);
         let direction = match io.op {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
@@ -231,15 +232,15 @@ impl WindowMeter {
             (false, false) => Kind::ELSEWHERE,
         };
         self.last = io.addr + io.len as u64;
-        self.ends[self.next_end % ENDS] = self.last;
-        self.next_end = (self.next_end + 1) % ENDS;
+        self.ends[self.next_end % RECENT_ENDS] = self.last;
+        self.next_end = (self.next_end + 1) % RECENT_ENDS;
         Kind(direction as u8 * PLACES as u8 + place)
     }
 
     /// Stops counting an I/O whose disk hangs. The I/O must not count as completed: with zero bytes
     /// it would show a cap of zero, at whose pace nothing would ever go.
     pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
-        self.pass(now);
+        self.advance(now);
         self.sums.failed = true;
         let in_flight = if kind.is_data() {
             &mut self.data
@@ -251,7 +252,7 @@ impl WindowMeter {
 
     /// Counts an I/O that completed. `well`: without an error.
     pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
-        self.pass(now);
+        self.advance(now);
         self.sums.failed |= !well;
         if !kind.is_data() {
             self.others = self.others.saturating_sub(1);
@@ -260,27 +261,27 @@ impl WindowMeter {
         self.data = self.data.saturating_sub(1);
         self.sums.largest = self.sums.largest.max(bytes);
         // Sizes outside the classes count in the first and the last.
-        let size = (bytes.max(1).ilog2().max(SMALLEST) - SMALLEST) as usize;
-        let cell = &mut self.sums.cells[kind.0 as usize][size.min(SIZES - 1)];
+        let size = (bytes.max(1).ilog2().max(SMALLEST_LOG2) - SMALLEST_LOG2) as usize;
+        let cell = &mut self.sums.cells[kind.0 as usize][size.min(SIZE_CLASSES - 1)];
         cell.ios += 1;
         cell.bytes += bytes as u64;
     }
 
-    /// Notes that the learnt cap holds back what waits.
-    pub(crate) fn hold(&mut self, now: Nanos) {
+    /// Begins a hold: the learnt cap holds back what waits.
+    pub(crate) fn begin_hold(&mut self, now: Nanos) {
         if !self.held {
-            self.pass(now);
+            self.advance(now);
             self.held = true;
         }
     }
 
-    /// Notes the end of the hold. `went`: an I/O went at once, so that the cap was the cause;
+    /// Ends the hold. `went`: an I/O went at once, so that the cap was the cause;
     /// otherwise something else was, such as the VM's limit.
-    pub(crate) fn release(&mut self, now: Nanos, went: bool) {
+    pub(crate) fn end_hold(&mut self, now: Nanos, went: bool) {
         if !self.held {
             return;
         }
-        self.pass(now);
+        self.advance(now);
         self.held = false;
         let (held, slack) = std::mem::take(&mut self.holding);
         if went {
@@ -292,7 +293,7 @@ impl WindowMeter {
 
     /// Begins a new window and drops the present one.
     pub(crate) fn restart(&mut self, now: Nanos) {
-        self.pass(now);
+        self.advance(now);
         self.from = now;
         self.sums = Sums::NONE;
         self.holding = (0, 0);
@@ -303,7 +304,7 @@ impl WindowMeter {
         if now.since(self.from) < WINDOW {
             return None;
         }
-        self.pass(now);
+        self.advance(now);
         // A hold that goes on has no known cause yet: its slack counts, as the span is too short to
         // matter.
         self.sums.slack += std::mem::take(&mut self.holding).1;
@@ -335,14 +336,14 @@ impl WindowMeter {
 }
 
 /// Returns I/Os and bytes over all sizes.
-fn total(row: &[Cell; SIZES]) -> (u64, u64) {
-    row.iter().fold((0, 0), |(ios, bytes), cell| {
+fn total(cell_row: &[Cell; SIZE_CLASSES]) -> (u64, u64) {
+    cell_row.iter().fold((0, 0), |(ios, bytes), cell| {
         (ios + cell.ios, bytes + cell.bytes)
     })
 }
 
 /// Returns the index of a direction and place in [`Cells`].
-fn row(direction: Direction, place: u8) -> usize {
+fn cell_row(direction: Direction, place: u8) -> usize {
     direction as usize * PLACES + place as usize
 }
 
@@ -351,15 +352,15 @@ fn pattern(cells: &Cells, ios: u64, bytes: u64) -> usize {
     if ios == 0 {
         return 0;
     }
-    let count = |direction, place| total(&cells[row(direction, place)]).0;
+    let count = |direction, place| total(&cells[cell_row(direction, place)]).0;
     let both = |place| count(Direction::Read, place) + count(Direction::Write, place);
     let places = [Kind::NEXT, Kind::NEAR, Kind::ELSEWHERE];
     let reads: u64 = places.iter().map(|&p| count(Direction::Read, p)).sum();
     let sequential = both(Kind::NEXT) + both(Kind::NEAR);
     let reads = ((reads * 4 + ios / 2) / ios) as usize;
     let sequential = ((sequential * 2 + ios / 2) / ios) as usize;
-    let size = ((bytes / ios).max(1).ilog2().max(SMALLEST) - SMALLEST) as usize;
-    (reads * 3 + sequential) * SIZES + size.min(SIZES - 1)
+    let size = ((bytes / ios).max(1).ilog2().max(SMALLEST_LOG2) - SMALLEST_LOG2) as usize;
+    (reads * 3 + sequential) * SIZE_CLASSES + size.min(SIZE_CLASSES - 1)
 }
 
 /// Returns the profile's time for these I/Os, least and most, in nanoseconds.
@@ -376,8 +377,8 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
     let mut sequential = 0.0;
     // Random I/Os by size: picoseconds if reads and writes were apart, and what reads and writes
     // there are.
-    let mut apart = [0.0; SIZES];
-    let mut random = [[Cell::default(); 2]; SIZES];
+    let mut apart = [0.0; SIZE_CLASSES];
+    let mut random = [[Cell::default(); 2]; SIZE_CLASSES];
     for direction in [Direction::Read, Direction::Write] {
         let accesses = [
             (Kind::NEXT, Access::Sequential),
@@ -385,7 +386,7 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
             (Kind::ELSEWHERE, Access::Random),
         ];
         for (place, access) in accesses {
-            for (at, cell) in cells[row(direction, place)].iter().enumerate() {
+            for (at, cell) in cells[cell_row(direction, place)].iter().enumerate() {
                 if cell.ios == 0 {
                     continue;
                 }

@@ -124,11 +124,11 @@ fn announce_unit(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pe
     let place = [with.vm, with.op.lane().index() as u32];
     engine
         .active
-        .unit_came(&mut engine.view, id, place, alone, pending);
+        .take_in_unit(&mut engine.view, id, place, alone, pending);
     if with.own_memory {
         // The lane may be closed for lack of payload memory, which this request does not need.
         engine.view.queues.count_holder(id.index);
-        engine.active.let_holder_go(&mut engine.view, id.index);
+        engine.active.open_holders_lane(&mut engine.view, id.index);
     }
 }
 

@@ -151,7 +151,9 @@ fn transfer_done(engine: &mut Engine, vm: u32) {
             .attainment
             .transfer_ended(end.ended, vm as usize, end.late);
     }
-    engine.active.look_at_transfers(&mut engine.view, true);
+    engine
+        .active
+        .announce_transfers_changed(&mut engine.view, true);
     engine.promises.changed(engine.view.queues.now);
 }
 
@@ -316,7 +318,7 @@ impl Engine {
         self.view.queues.link(slot, next);
         self.active.ask_gate(&mut self.view, vm, lane);
         self.active.announce(&mut self.view, slot);
-        self.active.let_holder_go(&mut self.view, slot);
+        self.active.open_holders_lane(&mut self.view, slot);
         slot
     }
 

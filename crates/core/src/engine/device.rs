@@ -284,11 +284,13 @@ impl DeviceControl {
         let now = view.queues.now;
         let end = End {
             op: io.op,
+            // An I/O that failed moved nothing, but its end still frees a place.
             bytes: if well {
                 moved(view, io.op, io.len).min(view.queues.device.spec.max_io)
             } else {
                 0
             },
+            // The I/O that ended is counted out already; it was in flight until now.
             in_flight: view.queues.device.in_flight + 1,
         };
         let top = view.queues.device.spec.depth;

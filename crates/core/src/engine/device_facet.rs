@@ -165,6 +165,7 @@ impl DeviceMut<'_> {
             attainment,
             ..
         } = &mut *self.engine;
+        // Cheap comparisons on every batch; the check itself runs below, if due.
         promises.follow_costs(view);
         promises.follow_depth(view, control, attainment);
         if !self.engine.promises.is_due() {
@@ -216,6 +217,7 @@ impl DeviceMut<'_> {
     /// changed.
     pub fn detect_hung_disks(&mut self, now: Nanos) -> bool {
         self.engine.view.queues.advance(now);
+        // Taken out while `uncount` changes the engine, and put back below.
         let Some(mut hung) = self.engine.hung.take() else {
             return false;
         };

@@ -236,6 +236,7 @@ impl Engine {
             self.view.queues.waiting_since = None;
         }
         loop {
+            // Parking and splitting change the queue, so it is looked at before each pick.
             if self.view.queues.device.queued == 0 {
                 break;
             }
@@ -267,6 +268,7 @@ impl Engine {
                     }
                 }
                 Pick::Wait(until) => {
+                    // A deliberate wait is booked apart from idle time; it ends at the next pick.
                     self.view.queues.waiting_since = Some(self.view.queues.now);
                     self.view.pick_at = until;
                     break;
@@ -277,6 +279,7 @@ impl Engine {
                 }
             }
         }
+        // Nothing goes, so a hold of the learnt cap was not what kept the device idle.
         self.control.release(&self.view, false);
         None
     }
@@ -324,6 +327,7 @@ impl Engine {
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
         flight.io.disk = disk;
+        // Drivers address disks; roles and merging address the device.
         flight.io.offset = flight.io.addr - base;
         let (vm, op, whole) = (flight.io.vm.index, flight.io.op, going.whole);
         let first = FirstServed {
@@ -380,6 +384,7 @@ impl Engine {
             cold.part_started(self.view.queues.now);
             slot = hot.chain_next;
         }
+        // Flushes count as waiting, though they stand in no lane.
         self.view.queues.vms[vm as usize].waiting -= reqs;
         let arrived = self.view.queues.reqs.cold[first as usize].arrived;
         let (io, flight) = self.in_flight.enter();
@@ -559,6 +564,8 @@ impl Going {
             first = moment.hand_out(this, of_unit, len, false);
         } else {
             going.disk = cold[begins_at as usize].disk;
+            // The unit's name is the slot of any of its requests; the I/O begins with the lowest
+            // address.
             let begins = &hot[begins_at as usize];
             (addr, offset) = (begins.addr, begins.issued);
             first = moment.hand_out_all(hot, cold, unit);
@@ -572,6 +579,7 @@ impl Going {
             of_vm.waiting -= reqs;
             going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
+            // Counted once for each I/O that leaves a rest behind.
             view.ledgers[vm as usize].at_once().split += 1;
             view.queues.count_holder(unit);
         }

@@ -248,7 +248,7 @@ impl RequestBudgets {
         active: &mut ActivePolicy,
         unit: u32,
     ) -> bool {
-        let amount = view.queues.reqs.lacks(unit);
+        let amount = view.queues.reqs.missing_memory(unit);
         let (vm, now) = (view.queues.reqs.hot[unit as usize].vm, view.queues.now);
         let payload = self.payload.as_mut().expect("it is bounded");
         let unit_reqs = view.queues.reqs.hot[unit as usize].unit_reqs;
@@ -280,7 +280,7 @@ impl RequestBudgets {
         if !self.bounds_payload() || view.queues.reqs.hot[unit as usize].op != Op::Read {
             return true;
         }
-        let amount = view.queues.reqs.lacks(unit);
+        let amount = view.queues.reqs.missing_memory(unit);
         let (vm, now) = (view.queues.reqs.hot[unit as usize].vm, view.queues.now);
         let payload = self.payload.as_mut().expect("it is bounded");
         let fed = amount == 0 || payload.reads.try_take(now, vm as usize, amount);

@@ -230,7 +230,7 @@ impl TransfersMut<'_> {
         );
         self.engine
             .active
-            .look_at_transfers(&mut self.engine.view, end.is_some());
+            .announce_transfers_changed(&mut self.engine.view, end.is_some());
         self.engine.promises.changed(now);
         Ok(end)
     }

@@ -4,13 +4,13 @@ use tidegate_base::time::Nanos;
 
 /// Bits of the sub-buckets in an octave: a bucket is at most 1/16 wide, so quantiles err by at most
 /// 6 %.
-const SUB_BITS: u32 = 4;
-const SUB: usize = 1 << SUB_BITS;
+const SUB_BUCKET_BITS: u32 = 4;
+const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
 /// The first octave begins at 2^10 ns (1 us), the last ends at 2^37 ns (137 s).
 const FIRST_OCTAVE: u32 = 10;
 const OCTAVES: u32 = 27;
 /// Buckets of a histogram.
-pub(super) const BUCKETS: usize = OCTAVES as usize * SUB;
+pub(super) const BUCKETS: usize = OCTAVES as usize * SUB_BUCKETS;
 
 /// Log-linear histogram of times, of fixed size: recording never allocates.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,11 +98,13 @@ impl Histogram {
     /// when nothing was counted.
     pub fn quantile(&self, q: f64) -> Nanos {
         let total: u64 = self.buckets.iter().map(|&n| n as u64).sum();
+        // At least the first: the 0-quantile is the smallest time.
         let rank = ((q.clamp(0.0, 1.0) * total as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for (upper, n) in self.iter() {
             seen += n;
             if seen >= rank {
+                // The last bucket's bound may lie far above what was seen.
                 return upper.min(self.max);
             }
         }
@@ -119,16 +121,17 @@ impl Histogram {
 /// Bucket in which a time is counted.
 #[inline]
 pub(super) fn bucket_of(t: Nanos) -> usize {
+    // Shorter times count in the first bucket.
     let t = t.0.max(1 << FIRST_OCTAVE);
-    let below = t.ilog2() - SUB_BITS;
-    // The leading bits of `t` are `SUB` and more: they count as an octave, hence one less.
-    let octaves = below as usize - (FIRST_OCTAVE - SUB_BITS) as usize;
-    ((octaves << SUB_BITS) + (t >> below) as usize - SUB).min(BUCKETS - 1)
+    let below = t.ilog2() - SUB_BUCKET_BITS;
+    // The leading bits of `t` are `SUB_BUCKETS` and more: they count as an octave, hence one less.
+    let octaves = below as usize - (FIRST_OCTAVE - SUB_BUCKET_BITS) as usize;
+    ((octaves << SUB_BUCKET_BITS) + (t >> below) as usize - SUB_BUCKETS).min(BUCKETS - 1)
 }
 
 /// Returns the exclusive upper bound of a bucket.
 fn upper_bound(bucket: usize) -> Nanos {
-    let octave = (bucket >> SUB_BITS) as u32 + FIRST_OCTAVE;
-    let sub = (bucket & (SUB - 1)) as u64 + 1;
-    Nanos((1 << octave) + (sub << (octave - SUB_BITS)))
+    let octave = (bucket >> SUB_BUCKET_BITS) as u32 + FIRST_OCTAVE;
+    let sub = (bucket & (SUB_BUCKETS - 1)) as u64 + 1;
+    Nanos((1 << octave) + (sub << (octave - SUB_BUCKET_BITS)))
 }

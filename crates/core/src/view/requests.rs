@@ -110,7 +110,7 @@ impl Requests {
         hot.id(slot)
     }
 
-    /// Handle of the request that is in a slot now.
+    /// Returns the handle of the request that is in a slot now.
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ReqId {
         self.hot[slot as usize].id(slot)
@@ -123,6 +123,7 @@ impl Requests {
             .filter(|&slot| self.hot[slot as usize].state == state::ADMITTED)
             .map(|slot| self.id(slot))
             .collect();
+        // Slots are used again in any order, so their numbers say nothing of arrival.
         all.sort_by_key(|&id| self.hot[id.index()].seq);
         all
     }
@@ -154,13 +155,14 @@ impl Requests {
         hot.chain_next = NIL;
     }
 
-    /// Bytes of a waiting unit that have not gone yet.
+    /// Returns the bytes of a waiting unit that have not gone yet.
     pub(crate) fn left_of(&self, unit: u32) -> u32 {
         let this = &self.hot[unit as usize];
+        // Only a unit's first request can have gone in part.
         this.unit_len - self.hot[this.chain_first as usize].issued
     }
 
-    /// Number of a unit's requests, from its front, that fit whole into `room` bytes.
+    /// Returns the number of a unit's requests, from its front, that fit whole into `room` bytes.
     pub(crate) fn fitting(&self, unit: u32, room: u32) -> u32 {
         let mut len = 0;
         let fits = self.chain(unit).take_while(|&slot| {
@@ -175,6 +177,7 @@ impl Requests {
     pub(crate) fn continuation(&self, unit: u32) -> Option<u32> {
         let Requests { hot, cold, .. } = self;
         let this = &hot[unit as usize];
+        // From the first request's begin, since the unit may have gone in part.
         let end = hot[this.chain_first as usize].addr + u64::from(this.unit_len);
         let mut next = this.next;
         for _ in 0..MERGE_SCAN {
@@ -196,8 +199,8 @@ impl Requests {
         None
     }
 
-    /// Bytes of memory that a unit's reads need and do not hold.
-    pub(crate) fn lacks(&self, unit: u32) -> u64 {
+    /// Returns the bytes of memory that a unit's reads need and do not hold.
+    pub(crate) fn missing_memory(&self, unit: u32) -> u64 {
         let lacking = |slot: u32| {
             let Hot { len, flags, .. } = self.hot[slot as usize];
             match flags & flag::HOLDS {
@@ -230,37 +233,40 @@ impl Requests {
     pub(crate) fn find_merge_target(
         &mut self,
         lane: LaneQueue,
-        of: &Filling,
+        request: &Filling,
         most: u32,
     ) -> (Option<(u32, bool)>, bool) {
         let Requests { hot, cold, .. } = self;
-        let (kind, mut unit) = (of.flags & flag::KIND, lane.tail);
+        let (kind, mut unit) = (request.flags & flag::KIND, lane.tail);
         let mut is_followed = false;
         for _ in 0..MERGE_SCAN {
             let other = &hot[unit as usize];
             let first = &hot[other.chain_first as usize];
             // A unit whose first bytes have gone takes nothing in front, and does not grow.
             let (whole, last) = (first.issued == 0, other.chain_last);
-            let behind = first.addr + other.unit_len as u64 == of.addr;
-            let before = of.addr + of.len as u64 == first.addr && whole;
-            let alike = other.op == of.op && other.flags & flag::KIND == kind;
-            if alike && (behind || before) && cold[unit as usize].disk == of.disk {
-                if whole && other.unit_len <= most.saturating_sub(of.len) {
+            let behind = first.addr + other.unit_len as u64 == request.addr;
+            let before = request.addr + request.len as u64 == first.addr && whole;
+            let alike = other.op == request.op && other.flags & flag::KIND == kind;
+            if alike && (behind || before) && cold[unit as usize].disk == request.disk {
+                if whole && other.unit_len <= most.saturating_sub(request.len) {
                     return (Some((unit, behind)), is_followed);
                 }
                 if behind {
+                    // At dispatch the unit may have shrunk, or the limit grown: then what follows
+                    // goes along.
                     hot[last as usize].flags |= flag::FOLLOWED;
                 } else {
                     is_followed = true;
                 }
                 // Too large to join anything: one mark is all that the search can yield.
-                if of.len >= most {
+                if request.len >= most {
                     return (None, is_followed);
                 }
             }
             if unit == lane.head {
                 return (None, is_followed);
             }
+            // `prev` is valid here: the lane's first unit returned above.
             unit = hot[unit as usize].prev;
         }
         (None, is_followed)
@@ -310,6 +316,7 @@ impl Requests {
     pub(crate) fn cut(&self, unit: u32, room: u32, block: u32) -> u32 {
         let first = self.hot[unit as usize].chain_first;
         let (start, block) = (self.hot[first as usize].addr, u64::from(block));
+        // Rounded down, so that neither part begins or ends inside a physical block.
         let end = (start + u64::from(room)) / block * block;
         end.saturating_sub(start) as u32
     }

@@ -102,10 +102,10 @@ pub struct TransferPriorities {
     params: TransferPrioritiesParams,
     priorities: Priorities,
     /// Class of each VM, by slot, as last set at the dispatcher or by the VM's objective.
-    told: Vec<Class>,
+    last_class: Vec<Class>,
     /// Priority of each VM, by slot, that is in force at the dispatcher: the last knob, or the
     /// objective's.
-    known: Vec<Priority>,
+    last_priority: Vec<Priority>,
     changes: Vec<Change>,
 }
 
@@ -122,8 +122,8 @@ impl TransferPriorities {
         TransferPriorities {
             priorities,
             params,
-            told: Vec::with_capacity(vms as usize),
-            known: Vec::with_capacity(vms as usize),
+            last_class: Vec::with_capacity(vms as usize),
+            last_priority: Vec::with_capacity(vms as usize),
             changes: Vec::new(),
         }
     }
@@ -133,15 +133,15 @@ impl TransferPriorities {
             return;
         }
         let (slot, base) = (vm.index(), Class::from(view.objective(vm).priority));
-        if self.told.len() <= slot {
-            self.told.resize(slot + 1, base);
-            self.known.resize(slot + 1, Priority::DEFAULT);
+        if self.last_class.len() <= slot {
+            self.last_class.resize(slot + 1, base);
+            self.last_priority.resize(slot + 1, Priority::DEFAULT);
         }
-        self.told[slot] = base;
-        self.known[slot] = view.objective(vm).priority;
+        self.last_class[slot] = base;
+        self.last_priority[slot] = view.objective(vm).priority;
         self.priorities.add(slot, base);
         // A transfer's end may change everybody once; a cycle, with the guard before it, twice.
-        self.changes.reserve(2 * self.told.len() + 2);
+        self.changes.reserve(2 * self.last_class.len() + 2);
     }
 
     /// Takes over the changed objective of a VM, which may name another class or best-effort level.
@@ -152,13 +152,14 @@ impl TransferPriorities {
             transfers.is_some_and(|transfers| transfers.transfer(vm.index()).is_some());
         let changes = &mut self.changes;
         self.priorities.set_base(slot, base, has_transfer, changes);
+        // Applied below, with the level of best effort, which a change of class does not name.
         changes.clear();
         if let Some(class) = self.priorities.class(slot) {
-            self.told[slot] = class;
+            self.last_class[slot] = class;
             let priority = priority(view, vm, class);
             // Setting a knob restarts the measurement of the transfer's rate, so an unchanged
             // priority is not set again.
-            if core::mem::replace(&mut self.known[slot], priority) != priority {
+            if core::mem::replace(&mut self.last_priority[slot], priority) != priority {
                 out.turn(vm, Knob::Class(priority));
             }
         }
@@ -179,16 +180,16 @@ impl TransferPriorities {
     }
 
     /// Sets the class at the dispatcher of each VM whose class has changed, once a VM.
-    fn turn(&mut self, view: &View, out: &mut Knobs) {
+    fn apply_changes(&mut self, view: &View, out: &mut Knobs) {
         for Change { user, .. } in self.changes.drain(..) {
-            let told = &mut self.told[user];
+            let last_class = &mut self.last_class[user];
             if let Some(class) = self.priorities.class(user)
-                && *told != class
+                && *last_class != class
             {
-                *told = class;
+                *last_class = class;
                 let vm = view.vm_at(user);
                 let priority = priority(view, vm, class);
-                self.known[user] = priority;
+                self.last_priority[user] = priority;
                 out.turn(vm, Knob::Class(priority));
             }
         }
@@ -224,7 +225,7 @@ impl Controller for TransferPriorities {
             Event::TransfersChanged => self.cycle(view),
             _ => {}
         }
-        self.turn(view, out);
+        self.apply_changes(view, out);
     }
 
     fn next_timer(&self) -> Nanos {

@@ -22,9 +22,9 @@ use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::view::View;
 
 /// Divisor of the need for the margin that is added to it: 1/16.
-const MARGIN: u64 = 16;
+const MARGIN_DIVISOR: u64 = 16;
 /// Shortest time left that is used in a need: a shorter one would ask for an unlimited burst.
-const LEAST_LEFT: Nanos = Nanos::from_millis(100);
+const TIME_LEFT_MIN: Nanos = Nanos::from_millis(100);
 
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
@@ -55,30 +55,31 @@ impl Transfers {
         if self.running.iter().all(|&(running, _)| running != slot) {
             self.running.push((slot, 0));
         }
-        self.turn(view, out);
+        self.update_floors(view, out);
     }
 
     fn ended(&mut self, vm: VmId, out: &mut Knobs) {
         let before = self.running.len();
         self.running.retain(|&(running, _)| running != vm.index());
+        // A VM without a transfer has no floor to take back.
         if self.running.len() < before {
             out.turn(vm, Knob::Floor(0));
         }
     }
 
     /// Computes every transfer's need anew, and sets the floors that differ.
-    fn turn(&mut self, view: &View, out: &mut Knobs) {
+    fn update_floors(&mut self, view: &View, out: &mut Knobs) {
         let Some(book) = view.predictor() else {
             return;
         };
-        for (slot, told) in &mut self.running {
+        for (slot, last_floor) in &mut self.running {
             let need = book
                 .transfer(*slot)
                 .and_then(|transfer| need(view.now(), transfer));
             if let Some(need) = need
-                && need != *told
+                && need != *last_floor
             {
-                *told = need;
+                *last_floor = need;
                 out.turn(view.vm_at(*slot), Knob::Floor(need));
             }
         }
@@ -89,12 +90,13 @@ impl Transfers {
 fn need(now: Nanos, transfer: &Transfer) -> Option<u64> {
     let left = transfer.due().since(now);
     if left == Nanos::ZERO {
+        // Past its deadline no rate is in time; the last floor stays.
         return None;
     }
     let bytes = u128::from(transfer.left()) * u128::from(Nanos::SECOND.0);
-    let need = bytes.div_ceil(left.max(LEAST_LEFT).0.into());
+    let need = bytes.div_ceil(left.max(TIME_LEFT_MIN).0.into());
     let need = u64::try_from(need).unwrap_or(u64::MAX).min(Rate::MAX);
-    Some((need + need.div_ceil(MARGIN)).clamp(1, Rate::MAX))
+    Some((need + need.div_ceil(MARGIN_DIVISOR)).clamp(1, Rate::MAX))
 }
 
 impl Controller for Transfers {
@@ -105,7 +107,7 @@ impl Controller for Transfers {
     fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs) {
         match *event {
             Event::TransferBegan(vm) => self.began(view, vm, out),
-            Event::TransfersChanged => self.turn(view, out),
+            Event::TransfersChanged => self.update_floors(view, out),
             Event::TransferEnded(vm) | Event::VmRemoved(vm) => self.ended(vm, out),
             _ => {}
         }

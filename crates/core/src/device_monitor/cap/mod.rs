@@ -51,7 +51,7 @@ use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
 /// Name and version of the persisted state.
-const DESCRIPTOR: &str = "cap-learner";
+const BLOB_NAME: &str = "cap-learner";
 const VERSION: u16 = 1;
 
 /// I/Os in a second below which it is not evaluated: lower caps are not learnt.
@@ -222,6 +222,7 @@ impl CapLearner {
     /// Starts with a cap known from outside; I/Os and bytes per second.
     pub(super) fn assume(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>) {
         if ios.is_some() || bytes.is_some() {
+            // Rates of I/Os are kept in thousandths.
             let ios = ios.map(|rate| rate.saturating_mul(1000));
             self.begin_with(now, ios, bytes, false);
         }
@@ -231,6 +232,7 @@ impl CapLearner {
     /// that passed in another life prove nothing today.
     fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
         let rates = CapRates {
+            // At least one a second: at a rate of zero nothing would ever go.
             ios: ios.map(|rate| rate.max(1000)),
             bytes: bytes.map(|rate| rate.max(1)),
             either,
@@ -242,7 +244,7 @@ impl CapLearner {
     /// Returns the state of the known cap, to be persisted.
     pub(super) fn export(&self) -> Option<Blob> {
         let rates = self.rates?;
-        let mut blob = Blob::new(DESCRIPTOR, VERSION);
+        let mut blob = Blob::new(BLOB_NAME, VERSION);
         blob.push_u64(rates.ios.unwrap_or(0))
             .push_u64(rates.bytes.unwrap_or(0))
             .push_u64(rates.either.into());
@@ -251,11 +253,13 @@ impl CapLearner {
 
     /// Starts with a persisted cap.
     pub(super) fn import(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
-        let mut fields = learnt.fields(DESCRIPTOR, VERSION)?;
+        let mut fields = learnt.fields(BLOB_NAME, VERSION)?;
         let (ios, bytes, either) = (fields.u64()?, fields.u64()?, fields.u64()?);
         fields.end()?;
         let known = [ios, bytes].map(|rate| (rate > 0).then_some(rate));
         let [ios, bytes] = match (known, either) {
+            // "Either" needs both rates, of which one is the cap; anything else is no state of this
+            // learner.
             ([Some(_), _] | [_, Some(_)], 0) | ([Some(_), Some(_)], 1) => known,
             _ => {
                 let value = format!("({ios}, {bytes}, {either})");
@@ -368,6 +372,7 @@ impl CapLearner {
 
     /// Handles a queue behind the cap: ends a probe, or measures a cap that may have changed.
     fn queue_up(&mut self, scale: u64, now: Nanos) -> (Option<Nanos>, bool) {
+        // The probe went faster than the cap and queued up: the cap still holds.
         if scale > 64 {
             self.probe_at = now + PROBE_INTERVAL;
             return self.drain(now);
@@ -410,6 +415,7 @@ impl CapLearner {
             }
             State::Drain { .. } => false,
             State::Measure { bound, second } => {
+                // Too few I/Os for a rate: a cap that low is not one that this learner keeps.
                 if window.ios < WINDOW_IOS_MIN {
                     self.drop_cap(now);
                     return true;

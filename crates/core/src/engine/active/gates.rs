@@ -10,6 +10,7 @@ impl ActivePolicy {
     /// Creates timers for all gates that the regulator may shut.
     pub(in crate::engine) fn make_gates(&mut self, max_vms: u32) {
         let lanes = match self.stage {
+            // Without gates there are no timers.
             Stage::Open => 0,
             Stage::Admission | Stage::Dispatch => max_vms as usize * Lane::ALL.len(),
         };
@@ -25,7 +26,7 @@ impl ActivePolicy {
     /// Takes in a new unit at the end of its lane, `alone` there or not. A `pending` one is
     /// admitted as far as the regulator lets it; otherwise it is admitted already.
     #[inline(always)]
-    pub(in crate::engine) fn unit_came(
+    pub(in crate::engine) fn take_in_unit(
         &mut self,
         view: &mut View,
         id: ReqId,
@@ -61,6 +62,7 @@ impl ActivePolicy {
             return;
         }
         let vm_id = view.vm_at(vm as usize);
+        // Admission has one gate for both lanes, whose timer stands in the first one's place.
         let timer = vm as usize * Lane::ALL.len();
         self.gates.remove(timer);
         while let Some(head) = view.pending_head(vm_id) {
@@ -70,6 +72,7 @@ impl ActivePolicy {
                     self.gates.set(timer, due);
                     break;
                 }
+                // No timer: the regulator reopens the gate itself.
                 Gate::Blocked => break,
             }
         }
@@ -93,6 +96,7 @@ impl ActivePolicy {
             cold.admitted(now, shut, deliberate);
         }
         self.emit(view, &Event::Admitted(head));
+        // After the event: a dispatcher may count the wait from the admission it just heard of.
         self.roles.dispatcher.insert(view, head);
     }
 
@@ -120,6 +124,7 @@ impl ActivePolicy {
         let timer = vm as usize * Lane::ALL.len() + lane.index();
         let of_vm = &view.queues.vms[vm as usize];
         let gate = match of_vm.lanes[lane.index()].head {
+            // An empty lane is held back by nothing, so its closed time must not run on.
             NIL => Gate::Pass,
             _ => {
                 let regulator = &self.roles.regulator;

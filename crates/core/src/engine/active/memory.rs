@@ -18,7 +18,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Notes whether a VM's reads lack memory, and opens or closes its read lane accordingly.
+    /// Records whether a VM's reads lack memory, and opens or closes its read lane accordingly.
     pub(in crate::engine) fn set_starved(&mut self, view: &mut View, vm: u32, starved: bool) {
         let of_vm = &mut view.queues.vms[vm as usize];
         let id = of_vm.id(vm);
@@ -29,6 +29,7 @@ impl ActivePolicy {
         } else {
             *reasons &= !shut::STARVED;
         }
+        // The lane may stay shut for the regulator's reason, or have lacked memory before.
         let (open, changed) = (*reasons == 0, *reasons != before);
         if changed && starved {
             // The VM may wait in vain: checked once the device is idle.
@@ -55,8 +56,8 @@ impl ActivePolicy {
         self.take_out(view, unit);
     }
 
-    #[cold]
     /// Puts the shelved reads of a VM that has some back into their lane.
+    #[cold]
     pub(in crate::engine) fn put_back(&mut self, view: &mut View, vm: u32) {
         view.queues.vms[vm as usize].shelved = false;
         let Queues { reqs, memory, .. } = &mut view.queues;
@@ -78,13 +79,14 @@ impl ActivePolicy {
 
     /// Puts all shelved reads back into their lanes.
     pub(in crate::engine) fn unshelve_all(&mut self, view: &mut View) {
+        // Each round takes all shelved reads of one VM, so the loop ends.
         while let Some(&unit) = view.queues.memory.shelf.first() {
             self.put_back(view, view.queues.reqs.hot[unit as usize].vm);
         }
     }
 
     /// Opens the lane of a read that holds memory and comes back into it: nothing may hold it back.
-    pub(in crate::engine) fn let_holder_go(&mut self, view: &mut View, slot: u32) {
+    pub(in crate::engine) fn open_holders_lane(&mut self, view: &mut View, slot: u32) {
         let Hot {
             vm,
             op,

@@ -74,7 +74,7 @@ impl ActivePolicy {
             match knob {
                 Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(view, vm.index()),
                 Knob::MergeLimit(bytes) => view.queues.bound_ios(vm.index(), bytes),
-                Knob::Class(_) => self.class_turned(view, vm),
+                Knob::Class(_) => self.class_changed(view, vm),
                 _ => {}
             }
             if let Knob::Allocation(allocation) = knob {

@@ -49,6 +49,7 @@ impl ActivePolicy {
         consumed: &[Consumed],
         in_flight: &[DeviceIo],
     ) {
+        // Allocations of the former controller mean nothing to the new roles.
         view.allocations.fill(0);
         view.queues
             .set_all_waiting(self.stage == Stage::Admission, vms);
@@ -70,6 +71,7 @@ impl ActivePolicy {
         for io in in_flight {
             self.emit(view, &Event::Inherited(io));
         }
+        // In the order of arrival, in which a dispatcher gets units otherwise, too.
         for unit in view.queues.reqs.admitted_in_order() {
             self.roles.dispatcher.insert(view, unit);
         }
@@ -79,7 +81,8 @@ impl ActivePolicy {
                 self.ask_gate(view, vm.index, lane);
             }
         }
+        // Requests for reopening were only collected while `asking` was set.
         self.ask_reopened(view);
-        self.hand_transfers_on(view);
+        self.announce_running_transfers(view);
     }
 }

@@ -8,8 +8,9 @@ use tidegate_base::request::VmId;
 use tidegate_capacity::transfers::{Class, Standing, TransferEnd, TransferOutcome, TransferTerms};
 
 impl ActivePolicy {
-    /// Notes that a VM's class has changed: its past throughput does not predict the next.
-    pub(in crate::engine) fn class_turned(&mut self, view: &mut View, vm: VmId) {
+    /// Restarts the measurement of a VM whose class has changed: its past throughput does not
+    /// predict the next.
+    pub(in crate::engine) fn class_changed(&mut self, view: &mut View, vm: VmId) {
         let now = view.queues.now;
         // Bytes moved until now belong to the former class.
         transfer_accounts::tell_moved(view, vm.index()..vm.index() + 1);
@@ -33,13 +34,14 @@ impl ActivePolicy {
         }
         let (now, vm) = (view.queues.now, of_vm.id(slot));
         let end = view.transfers.as_mut()?.end(now, vm, outcome);
+        // After the book's end, so that roles see the VM without a transfer.
         self.emit(view, &Event::TransferEnded(vm));
         end
     }
 
     /// Tells roles that a deadline transfer is over (`is_over`), once all other consequences are
     /// done.
-    pub(in crate::engine) fn look_at_transfers(&mut self, view: &mut View, is_over: bool) {
+    pub(in crate::engine) fn announce_transfers_changed(&mut self, view: &mut View, is_over: bool) {
         if is_over {
             self.emit(view, &Event::TransfersChanged);
         }
@@ -58,7 +60,7 @@ impl ActivePolicy {
     }
 
     /// Tells the roles of a new policy of the deadline transfers that run.
-    pub(in crate::engine) fn hand_transfers_on(&mut self, view: &mut View) {
+    pub(in crate::engine) fn announce_running_transfers(&mut self, view: &mut View) {
         let terms = self.transfer_terms();
         let Some(book) = &mut view.transfers else {
             return;

@@ -30,6 +30,7 @@ impl ActivePolicy {
         let next = view.queues.unlink(unit);
         let (rest, in_order) = view.queues.reqs.divide(unit, reqs);
         let [ahead, behind] = in_order;
+        // From the back, as `link` puts a unit before another one.
         view.queues.link(behind, next);
         view.queues.link(ahead, behind);
         for slot in in_order {
@@ -79,6 +80,7 @@ impl ActivePolicy {
     /// Puts parked units of one VM back into their lanes, among the admitted ones, in the order of
     /// arrival.
     pub(in crate::engine) fn unpark(&mut self, view: &mut View, mut parked: Vec<u32>) {
+        // Numbers of arrival differ, so an unstable sort gives one order.
         parked.sort_unstable_by_key(|&slot| view.queues.reqs.hot[slot as usize].seq);
         let Some(&first) = parked.first() else { return };
         let vm = view.queues.reqs.hot[first as usize].vm;
@@ -101,7 +103,7 @@ impl ActivePolicy {
             view.queues.link(slot, *next);
             self.ask_gate(view, vm, lane);
             self.announce(view, slot);
-            self.let_holder_go(view, slot);
+            self.open_holders_lane(view, slot);
         }
     }
 
@@ -128,9 +130,10 @@ impl ActivePolicy {
         debug_assert_eq!(hot.unit_reqs, 1, "what has begun to go is alone");
         hot.issued = 0;
         hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
+        // The time with the device counts as such; from now on the request waits once more.
         view.queues.begin_wait(slot);
         self.announce(view, slot);
-        self.let_holder_go(view, slot);
+        self.open_holders_lane(view, slot);
     }
 
     /// Returns whether a unit that goes now, wholly, may take adjacent units along.
@@ -145,6 +148,7 @@ impl ActivePolicy {
     /// below the device's largest.
     pub(in crate::engine) fn cuts(&self, view: &View, vm: u32) -> bool {
         let largest = view.queues.vms[vm as usize].largest_io;
+        // With allocated rates each part of a request is charged, so a cut would cost its VM.
         largest < view.queues.device.spec.max_io && !self.fan_out.allocates
     }
 
@@ -161,6 +165,7 @@ impl ActivePolicy {
         view.queues.reqs.append_unit(unit, next);
         let vm = view.queues.reqs.hot[next as usize].vm;
         view.ledgers[vm as usize].at_once().merged += 1;
+        // A dispatcher that orders lanes holds no entry of a unit behind a lane's head.
         if !self.fan_out.by_lane {
             self.withdraw(view, next);
         }
@@ -187,6 +192,7 @@ impl ActivePolicy {
             return;
         }
         self.take_back(view, slot);
+        // Out of all queues; its parts in flight end the request.
         view.queues.reqs.hot[slot as usize].state = state::STARTED;
     }
 

@@ -161,7 +161,7 @@ struct Vm {
     cut: f64,
 }
 
-const GONE: Vm = Vm {
+const VACANT: Vm = Vm {
     present: false,
     listed: false,
     weight: 0,
@@ -237,7 +237,7 @@ impl ShareModel {
             params,
             saturation,
             patterns: Patterns::new(vms),
-            vms: vec![GONE; vms],
+            vms: vec![VACANT; vms],
             listed: Vec::with_capacity(vms),
             weights: 0,
             groups: Groups::with_capacity(vms),
@@ -267,23 +267,23 @@ impl ShareModel {
         self.vms[vm.index()] = Vm {
             present: true,
             weight,
-            ..GONE
+            ..VACANT
         };
         self.wake(view, vm);
         self.changed = true;
         // The timer fires at once and allocates exactly. This provisional value bridges the time
         // until then.
-        self.turn_part(view, vm, out);
+        self.set_provisional_allocation(view, vm, out);
     }
 
     /// Sets a provisional allocation: the VM's part beside those that compete, without regard to
     /// groups.
-    fn turn_part(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
+    fn set_provisional_allocation(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
         let weight = self.vms[vm.index()].weight;
         let alone = (self.saturation).iops(view, &self.patterns.own(view.now(), vm));
         let all = self.weights as f64 + self.peers.others().weight;
         let part = f64::from(weight) / all;
-        self.turn(vm, alone * part, out);
+        self.set_allocation(vm, alone * part, out);
     }
 
     fn changed(&mut self, view: &View, vm: VmId) {
@@ -291,13 +291,14 @@ impl ShareModel {
         let of_vm = &mut self.vms[vm.index()];
         let old = core::mem::replace(&mut of_vm.weight, weight);
         if of_vm.listed {
+            // Only listed VMs are part of the sum.
             self.weights = self.weights - u64::from(old) + u64::from(weight);
         }
         self.changed = true;
     }
 
     fn removed(&mut self, vm: VmId) {
-        let left = core::mem::replace(&mut self.vms[vm.index()], GONE);
+        let left = core::mem::replace(&mut self.vms[vm.index()], VACANT);
         if left.listed {
             self.weights -= u64::from(left.weight);
             self.listed.retain(|&slot| slot != vm.index);
@@ -309,7 +310,7 @@ impl ShareModel {
     fn wake(&mut self, view: &View, vm: VmId) {
         if self.listed.is_empty() {
             // With an empty list no periods ended, so the counts of the last one are stale.
-            self.begin(view);
+            self.begin_period(view);
         }
         let of_vm = &mut self.vms[vm.index()];
         if !of_vm.listed {
@@ -319,14 +320,14 @@ impl ShareModel {
         }
     }
 
-    fn begin(&mut self, view: &View) {
+    fn begin_period(&mut self, view: &View) {
         self.ended_at = view.now();
         self.inside = view.device().inside();
         self.ended = view.device().ended_of_vms();
         self.time_inside = Nanos::ZERO;
     }
 
-    fn asked(&mut self, view: &View, request: ReqId, out: &mut Knobs) {
+    fn record_arrival(&mut self, view: &View, request: ReqId, out: &mut Knobs) {
         let (vm, _) = view.queued(request).vm_lane();
         if self.vms[vm.index()].present {
             self.vms[vm.index()].asked_in = self.periods;
@@ -334,12 +335,13 @@ impl ShareModel {
             self.wake(view, vm);
             if counted_out {
                 // The allocation of its last active time is stale: other VMs have come and gone.
-                self.turn_part(view, vm, out);
+                self.set_provisional_allocation(view, vm, out);
             }
         }
     }
 
     fn answered(&mut self, done: &Done) {
+        // Other errors came from the device, which spent its time on the request.
         let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
         let of_vm = &mut self.vms[done.vm.index()];
         if done.op != Op::Flush && !never_served && of_vm.present {
@@ -353,6 +355,7 @@ impl ShareModel {
     fn period_ended(&mut self, view: &View, out: &mut Knobs) {
         let length = view.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
+        // Before claims are made, so that a host that is gone takes no share.
         self.peers.drop_silent(view.now(), self.params.period);
         // A period of zero length has no rates.
         let counts = length > 0.0;
@@ -370,7 +373,7 @@ impl ShareModel {
             self.cut(view);
         }
         self.find_needs(view);
-        self.begin(view);
+        self.begin_period(view);
         self.allocate(view, out);
     }
 
@@ -519,6 +522,8 @@ impl ShareModel {
         for claim in &mut self.claims {
             let vm = view.vm_at(claim.slot as usize);
             let used = claim.achieved.max(self.vms[claim.slot as usize].last_rate);
+            // Used rates are real ones, allocations are by the unscaled profile: hence the
+            // division.
             let needs = (USES * used / scale).max(claim.allocation * KEEPS);
             claim.needs = (!wants_more(view, vm)).then_some(needs);
         }
@@ -556,12 +561,12 @@ impl ShareModel {
             // The mean can exceed a light VM's own variation by far; half of the share always
             // remains.
             let share = (1.0 + claim.dither - mean).max(0.5);
-            self.turn(id, claim.allocation * share, out);
+            self.set_allocation(id, claim.allocation * share, out);
         }
     }
 
     /// Sets a VM's allocation to `rate` requests a second by the unscaled profile.
-    fn turn(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
+    fn set_allocation(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
         let rate = rate * self.feedback.scale() * 1000.0;
         let [least, most] = [Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX];
         // From a float that is no number or out of range, `as` makes the nearest that is.
@@ -592,7 +597,7 @@ impl Controller for ShareModel {
         self.patterns.on_event(view, event);
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(view, request, out);
+                self.record_arrival(view, request, out);
             }
             Event::Answered(done) => self.answered(done),
             Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {
@@ -603,6 +608,7 @@ impl Controller for ShareModel {
             Event::VmRemoved(vm) => self.removed(vm),
             Event::Peer { host, share } => self.peers.take_message(view.now(), host, share),
             Event::ProfileChanged => {
+                // The scale corrects the former profile, so it starts anew.
                 self.feedback = Feedback::NEW;
                 self.changed = true;
             }

@@ -7,17 +7,17 @@
 //!
 //! Readings:
 //! - The scale is an integral. Hosts that integrate by themselves, over figures that arrive late or
-//!   not at all, drift apart for ever. So each reports its own scale, and moves `TOGETHER` of the
+//!   not at all, drift apart for ever. So each reports its own scale, and moves `SCALE_STEP` of the
 //!   way to the mean.
 //! - With a given latency, the requests inside on all hosts are the sum of their means over a
 //!   period, by Little's law from the times of requests that ended: the paper's system-wide
 //!   latency. A single host samples them when its credits are spent. Several hosts are not in step:
 //!   each would sample when it has the fewest inside, and the sum of such samples is less than
 //!   there ever is.
-//! - A host without a report for [`SILENT`] periods is gone, and its VMs' shares go to the others.
-//!   A host whose VMs do not compete reports that once, and is silent.
+//! - A host without a report for [`SILENT_PERIODS`] periods is gone, and its VMs' shares go to the
+//!   others. A host whose VMs do not compete reports that once, and is silent.
 //! - A report that a later one overtook is dropped. One whose number is lower by more than
-//!   [`SILENT`] is of a restarted host, and counts.
+//!   [`SILENT_PERIODS`] is of a restarted host, and counts.
 //! - Reports with figures that are not finite, or negative, are dropped: they would spoil every
 //!   sum.
 //! - A group of VMs has one weight on all hosts: a host reports the weights of its competing VMs in
@@ -29,11 +29,11 @@ use tidegate_base::time::Nanos;
 use tidegate_core::roles::{PeerGroup, PeerShare};
 
 /// Periods of silence after which a host is taken to be gone.
-pub const SILENT: u64 = 10;
+pub const SILENT_PERIODS: u64 = 10;
 /// Part of the difference to the hosts' mean scale that a host's scale moves each period.
-const TOGETHER: f64 = 0.3;
+const SCALE_STEP: f64 = 0.3;
 /// Maximum number of other hosts; once it is reached, further hosts are ignored.
-pub const MOST: usize = 255;
+pub const PEERS_MAX: usize = 255;
 
 /// Sums of weights over the VMs of all other hosts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -56,9 +56,9 @@ struct Peer {
 pub struct Peers(Vec<Peer>);
 
 impl Peers {
-    /// Creates an empty list with room for [`MOST`] hosts.
+    /// Creates an empty list with room for [`PEERS_MAX`] hosts.
     pub fn new() -> Peers {
-        Peers(Vec::with_capacity(MOST))
+        Peers(Vec::with_capacity(PEERS_MAX))
     }
 
     /// Takes in a message from a host. Drops unsound figures and messages that a later one
@@ -67,7 +67,7 @@ impl Peers {
         if !is_sound(share) {
             return;
         }
-        let counts = |known: u64| share.number > known || known - share.number > SILENT;
+        let counts = |known: u64| share.number > known || known - share.number > SILENT_PERIODS;
         let new = Peer {
             host,
             heard: now,
@@ -75,7 +75,7 @@ impl Peers {
         };
         match self.0.iter().position(|peer| peer.host == host) {
             Some(at) if counts(self.0[at].share.number) => self.0[at] = new,
-            None if self.0.len() < MOST => self.0.push(new),
+            None if self.0.len() < PEERS_MAX => self.0.push(new),
             Some(_) | None => {}
         }
     }
@@ -85,9 +85,10 @@ impl Peers {
         self.0.is_empty()
     }
 
-    /// Removes hosts that have been silent for more than [`SILENT`] periods of length `period`.
+    /// Removes hosts that have been silent for more than [`SILENT_PERIODS`] periods of length
+    /// `period`.
     pub fn drop_silent(&mut self, now: Nanos, period: Nanos) {
-        let most = Nanos(period.0.saturating_mul(SILENT));
+        let most = Nanos(period.0.saturating_mul(SILENT_PERIODS));
         self.0.retain(|peer| now.since(peer.heard) <= most);
     }
 
@@ -124,7 +125,7 @@ impl Peers {
             scales += share.scale;
         }
         let mean = scales / (self.0.len() + 1) as f64;
-        let towards = (!self.0.is_empty()).then_some(scale + TOGETHER * (mean - scale));
+        let towards = (!self.0.is_empty()).then_some(scale + SCALE_STEP * (mean - scale));
         (period, towards)
     }
 }
@@ -216,7 +217,8 @@ mod tests {
     fn a_host_that_restarts_is_heard_at_once() {
         let mut peers = Peers::new();
         peers.take_message(Nanos::ZERO, 1, &share(5000, 100.0));
-        // A number lower by at most `SILENT` is a late message, not one of a restarted host.
+        // A number lower by at most `SILENT_PERIODS` is a late message, not one of a restarted
+        // host.
         peers.take_message(Nanos::ZERO, 1, &share(4990, 300.0));
         assert_eq!(peers.others().weight, 100.0);
         peers.take_message(Nanos::ZERO, 1, &share(5, 200.0));
@@ -253,7 +255,7 @@ mod tests {
         for host in 0..1000 {
             peers.take_message(Nanos::ZERO, host, &share(1, 1.0));
         }
-        assert_eq!(peers.others().weight, MOST as f64);
-        assert_eq!(peers.0.capacity(), MOST);
+        assert_eq!(peers.others().weight, PEERS_MAX as f64);
+        assert_eq!(peers.0.capacity(), PEERS_MAX);
     }
 }

@@ -92,6 +92,7 @@ impl Tuners {
             self.remove_tuner(vm);
         }
         let target = view.objective(vm).target;
+        // A background process gets what VMs leave, whatever its objective says.
         if target.is_none() || view.is_background(vm) {
             if let Some(mut tuner) = self.remove_tuner(vm) {
                 tuner.release(vm, out);
@@ -111,6 +112,7 @@ impl Tuners {
     }
 
     fn remove_tuner(&mut self, vm: VmId) -> Option<Box<VmTuner>> {
+        // Before the slot is empty: a timer without a tuner would fire for nothing.
         self.due.remove(vm.index());
         self.vms.get_mut(vm.index())?.take()
     }

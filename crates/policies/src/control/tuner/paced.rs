@@ -31,9 +31,9 @@ pub(super) const LATENESS: Nanos = Nanos::from_millis(400);
 /// good.
 const BEHIND: Nanos = Nanos::from_millis(500);
 /// Time for which a merge limit has to be enough before half of it is tried.
-const ENOUGH: Nanos = Nanos::from_secs(30);
+const GOOD_TIME: Nanos = Nanos::from_secs(30);
 /// Longest such time, reached by doubling after each failed try.
-pub(super) const ENOUGH_MOST: Nanos = Nanos::from_secs(3600);
+pub(super) const GOOD_TIME_MAX: Nanos = Nanos::from_secs(3600);
 /// Divisor of L in the search below the limit that is fine enough.
 const BELOW: u32 = 4;
 
@@ -101,20 +101,20 @@ impl Paced {
             fine: 1,
             behind: 0,
             enough: Nanos::ZERO,
-            patience: ENOUGH,
+            patience: GOOD_TIME,
             tried: false,
             short_since: None,
             here: (0, Nanos::ZERO),
             best: (0, 1),
             below: false,
             not_before: Nanos::ZERO,
-            pause: ENOUGH,
+            pause: GOOD_TIME,
         }
     }
 
     /// Starts with another target, at the L whose I/Os take no longer than `grain` at that rate, or
     /// a page.
-    pub(super) fn begin(&mut self, bytes_per_s: u64, grain: Nanos) {
+    pub(super) fn begin_search(&mut self, bytes_per_s: u64, grain: Nanos) {
         let bytes = u128::from(bytes_per_s) * u128::from(grain.0) / 1_000_000_000;
         let pages = u32::try_from(bytes / u128::from(PAGE_BYTES)).unwrap_or(u32::MAX);
         let fine = pages.clamp(1, self.top);
@@ -128,7 +128,7 @@ impl Paced {
     /// Continues with limit and patience learnt elsewhere, within this VM's bounds.
     pub(super) fn resume(&mut self, limit: u32, patience: Nanos) {
         self.limit = limit.clamp(self.fine, self.top);
-        self.patience = patience.max(ENOUGH).min(ENOUGH_MOST);
+        self.patience = patience.max(GOOD_TIME).min(GOOD_TIME_MAX);
     }
 
     /// Takes in a window in which the VM asked for its target, and changes L if needed.
@@ -159,31 +159,31 @@ impl Paced {
             self.short_since.get_or_insert(now);
             return;
         }
-        self.note();
+        self.record_limit();
         let in_vain = self.tried && enough < self.patience;
         self.patience = if in_vain {
-            Nanos(self.patience.0 * 2).min(ENOUGH_MOST)
+            Nanos(self.patience.0 * 2).min(GOOD_TIME_MAX)
         } else {
-            ENOUGH
+            GOOD_TIME
         };
         match (self.below, self.limit) {
             // A doubled L failed during the search below: back to the one that was enough.
-            (true, limit) if in_vain => self.turn(limit / 2),
+            (true, limit) if in_vain => self.set_limit(limit / 2),
             (true, 1) => self.give_up(now),
-            (true, limit) => self.turn(limit / BELOW),
-            (false, limit) if limit < self.top => self.turn(limit.saturating_mul(2)),
+            (true, limit) => self.set_limit(limit / BELOW),
+            (false, limit) if limit < self.top => self.set_limit(limit.saturating_mul(2)),
             (false, _) if self.fine > 1 && now >= self.not_before => {
                 // The shortfall is reported during the search already, since searching mostly finds
                 // nothing.
                 (self.below, self.short_since) = (true, Some(now));
-                self.turn(self.fine / BELOW);
+                self.set_limit(self.fine / BELOW);
             }
             (false, _) => self.give_up(now),
         }
     }
 
     /// Records the rate of this L if it is the best so far.
-    fn note(&mut self) {
+    fn record_limit(&mut self) {
         let (moved, time) = self.here;
         let per_s = u128::from(moved) * 1_000_000_000 / u128::from(time.0.max(1));
         let per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
@@ -192,7 +192,7 @@ impl Paced {
         }
     }
 
-    fn turn(&mut self, limit: u32) {
+    fn set_limit(&mut self, limit: u32) {
         self.limit = limit.clamp(1, self.top);
         (self.behind, self.tried) = (0, false);
         self.here = (0, Nanos::ZERO);
@@ -202,11 +202,11 @@ impl Paced {
     fn give_up(&mut self, now: Nanos) {
         if self.below {
             self.not_before = now + self.pause;
-            self.pause = Nanos(self.pause.0 * 2).min(ENOUGH_MOST);
+            self.pause = Nanos(self.pause.0 * 2).min(GOOD_TIME_MAX);
         }
         let (_, best) = core::mem::take(&mut self.best);
         if best > 0 {
-            self.turn(best);
+            self.set_limit(best);
         }
         self.below = false;
         self.short_since.get_or_insert(now);
@@ -220,7 +220,7 @@ impl Paced {
             (self.limit / 2).max(self.fine)
         };
         let tried = limit != self.limit;
-        self.turn(limit);
+        self.set_limit(limit);
         (self.enough, self.tried, self.best) = (Nanos::ZERO, tried, (0, limit));
         // At `fine` itself the search below is over only if that L, too, is enough; until then it
         // may fail.
@@ -268,7 +268,7 @@ mod tests {
 
     fn paced(top: u32) -> Paced {
         let mut paced = Paced::new(top);
-        paced.begin(TARGET, Nanos::from_millis(2));
+        paced.begin_search(TARGET, Nanos::from_millis(2));
         assert_eq!(paced.limit, 4, "16 KiB in 2 ms");
         paced
     }
@@ -283,7 +283,7 @@ mod tests {
             (u64::MAX, 256),
         ] {
             let mut paced = Paced::new(256);
-            paced.begin(target, Nanos::from_millis(16));
+            paced.begin_search(target, Nanos::from_millis(16));
             assert_eq!(paced.limit, limit, "{target}");
         }
     }
@@ -302,7 +302,7 @@ mod tests {
     fn a_limit_that_is_enough_stays() {
         let mut paced = paced(64);
         run(&mut paced, TARGET / 4 + 1, 1000);
-        assert_eq!((paced.limit, paced.patience), (4, ENOUGH));
+        assert_eq!((paced.limit, paced.patience), (4, GOOD_TIME));
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn where_smaller_is_more_it_is_found_and_kept() {
         let mut paced = Paced::new(32);
-        paced.begin(TARGET, Nanos::from_millis(50));
+        paced.begin_search(TARGET, Nanos::from_millis(50));
         assert_eq!(paced.limit, 32);
         run_small(&mut paced, 3, 10);
         assert_eq!((paced.limit, paced.short_since), (2, None));
@@ -443,8 +443,8 @@ mod tests {
     fn what_comes_from_elsewhere_is_kept_within_bounds() {
         let mut paced = paced(64);
         paced.resume(1, Nanos::ZERO);
-        assert_eq!((paced.limit, paced.patience), (4, ENOUGH));
+        assert_eq!((paced.limit, paced.patience), (4, GOOD_TIME));
         paced.resume(1000, Nanos::MAX);
-        assert_eq!((paced.limit, paced.patience), (64, ENOUGH_MOST));
+        assert_eq!((paced.limit, paced.patience), (64, GOOD_TIME_MAX));
     }
 }

@@ -44,7 +44,7 @@ impl Range {
     }
 
     /// Returns the merge limit in pages to be measured next; the largest if none is left.
-    pub(super) fn next(&self) -> u32 {
+    pub(super) fn next_limit(&self) -> u32 {
         (self.by_limit.len() as u32 + 1).min(self.limits)
     }
 
@@ -91,7 +91,7 @@ mod tests {
     fn the_range_ends_at_the_smallest_limit_with_the_highest_bandwidth() {
         let mut range = Range::new(5);
         for (limit, bandwidth) in [15, 70, 90, 90, 80].into_iter().enumerate() {
-            assert_eq!((range.next(), range.view()), (limit as u32 + 1, None));
+            assert_eq!((range.next_limit(), range.view()), (limit as u32 + 1, None));
             range.record(bandwidth);
         }
         range.record(999);

@@ -157,7 +157,7 @@ impl VmTuner {
         };
         self.action.restart(limit, throttled);
         if let Some(paced) = &mut self.paced {
-            paced.begin(self.aim.map_or(0, |aim| aim.objective), self.params.grain);
+            paced.begin_search(self.aim.map_or(0, |aim| aim.objective), self.params.grain);
             self.must_reset_lateness = true;
         }
         (self.discards_sample, self.is_converging) = (true, true);
@@ -295,7 +295,7 @@ impl VmTuner {
     /// Returns the merge limit in bytes and the throttle to set; no merge limit: the device's own.
     fn knobs(&self) -> (Option<u32>, Throttle) {
         if self.profiling {
-            return (Some(self.range.next() * PAGE_BYTES), Throttle::Off);
+            return (Some(self.range.next_limit() * PAGE_BYTES), Throttle::Off);
         }
         let throttle = match (&self.throughput, &self.aim) {
             (Some(held), _) => Throttle::Ios(held.rate),

@@ -20,7 +20,7 @@
 //! target; merge limit that holds a mean size; time for which the first has to suffice before a
 //! lower one is tried. All are valid only for the blob's target.
 
-use super::super::paced::ENOUGH_MOST;
+use super::super::paced::GOOD_TIME_MAX;
 use super::super::params::DESCRIPTOR;
 use super::super::range::Range;
 use super::super::target::TargetRevision;
@@ -159,7 +159,7 @@ impl VmTuner {
         let target = [fields.u64()?, fields.u64()?, fields.u64()?];
         let limit = fields.u64_in("the merge limit", 1..=LIMITS_MAX)? as u32;
         let of_size = fields.u64_in("the merge limit of a size", 1..=LIMITS_MAX)? as u32;
-        let patience = fields.u64_in("for how long it has to be enough", 0..=ENOUGH_MOST.0)?;
+        let patience = fields.u64_in("for how long it has to be enough", 0..=GOOD_TIME_MAX.0)?;
         fields.end()?;
         if target == target_fields(&self.target) {
             self.action.restart(of_size, false);
