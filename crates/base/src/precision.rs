@@ -30,9 +30,10 @@ pub const MILLION: u64 = 1_000_000;
 ///
 /// Negative below the target. `None` without samples or with a target of 0.
 pub fn error(samples: &[u64], target: u64) -> Option<i64> {
-    let due = due(samples.len(), target)?;
+    let due = expected_sum(samples.len(), target)?;
     let moved = sum(samples);
     let part = millionths(moved.abs_diff(due), due);
+    // Beyond 9 x 10^12 times the target the exact figure does not matter.
     let part = i64::try_from(part).unwrap_or(i64::MAX);
     Some(if moved < due { -part } else { part })
 }
@@ -42,11 +43,12 @@ pub fn error(samples: &[u64], target: u64) -> Option<i64> {
 ///
 /// `None` without a whole interval or with a target of 0.
 pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u64> {
+    // `None` for an interval of 0 seconds.
     let intervals = samples.len().checked_div(interval)?;
-    let due_in_each = due(interval, target)?;
+    let due_in_each = expected_sum(interval, target)?;
     let off = samples.chunks_exact(interval);
     let off: u128 = off.map(|of| sum(of).abs_diff(due_in_each)).sum();
-    Some(millionths(off, due(intervals, 1)? * due_in_each))
+    Some(millionths(off, expected_sum(intervals, 1)? * due_in_each))
 }
 
 /// Variability V (definition 2.3): mean absolute deviation of the samples from their mean, relative
@@ -116,7 +118,7 @@ fn sum(samples: &[u64]) -> u128 {
 }
 
 /// Returns the sum that this many samples ought to have; `None` if it is 0.
-fn due(samples: usize, target: u64) -> Option<u128> {
+fn expected_sum(samples: usize, target: u64) -> Option<u128> {
     let due = samples as u128 * u128::from(target);
     (due > 0).then_some(due)
 }
@@ -126,6 +128,7 @@ fn due(samples: usize, target: u64) -> Option<u128> {
 /// Nothing overflows: sums of at most 2^20 samples stay below 2^84, and their products below 2^104.
 fn millionths(part: u128, whole: u128) -> u64 {
     let twice = part * 2 * u128::from(MILLION) / whole;
+    // Doubled before the division and halved after it: halves go away from zero.
     u64::try_from(twice.div_ceil(2)).unwrap_or(u64::MAX)
 }
 

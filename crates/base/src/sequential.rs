@@ -35,6 +35,8 @@ impl Ends {
 
     #[inline]
     fn fingerprint(addr: u64) -> u16 {
+        // Multiplicative hash by 2^64 over the golden ratio; its upper bits depend on all of the
+        // address.
         (addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
     }
 
@@ -54,6 +56,7 @@ impl Ends {
     /// of requests before it.
     #[inline]
     pub fn push(&mut self, count: u64, end: u64) {
+        // The entries are a ring, whose place follows from the count.
         let oldest = (count % REACH as u64) as usize;
         self.fingerprints[oldest] = Ends::fingerprint(end);
         self.ends[oldest] = end;

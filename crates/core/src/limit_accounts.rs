@@ -41,6 +41,7 @@ impl Bucket {
     fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
         let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
         let unchanged = self.tolerance == tolerance(per_s(limit), burst);
+        // An objective may change in other parts only; the accounts then go on.
         if unchanged && self.steady.has_rate(limit) && self.burst.has_rate(fast) {
             return;
         }
@@ -207,6 +208,7 @@ impl LimitAccounts {
         let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else {
             return;
         };
+        // Scopes lie as total, reads, writes.
         for scope in [TOTAL, 1 + io.op.lane().index()] {
             if buckets[scope].is_set {
                 buckets[scope].spend(io, bytes, now, slack);
@@ -275,6 +277,7 @@ fn adopt_one(
     now: Nanos,
 ) {
     let spent = spent.unwrap_or_default();
+    // What another policy had saved up for a burst stays available.
     let used = tolerance - spent.saved.unwrap_or(Nanos::ZERO);
     // Never earlier than the account says itself: adopting must not forgive what was let go here.
     steady.forget_before(now + spent.owed + used);

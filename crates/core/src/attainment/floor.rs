@@ -62,6 +62,7 @@ impl Costs {
 
     #[inline]
     fn request_time(&self, len: u32) -> Nanos {
+        // Plain IOPS: each request counts as one, and the product below is saved.
         if self.byte == 0 {
             return Nanos(self.request);
         }
@@ -104,6 +105,7 @@ impl Floor {
     /// it is due with the device's `blocking` time.
     #[inline(always)]
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
+        // A VM that was idle starts from its request's arrival: idle time earns nothing.
         let (tag, cost) = (self.tag.max(since), self.costs.request_time(len));
         self.tag = tag + cost;
         self.outstanding += cost;
@@ -124,6 +126,8 @@ impl Floor {
         self.outstanding = self.outstanding - cost;
         let late = due.answer(&mut self.ring, now);
         if late > Nanos::ZERO {
+            // Judged with the second in which the answer came, since the one it was due in may be
+            // closed.
             self.very_late |= late >= LATE;
         }
         late
@@ -156,6 +160,7 @@ impl Floor {
             return Verdict::Missed(cause);
         }
         match due {
+            // No request was due, so nothing could be missed.
             0 => Verdict::Idle,
             // The second's boundaries cut the request stream anywhere, so up to one request's worth
             // of time is allowed to be missing before the VM counts as asking less.

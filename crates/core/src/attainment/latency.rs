@@ -6,7 +6,7 @@ use super::second_of;
 use tidegate_base::time::Nanos;
 
 /// Reciprocal of the share of a second's requests that may be late: 1 %.
-const ONE_LATE_IN: u64 = 100;
+const REQUESTS_PER_LATE_ONE: u64 = 100;
 
 /// Judge of a bound on the time from arrival to answer.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Latency {
     pub(super) fn close(&mut self, cause: Cause) -> Verdict {
         let ClosedSecond { due, late, hanging } = self.ring.close();
         // A request that hangs through the whole second means no service, however few are late.
-        if hanging || u64::from(late) * ONE_LATE_IN > u64::from(due) {
+        if hanging || u64::from(late) * REQUESTS_PER_LATE_ONE > u64::from(due) {
             return Verdict::Missed(cause);
         }
         match due {

@@ -5,9 +5,9 @@ use tidegate_base::time::Nanos;
 
 /// Time without any I/O's end, while some are in flight, from which a second is blamed on the
 /// device.
-pub(super) const SILENCE: Nanos = Nanos::from_millis(100);
+pub(super) const STALL_MIN: Nanos = Nanos::from_millis(100);
 /// Number of last seconds that are remembered: the bits of [`Stalls::bits`].
-const REMEMBERED: u32 = 64;
+const SECONDS_REMEMBERED: u32 = 64;
 
 /// Stalls of a device over the last minute.
 #[derive(Clone, Copy, Default, Debug)]
@@ -21,39 +21,40 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Notes that the device is busy again from now on.
+    /// Records that the device is busy again from now on.
     #[inline]
     pub(crate) fn busy(&mut self, now: Nanos) {
         self.progress = now;
     }
 
-    /// Notes that an I/O has ended.
+    /// Records that an I/O has ended.
     #[inline]
     pub(crate) fn ended(&mut self, now: Nanos) {
-        if now.since(self.progress) >= SILENCE {
-            self.note(now);
+        if now.since(self.progress) >= STALL_MIN {
+            self.record_stall(now);
         }
         self.progress = now;
     }
 
     #[cold]
-    fn note(&mut self, now: Nanos) {
+    fn record_stall(&mut self, now: Nanos) {
         let (first, last) = (second_of(self.progress), second_of(now));
         let moved = last.saturating_sub(self.newest);
+        // A shift by 64 or more forgets all.
         self.bits = self.bits.checked_shl(moved).unwrap_or(0);
         self.newest = self.newest.max(last);
         // A stall covers every second that it touches.
-        for second in first.max(last.saturating_sub(REMEMBERED - 1))..=last {
+        for second in first.max(last.saturating_sub(SECONDS_REMEMBERED - 1))..=last {
             self.bits |= 1 << (self.newest - second);
         }
     }
 
     /// Returns whether the medium stalled in a second; `busy`: I/Os are in flight now.
-    pub(super) fn holds(&self, second: u32, now: Nanos, busy: bool) -> bool {
+    pub(super) fn covers(&self, second: u32, now: Nanos, busy: bool) -> bool {
         let back = self.newest.wrapping_sub(second);
         // Seconds after the newest wrap around to large numbers, and are not noted.
-        let noted = back < REMEMBERED && self.bits & (1 << back) != 0;
-        let lasts = busy && now.since(self.progress) >= SILENCE;
+        let noted = back < SECONDS_REMEMBERED && self.bits & (1 << back) != 0;
+        let lasts = busy && now.since(self.progress) >= STALL_MIN;
         noted || lasts && (second_of(self.progress)..=second_of(now)).contains(&second)
     }
 }
@@ -71,7 +72,7 @@ mod tests {
         stalls.ended(ms(2950));
         let of = |stalls: &Stalls| {
             (0..6)
-                .filter(|&s| stalls.holds(s, ms(5500), true))
+                .filter(|&s| stalls.covers(s, ms(5500), true))
                 .collect::<Vec<_>>()
         };
         stalls.busy(ms(5450));
@@ -81,6 +82,6 @@ mod tests {
         stalls.busy(ms(100_000));
         stalls.ended(ms(100_100));
         assert_eq!(of(&stalls), [], "long ago");
-        assert!(stalls.holds(100, ms(100_100), false));
+        assert!(stalls.covers(100, ms(100_100), false));
     }
 }

@@ -136,7 +136,7 @@ impl VmAttainment {
         let second = second_of(now);
         let mut left = second.saturating_sub(self.running).min(CLOSED_ONE_BY_ONE);
         while left > 0 && !self.is_quiet() {
-            let stalled = stalls.holds(self.running, now, standing.device_busy);
+            let stalled = stalls.covers(self.running, now, standing.device_busy);
             self.close(standing, stalled);
             self.running += 1;
             left -= 1;

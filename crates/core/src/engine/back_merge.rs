@@ -45,12 +45,14 @@ impl Engine {
             if room == 0 {
                 return None;
             }
+            // The mark is a hint: the unit that followed may have gone or been cancelled.
             let next = self.view.queues.reqs.continuation(unit)?;
             let Hot {
                 unit_len,
                 unit_reqs,
                 ..
             } = self.view.queues.reqs.hot[next as usize];
+            // The whole unit goes along, and the one behind it may follow.
             if unit_len <= room {
                 if !self.budgets.may_go_along(&mut self.view, next) {
                     return None;
@@ -71,6 +73,7 @@ impl Engine {
                 if !self.budgets.may_go_along(&mut self.view, next) {
                     return None;
                 }
+                // Its rest waits on in its place, so only one request of an I/O is ever cut.
                 let (slot, bytes) = (next, cut);
                 return Some(Head { slot, bytes });
             }

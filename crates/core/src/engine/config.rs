@@ -75,6 +75,7 @@ impl EngineConfig {
             "a multiple of physical_block, up to 1 GiB",
         )?;
         check(
+            // Policies rely on this bound: their sums over all VMs fit 128 bits.
             (1..=1 << 24).contains(&self.max_vms),
             "max_vms",
             self.max_vms,

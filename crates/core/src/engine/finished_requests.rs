@@ -20,6 +20,7 @@ impl FinishedRequests {
 
     #[inline]
     pub(super) fn push(&mut self, done: Done) {
+        // Reclaimed only where the push would allocate.
         if self.replies.len() == self.replies.capacity() {
             self.reclaim();
         }
@@ -43,13 +44,14 @@ impl FinishedRequests {
         if done.is_some() {
             self.next += 1;
         } else {
+            // Empty: the next reply goes to the beginning, whose cache lines are warm.
             self.replies.clear();
             self.next = 0;
         }
         done
     }
 
-    /// Most recent reply, if it was not taken yet.
+    /// Returns the most recent reply, if it was not taken yet.
     pub(super) fn last(&self) -> Option<&Done> {
         self.replies[self.next..].last()
     }

@@ -39,6 +39,7 @@ impl Engine {
             }
         }
         self.active.ask_reopened(&mut self.view);
+        // Before the controller's own timer, which may use what was measured.
         if has_come(self.view.measure_at, now) {
             self.active.measure_transfers(&mut self.view);
         }

@@ -163,6 +163,7 @@ impl VmsMut<'_> {
         self.set_promise(slot, objective);
         self.engine.view.objectives[slot] = *objective;
         self.engine.view.allocations[slot] = 0;
+        // The slot's former VM must not leave its statistics.
         self.engine.view.ledgers[slot] = Ledger::default();
         self.engine.view.begin_seconds(slot);
         (self.engine.control).promise_changed(&self.engine.view, index, None);
@@ -295,6 +296,7 @@ impl VmsMut<'_> {
     /// # Errors
     /// If there is no such VM.
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
+        // First, while the VM is live: it also checks the handle.
         self.engine.transfers_mut().end_transfer(now, vm)?;
         self.engine.view.queues.vms[vm.index()].life = Life::Leaving;
         let view = &self.engine.view;
@@ -366,6 +368,7 @@ impl VmsMut<'_> {
             refused.extend(taken.err().map(|error| (vm, error)));
         }
         if let Some(controller) = &mut self.engine.active.roles.controller {
+            // Once for all VMs: what is learnt may depend on the others.
             controller.imported(&self.engine.view, &mut self.engine.active.fan_out.knobs);
         }
         self.engine.active.follow_up(&mut self.engine.view);
@@ -456,6 +459,7 @@ impl VmsMut<'_> {
     /// order by address see them removed and inserted. Regulators are not told, because the VM and
     /// the size of a request stay.
     fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
+        // Shelved reads are in no lane, so the walk below would miss them.
         self.engine.active.unshelve(&mut self.engine.view, vm);
         let mut waiting = Vec::new();
         for lane in Lane::ALL {

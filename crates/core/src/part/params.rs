@@ -79,6 +79,7 @@ impl ParamInfo {
             ParamKind::Bytes => " bytes",
             ParamKind::Duration => " ns",
             ParamKind::Count | ParamKind::Flag => "",
+            // Users write the word, not its index.
             ParamKind::Choice(words) => return words.join(", "),
         };
         format!("{} to {}{unit}", self.min, self.max)

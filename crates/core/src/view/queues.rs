@@ -58,6 +58,7 @@ impl Queues {
     /// even if a driver's does.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) {
+        // The clock never runs backwards, whatever a driver passes.
         self.now = self.now.max(now);
     }
 
@@ -216,6 +217,7 @@ impl Queues {
     pub(crate) fn bound_ios(&mut self, slot: usize, bytes: u32) {
         let (max_io, merge_limit) = (self.device.spec.max_io, self.merge_limit);
         let of_vm = &mut self.vms[slot];
+        // At least 1: a bound of 0 would let nothing go.
         of_vm.largest_io = bytes.clamp(1, max_io);
         of_vm.merge_limit = merge_limit.min(of_vm.largest_io);
     }
@@ -230,6 +232,7 @@ impl Queues {
             device,
             ..
         } = self;
+        // Counted anew below.
         device.pending = 0;
         for (hot, cold) in hot.iter_mut().zip(cold) {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
@@ -312,6 +315,8 @@ pub(crate) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
     }
     let queue = &mut of_vm.lanes[op.lane().index()];
     if queue.pending == slot {
+        // Pending units stand behind all admitted ones, so the next in the lane is the next
+        // pending.
         queue.pending = next;
     }
     let first = queue.head == slot;

@@ -19,7 +19,7 @@ impl Throughput {
     }
 
     /// Returns the larger of each rate.
-    fn most(self, other: Throughput) -> Throughput {
+    fn max_each(self, other: Throughput) -> Throughput {
         Throughput {
             ios: self.ios.max(other.ios),
             bytes: self.bytes.max(other.bytes),
@@ -38,7 +38,7 @@ pub(super) fn exceeds(a: u64, b: u64) -> bool {
 }
 
 /// Returns `true` if `a` is `b` within 1 % and `one`, the I/O at either end of a second.
-pub(super) fn near(a: u64, b: u64, one: u64) -> bool {
+pub(super) fn is_near(a: u64, b: u64, one: u64) -> bool {
     a.abs_diff(b) <= one + b / 100
 }
 
@@ -78,14 +78,15 @@ impl CapRates {
         }
     }
 
-    /// Notes a rate that passed. Where either rate may be the cap, one that is exceeded is not.
+    /// Takes over a rate that passed. Where either rate may be the cap, one that is exceeded is
+    /// not.
     pub(super) fn narrow(&mut self, at: Throughput) {
         if self.either && self.ios.is_some_and(|cap| exceeds(at.ios, cap)) {
             (self.ios, self.either) = (None, false);
         } else if self.either && self.bytes.is_some_and(|cap| exceeds(at.bytes, cap)) {
             (self.bytes, self.either) = (None, false);
         }
-        self.reach = self.reach.most(at);
+        self.reach = self.reach.max_each(at);
     }
 
     /// Judges a second in which I/Os queued up. Rates raised by a probe fall back to `before`,
@@ -99,6 +100,7 @@ impl CapRates {
         let Some(before) = before else {
             return self.measured(at, largest);
         };
+        // The raised rates are dropped: the queue shows that the bucket's tokens paid for them.
         *self = before;
         let over = |cap: Option<u64>, rate| cap.is_some_and(|cap| exceeds(rate, cap));
         if over(self.ios, at.ios) || over(self.bytes, at.bytes) {
@@ -118,7 +120,10 @@ impl CapRates {
             && let (Some(ios), Some(bytes)) = (self.ios, self.bytes)
         {
             // If only one of the two is at its cap, it is the capped one.
-            match (near(at.ios, ios, 1000), near(at.bytes, bytes, largest)) {
+            match (
+                is_near(at.ios, ios, 1000),
+                is_near(at.bytes, bytes, largest),
+            ) {
                 (true, false) => (self.bytes, self.either) = (None, false),
                 (false, true) => (self.ios, self.either) = (None, false),
                 (true, true) | (false, false) => {}
@@ -149,6 +154,6 @@ impl CapRates {
     pub(super) fn raise(&mut self, at: Throughput) {
         self.ios = self.ios.map(|cap| cap.max(at.ios));
         self.bytes = self.bytes.map(|cap| cap.max(at.bytes));
-        self.reach = self.reach.most(at);
+        self.reach = self.reach.max_each(at);
     }
 }

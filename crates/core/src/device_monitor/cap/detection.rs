@@ -45,6 +45,7 @@ impl CapLearner {
             in_flight: window.depth_milli / 1000,
         };
         self.suspect_run += 1;
+        // A test costs throughput, so failed ones are followed by pauses.
         if self.suspect_run < SUSPECT_SECONDS || window.end < self.test_at {
             return false;
         }
@@ -54,6 +55,7 @@ impl CapLearner {
         let fewest = self.seconds.iter().map(|s| s.in_flight).min().unwrap_or(2);
         if let Some((depth, top)) = self.adapted {
             let raise = State::Raise {
+                // At an adapted depth half as many in flight would lower the rate in any case.
                 depth: (2 * depth + 2).min(top),
                 in_flight: depth,
                 at: rates.reach,
@@ -62,6 +64,7 @@ impl CapLearner {
             self.enter(raise, window.end);
             return true;
         }
+        // Half as many: a device without a cap would then do less.
         let bound = (fewest / 2).max(1) as u32;
         let at = rates.reach;
         self.enter(State::Test { bound, at, rates }, window.end);
@@ -75,6 +78,7 @@ impl CapLearner {
         let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
         let (before, took_before) = self.earlier[window.pattern];
         if at.ios > before.ios {
+            // The best second of a class of workloads is what the device was once able to do.
             self.earlier[window.pattern] = (at, took);
         }
         match window.expected {
@@ -111,6 +115,7 @@ impl CapLearner {
         let stays = |part: fn(&Throughput) -> u64, unit: u64| {
             let rates = || all.iter().map(|s| part(&s.at) as u128);
             let (least, most) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
+            // 1/33 is the 3 % of the method's comment.
             most - least <= most / 33 + per_s(unit)
         };
         let (ios, bytes) = (stays(|at| at.ios, 1000), stays(|at| at.bytes, largest));

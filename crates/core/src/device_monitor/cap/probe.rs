@@ -20,8 +20,10 @@ impl CapLearner {
         let limit = DEVICE_LIMIT_RATIO * window.len.0 as f64;
         let at_its_limit = window.expected.is_some_and(|(least, _)| least >= limit);
         if at_its_limit || now.since(self.used) > UNUSED_CAP_LIFETIME {
+            // The device itself bounds the rate, or the cap has held nothing back for long.
             return self.drop_cap(now);
         }
+        // A tenth of the second: below that the load, not the cap, bounds the rate.
         let in_the_way = window.held.0 * 10 >= window.len.0;
         let is_full_second = now.since(self.since) >= window.len;
         if in_the_way {
@@ -63,6 +65,7 @@ impl CapLearner {
             self.before.get_or_insert(rates);
             rates.raise(at);
             self.rates = Some(rates);
+            // A cap that is higher than known may be much higher, so the fastest step follows.
             self.enter_pace(PROBE_STEPS_64THS[PROBE_STEPS_64THS.len() - 1], now);
         } else {
             self.probe_at = now + PROBE_INTERVAL;
