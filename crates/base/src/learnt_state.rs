@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_short_is_refused_wherever_it_is_cut() {
+    fn truncated_blobs_are_refused_at_every_length() {
         let mut blob = Blob::new("thermostat", 258);
         blob.push_u64(u64::MAX - 1).push_f64(-0.0);
         let read = |bytes: &[u8]| {

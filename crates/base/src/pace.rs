@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_good_is_all_that_a_window_has_room_for() {
+    fn made_good_lateness_fills_a_window_exactly() {
         for per_s in (1..=3000).chain([9_999, 10_007, 1 << 20]) {
             let most = max_lateness(per_s);
             let held = |late| most_in_a_window(&on_time_after(per_s, late));

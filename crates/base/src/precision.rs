@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nothing_is_said_of_nothing() {
+    fn metrics_without_samples_are_none() {
         assert_eq!(error(&[], 5), None);
         assert_eq!(error(&[5], 0), None);
         assert_eq!(absolute_error(&[5, 5], 5, 0), None);
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_the_definitions(
+        fn metrics_equal_their_definitions(
             samples in prop::collection::vec(0u64..200_000_000, 1..200),
             target in 100_000u64..200_000_000,
             interval in 1usize..40,

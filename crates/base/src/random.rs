@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_split_mix_64() {
+    fn sequence_is_that_of_splitmix64() {
         // The authors' reference implementation, seeded with 1234567.
         let mut random = SplitMix64::new(1_234_567);
         let drawn = [(); 3].map(|()| random.next_u64());

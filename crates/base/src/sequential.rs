@@ -120,7 +120,7 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn it_is_as_looking_through_all_of_them() {
+    fn fingerprints_give_the_same_answer_as_a_full_search() {
         for seed in 0..50 {
             let mut random = SplitMix64::new(seed);
             let (mut fast, mut slow, mut count) = (Ends::NONE, VecDeque::new(), 0);

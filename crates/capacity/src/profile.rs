@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused() {
+    fn invalid_curves_are_refused() {
         assert_eq!(Curve::new(&[]), Err(CurveError::Empty));
         assert_eq!(Curve::new(&[(0, 1.0)]), Err(CurveError::NoSize));
         for iops in [0.0, -1.0, f64::NAN, f64::INFINITY] {

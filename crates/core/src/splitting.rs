@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_soon_is_expected_and_nobody_else() {
+    fn only_vms_that_come_back_soon_are_expected() {
         let mut splitting = shared(MaxIoShared::Bytes(16 * KIB), 3, None);
         let now = Nanos::from_millis(5);
         splitting.went_quiet(now, 0);

@@ -597,7 +597,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn when_the_ledger_is_read_does_not_matter(
+        fn statistics_do_not_depend_on_the_time_of_reading(
             entries in prop::collection::vec((entry(), any::<bool>()), 1..200),
             start in prop::sample::select(vec![0, u32::MAX - 50]),
         ) {

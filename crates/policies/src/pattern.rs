@@ -39,7 +39,7 @@ use tidegate_core::view::{View, moved};
 /// Length of a window.
 pub const WINDOW: Nanos = Nanos::from_millis(30);
 /// Weight of the newest window in the average.
-const NEWEST: f64 = 0.3;
+const NEWEST_WEIGHT: f64 = 0.3;
 
 /// Requests counted in a window.
 #[derive(Clone, Copy, Default, Debug)]
@@ -66,7 +66,7 @@ impl Window {
             if first {
                 new
             } else {
-                old + NEWEST * (new - old)
+                old + NEWEST_WEIGHT * (new - old)
             }
         };
         let part = |old: f64, of: usize| match self.requests[of] {
@@ -111,7 +111,7 @@ impl Average {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct OfVm {
+struct VmPatterns {
     own: Average,
     blended: Average,
     /// End of the current window.
@@ -122,10 +122,10 @@ struct OfVm {
     known: [bool; 2],
 }
 
-const _: () = assert!(size_of::<OfVm>() <= 128);
+const _: () = assert!(size_of::<VmPatterns>() <= 128);
 
-impl OfVm {
-    const NEW: OfVm = OfVm {
+impl VmPatterns {
+    const NEW: VmPatterns = VmPatterns {
         own: Average::NEW,
         blended: Average::NEW,
         until: Nanos::ZERO,
@@ -147,7 +147,7 @@ impl OfVm {
 /// passes on the events that it receives.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    vms: Vec<OfVm>,
+    vms: Vec<VmPatterns>,
     /// Ends of each VM's last requests.
     streams: Vec<Ends>,
     run: Run,
@@ -163,7 +163,7 @@ impl Patterns {
     /// Creates an observer with `vms` slots.
     pub fn new(vms: usize) -> Patterns {
         Patterns {
-            vms: vec![OfVm::NEW; vms],
+            vms: vec![VmPatterns::NEW; vms],
             streams: vec![Ends::NONE; vms],
             run: Run::NONE,
         }
@@ -204,6 +204,7 @@ impl Patterns {
         if io.first_ops > 0 {
             let of_vm = &mut self.vms[io.vm.index()];
             of_vm.advance(now);
+            // Each request merged behind another one continues it.
             let merged = io.first_ops - 1;
             let window = &mut of_vm.blended.window;
             let sequential = merged + u32::from(sequential);
@@ -214,20 +215,20 @@ impl Patterns {
 
     /// Resets a slot for a new VM.
     pub fn reset_vm(&mut self, vm: VmId) {
-        self.vms[vm.index()] = OfVm::NEW;
+        self.vms[vm.index()] = VmPatterns::NEW;
         self.streams[vm.index()] = Ends::NONE;
         self.run.end_run_of(vm);
     }
 
     /// Returns t, the pattern of a VM's requests, as of the last window that ended.
     pub fn own(&mut self, now: Nanos, vm: VmId) -> Pattern {
-        self.at(now, vm).own.pattern
+        self.vm_mut(now, vm).own.pattern
     }
 
     /// Returns t', the pattern of a VM's requests as the device gets them. Equals t until an I/O of
     /// the VM went to the device.
     pub fn blended(&mut self, now: Nanos, vm: VmId) -> Pattern {
-        let of_vm = self.at(now, vm);
+        let of_vm = self.vm_mut(now, vm);
         if of_vm.known[1] {
             of_vm.blended.pattern
         } else {
@@ -235,7 +236,7 @@ impl Patterns {
         }
     }
 
-    fn at(&mut self, now: Nanos, vm: VmId) -> &OfVm {
+    fn vm_mut(&mut self, now: Nanos, vm: VmId) -> &VmPatterns {
         let of_vm = &mut self.vms[vm.index()];
         of_vm.advance(now);
         of_vm
@@ -244,7 +245,7 @@ impl Patterns {
     /// Returns the memory that a VM takes.
     pub fn footprint(&self) -> Footprint {
         Footprint {
-            vm: size_of::<OfVm>(),
+            vm: size_of::<VmPatterns>(),
             vm_cold: size_of::<Ends>(),
             ..Footprint::default()
         }
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_requests_stand_between_is_random_to_the_device() {
+    fn requests_between_those_of_others_are_random_to_the_device() {
         let near = |seen: [f64; 2], expected: [f64; 2]| {
             let off = seen
                 .iter()

@@ -127,7 +127,7 @@ fn rates_are_requests_of_the_expected_size() {
 }
 
 #[test]
-fn what_is_not_said_is_the_dearer_direction() {
+fn unknown_direction_counts_as_the_dearer_one() {
     let slow_writes = Profile::new(
         [flat(1000.0), flat(1000.0)],
         Some([flat(500.0), flat(500.0)]),
@@ -342,7 +342,7 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
 }
 
 #[test]
-fn what_is_too_much_already_may_become_less_but_not_more() {
+fn promises_beyond_the_device_may_shrink_but_not_grow() {
     let of = |ops: [u64; 2]| fit(&paper(), &ops.map(|per_s| iops(per_s, 0)), Streams::Blended);
     let before = of([1000, 500]);
     assert!(!before.fits());

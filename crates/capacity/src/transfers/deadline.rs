@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_come_out_even_is_rounded_up() {
+    fn fractions_are_rounded_up() {
         assert_eq!(makespan(1, 3_000_000_000, 0, 1, false), Nanos(1));
         assert_eq!(with_tolerance(Nanos(3), 1), Nanos(4));
         assert_eq!(with_tolerance(Nanos(3), 0), Nanos(3));

@@ -169,7 +169,7 @@ fn loans_go_round_by_weight() {
 }
 
 #[test]
-fn what_was_undone_counts_for_nothing() {
+fn undone_claims_count_for_nothing() {
     let mut budget = alike(2, (80, 80, 0));
     let now = Nanos::ZERO;
     for _ in 0..100 {

@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_out_as_its_disk_hangs_has_not_passed() {
+    fn ios_of_hung_disks_do_not_count_as_completed() {
         let (read, mut meter) = (Kind(Kind::NEXT), WindowMeter::new(Nanos::ZERO));
         (meter.data, meter.others) = (3, 1);
         meter.ended(Nanos::from_millis(100), read, 4096, true);

@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_costs_what_was_measured() {
+    fn measured_sizes_cost_their_measured_time() {
         let points = [
             (4096, 5_434_000_000),
             (65536, 5_966_000_000),

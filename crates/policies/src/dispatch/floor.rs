@@ -38,7 +38,7 @@ impl Floor {
     /// Returns the floor of an objective: for IOPS the target's where it names them, for bytes the
     /// larger of reservation and target. [`Objective::validate`] ensures that a reservation is no
     /// larger than the target in a unit that both name.
-    pub(super) fn of(objective: &Objective, under_target: bool) -> Floor {
+    pub(super) fn from_objective(objective: &Objective, under_target: bool) -> Floor {
         let Objective {
             reservation,
             target,
@@ -96,9 +96,9 @@ mod tests {
             (Rate::NONE, Rate::NONE, Rate::NONE, false),
         ] {
             let objective = promised(reservation, target);
-            let floor = Floor::of(&objective, true);
+            let floor = Floor::from_objective(&objective, true);
             assert_eq!(floor, Floor { rate, counts_ios }, "{objective:?}");
-            let plain = Floor::of(&objective, false);
+            let plain = Floor::from_objective(&objective, false);
             assert_eq!((plain.rate, plain.counts_ios), (reservation, false));
         }
     }
@@ -113,7 +113,7 @@ mod tests {
             ops: Some(ops),
             bytes_per_s: None,
         };
-        let floor = Floor::of(&promised(Rate::NONE, target), true);
+        let floor = Floor::from_objective(&promised(Rate::NONE, target), true);
         let found = floor.rate.ops.expect("a floor in IOPS");
         assert_eq!((found.per_s, found.norm), (1_181_116_007, Some(1 << 30)));
     }

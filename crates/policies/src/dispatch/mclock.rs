@@ -435,7 +435,7 @@ impl MClock {
 
     fn set_vm(&mut self, view: &View, vm: VmId) {
         let objective = view.objective(vm);
-        let floor = Floor::of(objective, self.params.target_floor);
+        let floor = Floor::from_objective(objective, self.params.target_floor);
         let tags = &mut self.tags[vm.index()];
         tags.counts_ios = floor.counts_ios;
         tags.reservation

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_its_order_where_the_count_goes_round() {
+    fn order_holds_where_virtual_time_wraps() {
         let (before, after) = (Virtual(u64::MAX - 1), Virtual(3));
         assert!(before < after);
         assert_eq!(after.since(before), 5);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_spent_is_lost_to_rounding() {
+    fn spent_cost_is_not_lost_to_rounding() {
         let mut flow = Flow::new(Virtual(7), 3);
         let tags = [1, 1, 1, 4].map(|cost| {
             flow.spend(cost);

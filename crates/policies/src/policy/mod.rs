@@ -24,26 +24,26 @@ pub fn registry() -> &'static [PolicyInfo] {
 /// Returns every controller that a policy has, in the order of the registry.
 pub fn controllers() -> &'static [Part<dyn Controller>] {
     static ALL: LazyLock<Vec<Part<dyn Controller>>> =
-        LazyLock::new(|| each(|info| info.controller));
+        LazyLock::new(|| distinct_parts(|info| info.controller));
     &ALL
 }
 
 /// Returns every regulator that a policy has, in the order of the registry.
 pub fn regulators() -> &'static [Part<dyn Regulator>] {
     static ALL: LazyLock<Vec<Part<dyn Regulator>>> =
-        LazyLock::new(|| each(|info| Some(info.regulator)));
+        LazyLock::new(|| distinct_parts(|info| Some(info.regulator)));
     &ALL
 }
 
 /// Returns every dispatcher that a policy has, in the order of the registry.
 pub fn dispatchers() -> &'static [Part<dyn Dispatcher>] {
     static ALL: LazyLock<Vec<Part<dyn Dispatcher>>> =
-        LazyLock::new(|| each(|info| Some(info.dispatcher)));
+        LazyLock::new(|| distinct_parts(|info| Some(info.dispatcher)));
     &ALL
 }
 
 /// Returns each part once, though several policies may share it.
-fn each<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
+fn distinct_parts<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
     let mut all: Vec<Part<R>> = Vec::new();
     for part in REGISTRY.iter().filter_map(of) {
         if all.iter().all(|known| known.name != part.name) {

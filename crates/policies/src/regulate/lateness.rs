@@ -13,8 +13,8 @@
 
 use tidegate_base::time::Nanos;
 
-const RISES_BY: u64 = 8;
-const FALLS_BY: u64 = 128;
+const RISE_DIVISOR: u64 = 8;
+const FALL_DIVISOR: u64 = 128;
 
 /// Estimate of one VM's regular lateness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +65,9 @@ impl Lateness {
 
     fn waited(&mut self, wait: Nanos) {
         self.late = if wait > self.late {
-            (self.late + Nanos(self.slots.0 / RISES_BY)).min(wait)
+            (self.late + Nanos(self.slots.0 / RISE_DIVISOR)).min(wait)
         } else {
-            (self.late - Nanos(self.slots.0 / FALLS_BY)).max(wait)
+            (self.late - Nanos(self.slots.0 / FALL_DIVISOR)).max(wait)
         }
         .min(self.most);
     }
@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn one_stall_moves_it_by_an_eighth_of_a_slot() {
+    fn one_stall_moves_the_estimate_by_an_eighth_of_a_slot() {
         let lateness = after([0, 0, 2000, 0].into_iter());
         assert!(lateness.regular() <= Nanos(5 * MS / 8), "{lateness:?}");
     }
 
     #[test]
-    fn it_is_what_sixteen_in_seventeen_waits_do_not_exceed() {
+    fn estimate_is_not_exceeded_by_sixteen_in_seventeen_waits() {
         // From 0 to 99 ms, evenly.
         let lateness = after((0..10_000).map(|n| n * 37 % 100));
         let off = lateness.regular().0.abs_diff(94 * MS);
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_waited_for_any_more_is_forgotten() {
+    fn waits_that_end_are_forgotten() {
         let long = (0..100).map(|_| 20);
         let lateness = after(long.chain((0..1000).map(|_| 0)));
         assert_eq!(lateness.regular(), Nanos::ZERO);
     }
 
     #[test]
-    fn it_stays_within_its_bound_and_is_nothing_without_one() {
+    fn estimate_stays_within_its_bound_and_is_zero_without_one() {
         let mut lateness = after((0..1000).map(|_| 900));
         assert_eq!(lateness.regular(), Nanos(400 * MS));
         lateness.learn_up_to(Nanos::ZERO);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_go_together_are_one_wait() {
+    fn ios_that_go_together_are_one_wait() {
         let mut lateness = Lateness::NONE;
         lateness.learn_up_to(Nanos(400 * MS));
         // Ten slots of 1 ms come due during each wait of 10 ms, and go at its end.

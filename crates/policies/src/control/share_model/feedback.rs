@@ -19,7 +19,7 @@
 //!   credits and those passed on by the regulator did not suffice.
 //! - *Short queues.* If guests keep fewer requests outstanding than the target admits, no VM ever
 //!   waits for credits, and no share is enforced. So a busy device gets at most a third of the
-//!   outstanding requests ([`enough`]).
+//!   outstanding requests ([`inside_max`]).
 //! - *Steps of up to 5 %*, in proportion: each period the admission rate becomes the rate of the
 //!   device, less the part `APPROACH` of the excess (plus that part of the lack). The excess beyond
 //!   D is an integral of the scale, so a step by the sign of the difference alone would swing
@@ -27,31 +27,31 @@
 //!   largest at an empty device.
 
 /// Largest relative change of the scale in one period.
-const STEP: f64 = 0.05;
+const SCALE_STEP_MAX: f64 = 0.05;
 /// Lowest and highest scale.
-const BOUNDS: [f64; 2] = [0.05, 20.0];
+const SCALE_BOUNDS: [f64; 2] = [0.05, 20.0];
 /// Highest scale while the device is idle with requests waiting. The profile is then wrong by more
 /// than its bounds foresee, perhaps for one kind of requests, and only a larger scale ends the
 /// standstill.
-const BEYOND: f64 = 1e6;
+const IDLE_SCALE_MAX: f64 = 1e6;
 /// Weight of the newest period in a moving mean.
-const NEWEST: f64 = 0.3;
+const NEWEST_WEIGHT: f64 = 0.3;
 /// Part of the excess, or of the lack, that one period is to remove.
 const APPROACH: f64 = 0.05;
 /// Part of the relative error of the admission rate by which one period changes the scale.
 const GAIN: f64 = 0.2;
 /// Utilisation by the profile below which a device can do more with a deeper queue.
-const IDLE: f64 = 0.7;
+const IDLE_UTILISATION: f64 = 0.7;
 /// Utilisation by the profile above which a device counts as busy.
-const BUSY: f64 = 0.85;
+const BUSY_UTILISATION: f64 = 0.85;
 
 /// Returns the number of requests inside the device at which the rest of what guests have
 /// `outstanding` still waits: a third of it on a busy device, all of it on a lightly used one.
 /// `taken` is the part of the device in use by its profile, 0 to 1. A half would not do: the
 /// heavier of two VMs with equal queues then has inside exactly what it asks for, and alternates
 /// between throttled and not.
-pub fn enough(outstanding: f64, taken: f64) -> f64 {
-    let idle = ((BUSY - taken) / (BUSY - IDLE)).clamp(0.0, 1.0);
+pub fn inside_max(outstanding: f64, taken: f64) -> f64 {
+    let idle = ((BUSY_UTILISATION - taken) / (BUSY_UTILISATION - IDLE_UTILISATION)).clamp(0.0, 1.0);
     outstanding * (1.0 + 2.0 * idle) / 3.0
 }
 
@@ -70,7 +70,7 @@ pub struct Period {
     /// A VM ended the period with a request waiting and no credit.
     pub ran_out: bool,
     /// Upper bound on the requests inside that the target may ask for; infinite: no bound.
-    pub enough: f64,
+    pub inside_max: f64,
 }
 
 impl Period {
@@ -128,7 +128,7 @@ impl Feedback {
 
     /// Sets the scale, clamped to 0.05 to 10^6.
     pub fn set_scale(&mut self, scale: f64) {
-        self.scale = scale.clamp(BOUNDS[0], BEYOND);
+        self.scale = scale.clamp(SCALE_BOUNDS[0], IDLE_SCALE_MAX);
     }
 
     /// Updates the means and the scale by a period that has ended.
@@ -137,7 +137,7 @@ impl Feedback {
             if old < 0.0 {
                 new
             } else {
-                old + NEWEST * (new - old)
+                old + NEWEST_WEIGHT * (new - old)
             }
         };
         self.inside = if self.ended < 0.0 {
@@ -150,12 +150,12 @@ impl Feedback {
         self.ended = mean(self.ended, period.ended / period.length);
         let step = self.step(period, target);
         let most = if period.ran_out && self.inside < 0.5 {
-            BEYOND
+            IDLE_SCALE_MAX
         } else {
             // A scale above the bound, reached on an idle device, is kept but not raised.
-            self.scale.max(BOUNDS[1])
+            self.scale.max(SCALE_BOUNDS[1])
         };
-        self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], most);
+        self.scale = (self.scale * (1.0 + step)).clamp(SCALE_BOUNDS[0], most);
     }
 
     /// Returns the relative change of the scale, -0.05 to 0.05.
@@ -170,21 +170,21 @@ impl Feedback {
             Target::Depth(depth) => depth,
             Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
         };
-        let wanted = wanted.min(period.enough).max(1.0);
+        let wanted = wanted.min(period.inside_max).max(1.0);
         // Both latencies times the completion rate are numbers of requests, so the rate cancels
         // out.
         let excess = (period.inside - wanted) / wanted;
         if !period.ran_out {
-            return -(STEP * excess).clamp(0.0, STEP);
+            return -(SCALE_STEP_MAX * excess).clamp(0.0, SCALE_STEP_MAX);
         }
         let towards = APPROACH * (wanted - period.inside) / (self.ended * period.length);
         let rate = self.ended / self.admitted.max(self.ended * 0.1) * (1.0 + towards) - 1.0;
         let near = GAIN * rate;
         if excess > 0.0 {
-            near.clamp(-STEP, 0.0)
+            near.clamp(-SCALE_STEP_MAX, 0.0)
         } else {
-            let far = STEP * (-1.0 - 2.0 * excess).clamp(0.0, 1.0);
-            near.max(far).clamp(0.0, STEP)
+            let far = SCALE_STEP_MAX * (-1.0 - 2.0 * excess).clamp(0.0, 1.0);
+            near.max(far).clamp(0.0, SCALE_STEP_MAX)
         }
     }
 }
@@ -201,21 +201,21 @@ mod tests {
 
     #[test]
     fn a_third_of_short_queues_is_enough_for_a_busy_device() {
-        assert_eq!(enough(30.0, 1.0), 10.0);
-        assert_eq!(enough(30.0, 0.85), 10.0);
-        assert!((enough(30.0, 0.775) - 20.0).abs() < 1e-9);
-        assert_eq!(enough(30.0, 0.1), 30.0);
-        let period = |enough| Period {
+        assert_eq!(inside_max(30.0, 1.0), 10.0);
+        assert_eq!(inside_max(30.0, 0.85), 10.0);
+        assert!((inside_max(30.0, 0.775) - 20.0).abs() < 1e-9);
+        assert_eq!(inside_max(30.0, 0.1), 30.0);
+        let period = |inside_max| Period {
             length: 0.03,
             ended: 60.0,
             inside: 12.0,
             before: 12.0,
             ran_out: true,
-            enough,
+            inside_max,
         };
-        let after = |enough| {
+        let after = |inside_max| {
             let mut feedback = Feedback::NEW;
-            feedback.observe(&period(enough), Target::Depth(32.0));
+            feedback.observe(&period(inside_max), Target::Depth(32.0));
             feedback.scale()
         };
         assert!(after(f64::INFINITY) > 1.0, "more is let in");

@@ -452,7 +452,7 @@ impl ShareModel {
             inside: view.device().inside().into(),
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
-            enough: self.enough(view),
+            inside_max: self.inside_max(view),
         };
         let target = self.target(view);
         let mean = self.time_inside.as_secs_f64() / length;
@@ -479,17 +479,17 @@ impl ShareModel {
         });
     }
 
-    /// Returns the upper bound on requests inside; see [`feedback::enough`]. Infinite with one VM,
-    /// which nobody else throttles; with peers, whose outstanding requests are not known; and
+    /// Returns the upper bound on requests inside; see [`feedback::inside_max`]. Infinite with one
+    /// VM, which nobody else throttles; with peers, whose outstanding requests are not known; and
     /// without a profile, by which utilisation is computed.
-    fn enough(&self, view: &View) -> f64 {
+    fn inside_max(&self, view: &View) -> f64 {
         if self.listed.len() < 2 || !self.peers.is_empty() || view.profile().is_none() {
             return f64::INFINITY;
         }
         let requests = |&slot: &u32| view.requests(view.vm_at(slot as usize));
         let outstanding: u32 = self.listed.iter().map(requests).sum();
         let taken = self.claims.iter().map(|c| c.achieved / c.blended).sum();
-        feedback::enough(outstanding.into(), taken)
+        feedback::inside_max(outstanding.into(), taken)
     }
 
     fn target(&self, view: &View) -> Target {

@@ -64,9 +64,11 @@ impl Peers {
     /// Takes in a message from a host. Drops unsound figures and messages that a later one
     /// overtook.
     pub fn take_message(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+        // A message comes over the network; a figure that is no number would spread to all shares.
         if !is_sound(share) {
             return;
         }
+        // A much smaller number is a host that restarted, not a message that was overtaken.
         let counts = |known: u64| share.number > known || known - share.number > SILENT_PERIODS;
         let new = Peer {
             host,
@@ -120,6 +122,7 @@ impl Peers {
             let (ended, admitted) = (share.ended * own.length, share.admitted * own.length);
             period.ended += ended;
             period.inside += share.inside;
+            // What was inside at the begin follows from the other three.
             period.before += share.inside + ended - admitted;
             period.ran_out |= share.ran_out;
             scales += share.scale;
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_say_adds_up_and_who_is_silent_is_gone() {
+    fn shares_of_hosts_add_up_and_silent_hosts_are_removed() {
         let mut peers = Peers::new();
         let period = Nanos::from_millis(30);
         let own = Period {
@@ -185,7 +188,7 @@ mod tests {
             inside: 12.0,
             before: 11.0,
             ran_out: false,
-            enough: f64::INFINITY,
+            inside_max: f64::INFINITY,
         };
         assert_eq!(peers.together(&own, 1.0), (own, None));
         peers.take_message(Nanos::ZERO, 1, &share(5, 100.0));
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_not_heard() {
+    fn unsound_shares_are_ignored() {
         let mut peers = Peers::new();
         let turns: [fn(&mut PeerShare) -> &mut f64; 7] = [
             |share| &mut share.weight,

@@ -62,7 +62,7 @@ pub struct Claim {
 
 impl Claim {
     /// Returns `true` if the VM can use more than its allocation.
-    fn takes(&self) -> bool {
+    fn can_use_more(&self) -> bool {
         self.needs.is_none_or(|needs| needs > self.allocation)
     }
 }
@@ -72,7 +72,7 @@ const STEP: f64 = 0.05;
 /// Part of its `needs` that a VM will likely leave: `needs` is a multiple of its use.
 const UNUSED: f64 = 1.0 - 1.0 / super::USES;
 /// Smallest factor that cuts leave of an allocation.
-const LEAST_CUT: f64 = 1e-3;
+const CUT_MIN: f64 = 1e-3;
 
 /// Returns the sum of all weights.
 pub fn weights(claims: &[Claim]) -> f64 {
@@ -146,9 +146,19 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
             match claim.group {
                 Some(at) => {
                     pools[at as usize].all += claim.weight;
-                    pools[at as usize].take += if claim.takes() { claim.weight } else { 0.0 };
+                    pools[at as usize].take += if claim.can_use_more() {
+                        claim.weight
+                    } else {
+                        0.0
+                    };
                 }
-                None => weights += if claim.takes() { claim.weight } else { 0.0 },
+                None => {
+                    weights += if claim.can_use_more() {
+                        claim.weight
+                    } else {
+                        0.0
+                    }
+                }
             }
         }
         for pool in &mut *pools {
@@ -158,7 +168,7 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
                 freed += core::mem::take(&mut pool.freed);
             }
         }
-        for claim in claims.iter_mut().filter(|claim| claim.takes()) {
+        for claim in claims.iter_mut().filter(|claim| claim.can_use_more()) {
             let time = match claim.group.map(|at| pools[at as usize]) {
                 Some(pool) => {
                     let of_group = pool.freed + pool.spare + freed * pool.all / weights;
@@ -215,7 +225,7 @@ pub fn cut(claims: &mut [Claim], idle: bool) {
         .max_by(|a, b| relative(a).total_cmp(&relative(b)));
     if let Some(most) = most.filter(|claim| relative(claim) > 1.0) {
         let part = 1.0 / relative(most);
-        most.cut = (most.cut * part.max(1.0 - STEP)).max(LEAST_CUT);
+        most.cut = (most.cut * part.max(1.0 - STEP)).max(CUT_MIN);
     }
     // Only ratios of cuts matter. A cut common to all would waste the device, so the largest
     // becomes 1; the scale of the feedback governs the total.
@@ -301,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_worth_as_much_as_what_was_left() {
+    fn lent_and_unused_device_time_are_equal() {
         let mut claims = example();
         allocate(Strategy::Bops, &mut claims, &Others::default());
         lend(&mut claims, &mut []);
@@ -334,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_vm_of_a_group_leaves_is_the_groups_first() {
+    fn unused_rate_goes_to_the_group_first() {
         let claim = |slot, group, weight, needs| Claim {
             slot,
             group,

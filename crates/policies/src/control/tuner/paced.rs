@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_as_large_as_is_fine_enough() {
+    fn search_begins_at_the_largest_smooth_limit() {
         for (target, limit) in [
             (0, 1),
             (1, 1),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_seldom_is_looked_at_seldom() {
+    fn slow_vms_are_checked_in_longer_windows() {
         let ms = |units, per_s| window(units, per_s).0 / 1_000_000;
         assert_eq!([ms(4096, 30_000_000), ms(4096, 16_384)], [125, 250]);
         assert_eq!(
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn where_smaller_is_more_it_is_found_and_kept() {
+    fn smaller_limit_with_a_higher_rate_is_found_and_kept() {
         let mut paced = Paced::new(32);
         paced.begin_search(TARGET, Nanos::from_millis(50));
         assert_eq!(paced.limit, 32);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn in_vain_it_is_looked_for_ever_more_seldom_and_the_best_is_kept() {
+    fn failed_searches_become_rarer_and_keep_the_best_limit() {
         let mut paced = paced(16);
         for window in 0..4000 * 8 {
             // Four fifths at the top at most: told, and taken back by whatever.
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_elsewhere_is_kept_within_bounds() {
+    fn imported_state_is_kept_within_bounds() {
         let mut paced = paced(64);
         paced.resume(1, Nanos::ZERO);
         assert_eq!((paced.limit, paced.patience), (4, GOOD_TIME));

@@ -48,7 +48,7 @@ impl Range {
         (self.by_limit.len() as u32 + 1).min(self.limits)
     }
 
-    /// Records the bandwidth in bytes per second at [`Range::next`].
+    /// Records the bandwidth in bytes per second at [`Range::next_limit`].
     pub(super) fn record(&mut self, bandwidth: u64) {
         if !self.is_whole() {
             self.by_limit.push(bandwidth);

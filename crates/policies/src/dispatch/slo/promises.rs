@@ -204,7 +204,7 @@ impl Promises {
     /// Takes over a VM's objective, as far as its parts have not stepped down.
     pub(super) fn set(&mut self, now: Nanos, vm: usize, objective: &Objective) {
         let promise = &mut self.vms[vm];
-        let mut rate = Floor::of(objective, !promise.down.has(Part::Target)).rate;
+        let mut rate = Floor::from_objective(objective, !promise.down.has(Part::Target)).rate;
         if promise.transfer > 0 && !promise.down.has(Part::Transfer) {
             rate.bytes_per_s = rate.bytes_per_s.max(Some(promise.transfer));
             // A floor holds as soon as either its IOPS or its bytes are served, but a transfer
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_stepped_down_is_not_scheduled_by_until_it_comes_back() {
+    fn stepped_down_parts_are_not_scheduled_until_they_come_back() {
         let mut promises = Promises::with_capacity(1);
         let objective = Objective {
             target: Rate::bytes(1 << 20),
