@@ -100,6 +100,7 @@ impl DeadlineOrder {
     pub(super) fn start(&self, view: &View, unit: &Unit) -> Nanos {
         match self.from {
             DeadlineFrom::Arrival => unit.arrived,
+            // The time held is known exactly once the unit is admitted.
             DeadlineFrom::Admission => unit.arrived + view.queued(unit.id).held(),
         }
     }

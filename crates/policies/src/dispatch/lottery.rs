@@ -87,12 +87,12 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     },
 };
 
-/// Most flushes of a VM, in units of `cost_size`, that reduce its tickets.
-const FLUSHES: u32 = 32;
+/// Maximum number of flushes of a VM, in units of `cost_size`, that reduce its tickets.
+const FLUSHES_CHARGED_MAX: u32 = 32;
 
 /// Binary digits of a ticket's fraction: one ticket is 2^-32 of weight by byte. A VM holds fewer
 /// than 2^37 tickets, so all VMs together hold fewer than 2^64.
-const SCALE: u32 = 32;
+const TICKET_FRACTION_BITS: u32 = 32;
 
 /// Weight and last service of a VM, from which its tickets follow.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl Holder {
     /// Returns the VM's tickets: its weight by the cost of its last win, which is the compensation
     /// of section 4.5 of the paper.
     fn tickets(self) -> u64 {
-        ((self.weight as u64) << SCALE) / self.served as u64
+        ((self.weight as u64) << TICKET_FRACTION_BITS) / self.served as u64
     }
 }
 
@@ -153,10 +153,12 @@ impl Lottery {
         let cost = moved(view, io.op, io.len).max(self.params.cost_size);
         let served = &mut self.holders[io.vm.index()].served;
         if io.op == Op::Flush {
-            let most = (*served).max(FLUSHES * self.params.cost_size);
+            let most = (*served).max(FLUSHES_CHARGED_MAX * self.params.cost_size);
+            // Bounded, so that a VM's flushes cannot take its other I/Os' chances for long.
             *served = served.saturating_add(cost).min(most);
         } else {
             *served = cost;
+            // The win is used up; a flush is none, so it leaves the winner as it is.
             self.winner = None;
         }
         self.refresh(view, io.vm);
@@ -185,6 +187,7 @@ impl Dispatcher for Lottery {
 
     fn insert(&mut self, view: &View, unit: ReqId) {
         let (vm, _) = view.queued(unit).vm_lane();
+        // A VM that waits already holds the tickets of its head.
         if self.tickets.get(vm.index()) == 0 {
             self.refresh(view, vm);
         }
@@ -223,7 +226,7 @@ impl Dispatcher for Lottery {
         Bound::Draws(Draws {
             least,
             largest: Cost::Bytes { least }.largest(device),
-            flushes: FLUSHES.into(),
+            flushes: FLUSHES_CHARGED_MAX.into(),
         })
     }
 

@@ -73,6 +73,7 @@ impl Flow {
     pub(super) fn spend(&mut self, cost: u64) {
         let cost = cost + self.carry as u64;
         let weight = self.weight as u64;
+        // Rounded down; the remainder counts next time, so that no cost is lost to rounding.
         self.tag = self.tag.plus(cost / weight);
         self.carry = (cost % weight) as u32;
     }
@@ -146,6 +147,7 @@ impl ByTag {
     /// Notes that the clock, which only moves forward, has reached `clock`.
     #[inline]
     pub(super) fn follow(&mut self, clock: Virtual) {
+        // Keys then have used three quarters of their range, as tags lie up to a span ahead.
         if clock.since(self.from) > 2 * SPAN {
             self.count_anew(clock);
         }

@@ -13,7 +13,10 @@
 
 use tidegate_base::time::Nanos;
 
+/// Divisor of the slots since the last wait by which the estimate rises; see the module.
 const RISE_DIVISOR: u64 = 8;
+/// Divisor of the slots since the last wait by which the estimate falls. Rise and fall balance
+/// where 16 waits are shorter than the estimate for each longer one.
 const FALL_DIVISOR: u64 = 128;
 
 /// Estimate of one VM's regular lateness.
@@ -41,6 +44,7 @@ impl Lateness {
     /// Sets the upper bound of the estimate; zero ends learning.
     pub(super) fn learn_up_to(&mut self, most: Nanos) {
         self.most = most;
+        // A smaller bound holds at once.
         self.late = self.late.min(most);
     }
 

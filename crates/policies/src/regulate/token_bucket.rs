@@ -65,6 +65,7 @@ impl TokenBucket {
             Op::Flush => return,
             Op::Read | Op::Write => io.len as u64,
             Op::WriteZeroes if view.device().spec.zeroes_are_writes => io.len as u64,
+            // No data: such a request counts in IOPS only.
             Op::WriteZeroes | Op::Discard => 0,
         };
         self.accounts.charge(view.now(), io, bytes, self.slack);
@@ -98,6 +99,7 @@ impl Regulator for TokenBucket {
             Event::VmAdded(vm) => self.accounts.set(view.now(), vm, view.objective(vm)),
             Event::VmChanged(vm) => {
                 self.accounts.set(view.now(), vm, view.objective(vm));
+                // A raised limit may let waiting requests go at once.
                 reopen.push(vm);
             }
             Event::VmRemoved(vm) => self.accounts.remove(vm),

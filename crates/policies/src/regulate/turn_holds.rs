@@ -77,6 +77,7 @@ impl TurnHolds {
             (0, 0) => self
                 .graces
                 .peek()
+                // Nobody holds the turn: zero is a time that has passed.
                 .map_or(Nanos::ZERO, |(end, _)| end.0.min(old)),
         }
     }

@@ -88,6 +88,7 @@ pub fn lost(claims: &[Claim], others: &Others) -> f64 {
 pub fn lost_weight(claims: &[Claim]) -> f64 {
     let of = |claim: &Claim| {
         let lost = (claim.alone - claim.blended) / claim.alone;
+        // A VM whose requests cost less when blended costs nobody anything.
         claim.weight * lost.max(0.0)
     };
     claims.iter().map(of).sum()
@@ -105,6 +106,7 @@ pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
         claim.allocation = claim.weight / all * claim.alone * kept;
         match strategy {
             Strategy::Bsps => claim.allocation *= claim.cut,
+            // Cuts of the strict strategy do not outlive a change to another one.
             Strategy::Baps | Strategy::Bops => claim.cut = 1.0,
         }
     }
