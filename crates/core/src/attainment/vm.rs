@@ -1,6 +1,6 @@
 //! Attainment of one VM.
 
-use super::due_ring::{Due, SECONDS};
+use super::due_ring::{Due, RING_SECONDS};
 use super::floor::Floor;
 use super::latency::Latency;
 use super::limit::LimitJudge;
@@ -157,7 +157,7 @@ impl VmAttainment {
                 ring.skip_to(second);
             } else {
                 // A request hangs for more than a day: requests due further on count as due now.
-                for _ in 0..passed.min(SECONDS as u32) {
+                for _ in 0..passed.min(RING_SECONDS as u32) {
                     ring.close();
                 }
                 ring.run_in(second);
