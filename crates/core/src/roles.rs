@@ -529,8 +529,8 @@ pub trait Dispatcher: Send {
     /// smaller units. A unit merged into the picked one leaves before [`Event::Started`].
     fn remove(&mut self, view: &View, unit: ReqId);
 
-    /// Notes that a lane's gate opened or closed. Units of a closed lane must be neither picked nor
-    /// waited for.
+    /// Handles a lane's gate that opened or closed. Units of a closed lane must be neither picked
+    /// nor waited for.
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, open: bool);
 
     /// Handles an event. [`Event::Started`] precedes the `remove` of a wholly started unit.

@@ -92,7 +92,7 @@ pub(crate) struct Hot {
     pub vm: u32,
     /// Number of requests that the slot has held, modulo 2^32; distinguishes old handles.
     pub generation: u32,
-    /// One of [`state`].
+    /// State of the slot, one of [`state`].
     pub state: u8,
     pub op: Op,
     /// Bits of [`flag`].

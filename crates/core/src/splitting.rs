@@ -31,10 +31,10 @@ use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 const SHARED_AFTER_REQUEST: Nanos = Nanos::from_millis(10);
 /// Longest usual think time of a VM for which a place is reserved.
 const EXPECTED_THINK_TIME_MAX: Nanos = Nanos::from_millis(1);
-/// Most time that all parts of an I/O may take, as a fraction of the whole's time, where the
+/// Maximum time that all parts of an I/O may take, as a fraction of the whole's time, where the
 /// configuration gives their length.
 const CONFIGURED_TIME_RATIO_MAX: (u128, u128) = (5, 4);
-/// Most time that all parts may take where their length is chosen: at least 97 % of the whole's
+/// Maximum time that all parts may take where their length is chosen: at least 97 % of the whole's
 /// rate.
 const AUTO_TIME_RATIO_MAX: (u128, u128) = (100, 97);
 /// Shortest part that is chosen, in bytes: below it, the CPU time of each I/O costs flash

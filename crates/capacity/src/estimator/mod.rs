@@ -185,7 +185,7 @@ pub struct CostEstimator {
 /// Kind of an I/O in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Not in flight, or started before the estimator was attached.
+    /// State of a slot whose I/O is not in flight, or started before the estimator was attached.
     Unknown,
     /// No data, such as a flush.
     Other,

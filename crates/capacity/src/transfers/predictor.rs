@@ -8,7 +8,7 @@ use tidegate_base::time::Nanos;
 #[derive(Clone, Debug, Default)]
 struct User {
     transfer: Option<Transfer>,
-    /// Most that the user can consume, in bytes a second; `None`: no known limit.
+    /// Maximum bandwidth that the user can consume, in bytes a second; `None`: no known limit.
     limit: Option<u64>,
     /// B: bytes a second in the last interval; `None`: not measured yet.
     bandwidth: Option<u64>,

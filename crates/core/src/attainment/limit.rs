@@ -97,9 +97,9 @@ fn units_in(per_s: u64, length: Nanos) -> u64 {
 struct Dispatched {
     ops: u64,
     bytes: u64,
-    /// Most requests of one I/O.
+    /// Largest number of requests of one I/O.
     largest_ops: u64,
-    /// Most bytes of one I/O.
+    /// Largest number of bytes of one I/O.
     largest_bytes: u64,
 }
 

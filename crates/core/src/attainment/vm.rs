@@ -16,7 +16,7 @@ use tidegate_base::time::Nanos;
 /// Numbers alone, so that memory for slots that were never used stays untouched.
 pub(crate) type Dues = [u64; 4];
 
-/// Most seconds without an event that are closed one by one: a day.
+/// Maximum number of seconds without an event that are closed one by one: a day.
 const CLOSED_ONE_BY_ONE: u32 = 24 * 3600;
 
 /// True when requests are judged by an objective.

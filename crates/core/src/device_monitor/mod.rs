@@ -81,7 +81,7 @@ impl DeviceMonitor {
     }
 
     // Not inlined: an engine without a monitor would carry the code through its hottest functions.
-    /// Notes that an I/O goes to the device. Returns its kind, for [`DeviceMonitor::ended`].
+    /// Records that an I/O goes to the device. Returns its kind, for [`DeviceMonitor::ended`].
     #[inline(never)]
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, spec: &DeviceSpec) -> Kind {
         let kind = self.meter.started(now, io, spec.zeroes_are_writes);

@@ -321,7 +321,7 @@ impl DeviceControl {
         monitor.set_depth(control.depth(), keeps_busy, top);
     }
 
-    /// Notes that no I/O goes; `full`: because the depth in force is used up.
+    /// Records that no I/O goes; `full`: because the depth in force is used up.
     #[cold]
     pub(super) fn count_full(&mut self, view: &mut View, full: bool) {
         if let Some(control) = &mut self.depth_control {

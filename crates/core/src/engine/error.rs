@@ -19,7 +19,7 @@ pub enum Refusal {
     OutOfRange {
         /// First byte.
         offset: u64,
-        /// One past the last byte.
+        /// Offset one past the last byte.
         end: u64,
         /// Size of the disk in bytes.
         size: u64,

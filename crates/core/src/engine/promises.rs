@@ -135,18 +135,18 @@ impl Promises {
         self.due < Nanos::MAX
     }
 
-    /// Notes that a VM, an objective, a transfer or the use of the device has changed.
+    /// Records that a VM, an objective, a transfer or the use of the device has changed.
     pub(super) fn changed(&mut self, now: Nanos) {
         self.due_after(now, CHECK_INTERVAL_MIN);
     }
 
-    /// Notes that the device has another profile, or none any more.
+    /// Records that the device has another profile, or none any more.
     pub(super) fn profile_changed(&mut self, now: Nanos) {
         self.new_costs = true;
         self.due_after(now, CHECK_INTERVAL_MIN);
     }
 
-    /// Notes new learnt costs, which count where there is no profile.
+    /// Takes over new learnt costs, which count where there is no profile.
     #[inline]
     pub(super) fn follow_costs(&mut self, view: &View) {
         if let (None, Some(estimator)) = (&view.profile, &view.estimator)

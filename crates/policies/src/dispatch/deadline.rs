@@ -57,7 +57,7 @@ use tidegate_core::view::{NIL, View};
 pub struct DeadlineParams {
     /// Time after which reads and writes expire.
     pub expire: [Nanos; 2],
-    /// Most I/Os in a batch.
+    /// Maximum number of I/Os in a batch.
     pub fifo_batch: u32,
     /// Batches of reads that may go before waiting writes; at least 1.
     pub writes_starved: u32,

@@ -57,7 +57,7 @@ use tidegate_core::view::View;
 /// Parameters of [`Sfq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SfqParams {
-    /// Most I/Os outstanding; 0: as many as the device takes.
+    /// Maximum number of I/Os outstanding; 0: as many as the device takes.
     pub depth: u32,
     /// Cost of an I/O.
     pub cost: CostParams,

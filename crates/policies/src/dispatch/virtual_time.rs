@@ -144,7 +144,7 @@ impl ByTag {
         self.keys.remove(vm);
     }
 
-    /// Notes that the clock, which only moves forward, has reached `clock`.
+    /// Follows the clock, which only moves forward, to `clock`.
     #[inline]
     pub(super) fn follow(&mut self, clock: Virtual) {
         // Keys then have used three quarters of their range, as tags lie up to a span ahead.

@@ -41,8 +41,8 @@ pub struct CfqParams {
     pub slice_async: Nanos,
     /// Time for which the device idles for an active queue that has run dry.
     pub slice_idle: Nanos,
-    /// Most I/Os of the active queue in flight while others wait; half of it before the first has
-    /// ended and when the slice is nearly over.
+    /// Maximum number of I/Os of the active queue in flight while others wait; half of it before
+    /// the first has ended and when the slice is nearly over.
     pub quantum: u32,
     /// Factor of the I/Os in a slice of asynchronous writes while others wait: twice this for each
     /// level from the queue's own down to the lowest.

@@ -60,7 +60,7 @@ pub(super) struct BackgroundRate {
     all_work: u64,
     /// Work of VMs in a window without the background, smoothed; 0: not seen yet.
     vm_work_without: u64,
-    /// Most work done in a window so far, which decays by 1/64 a window.
+    /// Largest work done in a window so far, which decays by 1/64 a window.
     window_work_max: u64,
     /// A background process waited in this window.
     wanted: bool,
