@@ -208,7 +208,7 @@ impl CreditFeedback {
     }
 
     fn answered(&mut self, done: &Done) {
-        // Other errors came from the device, which spent its time on the request.
+        // Neither reached the device; a request that failed there was served all the same.
         let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
         if done.op == Op::Flush || never_served {
             return;

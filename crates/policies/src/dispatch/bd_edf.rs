@@ -230,7 +230,6 @@ impl BdEdf {
         if !self.params.bound_waits || !self.seeks(view) {
             return at;
         }
-        // There and back: the background I/O, then the VM's, take a positioning each.
         let there = Nanos(2 * view.device().spec.positioning.0);
         let largest = view.device().spec.max_io;
         if view.now() + there < self.latest_start(view, due, largest) {

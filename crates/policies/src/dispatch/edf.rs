@@ -98,7 +98,6 @@ impl Edf {
         let background = view.is_background(vm);
         self.queue.rank(view, vm, |start| {
             if background {
-                // Background processes have no objective to derive a deadline from.
                 start + background_latency
             } else {
                 deadlines.due(view.objective(vm), start)

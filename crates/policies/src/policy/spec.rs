@@ -34,10 +34,10 @@ impl PolicySpec {
     /// # Errors
     /// Returns [`PolicyError::Unknown`] with the known names if there is no such policy.
     pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
-        // Presets come after the defaults of the parts, which they replace.
         let info = find("policy", name, registry(), |info| info.name)?;
         let name = info.name.to_owned();
         let mut spec = Self::from_parts(name, info.controller, info.regulator, info.dispatcher);
+        // After the defaults of the parts, which presets replace.
         for &(param, value) in info.presets {
             spec.set(param, value)?;
         }
@@ -90,7 +90,6 @@ impl PolicySpec {
         dispatcher: Part<dyn Dispatcher>,
     ) -> PolicySpec {
         let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
-        // In the order in which an I/O meets the parts, which is that of help texts and pages.
         let of_controller = controller.map_or(&[][..], |c| c.params);
         for info in of_controller
             .iter()

@@ -147,8 +147,7 @@ impl LimitTarget {
     #[inline(never)]
     fn charge_target(&mut self, view: &View, io: &DeviceIo) {
         let slack = if view.device().seeks {
-            // `io.arrived` to now is bounded by this; a disk's batches need more than a limit's
-            // slack.
+            // A stream goes in batches there, which a limit's slack alone would cut short.
             self.slack.max(DISK_BATCH_LATENESS)
         } else {
             self.slack

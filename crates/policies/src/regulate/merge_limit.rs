@@ -141,7 +141,7 @@ impl Throttled {
         }
         let (steady, fast) = match throttle {
             Throttle::Off => (0, 0),
-            // Late slots are made good a tenth above the rate, so that the device is not flooded.
+            // Late slots are made good at a tenth above the rate.
             Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),
             Throttle::AtMost(rate) => (0, rate),
         };

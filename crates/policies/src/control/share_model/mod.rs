@@ -341,7 +341,7 @@ impl ShareModel {
     }
 
     fn answered(&mut self, done: &Done) {
-        // Other errors came from the device, which spent its time on the request.
+        // Neither reached the device; a request that failed there was served all the same.
         let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
         let of_vm = &mut self.vms[done.vm.index()];
         if done.op != Op::Flush && !never_served && of_vm.present {

@@ -34,8 +34,7 @@ impl Dither {
         if estimator.windows_ended() != self.windows_ended {
             self.update(estimator, vm);
         }
-        // Divided first, so that the product cannot overflow; what is lost is below 1/1024 of a
-        // quarter.
+        // Divided first, so that the product cannot overflow; the remainder does not matter.
         let by = cost / DITHER_ONE * self.by;
         if estimator.dithers_up(vm) {
             cost + by
