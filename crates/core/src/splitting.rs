@@ -240,8 +240,7 @@ impl Splitting {
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos, vm: u32, thought: Option<Nanos>) {
         self.inside += 1;
-        // Two different VMs are kept, so that one of them is another one than the VM configured
-        // about.
+        // Two different VMs are kept, so that one of them is another one than the VM in question.
         if self.last[0].vm != vm {
             self.last[1] = self.last[0];
             self.last[0].vm = vm;

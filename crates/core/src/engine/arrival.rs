@@ -32,7 +32,6 @@ fn take_request(
     let is_special = request.fua | request.keep_allocated;
     let mut with = Filling {
         addr: match op {
-            // A flush has no range; its offset is not looked at.
             Op::Flush => 0,
             // Checked by `check_range`; wrapping saves a branch on this path.
             _ => disk.spec.base.wrapping_add(request.offset),
@@ -66,7 +65,6 @@ fn take_request(
     );
     let continues = note_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
     device.requests += 1;
-    // Rare enough to be out of line, so that the common request stays in registers.
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));
     }

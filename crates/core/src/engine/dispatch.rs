@@ -322,7 +322,7 @@ impl Engine {
             self.control.release(&self.view, true)
         };
         let (io, flight) = self.in_flight.enter();
-        let going = Going::take::<REST>(&mut self.view, flight, part, held, self.last_vm);
+        let going = Going::detach::<REST>(&mut self.view, flight, part, held, self.last_vm);
         let (disk, base) = self.directory.id_and_base(going.disk);
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
@@ -515,7 +515,7 @@ impl Going {
     /// the lane, and describes the I/O in its flight. `held`: time for which a learnt cap has held
     /// it back; `REST`: see [`Engine::start_io`].
     #[inline(always)]
-    fn take<const REST: bool>(
+    fn detach<const REST: bool>(
         view: &mut View,
         flight: &mut InFlightIo,
         part: Part,
@@ -564,8 +564,6 @@ impl Going {
             first = moment.hand_out(this, of_unit, len, false);
         } else {
             going.disk = cold[begins_at as usize].disk;
-            // The unit's name is the slot of any of its requests; the I/O begins with the lowest
-            // address.
             let begins = &hot[begins_at as usize];
             (addr, offset) = (begins.addr, begins.issued);
             first = moment.hand_out_all(hot, cold, unit);
@@ -579,7 +577,6 @@ impl Going {
             of_vm.waiting -= reqs;
             going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
-            // Counted once for each I/O that leaves a rest behind.
             view.ledgers[vm as usize].at_once().split += 1;
             view.queues.count_holder(unit);
         }

@@ -506,7 +506,8 @@ fn step() -> impl Strategy<Value = Step> {
             write: write && stream > 0,
             sectors,
         }),
-        1 => prop_oneof![1u32..24, Just(u32::MAX / PAGE_BYTES)].prop_map(|pages| Step::Limit { pages }),
+        1 => prop_oneof![1u32..24, Just(u32::MAX / PAGE_BYTES)]
+            .prop_map(|pages| Step::Limit { pages }),
         4 => Just(Step::Dispatch),
         3 => (0usize..8).prop_map(|io| Step::End { io }),
         1 => (1u64..50_000).prop_map(|micros| Step::Later { micros }),

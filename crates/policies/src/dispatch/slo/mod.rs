@@ -190,7 +190,6 @@ impl Slo {
         if self.by_time {
             self.refresh_costs(view);
         } else {
-            // Costs in bytes until now: the unit changes, so all that is in it starts anew.
             self.set_costs(view);
         }
     }
@@ -208,7 +207,6 @@ impl Slo {
         let (slot, objective) = (vm.index(), view.objective(vm));
         let background = view.is_background(vm);
         (self.shares).set_vm(view.now(), slot, objective, background, newcomer);
-        // A slot's former VM may have had promises that stepped down.
         if newcomer {
             self.forget_promises(slot);
         }
@@ -264,7 +262,6 @@ impl Slo {
                 }
             }
         };
-        // Filled first and applied below, because `step_down` borrows the promises.
         self.stepping.clear();
         let stepping = &mut self.stepping;
         match change {
@@ -288,7 +285,6 @@ impl Slo {
     fn wake(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
-        // Something waits here again, so others need not leave places for the VM.
         self.absent.record_return(slot);
         if view.is_background(vm) {
             if self.background_waiting == 0 {
@@ -306,7 +302,6 @@ impl Slo {
                 self.promises.wake(view.now(), slot);
             }
         }
-        // Before `place`, which asks whether the VM is within its share.
         self.shares.activate(view.now(), slot, self.max_lead);
         self.place(view, vm);
     }
@@ -317,7 +312,6 @@ impl Slo {
             self.background_waiting -= u32::from(view.is_background(vm));
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
-            // Only such a disk shares itself by the depths of VMs, see `absent`.
             if view.device().seeks && view.in_flight(vm) > 0 && !view.is_background(vm) {
                 self.absent.record_absence(view.now(), slot);
             }
@@ -396,7 +390,6 @@ impl Slo {
             let bytes = moved(view, io.op, io.len).into();
             (self.promises).spend(view.now(), slot, bytes, io.first_served());
         }
-        // What follows is for disks that reorder their queue.
         if io.op == Op::Flush || !view.device().seeks {
             return;
         }
@@ -455,7 +448,6 @@ impl Slo {
                 return Some(until);
             }
         }
-        // The lower half of the queue is open to all.
         if 2 * device.in_flight < device.spec.depth {
             return None;
         }
@@ -486,7 +478,6 @@ impl Slo {
         let Some(slot) = self.shares.first_background().filter(|_| at <= now) else {
             return Err(at.min(self.background.window_end()));
         };
-        // Beside VMs a part is short, so that none of them waits long for its end.
         let max = if vms_wait || vms_in_flight > 0 {
             self.background_io_size
         } else {
@@ -578,7 +569,6 @@ impl Dispatcher for Slo {
         match knob {
             Knob::Weight(weight) => {
                 let weight = weight.clamp(1, Objective::MAX_WEIGHT);
-                // Weights are counted in quarters, see `shares`.
                 (self.shares).set_weight(view.now(), vm.index(), 4 * weight);
             }
             Knob::Floor(bytes_per_s) => {
@@ -661,7 +651,6 @@ impl Dispatcher for Slo {
         if self.background_waiting > 0 {
             match self.pick_background(view, earliest.is_some()) {
                 Ok(pick) => return pick,
-                // The time of the next background part bounds how long the device idles below.
                 Err(at) => part_at = at,
             }
         }
@@ -695,7 +684,6 @@ impl Dispatcher for Slo {
             (None, None) => return Pick::Idle(part_at),
         };
         self.last_pick = by;
-        // Another VM's I/O moves the head away, so the stay is over.
         if slot != self.stay.vm {
             self.stay = Stay::NONE;
         }
