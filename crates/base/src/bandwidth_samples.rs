@@ -75,6 +75,7 @@ impl Seconds {
     /// inside the engine since the last call, false if it had none; the seconds between count as
     /// empty or as idle accordingly.
     pub fn pass(&mut self, second: u32, total: u64, asked: bool) {
+        // Numbers of seconds wrap after 136 years; their difference does not.
         let passed = second.wrapping_sub(self.running);
         if passed == 0 {
             return;

@@ -13,11 +13,13 @@
 /// assert_eq!(nearest("zebra", ["fifo", "limit", "mclock"]), None);
 /// ```
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // One mistake at least, or names of two letters would have none.
     let allowed = (found.chars().count() / 3).max(1);
     names
         .into_iter()
         .map(|name| (distance(found, name, allowed), name))
         .filter(|(distance, _)| *distance <= allowed)
+        // The distance comes first in the tuple, then the name, so ties go by the alphabet.
         .min()
         .map(|(_, name)| name)
 }

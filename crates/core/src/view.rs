@@ -289,7 +289,7 @@ impl View {
         Queued { view: self, id }
     }
 
-    /// Handle of the guest request that is in a slot now.
+    /// Returns the handle of the guest request that is in a slot now.
     #[inline]
     pub fn req_id(&self, slot: u32) -> ReqId {
         self.queues.reqs.id(slot)
@@ -299,11 +299,11 @@ impl View {
 /// Counts the arrival of a VM's request. Returns whether the request may continue one that arrived
 /// shortly before: a hint, checked against the lane by the caller.
 #[inline(always)]
-pub(crate) fn note_arrival(
+pub(crate) fn count_arrival(
     now: Nanos,
     of_vm: &mut Vm,
     ledger: &mut Ledger,
-    of: &Filling,
+    request: &Filling,
     splitting: Option<&mut Splitting>,
 ) -> bool {
     of_vm.waiting += 1;
@@ -317,13 +317,16 @@ pub(crate) fn note_arrival(
         // The split into parts protects VMs from each other; background processes do not count.
         && !of_vm.background
     {
-        splitting.arrived(now, of.vm, thought);
+        splitting.arrived(now, request.vm, thought);
     }
     // The edges of the last arrivals are a cheap filter: without a match the lane is not searched
     // for a merge.
-    let end = of.addr.wrapping_add(of.len as u64);
-    let continues = of.op.merges() && of_vm.edges.meet(of_vm.arrived, of.op, of.addr, end);
-    ledger.arrived(&mut of_vm.arrived, of.op, of.addr, of.len);
+    let end = request.addr.wrapping_add(request.len as u64);
+    let continues = request.op.merges()
+        && of_vm
+            .edges
+            .meet(of_vm.arrived, request.op, request.addr, end);
+    ledger.arrived(&mut of_vm.arrived, request.op, request.addr, request.len);
     continues
 }
 

@@ -61,9 +61,12 @@ impl Fenwick {
         assert!(point < self.total, "a point beyond the total");
         let slots = self.values.len();
         let mut before = 0;
+        // There are slots, because the total is above 0.
         let mut step = 1 << slots.ilog2();
         while step > 0 {
             let node = before + step;
+            // At equality the point lies behind these slots; slots of value 0 are thereby passed
+            // over.
             if node <= slots && self.sums[node] <= point {
                 point -= self.sums[node];
                 before = node;

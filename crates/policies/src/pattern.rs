@@ -201,6 +201,7 @@ impl Patterns {
     /// Counts an I/O that went to the device and moves data.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo) {
         let sequential = self.run.started(io);
+        // Later parts of a request were counted with its first I/O.
         if io.first_ops > 0 {
             let of_vm = &mut self.vms[io.vm.index()];
             of_vm.advance(now);

@@ -71,6 +71,7 @@ impl Division {
         self.members += 1;
         self.weights += u128::from(shares.counted_weight());
         self.reservations += u128::from(shares.reservation);
+        // Skips 0, which marks free slots.
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 
@@ -87,6 +88,7 @@ impl Division {
     /// reserves something, and the remainder by weight.
     pub(super) fn part(&self, shares: &Shares) -> u64 {
         let equally = self.amount / 4;
+        // Without reservations that half goes by weight, too.
         let by_reservation = match self.reservations {
             0 => 0,
             _ => (self.amount - equally) / 2,

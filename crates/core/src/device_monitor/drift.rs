@@ -156,6 +156,7 @@ impl DriftDetector {
         let drift = &mut self.drift;
         drift.windows += 1;
         match drift.windows {
+            // The first second counts in full.
             1 => drift.ratio = ratio,
             _ => {
                 // Exponentially weighted mean and variance.
@@ -169,6 +170,8 @@ impl DriftDetector {
         let (side, smoothed) = (drift.side(ratio), drift.side(drift.ratio));
         self.run = if side == self.side { self.run + 1 } else { 1 };
         self.side = side;
+        // Last seconds and mean must agree, so that neither a short disturbance nor a slow mean
+        // decides.
         if side != drift.direction && smoothed == side && self.run >= VERDICT_SECONDS {
             drift.direction = side;
             drift.since = window.end;

@@ -1,7 +1,7 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
 use super::{DiskSpec, Engine, Refusal};
-use crate::view::{Filling, Life, NIL, Queues, enter_lane, flag, note_arrival, state};
+use crate::view::{Filling, Life, NIL, Queues, count_arrival, enter_lane, flag, state};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
@@ -63,7 +63,7 @@ fn take_request(
         &mut engine.view.ledgers[vm as usize],
         &mut engine.control.splitting,
     );
-    let continues = note_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
+    let continues = count_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
     device.requests += 1;
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));

@@ -40,10 +40,11 @@ impl Groups {
     pub(super) fn set(&mut self, named: impl Iterator<Item = Group>) {
         self.all.clear();
         self.all.extend(named);
+        // `dedup_by_key` keeps the first of a name, which is the one with the largest weight.
         let heaviest_first = |g: &Group| (g.name, u32::MAX - g.weight);
         self.all.sort_unstable_by_key(heaviest_first);
         self.all.dedup_by_key(|group| group.name);
-        self.nobody_competes();
+        self.clear_competing();
     }
 
     /// Returns the index of a group, found by name.
@@ -56,9 +57,10 @@ impl Groups {
 
     /// Adds the competing VMs that another host reports of a group. A group without VMs on this
     /// host is ignored.
-    pub(super) fn competes_elsewhere(&mut self, part: &PeerGroup) {
+    pub(super) fn add_peer_group(&mut self, part: &PeerGroup) {
         if let Some(place) = self.find(&part.group) {
             let members = &mut self.members[place as usize];
+            // Figures of other hosts may be any integers.
             members.elsewhere = members.elsewhere.saturating_add(part.competing);
             members.weight = members.weight.max(part.group.weight);
         }
@@ -79,7 +81,7 @@ impl Groups {
     }
 
     /// Clears the weights of competing VMs before they are counted again.
-    pub(super) fn nobody_competes(&mut self) {
+    pub(super) fn clear_competing(&mut self) {
         self.members.clear();
         self.members.resize(self.all.len(), Members::default());
     }
@@ -91,7 +93,7 @@ impl Groups {
     }
 
     /// Counts a competing VM of this weight in the group with index `group`.
-    pub(super) fn competes(&mut self, group: Option<u32>, weight: u32) {
+    pub(super) fn add_competing(&mut self, group: Option<u32>, weight: u32) {
         if let Some(place) = group {
             self.members[place as usize].here += u64::from(weight);
         }
@@ -102,6 +104,7 @@ impl Groups {
         let own = f64::from(weight);
         group.map_or(own, |place| {
             let members = &self.members[place as usize];
+            // Hosts may name different weights; the largest counts, as among the VMs of a host.
             let weight = self.all[place as usize].weight.max(members.weight);
             f64::from(weight) * own / (members.here as f64 + members.elsewhere as f64)
         })
@@ -133,14 +136,14 @@ mod tests {
             (Some(0), Some(1), None)
         );
         for (of, weight) in [(a, 100), (a, 300), (b, 7), (None, 40)] {
-            groups.competes(of, weight);
+            groups.add_competing(of, weight);
         }
         assert_eq!(groups.share(a, 100), 12.5);
         assert_eq!(groups.share(a, 300), 37.5);
         assert_eq!(groups.share(b, 7), 300.0);
         assert_eq!(groups.share(None, 40), 40.0);
-        groups.nobody_competes();
-        groups.competes(a, 300);
+        groups.clear_competing();
+        groups.add_competing(a, 300);
         assert_eq!(groups.share(a, 300), 50.0, "one alone has all of it");
     }
 
@@ -158,22 +161,22 @@ mod tests {
         let mut groups = Groups::with_capacity(4);
         groups.set([a, b].into_iter());
         let [a, b] = [groups.find(&a), groups.find(&b)];
-        groups.competes(a, 100);
-        groups.competes(a, 200);
+        groups.add_competing(a, 100);
+        groups.add_competing(a, 200);
         for other in [part("a", 60, 500), part("a", 50, 100), part("c", 9, 7)] {
-            groups.competes_elsewhere(&other);
+            groups.add_peer_group(&other);
         }
         // Weight 60 is divided by the weights of 900 that compete on all hosts.
         assert_eq!(groups.share(a, 200) * 9.0, 120.0);
-        groups.competes(b, 5);
-        groups.competes_elsewhere(&part("b", 40, 15));
+        groups.add_competing(b, 5);
+        groups.add_peer_group(&part("b", 40, 15));
         assert_eq!(groups.share(b, 5), 10.0, "the larger of two that differ");
         let told: Vec<PeerGroup> = groups.competing_groups().iter().copied().collect();
         assert_eq!(told, [part("a", 60, 300), part("b", 10, 5)]);
-        groups.competes_elsewhere(&part("b", 40, u64::MAX));
+        groups.add_peer_group(&part("b", 40, u64::MAX));
         assert!(groups.share(b, 5) > 0.0, "whatever others say");
-        groups.nobody_competes();
-        groups.competes(a, 300);
+        groups.clear_competing();
+        groups.add_competing(a, 300);
         assert_eq!(groups.share(a, 300), 60.0, "until it is heard again");
         assert_eq!(
             groups.competing_groups().iter().count(),
@@ -188,7 +191,7 @@ mod tests {
         let mut groups = Groups::with_capacity(40);
         groups.set(all.clone());
         for group in all {
-            groups.competes(groups.find(&group), 1);
+            groups.add_competing(groups.find(&group), 1);
         }
         let told = groups.competing_groups();
         let names: Vec<&str> = told.iter().map(|p| p.group.name.as_str()).collect();

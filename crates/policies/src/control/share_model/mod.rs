@@ -398,13 +398,13 @@ impl ShareModel {
         if core::mem::take(&mut self.changed) {
             self.find_groups(view);
         }
-        self.groups.nobody_competes();
+        self.groups.clear_competing();
         for &slot in &self.listed {
             let of_vm = &self.vms[slot as usize];
-            self.groups.competes(of_vm.group, of_vm.weight);
+            self.groups.add_competing(of_vm.group, of_vm.weight);
         }
         for part in self.peers.groups() {
-            self.groups.competes_elsewhere(part);
+            self.groups.add_peer_group(part);
         }
         self.claims.clear();
         for &slot in &self.listed {
