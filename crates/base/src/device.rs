@@ -107,6 +107,8 @@ impl DeviceStats {
     /// count, because credits do not apply to them.
     pub fn inside(&self) -> u32 {
         let background = self.background.in_flight + self.background.queued;
+        // An I/O whose unit has more to come would count twice: in flight, and as the unit that
+        // waits.
         self.in_flight - self.parts.in_flight + self.queued - self.pending - background
     }
 

@@ -146,7 +146,7 @@ impl Tournament {
         // In an empty group the last id that left is still the winner, with a key that loses.
         if key < winner.key || (key == winner.key && id < winner.id as usize) {
             (winner.key, winner.id) = (key, id as u32);
-            self.won(at, key, id as u32);
+            self.update_winner(at, key, id as u32);
         }
     }
 
@@ -166,7 +166,7 @@ impl Tournament {
             _ => group.winner(at * GROUP),
         };
         let (key, id) = (winner.key, winner.id);
-        self.won(at, key, id);
+        self.update_winner(at, key, id);
     }
 
     /// Changes the key of `id`, which is in the set, and replays the matches that depend on it.
@@ -187,23 +187,23 @@ impl Tournament {
             return;
         }
         let (key, id) = (winner.key, winner.id);
-        self.won(at, key, id);
+        self.update_winner(at, key, id);
     }
 
     /// Takes in a change of the winner of group `at`, or of its key.
     #[inline(always)]
-    fn won(&mut self, at: usize, key: u64, id: u32) {
+    fn update_winner(&mut self, at: usize, key: u64, id: u32) {
         if at == self.top {
             (self.best.key, self.best.id) = (key, id);
         } else {
-            self.play(at, key, id);
+            self.replay_above(at, key, id);
         }
     }
 
     /// Replays the matches above a group whose winner has changed.
     #[inline(never)]
-    fn play(&mut self, of: usize, mut key: u64, mut id: u32) {
-        self.raise(of);
+    fn replay_above(&mut self, of: usize, mut key: u64, mut id: u32) {
+        self.include_group(of);
         let mut at = of;
         while at != self.top {
             let other = self.winners[at ^ 1];
@@ -213,6 +213,7 @@ impl Tournament {
             id = if lost { other.id } else { id };
             at = self.groups.len() + at / 2;
             let winner = &mut self.winners[at];
+            // Nothing changes further up, as those matches depend on this winner alone.
             if (winner.key, winner.id) == (key, id) {
                 return;
             }
@@ -223,7 +224,7 @@ impl Tournament {
 
     /// Extends the tournament so that the winner of group `of` takes part; before, only the first
     /// groups did.
-    fn raise(&mut self, of: usize) {
+    fn include_group(&mut self, of: usize) {
         while of >> self.height > 0 {
             let next = self.groups.len() + self.top / 2;
             self.winners[next] = self.best;

@@ -61,6 +61,7 @@ impl FromStr for GroupName {
         }
         let mut bytes = [0; GroupName::LONGEST];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
+        // Fits: the maximum was checked above.
         let len = text.len() as u8;
         Ok(GroupName { bytes, len })
     }

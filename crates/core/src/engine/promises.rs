@@ -184,7 +184,9 @@ impl Promises {
 
     /// Schedules a check now, but no sooner than `interval` after the last one.
     fn due_after(&mut self, now: Nanos, interval: Nanos) {
+        // The first check may run at once.
         let earliest = self.last.map_or(now, |last| last + interval);
+        // A check that is due sooner for another reason stays due.
         self.due = self.due.min(now.max(earliest));
     }
 

@@ -17,7 +17,7 @@ pub(super) fn device_time(view: &View) -> DeviceTime {
 }
 
 /// Tells the book the total bytes that VMs have moved.
-pub(super) fn tell_moved(view: &mut View, slots: Range<usize>) {
+pub(super) fn report_moved(view: &mut View, slots: Range<usize>) {
     let View {
         transfers,
         queues,
@@ -59,7 +59,7 @@ pub(super) fn expect_no_transfers(view: &mut View, vm: VmId) {
 
 /// Updates the device's bandwidth after its profile has changed.
 pub(super) fn transfers_profile_changed(view: &mut View) {
-    let alone = said_bandwidth(view);
+    let alone = specified_bandwidth(view);
     if let Some(book) = &mut view.transfers {
         book.predictor_mut().capacity_mut().set_single_user(alone);
     }
@@ -67,7 +67,7 @@ pub(super) fn transfers_profile_changed(view: &mut View) {
 
 /// Configured or measured bandwidth of a VM that uses the device alone, in bytes a second; 0:
 /// unknown.
-pub(super) fn said_bandwidth(view: &View) -> u64 {
+pub(super) fn specified_bandwidth(view: &View) -> u64 {
     match view.queues.device.spec.bytes_per_s {
         0 => view.profile().map_or(0, best_bandwidth),
         bytes_per_s => bytes_per_s,

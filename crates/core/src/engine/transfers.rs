@@ -49,7 +49,7 @@ impl<'a> Transfers<'a> {
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
+            Capacity::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
         capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.with_users(users)
@@ -59,11 +59,13 @@ impl<'a> Transfers<'a> {
     /// that needs more is possible. 0: unknown.
     pub fn best_bandwidth(&self) -> u64 {
         if let Some(predictor) = self.engine.view.predictor() {
+            // Accounts exist from the first transfer on; before that the terms are all that is
+            // known.
             return predictor.capacity().best();
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_accounts::said_bandwidth(&self.engine.view)),
+            Capacity::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
         capacity.set_best(self.engine.best_bandwidth);
         capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
@@ -77,6 +79,7 @@ impl<'a> Transfers<'a> {
         let uses = |&slot: &usize| {
             let of_vm = &self.engine.view.queues.vms[slot];
             let lately = of_vm.quiet_since < Nanos::MAX && now.since(of_vm.quiet_since) < interval;
+            // The VM itself is counted below, whether it has used the device or not.
             slot != vm.index() && (of_vm.has_transfer || of_vm.requests > 0 || lately)
         };
         let slots = (0..self.engine.view.queues.vms.len())
@@ -183,7 +186,7 @@ impl TransfersMut<'_> {
         );
         self.keep_transfers();
         let slots = self.engine.view.queues.vms.len();
-        transfer_accounts::tell_moved(&mut self.engine.view, 0..slots);
+        transfer_accounts::report_moved(&mut self.engine.view, 0..slots);
         let View {
             transfers, queues, ..
         } = &mut self.engine.view;
@@ -271,7 +274,7 @@ impl TransfersMut<'_> {
         }
         let (now, alone) = (
             self.engine.view.queues.now,
-            transfer_accounts::said_bandwidth(&self.engine.view),
+            transfer_accounts::specified_bandwidth(&self.engine.view),
         );
         let mut book = TransferAccounts::new(
             now,

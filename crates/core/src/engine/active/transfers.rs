@@ -13,7 +13,7 @@ impl ActivePolicy {
     pub(in crate::engine) fn class_changed(&mut self, view: &mut View, vm: VmId) {
         let now = view.queues.now;
         // Bytes moved until now belong to the former class.
-        transfer_accounts::tell_moved(view, vm.index()..vm.index() + 1);
+        transfer_accounts::report_moved(view, vm.index()..vm.index() + 1);
         if let Some(book) = &mut view.transfers {
             book.predictor_mut().restart_user(now, vm.index());
         }
@@ -51,7 +51,7 @@ impl ActivePolicy {
     #[cold]
     pub(in crate::engine) fn measure_transfers(&mut self, view: &mut View) {
         let (now, device) = (view.queues.now, transfer_accounts::device_time(view));
-        transfer_accounts::tell_moved(view, 0..view.queues.vms.len());
+        transfer_accounts::report_moved(view, 0..view.queues.vms.len());
         if let Some(book) = &mut view.transfers {
             book.measure(now, device);
             view.measure_at = book.due();

@@ -230,6 +230,7 @@ impl VmTuner {
                 self.spans = None;
                 return None;
             }
+            // From now, not from its due time: a late driver shortens no window.
             window = Span::new(now, self.window());
         }
         if second.due <= now {
