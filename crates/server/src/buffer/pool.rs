@@ -109,6 +109,8 @@ impl Pool {
         let size = self.classes[class].size as u64;
         let index = match self.classes[class].warm.pop() {
             Some(index) => {
+                // A warm buffer only changes hands between `warm` and `used`, so no room need be
+                // made.
                 self.warm -= size;
                 let class = &mut self.classes[class];
                 class.least = class.least.min(class.warm.len());
@@ -117,6 +119,7 @@ impl Pool {
             None => {
                 self.make_room(size);
                 let class = &mut self.classes[class];
+                // Cold before fresh, so that `fresh` grows only to the largest number ever in use.
                 class.cold.pop().unwrap_or_else(|| {
                     class.fresh += 1;
                     class.fresh - 1

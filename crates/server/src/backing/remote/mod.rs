@@ -178,10 +178,12 @@ impl Remote {
                 offset: query.offset,
                 len: query.len,
                 ask: Ask::Extents,
+                // An extent query has no use for FUA, so the flag says that one extent suffices.
                 fua: query.most == 1,
             };
             room = add(head, &[]);
         }
+        // The batch closes as soon as it is full: `heads` has room for BATCH requests.
         while room && let Some(index) = self.queue.pop_front() {
             let slot = &ios.slots[index as usize];
             let (_, io) = slot.io.expect("what waits is in flight");
@@ -223,6 +225,7 @@ impl Remote {
         let wire = self.wire.as_mut().expect("connected");
         if !wire.sending && !wire.out.is_empty() {
             wire.sending = true;
+            // One operation takes at most RANGES_MAX ranges; its completion sends the rest.
             let some = &wire.out[..wire.out.len().min(RANGES_MAX)];
             let token = port.token(SENT);
             port.ring.send(wire.entry, some, false, token, None);
@@ -231,6 +234,7 @@ impl Remote {
             wire.receiving = true;
             let some = &wire.input[..wire.input.len().min(RANGES_MAX)];
             let token = port.token(RECEIVED);
+            // The peer may take long to answer, so the ring waits for data before it tries.
             port.ring.receive(wire.entry, some, true, token);
         }
     }
@@ -252,6 +256,8 @@ impl Remote {
                 let (errno, len) = (word(8) as i32, word(12) as usize);
                 if len > 0 {
                     match number {
+                        // Extents have no memory of their own; the inbox has room for EXTENTS_MAX
+                        // of them.
                         QUESTION => wire.input.push(wire.inbox.mem().slice(0, len)),
                         index => {
                             let ranges = &ios.slots[index as usize].ranges;
@@ -338,6 +344,7 @@ impl Remote {
             port.plumbing.put(heads);
         }
         drop(port.ring.remove_file(wire.entry));
+        // The new connection knows of no request: the query and all I/Os count as unsent.
         self.asked = false;
         self.queue.clear();
         let disk = port.disk;
@@ -351,6 +358,7 @@ impl Remote {
                 OnCut::Fail => self.end(ios, port, index, libc::ECONNRESET),
             }
         }
+        // Connects only if there is work left, so an idle disk stays disconnected.
         self.exchange(ios, port);
     }
 }
@@ -365,6 +373,7 @@ impl Backing for Remote {
         io: &DeviceIo,
         ranges: impl Iterator<Item = Mem>,
     ) -> Option<Outcome> {
+        // After a lost durable write, a later success would prove nothing, but reads are safe.
         if io.op != Op::Read && self.errors.failed.is_some() {
             return Some(Err(IoError::Io));
         }
@@ -397,6 +406,7 @@ impl Backing for Remote {
             _ => wire.receiving = false,
         }
         match (event, completion.result) {
+            // A connection already given up waits only for its last operation to come back.
             _ if wire.broken => return self.reconnect(ios, port),
             (_, Err(_)) | (RECEIVED, Ok(0)) => return self.reconnect(ios, port),
             (RECEIVED, Ok(n)) => self.take_received(ios, port, n as usize),
@@ -438,6 +448,8 @@ impl Backing for Remote {
     }
 
     fn sync(&self) -> io::Result<()> {
+        // The peer refuses now and then on purpose (`peer`), and the last flush has no loop that
+        // would retry it.
         let mut tries = 0;
         let mut stream = loop {
             match self.export.connect() {

@@ -240,6 +240,7 @@ fn open_disks(
                 let path = path.clone();
                 cannot_open(&vm.name, disk, OpenError::Late { path, source, key })
             })??;
+            // Only now: a disk that failed to open must not make its file count as in use.
             files.add(&vm.name, &opened.disk, path);
             disks.push((index, opened));
         }
