@@ -44,6 +44,7 @@ fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
         return Err(problem.at("--vm").into());
     }
     for (n, (name, target)) in args.vms.iter().enumerate() {
+        // Two VMs with one process would set its I/O class by turns.
         if let Some((other, _)) = args.vms[..n].iter().find(|(_, of)| of == target) {
             let problem = Problem::new(format!(
                 "VMs {other} and {name} are both {target}; each VM needs processes of its own"
@@ -168,6 +169,8 @@ impl Course {
             let now = self.now();
             let events = self.agent.step(now);
             self.tell(&events)?;
+            // The agent also scans between two tables, so that a process that ends is noticed at
+            // once.
             if now.since(shown) >= interval {
                 shown = now;
                 self.show_if_changed(now)?;
@@ -397,6 +400,7 @@ impl Standing {
                 Outlook::Late
             }
             None => Outlook::Unknown,
+            // The agent's value for a transfer that never ends at the present rate.
             Some(forecast) if forecast.done == Nanos::MAX => Outlook::Never,
             Some(forecast) if forecast.late > Nanos::ZERO => Outlook::Late,
             Some(_) => Outlook::Early,
@@ -404,6 +408,7 @@ impl Standing {
         Standing {
             class: report.class,
             present: report.present,
+            // The rate changes in every interval, and would print a table each time.
             bytes_per_s: report.bytes_per_s.filter(|_| report.transfer.is_none()),
             transfer: report
                 .transfer
@@ -458,8 +463,10 @@ impl Row {
             bytes_per_s: report.bytes_per_s,
             done: report
                 .transfer
+                // A transfer of 0 bytes counts as done instead of being undefined.
                 .map(|(transfer, _)| 1.0 - transfer.left() as f64 / transfer.bytes.max(1) as f64),
             done_in_s: done_in.map(Nanos::as_secs_f64),
+            // Against a transfer that never ends the difference would be a meaningless maximum.
             early_s: early.filter(|_| done_in.is_some()),
             forecast,
         }

@@ -160,6 +160,7 @@ struct Vcpus<'a> {
 
 /// Checks a file and prints its meaning or its mistakes.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    // A fio job file is no TOML, so `FileKind` cannot tell it from its text.
     if file.extension().is_some_and(|ending| ending == "fio") {
         return scenario(file, out);
     }
@@ -172,7 +173,10 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
         Some(FileKind::Vcpus) => vcpus(&text, file, out),
+        // None | A file of no known kind is most likely a configuration with a mistake, so it is
+        // read as one.
         Some(FileKind::Configuration) | None => {
+            // Relative paths are relative to the file's directory, as in `serve`.
             let base = file.parent().unwrap_or(Path::new(""));
             match config::parse(&text, &file.display().to_string(), base) {
                 Ok(loaded) => accepted(loaded, out),
@@ -318,6 +322,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device: &device(tenant).name,
             policy: view::policy(&device(tenant).scheduling.policy),
             objective: view::objective(&tenant.objective),
+            // A scenario has no time of day, no exports and no store.
             schedule: Vec::new(),
             timezone: None,
             exports: Vec::new(),
@@ -384,6 +389,7 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
         };
         out.json(&report)?;
     }
+    // Printed once more on standard error, so that the command fails in both formats.
     Err(errors.into())
 }
 
@@ -396,6 +402,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     } = loaded;
     notes.iter().for_each(tell_note);
     let mut unfit = unfit(&config);
+    // `serve` would refuse these disks, so they are errors here, and the warnings are shown with
+    // them.
     if !unfit.is_empty() {
         unfit.extend(warnings);
         return refused(ConfigErrors(unfit), out);
@@ -472,6 +480,7 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
     for vm in &config.vms {
         let device = &config.devices[vm.device];
         for (i, disk) in vm.disks.iter().enumerate() {
+            // What belongs to the VM stands only in the row of its first disk.
             let first = |text: String| if i == 0 { text } else { String::new() };
             vms.row([
                 Cell::from(first(vm.name.clone())).tone(Tone::Strong),
@@ -596,6 +605,7 @@ fn address(address: &ListenAddress) -> String {
 fn unfit(config: &Config) -> Vec<Diagnostic> {
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let refused = disks.filter_map(|(vm, disk)| {
+        // An error that may pass on its own becomes a warning in `missing`.
         let error = inspect(disk).err().filter(|error| !error.may_pass())?;
         let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
         let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
@@ -645,6 +655,7 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
             ListenAddress::Unix { path, .. } => {
                 nowhere(format!("listen[{i}].unix"), path, &listen.place)
             }
+            // An address has no directory that could be missing.
             ListenAddress::Tcp(_) => None,
         });
     let control = &config.control;

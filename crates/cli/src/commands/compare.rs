@@ -74,6 +74,7 @@ pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
     let variants = variants(args)?;
     let first = &variants[0].scenario;
     let vm = chosen(first, args)?;
+    // At least 1 ns: a duration below `POINTS` nanoseconds would give an interval of 0.
     let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / POINTS).max(1)));
     let plot = frame(first, vm, interval);
     let comparison = Comparison {
@@ -128,10 +129,13 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
         let ready = load(policy)?;
         tell(&ready);
         let mut scenario = ready.scenario;
+        // Both keys, because the automatic choice of either would hide the effect of the fixed
+        // depth.
         for device in &mut scenario.devices {
             device.scheduling.adaptive_depth = false;
             device.scheduling.max_io_shared = MaxIoShared::Off;
         }
+        // One depth names the variant only if all devices have it.
         let mut depths = scenario.devices.iter().map(|it| it.scheduling.depth);
         let depth = depths
             .next()
@@ -193,12 +197,14 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
 
 /// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
 fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+    // Several workloads may be active at different times, which one stretch cannot show.
     let [workload] = vm.workloads.as_slice() else {
         return None;
     };
     let from = vm.arrives + workload.start;
     let to = workload.runtime.map_or(end, |runtime| from + runtime);
     let to = to.min(vm.leaves.unwrap_or(end)).min(end);
+    // A VM that is active throughout needs no mark in the plot.
     ((from > Nanos::ZERO || to < end) && from < to).then_some((from, to))
 }
 
@@ -208,6 +214,7 @@ fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome>
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(variants.iter().map(|_| None).collect());
     let total = variants.iter().map(|it| it.scenario.frame.duration.0);
+    // Virtual milliseconds, summed over all variants.
     let bar = progress::bar(total.sum::<u64>() / 1_000_000, "simulating");
     thread::scope(|scope| {
         for _ in 0..cores.min(variants.len()) {
@@ -218,6 +225,7 @@ fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome>
                 } {
                     let outcome = simulate(variant, vm, interval, |ms| bar.inc(ms));
                     let mut outcomes = outcomes.lock().expect("no simulation panics");
+                    // By index, so that the results are in the order of the command line.
                     outcomes[i] = Some(outcome);
                 }
             });
@@ -261,6 +269,7 @@ fn simulate(variant: &Variant, vm: &str, interval: Nanos, advanced: impl Fn(u64)
 fn with_curves(mut plot: Plot, outcomes: &[Outcome]) -> Plot {
     for outcome in outcomes {
         let points = outcome.latency.iter();
+        // An interval without requests has no latency, and leaves a gap.
         let points = points.filter_map(|it| Some((it.time_s, it.p99_ns? as f64)));
         plot.add(Series::line(&outcome.name).points(points).unmarked());
     }

@@ -144,6 +144,7 @@ impl Whole {
 
     fn text(&self, trace: &Trace, out: Output) -> String {
         let mut text = self.all.table(trace.format.name()).render(out.style());
+        // The table of a single disk would repeat the one of the whole trace.
         if self.disks.len() > 1 {
             text.push('\n');
             text.push_str(&self.by_disk().render(out.style()));
@@ -196,6 +197,7 @@ impl Figures {
     fn of(name: String, info: &Info) -> Figures {
         let span = info.span.as_secs_f64();
         let per_s = |amount: u64| {
+            // A trace of one request, or with one time for all, has no rate.
             if span > 0.0 {
                 amount as f64 / span
             } else {

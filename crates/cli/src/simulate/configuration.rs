@@ -41,6 +41,7 @@ pub(super) struct Converted {
 /// Reads a configuration as `serve` does, and converts it; `base` is its directory.
 pub(super) fn read(text: &str, file: &str, base: &Path, changes: &Changes) -> Result<Converted> {
     let loaded = config::parse(text, file, base)?;
+    // Read a second time: the daemon's reader passes over the keys that only the simulator knows.
     let said = document::read(text, file, |root| SimulationParts::read(root, base))?.config;
     let mut converter = Converter {
         config: &loaded.config,
@@ -118,6 +119,7 @@ impl Converter<'_> {
         let mut devices = Vec::new();
         for (index, device) in self.config.devices.iter().enumerate() {
             let (model, assumed) = self.model(index, device, changes);
+            // A configured model holds the disks, or the configuration would have been refused.
             if assumed {
                 let mut on: Vec<_> = tenants.iter_mut().filter(|t| t.device == index).collect();
                 self.fit(device, model.spec().capacity, &mut on);
@@ -232,6 +234,7 @@ impl Converter<'_> {
         }
         for tenant in tenants {
             let part = u128::from(tenant.disk_size) * u128::from(capacity) / u128::from(needed);
+            // Rounded down, so that all disks together still fit; a disk has at least one block.
             let part = part as u64 / DISK_ALIGNMENT * DISK_ALIGNMENT;
             tenant.disk_size = part.max(DISK_ALIGNMENT);
         }
@@ -251,6 +254,7 @@ fn length(path: &Path) -> Option<u64> {
         return Some(std::fs::metadata(path).ok()?.len());
     }
     use std::os::unix::fs::FileTypeExt as _;
+    // A block device reports 0 as its length; its end is where seeking to the end leads.
     let mut device = kind.is_block_device().then(|| File::open(path).ok())??;
     device.seek(SeekFrom::End(0)).ok()
 }
@@ -286,13 +290,16 @@ fn default_load() -> Workload {
 /// Returns the model that a profile was measured on, or the model of the catalogue with the nearest
 /// rates, and their mean difference in percent.
 fn nearest(measured: &Measured) -> Option<(Entry, f64)> {
+    // Profiles of the catalogue carry the name of their model.
     if let Ok(entry) = catalogue::load(&measured.device) {
         return Some((entry, 0.0));
     }
     let off = |name: &'static str| Some((name, distance(measured, &profile::built_in(name)?)?));
     let all = catalogue::names().filter_map(off);
     let (name, off) = all.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    // The mean of logarithms as a factor, then in percent.
     let percent = 100.0 * (off.exp() - 1.0);
+    // Never 0, which means the very model of the profile.
     Some((catalogue::load(name).ok()?, percent.max(f64::MIN_POSITIVE)))
 }
 
@@ -332,6 +339,7 @@ fn simulated(device: &DeviceConfig, model: &Entry, instead: Option<&PolicySpec>)
     };
     simulated.put_on(model);
     let (scheduling, served) = (&mut simulated.scheduling, &device.scheduling);
+    // `put_on` drops the profile, which here belongs to the device that the model stands for.
     scheduling.profile = served.profile.clone();
     if let Some(other) = instead.filter(|other| other.name() != served.policy.name()) {
         scheduling.policy = other.clone();

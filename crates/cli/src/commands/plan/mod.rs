@@ -65,6 +65,7 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     let (site, vm) = match (there, sites.len()) {
         (Some(found), _) => found,
         (None, 1) => {
+            // With one device there is no doubt where a new VM goes.
             sites[0].vms.push(Who::new(name));
             (0, sites[0].vms.len() - 1)
         }
@@ -78,6 +79,7 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
         }
     };
     let who = &mut sites[site].vms[vm];
+    // Through JSON, because `objective::merge` takes a change as the API does.
     let change = serde_json::to_value(vm::change(&args.parts))?;
     who.objective = objective::merge(&who.objective, &change)?;
     sites[site].asked = Some(name.to_owned());
@@ -299,6 +301,7 @@ impl<'a> DeviceView<'a> {
                 let (part, objectives) = found.nearest_of_all.as_ref()?;
                 let vms = objectives.iter().enumerate();
                 Some(AllLowered {
+                    // Thousandths to percent.
                     percent: f64::from(*part) / 10.0,
                     vms: vms
                         .map(|(at, objective)| lowered(site, at, objective))
@@ -317,8 +320,10 @@ impl<'a> VmView<'a> {
         VmView {
             vm: &vm.name,
             background: vm.background,
+            // Millionths of a request per second.
             reads_per_s: load.map(|load| load.reads as f64 / 1e6),
             writes_per_s: load.map(|load| load.writes as f64 / 1e6),
+            // Thousandths to percent.
             sequential_percent: load.map(|load| f64::from(load.sequential) / 10.0),
             size_bytes: load.map(|load| load.size),
             needs_percent: need.map(|need| percent(need.time_ps)),
@@ -336,5 +341,6 @@ impl<'a> VmView<'a> {
 /// Returns device time as thousandths of a second, rounded up.
 fn part(time_ps: u64) -> Thousandths {
     let part = time_ps.div_ceil(fit::SECOND_PS / 1000);
+    // Time without bound is shown as the largest number instead of failing.
     Thousandths(u32::try_from(part).unwrap_or(u32::MAX))
 }

@@ -84,6 +84,7 @@ fn assumed_load(need: &Need) -> String {
         ..
     } = need.load;
     let count = |rate: u64, what: &str| {
+        // Millionths of a request per second; one decimal, and none where it is 0.
         let rate = format!("{:.1}", rate as f64 / 1e6);
         let rate = rate.strip_suffix(".0").unwrap_or(&rate);
         format!("{rate} {what}/s")
@@ -146,6 +147,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         );
     }
     let streams = match assumed.streams {
+        // Streams are blended by other VMs, of which there are none.
         _ if plan.site.vms.len() < 2 => "sequential: only one VM",
         Streams::Blended => "blended: sequential requests cost as much as random ones",
         Streams::Kept => "kept: sequential requests stay sequential",
@@ -198,6 +200,7 @@ fn blocking(found: &Found) -> Cell {
         (by.service, "service"),
     ];
     let causes = causes.into_iter().filter(|cause| cause.0 > 0);
+    // Picoseconds to nanoseconds, rounded up as bounds are.
     let causes = causes.map(|(ps, what)| format!("{} {what}", duration(ps.div_ceil(1000))));
     let causes: Vec<_> = causes.collect();
     let whole = duration(fit.blocking.0);
