@@ -104,6 +104,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         notes = job_file.notes.iter().map(ToString::to_string).collect();
         from_job_file(&job_file, &file, changes)?
     };
+    // Before the seed and the duration, which concern the frame and no device.
     if let Some(name) = &changes.model {
         let model = find_model(name)?;
         scenario
@@ -167,6 +168,7 @@ fn find_model(name: &str) -> Result<catalogue::Entry> {
 fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
     let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
     let share = model.spec().capacity / job_file.sections.len() as u64;
+    // Rounded down, so that the aligned disks fit together.
     let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
     let tenants = (job_file.sections.iter())
         .map(|section| {

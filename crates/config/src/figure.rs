@@ -47,6 +47,7 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         RateErrorKind::Bandwidth(bandwidth) => {
             let (what, _) = explain(bandwidth);
             let examples = format!("a rate such as {RATE_EXAMPLES}");
+            // The rate's own spellings include those of bandwidths, so one question suffices.
             match unit_spelling::meant_rate(&bandwidth.found) {
                 Some(meant) => (what, format!("did you mean {meant:?}? Allowed: {examples}")),
                 None => (what, examples),

@@ -21,7 +21,7 @@ const TITLE: KeyInfo = KeyInfo::new(
 const UNTIL_DONE: KeyInfo = KeyInfo::flag(
     "until_done",
     false,
-    "end earlier, once everything that has an end of its own has come to it",
+    "ends the run early, once every workload that has an end has reached it",
 );
 /// Seed of a run.
 const SEED: KeyInfo = KeyInfo::number(
@@ -29,7 +29,7 @@ const SEED: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     1,
     (0, u64::MAX),
-    "decides everything random",
+    "seed of all random choices",
 );
 
 /// Number of keys of a frame.

@@ -149,6 +149,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
                 }
             });
         }
+        // The receiver ends once the last thread has dropped its sender.
         drop(sender);
         for (index, row) in receiver {
             rows.push((index, row?));
@@ -157,6 +158,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
         Ok(())
     })?;
     bar.finish_and_clear();
+    // Threads finish in any order; the file keeps the order of `runs`.
     rows.sort_by_key(|(index, _)| *index);
     Ok(Counts {
         build: Build::of_this_binary(),

@@ -206,6 +206,7 @@ fn bound(device: &DeviceView) -> Option<u32> {
 fn compared(drift: &DriftView) -> Cell {
     let DriftView { ratio, spread, .. } = drift;
     let judged = match drift.seconds_judged {
+        // No second will ever have enough I/Os in flight, so waiting does not help.
         0 if drift.too_shallow => format!(
             "cannot be compared: needs {} I/Os in flight, more than the queue depth",
             drift.enough_in_flight

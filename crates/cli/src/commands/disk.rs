@@ -83,6 +83,7 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
         let help = "without a store a missing file is created again; nothing needs to be forgotten";
         return Err(Problem::new(what).help(help).into());
     };
+    // `Store::open` would create it.
     if !store.path.try_exists()? {
         let what = format!(
             "{}: the store does not exist, so no disk is remembered",
@@ -179,6 +180,7 @@ fn which(rule: &FaultView) -> String {
     if rule.every > 1 {
         parts.push(format!("1 in {}", count(rule.every)));
     }
+    // Only rules that draw at random have a seed; others strike with certainty.
     if rule.seed.is_some() {
         parts.push(rule.probability.clone());
     }
@@ -199,6 +201,7 @@ fn what(rule: &FaultView) -> String {
     let late = rule.stall.as_ref().map(|stall| format!("{stall} late"));
     let fails = match (&rule.torn, rule.error.as_deref()) {
         (Some(torn), Some("none")) => Some(format!("torn after {torn}, reported as written")),
+        // A torn write without another answer fails with EIO.
         (Some(torn), error) => Some(format!("torn after {torn}, {}", error.unwrap_or("EIO"))),
         (None, error) => error.map(str::to_owned),
     };

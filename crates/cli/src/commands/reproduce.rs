@@ -103,6 +103,7 @@ fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8
             }
         }
     }
+    // One file may serve several streams, which follow each other in the paper's list.
     missing.dedup();
     let missing = missing.join(", ");
     if found.is_empty() {

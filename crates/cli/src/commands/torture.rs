@@ -193,6 +193,7 @@ impl Source {
         if seed > self.last {
             return None;
         }
+        // After the largest seed there is none.
         *next = seed.checked_add(1);
         Some(seed)
     }
@@ -204,6 +205,7 @@ fn work(source: &Source, policies: &[PolicySpec], sender: &Sender<Ended>) {
             policies,
             ..Options::default()
         };
+        // The receiver is gone because the resume file could not be written.
         if sender.send(torture::run_with(seed, options)).is_err() {
             return;
         }
@@ -221,6 +223,7 @@ fn collect(
         match receiver.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(ended) => {
                 match &ended {
+                    // A failed seed is not recorded, so that it runs again after a fix.
                     Ok(passed) => done.seeds.add(passed.seed, passed.seed),
                     Err(failure) => progress.failure(failure, summary.failed.len() < SHOWN),
                 }
@@ -317,6 +320,7 @@ impl Progress {
         let left = by_seeds
             .into_iter()
             .chain(by_time)
+            // Whichever bound is reached first ends the run.
             .fold(f64::INFINITY, f64::min);
         let of = self
             .of

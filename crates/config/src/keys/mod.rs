@@ -216,7 +216,9 @@ impl KeyInfo {
     pub fn written(&self, value: u64) -> String {
         match self.kind.numeric() {
             Some(KeyKind::Bytes) => format_bytes(value),
+            // `format_duration` would write `0 ns`.
             Some(KeyKind::Duration) if value == 0 => "0 s".to_owned(),
+            // Ranges end at whole hours, which `format_duration` writes in seconds.
             Some(KeyKind::Duration) if value.is_multiple_of(HOUR_NS) => {
                 format!("{} h", value / HOUR_NS)
             }

@@ -61,6 +61,7 @@ impl KeyInfo {
         let value = self.kind.in_words(&self.range());
         let default = match (self.default, self.kind) {
             (KeyDefault::Required(_), _) => "required".to_owned(),
+            // Numbers without a unit stand without quotes, as in the document.
             (KeyDefault::Value(value), KeyKind::Count) => value.to_string(),
             (KeyDefault::Value(value), _) => format!("`\"{}\"`", self.written(value)),
             (KeyDefault::Decimal(value), _) => value.to_string(),

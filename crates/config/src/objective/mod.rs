@@ -93,13 +93,22 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
             (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())
         }
     };
-    // The error's own advice is left out: `allowed` gives advice with the document's keys.
-    let what = error.to_string();
-    let what = what
-        .split_once(": lower")
-        .map_or(what.as_str(), |(what, _)| what);
-    let what = what.split_once(": add it").map_or(what, |(what, _)| what);
+    // Without the advice that these two errors give themselves: `allowed` has it with the keys of
+    // the document.
+    let what = match error {
+        ObjectiveError::Contradiction {
+            low,
+            low_value,
+            high,
+            high_value,
+        } => format!("{low} ({low_value}) is above {high} ({high_value})"),
+        ObjectiveError::BurstWithoutLimit { burst, limit } => {
+            format!("{burst} names a rate that {limit} does not limit")
+        }
+        other => other.to_string(),
+    };
     let place = names.iter().find_map(|name| objective.find(name));
+    // A part that comes from the base objective has no place in the document.
     place.as_ref().unwrap_or(objective).error(what, &allowed);
 }
 

@@ -143,9 +143,11 @@ fn time(text: &str) -> String {
     let zone = text
         .split_once('[')
         .and_then(|(_, zone)| zone.strip_suffix(']'));
+    // Date and time of ISO 8601 to the second; a shorter text is shown as it is.
     let clock = text.get(..19).map(|clock| clock.replacen('T', " ", 1));
     match (clock, zone) {
         (Some(clock), Some(zone)) => {
+            // Seconds are shown only where there are any.
             let clock = clock.strip_suffix(":00").unwrap_or(&clock);
             format!("{clock} ({zone})")
         }
@@ -162,6 +164,7 @@ fn when(entry: &Value) -> String {
             None => format!("from {at} on"),
         };
     }
+    // An entry without times holds for whole days.
     let midnight = || "00:00".to_owned();
     let from = said("from").unwrap_or_else(midnight);
     let until = said("until").unwrap_or_else(midnight);
@@ -187,6 +190,8 @@ fn part(key: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(parts) => {
             let name = |inner: &str| match inner {
+                // The main key of a table stands for the table, as in the options: `limit`, not
+                // `limit.total`.
                 "total" | "name" => key.to_owned(),
                 inner => format!("{key}.{inner}"),
             };
