@@ -135,6 +135,7 @@ impl<'a> Cluster<'a> {
         }
         let revision = self.stored.revision;
         let revision = self.session.store.commit(revision, &changes)?;
+        // Later saves of the session commit only what has changed since this one.
         self.stored = Snapshot { revision, state };
         Ok(())
     }

@@ -143,6 +143,7 @@ impl Cluster<'_> {
             return Err(self.unknown_transfer(name));
         };
         self.check_not_live(name)?;
+        // Only a waiting request can be withdrawn.
         if self.pcos.withdraw(id) {
             self.state.waiting.retain(|transfer| transfer.name != name);
             let transfer = name.to_owned();

@@ -95,11 +95,13 @@ impl<'a> Drawing<'a> {
         let fitted = Fitted::new(plot);
         let y_ticks = fitted.y.ticks(8, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
+        // Room for the axis's label (40 units) and for labels of ticks of up to 24 columns.
         let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
         let right = right_margin(plot);
         let across = |tick: &Tick| tick.at * (WIDTH - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
             ticks.windows(2).all(|pair| {
+                // Two columns between neighbours.
                 let columns = pair[0].label.len().max(pair[1].label.len()) + 2;
                 across(&pair[1]) - across(&pair[0]) >= columns as f64 * COLUMN_WIDTH
             })
@@ -169,6 +171,7 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(out, "<desc>{}</desc>", escape(&self.describe()));
         let title = clip(
             &plot.title,
+            // Titles are larger than other text, which `columns` counts in.
             columns(WIDTH - 2.0 * RIGHT_MARGIN) * 3 / 4,
             ELLIPSIS,
         );
@@ -444,6 +447,7 @@ fn right_margin(plot: &Plot) -> f64 {
     let widths = plot.series.iter().map(|series| series.name.width());
     match widths.max().filter(|_| plot.labelled) {
         Some(widest) => {
+            // Long names may take a third of the width at most; they are clipped then.
             (widest as f64 * LABEL_COLUMN_WIDTH + 2.0 * LABEL_GAP).clamp(RIGHT_MARGIN, WIDTH / 3.0)
         }
         None => RIGHT_MARGIN,
