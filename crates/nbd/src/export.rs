@@ -11,7 +11,7 @@ pub trait Exports {
     fn lookup(&self, name: &str) -> Option<Export>;
 
     /// Admits a client to the export it has chosen with `NBD_OPT_GO` or `NBD_OPT_EXPORT_NAME`, just
-    /// before transmission begins. Not called for `NBD_OPT_INFO`. Admits everyone by default.
+    /// before transmission begins. Not called for `NBD_OPT_INFO`. Admits every client by default.
     ///
     /// # Errors
     /// The reason of a refusal, for a human reader. `NBD_OPT_GO` is answered with it and

@@ -56,7 +56,7 @@ impl<'a> Fitted<'a> {
         };
         for series in &plot.series {
             let (runs, left_out) = fitted.runs(&series.points);
-            fitted.notes.extend(left_out.note(&series.name));
+            fitted.notes.extend(left_out.text(&series.name));
             if series.points.is_empty() {
                 fitted
                     .notes
@@ -155,8 +155,8 @@ pub(super) fn counted(n: u64, what: &str) -> String {
 }
 
 impl LeftOut {
-    fn note(&self, name: &str) -> Option<String> {
-        let said: Vec<String> = [
+    fn text(&self, name: &str) -> Option<String> {
+        let parts: Vec<String> = [
             (self.not_finite, "point", "not finite"),
             (
                 self.not_positive,
@@ -170,6 +170,6 @@ impl LeftOut {
         .filter(|(n, ..)| *n > 0)
         .map(|(n, what, why)| format!("{} {why}", counted(n, what)))
         .collect();
-        (!said.is_empty()).then(|| format!("left out of \"{name}\": {}", said.join(", ")))
+        (!parts.is_empty()).then(|| format!("left out of \"{name}\": {}", parts.join(", ")))
     }
 }
