@@ -27,7 +27,7 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         }
         RateErrorKind::SizeWithoutOps => (what, "\"120 IOPS @ 16 KiB\"".to_owned()),
         RateErrorKind::OpsNumber(_) => {
-            // The maximum is `Rate::MAX`, which as a decimal number nobody could read.
+            // The maximum is `Rate::MAX`, which as a decimal number no reader would recognise.
             let allowed =
                 "a whole number from 1 to 2^50, such as \"500 IOPS\", or \"none\" for no rate";
             (what, allowed.to_owned())

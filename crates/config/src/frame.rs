@@ -8,7 +8,7 @@ use crate::keys::{KeyDefault, KeyInfo, KeyKind};
 use crate::section::Section;
 
 /// Shortest run; a shorter one completes too few requests to report.
-const SHORTEST: Nanos = Nanos::from_millis(1);
+const DURATION_MIN: Nanos = Nanos::from_millis(1);
 
 /// Title of a run.
 const TITLE: KeyInfo = KeyInfo::new(
@@ -51,7 +51,7 @@ pub const fn keys(longest: Nanos, example: &'static str) -> [KeyInfo; KEYS] {
         (0, longest.0),
         "time at the beginning that the report leaves out, below `duration`",
     );
-    let duration = duration.within(SHORTEST.0, longest.0);
+    let duration = duration.within(DURATION_MIN.0, longest.0);
     [TITLE, duration, warm_up, UNTIL_DONE, SEED]
 }
 

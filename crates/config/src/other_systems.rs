@@ -72,7 +72,7 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
 
 /// Returns the place in an objective, such as `limit.read`, that a throttling key or option of
 /// another system sets, such as `iops-rd`.
-pub(crate) fn place(name: &str) -> Option<&'static str> {
+pub(crate) fn objective_path(name: &str) -> Option<&'static str> {
     Some(match meaning(name)? {
         Meaning::Rate(place, _) => place,
         Meaning::BurstLength => "limit.burst.length",
@@ -249,9 +249,9 @@ mod tests {
             ("iops-wr-max-length", "limit.burst.length"),
             ("min-iops", "reservation"),
         ] {
-            assert_eq!(place(name), Some(is), "{name}");
+            assert_eq!(objective_path(name), Some(is), "{name}");
         }
-        assert_eq!(place("colour"), None);
+        assert_eq!(objective_path("colour"), None);
     }
 
     #[test]

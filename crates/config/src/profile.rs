@@ -423,7 +423,7 @@ pub fn load(path: &FilePath) -> Result<Measured, String> {
 /// # Errors
 /// All mistakes of the text.
 pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
-    let loaded = document::read(text, file, whole)?;
+    let loaded = document::read(text, file, read_measured)?;
     match loaded.config.profile() {
         Ok(_) => Ok(loaded.config),
         Err(error) => Err(ConfigErrors(vec![Diagnostic::error(format!(
@@ -442,7 +442,7 @@ fn known_version(field: &Field<'_>) -> Option<u64> {
     (version == VERSION).then_some(version)
 }
 
-fn whole(root: &Field<'_>) -> Option<Measured> {
+fn read_measured(root: &Field<'_>) -> Option<Measured> {
     let mut section = Section::open(root)?;
     let version = section.need("version", "version = 1");
     let version = version.and_then(|field| known_version(&field));

@@ -26,12 +26,12 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut course = Course::new(args, specs, out)?;
-    let stopped = runtime.block_on(course.drive(args.interval));
+    let mut run = AgentRun::new(args, specs, out)?;
+    let stopped = runtime.block_on(run.drive(args.interval));
     // Original I/O classes are restored even after an error.
-    let restored = course.agent.restore();
-    course.tell(&restored)?;
-    course.verdict(stopped?)
+    let restored = run.agent.restore();
+    run.tell(&restored)?;
+    run.verdict(stopped?)
 }
 
 /// Returns the VMs with their transfers, after checking the options against each other.
@@ -112,7 +112,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
 }
 
 /// Agent with its output.
-struct Course {
+struct AgentRun {
     agent: Agent<Linux>,
     out: Output,
     dry_run: bool,
@@ -121,8 +121,8 @@ struct Course {
     shown: Vec<Standing>,
 }
 
-impl Course {
-    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<Course> {
+impl AgentRun {
+    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<AgentRun> {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
@@ -136,15 +136,15 @@ impl Course {
         };
         let (agent, events) = Agent::new(host, Nanos::ZERO, config, specs)
             .map_err(|error| Problem::new(error.to_string()).at("--vm"))?;
-        let course = Course {
+        let run = AgentRun {
             agent,
             out,
             dry_run: args.dry_run,
             began: Instant::now(),
             shown: Vec::new(),
         };
-        course.tell(&events)?;
-        Ok(course)
+        run.tell(&events)?;
+        Ok(run)
     }
 
     fn now(&self) -> Nanos {
@@ -183,10 +183,10 @@ impl Course {
 
     fn tell(&self, events: &[Event]) -> io::Result<()> {
         for event in events {
-            let view = EventView::of(event, self.dry_run);
+            let view = EventView::new(event, self.dry_run);
             let at = self.began.elapsed().as_secs_f64();
             if self.out.is_json() {
-                let line = Line {
+                let line = EventLine {
                     at_s: at,
                     event: &view,
                 };
@@ -201,7 +201,7 @@ impl Course {
     /// Prints the table of all VMs and processes if it differs from the last one.
     fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
         let reports = self.agent.report(now);
-        let standing = reports.iter().map(|report| Standing::of(report, now));
+        let standing = reports.iter().map(|report| Standing::new(report, now));
         let standing: Vec<Standing> = standing.collect();
         if standing == self.shown {
             return Ok(());
@@ -211,9 +211,9 @@ impl Course {
     }
 
     fn show(&self, reports: &[Report], now: Nanos) -> Result<()> {
-        let rows: Vec<Row> = reports.iter().map(|report| Row::of(report, now)).collect();
+        let rows: Vec<Row> = reports.iter().map(|report| Row::new(report, now)).collect();
         if self.out.is_json() {
-            return self.out.json_line(&All {
+            return self.out.json_line(&VmsLine {
                 at_s: now.as_secs_f64(),
                 vms: &rows,
             });
@@ -266,13 +266,13 @@ impl Course {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     at_s: f64,
     event: &'a EventView,
 }
 
 #[derive(Serialize)]
-struct All<'a> {
+struct VmsLine<'a> {
     at_s: f64,
     vms: &'a [Row],
 }
@@ -288,7 +288,7 @@ struct EventView {
 }
 
 impl EventView {
-    fn of(event: &Event, dry_run: bool) -> EventView {
+    fn new(event: &Event, dry_run: bool) -> EventView {
         let (kind, vm, class, text) = match event {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
@@ -314,7 +314,7 @@ impl EventView {
                     format!("the transfer is late: its deadline has passed with {left} left");
                 ("late", name, None, text)
             }
-            Event::Ended { name, state } => ("ended", name, None, ended(*state)),
+            Event::Ended { name, state } => ("ended", name, None, state_text(*state)),
             Event::Refused {
                 name,
                 thread,
@@ -334,7 +334,7 @@ impl EventView {
 }
 
 /// Returns the state of a transfer as text.
-fn ended(state: State) -> String {
+fn state_text(state: State) -> String {
     match state {
         State::Running => "the transfer is running".to_owned(),
         State::Done {
@@ -390,7 +390,7 @@ enum Outlook {
 }
 
 impl Standing {
-    fn of(report: &Report, now: Nanos) -> Standing {
+    fn new(report: &Report, now: Nanos) -> Standing {
         // A transfer past its deadline is late whatever the forecast of its remaining part.
         let outlook = match report.forecast {
             _ if report
@@ -433,7 +433,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(report: &Report, now: Nanos) -> Row {
+    fn new(report: &Report, now: Nanos) -> Row {
         let ahead = |at: Nanos| (at < Nanos::MAX).then(|| at.since(now));
         let done_in = report.forecast.and_then(|forecast| ahead(forecast.done));
         let early = report
@@ -442,7 +442,7 @@ impl Row {
         let forecast = match (report.transfer, report.forecast, done_in) {
             (None, ..) => String::new(),
             (Some((_, state @ (State::Done { .. } | State::EndedEarly { .. }))), ..) => {
-                ended(state)
+                state_text(state)
             }
             (_, None, _) => "not known yet".to_owned(),
             (Some((transfer, _)), Some(_), None) if now > transfer.due() => {

@@ -401,19 +401,19 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         notes,
     } = loaded;
     notes.iter().for_each(tell_note);
-    let mut unfit = unfit(&config);
+    let mut unfit = refused_disks(&config);
     // `serve` would refuse these disks, so they are errors here, and the warnings are shown with
     // them.
     if !unfit.is_empty() {
         unfit.extend(warnings);
         return refused(ConfigErrors(unfit), out);
     }
-    warnings.extend(missing(&config));
+    warnings.extend(missing_paths(&config));
     warnings.extend(memory::beyond_host(config.disks()).map(|what| {
         let help = "smaller disks, or disks in files: kind = \"file\"".to_owned();
         warning("vm".to_owned(), what, help, &None)
     }));
-    warnings.extend(over(&config));
+    warnings.extend(ended_entries(&config));
     // The store's VMs are added before feasibility is checked, because they share the devices.
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(feasibility::warnings(&config.devices, &config.vms));
@@ -602,7 +602,7 @@ fn address(address: &ListenAddress) -> String {
 
 /// Returns an error for each disk whose file `serve` would refuse until the file or the
 /// configuration changes. Changes no file, and does not block on FIFOs or leases.
-fn unfit(config: &Config) -> Vec<Diagnostic> {
+fn refused_disks(config: &Config) -> Vec<Diagnostic> {
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let refused = disks.filter_map(|(vm, disk)| {
         // An error that may pass on its own becomes a warning in `missing`.
@@ -630,7 +630,7 @@ fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic>
 }
 
 /// Returns warnings for files and directories that `serve` would not find now, but may find later.
-fn missing(config: &Config) -> Vec<Diagnostic> {
+fn missing_paths(config: &Config) -> Vec<Diagnostic> {
     let nowhere = |field: String, path: &Path, place: &Option<Place>| {
         let help = missing_directory(path)?;
         let what = format!("{} cannot be created yet", path.display());
@@ -666,14 +666,14 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
 }
 
 /// Returns warnings for schedule entries that are over for good.
-fn over(config: &Config) -> Vec<Diagnostic> {
+fn ended_entries(config: &Config) -> Vec<Diagnostic> {
     let of_vm = |vm: &VmConfig| {
         let field = format!("vm {:?}: objective.schedule", vm.name);
-        let said = vm.entries_over().into_iter().map(|(number, when)| {
+        let warnings = vm.entries_over().into_iter().map(|(number, when)| {
             let what = format!("entry {number} ({when}) is in the past");
             warning(field.clone(), what, "remove it".to_owned(), &None)
         });
-        said.collect::<Vec<_>>()
+        warnings.collect::<Vec<_>>()
     };
     config.vms.iter().flat_map(of_vm).collect()
 }

@@ -24,7 +24,7 @@ use crate::progress;
 use crate::simulate::{self, Changes, Ready};
 
 /// Default number of points of a curve.
-const POINTS: u64 = 100;
+const CURVE_POINTS: u64 = 100;
 
 /// Scenario under one policy.
 struct Variant {
@@ -73,10 +73,10 @@ struct Latency {
 pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
     let variants = variants(args)?;
     let first = &variants[0].scenario;
-    let vm = chosen(first, args)?;
-    // At least 1 ns: a duration below `POINTS` nanoseconds would give an interval of 0.
-    let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / POINTS).max(1)));
-    let plot = frame(first, vm, interval);
+    let vm = compared_vm(first, args)?;
+    // At least 1 ns: a duration below `CURVE_POINTS` nanoseconds would give an interval of 0.
+    let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / CURVE_POINTS).max(1)));
+    let plot = empty_plot(first, vm, interval);
     let comparison = Comparison {
         vm: vm.name.clone(),
         variants: simulate_all(&variants, &vm.name, interval),
@@ -153,7 +153,7 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
 
 /// Returns the VM whose latency is compared: that of --vm, else the first with a latency bound,
 /// else the first.
-fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
+fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
     let tenants = &scenario.tenants;
     if let Some(name) = &args.vm {
         let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
@@ -168,7 +168,7 @@ fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> 
 }
 
 /// Returns the plot without its curves: axes, the promised bound, and the times of other VMs.
-fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
+fn empty_plot(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     let title = match scenario.frame.title.as_str() {
         "" => format!("Latency of {}", vm.name),
         title => format!("{title}: latency of {}", vm.name),
@@ -187,7 +187,7 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     }
     let end = scenario.frame.duration;
     for other in scenario.tenants.iter().filter(|it| it.device == vm.device) {
-        if let Some((from, to)) = active(other, end).filter(|_| other.name != vm.name) {
+        if let Some((from, to)) = active_time(other, end).filter(|_| other.name != vm.name) {
             let name = format!("{} active", other.name);
             plot.stretch(from.as_secs_f64(), to.as_secs_f64(), name);
         }
@@ -196,7 +196,7 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
 }
 
 /// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
-fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+fn active_time(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
     // Several workloads may be active at different times, which one stretch cannot show.
     let [workload] = vm.workloads.as_slice() else {
         return None;

@@ -220,7 +220,7 @@ fn compared(drift: &DriftView) -> Cell {
             count(seconds)
         ),
     };
-    match drift.parted.as_deref() {
+    match drift.direction.as_deref() {
         None => Cell::new(judged),
         Some(side) => Cell::from(format!("{side} than its profile"))
             .tone(Tone::Bad)

@@ -154,8 +154,8 @@ fn table(disk: &DiskFaultsView) -> Table {
         table.row([
             rule.number.to_string().into(),
             if armed { state.tone(Tone::Warn) } else { state },
-            which(rule).into(),
-            what(rule).into(),
+            scope_text(rule).into(),
+            effect_text(rule).into(),
             count(rule.met).into(),
             count(rule.injected).into(),
         ]);
@@ -164,7 +164,7 @@ fn table(disk: &DiskFaultsView) -> Table {
 }
 
 /// Returns the requests that a rule applies to: `read from 1 GiB, 64 KiB long; 1 in 100`.
-fn which(rule: &FaultView) -> String {
+fn scope_text(rule: &FaultView) -> String {
     let place = match (&rule.from, &rule.length) {
         (None, None) => String::new(),
         (from, length) => {
@@ -197,7 +197,7 @@ fn which(rule: &FaultView) -> String {
 }
 
 /// Returns the effect of a rule: `2 s late, then EIO`.
-fn what(rule: &FaultView) -> String {
+fn effect_text(rule: &FaultView) -> String {
     let late = rule.stall.as_ref().map(|stall| format!("{stall} late"));
     let fails = match (&rule.torn, rule.error.as_deref()) {
         (Some(torn), Some("none")) => Some(format!("torn after {torn}, reported as written")),
@@ -322,7 +322,7 @@ mod tests {
         };
         let rule = view(json!({ "stall": "2 s", "error": "EIO" }));
         assert_eq!(
-            (which(&rule), what(&rule)),
+            (scope_text(&rule), effect_text(&rule)),
             ("any".into(), "2 s late, then EIO".into())
         );
         let rule = view(json!({
@@ -330,7 +330,7 @@ mod tests {
             "probability": "1 %", "after": "10 s", "count": 3, "torn": "0 B", "error": "none",
         }));
         let words = "write from 1 GiB, 64 KiB long; 1 in 100; 1 %; after 10 s; at most 3";
-        assert_eq!(which(&rule), words);
-        assert_eq!(what(&rule), "torn after 0 B, reported as written");
+        assert_eq!(scope_text(&rule), words);
+        assert_eq!(effect_text(&rule), "torn after 0 B, reported as written");
     }
 }

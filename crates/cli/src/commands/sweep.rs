@@ -211,7 +211,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Spread {
+    fn from_values(values: &[f64]) -> Spread {
         Spread {
             // No values have the mean 0, not NaN, which JSON cannot hold.
             mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
@@ -248,13 +248,13 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
     }
     let spread = |vms: &[&Value], what: &str| {
         let values: Vec<f64> = vms.iter().filter_map(|vm| vm[what].as_f64()).collect();
-        Spread::of(&values)
+        Spread::from_values(&values)
     };
     let known = |vms: &[&Value], what: &str| {
         // A report leaves the key out where the value does not exist.
         let values = vms.iter().filter_map(|vm| vm.pointer(what)?.as_f64());
         let values: Vec<f64> = values.collect();
-        (!values.is_empty()).then(|| Spread::of(&values))
+        (!values.is_empty()).then(|| Spread::from_values(&values))
     };
     groups
         .into_iter()

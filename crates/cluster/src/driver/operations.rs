@@ -79,7 +79,7 @@ impl Cluster<'_> {
         };
         match &outcome {
             Outcome::Placed(placement) => {
-                if start && !self.session.just_looking {
+                if start && !self.session.read_only {
                     let socket = self.state.hosts[placement.host.0].socket.as_deref();
                     let socket = socket.unwrap_or_default();
                     // Before it is recorded: a transfer that the daemon refuses must not occupy the

@@ -164,6 +164,11 @@ impl KeyInfo {
         (min, max): (u64, u64),
         help: &'static str,
     ) -> KeyInfo {
+        // The documentation would name a default that the reader refuses.
+        assert!(
+            min <= default && default <= max,
+            "a default outside of its range"
+        );
         KeyInfo::new(name, kind, KeyDefault::Value(default), help).within(min, max)
     }
 

@@ -160,15 +160,15 @@ mod tests {
     fn a_group_is_a_name_or_a_table_and_merges() {
         let merged = |base: &Objective, group| merge(base, &json!({ "group": group }));
         let read = |base: &Objective, group| merged(base, group).map(|o| o.group);
-        let nobody = Objective::default();
+        let default = Objective::default();
         let group = |name: &str, weight| {
             let name = name.parse().expect("short");
             Ok(Some(Group { name, weight }))
         };
-        assert_eq!(read(&nobody, json!("qfs")), group("qfs", 100));
+        assert_eq!(read(&default, json!("qfs")), group("qfs", 100));
         let table = json!({ "name": "qfs", "weight": 200 });
-        assert_eq!(read(&nobody, table.clone()), group("qfs", 200));
-        let base = merged(&nobody, table).expect("good");
+        assert_eq!(read(&default, table.clone()), group("qfs", 200));
+        let base = merged(&default, table).expect("good");
         assert_eq!(read(&base, json!({ "weight": 7 })), group("qfs", 7));
         assert_eq!(read(&base, json!("qfs")), group("qfs", 200));
         assert_eq!(read(&base, json!("other")), group("other", 100));
@@ -179,7 +179,9 @@ mod tests {
             json!(7),
             json!({ "name": "q", "weight": 0 }),
         ] {
-            let said = read(&nobody, wrong.clone()).expect_err("wrong").to_string();
+            let said = read(&default, wrong.clone())
+                .expect_err("wrong")
+                .to_string();
             assert!(said.contains("group"), "{wrong}: {said}");
         }
     }

@@ -241,7 +241,7 @@ pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
 /// Returns the option for a throttling option of another system, such as `--limit-read` for
 /// `iops-rd`; `None` if the name is no such option.
 pub fn flag_for_foreign(name: &str) -> Option<&'static FlagInfo> {
-    let place = other_systems::place(name)?;
+    let place = other_systems::objective_path(name)?;
     flags().find(|flag| flag.path.join(".") == place)
 }
 

@@ -531,7 +531,8 @@ mod tests {
             // The body is larger than the stream's buffer: writing all of it ends only if the
             // server reads it.
             let sent = timeout(PATIENCE, client.write_all(&body)).await;
-            sent.expect("all is read").expect("nobody hangs up");
+            sent.expect("all is read")
+                .expect("the connection stays open");
             let end = if status == "404" {
                 "not here"
             } else {

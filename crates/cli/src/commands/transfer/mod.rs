@@ -197,7 +197,7 @@ fn ended_after(before: &str, transfer: &EndedTransferView) -> Cell {
         "missed" => Tone::Bad,
         _ => Tone::Warn,
     };
-    Cell::from(format!("{before}{}", transfer.said)).tone(tone)
+    Cell::from(format!("{before}{}", transfer.result)).tone(tone)
 }
 
 /// Shortens `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` to `2026-11-22 14:03:10`.

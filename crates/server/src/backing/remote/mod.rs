@@ -27,13 +27,13 @@ use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
 const SENT: u8 = 0;
 const RECEIVED: u8 = 1;
 /// Maximum number of requests that are sent together.
-const BATCH: usize = 64;
+const BATCH_MAX: usize = 64;
 /// Time until a refused connection is tried again.
-const AGAIN: Nanos = Nanos::from_millis(2);
+const RECONNECT_DELAY: Nanos = Nanos::from_millis(2);
 /// Number of an extent query on the wire; I/Os have their index.
-const QUESTION: u64 = 1 << 32;
+const EXTENT_QUERY: u64 = 1 << 32;
 /// Attempts to reach a peer that refuses, for the last flush, and the pause between two of them.
-const SYNC_TRIES: u32 = 500;
+const SYNC_ATTEMPTS_MAX: u32 = 500;
 const SYNC_PAUSE: Duration = Duration::from_millis(2);
 
 /// Disk on a peer.
@@ -135,7 +135,7 @@ impl Remote {
         }
         let Ok(stream) = self.export.connect() else {
             self.waits = true;
-            port.wake_at(Nanos(port.now.0 + AGAIN.0));
+            port.wake_at(Nanos(port.now.0 + RECONNECT_DELAY.0));
             return false;
         };
         let inbox = port.plumbing.get(EXTENTS_MAX as usize * EXTENT);
@@ -159,7 +159,7 @@ impl Remote {
     /// Fills a batch with waiting requests.
     fn fill(&mut self, ios: &RemoteIos, port: &mut Port<'_>) {
         let wire = self.wire.as_mut().expect("connected");
-        let heads = port.plumbing.get(BATCH * REQUEST);
+        let heads = port.plumbing.get(BATCH_MAX * REQUEST);
         let mut n = 0;
         let mut add = |head: Head, data: &[Mem]| {
             let to = heads.mem().slice(n * REQUEST, REQUEST);
@@ -167,14 +167,14 @@ impl Remote {
             wire.out.push(to);
             wire.out.extend_from_slice(data);
             n += 1;
-            n < BATCH
+            n < BATCH_MAX
         };
         let mut room = true;
         if let Some(query) = self.queries.front()
             && !std::mem::replace(&mut self.asked, true)
         {
             let head = Head {
-                number: QUESTION,
+                number: EXTENT_QUERY,
                 offset: query.offset,
                 len: query.len,
                 ask: Ask::Extents,
@@ -183,7 +183,7 @@ impl Remote {
             };
             room = add(head, &[]);
         }
-        // The batch closes as soon as it is full: `heads` has room for BATCH requests.
+        // The batch closes as soon as it is full: `heads` has room for BATCH_MAX requests.
         while room && let Some(index) = self.queue.pop_front() {
             let slot = &ios.slots[index as usize];
             let (_, io) = slot.io.expect("what waits is in flight");
@@ -258,7 +258,7 @@ impl Remote {
                     match number {
                         // Extents have no memory of their own; the inbox has room for EXTENTS_MAX
                         // of them.
-                        QUESTION => wire.input.push(wire.inbox.mem().slice(0, len)),
+                        EXTENT_QUERY => wire.input.push(wire.inbox.mem().slice(0, len)),
                         index => {
                             let ranges = &ios.slots[index as usize].ranges;
                             sub_ranges(ranges, 0, len, &mut wire.input);
@@ -272,12 +272,12 @@ impl Remote {
         };
         wire.input.push(wire.inbox.mem().slice(0, REPLY));
         match reply {
-            (QUESTION, errno, len) => self.end_question(port, errno, len),
+            (EXTENT_QUERY, errno, len) => self.end_extent_query(port, errno, len),
             (index, errno, _) => self.end(ios, port, index as u32, errno),
         }
     }
 
-    fn end_question(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
+    fn end_extent_query(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
         let wire = self.wire.as_ref().expect("it was received on");
         let mut query = self.queries.pop_front().expect("it was asked");
         self.asked = false;
@@ -454,7 +454,8 @@ impl Backing for Remote {
         let mut stream = loop {
             match self.export.connect() {
                 Err(error)
-                    if error.kind() == io::ErrorKind::ConnectionRefused && tries < SYNC_TRIES =>
+                    if error.kind() == io::ErrorKind::ConnectionRefused
+                        && tries < SYNC_ATTEMPTS_MAX =>
                 {
                     tries += 1;
                     std::thread::sleep(SYNC_PAUSE);

@@ -17,7 +17,7 @@ pub(super) fn drift(drift: &Drift) -> DriftView {
         ratio: drift.ratio,
         spread: drift.spread,
         seconds_judged: drift.windows,
-        parted: drift.direction.map(|parting| parting.name().to_owned()),
+        direction: drift.direction.map(|parting| parting.name().to_owned()),
         since_ns: drift.since.0,
         enough_in_flight: drift.saturating_depth,
         too_shallow: drift.too_shallow,
