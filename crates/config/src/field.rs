@@ -280,7 +280,7 @@ impl<'a> Field<'a> {
                     None
                 }
             },
-            // Value::Float(_) => { | Never guessed: 500 may be IOPS or bytes a second.
+            // Never guessed: 500 may be IOPS or bytes a second.
             Value::Integer(_) | Value::Float(_) => {
                 let found = self.node.describe();
                 self.error(

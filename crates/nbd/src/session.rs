@@ -125,8 +125,7 @@ impl Session {
         match &self.phase {
             Phase::Handshake(h) => h.style(),
             Phase::Transmission(t) => t.style(),
-            // Phase::Failed(_) => ReplyStyle::Simple | No reply is sent any more, so either form
-            // would do.
+            // No reply is sent any more, so either form would do.
             Phase::Closed(_) | Phase::Failed(_) => ReplyStyle::Simple,
         }
     }

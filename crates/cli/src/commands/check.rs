@@ -173,8 +173,8 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
         Some(FileKind::Vcpus) => vcpus(&text, file, out),
-        // None | A file of no known kind is most likely a configuration with a mistake, so it is
-        // read as one.
+        // A file of no known kind is most likely a configuration with a mistake, so it is read as
+        // one.
         Some(FileKind::Configuration) | None => {
             // Relative paths are relative to the file's directory, as in `serve`.
             let base = file.parent().unwrap_or(Path::new(""));

@@ -365,9 +365,15 @@ impl<'a> Drawing<'a> {
             };
             draw(class, lines.collect());
         }
+        draw(format!("s{colour} f{colour}"), self.marks(index));
+    }
+
+    /// Returns the marks of the points of a series as a path.
+    fn marks(&self, index: usize) -> String {
+        let series = &self.fitted.plot.series[index];
         let mut marks = String::new();
         let bare = series.joined && !series.marked;
-        for run in runs.iter().filter(|_| !bare) {
+        for run in self.fitted.series[index].iter().filter(|_| !bare) {
             let places: Vec<_> = run
                 .iter()
                 .map(|spot| self.coordinates(spot.x, spot.y))
@@ -382,7 +388,7 @@ impl<'a> Drawing<'a> {
                 let _ = write!(marks, "M{x:.1} {y:.1}{}", MARKS[index % MARKS.len()]);
             }
         }
-        draw(format!("s{colour} f{colour}"), marks);
+        marks
     }
 
     /// Draws legend and notes.
