@@ -605,7 +605,7 @@ fn address(address: &ListenAddress) -> String {
 fn refused_disks(config: &Config) -> Vec<Diagnostic> {
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let refused = disks.filter_map(|(vm, disk)| {
-        // An error that may pass on its own becomes a warning in `missing`.
+        // An error that may pass on its own becomes a warning in `missing_paths`.
         let error = inspect(disk).err().filter(|error| !error.may_pass())?;
         let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
         let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
