@@ -312,6 +312,7 @@ impl<H: Host> Agent<H> {
         for tally in &mut self.tallies {
             tally.last_bytes_per_s = Some(per_s(std::mem::take(&mut tally.bytes), length));
         }
+        // Only ever raised: a quiet interval says nothing about the disk.
         if self.learns_capacity && total > self.capacity.unwrap_or(0) {
             self.capacity = Some(total);
             self.manager.set_capacity(total);

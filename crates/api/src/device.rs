@@ -135,8 +135,8 @@ pub struct DriftView {
     /// Seconds judged, in which the device had enough I/Os in flight.
     pub seconds_judged: u64,
     /// `slower` or `faster` than the profile; absent while the device agrees with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parted: Option<String>,
+    #[serde(rename = "parted", default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<String>,
     /// Time of the last change between agreement and drift, by the event loop's clock in
     /// nanoseconds; 0: since the start.
     pub since_ns: u64,
@@ -297,7 +297,7 @@ mod tests {
                 ratio: 1.25,
                 spread: 0.5,
                 seconds_judged: 60,
-                parted: Some("slower".to_owned()),
+                direction: Some("slower".to_owned()),
                 since_ns: 3,
                 enough_in_flight: 32,
                 too_shallow: false,

@@ -85,7 +85,8 @@ pub struct EndedTransferView {
     /// `met`, `missed` or `cancelled`.
     pub outcome: String,
     /// Result for people: `met at 14:03:10, 40 s early`.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub result: String,
 }
 
 /// Numbers of ended deadline transfers by outcome.
@@ -189,14 +190,14 @@ mod tests {
             ended: "c".to_owned(),
             early_s: -5.0,
             outcome: "missed".to_owned(),
-            said: "missed by 5 s".to_owned(),
+            result: "missed by 5 s".to_owned(),
         });
         let last = r#""last":{"size_bytes":2,"moved_bytes":1,"begun":"a","due":"b","ended":"c","#;
-        let said = r#""early_s":-5.0,"outcome":"missed","said":"missed by 5 s"},"#;
-        round_trip(&vm, &format!("{head}{last}{said}{none}"));
+        let result = r#""early_s":-5.0,"outcome":"missed","said":"missed by 5 s"},"#;
+        round_trip(&vm, &format!("{head}{last}{result}{none}"));
         vm.transfer = Some(running());
         let job = serde_json::to_string(&running()).expect("plain data");
-        round_trip(&vm, &format!(r#"{head}"job":{job},{last}{said}{none}"#));
+        round_trip(&vm, &format!(r#"{head}"job":{job},{last}{result}{none}"#));
     }
 
     #[test]

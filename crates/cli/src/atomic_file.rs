@@ -21,7 +21,7 @@ use tidegate_units::human::bytes as bytes_text;
 use crate::problem::{self, Problem};
 
 /// Maximum number of symbolic links followed in a row, as in Linux.
-const LINKS: usize = 40;
+const SYMLINKS_MAX: usize = 40;
 
 /// Reads a file, if it exists.
 ///
@@ -34,6 +34,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>> {
         return Ok(None);
     }
     let file = File::open(path).with_context(cannot)?;
+    // Again on the open file: the path may lead elsewhere by now.
     check(path, file.metadata().with_context(cannot)?.file_type())?;
     let mut bytes = Vec::new();
     // The size is not trusted: files of /proc report 0, and others may grow.
@@ -74,6 +75,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = tempfile::Builder::new()
         .prefix(&prefix)
         .suffix(".new")
+        // As for any new file, less the user's umask.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder(&target))
         .map_err(|error| problem::cannot_write(&target, &error))?;
@@ -130,7 +132,7 @@ fn refused(path: &Path, what: String) -> anyhow::Error {
 /// Returns the path at the end of a chain of links whose target does not exist yet.
 fn link_target(path: &Path) -> io::Result<PathBuf> {
     let mut target = path.to_owned();
-    for _ in 0..LINKS {
+    for _ in 0..SYMLINKS_MAX {
         match fs::symlink_metadata(&target) {
             Ok(found) if found.is_symlink() => {
                 target = folder(&target).join(fs::read_link(&target)?);

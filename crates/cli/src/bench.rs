@@ -171,6 +171,7 @@ impl World {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy)?;
+        // A policy that needs a profile gets one even if the workload asks for none.
         if workload.profile || policy.check_profile(false).is_err() {
             engine.device_mut().set_profile(Some(Arc::new(profile())));
         }
@@ -233,6 +234,7 @@ impl World {
             self.engine.handle_completion(self.now, io, Ok(()));
             while let Some(done) = self.engine.poll_done() {
                 self.answered += 1;
+                // Idle VMs answer their single request and stay idle; only backlogged VMs go on.
                 if done.tag < self.workload.vms as u64 {
                     self.submit(done.tag);
                 }
@@ -251,6 +253,7 @@ impl World {
             let (mut spent, mut served) = ([Duration::ZERO; 3], 0);
             while served < requests {
                 let batch = self.in_flight.len() as u64;
+                // All VMs are throttled: `turn` advances the time to the next time-out.
                 if batch == 0 {
                     self.turn(1);
                     served += 1;
@@ -317,6 +320,7 @@ impl World {
 /// Returns a profile with common request sizes, for policies that use device time.
 fn profile() -> Profile {
     let curve = |first: f64| {
+        // Powers of two from 4 KiB to 1 MiB; the rate falls as the size grows, at one bandwidth.
         let points = (12..=20).map(|power| (1 << power, first / f64::from(1 << (power - 12))));
         Curve::new(&points.collect::<Vec<_>>()).expect("sizes and rates are in range")
     };
@@ -328,6 +332,7 @@ fn profile() -> Profile {
 
 /// Returns a request at a random address.
 fn roll(dice: &mut u64, vm: u64) -> Request {
+    // Multiplier and increment of Knuth's MMIX generator; its upper bits are the random ones.
     *dice = dice
         .wrapping_mul(6364136223846793005)
         .wrapping_add(1442695040888963407);
@@ -351,6 +356,7 @@ fn loop_alone(workload: Workload) -> f64 {
                 vm = (vm + 1) % clients.len();
                 let tag = black_box(vm as u64);
                 let request = roll(&mut dice, tag);
+                // Keeps the compiler from leaving out a loop without effects.
                 black_box((now, clients[tag as usize], &request));
                 in_flight.push_back(black_box(io));
             }

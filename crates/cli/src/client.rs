@@ -132,6 +132,7 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
+            // HTTP/1.1 requires the header; on a unix socket its value has no meaning.
             .header("host", "tidegate")
             .header("content-type", "application/json")
             .body(Full::new(body))?;
@@ -208,7 +209,7 @@ mod tests {
         let client = Client::new(Path::new("/nonexistent/c.sock")).expect("a runtime");
         let error = client
             .get("/v1/vms")
-            .expect_err("nobody is there")
+            .expect_err("no daemon listens")
             .to_string();
         assert!(
             error.contains("/nonexistent/c.sock") && error.contains("--socket"),

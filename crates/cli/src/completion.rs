@@ -202,6 +202,7 @@ pub(crate) fn policies_and_parts() -> ArgValueCompleter {
         let typed = current.to_string_lossy();
         for part in view::policy_parts() {
             let known = candidates.iter().any(|c| c.get_value() == &*part.name);
+            // A part may have the name of a policy, which is offered already.
             if !known && part.name.starts_with(&*typed) {
                 let help = format!("{}: {}", part.role, part.summary);
                 candidates.push(CompletionCandidate::new(part.name).help(Some(help.into())));

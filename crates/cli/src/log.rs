@@ -61,6 +61,7 @@ impl Shared {
     fn write(&self, out: &mut impl Write) {
         let mut queue = self.queue();
         loop {
+            // All at once, so that the lock is not held while standard error blocks.
             let lines = std::mem::take(&mut queue.lines);
             let lost = std::mem::take(&mut queue.lost);
             if lines.is_empty() && lost == 0 {
@@ -155,7 +156,10 @@ mod tests {
 
     impl Write for Page {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("nobody panicked").write(text)
+            self.0
+                .lock()
+                .expect("no test thread has panicked")
+                .write(text)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -172,7 +176,7 @@ mod tests {
             writeln!(lines, "{i}").expect("never fails");
         }
         drop(log);
-        let said = page.0.lock().expect("nobody panicked").clone();
+        let said = page.0.lock().expect("no test thread has panicked").clone();
         let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
         assert_eq!(String::from_utf8(said).expect("text"), expected);
     }

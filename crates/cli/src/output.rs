@@ -48,6 +48,7 @@ impl Output {
         let text = self.style.group_digits(text);
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
+        // A row of `--follow` must be seen at once, also through a pipe.
         out.flush()
     }
 

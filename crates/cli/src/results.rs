@@ -66,6 +66,7 @@ impl Results {
             file,
             all: lines.into_iter().map(|it| (it.key, it.report)).collect(),
         };
+        // A last line without its end would be joined with the next result.
         let ended = bytes[..whole].last().is_none_or(|&byte| byte == b'\n');
         (results.trim(whole as u64, ended)).with_context(|| cannot_write(path))?;
         Ok(results)
@@ -171,6 +172,7 @@ fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
 
 /// Returns true if `line` is the beginning of a line of results without its end.
 fn is_torn(line: &[u8]) -> bool {
+    // The line may be torn within the beginning itself.
     let both = line.len().min(BEGINNING.len());
     !line.ends_with(b"\n") && line[..both] == BEGINNING[..both]
 }

@@ -21,7 +21,7 @@ use crate::atomic_file;
 use crate::problem::Problem;
 
 /// Maximum size of the file in bytes: 64 MiB, some millions of ranges.
-const MOST: u64 = 64 << 20;
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Program and policies to which seeds belong, as in the first line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,7 +80,7 @@ impl Seeds {
     /// If the file belongs to another owner, is not a regular file, too large, or damaged.
     pub(crate) fn read(file: &Path, owner: &Owner) -> Result<Seeds> {
         let mut seeds = Seeds::default();
-        let Some(text) = atomic_file::read(file, MOST)? else {
+        let Some(text) = atomic_file::read(file, FILE_BYTES_MAX)? else {
             return Ok(seeds);
         };
         let mut lines = text.lines().enumerate();
@@ -118,7 +118,8 @@ impl Seeds {
 
     /// Adds the seeds from `first` to `last`, both included.
     pub(crate) fn add(&mut self, mut first: u64, mut last: u64) {
-        // Ranges that overlap or touch the new one are joined with it.
+        // Ranges that overlap or touch the new one are joined with it; the range that begins right
+        // behind `last` touches.
         while let Some((&a, &b)) = self.0.range(..=last.saturating_add(1)).next_back()
             && b.saturating_add(1) >= first
         {

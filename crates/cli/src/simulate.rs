@@ -28,7 +28,7 @@ pub(crate) const DEFAULT_MODEL: &str = "hdd-7200-1tb";
 /// Policy for a fio job file: none, as on a plain disk.
 const DEFAULT_POLICY: &str = "fifo";
 /// Maximum simulated time of a fio job file, one year; its jobs normally end before.
-const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
+const DURATION_MAX: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 
 /// Changes of a scenario by command-line options.
 #[derive(Clone, Default, Debug)]
@@ -104,6 +104,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         notes = job_file.notes.iter().map(ToString::to_string).collect();
         from_job_file(&job_file, &file, changes)?
     };
+    // Before the seed and the duration, which concern the frame and no device.
     if let Some(name) = &changes.model {
         let model = find_model(name)?;
         scenario
@@ -111,7 +112,9 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
             .iter_mut()
             .for_each(|device| device.put_on(&model));
     }
-    let misfit = changes.processors.map(|it| put_under(&mut scenario, it));
+    let misfit = changes
+        .processors
+        .map(|it| set_processors(&mut scenario, it));
     if let Some(problem) = misfit.flatten() {
         return Err(problem.at(file).into());
     }
@@ -135,7 +138,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
 }
 
 /// Changes the simulation of the host CPU. Returns the problem if the scenario has none.
-fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem> {
+fn set_processors(scenario: &mut Scenario, processors: Processors) -> Option<Problem> {
     match (&mut scenario.cpu, processors) {
         (cpu, Processors::None) => *cpu = None,
         (Some(cpu), Processors::Under(scheduler)) => {
@@ -167,6 +170,7 @@ fn find_model(name: &str) -> Result<catalogue::Entry> {
 fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
     let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
     let share = model.spec().capacity / job_file.sections.len() as u64;
+    // Rounded down, so that the aligned disks fit together.
     let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
     let tenants = (job_file.sections.iter())
         .map(|section| {
@@ -191,7 +195,7 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
             until_done: true,
             // Counting begins for all sections when the longest ramp_time has passed.
             warm_up: ramp_times.max().unwrap_or_default(),
-            ..Frame::lasting(changes.duration.unwrap_or(LONGEST))
+            ..Frame::lasting(changes.duration.unwrap_or(DURATION_MAX))
         },
         devices: vec![device_of(&model, changes.policy.as_ref())?],
         tenants,

@@ -3,7 +3,6 @@
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 use crate::state::{ClusterState, Inconsistent};
 
-/// One put or delete of a commit.
 /// Put or delete of a record in a commit.
 /// A put of an existing record replaces it and keeps its position in the state's order; a new
 /// record comes last. A delete of an absent record changes nothing.
@@ -87,6 +86,7 @@ impl Change {
             } => put_placement(state, transfer, placement)?,
             Change::DeletePlacement { transfer } => {
                 if let Some(at) = position(&state.running, transfer) {
+                    // Last: its place in the queue was given up when it was placed.
                     state.waiting.push(state.running.remove(at).transfer);
                 }
             }
@@ -159,6 +159,7 @@ pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
     from.drop_live();
     to.drop_live();
     let mut changes = Vec::new();
+    // Live transfers come from the daemons, so no commit may hold them.
     transfer_changes(&from, &to, &mut changes);
     // Hosts between the deletes and puts of transfers: placements need their hosts, and a host may
     // only go after its transfers.

@@ -79,7 +79,7 @@ pub enum Ask<'a> {
     /// All daemons but that of the named host.
     AllBut(&'a str),
     /// No daemon.
-    Nobody,
+    NoDaemon,
 }
 
 impl Ask<'_> {
@@ -88,7 +88,7 @@ impl Ask<'_> {
         match self {
             Ask::All => true,
             Ask::AllBut(other) => host != other,
-            Ask::Nobody => false,
+            Ask::NoDaemon => false,
         }
     }
 }

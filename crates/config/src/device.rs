@@ -138,7 +138,8 @@ impl Scheduling {
         let has_profile = profile.as_ref().is_some_and(Option::is_some);
         let learn_cap = learn_cap(section, has_profile);
         // Each bound is read after those that limit it. If one of these was wrong, u64::MAX avoids
-        // a second error that only follows from the first.
+        // a second error that only follows from the first. Without a model only the key's own
+        // range bounds the depth.
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
         let depth = bounded(section, &keys::DEPTH, queue.into(), "the model's queue");
         let max_io = max_io(section, model);
@@ -275,6 +276,8 @@ fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<MaxIo
     let longest = max_io.map_or(key.max, u64::from);
     section.value(key, default_sharing(), |field| {
         if let Value::Text(text) = &field.node().value
+            // A text that begins with a digit is a size; words are left to `choice`, which suggests
+            // near ones.
             && !text.starts_with(|first: char| first.is_ascii_digit())
         {
             return field.choice(&keys::SHARED_WORDS);
@@ -289,6 +292,7 @@ fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
     let key = &keys::MAX_IO;
     let longest = model.map_or(u32::MAX, |spec| spec.max_io).into();
     let Some(field) = section.field(key) else {
+        // The default is lowered to the model's maximum instead of being refused.
         return u32::try_from(key.default_number().min(longest)).ok();
     };
     let bytes = field.number(key)?;

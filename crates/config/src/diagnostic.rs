@@ -124,15 +124,18 @@ impl Source {
     fn place(&self, span: &Span) -> Place {
         let text = self.text.as_str();
         let start = floor_char_boundary(text, span.start);
+        // A span may end inside a character if the TOML parser stopped there.
         let end = floor_char_boundary(text, span.end).max(start);
         let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let line = &text[line_start..line_end];
+        // Only the first line is underlined, with one mark at least.
         let meant = text[start..end.min(line_end).max(start)]
             .chars()
             .count()
             .max(1);
         let excerpt = (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
+            // A control character would move the mark away from its column, or clear the terminal.
             .then(|| (line.replace(char::is_control, " "), meant));
         Place {
             file: self.file.clone(),
@@ -254,6 +257,7 @@ impl Issues {
     /// number of occurrences in its help text.
     pub(crate) fn take_notes(&self) -> Vec<Diagnostic> {
         let mut all = self.notes.take();
+        // Readers take keys in their own order, not in that of the text.
         all.sort_by_key(|note| note.span.start);
         let mut first: Vec<(Diagnostic, usize)> = Vec::new();
         for note in all {

@@ -38,6 +38,7 @@ pub fn read<T>(
     let issues = Issues::for_text(file, text);
     let node = Node::from_toml(text, &issues);
     let config = node.and_then(|node| reader(&Field::root(&node, Path::default(), &issues)));
+    // Taken before `into_list`, which consumes the collection.
     let notes = issues.take_notes();
     let found = issues.into_list();
     // A reader may return a configuration although it reported errors, such as unknown keys.
@@ -78,6 +79,7 @@ pub fn read_json<T>(
 pub fn read_text(path: &FilePath) -> Result<String, String> {
     let fail = |error: &dyn Display| format!("cannot read {}: {error}", path.display());
     let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
+    // Refused by its length first, so that a disk image given by mistake is not read.
     if length > FILE_MAX {
         return Err(fail(&TOO_LARGE));
     }
@@ -85,16 +87,19 @@ pub fn read_text(path: &FilePath) -> Result<String, String> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path)
         .map_err(|error| fail(&error))?
+        // One byte more than allowed, to tell a file of the maximum size from a longer one.
         .take(FILE_MAX + 1);
     file.read_to_end(&mut bytes).map_err(|error| fail(&error))?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(fail(&TOO_LARGE));
     }
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
+        // People count bytes from 1.
         let at = at + 1;
         return Err(fail(&format!("not a text file (byte {at} is NUL)")));
     }
     String::from_utf8(bytes).map_err(|error| {
+        // People count bytes from 1.
         let at = error.utf8_error().valid_up_to() + 1;
         fail(&format!("not a text file (byte {at} is not UTF-8)"))
     })

@@ -1,5 +1,5 @@
 //! Parts of an objective that the policy in force does not enforce. They are shown as warnings and
-//! in answers of the API, so that nobody relies on a promise that is not kept.
+//! in answers of the API, so that no operator relies on a promise that is not kept.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ pub struct Unenforced {
 
 impl Unenforced {
     /// Returns the warning: `policy fifo does not enforce the reservation (120 IOPS)`.
-    pub fn what(&self, policy: &str) -> String {
+    pub fn warning(&self, policy: &str) -> String {
         format!(
             "policy {policy} does not enforce {} ({})",
             self.part, self.value
@@ -139,7 +139,7 @@ pub fn newly_enforced(
 pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, background: bool) {
     for part in unenforced(objective, &policy.enforces_for(background), background) {
         let place = field.find(part.part).unwrap_or_else(|| field.clone());
-        place.warn(part.what(policy.name()), &part.help());
+        place.warn(part.warning(policy.name()), &part.help());
     }
 }
 
@@ -163,7 +163,7 @@ pub fn warn_of_schedule(
         // Parts of the base objective have had their warning; only parts written here get one.
         for part in missing {
             if let Some(place) = field.find(part.part) {
-                place.warn(part.what(policy.name()), &part.help());
+                place.warn(part.warning(policy.name()), &part.help());
             }
         }
     }

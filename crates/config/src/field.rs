@@ -162,6 +162,7 @@ impl<'a> Field<'a> {
     pub fn count(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         let Value::Integer(n) = self.node.value else {
+            // A number in quotes is the likely mistake, so the help text names it.
             let quotes = match &self.node.value {
                 Value::Text(text) if text.parse::<u64>().is_ok() => ", without quotes",
                 _ => "",
@@ -214,10 +215,12 @@ impl<'a> Field<'a> {
         let allowed = format!("a number from {} to {}", range.start(), range.end());
         let number = match &self.node.value {
             Value::Integer(n) => Some(*n as f64),
+            // Decimals stay text until here, so that figures with units are read exactly.
             Value::Float(text) => text.parse().ok(),
             _ => None,
         };
         let Some(number) = number else {
+            // A number in quotes is the likely mistake, so the help text names it.
             let quotes = match &self.node.value {
                 Value::Text(text) if text.parse::<f64>().is_ok() => ", without quotes",
                 _ => "",
@@ -277,6 +280,7 @@ impl<'a> Field<'a> {
                     None
                 }
             },
+            // Never guessed: 500 may be IOPS or bytes a second.
             Value::Integer(_) | Value::Float(_) => {
                 let found = self.node.describe();
                 self.error(

@@ -27,7 +27,7 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         }
         RateErrorKind::SizeWithoutOps => (what, "\"120 IOPS @ 16 KiB\"".to_owned()),
         RateErrorKind::OpsNumber(_) => {
-            // The maximum is `Rate::MAX`, which as a decimal number nobody could read.
+            // The maximum is `Rate::MAX`, which as a decimal number no reader would recognise.
             let allowed =
                 "a whole number from 1 to 2^50, such as \"500 IOPS\", or \"none\" for no rate";
             (what, allowed.to_owned())
@@ -47,6 +47,7 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         RateErrorKind::Bandwidth(bandwidth) => {
             let (what, _) = explain(bandwidth);
             let examples = format!("a rate such as {RATE_EXAMPLES}");
+            // The rate's own spellings include those of bandwidths, so one question suffices.
             match unit_spelling::meant_rate(&bandwidth.found) {
                 Some(meant) => (what, format!("did you mean {meant:?}? Allowed: {examples}")),
                 None => (what, examples),

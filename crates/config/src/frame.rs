@@ -8,7 +8,7 @@ use crate::keys::{KeyDefault, KeyInfo, KeyKind};
 use crate::section::Section;
 
 /// Shortest run; a shorter one completes too few requests to report.
-const SHORTEST: Nanos = Nanos::from_millis(1);
+const DURATION_MIN: Nanos = Nanos::from_millis(1);
 
 /// Title of a run.
 const TITLE: KeyInfo = KeyInfo::new(
@@ -21,7 +21,7 @@ const TITLE: KeyInfo = KeyInfo::new(
 const UNTIL_DONE: KeyInfo = KeyInfo::flag(
     "until_done",
     false,
-    "end earlier, once everything that has an end of its own has come to it",
+    "ends the run early, once every workload that has an end has reached it",
 );
 /// Seed of a run.
 const SEED: KeyInfo = KeyInfo::number(
@@ -29,7 +29,7 @@ const SEED: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     1,
     (0, u64::MAX),
-    "decides everything random",
+    "seed of all random choices",
 );
 
 /// Number of keys of a frame.
@@ -51,7 +51,7 @@ pub const fn keys(longest: Nanos, example: &'static str) -> [KeyInfo; KEYS] {
         (0, longest.0),
         "time at the beginning that the report leaves out, below `duration`",
     );
-    let duration = duration.within(SHORTEST.0, longest.0);
+    let duration = duration.within(DURATION_MIN.0, longest.0);
     [TITLE, duration, warm_up, UNTIL_DONE, SEED]
 }
 

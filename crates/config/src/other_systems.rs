@@ -48,6 +48,7 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
         Meaning::BurstLength => ("limit.burst.length", length(key, entries)),
         Meaning::Rate(place, _) => (place, rate(place, entries)),
     };
+    // The key stands in the table of limits already, so its name there is enough.
     if let (LIMIT, Some(key)) = (heading, place.strip_prefix("limit.")) {
         return Some(format!("write {key} = \"{value}\" in [{LIMIT}]"));
     }
@@ -71,7 +72,7 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
 
 /// Returns the place in an objective, such as `limit.read`, that a throttling key or option of
 /// another system sets, such as `iops-rd`.
-pub(crate) fn place(name: &str) -> Option<&'static str> {
+pub(crate) fn objective_path(name: &str) -> Option<&'static str> {
     Some(match meaning(name)? {
         Meaning::Rate(place, _) => place,
         Meaning::BurstLength => "limit.burst.length",
@@ -106,6 +107,7 @@ fn meaning(key: &str) -> Option<Meaning> {
             _ => return None,
         }
     }
+    // Words such as `read` or `max` alone are keys of many systems, and no throttle.
     let unit = unit?;
     if is_size {
         return Some(Meaning::RequestSize);
@@ -163,6 +165,7 @@ fn figure(value: &Value, unit: Unit) -> Option<String> {
         },
         _ => None,
     };
+    // Shifted, so that a number of MiB stays in range as well.
     let number = number.filter(|number| (1..=Rate::MAX >> 20).contains(number))?;
     Some(match unit {
         Unit::Iops => Rate::iops(number).to_string(),
@@ -175,6 +178,7 @@ fn figure(value: &Value, unit: Unit) -> Option<String> {
 fn length(key: &str, entries: &[Entry]) -> String {
     let entry = entries.iter().find(|entry| entry.key == key);
     match entry.map(|entry| &entry.node.value) {
+        // `burst.length` is at most an hour.
         Some(Value::Integer(seconds)) if (1..=3600).contains(seconds) => format!("{seconds} s"),
         _ => "10 s".to_owned(),
     }
@@ -245,9 +249,9 @@ mod tests {
             ("iops-wr-max-length", "limit.burst.length"),
             ("min-iops", "reservation"),
         ] {
-            assert_eq!(place(name), Some(is), "{name}");
+            assert_eq!(objective_path(name), Some(is), "{name}");
         }
-        assert_eq!(place("colour"), None);
+        assert_eq!(objective_path("colour"), None);
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
     let [name, controller, regulator, dispatcher] = PARTS.map(|part| section.take(part));
     let mut spec = match &name {
         Some(field) => {
+            // Reported at each part, so that the reader need not guess which one is too much.
             for part in [&controller, &regulator, &dispatcher].into_iter().flatten() {
                 part.error(
                     "a policy's name already determines its parts",
@@ -72,6 +73,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
             continue;
         }
         match known.iter().find(|info| info.name == entry.key) {
+            // Goes on after a wrong parameter, so that all mistakes are reported.
             Some(info) => good &= set(&mut spec, info, &field).is_some(),
             None => {
                 let known: Vec<&str> = known.iter().map(|info| info.name).chain(PARTS).collect();

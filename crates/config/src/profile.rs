@@ -235,6 +235,7 @@ impl Measured {
     pub fn to_toml(&self) -> String {
         let mut text =
             String::from("# A device's saturation profile, as `tidegate profile` measured it.\n");
+        // TOML's own quoting, because names may hold quotes and backslashes.
         let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -422,7 +423,7 @@ pub fn load(path: &FilePath) -> Result<Measured, String> {
 /// # Errors
 /// All mistakes of the text.
 pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
-    let loaded = document::read(text, file, whole)?;
+    let loaded = document::read(text, file, read_measured)?;
     match loaded.config.profile() {
         Ok(_) => Ok(loaded.config),
         Err(error) => Err(ConfigErrors(vec![Diagnostic::error(format!(
@@ -441,7 +442,7 @@ fn known_version(field: &Field<'_>) -> Option<u64> {
     (version == VERSION).then_some(version)
 }
 
-fn whole(root: &Field<'_>) -> Option<Measured> {
+fn read_measured(root: &Field<'_>) -> Option<Measured> {
     let mut section = Section::open(root)?;
     let version = section.need("version", "version = 1");
     let version = version.and_then(|field| known_version(&field));
@@ -464,6 +465,7 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
         .map(beside_writes)
         .collect();
     section.finish();
+    // Only here: a file of another version still has its other mistakes reported.
     version?;
     Some(Measured {
         device: device?,
@@ -538,6 +540,7 @@ fn size(section: &mut Section<'_>) -> Option<u32> {
 
 fn iops(section: &mut Section<'_>) -> Option<f64> {
     let iops = section.need("iops", "requests a second: iops = 190.4")?;
+    // Never 0: rates are divisors in plans.
     iops.decimal(1e-6..=1e12)
 }
 

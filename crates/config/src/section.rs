@@ -60,6 +60,7 @@ impl<'a> Section<'a> {
         let field = self.field_of(entry);
         if self.entries.iter().any(|entry| entry.key == name) {
             let what = format!("the old spelling of `{name}`, which is given, too");
+            // Neither wins: the two may differ, and either could be the forgotten one.
             return field.error(what, &format!("leave out `{old}`"));
         }
         field.note_old_spelling(&format!("`{name}`"));
@@ -186,6 +187,8 @@ impl<'a> Section<'a> {
     /// Takes a key: returns its field if present, and marks the key as known.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         let listed = self.info.is_none_or(|info| info.has(key));
+        // Only in debug builds, because every key of every document passes here; tests read all
+        // sections.
         debug_assert!(listed, "`{key}` is not in the section's table of keys");
         if !self.known.contains(&key) {
             self.known.push(key);
@@ -291,6 +294,7 @@ impl<'a> Section<'a> {
     /// # Panics
     /// In debug builds, if a key of the section's [`SectionInfo`] was never taken.
     pub fn finish(self) {
+        // A key that is described but never read would be accepted without an effect.
         for key in self.info.iter().flat_map(|info| info.keys) {
             debug_assert!(self.known.contains(&key.name), "`{}` is not read", key.name);
         }
@@ -305,6 +309,7 @@ impl<'a> Section<'a> {
 
     /// Reports an unknown key, with the most similar of `known`.
     pub fn unknown(&self, entry: &Entry, known: &[&str]) {
+        // JSON has no places.
         let is_json = self.issues.place(&entry.key_span).is_none();
         let foreign = other_systems::help(&entry.key, self.entries, &self.path.heading, is_json);
         let near = || nearest(&entry.key, known.iter().copied());

@@ -11,7 +11,7 @@ pub trait Exports {
     fn lookup(&self, name: &str) -> Option<Export>;
 
     /// Admits a client to the export it has chosen with `NBD_OPT_GO` or `NBD_OPT_EXPORT_NAME`, just
-    /// before transmission begins. Not called for `NBD_OPT_INFO`. Admits everyone by default.
+    /// before transmission begins. Not called for `NBD_OPT_INFO`. Admits every client by default.
     ///
     /// # Errors
     /// The reason of a refusal, for a human reader. `NBD_OPT_GO` is answered with it and
@@ -101,6 +101,7 @@ pub struct Abilities {
 impl Abilities {
     /// Transmission flags that announce these capabilities to a client that negotiated `style`.
     pub fn transmission_flags(&self, style: ReplyStyle) -> u16 {
+        // The specification forbids both flags on a read-only export.
         let writable = !self.read_only;
         let zeroes = self.write_zeroes && writable;
         [
@@ -145,6 +146,7 @@ impl BlockSize {
     /// The minimum is not a power of 2 up to 65,536, the preferred size is not a power of 2 of at
     /// least 512 and the minimum, or the maximum is below the preferred size.
     pub fn new(minimum: u32, preferred: u32, maximum: u32) -> Result<BlockSize, BlockSizeError> {
+        // 64 KiB is the largest minimum that the specification allows.
         if !minimum.is_power_of_two() || minimum > 1 << 16 {
             return Err(BlockSizeError::Minimum(minimum));
         }

@@ -101,6 +101,8 @@ impl Handshake {
                     opened,
                     at: self.at,
                 },
+                // A part of the stream is complete without an answer: the flags, or an option's
+                // header.
                 None if consumed < input.len() => continue,
                 None => Event::NeedMore(self.missing()),
             };
@@ -149,6 +151,7 @@ impl Handshake {
                 Ok((taken, None))
             }
             Stage::Option => {
+                // Position of the header's first byte, which may have come with an earlier call.
                 let start = self.at - (OPTION_HEAD_LEN - self.head.missing()) as u64;
                 let (taken, whole) = self.head.fill(input);
                 let Some(bytes) = whole else {
@@ -214,12 +217,14 @@ impl Handshake {
         if magic != IHAVEOPT {
             return Err(Fatal::BadOptionMagic { found: magic, at });
         }
+        // Counted before anything else, so that refused options count as well.
         self.options_seen += 1;
         if self.options_seen > limits.options_max {
             return Err(Fatal::TooManyOptions {
                 max: limits.options_max,
             });
         }
+        // Allowed to every client; as it has no error reply, a name too long ends the connection.
         if option == NBD_OPT_EXPORT_NAME {
             let max = NAME_LEN_MAX as u32;
             return if len > max {
@@ -317,6 +322,7 @@ impl Handshake {
                 return Err(Fatal::ShuttingDown);
             }
             Stage::Payload { option, .. } if self.shutting_down => {
+                // Frees the payload, which no later option may see.
                 self.payload = Vec::new();
                 output.reply(option, NBD_REP_ERR_SHUTDOWN, &[SHUTTING_DOWN.as_bytes()]);
                 Outcome::Answered

@@ -80,11 +80,13 @@ impl Context<'_> {
                 name: name.to_owned(),
             });
         };
+        // The option cannot carry a request for block sizes, so such clients never know them.
         if requires_block_size(&export) {
             return Err(Fatal::BlockSizeRequired {
                 name: name.to_owned(),
             });
         }
+        // Last, because an admitted client counts as connected.
         if let Err(why) = self.exports.admit(&export) {
             let name = name.to_owned();
             return Err(Fatal::NotAdmitted { name, why });

@@ -26,7 +26,7 @@ pub const ERROR_LEN: usize = 128;
 pub const EXTENTS_MAX: usize = 1 << 20;
 
 /// Length of a structured chunk's header in bytes.
-const CHUNK_HEAD_LEN: usize = 20;
+pub(crate) const CHUNK_HEAD_LEN: usize = 20;
 /// Length of a structured error in bytes without message and offset.
 const ERROR_HEAD_LEN: usize = CHUNK_HEAD_LEN + 6;
 
@@ -76,6 +76,7 @@ impl ReplyStyle {
             ReplyStyle::Structured => {
                 let message = fit(message, out.len(), ERROR_HEAD_LEN);
                 let mut w = Writer::new(out);
+                // Error (4 bytes), length of the message (2), message.
                 let len = 6 + message.len();
                 chunk(&mut w, NBD_REPLY_TYPE_ERROR, true, cookie, len);
                 w.u32(error.code())
@@ -97,6 +98,7 @@ pub fn offset_data(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8
         NBD_REPLY_TYPE_OFFSET_DATA,
         last,
         cookie,
+        // Offset (8 bytes) and data.
         8 + len as usize,
     );
     w.u64(offset);
@@ -107,6 +109,7 @@ pub fn offset_data(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8
 pub fn offset_hole(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8]) -> usize {
     assert!(len > 0, "a content chunk describes at least one byte");
     let mut w = Writer::new(out);
+    // Offset (8 bytes) and length (4).
     chunk(&mut w, NBD_REPLY_TYPE_OFFSET_HOLE, last, cookie, 12);
     w.u64(offset).u32(len);
     w.len()
@@ -129,6 +132,7 @@ pub fn error_offset(
         NBD_REPLY_TYPE_ERROR_OFFSET,
         last,
         cookie,
+        // Error (4 bytes), length of the message (2), message, offset (8).
         14 + message.len(),
     );
     w.u32(error.code())
@@ -177,6 +181,7 @@ pub fn block_status(
         NBD_REPLY_TYPE_BLOCK_STATUS,
         true,
         cookie,
+        // Context (4 bytes), then length and flags (4 each) of every extent.
         4 + 8 * count,
     );
     w.u32(context);

@@ -125,6 +125,7 @@ impl Session {
         match &self.phase {
             Phase::Handshake(h) => h.style(),
             Phase::Transmission(t) => t.style(),
+            // No reply is sent any more, so either form would do.
             Phase::Closed(_) | Phase::Failed(_) => ReplyStyle::Simple,
         }
     }
@@ -145,6 +146,7 @@ impl Session {
             Event::Output => Step::Output,
             Event::Abort => Step::Disconnect(Disconnect::Abort),
             Event::Open { opened, at } => {
+                // Replacing the phase frees the handshake with its buffers.
                 let t = Transmission::new(&opened, self.limits.write_discard_max, at);
                 self.phase = Phase::Transmission(t);
                 Step::Opened(opened)

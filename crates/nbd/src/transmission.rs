@@ -118,6 +118,8 @@ impl Transmission {
                 // The payload follows even though the request is rejected.
                 if command == NBD_CMD_WRITE {
                     let max = self.discard_max;
+                    // A payload that cannot be skipped leaves no place where the next header would
+                    // begin.
                     if len > max {
                         return Err(Fatal::PayloadTooLong {
                             cookie,
@@ -139,6 +141,7 @@ impl Transmission {
     }
 
     fn check(&self, h: &Header) -> Result<Request, Refusal> {
+        // Before all other checks: even an invalid request is told to come to another server.
         if self.shutting_down {
             return Err((NbdError::Eshutdown, Reason::ShuttingDown));
         }
@@ -146,6 +149,7 @@ impl Transmission {
         let command = self.command(h)?;
         self.check_flags(h)?;
         match command {
+            // The specification reserves both fields of a flush and requires 0.
             Command::Flush if h.offset != 0 || h.len != 0 => {
                 return Err((NbdError::Einval, Reason::ReservedNotZero));
             }
@@ -227,6 +231,7 @@ impl Transmission {
             NBD_CMD_BLOCK_STATUS => NBD_CMD_FLAG_REQ_ONE,
             _ => 0,
         };
+        // FUA belongs to every command ("Command flags").
         let allowed = own | if_sent(NBD_FLAG_SEND_FUA, NBD_CMD_FLAG_FUA);
         if h.flags & !allowed != 0 {
             return Err((NbdError::Einval, Reason::UnknownFlag));
@@ -240,6 +245,7 @@ impl Transmission {
             return Err((NbdError::Einval, Reason::ZeroLength));
         }
         if h.offset
+            // An end beyond 64 bits is past the end of any export.
             .checked_add(u64::from(h.len))
             .is_none_or(|end| end > self.size)
         {

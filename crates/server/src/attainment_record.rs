@@ -112,6 +112,7 @@ pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32),
     // A clock that was set back meanwhile gives the age 0.
     let ago = now.as_second().saturating_sub(stored.at).max(0);
     let records = stored.vms.into_iter().map(|(vm, parts)| {
+        // Parts that this build does not know are left out, so that the others survive.
         let parts = parts.into_iter().filter_map(StoredPart::record).collect();
         (vm, parts)
     });

@@ -117,6 +117,7 @@ pub(crate) fn call<T: Send + 'static>(
     limit: Duration,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NotDone> {
+    // Room for the result, so that the thread ends even if it is late.
     let (sender, receiver) = mpsc::sync_channel(1);
     let settled = begin(act, move |result| drop(sender.send(result)))?;
     match receiver.recv_timeout(limit) {
@@ -148,10 +149,10 @@ pub(crate) async fn call_async<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(30);
+    const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn wait_until(condition: impl Fn() -> bool) {
-        let until = std::time::Instant::now() + LONG;
+        let until = std::time::Instant::now() + STEP_TIMEOUT;
         while !condition() {
             assert!(std::time::Instant::now() < until, "waited in vain");
             std::thread::yield_now();
@@ -177,7 +178,7 @@ mod tests {
         assert!(!dropped.load(Ordering::Acquire), "it has not returned yet");
         go_on.send(()).unwrap();
         wait_until(|| dropped.load(Ordering::Acquire));
-        assert_eq!(call(LONG, || 7).unwrap(), 7);
+        assert_eq!(call(STEP_TIMEOUT, || 7).unwrap(), 7);
     }
 
     #[tokio::test]
@@ -186,8 +187,8 @@ mod tests {
         let late = call_async(Duration::from_millis(1), move || wait.recv().is_ok()).await;
         assert!(matches!(late, Err(NotDone::Late(_))));
         drop(go_on);
-        assert_eq!(call_async(LONG, || 7).await.unwrap(), 7);
-        let panicked = call_async(LONG, || panic!("as told")).await;
+        assert_eq!(call_async(STEP_TIMEOUT, || 7).await.unwrap(), 7);
+        let panicked = call_async(STEP_TIMEOUT, || panic!("as told")).await;
         assert!(matches!(panicked, Err::<(), _>(NotDone::Panicked)));
     }
 }

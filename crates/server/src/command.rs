@@ -241,7 +241,7 @@ pub enum Command {
         at: Timestamp,
     },
     /// Takes over an NBD connection whose handshake is complete.
-    Adopt(Box<Adopted>),
+    AddConnection(Box<NewConnection>),
     /// Stops reading, finishes the requests received, flushes, replies and ends the loop.
     Drain,
     /// Ends the loop at once; unfinished requests get no reply.
@@ -250,7 +250,7 @@ pub enum Command {
 
 /// NBD connection whose handshake is complete.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct NewConnection {
     /// State of the frontend's protocol after the handshake.
     pub opening: Opening,
     /// Serial number of the disk, as in its [`Volume`].

@@ -1,8 +1,8 @@
 //! Limits on NBD connections, by VM and by device.
 //!
 //! A device serves at most [`DEVICE_CONNECTIONS_MAX`] connections, and each VM has at most its
-//! `max_connections` of them. [`GUARANTEED`] connections are reserved for each VM; a device with
-//! too many VMs for that reserves an equal share of its places for each.
+//! `max_connections` of them. [`GUARANTEED_PER_VM`] connections are reserved for each VM; a
+//! device with too many VMs for that reserves an equal share of its places for each.
 //!
 //! The lock is taken when a connection begins and ends, never for a request.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of connections of one device, over all its VMs.
 pub const DEVICE_CONNECTIONS_MAX: usize = 4096;
 /// Connections reserved for each VM.
-pub const GUARANTEED: usize = 16;
+pub const GUARANTEED_PER_VM: usize = 16;
 
 /// Connections of a device, counted by VM.
 #[derive(Debug)]
@@ -61,7 +61,11 @@ pub enum NotAdmitted {
 
 impl DeviceConnections {
     /// Creates the counters of a device that serves at most `places` connections.
+    ///
+    /// # Panics
+    /// If `places` is 0: the device would refuse every client.
     pub fn new(places: usize) -> Arc<DeviceConnections> {
+        assert!(places > 0, "a device without a place for a connection");
         let vms = Mutex::default();
         Arc::new(DeviceConnections { places, vms })
     }
@@ -162,13 +166,15 @@ fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotA
         return Err(NotAdmitted::VmFull { max: own.max });
     }
     let all = || vms.iter().flatten();
-    let guaranteed = (GUARANTEED.min(places / all().count())) as u32;
+    // At least one VM is counted: the one that asks.
+    let guaranteed = (GUARANTEED_PER_VM.min(places / all().count())) as u32;
     let open: usize = all().map(|vm| vm.open as usize).sum();
     let reserved: usize = if own.open < guaranteed {
         0
     } else {
         // The VM's own share of the sum is 0, because its guaranteed connections are in use.
         all()
+            // A VM whose own maximum is lower reserves no more than that.
             .map(|vm| guaranteed.min(vm.max).saturating_sub(vm.open) as usize)
             .sum()
     };

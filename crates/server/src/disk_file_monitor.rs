@@ -146,6 +146,7 @@ impl Watched {
                 _ => return,
             },
         };
+        // A resize overlapped the check, which may have compared the old size with the new file.
         if self.changes.load(Ordering::Acquire) == changes {
             self.set(seen);
         }
@@ -157,6 +158,7 @@ impl Watched {
             return;
         }
         let was = State::from_byte(self.state.swap(seen as u8, Ordering::Relaxed));
+        // Another thread was first and has logged the change.
         if was == seen {
             return;
         }
@@ -251,10 +253,11 @@ impl Watcher {
 
     /// Starts a round if the previous one is over. Abandons a round that is stuck, and then leaves
     /// out the files of file systems that do not answer.
-    fn turn(&mut self, files: impl FnOnce() -> Vec<Arc<Watched>>) {
+    fn start_round(&mut self, files: impl FnOnce() -> Vec<Arc<Watched>>) {
         if let Some((round, was, since)) = &mut self.round
             && let Some(at) = round.position()
         {
+            // The thread has gone on to another file, so the time-out begins anew.
             if at != *was {
                 (*was, *since) = (at, Instant::now());
             }
@@ -300,6 +303,7 @@ impl Watcher {
             return true;
         }
         let (sender, rounds) = channel::<Arc<Round>>();
+        // The receiver is alive until the thread below has it.
         let _ = sender.send(round.clone());
         let started = std::thread::Builder::new()
             .name("media".to_owned())
@@ -317,7 +321,7 @@ pub(crate) async fn watch(files: impl Fn() -> Vec<Weak<Watched>>) {
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        watcher.turn(|| files().iter().filter_map(Weak::upgrade).collect());
+        watcher.start_round(|| files().iter().filter_map(Weak::upgrade).collect());
     }
 }
 
@@ -402,7 +406,7 @@ mod tests {
         // A round whose thread never comes back.
         watcher.round = Some((Round::new(all()), 0, Instant::now()));
         cut(&path, 4096);
-        watcher.turn(all);
+        watcher.start_round(all);
         assert!(stuck.problem().unwrap().contains("does not answer"));
         let until = std::time::Instant::now() + Duration::from_secs(30);
         while elsewhere.state() == State::Whole {
@@ -422,7 +426,7 @@ mod tests {
         Round::new(vec![stuck.clone()]).run();
         assert_eq!(stuck.state(), State::Shrunk);
         watcher.round = None;
-        watcher.turn(all);
+        watcher.start_round(all);
         while beside.state() == State::Whole {
             assert!(
                 std::time::Instant::now() < until,

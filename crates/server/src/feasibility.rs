@@ -82,6 +82,8 @@ pub(crate) fn format_local(time: Timestamp, zone: TimeZone) -> String {
 pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
     let of_vm = |vm: &VmConfig| {
         let latency = vm.objective.latency?;
+        // A background process is promised nothing; with an envelope the bound is more than best
+        // effort.
         if vm.background || vm.objective.envelope().is_some() {
             return None;
         }
@@ -145,6 +147,7 @@ fn shortage(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<
         let reason = fit::evaluate(&device, &tenants, &Assumed::default()).reason(&tenants);
         Some(reason).filter(|reason| !reason.is_empty())
     };
+    // The present comes first: an operator can do something about it at once.
     if let Some(reason) = reason(now) {
         return Some(reason);
     }

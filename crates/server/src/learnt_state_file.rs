@@ -84,6 +84,7 @@ impl LearntStateFile {
     /// If the file is of another format, newer than this daemon reads, or its checksum does not
     /// match.
     pub fn read(file: &Value) -> Result<LearntStateFile, FileError> {
+        // Format and version are read before the fields, which another version may lack.
         match file.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}
             Some(other) => {

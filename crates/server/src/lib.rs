@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   control thread (tokio)                    one thread a device
-//!   listener:  accept, handshake --Adopt--->  event_loop: receive, parse, schedule,
+//!   listener:  accept, handshake --connect->  event_loop: receive, parse, schedule,
 //!   control API               --Command--->     submit, answer; owns engine, ring, clients
 //! ```
 

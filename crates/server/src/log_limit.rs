@@ -2,14 +2,14 @@
 //! log.
 //!
 //! Each [`LogLimit`] covers one cause: a kind of line that a client of NBD or of the control API
-//! can provoke. It lets [`LINES`] lines through in each [`WINDOW`]. Suppressed lines are counted,
-//! and their number is logged once the window is over.
+//! can provoke. It lets [`LINES_PER_WINDOW`] lines through in each [`WINDOW`]. Suppressed lines
+//! are counted, and their number is logged once the window is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Lines of one cause that are let through in one window.
-pub(crate) const LINES: u32 = 20;
+pub(crate) const LINES_PER_WINDOW: u32 = 20;
 /// Length of the window in which lines of one cause are counted.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
@@ -74,7 +74,7 @@ impl LogLimit {
             state.since = Some(now);
             state.lines = 0;
         }
-        let allowed = state.lines < LINES;
+        let allowed = state.lines < LINES_PER_WINDOW;
         if allowed {
             state.lines += 1;
         } else {
@@ -141,17 +141,17 @@ mod tests {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let through = |from: u64, n: u64| (0..n).filter(|i| limit.allows(at(from + i))).count();
-        assert_eq!(through(0, 1000), LINES as usize);
+        assert_eq!(through(0, 1000), LINES_PER_WINDOW as usize);
         assert_eq!(
             limit.take_suppressed(at(1000)),
             None,
             "the window is not over"
         );
         assert_eq!(through(1000, 7), 0);
-        let suppressed = 1000 - u64::from(LINES) + 7;
+        let suppressed = 1000 - u64::from(LINES_PER_WINDOW) + 7;
         assert_eq!(limit.take_suppressed(at(10_000)), Some(suppressed));
         assert_eq!(limit.take_suppressed(at(10_000)), None, "it was said");
-        assert_eq!(through(10_000, 1000), LINES as usize);
+        assert_eq!(through(10_000, 1000), LINES_PER_WINDOW as usize);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let unsaid = limit.lock().suppressed;
         assert_eq!(through + said + unsaid, 60_000);
         assert!(
-            through <= 6 * u64::from(LINES) && said > 40_000,
+            through <= 6 * u64::from(LINES_PER_WINDOW) && said > 40_000,
             "{through}, {said}"
         );
     }

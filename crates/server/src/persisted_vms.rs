@@ -45,6 +45,7 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<RecordReport> 
     for record in records {
         let configured = vms.iter_mut().find(|vm| vm.name == record.name);
         let (outcome, what) = match (record.scope, configured) {
+            // Served by `restorable_vms`, which reports it.
             (Scope::Whole, None) => continue,
             (Scope::Whole, Some(_)) => (
                 RecordOutcome::Ignored,
@@ -161,6 +162,7 @@ pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordRep
     let is_configured = |name: &str| configured.contains(name);
     for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.base) {
         let served = vm.and_then(|vm| {
+            // Against the VMs restored so far as well, as the daemon adds them one after the other.
             refuse_taken_exports(&config.vms, &vm.disks).map_err(|error| error.to_string())?;
             let mut vm = restored_with_existing_files(&vm);
             for disk in &mut vm.disks {

@@ -141,7 +141,7 @@ impl RunningTransfer {
     }
 
     /// Returns the state that the store keeps.
-    pub fn kept(&self) -> PersistedTransfer {
+    pub fn to_persisted(&self) -> PersistedTransfer {
         PersistedTransfer {
             bytes: self.bytes(),
             moved: self.moved(),
@@ -286,6 +286,7 @@ impl PersistedTransfer {
             begun: time("begun")?,
             due: time("due")?,
         };
+        // Also what keeps `bytes - moved` from underflowing when the transfer is resumed.
         if kept.moved < kept.bytes {
             Ok(kept)
         } else {

@@ -25,11 +25,11 @@ use crate::{atomic_file, progress};
 /// Requests that each VM keeps waiting.
 pub(crate) const DEPTH: u32 = 8;
 /// Largest accepted ratio of a count to the recorded one.
-const MOST_RATIO: f64 = 1.02;
+const RATIO_MAX: f64 = 1.02;
 /// Ratio below which a fall should be recorded, so that losing it again is noticed.
 const FALL_RATIO: f64 = 0.98;
 /// Maximum size of a file of counts in bytes, ten times that of all policies.
-const MOST_FILE_BYTES: u64 = 100_000;
+const FILE_BYTES_MAX: u64 = 100_000;
 /// Wildcard that matches [`super::counted_turns`] under its mangled and its plain name.
 const COUNTED: &str = "*counted_turns*";
 
@@ -149,6 +149,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
                 }
             });
         }
+        // The receiver ends once the last thread has dropped its sender.
         drop(sender);
         for (index, row) in receiver {
             rows.push((index, row?));
@@ -157,6 +158,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
         Ok(())
     })?;
     bar.finish_and_clear();
+    // Threads finish in any order; the file keeps the order of `runs`.
     rows.sort_by_key(|(index, _)| *index);
     Ok(Counts {
         build: Build::of_this_binary(),
@@ -253,7 +255,7 @@ pub(crate) fn read(path: &Path) -> Result<Counts> {
             .help("give a file written by `tidegate bench engine --instructions --record FILE`")
     };
     let text =
-        atomic_file::read(path, MOST_FILE_BYTES)?.ok_or_else(|| bad("no such file".to_owned()))?;
+        atomic_file::read(path, FILE_BYTES_MAX)?.ok_or_else(|| bad("no such file".to_owned()))?;
     Ok(serde_json::from_str(&text)
         .map_err(|error| bad(format!("not a file of counts: {error}")))?)
 }
@@ -320,7 +322,7 @@ pub(crate) fn compare(recorded: &[Row], rows: &[Row]) -> Vec<Compared> {
 fn verdict(ratio: Option<f64>) -> Verdict {
     match ratio {
         None => Verdict::New,
-        Some(ratio) if ratio > MOST_RATIO => Verdict::Rose,
+        Some(ratio) if ratio > RATIO_MAX => Verdict::Rose,
         Some(ratio) if ratio < FALL_RATIO => Verdict::Fell,
         Some(_) => Verdict::Same,
     }

@@ -26,12 +26,12 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut course = Course::new(args, specs, out)?;
-    let stopped = runtime.block_on(course.drive(args.interval));
+    let mut run = AgentRun::new(args, specs, out)?;
+    let stopped = runtime.block_on(run.drive(args.interval));
     // Original I/O classes are restored even after an error.
-    let restored = course.agent.restore();
-    course.tell(&restored)?;
-    course.verdict(stopped?)
+    let restored = run.agent.restore();
+    run.tell(&restored)?;
+    run.verdict(stopped?)
 }
 
 /// Returns the VMs with their transfers, after checking the options against each other.
@@ -44,6 +44,7 @@ fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
         return Err(problem.at("--vm").into());
     }
     for (n, (name, target)) in args.vms.iter().enumerate() {
+        // Two VMs with one process would set its I/O class by turns.
         if let Some((other, _)) = args.vms[..n].iter().find(|(_, of)| of == target) {
             let problem = Problem::new(format!(
                 "VMs {other} and {name} are both {target}; each VM needs processes of its own"
@@ -111,7 +112,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
 }
 
 /// Agent with its output.
-struct Course {
+struct AgentRun {
     agent: Agent<Linux>,
     out: Output,
     dry_run: bool,
@@ -120,8 +121,8 @@ struct Course {
     shown: Vec<Standing>,
 }
 
-impl Course {
-    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<Course> {
+impl AgentRun {
+    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<AgentRun> {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
@@ -135,15 +136,15 @@ impl Course {
         };
         let (agent, events) = Agent::new(host, Nanos::ZERO, config, specs)
             .map_err(|error| Problem::new(error.to_string()).at("--vm"))?;
-        let course = Course {
+        let run = AgentRun {
             agent,
             out,
             dry_run: args.dry_run,
             began: Instant::now(),
             shown: Vec::new(),
         };
-        course.tell(&events)?;
-        Ok(course)
+        run.tell(&events)?;
+        Ok(run)
     }
 
     fn now(&self) -> Nanos {
@@ -168,6 +169,8 @@ impl Course {
             let now = self.now();
             let events = self.agent.step(now);
             self.tell(&events)?;
+            // The agent also scans between two tables, so that a process that ends is noticed at
+            // once.
             if now.since(shown) >= interval {
                 shown = now;
                 self.show_if_changed(now)?;
@@ -180,10 +183,10 @@ impl Course {
 
     fn tell(&self, events: &[Event]) -> io::Result<()> {
         for event in events {
-            let view = EventView::of(event, self.dry_run);
+            let view = EventView::new(event, self.dry_run);
             let at = self.began.elapsed().as_secs_f64();
             if self.out.is_json() {
-                let line = Line {
+                let line = EventLine {
                     at_s: at,
                     event: &view,
                 };
@@ -198,7 +201,7 @@ impl Course {
     /// Prints the table of all VMs and processes if it differs from the last one.
     fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
         let reports = self.agent.report(now);
-        let standing = reports.iter().map(|report| Standing::of(report, now));
+        let standing = reports.iter().map(|report| Standing::new(report, now));
         let standing: Vec<Standing> = standing.collect();
         if standing == self.shown {
             return Ok(());
@@ -208,9 +211,9 @@ impl Course {
     }
 
     fn show(&self, reports: &[Report], now: Nanos) -> Result<()> {
-        let rows: Vec<Row> = reports.iter().map(|report| Row::of(report, now)).collect();
+        let rows: Vec<Row> = reports.iter().map(|report| Row::new(report, now)).collect();
         if self.out.is_json() {
-            return self.out.json_line(&All {
+            return self.out.json_line(&VmsLine {
                 at_s: now.as_secs_f64(),
                 vms: &rows,
             });
@@ -263,13 +266,13 @@ impl Course {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     at_s: f64,
     event: &'a EventView,
 }
 
 #[derive(Serialize)]
-struct All<'a> {
+struct VmsLine<'a> {
     at_s: f64,
     vms: &'a [Row],
 }
@@ -285,7 +288,7 @@ struct EventView {
 }
 
 impl EventView {
-    fn of(event: &Event, dry_run: bool) -> EventView {
+    fn new(event: &Event, dry_run: bool) -> EventView {
         let (kind, vm, class, text) = match event {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
@@ -311,7 +314,7 @@ impl EventView {
                     format!("the transfer is late: its deadline has passed with {left} left");
                 ("late", name, None, text)
             }
-            Event::Ended { name, state } => ("ended", name, None, ended(*state)),
+            Event::Ended { name, state } => ("ended", name, None, state_text(*state)),
             Event::Refused {
                 name,
                 thread,
@@ -331,7 +334,7 @@ impl EventView {
 }
 
 /// Returns the state of a transfer as text.
-fn ended(state: State) -> String {
+fn state_text(state: State) -> String {
     match state {
         State::Running => "the transfer is running".to_owned(),
         State::Done {
@@ -387,7 +390,7 @@ enum Outlook {
 }
 
 impl Standing {
-    fn of(report: &Report, now: Nanos) -> Standing {
+    fn new(report: &Report, now: Nanos) -> Standing {
         // A transfer past its deadline is late whatever the forecast of its remaining part.
         let outlook = match report.forecast {
             _ if report
@@ -397,6 +400,7 @@ impl Standing {
                 Outlook::Late
             }
             None => Outlook::Unknown,
+            // The agent's value for a transfer that never ends at the present rate.
             Some(forecast) if forecast.done == Nanos::MAX => Outlook::Never,
             Some(forecast) if forecast.late > Nanos::ZERO => Outlook::Late,
             Some(_) => Outlook::Early,
@@ -404,6 +408,7 @@ impl Standing {
         Standing {
             class: report.class,
             present: report.present,
+            // The rate changes in every interval, and would print a table each time.
             bytes_per_s: report.bytes_per_s.filter(|_| report.transfer.is_none()),
             transfer: report
                 .transfer
@@ -428,7 +433,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(report: &Report, now: Nanos) -> Row {
+    fn new(report: &Report, now: Nanos) -> Row {
         let ahead = |at: Nanos| (at < Nanos::MAX).then(|| at.since(now));
         let done_in = report.forecast.and_then(|forecast| ahead(forecast.done));
         let early = report
@@ -437,7 +442,7 @@ impl Row {
         let forecast = match (report.transfer, report.forecast, done_in) {
             (None, ..) => String::new(),
             (Some((_, state @ (State::Done { .. } | State::EndedEarly { .. }))), ..) => {
-                ended(state)
+                state_text(state)
             }
             (_, None, _) => "not known yet".to_owned(),
             (Some((transfer, _)), Some(_), None) if now > transfer.due() => {
@@ -458,8 +463,10 @@ impl Row {
             bytes_per_s: report.bytes_per_s,
             done: report
                 .transfer
+                // A transfer of 0 bytes counts as done instead of being undefined.
                 .map(|(transfer, _)| 1.0 - transfer.left() as f64 / transfer.bytes.max(1) as f64),
             done_in_s: done_in.map(Nanos::as_secs_f64),
+            // Against a transfer that never ends the difference would be a meaningless maximum.
             early_s: early.filter(|_| done_in.is_some()),
             forecast,
         }

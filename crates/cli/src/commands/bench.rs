@@ -40,6 +40,7 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
             }
         };
         contenders.push((policy.name().to_owned(), policy));
+        // Beside the policy without them, which shows what the parameters cost.
         contenders.extend(with.map(|with| (named(&with, &args.params), with)));
     }
     for (name, policy) in &contenders {

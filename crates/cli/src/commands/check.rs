@@ -160,6 +160,7 @@ struct Vcpus<'a> {
 
 /// Checks a file and prints its meaning or its mistakes.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    // A fio job file is no TOML, so `FileKind` cannot tell it from its text.
     if file.extension().is_some_and(|ending| ending == "fio") {
         return scenario(file, out);
     }
@@ -172,7 +173,10 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
         Some(FileKind::Vcpus) => vcpus(&text, file, out),
+        // A file of no known kind is most likely a configuration with a mistake, so it is read as
+        // one.
         Some(FileKind::Configuration) | None => {
+            // Relative paths are relative to the file's directory, as in `serve`.
             let base = file.parent().unwrap_or(Path::new(""));
             match config::parse(&text, &file.display().to_string(), base) {
                 Ok(loaded) => accepted(loaded, out),
@@ -318,6 +322,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device: &device(tenant).name,
             policy: view::policy(&device(tenant).scheduling.policy),
             objective: view::objective(&tenant.objective),
+            // A scenario has no time of day, no exports and no store.
             schedule: Vec::new(),
             timezone: None,
             exports: Vec::new(),
@@ -384,6 +389,7 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
         };
         out.json(&report)?;
     }
+    // Printed once more on standard error, so that the command fails in both formats.
     Err(errors.into())
 }
 
@@ -395,17 +401,19 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         notes,
     } = loaded;
     notes.iter().for_each(tell_note);
-    let mut unfit = unfit(&config);
+    let mut unfit = refused_disks(&config);
+    // `serve` would refuse these disks, so they are errors here, and the warnings are shown with
+    // them.
     if !unfit.is_empty() {
         unfit.extend(warnings);
         return refused(ConfigErrors(unfit), out);
     }
-    warnings.extend(missing(&config));
+    warnings.extend(missing_paths(&config));
     warnings.extend(memory::beyond_host(config.disks()).map(|what| {
         let help = "smaller disks, or disks in files: kind = \"file\"".to_owned();
         warning("vm".to_owned(), what, help, &None)
     }));
-    warnings.extend(over(&config));
+    warnings.extend(ended_entries(&config));
     // The store's VMs are added before feasibility is checked, because they share the devices.
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(feasibility::warnings(&config.devices, &config.vms));
@@ -472,6 +480,7 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
     for vm in &config.vms {
         let device = &config.devices[vm.device];
         for (i, disk) in vm.disks.iter().enumerate() {
+            // What belongs to the VM stands only in the row of its first disk.
             let first = |text: String| if i == 0 { text } else { String::new() };
             vms.row([
                 Cell::from(first(vm.name.clone())).tone(Tone::Strong),
@@ -593,9 +602,10 @@ fn address(address: &ListenAddress) -> String {
 
 /// Returns an error for each disk whose file `serve` would refuse until the file or the
 /// configuration changes. Changes no file, and does not block on FIFOs or leases.
-fn unfit(config: &Config) -> Vec<Diagnostic> {
+fn refused_disks(config: &Config) -> Vec<Diagnostic> {
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let refused = disks.filter_map(|(vm, disk)| {
+        // An error that may pass on its own becomes a warning in `missing_paths`.
         let error = inspect(disk).err().filter(|error| !error.may_pass())?;
         let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
         let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
@@ -620,7 +630,7 @@ fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic>
 }
 
 /// Returns warnings for files and directories that `serve` would not find now, but may find later.
-fn missing(config: &Config) -> Vec<Diagnostic> {
+fn missing_paths(config: &Config) -> Vec<Diagnostic> {
     let nowhere = |field: String, path: &Path, place: &Option<Place>| {
         let help = missing_directory(path)?;
         let what = format!("{} cannot be created yet", path.display());
@@ -645,6 +655,7 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
             ListenAddress::Unix { path, .. } => {
                 nowhere(format!("listen[{i}].unix"), path, &listen.place)
             }
+            // An address has no directory that could be missing.
             ListenAddress::Tcp(_) => None,
         });
     let control = &config.control;
@@ -655,14 +666,14 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
 }
 
 /// Returns warnings for schedule entries that are over for good.
-fn over(config: &Config) -> Vec<Diagnostic> {
+fn ended_entries(config: &Config) -> Vec<Diagnostic> {
     let of_vm = |vm: &VmConfig| {
         let field = format!("vm {:?}: objective.schedule", vm.name);
-        let said = vm.entries_over().into_iter().map(|(number, when)| {
+        let warnings = vm.entries_over().into_iter().map(|(number, when)| {
             let what = format!("entry {number} ({when}) is in the past");
             warning(field.clone(), what, "remove it".to_owned(), &None)
         });
-        said.collect::<Vec<_>>()
+        warnings.collect::<Vec<_>>()
     };
     config.vms.iter().flat_map(of_vm).collect()
 }

@@ -24,7 +24,7 @@ use crate::progress;
 use crate::simulate::{self, Changes, Ready};
 
 /// Default number of points of a curve.
-const POINTS: u64 = 100;
+const CURVE_POINTS: u64 = 100;
 
 /// Scenario under one policy.
 struct Variant {
@@ -73,9 +73,10 @@ struct Latency {
 pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
     let variants = variants(args)?;
     let first = &variants[0].scenario;
-    let vm = chosen(first, args)?;
-    let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / POINTS).max(1)));
-    let plot = frame(first, vm, interval);
+    let vm = compared_vm(first, args)?;
+    // At least 1 ns: a duration below `CURVE_POINTS` nanoseconds would give an interval of 0.
+    let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / CURVE_POINTS).max(1)));
+    let plot = empty_plot(first, vm, interval);
     let comparison = Comparison {
         vm: vm.name.clone(),
         variants: simulate_all(&variants, &vm.name, interval),
@@ -128,10 +129,13 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
         let ready = load(policy)?;
         tell(&ready);
         let mut scenario = ready.scenario;
+        // Both keys, because the automatic choice of either would hide the effect of the fixed
+        // depth.
         for device in &mut scenario.devices {
             device.scheduling.adaptive_depth = false;
             device.scheduling.max_io_shared = MaxIoShared::Off;
         }
+        // One depth names the variant only if all devices have it.
         let mut depths = scenario.devices.iter().map(|it| it.scheduling.depth);
         let depth = depths
             .next()
@@ -149,7 +153,7 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
 
 /// Returns the VM whose latency is compared: that of --vm, else the first with a latency bound,
 /// else the first.
-fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
+fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
     let tenants = &scenario.tenants;
     if let Some(name) = &args.vm {
         let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
@@ -164,7 +168,7 @@ fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> 
 }
 
 /// Returns the plot without its curves: axes, the promised bound, and the times of other VMs.
-fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
+fn empty_plot(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     let title = match scenario.frame.title.as_str() {
         "" => format!("Latency of {}", vm.name),
         title => format!("{title}: latency of {}", vm.name),
@@ -183,7 +187,7 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     }
     let end = scenario.frame.duration;
     for other in scenario.tenants.iter().filter(|it| it.device == vm.device) {
-        if let Some((from, to)) = active(other, end).filter(|_| other.name != vm.name) {
+        if let Some((from, to)) = active_time(other, end).filter(|_| other.name != vm.name) {
             let name = format!("{} active", other.name);
             plot.stretch(from.as_secs_f64(), to.as_secs_f64(), name);
         }
@@ -192,13 +196,15 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
 }
 
 /// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
-fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+fn active_time(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+    // Several workloads may be active at different times, which one stretch cannot show.
     let [workload] = vm.workloads.as_slice() else {
         return None;
     };
     let from = vm.arrives + workload.start;
     let to = workload.runtime.map_or(end, |runtime| from + runtime);
     let to = to.min(vm.leaves.unwrap_or(end)).min(end);
+    // A VM that is active throughout needs no mark in the plot.
     ((from > Nanos::ZERO || to < end) && from < to).then_some((from, to))
 }
 
@@ -208,6 +214,7 @@ fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome>
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(variants.iter().map(|_| None).collect());
     let total = variants.iter().map(|it| it.scenario.frame.duration.0);
+    // Virtual milliseconds, summed over all variants.
     let bar = progress::bar(total.sum::<u64>() / 1_000_000, "simulating");
     thread::scope(|scope| {
         for _ in 0..cores.min(variants.len()) {
@@ -218,6 +225,7 @@ fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome>
                 } {
                     let outcome = simulate(variant, vm, interval, |ms| bar.inc(ms));
                     let mut outcomes = outcomes.lock().expect("no simulation panics");
+                    // By index, so that the results are in the order of the command line.
                     outcomes[i] = Some(outcome);
                 }
             });
@@ -261,6 +269,7 @@ fn simulate(variant: &Variant, vm: &str, interval: Nanos, advanced: impl Fn(u64)
 fn with_curves(mut plot: Plot, outcomes: &[Outcome]) -> Plot {
     for outcome in outcomes {
         let points = outcome.latency.iter();
+        // An interval without requests has no latency, and leaves a gap.
         let points = points.filter_map(|it| Some((it.time_s, it.p99_ns? as f64)));
         plot.add(Series::line(&outcome.name).points(points).unmarked());
     }

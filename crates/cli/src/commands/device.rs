@@ -206,6 +206,7 @@ fn bound(device: &DeviceView) -> Option<u32> {
 fn compared(drift: &DriftView) -> Cell {
     let DriftView { ratio, spread, .. } = drift;
     let judged = match drift.seconds_judged {
+        // No second will ever have enough I/Os in flight, so waiting does not help.
         0 if drift.too_shallow => format!(
             "cannot be compared: needs {} I/Os in flight, more than the queue depth",
             drift.enough_in_flight
@@ -219,7 +220,7 @@ fn compared(drift: &DriftView) -> Cell {
             count(seconds)
         ),
     };
-    match drift.parted.as_deref() {
+    match drift.direction.as_deref() {
         None => Cell::new(judged),
         Some(side) => Cell::from(format!("{side} than its profile"))
             .tone(Tone::Bad)

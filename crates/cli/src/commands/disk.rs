@@ -83,6 +83,7 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
         let help = "without a store a missing file is created again; nothing needs to be forgotten";
         return Err(Problem::new(what).help(help).into());
     };
+    // `Store::open` would create it.
     if !store.path.try_exists()? {
         let what = format!(
             "{}: the store does not exist, so no disk is remembered",
@@ -153,8 +154,8 @@ fn table(disk: &DiskFaultsView) -> Table {
         table.row([
             rule.number.to_string().into(),
             if armed { state.tone(Tone::Warn) } else { state },
-            which(rule).into(),
-            what(rule).into(),
+            scope_text(rule).into(),
+            effect_text(rule).into(),
             count(rule.met).into(),
             count(rule.injected).into(),
         ]);
@@ -163,7 +164,7 @@ fn table(disk: &DiskFaultsView) -> Table {
 }
 
 /// Returns the requests that a rule applies to: `read from 1 GiB, 64 KiB long; 1 in 100`.
-fn which(rule: &FaultView) -> String {
+fn scope_text(rule: &FaultView) -> String {
     let place = match (&rule.from, &rule.length) {
         (None, None) => String::new(),
         (from, length) => {
@@ -179,6 +180,7 @@ fn which(rule: &FaultView) -> String {
     if rule.every > 1 {
         parts.push(format!("1 in {}", count(rule.every)));
     }
+    // Only rules that draw at random have a seed; others strike with certainty.
     if rule.seed.is_some() {
         parts.push(rule.probability.clone());
     }
@@ -195,10 +197,11 @@ fn which(rule: &FaultView) -> String {
 }
 
 /// Returns the effect of a rule: `2 s late, then EIO`.
-fn what(rule: &FaultView) -> String {
+fn effect_text(rule: &FaultView) -> String {
     let late = rule.stall.as_ref().map(|stall| format!("{stall} late"));
     let fails = match (&rule.torn, rule.error.as_deref()) {
         (Some(torn), Some("none")) => Some(format!("torn after {torn}, reported as written")),
+        // A torn write without another answer fails with EIO.
         (Some(torn), error) => Some(format!("torn after {torn}, {}", error.unwrap_or("EIO"))),
         (None, error) => error.map(str::to_owned),
     };
@@ -319,7 +322,7 @@ mod tests {
         };
         let rule = view(json!({ "stall": "2 s", "error": "EIO" }));
         assert_eq!(
-            (which(&rule), what(&rule)),
+            (scope_text(&rule), effect_text(&rule)),
             ("any".into(), "2 s late, then EIO".into())
         );
         let rule = view(json!({
@@ -327,7 +330,7 @@ mod tests {
             "probability": "1 %", "after": "10 s", "count": 3, "torn": "0 B", "error": "none",
         }));
         let words = "write from 1 GiB, 64 KiB long; 1 in 100; 1 %; after 10 s; at most 3";
-        assert_eq!(which(&rule), words);
-        assert_eq!(what(&rule), "torn after 0 B, reported as written");
+        assert_eq!(scope_text(&rule), words);
+        assert_eq!(effect_text(&rule), "torn after 0 B, reported as written");
     }
 }

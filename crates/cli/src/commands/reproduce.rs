@@ -30,7 +30,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     };
     let paper = find(name)?;
     let wanted = Wanted {
-        table: part(paper, args)?,
+        table: wanted_table(paper, args)?,
         jobs: jobs(args.jobs),
         traces: match &args.traces {
             Some(folder) => traces(paper, folder)?,
@@ -82,7 +82,7 @@ fn jobs(asked: Option<u16>) -> usize {
 }
 
 /// Requests read of each trace; no experiment replays more.
-const REQUESTS: usize = 20_000;
+const REQUESTS_PER_TRACE: usize = 20_000;
 
 /// Reads the paper's original traces from a folder, and reports missing ones.
 fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8]>>> {
@@ -94,7 +94,7 @@ fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8
     let mut missing: Vec<&str> = Vec::new();
     for trace in paper.traces {
         let path = folder.join(trace.file);
-        match beginning(&path) {
+        match read_requests(&path) {
             Ok(bytes) => drop(found.insert(trace.stream, bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => missing.push(trace.file),
             Err(error) => {
@@ -103,6 +103,7 @@ fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8
             }
         }
     }
+    // One file may serve several streams, which follow each other in the paper's list.
     missing.dedup();
     let missing = missing.join(", ");
     if found.is_empty() {
@@ -119,11 +120,11 @@ fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8
     Ok(found)
 }
 
-/// Reads the first [`REQUESTS`] lines of a trace.
-fn beginning(path: &Path) -> io::Result<Arc<[u8]>> {
+/// Reads the first [`REQUESTS_PER_TRACE`] lines of a trace.
+fn read_requests(path: &Path) -> io::Result<Arc<[u8]>> {
     let mut input = BufReader::new(File::open(path)?);
     let mut bytes = Vec::new();
-    for _ in 0..REQUESTS {
+    for _ in 0..REQUESTS_PER_TRACE {
         if input.read_until(b'\n', &mut bytes)? == 0 {
             break;
         }
@@ -169,7 +170,7 @@ fn find(name: &str) -> Result<&'static Paper> {
 }
 
 /// Returns the table or figure that is asked for; `None`: all.
-fn part(paper: &Paper, args: &ReproduceArgs) -> Result<Option<String>> {
+fn wanted_table(paper: &Paper, args: &ReproduceArgs) -> Result<Option<String>> {
     let (at, what, name) = match (&args.table, &args.figure) {
         (Some(table), _) => ("--table", format!("table {table:?}"), table.clone()),
         (None, Some(figure)) => {

@@ -83,7 +83,7 @@ async fn serve(config: Config) -> Result<Stopped> {
 }
 
 /// Maximum number of newly enforced parts in the log, for hosts with a thousand VMs.
-const NEWLY_LISTED: usize = 16;
+const NEWLY_ENFORCED_LISTED: usize = 16;
 
 /// Logs the default policy of devices that name none, because an earlier default was another one.
 fn tell_default_policy(config: &Config) {
@@ -93,9 +93,12 @@ fn tell_default_policy(config: &Config) {
     }
     let devices: Vec<_> = unnamed.iter().map(|of| of.device).collect();
     let newly: Vec<_> = unnamed.iter().flat_map(|of| &of.newly_enforced).collect();
-    let listed = newly.iter().take(NEWLY_LISTED).map(|part| part.to_string());
+    let listed = newly
+        .iter()
+        .take(NEWLY_ENFORCED_LISTED)
+        .map(|part| part.to_string());
     let listed: Vec<_> = listed.collect();
-    let more = match newly.len().saturating_sub(NEWLY_LISTED) {
+    let more = match newly.len().saturating_sub(NEWLY_ENFORCED_LISTED) {
         0 => String::new(),
         more => format!("; and {more} more, which `tidegate check` lists"),
     };

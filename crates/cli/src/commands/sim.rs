@@ -37,6 +37,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     if log.is_some() {
         world.keep_responses();
     }
+    // Milliseconds of virtual time.
     let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = DelayedBar::new(total, "simulating");
     while !world.is_over() {
@@ -59,6 +60,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     drop(progress);
     log.map_or(Ok(()), responses::Log::finish)?;
     let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
+    // All results would be empty, and the report would not say why.
     if ended < warm_up {
         output::tell(format_args!(
             "warning: all workloads ended after {}, within the warm-up of {}",
@@ -141,6 +143,7 @@ impl Printer {
             .map(|t| t.name.chars().count());
         Printer {
             out,
+            // At least as wide as the heading, `VM`.
             name: names.max().unwrap_or(0).max(2),
             rows: 0,
             responses: responses::expected(&ready.scenario),
@@ -152,6 +155,7 @@ impl Printer {
         match self.out.format() {
             Format::Json => self.out.json_line(row),
             Format::Csv => {
+                // The heading comes with the first row, so that a run without rows prints none.
                 if self.rows == 1 {
                     self.csv_heading("time_s")?;
                 }

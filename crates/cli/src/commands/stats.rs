@@ -113,6 +113,7 @@ fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     let interval = args.interval;
     let query = StatsQuery {
         buckets: false,
+        // Nanoseconds are exact for every duration that the option takes.
         interval: interval.map(|interval| format!("{}ns", interval.as_nanos())),
     };
     let stats = fetch(args, client, &query)?;
@@ -196,6 +197,7 @@ impl Interval {
         let errors = |stats: &VmStatsView| stats.operations.iter().map(|op| op.errors).sum::<u64>();
         let (queue, queue_before) = (&now.queue_time, &before.queue_time);
         let (device, device_before) = (&now.service_time, &before.service_time);
+        // Two answers with one time have no rates.
         (seconds > 0.0).then_some(())?;
         Some(Interval {
             vm: now.vm.clone(),
@@ -231,6 +233,7 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     };
     let every = args.interval.unwrap_or(Duration::from_secs(1));
     let mut before = fetch(args, client, &with_buckets)?;
+    // JSON lines and files get one picture after the other.
     let in_place = !out.is_json() && std::io::stdout().is_terminal();
     let mut drawn = 0;
     let mut left = args.count.unwrap_or(u64::MAX);

@@ -54,6 +54,7 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
 
 /// Returns every scenario with every policy, scheduler and seed, in the order given, each once.
 fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
+    // `None` stands for the scenario's own policy, so that the loop below runs at least once.
     let policies: Vec<_> = match args.policies.as_slice() {
         [] => vec![None],
         policies => policies.iter().cloned().map(Some).collect(),
@@ -78,10 +79,12 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
                 ..Changes::from(&args.changes)
             };
             let ready = Arc::new(simulate::load(file, &changes)?);
+            // Notes concern the file, so they are the same under every policy.
             if n == 0 {
                 ready.tell();
             }
             let any_seed = key(&ready);
+            // A policy given twice, or the scenario's own given by name, has one result.
             if !seen.insert(any_seed.clone()) {
                 continue;
             }
@@ -100,6 +103,7 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
 
 /// Returns the key of a scenario, without its final seed.
 fn key(ready: &Ready) -> Key {
+    // The parameters are part of the key, so that a sweep over them keeps every result.
     let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.scheduling.policy));
     Key {
         scenario: ready.file.display().to_string(),
@@ -132,6 +136,7 @@ fn simulate_all(
     mut each: impl FnMut(Key, Value) -> Result<()>,
 ) -> Result<()> {
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
+    // More threads than cells would find nothing to do.
     let jobs = jobs.map_or(cores, usize::from).min(missing.len());
     let next = AtomicUsize::new(0);
     let bar = progress::bar(missing.len() as u64, "simulating");
@@ -153,6 +158,7 @@ fn simulate_all(
                 }
             });
         }
+        // The receiver ends once the last thread has dropped its sender.
         drop(sender);
         for (key, report) in receiver {
             each(key, report?)?;
@@ -205,8 +211,9 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Spread {
+    fn from_values(values: &[f64]) -> Spread {
         Spread {
+            // No values have the mean 0, not NaN, which JSON cannot hold.
             mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
             min: values.iter().copied().fold(f64::INFINITY, f64::min),
             max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -221,6 +228,7 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
     for (key, report) in results {
         for vm in report["vms"].as_array().into_iter().flatten() {
             let name = vm["name"].as_str().unwrap_or_default();
+            // The digest covers policy and scheduler, so one entry has all seeds of a cell.
             let place = places.entry((&key.scenario, &key.digest, name));
             match place {
                 Entry::Occupied(place) => groups[*place.get()].1.push(vm),
@@ -240,12 +248,13 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
     }
     let spread = |vms: &[&Value], what: &str| {
         let values: Vec<f64> = vms.iter().filter_map(|vm| vm[what].as_f64()).collect();
-        Spread::of(&values)
+        Spread::from_values(&values)
     };
     let known = |vms: &[&Value], what: &str| {
+        // A report leaves the key out where the value does not exist.
         let values = vms.iter().filter_map(|vm| vm.pointer(what)?.as_f64());
         let values: Vec<f64> = values.collect();
-        (!values.is_empty()).then(|| Spread::of(&values))
+        (!values.is_empty()).then(|| Spread::from_values(&values))
     };
     groups
         .into_iter()
@@ -380,6 +389,7 @@ fn table(all: &[Summary]) -> Table {
     };
     let mut scenario = "";
     for s in all {
+        // Results come in the order of the grid, so a scenario's rows are together.
         if s.scenario != scenario {
             scenario = &s.scenario;
             table.line(TableCell::from(scenario).tone(Tone::Strong));

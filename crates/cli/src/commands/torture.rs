@@ -20,11 +20,11 @@ use crate::problem::Problem;
 use crate::seeds::{Owner, Seeds};
 
 /// Default number of seeds.
-const SEEDS: u64 = 1000;
+const DEFAULT_SEEDS: u64 = 1000;
 /// Number of failures shown in full; of later ones only the broken check is shown.
-const SHOWN: usize = 3;
+const FAILURES_SHOWN: usize = 3;
 /// Interval between updates of the progress line, and between writes of the resume file.
-const UPDATE: Duration = Duration::from_millis(500);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
 type Ended = Result<Passed, Box<Failure>>;
 
@@ -55,13 +55,13 @@ struct Failed {
 
 pub(super) fn run(args: &TortureArgs, out: Output) -> Result<()> {
     match args.seed {
-        Some(seed) => one(seed, args, out),
-        None => many(args, out),
+        Some(seed) => run_seed(seed, args, out),
+        None => run_seeds(args, out),
     }
 }
 
 /// Runs one seed, with --trace printing every event.
-fn one(seed: u64, args: &TortureArgs, out: Output) -> Result<()> {
+fn run_seed(seed: u64, args: &TortureArgs, out: Output) -> Result<()> {
     let begun = Instant::now();
     // A closed pipe ends the output, not the run, whose verdict still counts.
     let mut show = |line: &torture::Line| {
@@ -83,14 +83,14 @@ fn one(seed: u64, args: &TortureArgs, out: Output) -> Result<()> {
     summary.print(begun, out)
 }
 
-fn many(args: &TortureArgs, out: Output) -> Result<()> {
+fn run_seeds(args: &TortureArgs, out: Output) -> Result<()> {
     let begun = Instant::now();
     let seeds = args.seeds.or(match args.minutes {
         Some(_) => None,
-        None => Some(SEEDS),
+        None => Some(DEFAULT_SEEDS),
     });
     // Without a number but with --minutes, seeds go on until time is up.
-    let last = last(args.start_seed, seeds)?;
+    let last = last_seed(args.start_seed, seeds)?;
     let mut done = match &args.resume {
         Some(file) => Done::open(file, &args.policies)?,
         None => Done::default(),
@@ -118,7 +118,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
     thread::scope(|scope| {
         for _ in 0..jobs {
             let (source, sender) = (&source, sender.clone());
-            scope.spawn(move || work(source, &args.policies, &sender));
+            scope.spawn(move || run_worker(source, &args.policies, &sender));
         }
         // Only workers keep senders, so that `collect` ends when the last of them does.
         drop(sender);
@@ -128,7 +128,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
 }
 
 /// Returns the last of `seeds` seeds from `first` on; without a number, the largest seed.
-fn last(first: u64, seeds: Option<u64>) -> Result<u64> {
+fn last_seed(first: u64, seeds: Option<u64>) -> Result<u64> {
     let Some(seeds) = seeds else {
         return Ok(u64::MAX);
     };
@@ -187,23 +187,25 @@ impl Source {
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return None;
         }
-        let mut guard = self.next.lock().expect("nobody panics with it");
+        let mut guard = self.next.lock().expect("no thread panics with the lock");
         let (next, done) = &mut *guard;
         let seed = done.first_not_in((*next)?)?;
         if seed > self.last {
             return None;
         }
+        // After the largest seed there is none.
         *next = seed.checked_add(1);
         Some(seed)
     }
 }
 
-fn work(source: &Source, policies: &[PolicySpec], sender: &Sender<Ended>) {
+fn run_worker(source: &Source, policies: &[PolicySpec], sender: &Sender<Ended>) {
     while let Some(seed) = source.take() {
         let options = Options {
             policies,
             ..Options::default()
         };
+        // The receiver is gone because the resume file could not be written.
         if sender.send(torture::run_with(seed, options)).is_err() {
             return;
         }
@@ -216,13 +218,16 @@ fn collect(
     done: &mut Done,
     progress: &mut Progress,
 ) -> Result<()> {
-    let mut next = Instant::now() + UPDATE;
+    let mut next = Instant::now() + UPDATE_INTERVAL;
     loop {
         match receiver.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(ended) => {
                 match &ended {
+                    // A failed seed is not recorded, so that it runs again after a fix.
                     Ok(passed) => done.seeds.add(passed.seed, passed.seed),
-                    Err(failure) => progress.failure(failure, summary.failed.len() < SHOWN),
+                    Err(failure) => {
+                        progress.failure(failure, summary.failed.len() < FAILURES_SHOWN)
+                    }
                 }
                 summary.take(&ended);
             }
@@ -230,7 +235,7 @@ fn collect(
             Err(RecvTimeoutError::Timeout) => {}
         }
         if Instant::now() >= next {
-            next = Instant::now() + UPDATE;
+            next = Instant::now() + UPDATE_INTERVAL;
             progress.show(summary);
             done.write()?;
         }
@@ -317,6 +322,7 @@ impl Progress {
         let left = by_seeds
             .into_iter()
             .chain(by_time)
+            // Whichever bound is reached first ends the run.
             .fold(f64::INFINITY, f64::min);
         let of = self
             .of
@@ -353,11 +359,11 @@ mod tests {
 
     #[test]
     fn seeds_end_at_the_largest_and_what_goes_beyond_is_refused() {
-        assert_eq!(last(0, Some(6)).expect("fits"), 5);
-        assert_eq!(last(7, None).expect("fits"), u64::MAX);
-        assert_eq!(last(u64::MAX, Some(1)).expect("fits"), u64::MAX);
-        assert_eq!(last(u64::MAX - 1, Some(2)).expect("fits"), u64::MAX);
-        let error = last(u64::MAX - 1, Some(3))
+        assert_eq!(last_seed(0, Some(6)).expect("fits"), 5);
+        assert_eq!(last_seed(7, None).expect("fits"), u64::MAX);
+        assert_eq!(last_seed(u64::MAX, Some(1)).expect("fits"), u64::MAX);
+        assert_eq!(last_seed(u64::MAX - 1, Some(2)).expect("fits"), u64::MAX);
+        let error = last_seed(u64::MAX - 1, Some(3))
             .expect_err("too many")
             .to_string();
         assert!(error.contains("--seeds 2"), "{error}");

@@ -23,7 +23,7 @@ pub(super) fn run(command: TraceCommand, out: Output) -> Result<()> {
 
 fn info(args: &TraceInfoArgs, out: Output) -> Result<()> {
     let trace = load(&args.file, &args.read)?;
-    let whole = Whole::of(&trace);
+    let whole = TraceStats::from_trace(&trace);
     if out.is_json() {
         return out.json(&whole);
     }
@@ -65,7 +65,7 @@ fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
 
 /// Statistics of a trace.
 #[derive(Serialize)]
-struct Whole {
+struct TraceStats {
     format: &'static str,
     out_of_order: u64,
     skipped: u64,
@@ -104,11 +104,11 @@ struct Sizes {
     least: u32,
     median: u32,
     most: u32,
-    commonest: Vec<SizeOf>,
+    commonest: Vec<SizeCount>,
 }
 
 #[derive(Serialize)]
-struct SizeOf {
+struct SizeCount {
     bytes: u32,
     requests: u64,
 }
@@ -120,14 +120,14 @@ struct Gap {
     total_s: f64,
 }
 
-impl Whole {
-    fn of(trace: &Trace) -> Whole {
+impl TraceStats {
+    fn from_trace(trace: &Trace) -> TraceStats {
         let disk = |(number, name): (usize, &String)| {
             let info = trace::info(trace, Some(number as u32))?;
-            Some(Figures::of(name.clone(), &info))
+            Some(Figures::from_info(name.clone(), &info))
         };
-        let all = trace::info(trace, None).map(|info| Figures::of("all".to_owned(), &info));
-        Whole {
+        let all = trace::info(trace, None).map(|info| Figures::from_info("all".to_owned(), &info));
+        TraceStats {
             format: trace.format.name(),
             out_of_order: trace.out_of_order,
             skipped: trace.skipped,
@@ -144,6 +144,7 @@ impl Whole {
 
     fn text(&self, trace: &Trace, out: Output) -> String {
         let mut text = self.all.table(trace.format.name()).render(out.style());
+        // The table of a single disk would repeat the one of the whole trace.
         if self.disks.len() > 1 {
             text.push('\n');
             text.push_str(&self.by_disk().render(out.style()));
@@ -193,9 +194,10 @@ impl Whole {
 }
 
 impl Figures {
-    fn of(name: String, info: &Info) -> Figures {
+    fn from_info(name: String, info: &Info) -> Figures {
         let span = info.span.as_secs_f64();
         let per_s = |amount: u64| {
+            // A trace of one request, or with one time for all, has no rate.
             if span > 0.0 {
                 amount as f64 / span
             } else {
@@ -222,7 +224,7 @@ impl Figures {
                 median: info.sizes.median,
                 most: info.sizes.most,
                 commonest: (info.sizes.commonest.iter())
-                    .map(|size| SizeOf {
+                    .map(|size| SizeCount {
                         bytes: size.bytes,
                         requests: size.requests,
                     })
@@ -236,25 +238,25 @@ impl Figures {
     }
 
     /// Returns the smallest, largest and median size of requests.
-    fn said_sizes(&self) -> String {
+    fn sizes_text(&self) -> String {
         let [least, most, median] =
             [self.sizes.least, self.sizes.most, self.sizes.median].map(|size| bytes(size.into()));
         format!("{least} to {most}, median {median}")
     }
 
     /// Returns the commonest sizes, each with its share of the requests, in words.
-    fn said_commonest(&self) -> String {
-        let said = self.sizes.commonest.iter().map(|size| {
+    fn commonest_text(&self) -> String {
+        let shares = self.sizes.commonest.iter().map(|size| {
             let share = percent(size.requests as f64, self.requests as f64);
             format!("{} {share}", bytes(size.bytes.into()))
         });
-        said.collect::<Vec<_>>().join(", ")
+        shares.collect::<Vec<_>>().join(", ")
     }
 
     fn table(&self, format: &str) -> Table {
         let mut table = Table::facts();
-        let mut row = |what: &str, said: String| {
-            table.fact(what, said);
+        let mut row = |what: &str, text: String| {
+            table.fact(what, text);
         };
         row("format", format.to_owned());
         row(
@@ -283,8 +285,8 @@ impl Figures {
                 bytes_per_s(self.bytes_per_s)
             ),
         );
-        row("sizes", self.said_sizes());
-        row("most common", self.said_commonest());
+        row("sizes", self.sizes_text());
+        row("most common", self.commonest_text());
         row(
             "sequential",
             format!(

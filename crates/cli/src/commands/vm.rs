@@ -101,6 +101,7 @@ fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
         return out.json(&answer);
     }
     let mut table = describe(&read(answer)?);
+    // Daemons that have just started have no second to judge precision by.
     if let Some(stats) = stats.filter(|stats| stats.precision.seconds > 0) {
         table.fact("last 5 minutes", precision::in_line(&stats.precision));
     }

@@ -112,6 +112,7 @@ impl Guest {
         let reader = stream.try_clone()?;
         let after = match behaviour.arrivals {
             Arrivals::Closed { depth } => {
+                // A closed loop begins with its whole depth; each reply sends the next request.
                 for _ in 0..depth {
                     sender.send(Instant::now())?;
                 }
@@ -156,6 +157,7 @@ impl Guest {
         let recent = &mut lock(&self.tally).recent_us;
         let p99_us = (!recent.is_empty()).then(|| recent.value_at_quantile(0.99));
         recent.reset();
+        // Microseconds to nanoseconds.
         p99_us.map(|us| us as f64 * 1e3)
     }
 
@@ -277,10 +279,14 @@ impl RequestSender {
                 Arrivals::Even { per_s } => 1.0 / per_s,
                 Arrivals::Poisson { per_s } => {
                     let dice: f64 = self.dice.random();
+                    // Inverse of the exponential distribution; `dice` is below 1, so the logarithm
+                    // is finite.
                     -(1.0 - dice).ln() / per_s
                 }
             };
             wanted += Duration::from_secs_f64(gap_s);
+            // A sender that is late sends at once, and later times do not move: the loop stays
+            // open.
             thread::sleep(wanted.saturating_duration_since(Instant::now()));
             if self.send(wanted).is_err() {
                 // The receiver sees the same broken socket and reports it.
@@ -335,6 +341,7 @@ fn receive(
             };
             data = Some((cookie, carried));
         }
+        // The rest is the beginning of a reply whose other bytes have not arrived yet.
         buffer.copy_within(at..filled, 0);
         filled -= at;
     }
@@ -346,6 +353,7 @@ fn answered(cookie: u64, behaviour: Behaviour, epoch: Instant, tally: &Mutex<Tal
     tally.ops += 1;
     tally.bytes += behaviour.size as u64;
     let us = took.as_micros() as u64;
+    // A latency beyond the largest bucket counts in that one instead of being lost.
     tally.latency_us.saturating_record(us);
     tally.recent_us.saturating_record(us);
 }

@@ -109,12 +109,12 @@ pub(crate) struct Sample {
 }
 
 /// Divisor of a turn that gives its uncounted beginning, in which the previous policy still has
-/// effects. The engine's judged seconds may reach 1 s further back, hence [`SETTLING_LEAST`].
+/// effects. The engine's judged seconds may reach 1 s further back, hence [`SETTLING_MIN`].
 const SETTLING_SHARE: u32 = 4;
 /// Shortest uncounted beginning of a turn.
-const SETTLING_LEAST: Duration = Duration::from_millis(1250);
+const SETTLING_MIN: Duration = Duration::from_millis(1250);
 /// Shortest turn in which the engine judges a second.
-const TURN_LEAST: Duration = Duration::from_secs(3);
+const TURN_MIN: Duration = Duration::from_secs(3);
 /// Interval between updates of the display.
 const REFRESH: Duration = Duration::from_millis(250);
 
@@ -159,7 +159,7 @@ fn turns(options: &Options) -> Result<Vec<Duration>> {
     };
     let turns: Vec<Duration> = ACTS.iter().map(turn).collect();
     let shortest = turns.iter().min().expect("there is an act");
-    if *shortest >= TURN_LEAST {
+    if *shortest >= TURN_MIN {
         return Ok(turns);
     }
     let least = ACTS
@@ -167,7 +167,8 @@ fn turns(options: &Options) -> Result<Vec<Duration>> {
         .map(|act| act.share)
         .min()
         .expect("there is an act");
-    let needed = TURN_LEAST.as_secs() * 100 * options.policies.len() as u64;
+    // Seconds that give the shortest act, of `least` per cent, turns of `TURN_MIN` each.
+    let needed = TURN_MIN.as_secs() * 100 * options.policies.len() as u64;
     let problem = Problem::new(format!(
         "{} s are too short for {} policies in {} acts",
         options.seconds,
@@ -207,6 +208,7 @@ fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result
             .build()?;
         runtime.block_on(async {
             let daemon = Daemon::start(config)?;
+            // The receiver waits until the start has ended, so sending cannot fail.
             let _ = send.send(daemon.handle());
             daemon.run().await?;
             Ok(())
@@ -269,7 +271,7 @@ async fn play_act(
     let first = daemon.vms().find(act.cast[0].vm)?;
     screen.set_bound(first.objective.latency);
     screen.introduce(act, vms.iter().map(|vm| vm.wanted.as_str()))?;
-    let settling = (turn / SETTLING_SHARE).max(SETTLING_LEAST);
+    let settling = (turn / SETTLING_SHARE).max(SETTLING_MIN);
     let mut results = Vec::new();
     let act_began = Instant::now();
     for policy in &options.policies {
@@ -277,6 +279,7 @@ async fn play_act(
         let begin = Instant::now();
         let mut counting = false;
         while begin.elapsed() < turn {
+            // No longer than the turn, so that all turns have the same length.
             tokio::time::sleep(REFRESH.min(turn.saturating_sub(begin.elapsed()))).await;
             // Effects of the previous policy are over: count from here on.
             if !counting && begin.elapsed() >= settling {
@@ -331,6 +334,7 @@ async fn summarize(
 }
 
 fn result_of(vm: &Played, seen: &Seen, after: &[PartAttainment]) -> VmResult {
+    // Just after a restart no time has passed, and rates would be NaN.
     let seconds = seen.took.as_secs_f64().max(1e-9);
     let attainment = since(&vm.before, after);
     VmResult {
@@ -348,6 +352,7 @@ fn result_of(vm: &Played, seen: &Seen, after: &[PartAttainment]) -> VmResult {
 fn since(before: &[PartAttainment], after: &[PartAttainment]) -> Vec<PartResult> {
     let parts = after.iter().map(|now| {
         let then = before.iter().find(|then| then.part == now.part);
+        // A part that was not judged before begins at 0.
         let (kept_s, missed_s) = then.map_or((0, 0), |then| (then.kept_s, then.missed()));
         PartResult {
             part: now.part.name(),

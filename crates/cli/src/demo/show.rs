@@ -78,6 +78,7 @@ impl Screen {
         counting: bool,
     ) -> io::Result<()> {
         if !self.live {
+            // Without a terminal each turn has one line, not one a refresh.
             if self.announced != now.policy {
                 self.announced = now.policy.clone();
                 output::tell(format_args!(
@@ -208,6 +209,7 @@ fn verdict(vm: &VmResult) -> Cell {
         .attainment
         .iter()
         .filter(|part| part.kept_s + part.missed_s > 0);
+    // A VM without promises has nothing to keep, and `met` is true for it.
     if judged.clone().next().is_none() {
         return Cell::new("-").tone(Tone::Faint);
     }

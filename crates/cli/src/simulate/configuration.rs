@@ -24,7 +24,7 @@ use tidegate_workload::spec::{Flow, Mix, Rw, Sizes, Workload};
 use super::Changes;
 
 /// Default simulated time.
-const DURATION: Nanos = Nanos::from_secs(10);
+const DEFAULT_DURATION: Nanos = Nanos::from_secs(10);
 /// Model of a device without any indication of its model.
 const DEFAULT_MODEL: &str = "ssd-sata-300gb";
 /// Size in bytes of a disk whose size is not known.
@@ -41,10 +41,12 @@ pub(super) struct Converted {
 /// Reads a configuration as `serve` does, and converts it; `base` is its directory.
 pub(super) fn read(text: &str, file: &str, base: &Path, changes: &Changes) -> Result<Converted> {
     let loaded = config::parse(text, file, base)?;
-    let said = document::read(text, file, |root| SimulationParts::read(root, base))?.config;
+    // Read a second time: the daemon's reader passes over the keys that only the simulator knows.
+    let simulation_parts =
+        document::read(text, file, |root| SimulationParts::read(root, base))?.config;
     let mut converter = Converter {
         config: &loaded.config,
-        said,
+        simulation_parts,
         base,
         notes: Vec::new(),
     };
@@ -91,14 +93,14 @@ impl SimulationParts {
 
 struct Converter<'a> {
     config: &'a Config,
-    said: SimulationParts,
+    simulation_parts: SimulationParts,
     base: &'a Path,
     /// Notes on assumptions and on ignored parts.
     notes: Vec<String>,
 }
 
 impl Converter<'_> {
-    fn note(&mut self, text: String) {
+    fn add_note(&mut self, text: String) {
         self.notes.push(format!("note: {text}"));
     }
 
@@ -106,9 +108,9 @@ impl Converter<'_> {
         if changes.duration.is_none() {
             let text = format!(
                 "{} are simulated; change it with --duration",
-                format_duration(DURATION)
+                format_duration(DEFAULT_DURATION)
             );
-            self.note(text);
+            self.add_note(text);
         }
         let mut tenants: Vec<Tenant> = Vec::new();
         for (index, vm) in self.config.vms.iter().enumerate() {
@@ -118,14 +120,15 @@ impl Converter<'_> {
         let mut devices = Vec::new();
         for (index, device) in self.config.devices.iter().enumerate() {
             let (model, assumed) = self.model(index, device, changes);
+            // A configured model holds the disks, or the configuration would have been refused.
             if assumed {
                 let mut on: Vec<_> = tenants.iter_mut().filter(|t| t.device == index).collect();
-                self.fit(device, model.spec().capacity, &mut on);
+                self.shrink_disks(device, model.spec().capacity, &mut on);
             }
             devices.push(simulated(device, &model, changes.policy.as_ref()));
         }
         Scenario {
-            frame: Frame::lasting(changes.duration.unwrap_or(DURATION)),
+            frame: Frame::lasting(changes.duration.unwrap_or(DEFAULT_DURATION)),
             devices,
             tenants,
             changes: Vec::new(),
@@ -134,7 +137,7 @@ impl Converter<'_> {
     }
 
     fn note_default_load(&mut self) {
-        let vms = self.config.vms.iter().zip(&self.said.workloads);
+        let vms = self.config.vms.iter().zip(&self.simulation_parts.workloads);
         let without: Vec<&str> = vms
             .filter(|(_, workloads)| workloads.is_empty())
             .map(|(vm, _)| vm.name.as_str())
@@ -145,7 +148,7 @@ impl Converter<'_> {
                  {}",
                 without.join(", ")
             );
-            self.note(text);
+            self.add_note(text);
         }
     }
 
@@ -154,18 +157,18 @@ impl Converter<'_> {
         if vm.schedule.is_some() {
             let text =
                 format!("{name}: the schedule is ignored, because a simulation has no time of day");
-            self.note(text);
+            self.add_note(text);
         }
         if vm.disks.len() > 1 {
             let disks = vm.disks.len();
-            self.note(format!("{name}: the {disks} disks are simulated as one"));
+            self.add_note(format!("{name}: the {disks} disks are simulated as one"));
         }
         if vm.disks.iter().any(|disk| !disk.faults.is_empty()) {
-            self.note(format!("{name}: fault rules are ignored"));
+            self.add_note(format!("{name}: fault rules are ignored"));
         }
         let disks = vm.disks.iter().map(|disk| self.size(name, disk));
         let sizes: Vec<u64> = disks.collect::<Vec<_>>();
-        let workloads = match self.said.workloads[index].as_slice() {
+        let workloads = match self.simulation_parts.workloads[index].as_slice() {
             [] => vec![default_load()],
             workloads => workloads.to_vec(),
         };
@@ -175,7 +178,7 @@ impl Converter<'_> {
             host: 0,
             background: vm.background,
             objective: vm.objective,
-            disk_size: together(&sizes),
+            disk_size: joined_size(&sizes),
             disk_at: None,
             workloads,
             delay: Delay::default(),
@@ -187,12 +190,12 @@ impl Converter<'_> {
 
     /// Returns the size of a disk: as configured, or that of its file or block device.
     fn size(&mut self, vm: &str, disk: &DiskConfig) -> u64 {
-        let found = disk.path.as_deref().and_then(length);
+        let found = disk.path.as_deref().and_then(file_length);
         if let Some(size) = disk.size.or(found).filter(|&size| size > 0) {
             return size;
         }
         let (export, size) = (&disk.export, format_bytes(DEFAULT_DISK));
-        self.note(format!(
+        self.add_note(format!(
             "{vm}: the size of disk {export} is not known, simulated as {size}"
         ));
         DEFAULT_DISK
@@ -203,28 +206,29 @@ impl Converter<'_> {
         if let DeviceKind::Emulated { model } = &device.kind {
             return (model.as_ref().clone(), false);
         }
-        let profile = self.said.profiles[index].as_deref();
+        let profile = self.simulation_parts.profiles[index].as_deref();
         let measured = profile.and_then(|name| profile::find(name, self.base).ok());
-        let (model, why) = match measured.as_ref().and_then(nearest) {
+        let (model, why) = match measured.as_ref().and_then(nearest_model) {
             Some((model, 0.0)) => (model, "the model of its profile".to_owned()),
             Some((model, off)) => {
                 let why = format!("the model nearest to its profile (rates differ by {off:.0} %)");
                 (model, why)
             }
             None => {
-                let model = catalogue::load(DEFAULT_MODEL).expect("of the catalogue");
+                let model =
+                    catalogue::load(DEFAULT_MODEL).expect("the default model is in the catalogue");
                 (model, "the default; change it with --device".to_owned())
             }
         };
         if changes.model.is_none() {
             let (name, model) = (&device.name, &model.name);
-            self.note(format!("device {name}: simulated as {model}, {why}"));
+            self.add_note(format!("device {name}: simulated as {model}, {why}"));
         }
         (model, true)
     }
 
     /// Shrinks disks that do not fit an assumed model, all by the same factor.
-    fn fit(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut Tenant]) {
+    fn shrink_disks(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut Tenant]) {
         let aligned = |size: u64| size.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
         let needed: u64 = tenants.iter().map(|tenant| aligned(tenant.disk_size)).sum();
         if needed <= capacity {
@@ -232,11 +236,12 @@ impl Converter<'_> {
         }
         for tenant in tenants {
             let part = u128::from(tenant.disk_size) * u128::from(capacity) / u128::from(needed);
+            // Rounded down, so that all disks together still fit; a disk has at least one block.
             let part = part as u64 / DISK_ALIGNMENT * DISK_ALIGNMENT;
             tenant.disk_size = part.max(DISK_ALIGNMENT);
         }
         let (name, percent) = (&device.name, 100.0 * capacity as f64 / needed as f64);
-        self.note(format!(
+        self.add_note(format!(
             "device {name}: the disks are larger than the model; only the first {percent:.0} % of \
              each are simulated"
         ));
@@ -244,19 +249,20 @@ impl Converter<'_> {
 }
 
 /// Returns the size of a file or block device in bytes; `None` if it cannot be determined.
-fn length(path: &Path) -> Option<u64> {
+fn file_length(path: &Path) -> Option<u64> {
     // Opening a FIFO would block until a writer comes.
     let kind = std::fs::metadata(path).ok()?.file_type();
     if kind.is_file() {
         return Some(std::fs::metadata(path).ok()?.len());
     }
     use std::os::unix::fs::FileTypeExt as _;
+    // A block device reports 0 as its length; its end is where seeking to the end leads.
     let mut device = kind.is_block_device().then(|| File::open(path).ok())??;
     device.seek(SeekFrom::End(0)).ok()
 }
 
 /// Returns the size of a VM's disks joined into one, each aligned to [`DISK_ALIGNMENT`].
-fn together(sizes: &[u64]) -> u64 {
+fn joined_size(sizes: &[u64]) -> u64 {
     let add = |sum: u64, size: &u64| {
         let start = sum.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
         start.saturating_add(*size)
@@ -285,19 +291,23 @@ fn default_load() -> Workload {
 
 /// Returns the model that a profile was measured on, or the model of the catalogue with the nearest
 /// rates, and their mean difference in percent.
-fn nearest(measured: &Measured) -> Option<(Entry, f64)> {
+fn nearest_model(measured: &Measured) -> Option<(Entry, f64)> {
+    // Profiles of the catalogue carry the name of their model.
     if let Ok(entry) = catalogue::load(&measured.device) {
         return Some((entry, 0.0));
     }
-    let off = |name: &'static str| Some((name, distance(measured, &profile::built_in(name)?)?));
+    let off =
+        |name: &'static str| Some((name, profile_distance(measured, &profile::built_in(name)?)?));
     let all = catalogue::names().filter_map(off);
     let (name, off) = all.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    // The mean of logarithms as a factor, then in percent.
     let percent = 100.0 * (off.exp() - 1.0);
+    // Never 0, which means the very model of the profile.
     Some((catalogue::load(name).ok()?, percent.max(f64::MIN_POSITIVE)))
 }
 
 /// Returns the mean absolute logarithm of the ratio of two profiles' rates, over common points.
-fn distance(a: &Measured, b: &Measured) -> Option<f64> {
+fn profile_distance(a: &Measured, b: &Measured) -> Option<f64> {
     let (mut sum, mut points) = (0.0, 0_u32);
     for curve in &a.curves {
         let same = |other: &&profile::MeasuredCurve| {
@@ -332,6 +342,7 @@ fn simulated(device: &DeviceConfig, model: &Entry, instead: Option<&PolicySpec>)
     };
     simulated.put_on(model);
     let (scheduling, served) = (&mut simulated.scheduling, &device.scheduling);
+    // `put_on` drops the profile, which here belongs to the device that the model stands for.
     scheduling.profile = served.profile.clone();
     if let Some(other) = instead.filter(|other| other.name() != served.policy.name()) {
         scheduling.policy = other.clone();
@@ -345,24 +356,24 @@ mod tests {
 
     #[test]
     fn disks_of_a_vm_follow_each_other_as_one() {
-        assert_eq!(together(&[5 << 20]), 5 << 20);
-        assert_eq!(together(&[4097, 8192]), DISK_ALIGNMENT + 8192);
-        assert_eq!(together(&[100]), 4096);
+        assert_eq!(joined_size(&[5 << 20]), 5 << 20);
+        assert_eq!(joined_size(&[4097, 8192]), DISK_ALIGNMENT + 8192);
+        assert_eq!(joined_size(&[100]), 4096);
     }
 
     #[test]
     fn a_profile_leads_to_its_model_or_to_the_nearest() {
         let mut measured = profile::built_in("nvme-1tb").expect("built in");
-        let (model, off) = nearest(&measured).expect("there is one");
+        let (model, off) = nearest_model(&measured).expect("there is one");
         assert_eq!((model.name.as_str(), off), ("nvme-1tb", 0.0));
         measured.device = "/dev/sdb".to_owned();
         for point in measured.curves.iter_mut().flat_map(|c| &mut c.points) {
             point.iops *= 1.1;
         }
-        let (model, off) = nearest(&measured).expect("there is one");
+        let (model, off) = nearest_model(&measured).expect("there is one");
         assert_eq!(model.name, "nvme-1tb");
         assert!((9.0..11.0).contains(&off), "{off}");
         measured.curves.clear();
-        assert!(nearest(&measured).is_none());
+        assert!(nearest_model(&measured).is_none());
     }
 }

@@ -24,18 +24,18 @@ const OWN: &str = "best-effort: prio 6";
 
 /// Returns true if this repository's disk honours I/O classes and `ionice` can read them.
 fn can_be_tested(scratch: &Scratch) -> bool {
-    let nobody = i32::MAX;
-    let vm = format!("--vm=job={nobody}");
+    let missing_pid = i32::MAX;
+    let vm = format!("--vm=job={missing_pid}");
     let args = [&["agent", &vm], &TERMS[..]].concat();
     let said = Running::start(scratch, TIDEGATE, &args).wait().err;
-    if !said.contains(&format!("process {nobody} not found")) {
+    if !said.contains(&format!("process {missing_pid} not found")) {
         skipped(said.lines().next().unwrap_or("the agent says nothing"));
         return false;
     }
     have(&["ionice", "unshare"])
 }
 
-/// A shell and its child, which ends once nobody writes to it any more. Both have [`OWN`].
+/// A shell and its child, which ends when its standard input is closed. Both have [`OWN`].
 fn shell(scratch: &Scratch) -> (Running, u32) {
     let args = ["-c2", "-n6", "sh", "-c", "cat; :"];
     let shell = Running::start_with(scratch, "ionice", &args, Stdio::piped());
@@ -130,8 +130,8 @@ until_said() {
 }
 sleep 1000 & job=$!
 sleep 1000 & other=$!
-# Processes of one number are told apart by the clock tick that they began in, as everybody on
-# Linux does it.
+# Processes of one number are told apart by the clock tick that they began in, as programs on
+# Linux usually do.
 began() { cut -d " " -f 22 /proc/$1/stat; }
 before=$(began $other)
 mkfifo said

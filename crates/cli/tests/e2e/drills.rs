@@ -1,5 +1,5 @@
-//! Disks that misbehave by rule: guests get what the rule says, nobody else gets anything, and
-//! when the rules are gone all is well.
+//! Disks that misbehave by rule: struck guests get what the rule says, other guests notice nothing,
+//! and when the rules are gone all is well.
 
 use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, wait_for};
@@ -98,7 +98,7 @@ fn a_dying_disk_is_its_own_guests_trouble(backing: Backing) {
     works(&daemon, &["read -P 1 0 64k", "read -P 1 68k 956k", "flush"]);
     others.into_iter().for_each(assert_verified);
 
-    // Nobody can overlook it.
+    // The fault is visible to operators.
     let listed = fault(&daemon, &["list", "sick"]);
     let count = |rule: usize, what: &str| listed["rules"][rule][what].as_u64().expect("a count");
     assert!(

@@ -25,7 +25,7 @@ fn start(backing: Backing) -> Daemon {
     )
 }
 
-/// Somebody who goes on working, and checks what comes back.
+/// Client that goes on sending requests and checks the replies.
 fn steady(daemon: &Daemon, export: &str, size: &str) -> Running {
     let size = format!("--size={size}");
     let args = [
@@ -260,7 +260,7 @@ fn who_never_reads_costs_bounded_memory() {
 }
 
 /// A limit on the size of files (`ulimit -f`, `LimitFSIZE=`) is a full disk to the guest that meets
-/// it. The kernel also sends a signal that would end the daemon, and everybody's disks with it.
+/// it. The kernel also sends a signal that would end the daemon with all of its disks.
 #[test]
 fn a_limit_on_file_sizes_ends_nobody() {
     if !have(&["qemu-io", "prlimit"]) {
@@ -332,7 +332,7 @@ fn a_reconnect_storm_leaves_nothing_behind() {
         let path = format!("/proc/{}/fd", daemon.pid());
         std::fs::read_dir(path).expect("it runs").count()
     };
-    // Once it has served somebody, and opened whatever that takes.
+    // Once it has served a client, with all descriptors that this takes.
     run(
         daemon.scratch(),
         "nbdinfo",

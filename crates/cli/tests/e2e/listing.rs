@@ -115,7 +115,7 @@ fn tcp_serves_as_unix_sockets_do() {
         return;
     }
     let backing = Backing::Memory;
-    // The port is free now; that somebody takes it before the daemon does is not likely.
+    // The port is free now; another process is unlikely to take it before the daemon does.
     let port = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .expect("a port is free")

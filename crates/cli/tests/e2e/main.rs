@@ -1,5 +1,5 @@
-//! The daemon as its users meet it: `tidegate serve` on unix sockets and TCP, and clients that
-//! nobody here wrote.
+//! The daemon as its users meet it: `tidegate serve` on unix sockets and TCP, and clients of other
+//! projects.
 //!
 //! Each test starts a daemon of its own in a directory of its own. A test whose tools are not
 //! installed says `skipped: needs ...` and passes; with `CI=true` it fails instead.

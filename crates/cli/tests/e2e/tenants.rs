@@ -386,7 +386,7 @@ fn vms_from_a_file_are_those_of_a_configuration() {
     daemon.stop();
 }
 
-/// A daemon that serves nobody yet.
+/// Daemon without VMs.
 #[test]
 fn a_daemon_may_begin_with_no_vm_at_all() {
     let scratch = Scratch::new();

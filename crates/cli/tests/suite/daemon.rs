@@ -217,7 +217,7 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
         ),
         (
             refusal(dir, &[("nbd.sock", "plain")]),
-            "help: remove it if nobody needs it",
+            "help: remove it if it is not needed",
             "refused.toml:5:8",
         ),
         (

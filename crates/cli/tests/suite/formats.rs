@@ -104,7 +104,7 @@ fn a_store_of_schema_4_keeps_vms_objectives_jobs_and_what_was_learnt() {
     assert_eq!(bulk["objective"]["limit"]["total"], "500 IOPS", "{bulk}");
     let oltp = ask(&["vm", "show", "oltp"]);
     assert_eq!(oltp["objective"]["target"], "150 MB/s", "{oltp}");
-    // Measured in a run of half a minute, and not by this daemon, which nobody has asked yet.
+    // Measured in a run of half a minute, and not by this daemon, which has had no request yet.
     let learnt = &oltp["tuning"]["range"]["highest_bytes_per_s"];
     assert_eq!(*learnt, json!(11_526_798), "{oltp}");
     let jobs = ask(&["job", "list"]);

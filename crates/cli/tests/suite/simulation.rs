@@ -424,7 +424,7 @@ fn a_sweep_sums_up_over_its_seeds() {
     assert!((figure(&a["iops"]["mean"]) - iops).abs() < 1e-9);
     let v = mean(&|report| figure(&report["vms"][0]["precision"]["variability_percent"]));
     assert!((figure(&a["variability_percent"]["mean"]) - v).abs() < 1e-9);
-    assert!(a["absolute_error_percent"].is_null(), "nobody has a target");
+    assert!(a["absolute_error_percent"].is_null(), "no VM has a target");
     assert!(figure(&a["iops"]["min"]) <= figure(&a["iops"]["max"]));
 }
 

@@ -92,6 +92,7 @@ fn merge_transfers(
     let there = state.running.iter();
     let there = there.filter(|running| running.placement.host == host.name);
     let there = there.count();
+    // A placed transfer that its daemon does not know has no rate, so the interval is incomplete.
     rates.filter(|rates| rates.len() == there)
 }
 
@@ -100,6 +101,7 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
     let own = all.find(|running| running.name() == vm && running.placement.host == host);
     if let Some(running) = own {
         running.entitlement.class = live.class;
+        // A daemon also counts what its VM moves beyond the placed size.
         running.placement.moved = live.moved.min(running.transfer.bytes);
         running.placement.as_of = now;
         return;

@@ -40,7 +40,7 @@ pub struct Session<'a> {
     /// Daemons that are asked for their transfers.
     pub ask: Ask<'a>,
     /// Read-only session: nothing is stored or started, and waiting transfers cause no events.
-    pub just_looking: bool,
+    pub read_only: bool,
 }
 
 /// Cluster during one session.
@@ -114,7 +114,7 @@ impl<'a> Cluster<'a> {
     /// # Errors
     /// Another writer has committed since the session was opened, or the store fails.
     pub fn save(&mut self) -> Result<(), Error> {
-        if self.session.just_looking {
+        if self.session.read_only {
             return Ok(());
         }
         self.take_progress();
@@ -135,6 +135,7 @@ impl<'a> Cluster<'a> {
         }
         let revision = self.stored.revision;
         let revision = self.session.store.commit(revision, &changes)?;
+        // Later saves of the session commit only what has changed since this one.
         self.stored = Snapshot { revision, state };
         Ok(())
     }
@@ -308,7 +309,7 @@ impl Cluster<'_> {
                 Event::Discarded(_) => ClusterEvent::Discarded { transfer: name },
                 Event::Placed(placement) => self.record_placement(waited, &placement),
             };
-            if !self.session.just_looking {
+            if !self.session.read_only {
                 (self.session.notify)(event);
             }
         }
@@ -316,7 +317,7 @@ impl Cluster<'_> {
 
     fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> ClusterEvent {
         let (name, request) = (transfer.name.clone(), transfer.request().ok());
-        let start = transfer.start && !self.session.just_looking;
+        let start = transfer.start && !self.session.read_only;
         if request.is_some() {
             self.record_start(transfer, placement);
         }

@@ -79,7 +79,7 @@ impl Cluster<'_> {
         };
         match &outcome {
             Outcome::Placed(placement) => {
-                if start && !self.session.just_looking {
+                if start && !self.session.read_only {
                     let socket = self.state.hosts[placement.host.0].socket.as_deref();
                     let socket = socket.unwrap_or_default();
                     // Before it is recorded: a transfer that the daemon refuses must not occupy the
@@ -143,6 +143,7 @@ impl Cluster<'_> {
             return Err(self.unknown_transfer(name));
         };
         self.check_not_live(name)?;
+        // Only a waiting request can be withdrawn.
         if self.pcos.withdraw(id) {
             self.state.waiting.retain(|transfer| transfer.name != name);
             let transfer = name.to_owned();

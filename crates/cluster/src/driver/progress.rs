@@ -21,6 +21,7 @@ impl Cluster<'_> {
         for (name, bytes) in moved {
             self.check_moved(name, *bytes)?;
         }
+        // Host by host, because a database learns from all transfers of its host at once.
         for host in (0..self.state.hosts.len()).map(HostId) {
             if self.apply_reports(host, moved) {
                 self.learnt.push(host);
@@ -131,6 +132,7 @@ impl Cluster<'_> {
 
 fn per_s(bytes: u64, length: Nanos) -> u64 {
     let bytes = u128::from(bytes) * u128::from(Nanos::SECOND.0);
+    // The interval is at least `SHORTEST_INTERVAL`; `max` only rules out a division by zero.
     u64::try_from(bytes / u128::from(length.0.max(1))).unwrap_or(u64::MAX)
 }
 

@@ -26,7 +26,7 @@ struct Played {
 impl Played {
     fn refused(&self) -> Result<(), DaemonError> {
         if self.silent {
-            Err(DaemonError::Refused("nobody listens".into()))
+            Err(DaemonError::Refused("no daemon listens".into()))
         } else {
             Ok(())
         }
@@ -56,7 +56,7 @@ struct World {
     store: MemoryStore,
     daemons: Played,
     now: Nanos,
-    just_looking: bool,
+    read_only: bool,
     events: Vec<ClusterEvent>,
 }
 
@@ -87,7 +87,7 @@ impl World {
             notify: &mut notify,
             now: self.now,
             ask: Ask::All,
-            just_looking: self.just_looking,
+            read_only: self.read_only,
         };
         let opened = Cluster::open(session, |_| Ok::<_, Error>(()));
         let done = opened.map(|mut cluster| act(&mut cluster));
@@ -220,7 +220,7 @@ fn of_two_writers_the_later_one_has_to_begin_again() {
             notify,
             now,
             ask: Ask::All,
-            just_looking: false,
+            read_only: false,
         };
         Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens")
     };
@@ -244,7 +244,7 @@ fn of_two_writers_the_later_one_has_to_begin_again() {
 #[test]
 fn a_session_that_just_looks_stores_and_starts_nothing() {
     let mut world = World::with_hosts(&["a"]);
-    world.just_looking = true;
+    world.read_only = true;
     world.session(|cluster| {
         let outcome = cluster.request("x", request(60, 10), true).expect("asks");
         assert!(matches!(outcome, Outcome::Placed(_)));

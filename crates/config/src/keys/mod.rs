@@ -164,6 +164,11 @@ impl KeyInfo {
         (min, max): (u64, u64),
         help: &'static str,
     ) -> KeyInfo {
+        // The documentation would name a default that the reader refuses.
+        assert!(
+            min <= default && default <= max,
+            "a default outside of its range"
+        );
         KeyInfo::new(name, kind, KeyDefault::Value(default), help).within(min, max)
     }
 
@@ -216,7 +221,9 @@ impl KeyInfo {
     pub fn written(&self, value: u64) -> String {
         match self.kind.numeric() {
             Some(KeyKind::Bytes) => format_bytes(value),
+            // `format_duration` would write `0 ns`.
             Some(KeyKind::Duration) if value == 0 => "0 s".to_owned(),
+            // Ranges end at whole hours, which `format_duration` writes in seconds.
             Some(KeyKind::Duration) if value.is_multiple_of(HOUR_NS) => {
                 format!("{} h", value / HOUR_NS)
             }

@@ -27,7 +27,7 @@ impl KeyKind {
             KeyKind::Path => "path".to_owned(),
             KeyKind::Mode => "file mode".to_owned(),
             KeyKind::Choice(words) => {
-                any(words.iter().map(|word| format!("`\"{word}\"`")).collect())
+                join_with_or(words.iter().map(|word| format!("`\"{word}\"`")).collect())
             }
             KeyKind::OneOf(kinds) => {
                 let words = kinds.iter().map(|kind| match kind {
@@ -35,7 +35,7 @@ impl KeyKind {
                     KeyKind::List(inner) if kinds.contains(inner) => "a list of them".to_owned(),
                     kind => kind.in_words(range),
                 });
-                any(words.collect())
+                join_with_or(words.collect())
             }
             KeyKind::List(kind) => format!("list of {}", kind.in_words(range)),
             KeyKind::Table(section) => format!("table `[{}]`", section.name),
@@ -46,7 +46,7 @@ impl KeyKind {
 }
 
 /// Joins parts as `a, b or c`.
-fn any(mut parts: Vec<String>) -> String {
+fn join_with_or(mut parts: Vec<String>) -> String {
     let last = parts.pop().unwrap_or_default();
     if parts.is_empty() {
         last
@@ -61,6 +61,7 @@ impl KeyInfo {
         let value = self.kind.in_words(&self.range());
         let default = match (self.default, self.kind) {
             (KeyDefault::Required(_), _) => "required".to_owned(),
+            // Numbers without a unit stand without quotes, as in the document.
             (KeyDefault::Value(value), KeyKind::Count) => value.to_string(),
             (KeyDefault::Value(value), _) => format!("`\"{}\"`", self.written(value)),
             (KeyDefault::Decimal(value), _) => value.to_string(),

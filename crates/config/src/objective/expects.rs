@@ -91,6 +91,7 @@ pub(super) const FLAGS: [FlagInfo; 5] = [
 
 /// Returns the expected workload in the document's notation; `null` if nothing is expected.
 pub(super) fn view(expects: &Expects) -> serde_json::Value {
+    // One `null` instead of a table of them, so that the table can be left out as a whole.
     if expects.is_nothing() {
         return serde_json::Value::Null;
     }

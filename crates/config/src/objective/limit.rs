@@ -166,6 +166,7 @@ pub(super) fn read(field: &Field<'_>, base: &Limit) -> Option<Limit> {
         return Some(Limit::NONE);
     }
     if !matches!(field.node.value, Value::Table(_)) {
+        // A plain rate replaces the whole table, as a value of another type does in RFC 7396.
         return Some(Limit {
             total: field.rate()?,
             ..Limit::NONE
@@ -207,6 +208,7 @@ fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
     if good.contains(&false) {
         return None;
     }
+    // Only the length is left, which would promise nothing.
     if new.total.is_none() && new.read.is_none() && new.write.is_none() {
         field.error(
             "a burst without a rate",

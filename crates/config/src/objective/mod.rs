@@ -93,13 +93,22 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
             (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())
         }
     };
-    // The error's own advice is left out: `allowed` gives advice with the document's keys.
-    let what = error.to_string();
-    let what = what
-        .split_once(": lower")
-        .map_or(what.as_str(), |(what, _)| what);
-    let what = what.split_once(": add it").map_or(what, |(what, _)| what);
+    // Without the advice that these two errors give themselves: `allowed` has it with the keys of
+    // the document.
+    let what = match error {
+        ObjectiveError::Contradiction {
+            low,
+            low_value,
+            high,
+            high_value,
+        } => format!("{low} ({low_value}) is above {high} ({high_value})"),
+        ObjectiveError::BurstWithoutLimit { burst, limit } => {
+            format!("{burst} names a rate that {limit} does not limit")
+        }
+        other => other.to_string(),
+    };
     let place = names.iter().find_map(|name| objective.find(name));
+    // A part that comes from the base objective has no place in the document.
     place.as_ref().unwrap_or(objective).error(what, &allowed);
 }
 
@@ -151,15 +160,15 @@ mod tests {
     fn a_group_is_a_name_or_a_table_and_merges() {
         let merged = |base: &Objective, group| merge(base, &json!({ "group": group }));
         let read = |base: &Objective, group| merged(base, group).map(|o| o.group);
-        let nobody = Objective::default();
+        let default = Objective::default();
         let group = |name: &str, weight| {
             let name = name.parse().expect("short");
             Ok(Some(Group { name, weight }))
         };
-        assert_eq!(read(&nobody, json!("qfs")), group("qfs", 100));
+        assert_eq!(read(&default, json!("qfs")), group("qfs", 100));
         let table = json!({ "name": "qfs", "weight": 200 });
-        assert_eq!(read(&nobody, table.clone()), group("qfs", 200));
-        let base = merged(&nobody, table).expect("good");
+        assert_eq!(read(&default, table.clone()), group("qfs", 200));
+        let base = merged(&default, table).expect("good");
         assert_eq!(read(&base, json!({ "weight": 7 })), group("qfs", 7));
         assert_eq!(read(&base, json!("qfs")), group("qfs", 200));
         assert_eq!(read(&base, json!("other")), group("other", 100));
@@ -170,7 +179,9 @@ mod tests {
             json!(7),
             json!({ "name": "q", "weight": 0 }),
         ] {
-            let said = read(&nobody, wrong.clone()).expect_err("wrong").to_string();
+            let said = read(&default, wrong.clone())
+                .expect_err("wrong")
+                .to_string();
             assert!(said.contains("group"), "{wrong}: {said}");
         }
     }

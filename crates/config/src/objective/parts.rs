@@ -205,6 +205,7 @@ const PRIORITY_CLASS: TextForm = TextForm {
 /// Keys of all parts.
 pub const KEYS: [KeyInfo; PARTS.len()] = {
     let mut keys = [PARTS[0].key; PARTS.len()];
+    // `while`, because `for` is not allowed in constant functions.
     let mut at = 0;
     while at < PARTS.len() {
         keys[at] = PARTS[at].key;
@@ -240,7 +241,7 @@ pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
 /// Returns the option for a throttling option of another system, such as `--limit-read` for
 /// `iops-rd`; `None` if the name is no such option.
 pub fn flag_for_foreign(name: &str) -> Option<&'static FlagInfo> {
-    let place = other_systems::place(name)?;
+    let place = other_systems::objective_path(name)?;
     flags().find(|flag| flag.path.join(".") == place)
 }
 
@@ -272,6 +273,7 @@ pub fn change<'a>(options: impl IntoIterator<Item = (&'static FlagInfo, &'a Valu
             continue;
         };
         let pointer = format!("/{}", table.join("/"));
+        // Another option sets a value in this table, so only this option's own value is removed.
         let named = Value::Object(change.clone()).pointer(&pointer).is_some();
         if named && flag.none == NoneMeans::TableAlone {
             put_at(&mut change, flag.path, json!("none"));

@@ -90,7 +90,7 @@ fn a_file_of_an_older_build_is_read_and_its_wide_points_are_not_trusted() {
         ]
     );
     let profile = measured.profile().expect("complete");
-    assert_eq!(profile.beside_writes(), [], "nobody measured it");
+    assert_eq!(profile.beside_writes(), [], "it was not measured");
     assert_eq!(
         profile.imprecision().as_deref(),
         Some(

@@ -98,7 +98,7 @@ fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec
 
 fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
     let mut section = Section::with_keys(field, &keys::ENTRY)?;
-    let when = when(field, &mut section);
+    let when = read_times(field, &mut section);
     let force = section.flag(&keys::FORCE);
     let parts = objective::parts(&mut section, base);
     section.finish();
@@ -129,12 +129,12 @@ fn change(field: &Field<'_>) -> Map<String, Json> {
     }
 }
 
-fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
+fn read_times(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
     let (at, from) = (section.field(&keys::AT), section.field(&keys::FROM));
     let (until, days) = (section.field(&keys::UNTIL), section.field(&keys::DAYS));
     let weekly = from.as_ref().or(days.as_ref());
     match (at, weekly, &until) {
-        (Some(at), None, until) => once(&at, until.as_ref()),
+        (Some(at), None, until) => read_once(&at, until.as_ref()),
         (None, None, None) => {
             let allowed = "from = \"18:00\" and until = \"23:00\", or at = \"2026-12-01T18:00\"";
             field.error("the times of this entry are missing", allowed);
@@ -158,7 +158,7 @@ fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
     }
 }
 
-fn once(at: &Field<'_>, until: Option<&Field<'_>>) -> Option<When> {
+fn read_once(at: &Field<'_>, until: Option<&Field<'_>>) -> Option<When> {
     let begins = moment(at);
     let until = match until {
         Some(field) => {

@@ -14,23 +14,23 @@ fn figure(quantity: Quantity) -> String {
     format!("[0-9]+(\\.[0-9]+)?\\s*({})", units.join("|"))
 }
 
-fn whole(pattern: &str) -> String {
+fn anchored(pattern: &str) -> String {
     format!("^\\s*{pattern}\\s*$")
 }
 
 /// Returns the pattern of sizes.
 pub(super) fn size() -> String {
-    whole(&figure(Quantity::Bytes))
+    anchored(&figure(Quantity::Bytes))
 }
 
 /// Returns the pattern of durations.
 pub(super) fn duration() -> String {
-    whole(&figure(Quantity::Duration))
+    anchored(&figure(Quantity::Duration))
 }
 
 /// Returns the pattern of bandwidths.
 pub(super) fn bandwidth() -> String {
-    whole(&figure(Quantity::Bandwidth))
+    anchored(&figure(Quantity::Bandwidth))
 }
 
 /// Returns the pattern of rates: `none`, or one or two figures.
@@ -40,7 +40,7 @@ pub(super) fn rate() -> String {
         figure(Quantity::Bytes)
     );
     let part = format!("({iops}|{})", figure(Quantity::Bandwidth));
-    whole(&format!("([Nn][Oo][Nn][Ee]|{part}(\\s*,\\s*{part})?)"))
+    anchored(&format!("([Nn][Oo][Nn][Ee]|{part}(\\s*,\\s*{part})?)"))
 }
 
 #[cfg(test)]

@@ -162,6 +162,7 @@ impl Handshake {
                 expected,
             });
         }
+        // One option at a time is sent, so a reply to another one belongs to no request.
         if to != option {
             return Err(ClientError::Malformed(
                 "a reply to an option that was not sent",
@@ -182,6 +183,7 @@ impl Handshake {
             NBD_REP_INFO if option == NBD_OPT_GO => {
                 self.info(data)
                     .ok_or(ClientError::Malformed("NBD_REP_INFO"))??;
+                // The acknowledgement follows.
                 None
             }
             NBD_REP_META_CONTEXT if option == NBD_OPT_SET_META_CONTEXT => {
@@ -189,6 +191,7 @@ impl Handshake {
                 let id = r
                     .u32()
                     .ok_or(ClientError::Malformed("NBD_REP_META_CONTEXT"))?;
+                // A server may offer further contexts, which nothing here could interpret.
                 if r.0 == BASE_ALLOCATION.as_bytes() {
                     self.result.allocation_context = Some(id);
                 }
@@ -264,7 +267,9 @@ impl Handshake {
     }
 
     fn send_set_meta_context(&mut self) {
+        // Taken out while `send` borrows the whole handshake.
         let name = std::mem::take(&mut self.export);
+        // One query.
         let (name_len, one) = ((name.len() as u32).to_be_bytes(), 1_u32.to_be_bytes());
         let query_len = (BASE_ALLOCATION.len() as u32).to_be_bytes();
         let data = [
@@ -279,6 +284,7 @@ impl Handshake {
     }
 
     fn send_go(&mut self) {
+        // Taken out while `send` borrows the whole handshake.
         let name = std::mem::take(&mut self.export);
         let mut data = (name.len() as u32).to_be_bytes().to_vec();
         data.extend(name.as_bytes());

@@ -12,11 +12,13 @@ pub use handshake::{Handshake, Negotiated, Progress, Wishes};
 
 use crate::error::NbdError;
 use crate::export::BlockSizeError;
-use crate::reply::{EXTENTS_MAX, Extent};
+use crate::reply::{CHUNK_HEAD_LEN, EXTENTS_MAX, Extent};
 use crate::request::{Command, Request};
 use crate::wire::*;
 use thiserror::Error;
 
+/// Length of a simple reply in bytes, without the data that may follow.
+const SIMPLE_REPLY_LEN: usize = 16;
 /// Longest chunk payload accepted from a server, without read data, in bytes: a block status with
 /// [`EXTENTS_MAX`] extents.
 const CHUNK_LEN_MAX: usize = 4 + 8 * EXTENTS_MAX;
@@ -205,23 +207,24 @@ impl Iterator for Extents<'_> {
 pub fn decode_reply(input: &[u8]) -> Result<Decoded<'_>, ClientError> {
     let mut r = Reader(input);
     match r.u32() {
-        None => Ok(Decoded::NeedMore(16)),
+        // The shorter of the two heads; the magic number decides on the longer one.
+        None => Ok(Decoded::NeedMore(SIMPLE_REPLY_LEN)),
         Some(NBD_SIMPLE_REPLY_MAGIC) => Ok(match (r.u32(), r.u64()) {
             (Some(code), Some(cookie)) => Decoded::Reply(
-                16,
+                SIMPLE_REPLY_LEN,
                 Reply::Simple {
                     cookie,
                     error: NbdError::from_code(code),
                 },
             ),
-            _ => Decoded::NeedMore(16),
+            _ => Decoded::NeedMore(SIMPLE_REPLY_LEN),
         }),
         Some(NBD_STRUCTURED_REPLY_MAGIC) => match (r.u16(), r.u16(), r.u64(), r.u32()) {
             (Some(flags), Some(kind), Some(cookie), Some(len)) => {
                 let last = flags & NBD_REPLY_FLAG_DONE != 0;
                 decode_chunk(kind, last, cookie, len, r.0)
             }
-            _ => Ok(Decoded::NeedMore(20)),
+            _ => Ok(Decoded::NeedMore(CHUNK_HEAD_LEN)),
         },
         Some(found) => Err(ClientError::BadMagic {
             message: "reply",
@@ -250,7 +253,7 @@ fn decode_chunk(
         return malformed("a chunk longer than any the protocol has");
     }
     let Some(payload) = rest.get(..need) else {
-        return Ok(Decoded::NeedMore(20 + need));
+        return Ok(Decoded::NeedMore(CHUNK_HEAD_LEN + need));
     };
     let reply = if kind & NBD_REPLY_FLAG_ERROR != 0 {
         decode_error(kind, last, cookie, payload)
@@ -258,7 +261,7 @@ fn decode_chunk(
         decode_content(kind, last, cookie, len, payload)
     };
     match reply {
-        Some(reply) => Ok(Decoded::Reply(20 + need, reply)),
+        Some(reply) => Ok(Decoded::Reply(CHUNK_HEAD_LEN + need, reply)),
         None => malformed("a chunk of unknown type, or whose parts do not add up"),
     }
 }
@@ -274,6 +277,7 @@ fn decode_content(
 ) -> Option<Reply<'_>> {
     let mut r = Reader(payload);
     Some(match (kind, len) {
+        // The specification allows this type only for the last chunk.
         (NBD_REPLY_TYPE_NONE, 0) if last => Reply::None { cookie },
         // Offset (8 bytes) and at least one byte of data.
         (NBD_REPLY_TYPE_OFFSET_DATA, 9..) => Reply::OffsetData {
@@ -282,6 +286,7 @@ fn decode_content(
             len: len - 8,
             last,
         },
+        // Offset (8 bytes) and length (4), which must not be 0.
         (NBD_REPLY_TYPE_OFFSET_HOLE, 12) => {
             let (offset, len) = (r.u64()?, r.u32().filter(|len| *len > 0)?);
             Reply::OffsetHole {
@@ -308,6 +313,7 @@ fn decode_content(
 /// Decodes an error chunk of a known or unknown type.
 fn decode_error(kind: u16, last: bool, cookie: u64, payload: &[u8]) -> Option<Reply<'_>> {
     let mut r = Reader(payload);
+    // The code 0 is no error, so a chunk with it is malformed.
     let error = NbdError::from_code(r.u32()?)?;
     let len = usize::from(r.u16()?);
     let message = string(r.bytes(len)?).ok()?;

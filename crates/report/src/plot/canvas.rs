@@ -38,6 +38,7 @@ impl Glyphs {
         const BRAILLE: [u8; 8] = [0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80];
         match (self, dots) {
             (_, 0) => ' ',
+            // Bit 0 is the upper dot, bit 1 the lower one.
             (Glyphs::Ascii, dots) => ['\'', '.', ':'][usize::from(dots & 3) - 1],
             (Glyphs::Unicode, dots) => {
                 let set = (0..8).filter(|bit| dots >> bit & 1 == 1);

@@ -41,6 +41,7 @@ impl<'a> Fitted<'a> {
         let ys = points().filter(shown).flat_map(|point| {
             let interval = point.interval.filter(is_finite);
             let (low, high) = interval.unwrap_or((point.y, point.y));
+            // The point itself, too: it may lie outside of its interval.
             [point.y, low, high]
         });
         let ends = plot.stretches.iter().flat_map(|it| [it.from, it.to]);
@@ -55,7 +56,7 @@ impl<'a> Fitted<'a> {
         };
         for series in &plot.series {
             let (runs, left_out) = fitted.runs(&series.points);
-            fitted.notes.extend(left_out.note(&series.name));
+            fitted.notes.extend(left_out.text(&series.name));
             if series.points.is_empty() {
                 fitted
                     .notes
@@ -77,6 +78,7 @@ impl<'a> Fitted<'a> {
         for point in points {
             match self.spot(point, &mut left_out) {
                 Some(spot) => runs.last_mut().expect("there is one").push(spot),
+                // A point that cannot be shown ends the run, and the next one begins another.
                 None => runs.push(Vec::new()),
             }
         }
@@ -102,6 +104,7 @@ impl<'a> Fitted<'a> {
             if !(y.shows(a) && y.shows(b)) {
                 left_out.cut += 1;
             }
+            // An end at 0 or below on a logarithmic axis is drawn at the axis's end.
             (self.y.position(a.min(b)), self.y.position(a.max(b)))
         });
         Some(Spot {
@@ -125,6 +128,7 @@ pub(super) fn marked(places: &[(usize, usize)], apart: usize, series: usize) -> 
     }
     let mut marked = Vec::new();
     let mut last = 0;
+    // Series begin a third of the distance apart, so that their marks seldom cover each other.
     let mut wanted = series * apart / 3 % apart;
     for i in 0..places.len() {
         if far(last, i) >= wanted {
@@ -133,6 +137,7 @@ pub(super) fn marked(places: &[(usize, usize)], apart: usize, series: usize) -> 
             wanted = apart;
         }
     }
+    // A line without a mark could not be told from others.
     if marked.is_empty() {
         marked.push(places.len() - 1);
     }
@@ -150,8 +155,8 @@ pub(super) fn counted(n: u64, what: &str) -> String {
 }
 
 impl LeftOut {
-    fn note(&self, name: &str) -> Option<String> {
-        let said: Vec<String> = [
+    fn text(&self, name: &str) -> Option<String> {
+        let parts: Vec<String> = [
             (self.not_finite, "point", "not finite"),
             (
                 self.not_positive,
@@ -165,6 +170,6 @@ impl LeftOut {
         .filter(|(n, ..)| *n > 0)
         .map(|(n, what, why)| format!("{} {why}", counted(n, what)))
         .collect();
-        (!said.is_empty()).then(|| format!("left out of \"{name}\": {}", said.join(", ")))
+        (!parts.is_empty()).then(|| format!("left out of \"{name}\": {}", parts.join(", ")))
     }
 }

@@ -281,7 +281,11 @@ impl Plot {
 
     /// Shades the range of the x axis between two values, with a name. A terminal lists it below
     /// the plot instead.
+    ///
+    /// # Panics
+    /// If `from` is above `to`, or one of them is not a number.
     pub fn stretch(&mut self, from: f64, to: f64, name: impl Into<String>) -> &mut Plot {
+        assert!(from <= to, "a stretch from {from} to {to}");
         self.stretches.push(Stretch {
             from,
             to,

@@ -83,14 +83,14 @@ impl Span {
     /// Returns the position of a finite `value` from 0 to 1; beyond an end it is that end's.
     pub(super) fn position(&self, value: f64) -> f64 {
         if self.scale.shows(value) {
-            self.part(self.scale.coordinate(value))
+            self.fraction(self.scale.coordinate(value))
         } else {
             // On a logarithmic scale zero is infinitely far below.
             0.0
         }
     }
 
-    fn part(&self, along: f64) -> f64 {
+    fn fraction(&self, along: f64) -> f64 {
         // Halved, because the difference of the largest floats overflows.
         let part = (along / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0);
         part.clamp(0.0, 1.0)
@@ -117,7 +117,7 @@ impl Span {
         };
         // A range of less than two powers gets ticks as on a linear scale.
         let wanted = most.min(2);
-        let (low, high) = self.ends();
+        let (low, high) = self.end_values();
         let ticks = if powers.len() >= wanted {
             powers
         } else {
@@ -145,7 +145,7 @@ impl Span {
     }
 
     /// Returns the values at the ends of the range.
-    fn ends(&self) -> (f64, f64) {
+    fn end_values(&self) -> (f64, f64) {
         let value = |along: f64| match self.scale {
             Scale::Linear => along,
             Scale::Log2 => libm::exp2(along).clamp(f64::from_bits(1), f64::MAX),
@@ -168,7 +168,7 @@ impl Span {
 
     fn powers_of_2(&self, most: usize) -> Vec<Tick> {
         let tick = |k: i32| Tick {
-            at: self.part(f64::from(k)),
+            at: self.fraction(f64::from(k)),
             label: match (self.unit, k) {
                 // Beyond the names of units, and where the decimal number would be long.
                 (_, 70..) | (_, ..-4) => format!("2^{k}"),
@@ -186,7 +186,7 @@ impl Span {
             let along = f64::from(k) + libm::log10(f64::from(digit));
             let within = (self.low - ROUNDING..=self.high + ROUNDING).contains(&along);
             within.then(|| Tick {
-                at: self.part(along),
+                at: self.fraction(along),
                 label: label(value, self.unit),
             })
         };

@@ -95,11 +95,13 @@ impl<'a> Drawing<'a> {
         let fitted = Fitted::new(plot);
         let y_ticks = fitted.y.ticks(8, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
+        // Room for the axis's label (40 units) and for labels of ticks of up to 24 columns.
         let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
         let right = right_margin(plot);
         let across = |tick: &Tick| tick.at * (WIDTH - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
             ticks.windows(2).all(|pair| {
+                // Two columns between neighbours.
                 let columns = pair[0].label.len().max(pair[1].label.len()) + 2;
                 across(&pair[1]) - across(&pair[0]) >= columns as f64 * COLUMN_WIDTH
             })
@@ -155,7 +157,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// Converts a position within the frame (0 to 1) into coordinates.
-    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+    fn coordinates(&self, x: f64, y: f64) -> (f64, f64) {
         (
             self.left + x * (WIDTH - self.right - self.left),
             self.above + (1.0 - y) * FRAME_HEIGHT,
@@ -169,6 +171,7 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(out, "<desc>{}</desc>", escape(&self.describe()));
         let title = clip(
             &plot.title,
+            // Titles are larger than other text, which `columns` counts in.
             columns(WIDTH - 2.0 * RIGHT_MARGIN) * 3 / 4,
             ELLIPSIS,
         );
@@ -196,8 +199,8 @@ impl<'a> Drawing<'a> {
                 continue;
             }
             let ((from, top), (to, _)) = (
-                self.place(self.fitted.x.position(it.from), 1.0),
-                self.place(self.fitted.x.position(it.to), 1.0),
+                self.coordinates(self.fitted.x.position(it.from), 1.0),
+                self.coordinates(self.fitted.x.position(it.to), 1.0),
             );
             let width = to - from;
             let _ = writeln!(
@@ -215,8 +218,8 @@ impl<'a> Drawing<'a> {
     fn levels(&self, out: &mut String) {
         let mut lines = String::new();
         for level in self.shown_levels() {
-            let (left, y) = self.place(0.0, self.fitted.y.position(level.y));
-            let (right, _) = self.place(1.0, 0.0);
+            let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.y));
+            let (right, _) = self.coordinates(1.0, 0.0);
             let _ = write!(lines, "M{left:.1} {y:.1}H{right:.1}");
         }
         if !lines.is_empty() {
@@ -227,7 +230,7 @@ impl<'a> Drawing<'a> {
     /// Draws the names of levels, after the series so that they stay readable.
     fn names_of_levels(&self, out: &mut String) {
         for level in self.shown_levels() {
-            let (left, y) = self.place(0.0, self.fitted.y.position(level.y));
+            let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.y));
             let name = clip(&level.name, columns(WIDTH - self.right - left), ELLIPSIS);
             text(out, "class=\"aside\"", (left + 8.0, y - 6.0), &name);
         }
@@ -245,7 +248,7 @@ impl<'a> Drawing<'a> {
         let mut ends: Vec<(f64, usize)> = Vec::new();
         for (i, runs) in self.fitted.series.iter().enumerate() {
             if let Some(last) = runs.last().and_then(|run| run.last()) {
-                ends.push((self.place(last.x, last.y).1, i));
+                ends.push((self.coordinates(last.x, last.y).1, i));
             }
         }
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -266,25 +269,26 @@ impl<'a> Drawing<'a> {
 
     fn axes(&self, out: &mut String) {
         let plot = self.fitted.plot;
-        let ((left, bottom), (right, top)) = (self.place(0.0, 0.0), self.place(1.0, 1.0));
+        let ((left, bottom), (right, top)) =
+            (self.coordinates(0.0, 0.0), self.coordinates(1.0, 1.0));
         let mut grid = String::new();
         for tick in &self.x_ticks {
-            let (x, _) = self.place(tick.at, 0.0);
+            let (x, _) = self.coordinates(tick.at, 0.0);
             let _ = write!(grid, "M{x:.1} {top:.1}V{bottom:.1}");
         }
         for tick in &self.y_ticks {
-            let (_, y) = self.place(0.0, tick.at);
+            let (_, y) = self.coordinates(0.0, tick.at);
             let _ = write!(grid, "M{left:.1} {y:.1}H{right:.1}");
         }
         let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>");
         let frame = format!("M{left:.1} {top:.1}V{bottom:.1}H{right:.1}");
         let _ = writeln!(out, "<path class=\"frame\" d=\"{frame}\"/>");
         for tick in &self.x_ticks {
-            let (x, y) = self.place(tick.at, 0.0);
+            let (x, y) = self.coordinates(tick.at, 0.0);
             text(out, "text-anchor=\"middle\"", (x, y + 18.0), &tick.label);
         }
         for tick in &self.y_ticks {
-            let (x, y) = self.place(0.0, tick.at);
+            let (x, y) = self.coordinates(0.0, tick.at);
             text(out, "text-anchor=\"end\"", (x - 7.0, y + 4.5), &tick.label);
         }
         let heading = clip(&plot.x.heading(), columns(right - left), ELLIPSIS);
@@ -315,7 +319,7 @@ impl<'a> Drawing<'a> {
         let path = |spots: &mut dyn Iterator<Item = (f64, f64)>| {
             let mut path = String::new();
             for (i, (x, y)) in spots.enumerate() {
-                let (x, y) = self.place(x, y);
+                let (x, y) = self.coordinates(x, y);
                 let _ = write!(path, "{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
             }
             path
@@ -338,8 +342,8 @@ impl<'a> Drawing<'a> {
             }
             for spot in run.iter().filter(|spot| spot.interval.is_some()) {
                 let ((x, low), (_, high)) = (
-                    self.place(spot.x, bounds(spot).0),
-                    self.place(spot.x, bounds(spot).1),
+                    self.coordinates(spot.x, bounds(spot).0),
+                    self.coordinates(spot.x, bounds(spot).1),
                 );
                 let _ = write!(bars, "M{x:.1} {low:.1}V{high:.1}");
                 for y in [low, high] {
@@ -361,10 +365,19 @@ impl<'a> Drawing<'a> {
             };
             draw(class, lines.collect());
         }
+        draw(format!("s{colour} f{colour}"), self.marks(index));
+    }
+
+    /// Returns the marks of the points of a series as a path.
+    fn marks(&self, index: usize) -> String {
+        let series = &self.fitted.plot.series[index];
         let mut marks = String::new();
         let bare = series.joined && !series.marked;
-        for run in runs.iter().filter(|_| !bare) {
-            let places: Vec<_> = run.iter().map(|spot| self.place(spot.x, spot.y)).collect();
+        for run in self.fitted.series[index].iter().filter(|_| !bare) {
+            let places: Vec<_> = run
+                .iter()
+                .map(|spot| self.coordinates(spot.x, spot.y))
+                .collect();
             let whole: Vec<_> = places
                 .iter()
                 .map(|&(x, y)| (x as usize, y as usize))
@@ -375,7 +388,7 @@ impl<'a> Drawing<'a> {
                 let _ = write!(marks, "M{x:.1} {y:.1}{}", MARKS[index % MARKS.len()]);
             }
         }
-        draw(format!("s{colour} f{colour}"), marks);
+        marks
     }
 
     /// Draws legend and notes.
@@ -444,6 +457,7 @@ fn right_margin(plot: &Plot) -> f64 {
     let widths = plot.series.iter().map(|series| series.name.width());
     match widths.max().filter(|_| plot.labelled) {
         Some(widest) => {
+            // Long names may take a third of the width at most; they are clipped then.
             (widest as f64 * LABEL_COLUMN_WIDTH + 2.0 * LABEL_GAP).clamp(RIGHT_MARGIN, WIDTH / 3.0)
         }
         None => RIGHT_MARGIN,

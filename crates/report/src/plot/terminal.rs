@@ -54,6 +54,7 @@ impl<'a> Page<'a> {
             height: screen.height.clamp(MIN_SIZE.1, MAX_SIZE.1),
             ..screen
         };
+        // Of one column: only the rows of ticks are asked of it.
         let rows = Canvas::new(screen.glyphs, 1, screen.height);
         let y_ticks = fitted.y.ticks((screen.height / 2).min(8), |ticks| {
             let row = |tick: &Tick| rows.cell(0.0, tick.at).1;
@@ -153,6 +154,7 @@ impl<'a> Page<'a> {
         };
         // At least two spaces between labels, because some contain one themselves.
         let apart = |pair: &[Tick]| begin(&pair[0]) + pair[0].label.len() + 2 <= begin(&pair[1]);
+        // A label with its gap takes five columns at least.
         let most = (self.canvas.columns() / 5).clamp(2, 12);
         let ticks = (self.fitted.x).ticks(most, |ticks| ticks.windows(2).all(apart));
         let mut axis: Vec<char> = vec![edge; self.canvas.columns()];
@@ -207,6 +209,7 @@ impl<'a> Page<'a> {
             entries.push((entry.len(), entry));
         }
         let mut lines: Vec<String> = Vec::new();
+        // Full, so that the first entry begins a line.
         let mut used = width;
         for (columns, entry) in entries {
             let gap = 3;

@@ -125,6 +125,7 @@ impl OpenFile {
             }),
             Err(error) => Err(at("lock")(error)),
         })?;
+        // Under the lock: another process may be creating the same file.
         if !block_device && writable {
             if sys::identity(&plain.metadata().map_err(at("inspect"))?)
                 != sys::identity(&std::fs::metadata(path).map_err(at("inspect"))?)
@@ -222,7 +223,9 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
             if source.kind() == io::ErrorKind::NotFound && config.create != Create::No => {}
         other => return other.map(|file| (file, false)),
     }
+    // Checked before the file exists, so that a missing size leaves no empty file.
     config.size.ok_or(OpenError::NoSize)?;
+    // Readable for the daemon's user alone, as a disk's content is.
     match options(false, 0).create_new(true).mode(0o600).open(path) {
         // Another process created the file in between.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok((open()?, false)),
@@ -319,6 +322,8 @@ fn open_same(
     flags: i32,
 ) -> io::Result<File> {
     let (block_device, ..) = identity;
+    // On a block device, O_EXCL without O_CREAT fails while the kernel or another process has
+    // claimed it.
     let exclusive = if block_device && !read_only {
         libc::O_EXCL
     } else {
@@ -373,6 +378,7 @@ fn mark_raw(path: &Path, plain: &File, config: &DiskConfig) {
 /// is.
 fn can_punch(file: &File, size: u64) -> bool {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // The answer holds for the whole file, and no byte of the disk is touched.
     sys::allocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
 }
 

@@ -192,6 +192,7 @@ impl FileIo {
         }
         // Zeroes are aligned by construction, and the page cache takes any alignment.
         if facts.align == 1 || self.op == Op::WriteZeroes {
+            // One system call takes at most RANGES_MAX ranges; a bounce buffer makes one of them.
             return self.ranges.len() > RANGES_MAX;
         }
         let odd = |m: &Mem| {
@@ -288,6 +289,7 @@ impl FileIo {
         next: Stage,
     ) {
         let (_, len) = block.expect("only a partial block is read");
+        // A short read is repeated once: it may have been interrupted.
         if n > 0 && n < len && self.no_progress == 0 {
             self.no_progress = 1;
             return;
@@ -392,8 +394,10 @@ impl FileIo {
         if facts.block_device {
             let align = u64::from(facts.align);
             if self.op == Op::Discard {
+                // A discard is only a hint, so partial blocks at its ends are left out.
                 (from, to) = (from.next_multiple_of(align), to / align * align);
             }
+            // A block device accepts whole blocks only; zeroes are then written.
             if from >= to || from % align != 0 || to % align != 0 {
                 return None;
             }
@@ -418,7 +422,8 @@ impl FileIo {
 
     fn failed(&mut self, facts: &mut FileFacts, errno: i32) {
         if self.stage == Stage::Allocate && matches!(errno, libc::EOPNOTSUPP | libc::EINVAL) {
-            // The file cannot do it: note that and let `step` choose the alternative.
+            // The file cannot do it: note that and let `step` choose the alternative. The condition
+            // is the one by which `allocation` has chosen the mode.
             if self.op == Op::WriteZeroes && (self.keep_allocated || !facts.can_punch) {
                 facts.can_zero = false;
             } else {

@@ -468,7 +468,7 @@ fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
         bench.facts.durably = durably;
         let mut fake = Fake::new(&[]);
         bench.run(&mut fake, io(Op::Write, 0, 4096, false)).unwrap();
-        assert_eq!((fake.synced, fake.calls), (0, 1), "nobody asked for more");
+        assert_eq!((fake.synced, fake.calls), (0, 1), "no more was asked for");
     }
 }
 

@@ -40,7 +40,7 @@ pub struct TooSmall {
 ///
 /// # Errors
 /// Fails if the disks do not fit `capacity` bytes.
-pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
+pub fn lay_out(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
     // Two empty ranges could begin at one address, which is the key of a disk here.
     assert!(disks.iter().all(|disk| disk.size > 0), "a disk is empty");
     let mut order: Vec<usize> = (0..disks.len()).collect();
@@ -104,7 +104,7 @@ impl Layout {
     /// # Errors
     /// Fails if the disks do not fit `capacity` bytes.
     pub fn new(disks: &[Wanted], capacity: u64) -> Result<(Layout, Vec<u64>), TooSmall> {
-        let bases = place(disks, capacity)?;
+        let bases = lay_out(disks, capacity)?;
         let ends = bases.iter().zip(disks);
         let taken = ends.map(|(&base, disk)| (base, base + disk.size));
         let taken = taken.collect();
@@ -189,8 +189,8 @@ mod tests {
             wanted(512, None),
             wanted(STEP, None),
         ];
-        assert_eq!(place(&disks, 4 * STEP).unwrap(), [0, 2 * STEP, 3 * STEP]);
-        let error = place(&disks, 4 * STEP - 1).unwrap_err();
+        assert_eq!(lay_out(&disks, 4 * STEP).unwrap(), [0, 2 * STEP, 3 * STEP]);
+        let error = lay_out(&disks, 4 * STEP - 1).unwrap_err();
         assert_eq!(
             error,
             TooSmall {
@@ -208,7 +208,7 @@ mod tests {
             wanted(10 * STEP, Some(5 * STEP)),
             wanted(10 * STEP, Some(6 * STEP)),
         ];
-        let bases = place(&disks, u64::MAX).unwrap();
+        let bases = lay_out(&disks, u64::MAX).unwrap();
         assert_eq!(bases, [50 * STEP, 60 * STEP, 5 * STEP, 15 * STEP]);
     }
 
@@ -219,7 +219,7 @@ mod tests {
                 (1u64..50 * STEP, proptest::option::of(0u64..u64::MAX)), 1..20),
         ) {
             let disks: Vec<_> = disks.into_iter().map(|(s, a)| wanted(s, a)).collect();
-            let bases = place(&disks, 1 << 62).unwrap();
+            let bases = lay_out(&disks, 1 << 62).unwrap();
             let mut ranges: Vec<_> =
                 bases.iter().zip(&disks).map(|(&b, d)| (b, b + d.size)).collect();
             ranges.sort_unstable();

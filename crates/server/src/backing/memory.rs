@@ -80,7 +80,7 @@ impl Memory {
     }
 
     /// Returns the memory from `len` on, to be discarded by another thread before the disk is made
-    /// shorter; `None` if there is none. Nobody may write there any more.
+    /// shorter; `None` if there is none. Writes there must have ended.
     pub fn tail(&self, len: usize) -> Option<Tail> {
         (len < self.len).then(|| Tail {
             region: self.region.clone(),
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn addresses_are_the_next_ones_only_once_what_was_cut_off_is_gone_too() {
-        // Nobody else's, as above.
+        // Not used by any other thread, as above.
         const LEN: usize = (211 << 20) + 4096;
         let first = Memory::new(LEN).unwrap();
         let at = first.mem(0, 1).addr();

@@ -163,6 +163,7 @@ impl OpenError {
     /// Refuses a size that is not a positive multiple of the disk's block size.
     fn refuse_part_blocks(config: &DiskConfig, size: u64) -> Result<(), OpenError> {
         let block = config.block_size;
+        // Clients address whole blocks, so a rest at the end could never be reached.
         if size > 0 && size.is_multiple_of(u64::from(block)) {
             return Ok(());
         }
@@ -289,6 +290,7 @@ impl Disk {
     /// Returns true if the kernel reports that the device behind the file is rotational; `None` if
     /// it does not tell.
     pub fn is_rotational(&self) -> Option<bool> {
+        // sysfs names block devices by number, MAJOR:MINOR.
         let (_, device, _) = self.medium.identity()?;
         let number = format!("{}:{}", libc::major(device), libc::minor(device));
         rotational::is_rotational(Path::new(rotational::SYSFS), &number)

@@ -58,9 +58,11 @@ impl RangeLocks {
             .expect("the range is locked");
         let gone = self.entries.remove(at);
         assert!(gone.held, "released before it was held");
+        // Only entries behind the released one can have waited for it.
         for i in at..self.entries.len() {
             let e = self.entries[i];
             let blocked = |o: &Entry| o.start < e.end && e.start < o.end;
+            // Still behind an earlier entry, held or not: order of arrival decides.
             if !e.held && !self.entries[..i].iter().any(blocked) {
                 self.entries[i].held = true;
                 granted.push(e.id);

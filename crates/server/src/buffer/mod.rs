@@ -7,8 +7,8 @@
 //! keep this promise by its own means.)
 //!
 //! Bytes are only copied in and out, never borrowed, because the kernel may be working on them. The
-//! loop ensures that nobody copies meanwhile: it does not touch a buffer of an I/O until it has
-//! seen the I/O's completion.
+//! loop ensures that no other thread copies meanwhile: it does not touch a buffer of an I/O until
+//! it has seen the I/O's completion.
 
 mod pool;
 
@@ -113,7 +113,7 @@ impl Region {
 }
 
 impl Region {
-    /// Moves all pages to the front of `longer`, a region that nobody has used; this region reads
+    /// Moves all pages to the front of `longer`, a region that was never used; this region reads
     /// as zeroes afterwards. No thread and no I/O may use either meanwhile. Panics if `longer` is
     /// shorter than this region.
     ///

@@ -16,10 +16,10 @@ use super::{Mem, Region};
 pub const PAGE: usize = 4096;
 
 /// Base-2 logarithm of the smallest size class in bytes.
-const SMALLEST: u32 = PAGE.trailing_zeros();
+const SMALLEST_LOG2: u32 = PAGE.trailing_zeros();
 /// Base-2 logarithm of the largest size class in bytes: 32 MiB.
-const LARGEST: u32 = 25;
-const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
+const LARGEST_LOG2: u32 = 25;
+const CLASSES: usize = (LARGEST_LOG2 - SMALLEST_LOG2 + 1) as usize;
 
 /// Buffer with one owner, to be returned with [`Pool::put`].
 #[derive(Debug)]
@@ -71,7 +71,7 @@ struct Class {
 
 impl Pool {
     /// Size of the largest buffer, 32 MiB.
-    pub const BUFFER_MAX: usize = 1 << LARGEST;
+    pub const BUFFER_MAX: usize = 1 << LARGEST_LOG2;
 
     /// Creates a pool for buffers of `limit` bytes in all, counted by [`buffer_bytes`].
     ///
@@ -79,7 +79,7 @@ impl Pool {
     /// Fails if the address space is exhausted.
     pub fn new(limit: u64) -> io::Result<Pool> {
         let mut classes = Vec::with_capacity(CLASSES);
-        for shift in SMALLEST..=LARGEST {
+        for shift in SMALLEST_LOG2..=LARGEST_LOG2 {
             let size = 1usize << shift;
             let count = limit as usize / size + 2;
             classes.push(Class {
@@ -109,6 +109,8 @@ impl Pool {
         let size = self.classes[class].size as u64;
         let index = match self.classes[class].warm.pop() {
             Some(index) => {
+                // A warm buffer only changes hands between `warm` and `used`, so no room need be
+                // made.
                 self.warm -= size;
                 let class = &mut self.classes[class];
                 class.least = class.least.min(class.warm.len());
@@ -117,6 +119,7 @@ impl Pool {
             None => {
                 self.make_room(size);
                 let class = &mut self.classes[class];
+                // Cold before fresh, so that `fresh` grows only to the largest number ever in use.
                 class.cold.pop().unwrap_or_else(|| {
                     class.fresh += 1;
                     class.fresh - 1
@@ -189,7 +192,7 @@ impl Pool {
 fn class_of(len: usize) -> usize {
     assert!(len <= Pool::BUFFER_MAX, "a buffer of {len} bytes");
     let size = buffer_bytes(len.max(1) as u32);
-    (size.trailing_zeros() - SMALLEST) as usize
+    (size.trailing_zeros() - SMALLEST_LOG2) as usize
 }
 
 #[cfg(test)]

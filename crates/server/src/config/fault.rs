@@ -35,6 +35,7 @@ pub fn outcome(outcome: Outcome) -> &'static str {
 /// Reads the fault rules of a disk; `size` is the disk's size in bytes, if known. `None` if there
 /// was an error, which has been reported.
 pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Rule>> {
+    // Reported at the first rule that is too many.
     if let Some(field) = fields.get(Faults::RULES_MAX) {
         let max = Faults::RULES_MAX;
         field.error(

@@ -85,6 +85,7 @@ pub fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
+    // No files: the input alone decides.
     let models = |name: &str| Err(format!("no model {name:?}"));
     if let Err(errors) = parse_with(text, "fuzz.toml", Path::new("/"), &models) {
         assert!(!errors.0.is_empty(), "refused without a reason");

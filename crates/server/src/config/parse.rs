@@ -37,6 +37,7 @@ impl ClaimedAddresses {
             // Port 0 takes any free port, so it never conflicts.
             return;
         }
+        // The very same address is reported by the claim below, with its first place.
         let overlapping =
             (self.tcp.iter()).find(|(other, _)| *other != address && overlap(*other, address));
         match overlapping {
@@ -81,6 +82,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         }),
     };
     let mut files = Names::default();
+    // Before the VMs: no disk may have the file of the store.
     let store = match section.take("store") {
         Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
         None => Some(None),
@@ -258,6 +260,7 @@ fn address(
                 return None;
             };
             taken.claim_tcp(address, &field);
+            // An IPv4-mapped IPv6 address may be the loopback of IPv4.
             if !address.ip().to_canonical().is_loopback() {
                 field.warn(
                     "whoever reaches this address can read and write every disk",
@@ -289,6 +292,7 @@ fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
     let mut offered = Some(Vec::new());
     for field in field.elements()? {
         let Some(name) = field.text() else {
+            // Goes on, so that further wrong names are reported as well.
             offered = None;
             continue;
         };

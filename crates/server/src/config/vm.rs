@@ -100,8 +100,10 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
         words["path"] = path.display().to_string().into();
     }
     if let Some(size) = disk.size {
+        // In bytes, because a rounded unit would change the size.
         words["size"] = format!("{size} B").into();
     }
+    // Probing is the default and needs no key.
     if disk.format == DiskFormat::Raw {
         words["format"] = "raw".into();
     }
@@ -196,6 +198,7 @@ fn read(
     };
     let max_connections = section.number(&keys::MAX_CONNECTIONS);
     let fields = section.take_tables(keys::DISKS.name);
+    // An empty list of tables is no missing key, so it is checked here.
     if let (KeyDefault::Required(example), true) = (keys::DISKS.default, fields.is_empty()) {
         section.error("the VM has no disk", example);
     }
@@ -229,6 +232,7 @@ fn workloads(
     library: &dyn Library,
 ) -> bool {
     let sizes = disks.iter().map(|disk| disk.as_ref()?.size);
+    // Unknown as soon as one disk's is: the requests are then not checked against it.
     let size = sizes.sum::<Option<u64>>();
     let tables = section.take_tables(keys::WORKLOADS.name);
     let read = (tables.iter().enumerate())
@@ -326,6 +330,7 @@ fn export(
     seen: &mut UniqueNames<'_>,
 ) -> Option<String> {
     let Some(field) = section.field(&keys::EXPORT) else {
+        // An export without a name has its VM's; a VM without one was reported.
         let name = vm?.to_owned();
         if seen.exports.contains(&name) {
             disk.error(
@@ -413,6 +418,7 @@ fn size(
         }
         return Some(None);
     };
+    // A wrong block size was reported; the size is then checked without it.
     let block = block_size.unwrap_or(1);
     let bytes = field.bytes(block.into()..=keys::SIZE.max)?;
     if !bytes.is_multiple_of(block.into()) {

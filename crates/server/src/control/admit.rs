@@ -136,7 +136,8 @@ impl Proposal<'_> {
         if needs.is_some_and(fits) {
             return None;
         }
-        // Bisection to a precision of 1/128 of the rate: each probe computes the fit of all VMs.
+        // Bisection to a precision of 1/128 of the rate: each probe computes the fit of all VMs. 0
+        // always counts as fitting, because `before` is computed with it.
         let (mut yes, mut no) = (0, needs.unwrap_or(TRANSFER_MAX));
         while no - yes > (yes / 128).max(1) {
             let middle = yes + (no - yes) / 2;

@@ -90,6 +90,7 @@ impl Connections {
         while self.served.try_join_next().is_some() {}
         while self.turned_away.try_join_next().is_some() {}
         if !self.make_room() {
+            // Waiting here stops accepting, so that further clients queue in the kernel's backlog.
             if self.turned_away.len() >= TURNED_AWAY_MAX {
                 self.turned_away.join_next().await;
             }
@@ -124,6 +125,7 @@ impl Connections {
             return true;
         }
         let idle = staying().filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
+        // The pair orders by time first, so the minimum is the one that has been idle for longest.
         match idle.min() {
             Some((since, at)) if since.elapsed() >= IDLE_MIN => {
                 self.open[at].leaving = true;
@@ -204,6 +206,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
+        // A read of no bytes is the end of the stream, not the beginning of a request.
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
             self.activity.received();
@@ -224,6 +227,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes the stream once its own buffer is empty.
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // hyper flushes while reading, too; `sent_all` counts only after an answer.
         self.activity.sent_all();
         Poll::Ready(Ok(()))
     }
@@ -270,6 +274,7 @@ async fn serve(
                 return;
             }
             () = activity.leave.notified() => {
+                // Bytes may have arrived since the signal was sent; then the request is served.
                 if activity.idle_since().is_some() {
                     return tracing::debug!("an idle control client made room for another one");
                 }
@@ -526,7 +531,8 @@ mod tests {
             // The body is larger than the stream's buffer: writing all of it ends only if the
             // server reads it.
             let sent = timeout(PATIENCE, client.write_all(&body)).await;
-            sent.expect("all is read").expect("nobody hangs up");
+            sent.expect("all is read")
+                .expect("the connection stays open");
             let end = if status == "404" {
                 "not here"
             } else {

@@ -141,6 +141,7 @@ fn smaller_transfer(most: u64, bytes: u64, deadline: Nanos) -> String {
     // Rounded up to whole seconds, so that the deadline fits as it is written.
     let longer = transfer.latency(most).0.div_ceil(Nanos::SECOND.0);
     let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
+    // Beyond 64 bits everything that can be asked for fits, so the maximum is as good.
     let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
     format!("deadline = \"{longer} s\", or size = \"{smaller} B\"; or {force}")
 }

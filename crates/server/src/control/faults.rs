@@ -51,6 +51,7 @@ impl<P: Plane> Api<P> {
     }
 
     async fn change_faults(&self, export: &str, change: FaultChange) -> ApiResult<Response> {
+        // The disk is looked up under the lock, so that no removal comes between.
         let _one_at_a_time = self.lock_changes(export).await?;
         let located = self.locate_disk(export).await?;
         let changed = self.plane.change_faults(located.device, export, change);

@@ -144,6 +144,7 @@ pub(super) async fn set_policy<P: Plane>(
     Path(name): Path<String>,
     body: Body,
 ) -> ApiResult<Response> {
+    // Name and policy are checked before the lock, so that a wrong request waits for no change.
     let device = api.device(&name)?;
     let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
     let policy = config::policy::read(&parse_body(body, example)?)?;

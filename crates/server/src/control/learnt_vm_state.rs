@@ -37,6 +37,7 @@ pub(super) async fn import<P: Plane>(
     })?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
+        // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
         let imported = in_time(&vm, own.plane.import_vm(&vm, &file, query.disks)).await?;
         let (now, notes) = imported;

@@ -127,6 +127,7 @@ impl<P: Plane> Api<P> {
         // check.
         let began = self.clock.now();
         if self.due().is_empty() {
+            // Nothing is due, so whatever was held back is in force or was changed.
             self.held().clear();
         } else if self.apply_all_due().await.is_err() {
             return RETRY_AFTER_BUSY;
@@ -246,6 +247,7 @@ impl<P: Plane> Api<P> {
     pub(super) fn scheduled(&self) -> Vec<Scheduled> {
         let devices = self.plane.devices();
         let all = self.plane.scheduled().into_iter();
+        // Taken once for all VMs, so that they are judged by one state.
         let held = self.held();
         let one = |vm: VmConfig| {
             let (device, _) = devices.get(vm.device)?;
@@ -290,6 +292,7 @@ impl<P: Plane> Api<P> {
     pub(super) fn changed(&self, snapshot: &VmSnapshot, was: &Schedule, is: &Schedule) -> VmView {
         let mut view = self.view(snapshot);
         let now = self.clock.now();
+        // A change of the schedule alone hides nothing, so it needs no note.
         if let Some(at) = is.in_force_at(now).entry
             && is.base() != was.base()
         {
@@ -301,6 +304,7 @@ impl<P: Plane> Api<P> {
             view.notes.push(format!(
                 "entry {} of its schedule is in force ({entry}){end}: the values that it sets \
                  stay until then",
+                // People count the entries from 1.
                 at + 1
             ));
         }
@@ -334,6 +338,7 @@ pub(super) async fn add<P: Plane>(
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
     let mut entry = parse_body(body, ENTRY)?;
+    // The time zone is a key of the whole schedule, but comes with an entry for convenience.
     let zone = entry
         .as_object_mut()
         .and_then(|entry| entry.remove("timezone"));
@@ -370,6 +375,7 @@ pub(super) async fn remove<P: Plane>(
         let place = number
             .parse()
             .ok()
+            // Entries are numbered from 1, as GET shows them.
             .and_then(|number: usize| number.checked_sub(1));
         let Some(place) = place.filter(|place| *place < entries.len()) else {
             let what = format!("its schedule has no entry {number}");

@@ -110,6 +110,7 @@ pub(super) async fn begin<P: Plane>(
     order.replace = query.replace;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
+        // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
         order.most = if query.force {
             None
@@ -136,6 +137,7 @@ pub(super) async fn cancel<P: Plane>(
 ) -> ApiResult<Response> {
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
+        // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
         let now = in_time(&vm, own.plane.cancel_transfer(&vm)).await?;
         own.record_transfers(&vm).await;

@@ -70,6 +70,7 @@ impl<P: Plane> Api<P> {
             drop(one_at_a_time);
             made
         });
+        // Both a panic of the change and one of its guard come out as the inner error.
         let made = made.await.unwrap_or_else(|error| Ok(Err(error)));
         match made {
             Ok(Ok(made)) => made,
@@ -96,6 +97,7 @@ impl<P: Plane> Api<P> {
         let now = self.vm_snapshot(name).await?;
         match self.plane.vm(name) {
             Some(config) => Ok((config, now)),
+            // The VM was removed between the two questions.
             None => Err(ApiError::not_found("vm", name, &[])),
         }
     }
@@ -140,6 +142,7 @@ impl<P: Plane> Api<P> {
         }
         let (device, background) = (vm.device, vm.background);
         self.admit(&name, Some(device), background, &vm.promised(), query)?;
+        // The schedule decides on the objective with which the VM begins.
         vm.put_in_force(self.clock.now());
         let added = self.plane.add_vm(vm).await;
         let now = added.map_err(|error| ApiError::control(&error, &name))?;
@@ -149,6 +152,7 @@ impl<P: Plane> Api<P> {
             return Err(error);
         }
         let persisted = query.persist;
+        // The new VM may have a schedule, whose next entry is to be waited for.
         self.rescheduled.notify_one();
         tracing::info!(vm = name, device = now.device, persisted, "VM added");
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
@@ -165,6 +169,7 @@ impl<P: Plane> Api<P> {
         });
         let mut view = self.view(now);
         let of_device = devices.iter().find(|device| device.name == now.device);
+        // A disk in a file adds nothing to the sum, so the note would not be about this VM.
         if of_device.is_some_and(|device| !matches!(device.kind, DeviceKind::File))
             && let Some(what) = memory::beyond_host(disks)
         {
@@ -250,6 +255,7 @@ impl<P: Plane> Api<P> {
     async fn put_in_force(&self, vm: &str, promised: Schedule) -> Result<VmSnapshot, ControlError> {
         let objective = *promised.in_force_at(self.clock.now()).objective;
         let now = self.plane.set_objective(vm, objective).await?;
+        // Only now: an objective that the engine refuses leaves the schedule as it was.
         self.plane.set_schedule(vm, config::by_the_clock(promised));
         self.rescheduled.notify_one();
         Ok(now)

@@ -61,6 +61,7 @@ impl<'a> Changes<'a> {
         // The loop may still refuse, for example if the device is full.
         let (snapshot, volumes) = disks.release_if_refused(added, &vm.disks)?;
         disks.publish(device, volumes, &snapshot);
+        // After the loop has agreed: until then no answer of the API may name the VM.
         vms.add(vm.clone());
         persistence.record_disks_of(disks.files(), vm).await;
         Ok(snapshot)
@@ -153,6 +154,7 @@ impl<'a> Changes<'a> {
             ..
         } = self.shared;
         let there = vms.find(vm)?;
+        // A VM without disks could not be connected to, so the VM is to be removed instead.
         if there.disks.len() == 1 && there.disks[0].export == export {
             return Err(ControlError::LastDisk(export.to_owned()));
         }

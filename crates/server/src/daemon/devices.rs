@@ -120,6 +120,7 @@ impl DeviceTable {
         let (reply, answer) = oneshot::channel();
         self.send(device, command(reply))?;
         let answer = answer.await;
+        // A loop that ends drops the commands that it has not answered.
         answer.map_err(|_| ControlError::Gone(self.name(device).to_owned()))
     }
 

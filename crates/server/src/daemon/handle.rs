@@ -56,6 +56,7 @@ impl DaemonHandle {
             devices.iter().map(names).eq(configured),
             "event loops in another order than the devices of the configuration"
         );
+        // Without a store nothing is ever written, which the longest interval stands for.
         let interval = (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every);
         let own = store.as_ref().map(|store| store.path().to_owned());
         let shared = Arc::new(Shared {
@@ -335,12 +336,14 @@ impl DaemonHandle {
             persistence,
             ..
         } = &*self.shared;
+        // Before the VM is looked up: without a store no VM can be persisted.
         if persistence.store().is_none() {
             return Err(ControlError::NoStore);
         }
         let vm = vms.find(name)?;
         let device = devices.name(vm.device);
         let is_configured = vms.is_configured(name);
+        // A VM of the configuration file keeps its disks there; the store adds only its objective.
         persistence.put_vm(vm, device, is_configured).await
     }
 

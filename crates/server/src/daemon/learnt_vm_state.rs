@@ -102,6 +102,7 @@ fn nothing_learnt(vm: &str, policy: &str) -> ControlError {
 }
 
 fn import_refused(file: &LearntStateFile, error: CommandError) -> ControlError {
+    // A VM that is gone has nothing to do with controllers, which the help below is about.
     if let CommandError::UnknownVm(_) = error {
         return error.into();
     }

@@ -124,6 +124,8 @@ struct Loops {
 impl Drop for Loops {
     fn drop(&mut self) {
         for (entry, thread) in self.devices.iter().zip(self.threads.drain(..)) {
+            // A loop that has ended already takes no command, and its thread is joined all the
+            // same.
             let _ = entry.send(Command::Abort);
             let _ = thread.join();
         }
@@ -135,6 +137,7 @@ struct NotifyOnEnd(usize, mpsc::UnboundedSender<usize>);
 
 impl Drop for NotifyOnEnd {
     fn drop(&mut self) {
+        // The daemon may have gone first.
         let _ = self.1.send(self.0);
     }
 }
@@ -296,6 +299,7 @@ impl Daemon {
         };
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         handle.devices().send_all(|| Command::Abort);
+        // Loops that abort end in their next turn, unless a system call blocks them.
         let ended = tokio::time::timeout(ABORT_TIMEOUT, ending).await;
         // The listeners are closed now, so that no client connects while the process waits for the
         // kernel.
@@ -323,12 +327,12 @@ pub enum Stopped {
 struct EndedLoops(Arc<Mutex<BTreeSet<usize>>>);
 
 impl EndedLoops {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, index: Option<usize>) {
-        self.all().extend(index);
+        self.lock().extend(index);
     }
 }
 
@@ -357,7 +361,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Logs which event loops did not end, and why.
 fn log_stuck_loops(handle: &DaemonHandle, gone: &EndedLoops) {
-    let gone = gone.all();
+    let gone = gone.lock();
     let devices = handle.devices().entries().iter().enumerate();
     for (_, entry) in devices.filter(|(index, _)| !gone.contains(index)) {
         let device = entry.name();
@@ -388,12 +392,13 @@ impl Ending {
         mut accepting: JoinSet<()>,
         snapshots: Snapshots,
     ) -> Result<(), RunError> {
+        // First, so that no client connects to a loop that drains.
         accepting.shutdown().await;
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.final_states().await;
         self.handle.devices().send_all(|| Command::Drain);
         // The set may hold loops that had ended before the drain.
-        while self.gone.all().len() < self.threads.len() {
+        while self.gone.lock().len() < self.threads.len() {
             let index = self.ended.recv().await;
             self.gone.add(index);
         }
@@ -418,6 +423,7 @@ impl Ending {
             let device = entry.name().to_owned();
             match thread.join() {
                 Ok(Ok(remains)) => {
+                    // An earlier error stays: it is what ended the daemon.
                     result = result.map(|all| all && remains.flushed);
                     transfers.push((index, remains.transfers));
                 }

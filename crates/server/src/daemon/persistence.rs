@@ -51,7 +51,9 @@ pub(super) fn record_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     // One transaction, hence one fsync, for all disks.
     let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
     match store.apply(&changes) {
+        // All of them were known, so nothing was written.
         Ok(0) => {}
+        // Read back, so that the list also has what other daemons recorded.
         Ok(_) => load_known_disks(store, files),
         Err(error) => {
             tracing::error!(
@@ -105,6 +107,7 @@ impl Persistence {
         let store = self.required()?;
         let name = vm.name.clone();
         let record = if is_configured {
+            // The schedule with its base, not the objective that it gives now.
             let words = config::words(&vm.promised());
             VmRecord::new(&name, Scope::Objective, &words)
         } else {
@@ -190,6 +193,7 @@ impl Persistence {
                 Err(error) => tracing::warn!("records of removed disks cannot be deleted: {error}"),
             }
         };
+        // A panic is logged by the panic hook.
         let _ = spawn_blocking(forget).await;
     }
 
@@ -239,6 +243,7 @@ impl Persistence {
     /// Returns a reason for each VM in the store that is not served.
     pub(super) fn problems(&self, vms: &VmDirectory) -> Vec<Reason> {
         let not_served = self.not_served();
+        // A VM of the same name may have been added since.
         (not_served
             .iter()
             .filter(|(name, _)| vms.get(name).is_none()))
@@ -360,9 +365,9 @@ mod tests {
             .await
             .expect_err("it is served");
         assert_eq!(error.to_string(), "disk \"a\" is served");
-        let nobody = VmDirectory::new(Vec::new());
-        assert_eq!(all.forget_disk("a", &files, &nobody).await, Ok(true));
-        assert_eq!(all.forget_disk("a", &files, &nobody).await, Ok(false));
+        let no_vms = VmDirectory::new(Vec::new());
+        assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(true));
+        assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(false));
         assert!(!files.knows(&path));
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn set_file_size(
         let what = format!("it is served read-only, and its file has {has}");
         return Err(ResizeError::no(what));
     }
+    // Another process has changed the file, and a resize would hide that.
     if has != before && has != size {
         let (has, before) = (format_bytes(has), format_bytes(before));
         let what = format!("its file has {has} where the disk has {before}");
@@ -95,6 +96,7 @@ pub(super) fn set_file_size(
         sync(file)
     };
     given().map_err(|error| {
+        // Only if this call has made it longer: a longer file of another process stays.
         if size > before && has == before {
             let _ = file.set_len(before);
         }

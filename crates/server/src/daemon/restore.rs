@@ -110,6 +110,8 @@ impl<'a> Restore<'a> {
                 return false;
             };
             let is = identity_source.identity();
+            // An unknown storage counts as unmoved: state that no longer fits is dropped by the
+            // policy.
             let moved = is.is_known() && !Identity::from_text(&of).overlaps(&is);
             if moved {
                 let is = is.to_text();

@@ -96,9 +96,9 @@ impl Loop {
             Command::CancelTransfer { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
             Command::ExportTransfers { reply } => respond(reply, self.export_transfers()),
             Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
-            Command::Adopt(adopted) => {
+            Command::AddConnection(new) => {
                 let (frontends, mut ctx) = self.frontends_and_context();
-                frontends.adopt(&mut ctx, *adopted);
+                frontends.add_connection(&mut ctx, *new);
             }
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),

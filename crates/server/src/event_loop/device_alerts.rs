@@ -74,6 +74,7 @@ impl FeasibilityAlert {
 
     /// Returns the new verdict by learnt costs if it is to be logged now.
     fn changed(&mut self, now: Nanos, found: Option<Feasibility>) -> Option<bool> {
+        // By a profile the verdict was given when the objective was set.
         let fits = found.filter(|found| found.is_learnt)?.fits;
         let quiet = self.fits.is_some() && now.since(self.logged) < LOG_INTERVAL;
         // The first verdict is logged only if promises do not fit.

@@ -9,7 +9,7 @@ use tidegate_core::request::{IoError, Op};
 use tidegate_core::time::Nanos;
 use tidegate_nbd::{Command, NbdError, Request};
 
-use super::fault_tests::{BAD, BLOCK, BLOCKS, Driver, FULL, MIB, places, plan};
+use super::fault_tests::{BAD_BLOCKS, BLOCK, BLOCKS, Driver, FULL_BLOCKS, MIB, places, plan};
 use crate::command::{DiskSnapshot, FaultChange};
 use crate::common::shadow::run;
 use crate::common::{Client, Server, disk, request, single, vm, wait};
@@ -73,9 +73,9 @@ fn at(block: u64, on: Ops, effect: Effect) -> Rule {
 
 /// Rules for the blocks with faults that a [`Driver`] knows.
 pub(super) fn bad_rules() -> Vec<Rule> {
-    let bad = BAD.map(|block| at(block, Ops::ANY, EIO));
+    let bad = BAD_BLOCKS.map(|block| at(block, Ops::ANY, EIO));
     let full = Effect::Error(IoError::NoSpace);
-    let full = FULL.map(|block| at(block, Ops::CHANGES, full));
+    let full = FULL_BLOCKS.map(|block| at(block, Ops::CHANGES, full));
     [&bad[..], &full].concat()
 }
 
@@ -197,7 +197,7 @@ impl Torn {
         }
         let op = if zeroes { Op::WriteZeroes } else { Op::Write };
         let kept = if self.rule.applies_to(op, offset, len) {
-            self.rule.effect.kept(offset, len)
+            self.rule.effect.kept_bytes(offset, len)
         } else {
             None
         };

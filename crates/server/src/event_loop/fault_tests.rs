@@ -131,10 +131,10 @@ fn short_and_interrupted_calls_lose_no_byte() {
     }
 }
 
-/// Injects errors for the blocks that cannot be accessed ([`BAD`]) and for those without space
-/// ([`FULL`]).
-pub(super) const BAD: [u64; 3] = [5, 130, 131];
-pub(super) const FULL: [u64; 2] = [60, 200];
+/// Injects errors for the blocks that cannot be accessed ([`BAD_BLOCKS`]) and for those without
+/// space ([`FULL_BLOCKS`]).
+pub(super) const BAD_BLOCKS: [u64; 3] = [5, 130, 131];
+pub(super) const FULL_BLOCKS: [u64; 2] = [60, 200];
 pub(super) const BLOCKS: u64 = 256;
 
 fn touches(blocks: &[u64], offset: u64, len: u64) -> bool {
@@ -142,11 +142,11 @@ fn touches(blocks: &[u64], offset: u64, len: u64) -> bool {
     blocks.iter().any(|block| span.contains(block))
 }
 
-pub(super) fn bad_places(call: Call) -> Fault {
+pub(super) fn block_faults(call: Call) -> Fault {
     let changes = matches!(call.what, What::Write | What::Allocate);
-    if touches(&BAD, call.offset, call.len) {
+    if touches(&BAD_BLOCKS, call.offset, call.len) {
         Fault::Error(libc::EIO)
-    } else if changes && touches(&FULL, call.offset, call.len) {
+    } else if changes && touches(&FULL_BLOCKS, call.offset, call.len) {
         Fault::Error(libc::ENOSPC)
     } else {
         Fault::None
@@ -154,14 +154,14 @@ pub(super) fn bad_places(call: Call) -> Fault {
 }
 
 /// Returns the error that a request must be answered with; if both kinds apply, either is right.
-fn due(request: &Request) -> Vec<NbdError> {
+fn expected_errors(request: &Request) -> Vec<NbdError> {
     let (offset, len) = (request.offset, u64::from(request.len));
     let mut errors = Vec::new();
-    if touches(&BAD, offset, len) {
+    if touches(&BAD_BLOCKS, offset, len) {
         errors.push(NbdError::Eio);
     }
     let reads = matches!(request.command, Command::Read { .. });
-    if !reads && touches(&FULL, offset, len) {
+    if !reads && touches(&FULL_BLOCKS, offset, len) {
         errors.push(NbdError::Enospc);
     }
     errors
@@ -198,7 +198,7 @@ impl Driver {
         let mut at = self.rng.random_range(0..=blocks - len);
         if self.rng.random_bool(0.2) {
             // At or beside a block with faults.
-            let places = [&BAD[..], &FULL].concat();
+            let places = [&BAD_BLOCKS[..], &FULL_BLOCKS].concat();
             let place = places[self.rng.random_range(0..places.len())] * BLOCK / block;
             at = place
                 .saturating_sub(self.rng.random_range(0..=len))
@@ -221,8 +221,8 @@ impl Driver {
             len: (len * block) as u32,
         };
         // A durable write that fails would fail the disk for good.
-        let durable =
-            !matches!(command, Command::Read { .. }) && !due(&request).contains(&NbdError::Eio);
+        let durable = !matches!(command, Command::Read { .. })
+            && !expected_errors(&request).contains(&NbdError::Eio);
         request.fua = durable && self.rng.random_bool(0.1);
         request
     }
@@ -236,7 +236,7 @@ impl Driver {
     fn send(&mut self, client: &mut Client, request: Request) {
         let range = request.offset as usize..request.offset as usize + request.len as usize;
         let mut payload = Vec::new();
-        let fails = !due(&request).is_empty();
+        let fails = !expected_errors(&request).is_empty();
         let mut expected = Vec::new();
         match request.command {
             Command::Read { .. } => expected = self.shadow[range].to_vec(),
@@ -260,7 +260,7 @@ impl Driver {
             .pending
             .remove(&answer.cookie)
             .expect("asked for, once");
-        let errors = due(&request);
+        let errors = expected_errors(&request);
         match answer.result {
             Err(error) => {
                 self.failed += 1;
@@ -297,7 +297,7 @@ impl Driver {
                 }
                 cookie += 1;
                 next.cookie = cookie;
-                next.fua &= !due(&next).contains(&NbdError::Eio);
+                next.fua &= !expected_errors(&next).contains(&NbdError::Eio);
                 self.send(client, next);
                 next.offset = end;
             }
@@ -309,7 +309,7 @@ impl Driver {
 }
 
 #[test]
-fn an_error_is_that_of_who_touches_the_place() {
+fn an_error_reaches_the_requests_that_touch_a_bad_block() {
     // Summed over all runs, because the numbers of one run depend on timing.
     let (mut merged, mut split) = (0, 0);
     for (place, block) in places()
@@ -317,7 +317,7 @@ fn an_error_is_that_of_who_touches_the_place() {
         .flat_map(|place| [(place, 512), (place, BLOCK)])
     {
         let mut noise = noise(block);
-        let faults = move |call| match bad_places(call) {
+        let faults = move |call| match block_faults(call) {
             Fault::None => noise(call),
             fault => fault,
         };
@@ -430,7 +430,7 @@ fn a_file_that_was_cut_short_is_an_error_until_it_is_whole_again() {
 }
 
 #[test]
-fn what_is_late_is_finished_and_answered_before_the_end() {
+fn late_requests_are_finished_and_answered_before_the_end() {
     const WRITES: u64 = 200;
     for place in places() {
         let mut rng = Pcg64::seed_from_u64(8);
@@ -463,7 +463,7 @@ fn what_is_late_is_finished_and_answered_before_the_end() {
 }
 
 /// Returns the data that a client writes into a sector: the sector's number and the client's.
-fn mark(sector: u64, client: u64) -> Vec<u8> {
+fn sector_pattern(sector: u64, client: u64) -> Vec<u8> {
     [sector.to_le_bytes(), client.to_le_bytes()]
         .concat()
         .repeat(32)
@@ -472,11 +472,11 @@ fn mark(sector: u64, client: u64) -> Vec<u8> {
 /// The writes and reads of a vanished client stay with the kernel for a while, and so does their
 /// memory, while another client requests memory all the time.
 #[test]
-fn the_memory_of_a_vanished_client_is_nobody_elses() {
+fn the_memory_of_a_vanished_client_is_not_reused_while_io_is_in_flight() {
     const SECTORS: u64 = 4096;
     for place in places() {
         let (mut rng, mut noise) = (Pcg64::seed_from_u64(5), noise(7));
-        let late = move |call| match (bad_places(call), rng.random_bool(0.3)) {
+        let late = move |call| match (block_faults(call), rng.random_bool(0.3)) {
             (Fault::None, true) => noise(call),
             (Fault::None, false) => Fault::Late(Duration::from_micros(rng.random_range(1..20_000))),
             (fault, _) => fault,
@@ -504,7 +504,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
                         (
                             Command::Write,
                             (first..first + len)
-                                .flat_map(|at| mark(at, round))
+                                .flat_map(|at| sector_pattern(at, round))
                                 .collect(),
                         )
                     };
@@ -527,7 +527,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
             if found.iter().any(|byte| *byte != 0) {
                 let client = u64::from_le_bytes(found[8..16].try_into().unwrap());
                 assert!(
-                    client > 0 && found == mark(sector, client),
+                    client > 0 && found == sector_pattern(sector, client),
                     "sector {sector}: {found:?}"
                 );
                 written += 1;

@@ -37,7 +37,9 @@ impl Loop {
                 if !faults.is_some_and(|faults| faults.remove(number)) {
                     return Err(CommandError::UnknownFault(number));
                 }
+                // Without rules, requests of the disk need no verdict.
                 state.faults.take_if(|faults| faults.is_empty());
+                // Also those of other rules: a request does not record which rule has stalled it.
                 self.end_stalls(Some(index));
             }
             FaultChange::Clear => {

@@ -12,7 +12,7 @@ use crate::fault::{Effect, Rule};
 
 const MIB: u64 = 1 << 20;
 /// Deadline for any step of these tests, long enough for a busy machine.
-const LONG: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn stalls() -> Rule {
     Rule {
@@ -25,7 +25,7 @@ fn snapshot(server: &Server) -> DeviceSnapshot {
     wait(server.handle.snapshot(0)).expect("the loop runs")
 }
 
-/// Takes snapshots until one satisfies `wanted`; panics with `what` after [`LONG`].
+/// Takes snapshots until one satisfies `wanted`; panics with `what` after [`STEP_TIMEOUT`].
 fn until(server: &Server, what: &str, wanted: impl Fn(&DeviceSnapshot) -> bool) -> DeviceSnapshot {
     let begun = Instant::now();
     loop {
@@ -33,7 +33,7 @@ fn until(server: &Server, what: &str, wanted: impl Fn(&DeviceSnapshot) -> bool) 
         if wanted(&now) {
             return now;
         }
-        assert!(begun.elapsed() < LONG, "{what} never came: {now:?}");
+        assert!(begun.elapsed() < STEP_TIMEOUT, "{what} never came: {now:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

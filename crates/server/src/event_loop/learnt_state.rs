@@ -9,11 +9,11 @@ use super::{Loop, Vm};
 use crate::command::{CommandError, LearntDeviceState, LearntStates, VmSnapshot};
 
 /// VMs exported by one command, so that a device with many VMs does not delay requests.
-const AT_ONCE: usize = 64;
+const VMS_PER_EXPORT: usize = 64;
 
 impl Loop {
-    /// Exports learnt state and attainment of at most [`AT_ONCE`] VMs, beginning at index `from`.
-    /// The part for index 0 includes the state of the device.
+    /// Exports learnt state and attainment of at most [`VMS_PER_EXPORT`] VMs, beginning at index
+    /// `from`. The part for index 0 includes the state of the device.
     pub(super) fn export_learnt(&self, from: usize) -> LearntStates {
         let policy = self.engine.policy();
         let mut part = LearntStates {
@@ -26,9 +26,10 @@ impl Loop {
                 _ => Vec::new(),
             },
         };
+        // A policy without a controller has nothing to export.
         let learns = policy.parts().0.is_some();
         let mut vms = self.vms.iter().skip_while(|&(at, _)| at < from);
-        for (_, vm) in vms.by_ref().take(AT_ONCE) {
+        for (_, vm) in vms.by_ref().take(VMS_PER_EXPORT) {
             if learns {
                 part.states.extend(learnt_of(&self.engine, vm));
             }

@@ -4,7 +4,9 @@
 use tidegate_policies::policy::PolicySpec;
 
 use super::fault_injection_tests::{bad_rules, everywhere, two_disks as by_rules};
-use super::fault_tests::{BLOCK, BLOCKS, Driver, bad_places, noise, places, two_disks as on_files};
+use super::fault_tests::{
+    BLOCK, BLOCKS, Driver, block_faults, noise, places, two_disks as on_files,
+};
 use crate::common::{Server, wait};
 use crate::config::Config;
 use crate::ring::faults::Fault;
@@ -90,7 +92,7 @@ fn nor_do_they_where_system_calls_fail_or_fall_short() {
     let blocks = [512, BLOCK].into_iter().cycle();
     all_of_it(places().iter().zip(blocks).map(|(place, block)| {
         let mut noise = noise(block);
-        let faults = move |call| match bad_places(call) {
+        let faults = move |call| match block_faults(call) {
             Fault::None => noise(call),
             fault => fault,
         };

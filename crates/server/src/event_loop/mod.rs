@@ -197,7 +197,7 @@ struct Loop {
     /// Notified when a deadline transfer has ended, so that the control thread deletes it from the
     /// store.
     transfer_ended: Arc<Notify>,
-    /// True while the timer of the housekeeping is arm_rules.
+    /// True while the timer of the housekeeping is armed.
     ticking: bool,
     upkeep_due: bool,
     phase: Phase,
@@ -365,7 +365,7 @@ impl Loop {
             let (frontends, mut ctx) = self.frontends_and_context();
             while let Some(done) = ctx.parts.engine.poll_done() {
                 idle = false;
-                frontends.done(&mut ctx, &done);
+                frontends.handle_done(&mut ctx, &done);
             }
             if idle {
                 break;

@@ -46,6 +46,7 @@ impl Loop {
             Err(error) => return respond(reply, Err(error)),
         };
         let vm = &mut self.vms[at];
+        // From here on the name is free, while the VM keeps its index until its last request ends.
         vm.is_removed = true;
         let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
         self.disconnect(&disks, "its VM was removed");
@@ -119,6 +120,7 @@ impl Loop {
                 at += 1;
                 continue;
             }
+            // The last removal takes this index, so the loop looks at it again.
             let Removal { disks, vm, reply } = self.removals.swap_remove(at);
             let disks = disks
                 .into_iter()

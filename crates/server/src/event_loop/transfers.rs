@@ -72,6 +72,7 @@ impl Loop {
             Due::Tolerance(thousandths) => self.deadline(index, order.bytes, thousandths)?,
         };
         let due = match order.due {
+            // The given time itself, not the begin plus a rounded span.
             Due::At(due) => due,
             Due::In(_) | Due::Tolerance(_) => transfer::after(begun, deadline),
         };
@@ -83,6 +84,7 @@ impl Loop {
         };
         let spec = TransferSpec {
             bytes: order.bytes,
+            // The engine refuses a deadline of 0; a time in the past is late at once.
             deadline: deadline.max(Nanos(1)),
         };
         CommandError::check_transfer(order, spec.deadline)?;
@@ -150,8 +152,9 @@ impl Loop {
             .vms
             .iter()
             .filter(|(_, vm)| vm.transfers.since.is_some());
-        let kept =
-            |(at, vm): (usize, &Vm)| Some((vm.name.clone(), self.running_transfer(at)?.kept()));
+        let kept = |(at, vm): (usize, &Vm)| {
+            Some((vm.name.clone(), self.running_transfer(at)?.to_persisted()))
+        };
         running.filter_map(kept).collect()
     }
 
@@ -162,6 +165,13 @@ impl Loop {
         at: Timestamp,
     ) {
         for (vm, transfer) in kept {
+            // The difference below would otherwise wrap around to a transfer without an end.
+            assert!(
+                transfer.moved < transfer.bytes,
+                "a transfer of VM {vm:?} to resume has moved {} of {} bytes",
+                transfer.moved,
+                transfer.bytes
+            );
             let spec = TransferSpec {
                 bytes: transfer.bytes - transfer.moved,
                 // A transfer whose deadline passed while the daemon was down is late at once.
@@ -190,9 +200,11 @@ impl Loop {
     pub(super) fn take_ended_transfers(&mut self) {
         while let Some(end) = self.engine.transfers_mut().poll_transfer_end() {
             let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
+            // The VM was removed, and its transfer with it.
             let Some(index) = place.map(|(at, _)| at) else {
                 continue;
             };
+            // The engine's clock gives only how long ago the transfer ended.
             let at = transfer::before(Timestamp::now(), self.now.since(end.ended));
             self.record_end(index, &end, at);
         }
@@ -260,6 +272,7 @@ impl Loop {
 
     /// Logs the transfers that have become unable to meet their deadline since the last call.
     pub(super) fn log_missed_transfers(&mut self) {
+        // Runs once a second, and most devices have no transfer.
         if self.running_transfers == 0 {
             return;
         }

@@ -164,6 +164,7 @@ impl Loop {
         // change.
         let resizing = resizing(state, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
+        // The smaller of both sizes until the file has the new one.
         state.disk.size = size.min(now);
         state.disk.medium.expect_size(state.disk.size);
         state.resizing = true;
@@ -227,6 +228,7 @@ impl Loop {
                 at += 1;
                 continue;
             }
+            // The last entry takes this index, so the loop looks at it again.
             let Shrinking {
                 resizing, reply, ..
             } = self.shrinking.swap_remove(at);

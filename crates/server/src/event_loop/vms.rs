@@ -69,7 +69,7 @@ impl Vms {
 
     /// Returns the index of the VM with this id.
     #[inline]
-    pub(super) fn place(&self, id: VmId) -> usize {
+    pub(super) fn index(&self, id: VmId) -> usize {
         self.by_id[id.index()]
     }
 
@@ -147,7 +147,7 @@ mod tests {
         };
         let (a, b) = (add(&mut vms, "a"), add(&mut vms, "b"));
         assert_eq!(vms.named("b").expect("there"), b);
-        assert_eq!(vms.place(vms[a].id), a);
+        assert_eq!(vms.index(vms[a].id), a);
         vms[a].is_removed = true;
         assert!(vms.named("a").is_err());
         let again = add(&mut vms, "a");

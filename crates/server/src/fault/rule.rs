@@ -124,7 +124,7 @@ impl Verdict {
 
 impl Effect {
     /// Returns the number of bytes of a request at `offset` that reach the medium; `None` for all.
-    pub fn kept(self, offset: u64, len: u64) -> Option<u64> {
+    pub fn kept_bytes(self, offset: u64, len: u64) -> Option<u64> {
         match self {
             Effect::None => None,
             Effect::Error(_) => Some(0),
@@ -170,7 +170,7 @@ impl Rule {
             return false;
         }
         if matches!(self.effect, Effect::Torn { .. })
-            && !(Ops::CHANGES.contains(op) && self.effect.kept(offset, len).is_some())
+            && !(Ops::CHANGES.contains(op) && self.effect.kept_bytes(offset, len).is_some())
         {
             return false;
         }

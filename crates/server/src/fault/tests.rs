@@ -108,12 +108,12 @@ fn what_is_torn_keeps_whole_sectors_and_what_is_not_longer_is_not_torn() {
         keep,
         answer: Err(IoError::Io),
     };
-    assert_eq!(torn(512).kept(4096, 4096), Some(512));
-    assert_eq!(torn(0).kept(4096, 4096), Some(0));
-    assert_eq!(torn(4096).kept(4096, 4096), None);
+    assert_eq!(torn(512).kept_bytes(4096, 4096), Some(512));
+    assert_eq!(torn(0).kept_bytes(4096, 4096), Some(0));
+    assert_eq!(torn(4096).kept_bytes(4096, 4096), None);
     // A torn write that begins within a sector ends on a sector all the same.
-    assert_eq!(torn(512).kept(100, 4096), Some(412));
-    assert_eq!(torn(512).kept(1000, 10), None);
+    assert_eq!(torn(512).kept_bytes(100, 4096), Some(412));
+    assert_eq!(torn(512).kept_bytes(1000, 10), None);
     let rule = Rule {
         on: Ops::CHANGES,
         ..Rule::always(torn(4096))
@@ -300,7 +300,7 @@ proptest! {
         len in 1..100_000_u64,
     ) {
         let torn = Effect::Torn { keep, answer: Ok(()) };
-        match torn.kept(offset, len) {
+        match torn.kept_bytes(offset, len) {
             Some(kept) => {
                 prop_assert!(kept < len && kept <= keep);
                 prop_assert!(kept == 0 || (offset + kept) % SECTOR == 0);

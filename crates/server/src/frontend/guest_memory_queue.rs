@@ -120,6 +120,7 @@ impl Guest {
         assert!(!late.timed_out(), "no answer: {state:?}");
         let answers = std::mem::take(&mut state.answers);
         drop(state);
+        // Taking replies made room, for which the loop may be waiting to poll again.
         self.0.doorbell.wake();
         answers
     }
@@ -179,6 +180,7 @@ impl Connection {
         Ok(Connection {
             queue,
             doorbell,
+            // An eventfd is read as one counter of 8 bytes.
             rung: port.plumbing.get(8),
             armed: false,
             waits_since: None,
@@ -199,6 +201,7 @@ impl Frontend for Connection {
     const MEMORY: PayloadMemory = PayloadMemory::Own;
 
     fn poll(&mut self, port: &mut Port<'_>, budget: &mut Budget) -> Polled<Id> {
+        // No request is taken without room for its reply, so `complete` never has to wait.
         if !self.room(port) {
             return Polled::Full;
         }
@@ -208,6 +211,7 @@ impl Frontend for Connection {
             let leaves = state.leaves;
             return if leaves { Polled::Left } else { Polled::Empty };
         }
+        // The loop's turn is over; the queue is polled again in the next one.
         if !budget.may_take_request() {
             return Polled::Later;
         }
@@ -224,6 +228,8 @@ impl Frontend for Connection {
             let buffer = requests.buffer(slot).expect("taken with the question");
             let mut n = 0;
             for extent in requests.extents(slot) {
+                // Little-endian, length first: the length in the lower half, 1 for a hole in the
+                // upper.
                 let word = u64::from(extent.hole) << 32 | u64::from(extent.len);
                 buffer.from(n).write(&word.to_le_bytes());
                 n += EXTENT;
@@ -256,6 +262,7 @@ impl Frontend for Connection {
     fn handle(&mut self, _: &mut Port<'_>, event: u8, _: Completion) -> Progress {
         assert_eq!(event, KICKED);
         self.armed = false;
+        // A guest that leaves in order is found by `poll`, after its last requests.
         let next = if self.queue.lock().died {
             Next::Closed(None)
         } else {

@@ -15,7 +15,7 @@ use super::interface::Kind;
 use super::{Failure, Opening, Volume};
 use crate::backing::remote::peer::{self, OnCut};
 use crate::buffer::Mem;
-use crate::command::{Adopted, Command, VmSnapshot};
+use crate::command::{Command, NewConnection, VmSnapshot};
 use crate::common::{disk, single, vm};
 use crate::config::{Config, DeviceKind};
 use crate::connections::VmConnections;
@@ -47,14 +47,14 @@ impl Served {
     fn connect(&self, memory: usize, places: usize) -> Guest {
         let guest = Guest::new(memory, places);
         let (volume, connections) = &self.volumes[0];
-        let adopted = Adopted {
+        let new = NewConnection {
             opening: Opening::Queue(guest.opening()),
             serial: volume.serial,
             disk: volume.name.clone(),
             peer: "guest".to_owned(),
             permit: connections.admit().expect("there is room"),
         };
-        self.send(Command::Adopt(Box::new(adopted)));
+        self.send(Command::AddConnection(Box::new(new)));
         guest
     }
 
@@ -466,7 +466,7 @@ fn guest_memory_is_kept_until_the_device_has_left_it_alone() {
     guest.wait_until_closed();
     let disks = answer.blocking_recv().expect("the loop runs");
     assert_eq!(disks.expect("removed").len(), 1);
-    assert_eq!(guest.ready(), 0, "nobody is left to be answered");
+    assert_eq!(guest.ready(), 0, "no request is left to be answered");
     served.stop();
 }
 

@@ -160,12 +160,14 @@ impl Requests {
 
     /// Returns the tag by which the engine knows a slot: its generation and index.
     pub(crate) fn tag(&self, index: u32) -> u64 {
+        // The upper half tells users of one slot apart; `by_tag` checks it.
         u64::from(self.generations[index as usize]) << 32 | u64::from(index)
     }
 
     /// Returns the index of the slot with this tag. Panics if the tag is an earlier user's, because
     /// going on would answer a request twice.
     pub(crate) fn by_tag(&self, tag: u64) -> u32 {
+        // The lower half of the tag; the upper half is the generation.
         let index = tag as u32;
         assert_eq!(
             self.generations[index as usize],
@@ -342,6 +344,7 @@ impl Iterator for Ranges<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Mem> {
+        // A buffer of the pool is contiguous, so it is one range and `rest` is empty.
         if let Some(one) = self.one.take() {
             return Some(one);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::command::{Adopted, Command};
+use crate::command::{Command, NewConnection};
 use crate::config::ListenConfig;
 use crate::connections::{ConnectionPermit, VmConnections};
 use crate::event_loop::LoopHandle;
@@ -22,16 +22,16 @@ pub struct ExportEntry {
 
 impl ExportEntry {
     /// Hands a client's connection over to the event loop, unless the loop has ended.
-    pub(super) fn adopt(self, opening: Opening, peer: String, permit: ConnectionPermit) {
+    pub(super) fn hand_over(self, opening: Opening, peer: String, permit: ConnectionPermit) {
         let Volume { serial, name, .. } = self.volume;
-        let adopted = Adopted {
+        let new = NewConnection {
             serial,
             disk: name.clone(),
             opening,
             peer,
             permit,
         };
-        let sent = self.handle.send(Command::Adopt(Box::new(adopted)));
+        let sent = self.handle.send(Command::AddConnection(Box::new(new)));
         if sent.is_err() {
             tracing::debug!(export = %name, "its device has shut down");
         }
@@ -47,6 +47,7 @@ impl ExportCatalogue {
     pub fn put(&self, entry: ExportEntry) {
         self.change(|entries| {
             match (entries.iter_mut()).find(|old| old.volume.name == entry.volume.name) {
+                // A resized disk is a new volume of the same name, and keeps its place in the list.
                 Some(old) => *old = entry,
                 None => entries.push(entry),
             }

@@ -2,10 +2,11 @@
 //!
 //! At most [`HALF_OPEN_MAX`] exist over all listeners. At that number a new connection displaces
 //! one of the peer that has the most: the oldest that has sent nothing, or else the one that has
-//! been silent for longest. If a peer that has [`PER_PEER`] of them connects once more, it loses
-//! those in excess that have sent nothing for [`SILENT`]. No new connection is turned away: a
-//! client that completes its handshake without delay is served even during a flood. Once a client
-//! has chosen an export, it counts among the [`connections`](crate::connections) of its VM instead.
+//! been silent for longest. If a peer that has [`HALF_OPEN_PER_PEER`] of them connects once more,
+//! it loses those in excess that have sent nothing for [`SILENCE_MIN`]. No new connection is
+//! turned away: a client that completes its handshake without delay is served even during a
+//! flood. Once a client has chosen an export, it counts among the
+//! [`connections`](crate::connections) of its VM instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -22,9 +23,9 @@ use crate::ring::sys;
 /// most a quarter of the files that the process may open, if that is less.
 pub const HALF_OPEN_MAX: usize = 1024;
 /// Number of half-open connections of one peer from which silent ones are displaced.
-pub const PER_PEER: usize = 64;
+pub const HALF_OPEN_PER_PEER: usize = 64;
 /// Time after which a connection that has sent nothing is displaced, if its peer has too many.
-pub const SILENT: Duration = Duration::from_secs(1);
+pub const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Counts of half-open connections, and of handshakes that ended without an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -188,6 +189,7 @@ struct Table {
 impl Table {
     fn new(max: usize) -> Table {
         Table {
+            // A limit of 0 would displace every client at once, the new one included.
             max: max.max(1),
             next: 0,
             entries: BTreeMap::new(),
@@ -197,16 +199,18 @@ impl Table {
 
     fn add(&mut self, peer: PeerKey, now: Instant) -> (u64, Displaced) {
         let mut gone = Displaced::default();
-        if self.of_peer(peer) >= PER_PEER {
+        if self.of_peer(peer) >= HALF_OPEN_PER_PEER {
             let overdue = |client: &HalfOpenClient| {
                 client.peer == peer
                     && client.heard.is_none()
-                    && now.saturating_duration_since(client.since) >= SILENT
+                    && now.saturating_duration_since(client.since) >= SILENCE_MIN
             };
             let ids: Vec<u64> = (self.entries.iter())
                 .filter(|(_, client)| overdue(client))
                 .map(|(&id, _)| id)
-                .take(self.of_peer(peer) + 1 - PER_PEER)
+                // Only the excess: the peer then has one connection below the bound, and the new
+                // one fills it.
+                .take(self.of_peer(peer) + 1 - HALF_OPEN_PER_PEER)
                 .collect();
             gone.of_peer = ids.into_iter().filter_map(|id| self.remove(id)).collect();
         }
@@ -243,6 +247,7 @@ impl Table {
         let client = self.entries.remove(&id)?;
         let left = self.peers.get_mut(&client.peer).expect("it is counted");
         *left -= 1;
+        // Peers without connections are forgotten, or a flood of addresses would fill the memory.
         if *left == 0 {
             self.peers.remove(&client.peer);
         }
@@ -298,16 +303,19 @@ mod tests {
         let now = Instant::now();
         let mut table = Table::new(1000);
         table.add(QUIET, now);
-        for _ in 0..PER_PEER + 10 {
+        for _ in 0..HALF_OPEN_PER_PEER + 10 {
             table.add(BUSY, now);
         }
         table.entries.get_mut(&1).unwrap().heard = Some(now);
         // A burst of connections that are all fresh displaces none.
         let (_, gone) = table.add(BUSY, now);
         assert!(gone.of_peer.is_empty());
-        let later = now + SILENT;
+        let later = now + SILENCE_MIN;
         let (_, gone) = table.add(BUSY, later);
-        assert_eq!((gone.of_peer.len(), table.of_peer(BUSY)), (12, PER_PEER));
+        assert_eq!(
+            (gone.of_peer.len(), table.of_peer(BUSY)),
+            (12, HALF_OPEN_PER_PEER)
+        );
         assert!(table.entries.contains_key(&1), "it has spoken");
         assert!(table.entries.contains_key(&0), "it is another peer's");
         assert!(gone.of_all.is_none());

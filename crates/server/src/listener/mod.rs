@@ -1,7 +1,7 @@
 //! Listeners for NBD clients, and the handshake up to the choice of an export.
 //!
 //! ```text
-//!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> Adopt --> event loop
+//!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> event loop
 //!                  |                                       |
 //!                  |                                       +--> refused: max_connections reached
 //!                  +--> protocol violation, timeout, disconnect, displaced by others: closed
@@ -29,7 +29,7 @@ use crate::frontend::{Opening, nbd};
 use crate::log_limit;
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
-pub use half_open::{HALF_OPEN_MAX, HalfOpen, HandshakeCounts, PER_PEER, SILENT};
+pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub(crate) use socket::Listener;
 pub use socket::{BindError, Bound};
 use socket::{Peer, Stream};
@@ -112,7 +112,7 @@ async fn handle_client(
                 opened,
                 leftover,
             });
-            listed.adopt(opening, peer.to_string(), permit);
+            listed.hand_over(opening, peer.to_string(), permit);
         }
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
@@ -201,6 +201,7 @@ async fn handshake(
             Step::Opened(opened) => {
                 stream.write_all(session.output()).await?;
                 session.consume_output(session.output().len());
+                // The rest of the input is the client's first requests.
                 return Ok(Some((session, *opened, input)));
             }
             Step::Disconnect(_) => {

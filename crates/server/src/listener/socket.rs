@@ -53,7 +53,7 @@ impl BindError {
                 path.display()
             ),
             BindError::NotASocket { .. } => {
-                "remove it if nobody needs it, or choose another place".to_owned()
+                "remove it if it is not needed, or choose another place".to_owned()
             }
             BindError::Io {
                 address, source, ..
@@ -120,6 +120,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some((path, device, inode)) = &self.file
+            // A daemon that was started meanwhile may have replaced the socket by its own.
             && let Ok(meta) = std::fs::symlink_metadata(path)
             && (meta.dev(), meta.ino()) == (*device, *inode)
         {
@@ -140,6 +141,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
     // Bound under a temporary name and renamed once the mode is set: no client connects before
     // that, and a stale socket is replaced atomically.
     let fresh = path.with_file_name(format!(".tidegate-{}", std::process::id()));
+    // Left by a daemon with this process number that was killed while it started.
     let _ = std::fs::remove_file(&fresh);
     let listener =
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
@@ -307,6 +309,7 @@ pub(crate) enum PeerKey {
 
 fn network(ip: IpAddr) -> IpAddr {
     const HOST_BITS: u32 = 64;
+    // A client of IPv4 on a socket of IPv6 has a mapped address, which counts as its IPv4 address.
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> HOST_BITS << HOST_BITS).into(),
         ip @ IpAddr::V4(_) => ip,

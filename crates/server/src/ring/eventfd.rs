@@ -21,7 +21,7 @@ impl Wake {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a valid descriptor that nobody else owns.
+        // SAFETY: a valid descriptor with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Wake { fd })
     }

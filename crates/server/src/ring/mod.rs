@@ -66,7 +66,7 @@ pub struct Ring {
 }
 
 /// Number of vectors that may be listed between two submissions.
-const VECTORS: usize = 8192;
+const VECTOR_ARENA_LEN: usize = 8192;
 /// Maximum number of ranges in one operation (`UIO_MAXIOV` of Linux).
 pub const RANGES_MAX: usize = 1024;
 /// `IORING_RECVSEND_POLL_FIRST`: waits for the socket to be readable before the first attempt.
@@ -108,7 +108,7 @@ impl Ring {
             files: (0..files).map(|_| None).collect(),
             forced_async: vec![false; files as usize],
             free_files: (0..files).rev().collect(),
-            vectors: Vec::with_capacity(VECTORS),
+            vectors: Vec::with_capacity(VECTOR_ARENA_LEN),
             #[cfg(test)]
             fault_injector: Default::default(),
         })
@@ -255,6 +255,7 @@ impl Ring {
     /// Prepares a read of an eventfd's count into eight bytes, which completes once the eventfd is
     /// signalled.
     pub fn await_wake(&mut self, file: FileId, to: Mem, token: u64) {
+        // An eventfd's count has eight bytes, and a shorter read fails.
         let entry = opcode::Read::new(Fixed(file.0), to.addr() as *mut u8, 8.min(to.len()) as u32);
         self.push(entry.build(), token);
     }

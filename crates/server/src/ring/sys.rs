@@ -81,6 +81,7 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
 pub fn wait_for_io(file: &File) -> io::Result<()> {
     // SAFETY: takes no memory; the descriptor is open because it is borrowed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // A failed call returns -1, which as flags would set all of them.
     check(flags)?;
     // SAFETY: takes no memory; of the flags that may be set only this one changes.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) })
@@ -106,7 +107,7 @@ pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// Releases the lock of an open file even if someone else still has the file open, such as a ring
+/// Releases the lock of an open file even if another user still has the file open, such as a ring
 /// that the kernel is freeing.
 pub fn unlock(file: &File) {
     // SAFETY: `flock` consists of integers, for which zeroes are valid.
@@ -193,7 +194,7 @@ pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
     } else {
         libc::SEEK_DATA
     };
-    // SAFETY: takes no memory. It moves the file's own position, which nobody uses.
+    // SAFETY: takes no memory. It moves the file's own position, which no I/O uses.
     let at = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) };
     if at >= 0 {
         return Ok(Some(at as u64));
@@ -263,6 +264,7 @@ pub fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
 pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
     let seconds = |time: Duration| time.as_secs() as libc::c_int;
     let milliseconds = |time: Duration| time.as_millis() as libc::c_int;
+    // As many as fit the limit, which then decides when the connection ends.
     let probes = TCP_GIVEN_UP_AFTER.as_secs() / TCP_KEEPALIVE_INTERVAL.as_secs();
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -314,6 +316,7 @@ pub fn raise_open_files() -> u32 {
         }
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
     }
+    // At least 64, should the call fail or the limit be useless; an unlimited number fits 32 bits.
     limit.rlim_cur.clamp(64, u64::from(u32::MAX)) as u32
 }
 
@@ -362,7 +365,7 @@ mod tests {
     fn a_tcp_client_that_is_gone_is_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let _client = TcpStream::connect(address).expect("somebody listens");
+        let _client = TcpStream::connect(address).expect("a listener");
         let (accepted, _) = listener.accept().expect("a client");
         keep_tcp_alive(accepted.as_fd()).expect("all options are known");
         let option = |level, name| {

@@ -44,7 +44,7 @@ impl Disk {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics in here")
+        self.0.lock().expect("no thread panics with the lock")
     }
 
     fn open(&self) -> Result<Store, StoreError> {

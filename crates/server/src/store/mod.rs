@@ -37,7 +37,7 @@ use schema::{DEVICES, DISKS, LEARNT, STEPS, SchemaError, TRANSFERS, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
-pub(crate) use record::whole;
+pub(crate) use record::absolute;
 pub use record::{KnownDisk, Scope, VmRecord};
 
 /// Store of a daemon. See the module's documentation.
@@ -285,6 +285,7 @@ impl Store {
             for entry in transfers.range((device, "")..)? {
                 let (key, words) = entry?;
                 let (on, vm) = key.value();
+                // Keys are ordered by device first, so the device's transfers are together.
                 if on != device {
                     break;
                 }

@@ -65,7 +65,7 @@ impl KnownDisk {
     pub fn from_config(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
         let path = disk.path.as_deref()?;
         Some(KnownDisk {
-            path: whole(path).to_string_lossy().into_owned(),
+            path: absolute(path).to_string_lossy().into_owned(),
             export: disk.export.clone(),
             vm: vm.to_owned(),
         })
@@ -73,7 +73,7 @@ impl KnownDisk {
 }
 
 /// Returns the absolute form of a path, without resolving symbolic links.
-pub(crate) fn whole(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 

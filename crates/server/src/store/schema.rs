@@ -89,6 +89,7 @@ pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaE
     }
     write.open_table(SCHEMA_TABLE)?.insert(SCHEMA_KEY, known)?;
     write.commit()?;
+    // A new store passes through the same steps, which is no upgrade.
     if found > 0 {
         tracing::info!("store upgraded from schema {found} to {known}");
     }
@@ -101,6 +102,7 @@ fn current_version(database: &Database) -> Result<u64, SchemaError> {
     match read.open_table(SCHEMA_TABLE) {
         Ok(mark) => match mark.get(SCHEMA_KEY)? {
             Some(schema) => Ok(schema.value()),
+            // A table of this name without the key is another program's.
             None => Err(SchemaError::Foreign),
         },
         Err(TableError::TableDoesNotExist(_)) => {

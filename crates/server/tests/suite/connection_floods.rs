@@ -27,7 +27,7 @@ fn two_vms(dir: &Path, max_connections: u32) -> Config {
 
 /// Performs the handshake for an export that must be refused; returns the message to the client.
 fn refusal(socket: &Path, export: &str) -> String {
-    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    let mut stream = UnixStream::connect(socket).expect("a listener");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut handshake = Handshake::new(export, Wishes::default());
     let mut input = Vec::new();
@@ -125,7 +125,7 @@ fn silent_connections_keep_nobody_out() {
                 }
             });
             while all.len() < 1500 {
-                let stream = UnixStream::connect(&socket).expect("somebody listens");
+                let stream = UnixStream::connect(&socket).expect("a listener");
                 stream.set_nonblocking(true).unwrap();
                 all.push(stream);
             }
@@ -142,5 +142,5 @@ fn silent_connections_keep_nobody_out() {
     });
     stop.store(true, Ordering::Relaxed);
     silent.join().unwrap();
-    until("nobody is left half-open", || counts().half_open == 0);
+    until("no connection is half-open", || counts().half_open == 0);
 }

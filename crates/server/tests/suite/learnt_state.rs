@@ -160,26 +160,29 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
         file.disks
     );
 
+    // The tuner's range and profiling after an import, with the notes for the operator.
     let import = |server: &Server, disks| {
         let imported = wait(server.handle.import_vm(VM, &file, disks));
-        imported.map(|(now, notes)| (now.tuning.expect("it has a target"), notes))
+        let (now, notes) = imported.expect("taken over");
+        let tuning = now.tuning.expect("it has a target");
+        ((tuning.range, tuning.profiling), notes)
     };
+    let (taken_over, learnt_anew) = ((was, None), (None, Some((0, 2))));
     // Another policy with the same tuner, on the same kind of disk.
     let there = start(1, "ssd-sata-300gb", tuner("vcup-mclock"));
-    let (now, notes) = import(&there, LearntDisks::Tell).expect("taken over");
-    assert_eq!((now.range, now.profiling), (was, None));
+    let (tuning, notes) = import(&there, LearntDisks::Tell);
+    assert_eq!(tuning, taken_over);
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("\"vcup-drr\""), "{notes:?}");
-    let (now, _) = import(&there, LearntDisks::Moved).expect("taken over");
-    assert_eq!((now.range, now.profiling), (None, Some((0, 2))));
+    assert_eq!(import(&there, LearntDisks::Moved).0, learnt_anew);
 
     let moved = start(2, "hdd-7200-250gb", tuner("vcup-drr"));
-    let (now, notes) = import(&moved, LearntDisks::Tell).expect("taken over");
-    assert_eq!((now.range, now.profiling), (None, Some((0, 2))));
+    let (tuning, notes) = import(&moved, LearntDisks::Tell);
+    assert_eq!(tuning, learnt_anew);
     let note = "its disks are on other storage";
     assert!(notes.iter().any(|said| said.contains(note)), "{notes:?}");
-    let (now, notes) = import(&moved, LearntDisks::Same).expect("taken over");
-    assert_eq!((now.range, notes.as_slice()), (was, &[][..]));
+    let (tuning, notes) = import(&moved, LearntDisks::Same);
+    assert_eq!((tuning.0, notes.as_slice()), (was, &[][..]));
 
     // A policy without the tuner rejects the state.
     let credits = PolicySpec::named("flubber").expect("it is registered");

@@ -30,7 +30,7 @@ fn child(path: &Path) {
     for number in from..CHANGES {
         Step::draw(SEED, number).apply(&store).expect("writes");
         // Written in one call, so that a number is printed whole or not at all.
-        (said.write_all(format!("{number}\n").as_bytes())).expect("somebody reads");
+        (said.write_all(format!("{number}\n").as_bytes())).expect("the parent reads");
     }
     let _ = said.write_all(b"done\n");
 }

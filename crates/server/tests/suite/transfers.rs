@@ -307,7 +307,7 @@ fn a_vm_that_goes_takes_its_transfer_along() {
     begin(&server, order(1 << 30, HOUR)).expect("a job");
     assert_eq!(wait(server.handle.persist_transfers("disk")), Ok(true));
     is_kept(dir.path(), Some(0));
-    wait(server.handle.remove_vm("disk", false)).expect("nobody is connected");
+    wait(server.handle.remove_vm("disk", false)).expect("no client is connected");
     is_kept(dir.path(), None);
     let gone = begin(&server, order(1, HOUR)).expect_err("it is gone");
     assert_eq!(gone, ControlError::UnknownVm("disk".to_owned()));

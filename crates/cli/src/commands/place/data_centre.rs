@@ -54,7 +54,7 @@ struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(times: &mut [u64]) -> Percentiles {
+    fn from_times(times: &mut [u64]) -> Percentiles {
         times.sort_unstable();
         let at = |thousandths: usize| {
             // Nearest-rank percentile.
@@ -136,14 +136,14 @@ fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
         data_centre::run(spec, strategy, &mut ())
     };
     let times = timed.then(|| Times {
-        arrival: Percentiles::of(&mut clock.arrivals),
-        update: Percentiles::of(&mut clock.updates),
+        arrival: Percentiles::from_times(&mut clock.arrivals),
+        update: Percentiles::from_times(&mut clock.updates),
     });
-    Row::of(strategy, &report, times)
+    Row::new(strategy, &report, times)
 }
 
 impl Row {
-    fn of(strategy: Strategy, report: &Report, times: Option<Times>) -> Row {
+    fn new(strategy: Strategy, report: &Report, times: Option<Times>) -> Row {
         Row {
             strategy: strategy.name(),
             arrived: report.arrived,

@@ -18,7 +18,7 @@ pub(super) fn run(command: &PlaceHostCommand, out: Output) -> Result<()> {
     match command {
         PlaceHostCommand::List { db } => {
             let all = Ask::All;
-            session::with(
+            session::with_cluster(
                 &db.path,
                 true,
                 all,
@@ -131,7 +131,7 @@ fn add(args: &AddHostArgs, out: Output) -> Result<()> {
         )
     };
     let add = |state: &mut ClusterState| state.add_host(host);
-    session::with(&args.db.path, false, Ask::All, add, |cluster| {
+    session::with_cluster(&args.db.path, false, Ask::All, add, |cluster| {
         finish(cluster, out)
     })
 }
@@ -144,7 +144,7 @@ fn finish(cluster: &mut Cluster<'_>, out: Output) -> Result<()> {
 
 fn set_drained(name: &str, drained: bool, db: &DbArg, out: Output) -> Result<()> {
     let set = |state: &mut ClusterState| state.set_drained(name, drained);
-    session::with(&db.path, false, Ask::All, set, |cluster| {
+    session::with_cluster(&db.path, false, Ask::All, set, |cluster| {
         finish(cluster, out)
     })
 }
@@ -159,7 +159,7 @@ fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
         }
     };
     let others = Ask::AllBut(name);
-    session::with(&args.db.path, false, others, check, |cluster| {
+    session::with_cluster(&args.db.path, false, others, check, |cluster| {
         cluster.remove_host(name, args.requeue).map_err(problem)?;
         list(cluster, out)
     })

@@ -27,23 +27,23 @@ struct HostKnown {
 #[derive(Serialize)]
 struct Combination {
     jobs: usize,
-    real_time: OfClass,
-    best_effort: OfClass,
-    idle: OfClass,
+    real_time: ClassRates,
+    best_effort: ClassRates,
+    idle: ClassRates,
     intervals: u64,
 }
 
 #[derive(Serialize)]
-struct OfClass {
+struct ClassRates {
     jobs: usize,
     bytes_per_s: Option<u64>,
 }
 
-impl OfClass {
-    fn of(entry: &Entry, class: Class) -> OfClass {
+impl ClassRates {
+    fn new(entry: &Entry, class: Class) -> ClassRates {
         let jobs = entry.classes.count(class);
         let bytes_per_s = (jobs > 0).then(|| entry.rates.for_class(class));
-        OfClass { jobs, bytes_per_s }
+        ClassRates { jobs, bytes_per_s }
     }
 
     fn text(&self) -> String {
@@ -60,8 +60,8 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         let help = "`tidegate place job` creates it; choose another file with --db";
         return Err(problem.help(help).into());
     }
-    let nobody = Ask::Nobody;
-    session::with(file, true, nobody, |_| Ok(()), |cluster| show(cluster, out))
+    let ask = Ask::NoDaemon;
+    session::with_cluster(file, true, ask, |_| Ok(()), |cluster| show(cluster, out))
 }
 
 fn show(cluster: &Cluster<'_>, out: Output) -> Result<()> {
@@ -84,9 +84,9 @@ fn known(host: &str, database: &PriorityDatabase) -> HostKnown {
     let bandwidth = database.bandwidth();
     let entry = |entry: &Entry| Combination {
         jobs: entry.classes.len(),
-        real_time: OfClass::of(entry, Class::RealTime),
-        best_effort: OfClass::of(entry, Class::BestEffort),
-        idle: OfClass::of(entry, Class::Idle),
+        real_time: ClassRates::new(entry, Class::RealTime),
+        best_effort: ClassRates::new(entry, Class::BestEffort),
+        idle: ClassRates::new(entry, Class::Idle),
         intervals: entry.intervals,
     };
     HostKnown {

@@ -19,14 +19,14 @@ use crate::problem::Problem;
 pub(super) fn with_hosts<T>(
     path: &Path,
     hosts: Option<HostList>,
-    just_looking: bool,
+    read_only: bool,
     act: impl FnOnce(&mut Cluster<'_>) -> Result<T>,
 ) -> Result<T> {
     let replace = |state: &mut ClusterState| match hosts {
         Some(hosts) => state.replace_hosts(hosts),
         None => Ok(()),
     };
-    with(path, just_looking, Ask::All, replace, |cluster| {
+    with_cluster(path, read_only, Ask::All, replace, |cluster| {
         if cluster.state().hosts.is_empty() {
             let problem = Problem::new("there are no hosts yet").at(path.display().to_string());
             let help = "define them in a file, given once: --hosts place.toml (`tidegate place job \
@@ -38,15 +38,15 @@ pub(super) fn with_hosts<T>(
 }
 
 /// Opens the cluster in a file, applies `change` to its state, and calls `act`. The file is created
-/// if missing, unless `just_looking`. There may be no hosts.
-pub(super) fn with<T>(
+/// if missing, unless `read_only`. There may be no hosts.
+pub(super) fn with_cluster<T>(
     path: &Path,
-    just_looking: bool,
+    read_only: bool,
     ask: Ask<'_>,
     change: impl FnOnce(&mut ClusterState) -> Result<(), HostError>,
     act: impl FnOnce(&mut Cluster<'_>) -> Result<T>,
 ) -> Result<T> {
-    let store: Box<dyn ClusterStore> = if just_looking && !path.exists() {
+    let store: Box<dyn ClusterStore> = if read_only && !path.exists() {
         Box::new(MemoryStore::default())
     } else {
         Box::new(RedbStore::open(path).map_err(problem)?)
@@ -57,7 +57,7 @@ pub(super) fn with<T>(
         notify: &mut |event| tell(events::text(&event)),
         now: now(),
         ask,
-        just_looking,
+        read_only,
     };
     act(&mut Cluster::open(session, change).map_err(problem)?)
 }

@@ -23,22 +23,22 @@ pub(super) struct Site {
     pub(super) scheduling: Scheduling,
     /// Capacity in bytes, if known.
     pub(super) capacity: Option<u64>,
-    pub(super) vms: Vec<Who>,
+    pub(super) vms: Vec<SiteVm>,
     /// VM given by `--vm`.
     pub(super) asked: Option<String>,
 }
 
 /// VM or background process with disks on the device.
-pub(super) struct Who {
+pub(super) struct SiteVm {
     pub(super) name: String,
     pub(super) objective: Objective,
     pub(super) background: bool,
     pub(super) disk_bytes: u64,
 }
 
-impl Who {
-    pub(super) fn new(name: &str) -> Who {
-        Who {
+impl SiteVm {
+    pub(super) fn new(name: &str) -> SiteVm {
+        SiteVm {
             name: name.to_owned(),
             objective: Objective::default(),
             background: false,
@@ -112,7 +112,7 @@ fn of_config(config: &Config) -> Vec<Site> {
             scheduling: device.scheduling.clone(),
             capacity: feasibility::capacity(&device.kind),
             vms: (feasibility::tenants(config, index).iter())
-                .map(|tenant| Who {
+                .map(|tenant| SiteVm {
                     name: tenant.name.to_owned(),
                     objective: *tenant.objective,
                     background: tenant.background,
@@ -133,7 +133,7 @@ fn of_scenario(scenario: &Scenario) -> Vec<Site> {
             scheduling: device.scheduling.clone(),
             capacity: Some(device.model.spec().capacity),
             vms: on_it
-                .map(|tenant| Who {
+                .map(|tenant| SiteVm {
                     name: tenant.name.clone(),
                     objective: tenant.objective,
                     background: tenant.background,

@@ -18,7 +18,7 @@ use super::vm;
 use crate::args::PlanArgs;
 use crate::output::Output;
 use crate::problem::Problem;
-use device_vms::{Site, Who};
+use device_vms::{Site, SiteVm};
 
 /// Plans all devices, prints the result, and fails if a promise does not fit.
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
@@ -48,10 +48,10 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
     };
     let plans: Vec<Plan> = sites
         .iter()
-        .map(|site| Plan::of(site, args, &assumed))
+        .map(|site| Plan::new(site, args, &assumed))
         .collect();
     if out.is_json() {
-        out.json(&Whole::new(&plans))?;
+        out.json(&PlanReport::new(&plans))?;
     } else {
         out.text(&show::plans_text(&plans, &assumed, out.style()))?;
     }
@@ -65,7 +65,8 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     let (site, vm) = match (there, sites.len()) {
         (Some(found), _) => found,
         (None, 1) => {
-            sites[0].vms.push(Who::new(name));
+            // With one device there is no doubt where a new VM goes.
+            sites[0].vms.push(SiteVm::new(name));
             (0, sites[0].vms.len() - 1)
         }
         (None, _) => {
@@ -78,6 +79,7 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
         }
     };
     let who = &mut sites[site].vms[vm];
+    // Through JSON, because `objective::merge` takes a change as the API does.
     let change = serde_json::to_value(vm::change(&args.parts))?;
     who.objective = objective::merge(&who.objective, &change)?;
     sites[site].asked = Some(name.to_owned());
@@ -86,7 +88,7 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
 
 /// Number of VMs, from the last one on, that are tried in the search for a single VM whose lower
 /// promise would make all fit.
-const TRIED: usize = 8;
+const NEAREST_TRIED_MAX: usize = 8;
 
 /// Plan of a device.
 struct Plan<'a> {
@@ -107,7 +109,7 @@ struct Found {
 }
 
 impl<'a> Plan<'a> {
-    fn of(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
+    fn new(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
         let found = site.device().map(|device| {
             let tenants = site.tenants();
             // `nearest` repeats the planning for many candidates, so it runs only if something is
@@ -122,7 +124,7 @@ impl<'a> Plan<'a> {
                 None => {
                     let promised = |&at: &usize| site.vms[at].is_promised_something();
                     let last = (0..tenants.len()).rev().filter(promised);
-                    last.take(TRIED).find_map(near)
+                    last.take(NEAREST_TRIED_MAX).find_map(near)
                 }
             };
             Found {
@@ -144,7 +146,7 @@ impl<'a> Plan<'a> {
     }
 
     fn promises(&self) -> bool {
-        self.site.vms.iter().any(Who::is_promised_something)
+        self.site.vms.iter().any(SiteVm::is_promised_something)
     }
 }
 
@@ -174,7 +176,7 @@ fn verdict(plans: &[Plan<'_>]) -> Result<()> {
 
 /// Result as JSON.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct PlanReport<'a> {
     fits: bool,
     devices: Vec<DeviceView<'a>>,
 }
@@ -242,9 +244,9 @@ struct AllLowered<'a> {
     vms: Vec<Lowered<'a>>,
 }
 
-impl<'a> Whole<'a> {
-    fn new(plans: &'a [Plan<'a>]) -> Whole<'a> {
-        Whole {
+impl<'a> PlanReport<'a> {
+    fn new(plans: &'a [Plan<'a>]) -> PlanReport<'a> {
+        PlanReport {
             fits: plans.iter().all(Plan::fits),
             devices: plans.iter().map(DeviceView::new).collect(),
         }
@@ -299,6 +301,7 @@ impl<'a> DeviceView<'a> {
                 let (part, objectives) = found.nearest_of_all.as_ref()?;
                 let vms = objectives.iter().enumerate();
                 Some(AllLowered {
+                    // Thousandths to percent.
                     percent: f64::from(*part) / 10.0,
                     vms: vms
                         .map(|(at, objective)| lowered(site, at, objective))
@@ -310,15 +313,17 @@ impl<'a> DeviceView<'a> {
 }
 
 impl<'a> VmView<'a> {
-    fn new(vm: &'a Who, fit: Option<&Fit>, at: usize) -> VmView<'a> {
+    fn new(vm: &'a SiteVm, fit: Option<&Fit>, at: usize) -> VmView<'a> {
         let need = fit.map(|fit| &fit.needs[at]);
         let load = need.map(|need| &need.load);
         let bound = need.and_then(|need| need.bound);
         VmView {
             vm: &vm.name,
             background: vm.background,
+            // Millionths of a request per second.
             reads_per_s: load.map(|load| load.reads as f64 / 1e6),
             writes_per_s: load.map(|load| load.writes as f64 / 1e6),
+            // Thousandths to percent.
             sequential_percent: load.map(|load| f64::from(load.sequential) / 10.0),
             size_bytes: load.map(|load| load.size),
             needs_percent: need.map(|need| percent(need.time_ps)),
@@ -334,7 +339,8 @@ impl<'a> VmView<'a> {
 }
 
 /// Returns device time as thousandths of a second, rounded up.
-fn part(time_ps: u64) -> Thousandths {
+fn thousandths(time_ps: u64) -> Thousandths {
     let part = time_ps.div_ceil(fit::SECOND_PS / 1000);
+    // Time without bound is shown as the largest number instead of failing.
     Thousandths(u32::try_from(part).unwrap_or(u32::MAX))
 }

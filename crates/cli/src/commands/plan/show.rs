@@ -8,16 +8,19 @@ use tidegate_server::control::view;
 use tidegate_units::Thousandths;
 use tidegate_units::human::{duration, exact_bytes};
 
-use super::{Found, Plan, part, resource};
+use super::{Found, Plan, resource, thousandths};
 use crate::objective_line;
 
 /// Returns the plans of all devices as text.
 pub(super) fn plans_text(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
-    let texts: Vec<String> = plans.iter().map(|plan| one(plan, assumed, style)).collect();
+    let texts: Vec<String> = plans
+        .iter()
+        .map(|plan| plan_text(plan, assumed, style))
+        .collect();
     texts.join("\n")
 }
 
-fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
+fn plan_text(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
     let site = plan.site;
     let mut text = format!(
         "Device {}: policy {}, queue depth {}\n\n",
@@ -37,13 +40,13 @@ fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
         });
         return text;
     };
-    text.push_str(&vms(plan, found).render(style));
-    text.push_str(&format!("\n{}", sums(plan, found, assumed).render(style)));
-    text.push_str(&instead(plan, found));
+    text.push_str(&vm_table(plan, found).render(style));
+    text.push_str(&format!("\n{}", totals(plan, found, assumed).render(style)));
+    text.push_str(&nearest_text(plan, found));
     text
 }
 
-fn vms(plan: &Plan<'_>, found: &Found) -> Table {
+fn vm_table(plan: &Plan<'_>, found: &Found) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
         ("OBJECTIVE", Align::Left),
@@ -65,10 +68,10 @@ fn vms(plan: &Plan<'_>, found: &Found) -> Table {
             assumed_load(need).into(),
             match need.time_ps {
                 0 => "-".into(),
-                time => part(time).to_string().into(),
+                time => thousandths(time).to_string().into(),
             },
             need.bound
-                .map_or_else(|| Cell::from("-"), |bound| times(&bound)),
+                .map_or_else(|| Cell::from("-"), |bound| latency_cell(&bound)),
         ]);
     }
     table
@@ -84,6 +87,7 @@ fn assumed_load(need: &Need) -> String {
         ..
     } = need.load;
     let count = |rate: u64, what: &str| {
+        // Millionths of a request per second; one decimal, and none where it is 0.
         let rate = format!("{:.1}", rate as f64 / 1e6);
         let rate = rate.strip_suffix(".0").unwrap_or(&rate);
         format!("{rate} {what}/s")
@@ -98,7 +102,7 @@ fn assumed_load(need: &Need) -> String {
     format!("{rates}, {}, {size}", access_word(sequential))
 }
 
-fn times(bound: &Bound) -> Cell {
+fn latency_cell(bound: &Bound) -> Cell {
     let asked = duration(bound.asked.0);
     match bound.takes {
         None => Cell::from("not known: no latencies in the profile").tone(Tone::Warn),
@@ -121,13 +125,13 @@ fn times(bound: &Bound) -> Cell {
     }
 }
 
-fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
+fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     let fit = &found.fit;
     let mut table = Table::facts();
     let tone = |good: bool| if good { Tone::Good } else { Tone::Bad };
     let time = format!(
         "{} of the {} that may be promised",
-        part(fit.time_ps),
+        thousandths(fit.time_ps),
         Thousandths(assumed.headroom)
     );
     table.fact(
@@ -146,6 +150,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         );
     }
     let streams = match assumed.streams {
+        // Streams are blended by other VMs, of which there are none.
         _ if plan.site.vms.len() < 2 => "sequential: only one VM",
         Streams::Blended => "blended: sequential requests cost as much as random ones",
         Streams::Kept => "kept: sequential requests stay sequential",
@@ -166,7 +171,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
             table.fact("", Cell::from(early).tone(Tone::Warn));
         }
     }
-    table.fact("blocking", blocking(found));
+    table.fact("blocking", blocking_cell(found));
     if fit.depth_bound < plan.site.scheduling.depth {
         let depth = format!("at most {}, because of latency bounds", fit.depth_bound);
         table.fact("queue depth", depth);
@@ -188,7 +193,7 @@ fn writes_are_not_known(plan: &Plan<'_>, found: &Found) -> bool {
 }
 
 /// Returns the device's blocking time with its causes.
-fn blocking(found: &Found) -> Cell {
+fn blocking_cell(found: &Found) -> Cell {
     let fit = &found.fit;
     let by = &fit.blocked_by;
     let causes = [
@@ -198,6 +203,7 @@ fn blocking(found: &Found) -> Cell {
         (by.service, "service"),
     ];
     let causes = causes.into_iter().filter(|cause| cause.0 > 0);
+    // Picoseconds to nanoseconds, rounded up as bounds are.
     let causes = causes.map(|(ps, what)| format!("{} {what}", duration(ps.div_ceil(1000))));
     let causes: Vec<_> = causes.collect();
     let whole = duration(fit.blocking.0);
@@ -208,7 +214,7 @@ fn blocking(found: &Found) -> Cell {
 }
 
 /// Returns the nearest objectives that would fit, as lines of a configuration.
-fn instead(plan: &Plan<'_>, found: &Found) -> String {
+fn nearest_text(plan: &Plan<'_>, found: &Found) -> String {
     let vms = &plan.site.vms;
     let lines = |at: usize, near: &_| {
         let parts = changed_parts(&vms[at].objective, near);

@@ -145,7 +145,7 @@ fn model(entry: &Entry, options: Options, read_only: bool) -> Result<Measured> {
         ControlFlow::Continue(())
     });
     match measured {
-        Ok(measured) => Ok(measured.expect("nobody ended it")),
+        Ok(measured) => Ok(measured.expect("without a signal it ends with a result")),
         Err(small) => Err(Problem::new(small.to_string()).at(&entry.name).into()),
     }
 }

@@ -13,7 +13,7 @@ use crate::atomic_file;
 use crate::problem::Problem;
 
 /// Maximum size in bytes of the file; a thousand steps of a hundred runs need less.
-const LARGEST: u64 = 16 << 20;
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Device and plan of an interrupted measurement, with the outcomes of its first steps.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub(super) fn path(results: &Path) -> PathBuf {
 /// If the file is something else.
 pub(super) fn read(results: &Path) -> Result<Option<Part>> {
     let path = path(results);
-    let Some(text) = atomic_file::read(&path, LARGEST)? else {
+    let Some(text) = atomic_file::read(&path, FILE_BYTES_MAX)? else {
         return Ok(None);
     };
     match serde_json::from_str(&text) {
@@ -101,8 +101,8 @@ impl Part {
         Ok(())
     }
 
-    /// Returns true if `found` is the file created for the measurement and nobody else has written
-    /// to it since.
+    /// Returns true if `found` is the file created for the measurement and no other program has
+    /// written to it since.
     pub(super) fn is_of(&self, found: &Findings) -> bool {
         let rest = self.at_rest.is_none() || self.at_rest == found.modified;
         self.scratch && !found.mistakable && self.device == found.identity && rest

@@ -30,7 +30,7 @@ const MAX_IO: u32 = 1 << 20;
 /// Name of the temporary file in a directory.
 const SCRATCH: &str = "tidegate-profile.scratch";
 /// Steps of the progress bar.
-const BAR: u64 = 1000;
+const BAR_STEPS: u64 = 1000;
 
 /// Measures a model in real time. An interrupted measurement cannot be resumed, because the
 /// emulated disk's state is lost.
@@ -44,7 +44,7 @@ pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<
     output::tell(format_args!("measuring {name} in real time: {time}"));
     let mut watcher = Watcher::new(&profiler)?;
     let ended = live::measure_emulated(entry, &mut profiler, |profiler, now| {
-        watcher.look(profiler, now)
+        watcher.poll(profiler, now)
     })?;
     watcher.bar.finish_and_clear();
     match ended {
@@ -144,7 +144,7 @@ pub(super) fn disk(
         kept => kept?,
     };
     // Also with --fresh, to recognise a temporary file that may be overwritten.
-    let mut place = place(args, path, kept.as_ref())?;
+    let mut place = inspect_path(args, path, kept.as_ref())?;
     let left = kept.clone();
     // Checked before a file is created.
     let kept = kept.filter(|_| !args.fresh);
@@ -172,8 +172,9 @@ pub(super) fn disk(
     let mut profiler = Profiler::new(plan, part.outcomes.clone());
     tell_beginning(args, &profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
+    // Only once no write is in flight: the modification time would change again.
     if place.scratch && !matches!(ended, Ok(Ended::Finished)) && profiler.in_flight() == 0 {
-        // Any later modification is somebody else's.
+        // Any later modification is another program's.
         part.at_rest = examine(&place.path)?.modified;
         part.write(results)?;
     }
@@ -196,6 +197,7 @@ pub(super) fn disk(
 fn figures(args: &MeasureArgs, profiler: &Profiler, place: &Place, disk: &Disk) -> Measured {
     let mut all = measured(profiler.plan(), profiler.outcomes(), &date::today());
     all.notes.extend(notes(place));
+    // A chosen depth is the user's own; only the default may be too small.
     if args.depth.is_none() && all.depth == DEPTH_MAX {
         all.notes.push(format!(
             "a queue deeper than {DEPTH_MAX}, the deepest that is tried, may reach more"
@@ -234,7 +236,7 @@ fn drive(disk: &Disk, profiler: &mut Profiler, part: &mut Part, results: &Path) 
                 return ControlFlow::Break(());
             }
         }
-        watcher.look(profiler, now)
+        watcher.poll(profiler, now)
     });
     watcher.bar.finish_and_clear();
     unkept?;
@@ -265,7 +267,7 @@ fn stopped(
         None => "stopped".to_owned(),
         Some(error) => format!("{error:#}"),
     };
-    let Some(again) = again(args, place) else {
+    let Some(again) = resume_command(args, place) else {
         let help = format!(
             "the file system has no creation times, so {} cannot be recognised: remove it and \
              start again with --fresh",
@@ -287,7 +289,7 @@ fn stopped(
 }
 
 /// Returns the command that resumes the measurement, if there is one.
-fn again(args: &MeasureArgs, place: &Place) -> Option<&'static str> {
+fn resume_command(args: &MeasureArgs, place: &Place) -> Option<&'static str> {
     if place.scratch {
         return (!place.found.mistakable).then_some("the same command");
     }
@@ -300,7 +302,7 @@ fn again(args: &MeasureArgs, place: &Place) -> Option<&'static str> {
 }
 
 /// Examines the path and decides whether it may be written to.
-fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> {
+fn inspect_path(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> {
     let directory = path.is_dir();
     let path = if directory {
         path.join(SCRATCH)
@@ -334,6 +336,7 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
     }
     let found = examine(&path)?;
     let ours = kept.is_some_and(|kept| kept.is_of(&found));
+    // On a block device --size limits the part that is measured.
     if args.size.is_some() && !block_device && !ours {
         let what = "--size creates a file, but the file exists".to_owned();
         let help = "give a path that does not exist, or leave out --size to measure this file";
@@ -424,7 +427,7 @@ fn tell_beginning(args: &MeasureArgs, profiler: &Profiler, place: &Place) {
         0 => String::new(),
         _ => format!(", {done} of {all} steps done before"),
     };
-    let goes_on = match again(args, place) {
+    let goes_on = match resume_command(args, place) {
         Some(again) => format!(" it, {again} resumes it"),
         None => " it; it cannot be resumed on this file system".to_owned(),
     };
@@ -443,7 +446,7 @@ struct Watcher {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     began: Option<Nanos>,
-    looked: Nanos,
+    redrawn: Nanos,
 }
 
 /// Interval between updates of the progress bar.
@@ -453,27 +456,28 @@ impl Watcher {
     fn new(profiler: &Profiler) -> Result<Watcher> {
         let stop = Arc::new(AtomicBool::new(false));
         listen(stop.clone())?;
-        let bar = progress::bar(BAR, "measuring");
+        let bar = progress::bar(BAR_STEPS, "measuring");
         bar.set_message(format!("{} steps", profiler.plan().steps.len()));
         Ok(Watcher {
             bar,
             stop,
             began: None,
-            looked: Nanos::ZERO,
+            redrawn: Nanos::ZERO,
         })
     }
 
-    fn look(&mut self, profiler: &Profiler, now: Nanos) -> ControlFlow<()> {
+    fn poll(&mut self, profiler: &Profiler, now: Nanos) -> ControlFlow<()> {
         if self.stop.load(Ordering::Relaxed) {
             return ControlFlow::Break(());
         }
         let began = *self.began.get_or_insert(now);
-        if now.since(self.looked) >= REDRAW {
-            self.looked = now;
+        if now.since(self.redrawn) >= REDRAW {
+            self.redrawn = now;
             let progress = profiler.progress(now);
             let (gone, left) = (now.since(began).as_secs_f64(), progress.left.as_secs_f64());
+            // Both are 0 before the first step.
             let part = gone / (gone + left).max(1e-9);
-            self.bar.set_position((part * BAR as f64) as u64);
+            self.bar.set_position((part * BAR_STEPS as f64) as u64);
             self.bar.set_message(progress.what);
         }
         ControlFlow::Continue(())
@@ -500,6 +504,7 @@ fn listen(stop: Arc<AtomicBool>) -> Result<()> {
                     _ = terminate.recv() => {}
                 }
                 if stop.swap(true, Ordering::Relaxed) {
+                    // 128 + SIGINT, as shells report a process that the signal has ended.
                     std::process::exit(130);
                 }
             }
@@ -525,7 +530,7 @@ mod tests {
         let path = made.path.clone();
         assert_eq!(made.remove(), None);
         assert!(!path.exists());
-        // Somebody has removed it.
+        // Another process has removed it.
         let made = scratch(dir.path());
         std::fs::remove_file(&path).expect("there");
         assert_eq!(made.remove(), None);

@@ -21,6 +21,7 @@ pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
     let found = if file.is_file() {
         profile::load(file)
     } else {
+        // The name of a model of the catalogue, whose profile is built in.
         profile::find(&file.to_string_lossy(), Path::new(""))
     };
     let measured = found.map_err(Problem::new)?;
@@ -178,6 +179,7 @@ fn facts(measured: &Measured) -> Table {
         table.fact("measured", measured.measured.as_str());
     }
     table.fact("saturated at", format!("queue depth {}", measured.depth));
+    // 0 where the profile does not name the range.
     if measured.span > 0 {
         table.fact("range", bytes(measured.span));
     }

@@ -73,6 +73,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("FORECAST", Align::Left),
     ]);
     for vm in &all {
+        // A running transfer hides the last one, so that each VM has one row.
         match (&vm.transfer, &vm.last) {
             (Some(transfer), _) => _ = table.row(running_row(vm, transfer)),
             (None, Some(transfer)) => _ = table.row(ended_row(vm, transfer)),
@@ -196,11 +197,12 @@ fn ended_after(before: &str, transfer: &EndedTransferView) -> Cell {
         "missed" => Tone::Bad,
         _ => Tone::Warn,
     };
-    Cell::from(format!("{before}{}", transfer.said)).tone(tone)
+    Cell::from(format!("{before}{}", transfer.result)).tone(tone)
 }
 
 /// Shortens `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` to `2026-11-22 14:03:10`.
 fn clock(text: &str) -> String {
+    // Date and time of ISO 8601 to the second, without fraction, offset and zone.
     match text.get(..19) {
         Some(clock) => clock.replacen('T', " ", 1),
         None => text.to_owned(),

@@ -46,11 +46,11 @@ pub(super) fn until_end(
     if out.is_json() {
         out.json(&answer)?;
     } else {
-        out.text(&format!("{}: {}\n", begun.vm, ended.said))?;
+        out.text(&format!("{}: {}\n", begun.vm, ended.result))?;
     }
     match ended.outcome.as_str() {
         "met" => Ok(()),
-        _ => Err(Problem::new(format!("deadline not met: {}", ended.said)).into()),
+        _ => Err(Problem::new(format!("deadline not met: {}", ended.result)).into()),
     }
 }
 

@@ -84,8 +84,8 @@ fn table(schedule: &ScheduleView) -> Table {
     for (i, entry) in schedule.entries.iter().enumerate() {
         table.row([
             (i + 1).to_string().into(),
-            when(entry).into(),
-            what(entry).into(),
+            times_text(entry).into(),
+            changes_text(entry).into(),
             state(schedule, i + 1),
         ]);
     }
@@ -111,7 +111,12 @@ pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
             (None, true) => " (in force)",
             (Some(_), true) => " (not applied)",
         };
-        let text = format!("{} {}: {}{state}", i + 1, when(entry), what(entry));
+        let text = format!(
+            "{} {}: {}{state}",
+            i + 1,
+            times_text(entry),
+            changes_text(entry)
+        );
         table.fact(name, text);
     }
     state_facts(table, schedule);
@@ -143,9 +148,11 @@ fn time(text: &str) -> String {
     let zone = text
         .split_once('[')
         .and_then(|(_, zone)| zone.strip_suffix(']'));
+    // Date and time of ISO 8601 to the second; a shorter text is shown as it is.
     let clock = text.get(..19).map(|clock| clock.replacen('T', " ", 1));
     match (clock, zone) {
         (Some(clock), Some(zone)) => {
+            // Seconds are shown only where there are any.
             let clock = clock.strip_suffix(":00").unwrap_or(&clock);
             format!("{clock} ({zone})")
         }
@@ -154,17 +161,18 @@ fn time(text: &str) -> String {
 }
 
 /// Returns the times of an entry: `18:00 to 23:00 on mon, tue`.
-fn when(entry: &Value) -> String {
-    let said = |key: &str| entry[key].as_str().map(|text| text.replacen('T', " ", 1));
-    if let Some(at) = said("at") {
-        return match said("until") {
+fn times_text(entry: &Value) -> String {
+    let text_of = |key: &str| entry[key].as_str().map(|text| text.replacen('T', " ", 1));
+    if let Some(at) = text_of("at") {
+        return match text_of("until") {
             Some(until) => format!("{at} to {until}"),
             None => format!("from {at} on"),
         };
     }
+    // An entry without times holds for whole days.
     let midnight = || "00:00".to_owned();
-    let from = said("from").unwrap_or_else(midnight);
-    let until = said("until").unwrap_or_else(midnight);
+    let from = text_of("from").unwrap_or_else(midnight);
+    let until = text_of("until").unwrap_or_else(midnight);
     let days = entry["days"].as_array().map(|days| {
         let names: Vec<&str> = days.iter().filter_map(Value::as_str).collect();
         format!("on {}", names.join(", "))
@@ -174,25 +182,27 @@ fn when(entry: &Value) -> String {
 }
 
 /// Returns the changes of an entry: `target 50 MB/s, weight 7`.
-fn what(entry: &Value) -> String {
+fn changes_text(entry: &Value) -> String {
     let is_when = |key: &str| ["at", "from", "until", "days"].contains(&key);
     let parts = entry.as_object().into_iter().flatten();
     let parts = parts.filter(|(key, _)| !is_when(key));
-    let parts = parts.flat_map(|(key, value)| part(key, value));
+    let parts = parts.flat_map(|(key, value)| part_texts(key, value));
     parts.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a changed part, or the parts of a table, with dotted names.
-fn part(key: &str, value: &Value) -> Vec<String> {
+fn part_texts(key: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(parts) => {
             let name = |inner: &str| match inner {
+                // The main key of a table stands for the table, as in the options: `limit`, not
+                // `limit.total`.
                 "total" | "name" => key.to_owned(),
                 inner => format!("{key}.{inner}"),
             };
             let parts = parts.iter();
             parts
-                .flat_map(|(inner, value)| part(&name(inner), value))
+                .flat_map(|(inner, value)| part_texts(&name(inner), value))
                 .collect()
         }
         Value::String(text) => vec![format!("{key} {text}")],
@@ -240,20 +250,23 @@ mod tests {
             json!({ "from": "18:00", "until": "23:00", "days": ["mon", "fri"], "target": "50 MB/s",
                     "timezone": "UTC" })
         );
-        assert_eq!(when(&evening), "18:00 to 23:00 on mon, fri");
+        assert_eq!(times_text(&evening), "18:00 to 23:00 on mon, fri");
         let once = typed(&["--at", "2026-12-01T18:00", "--limit", "none", "--force"]);
         let words = json!({ "at": "2026-12-01T18:00", "limit": null, "force": true });
         assert_eq!(once, words);
-        assert_eq!(when(&once), "from 2026-12-01 18:00 on");
-        assert_eq!(what(&once), "forced, limit none");
+        assert_eq!(times_text(&once), "from 2026-12-01 18:00 on");
+        assert_eq!(changes_text(&once), "forced, limit none");
         let late = json!({ "from": "18:00", "until": "00:00", "weight": 7 });
-        assert_eq!(when(&late), "18:00 to 00:00 every day");
-        assert_eq!(what(&late), "weight 7");
+        assert_eq!(times_text(&late), "18:00 to 00:00 every day");
+        assert_eq!(changes_text(&late), "weight 7");
         let limit = json!({
             "from": "18:00",
             "limit": { "total": "5 IOPS", "burst": { "read": "9 IOPS" } },
         });
-        assert_eq!(what(&limit), "limit.burst.read 9 IOPS, limit 5 IOPS");
+        assert_eq!(
+            changes_text(&limit),
+            "limit.burst.read 9 IOPS, limit 5 IOPS"
+        );
     }
 
     #[test]

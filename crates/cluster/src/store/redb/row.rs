@@ -213,6 +213,8 @@ impl RunningRow {
                 reported_at: Nanos(self.told_ns),
             },
             entitlement: Entitlement {
+                // A class that this version does not know counts as the default instead of blocking
+                // the cluster.
                 class: class.unwrap_or_default(),
                 lowered_for: self.lowered_for,
             },

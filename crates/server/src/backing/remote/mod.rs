@@ -27,13 +27,13 @@ use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
 const SENT: u8 = 0;
 const RECEIVED: u8 = 1;
 /// Maximum number of requests that are sent together.
-const BATCH: usize = 64;
+const BATCH_MAX: usize = 64;
 /// Time until a refused connection is tried again.
-const AGAIN: Nanos = Nanos::from_millis(2);
+const RECONNECT_DELAY: Nanos = Nanos::from_millis(2);
 /// Number of an extent query on the wire; I/Os have their index.
-const QUESTION: u64 = 1 << 32;
+const EXTENT_QUERY: u64 = 1 << 32;
 /// Attempts to reach a peer that refuses, for the last flush, and the pause between two of them.
-const SYNC_TRIES: u32 = 500;
+const SYNC_ATTEMPTS_MAX: u32 = 500;
 const SYNC_PAUSE: Duration = Duration::from_millis(2);
 
 /// Disk on a peer.
@@ -135,7 +135,7 @@ impl Remote {
         }
         let Ok(stream) = self.export.connect() else {
             self.waits = true;
-            port.wake_at(Nanos(port.now.0 + AGAIN.0));
+            port.wake_at(Nanos(port.now.0 + RECONNECT_DELAY.0));
             return false;
         };
         let inbox = port.plumbing.get(EXTENTS_MAX as usize * EXTENT);
@@ -159,7 +159,7 @@ impl Remote {
     /// Fills a batch with waiting requests.
     fn fill(&mut self, ios: &RemoteIos, port: &mut Port<'_>) {
         let wire = self.wire.as_mut().expect("connected");
-        let heads = port.plumbing.get(BATCH * REQUEST);
+        let heads = port.plumbing.get(BATCH_MAX * REQUEST);
         let mut n = 0;
         let mut add = |head: Head, data: &[Mem]| {
             let to = heads.mem().slice(n * REQUEST, REQUEST);
@@ -167,21 +167,23 @@ impl Remote {
             wire.out.push(to);
             wire.out.extend_from_slice(data);
             n += 1;
-            n < BATCH
+            n < BATCH_MAX
         };
         let mut room = true;
         if let Some(query) = self.queries.front()
             && !std::mem::replace(&mut self.asked, true)
         {
             let head = Head {
-                number: QUESTION,
+                number: EXTENT_QUERY,
                 offset: query.offset,
                 len: query.len,
                 ask: Ask::Extents,
+                // An extent query has no use for FUA, so the flag says that one extent suffices.
                 fua: query.most == 1,
             };
             room = add(head, &[]);
         }
+        // The batch closes as soon as it is full: `heads` has room for BATCH_MAX requests.
         while room && let Some(index) = self.queue.pop_front() {
             let slot = &ios.slots[index as usize];
             let (_, io) = slot.io.expect("what waits is in flight");
@@ -223,6 +225,7 @@ impl Remote {
         let wire = self.wire.as_mut().expect("connected");
         if !wire.sending && !wire.out.is_empty() {
             wire.sending = true;
+            // One operation takes at most RANGES_MAX ranges; its completion sends the rest.
             let some = &wire.out[..wire.out.len().min(RANGES_MAX)];
             let token = port.token(SENT);
             port.ring.send(wire.entry, some, false, token, None);
@@ -231,6 +234,7 @@ impl Remote {
             wire.receiving = true;
             let some = &wire.input[..wire.input.len().min(RANGES_MAX)];
             let token = port.token(RECEIVED);
+            // The peer may take long to answer, so the ring waits for data before it tries.
             port.ring.receive(wire.entry, some, true, token);
         }
     }
@@ -252,7 +256,9 @@ impl Remote {
                 let (errno, len) = (word(8) as i32, word(12) as usize);
                 if len > 0 {
                     match number {
-                        QUESTION => wire.input.push(wire.inbox.mem().slice(0, len)),
+                        // Extents have no memory of their own; the inbox has room for EXTENTS_MAX
+                        // of them.
+                        EXTENT_QUERY => wire.input.push(wire.inbox.mem().slice(0, len)),
                         index => {
                             let ranges = &ios.slots[index as usize].ranges;
                             sub_ranges(ranges, 0, len, &mut wire.input);
@@ -266,12 +272,12 @@ impl Remote {
         };
         wire.input.push(wire.inbox.mem().slice(0, REPLY));
         match reply {
-            (QUESTION, errno, len) => self.end_question(port, errno, len),
+            (EXTENT_QUERY, errno, len) => self.end_extent_query(port, errno, len),
             (index, errno, _) => self.end(ios, port, index as u32, errno),
         }
     }
 
-    fn end_question(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
+    fn end_extent_query(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
         let wire = self.wire.as_ref().expect("it was received on");
         let mut query = self.queries.pop_front().expect("it was asked");
         self.asked = false;
@@ -338,6 +344,7 @@ impl Remote {
             port.plumbing.put(heads);
         }
         drop(port.ring.remove_file(wire.entry));
+        // The new connection knows of no request: the query and all I/Os count as unsent.
         self.asked = false;
         self.queue.clear();
         let disk = port.disk;
@@ -351,6 +358,7 @@ impl Remote {
                 OnCut::Fail => self.end(ios, port, index, libc::ECONNRESET),
             }
         }
+        // Connects only if there is work left, so an idle disk stays disconnected.
         self.exchange(ios, port);
     }
 }
@@ -365,6 +373,7 @@ impl Backing for Remote {
         io: &DeviceIo,
         ranges: impl Iterator<Item = Mem>,
     ) -> Option<Outcome> {
+        // After a lost durable write, a later success would prove nothing, but reads are safe.
         if io.op != Op::Read && self.errors.failed.is_some() {
             return Some(Err(IoError::Io));
         }
@@ -397,6 +406,7 @@ impl Backing for Remote {
             _ => wire.receiving = false,
         }
         match (event, completion.result) {
+            // A connection already given up waits only for its last operation to come back.
             _ if wire.broken => return self.reconnect(ios, port),
             (_, Err(_)) | (RECEIVED, Ok(0)) => return self.reconnect(ios, port),
             (RECEIVED, Ok(n)) => self.take_received(ios, port, n as usize),
@@ -438,11 +448,14 @@ impl Backing for Remote {
     }
 
     fn sync(&self) -> io::Result<()> {
+        // The peer refuses now and then on purpose (`peer`), and the last flush has no loop that
+        // would retry it.
         let mut tries = 0;
         let mut stream = loop {
             match self.export.connect() {
                 Err(error)
-                    if error.kind() == io::ErrorKind::ConnectionRefused && tries < SYNC_TRIES =>
+                    if error.kind() == io::ErrorKind::ConnectionRefused
+                        && tries < SYNC_ATTEMPTS_MAX =>
                 {
                     tries += 1;
                     std::thread::sleep(SYNC_PAUSE);

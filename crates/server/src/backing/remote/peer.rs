@@ -143,6 +143,7 @@ impl Export {
     /// # Errors
     /// Fails if the peer refuses.
     pub(super) fn connect(self: &Arc<Export>) -> io::Result<UnixStream> {
+        // Fails at 0, so the counter says in one step whether this connection is to be refused.
         let one_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
         if (self.refusals).fetch_update(order, order, one_less).is_ok() {
@@ -202,6 +203,8 @@ impl Export {
             let errno = done
                 .as_ref()
                 .map_or_else(|e| e.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+            // A reply carries data only if the operation gave any: `data` still holds a write's
+            // payload.
             if errno != 0 || head.ask == Ask::Write {
                 data.clear();
             }
@@ -211,6 +214,7 @@ impl Export {
             reply.extend_from_slice(&data);
             for piece in reply.chunks(pieces) {
                 stream.write_all(piece)?;
+                // Lets the loop see the pieces one by one, as a slow network would deliver them.
                 std::thread::yield_now();
             }
         }

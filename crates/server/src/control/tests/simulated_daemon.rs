@@ -44,7 +44,7 @@ impl Pretended {
     }
 
     pub(super) fn vms<T>(&self, f: impl FnOnce(&mut Vec<VmConfig>) -> T) -> T {
-        f(&mut self.1.lock().expect("nobody panicked"))
+        f(&mut self.1.lock().expect("no test thread has panicked"))
     }
 
     /// Changes the snapshot of a VM and returns it.
@@ -58,7 +58,7 @@ impl Pretended {
     }
 
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Vec<DeviceSnapshot>) -> T) -> T {
-        f(&mut self.0.lock().expect("nobody panicked"))
+        f(&mut self.0.lock().expect("no test thread has panicked"))
     }
 }
 
@@ -449,13 +449,18 @@ impl Persistence for Pretended {
         }
         let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
         let exports = disks.map(|disk| disk.export).collect();
-        let mut kept = self.2.lock().expect("nobody panicked");
+        let mut kept = self.2.lock().expect("no test thread has panicked");
         kept.insert(vm.to_owned(), exports);
         Ok(())
     }
 
     async fn forget_vm(&self, vm: &str) -> Result<bool, ControlError> {
-        Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
+        Ok((self
+            .2
+            .lock()
+            .expect("no test thread has panicked")
+            .remove(vm))
+        .is_some())
     }
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
@@ -471,7 +476,7 @@ impl Persistence for Pretended {
     }
 
     async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
-        let kept = self.2.lock().expect("nobody panicked");
+        let kept = self.2.lock().expect("no test thread has panicked");
         Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
     }
 

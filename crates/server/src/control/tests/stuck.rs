@@ -12,7 +12,7 @@ async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
     assert_eq!(status, StatusCode::CREATED);
     let (status, refused) = ask(&plane, "DELETE", path, "").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
-    let kept = plane.2.lock().expect("nobody panicked");
+    let kept = plane.2.lock().expect("no test thread has panicked");
     assert!(kept.contains_key("silent"), "it is served, and forgotten");
 }
 
@@ -31,7 +31,7 @@ async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
         plane
             .2
             .lock()
-            .expect("nobody panicked")
+            .expect("no test thread has panicked")
             .contains_key("slow")
     );
     let (status, vm) = ask(&plane, "PATCH", path, "{\"weight\": 8}").await;
@@ -63,7 +63,7 @@ async fn a_change_that_never_ends_is_given_up_and_the_next_ones_go() {
     assert!(said.contains("other changes may start"), "{said}");
     let before = tokio::time::Instant::now();
     let done = api.change("oltp", async { Ok(7) }).await;
-    assert_eq!(done.expect("nobody is in its way"), 7);
+    assert_eq!(done.expect("no other change holds the lock"), 7);
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
 }
 

@@ -72,7 +72,7 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
 async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let plane = Pretended::new();
     let kept = || -> BTreeSet<String> {
-        let kept = plane.2.lock().expect("nobody panicked");
+        let kept = plane.2.lock().expect("no test thread has panicked");
         kept.keys().cloned().collect()
     };
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
@@ -119,7 +119,7 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
 #[tokio::test]
 async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
     let plane = Pretended::new();
-    let kept = || plane.2.lock().expect("nobody panicked").clone();
+    let kept = || plane.2.lock().expect("no test thread has panicked").clone();
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
     let put = async |path: &str, body: &str| ask(&plane, "PUT", path, body).await.0;
     let delete = async |path: &str| ask(&plane, "DELETE", path, "").await.0;

@@ -17,7 +17,7 @@ pub(super) fn drift(drift: &Drift) -> DriftView {
         ratio: drift.ratio,
         spread: drift.spread,
         seconds_judged: drift.windows,
-        parted: drift.direction.map(|parting| parting.name().to_owned()),
+        direction: drift.direction.map(|parting| parting.name().to_owned()),
         since_ns: drift.since.0,
         enough_in_flight: drift.saturating_depth,
         too_shallow: drift.too_shallow,
@@ -80,6 +80,7 @@ pub(super) fn costs(learnt: &LearntCosts) -> CostsView {
     CostsView {
         windows: learnt.windows,
         idle_windows: learnt.idle_windows,
+        // JSON has no infinity.
         within: within.is_finite().then_some(within),
         kinds: seen.map(cost).collect(),
     }
@@ -90,6 +91,7 @@ fn cost(kind: &LearntKind) -> CostView {
         kind: kind_name(kind),
         ios: kind.ios,
         size_bytes: kind.size,
+        // Picoseconds to nanoseconds.
         time_ns: kind.cost.time_ps / 1000.0,
         within: kind.cost.within,
         known: kind.cost.is_known(),

@@ -38,8 +38,10 @@ fn fault(snapshot: &RuleSnapshot) -> FaultView {
             on => on.iter().map(|op| operation(op).to_owned()).collect(),
         },
         from: (rule.from > 0).then(|| size(rule.from)),
+        // A rule without an end reaches to the end of the disk, whatever its size.
         length: (rule.to < u64::MAX).then(|| size(rule.to - rule.from)),
         every: rule.every,
+        // A rule that strikes with certainty draws nothing, so its seed means nothing.
         seed: (probability < Millionths::WHOLE).then_some(rule.seed),
         probability: probability.to_string(),
         after: time(rule.after),

@@ -95,6 +95,7 @@ fn param(info: &ParamInfo, default: u64) -> ParamView {
         _ => Vec::new(),
     };
     let bound = |value| match info.kind {
+        // Words have no order, so a choice has no bounds.
         ParamKind::Choice(_) => String::new(),
         kind => with_unit(kind, value),
     };
@@ -116,6 +117,7 @@ fn with_unit(kind: ParamKind, value: u64) -> String {
         ParamKind::Duration => units::format_duration(Nanos(value)),
         ParamKind::Count => value.to_string(),
         ParamKind::Flag => (value != 0).to_string(),
+        // A choice is stored as the index of its word.
         ParamKind::Choice(words) => words[value as usize].to_owned(),
     }
 }

@@ -15,6 +15,7 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
         // Rounded up: a client that waits for so long finds the entry in force.
         in_s: (now.duration_until(next.at).unsigned_abs().as_nanos()).div_ceil(1_000_000_000)
             as u64,
+        // People count the entries from 1.
         entry: next.then.entry.map(|at| at + 1),
         objective: objective(next.then.objective),
     });

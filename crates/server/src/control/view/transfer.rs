@@ -107,7 +107,7 @@ fn ended_transfer(transfer: &EndedTransfer, at: &DisplayTime) -> EndedTransferVi
         ended: at.written(transfer.ended),
         early_s: earliness_s(transfer.early, transfer.late),
         outcome: transfer.result().name().to_owned(),
-        said: result_text(transfer, at),
+        result: result_text(transfer, at),
     }
 }
 

@@ -75,6 +75,7 @@ impl Device {
         disk: usize,
         io: &DeviceIo,
     ) -> Option<u32> {
+        // Flushes name no bytes, so there are no parts to judge.
         let verdict = match io.op {
             Op::Flush => self.disks[disk].judge(parts.now, io.op, 0, 0),
             _ => self.judge_parts(parts, disk, io),
@@ -160,6 +161,7 @@ impl Device {
                 *until = parts.now;
             }
         }
+        // Rebuilt as a whole, because the times that order the heap have changed.
         self.stalls.0 = stalls.into();
         self.stalls_due(parts);
     }
@@ -191,7 +193,7 @@ fn effect_on_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effec
     let Effect::Torn { answer, .. } = effect else {
         return effect;
     };
-    let Some(kept) = effect.kept(offset, len) else {
+    let Some(kept) = effect.kept_bytes(offset, len) else {
         return Effect::None;
     };
     let keep = (offset + kept).saturating_sub(io.offset);

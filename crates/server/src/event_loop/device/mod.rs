@@ -68,7 +68,7 @@ pub(super) struct LoopParts<'a> {
     pub(super) plumbing: &'a mut Pool,
     pub(super) now: Nanos,
     pub(super) wake: &'a Arc<Wake>,
-    /// False once the loop drains: fault rules then stall nothing, and no connection is adopted.
+    /// False once the loop drains: fault rules then stall nothing, and no connection is added.
     pub(super) may_stall: bool,
 }
 

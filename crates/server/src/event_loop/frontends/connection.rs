@@ -65,8 +65,8 @@ impl Connection {
         self.outstanding == 0 && self.transport.is_quiet()
     }
 
-    /// Returns true if nobody works on memory of this connection any more. Guest memory goes with
-    /// the connection, so the connection stays until the device no longer uses it.
+    /// Returns true if no operation works on memory of this connection any more. Guest memory goes
+    /// with the connection, so the connection stays until the device no longer uses it.
     pub(super) fn is_at_rest(&self) -> bool {
         let lends_memory = self.memory == PayloadMemory::Own && self.outstanding > 0;
         !lends_memory && self.transport.is_at_rest()

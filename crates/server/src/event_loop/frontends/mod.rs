@@ -18,7 +18,7 @@ use tidegate_core::time::Nanos;
 use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
 use crate::backing::extents::{ExtentQuery, QueryError};
-use crate::command::Adopted;
+use crate::command::NewConnection;
 use crate::frontend::interface::{Answer, ConnectionRef, Port};
 use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
@@ -105,14 +105,15 @@ impl Frontends {
 
 impl Frontends {
     /// Takes over a connection from the control thread, or refuses it by dropping it.
-    pub(super) fn adopt(&mut self, ctx: &mut FrontendContext<'_>, adopted: Adopted) {
-        let Adopted {
+    pub(super) fn add_connection(&mut self, ctx: &mut FrontendContext<'_>, new: NewConnection) {
+        let NewConnection {
             opening,
             serial,
             disk: export,
             peer,
             permit,
-        } = adopted;
+        } = new;
+        // False once the loop drains: a connection that arrives now is dropped.
         if !ctx.parts.may_stall {
             return;
         }
@@ -150,6 +151,7 @@ impl Frontends {
         let transport = match opened {
             Ok(transport) => transport,
             Err(error) => {
+                // The engine was told of the client above and must forget it again.
                 ctx.parts.engine.handle_disconnect(ctx.parts.now, engine);
                 return log_refusal(&export, &peer, &error);
             }
@@ -247,7 +249,7 @@ impl Frontends {
 // is stuck is not. The states are described in `connection`.
 
 /// Time without progress after which a client is disconnected during a stop of the daemon.
-const STUCK_AT_END: Nanos = Nanos::from_secs(5);
+const DRAIN_PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 impl Frontends {
     /// Ends a connection whose socket broke or was closed without a disconnect request. `errno` is
@@ -285,7 +287,7 @@ impl Frontends {
     }
 
     /// Makes the transition that the connection's state allows now: to `Gone` once all is answered,
-    /// to removal once nobody uses its memory.
+    /// to removal once no operation uses its memory.
     fn advance_state(&mut self, ctx: &mut FrontendContext<'_>, index: u32) {
         let Some(connection) = self.connections.get(index) else {
             return;
@@ -324,7 +326,7 @@ impl Frontends {
     /// the daemon stops. Before that, a slow client only holds memory of its own VM's guaranteed
     /// part, so it may take its time.
     pub(super) fn disconnect_stuck(&mut self, ctx: &mut FrontendContext<'_>) {
-        let patience = STUCK_AT_END;
+        let patience = DRAIN_PROGRESS_TIMEOUT;
         if ctx.parts.may_stall {
             return;
         }

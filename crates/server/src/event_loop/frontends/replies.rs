@@ -11,7 +11,11 @@ use crate::frontend::interface::{Answer, Completed, ConnectionRef, Port};
 
 impl Frontends {
     /// Takes a request that the engine has finished, and answers it.
-    pub(in crate::event_loop) fn done(&mut self, ctx: &mut FrontendContext<'_>, done: &Done) {
+    pub(in crate::event_loop) fn handle_done(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        done: &Done,
+    ) {
         let index = ctx.parts.requests.by_tag(done.tag);
         let slot = ctx.parts.requests.get_mut(index);
         if let Err(error) = done.outcome {
@@ -175,7 +179,10 @@ impl Frontends {
                 self.turns.await_submission(connection_ref);
             }
         }
-        let connection = self.connections.get(index).expect("sending ends nobody");
+        let connection = self
+            .connections
+            .get(index)
+            .expect("sending ends no connection");
         if connection.state != State::Open || connection.transport.is_receiving() {
             self.advance_state(ctx, index);
             return false;

@@ -51,9 +51,10 @@ impl Frontends {
     /// VM's turn, so that none behind it overtakes it.
     pub(in crate::event_loop) fn serve_unblocked(&mut self, ctx: &mut FrontendContext<'_>) {
         while let Some(id) = ctx.parts.engine.admission_mut().poll_unblocked() {
-            let vm = ctx.vms.place(id);
+            let vm = ctx.vms.index(id);
             for kind in 0..ctx.vms[vm].stalled.len() {
                 while let Some(index) = ctx.vms[vm].stalled[kind].pop_front() {
+                    // Removed while it waited.
                     let Some(connection) = self.connections.get(index) else {
                         continue;
                     };
@@ -76,6 +77,7 @@ impl Frontends {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
+        // Woken for a reason that has passed: what it waits for will make it ready again.
         if connection.stall.is_some() || connection.transport.is_receiving() {
             return;
         }
@@ -117,6 +119,7 @@ impl Frontends {
         }: Event,
         completion: Completion,
     ) {
+        // A completion of a connection that is gone; its index may be another's by now.
         if self.connections.resolve(connection_ref).is_none() {
             return;
         }
@@ -258,6 +261,7 @@ impl Frontends {
     ) -> Option<Served> {
         let connection = self.connections.get(index).expect("it is being served");
         let own_memory = connection.memory == PayloadMemory::Own;
+        // Guest memory is checked before the claim, because a refused request needs none.
         if own_memory
             && let Some(answer) = refuse_with_own_memory(&request, &ctx.parts.requests.offered)
         {

@@ -10,7 +10,7 @@ use crate::backing::Disk;
 use crate::config::DiskConfig;
 use crate::disk_file_monitor::Watched;
 use crate::ring::sys;
-use crate::store::whole;
+use crate::store::absolute;
 
 /// File identity as [`sys::identity`] returns it: file system and inode, or block device.
 type Identity = (bool, u64, u64);
@@ -43,7 +43,7 @@ impl Files {
     /// Returns true if a disk at this path was created or served before, so that no new file may be
     /// created in its place.
     pub(crate) fn knows(&self, path: &Path) -> bool {
-        self.lock_known().contains(&whole(path))
+        self.lock_known().contains(&absolute(path))
     }
 
     fn lock_known(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {

@@ -31,7 +31,7 @@ use files::User;
 
 /// Minimum number of VMs for which a device has room. With more than half as many in the
 /// configuration, it has room for twice those.
-const VMS: usize = 4096;
+const VM_ROOM_MIN: usize = 4096;
 
 /// Reasons why a device could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -240,6 +240,7 @@ fn open_disks(
                 let path = path.clone();
                 cannot_open(&vm.name, disk, OpenError::Late { path, source, key })
             })??;
+            // Only now: a disk that failed to open must not make its file count as in use.
             files.add(&vm.name, &opened.disk, path);
             disks.push((index, opened));
         }
@@ -335,7 +336,7 @@ fn engine_config(
         },
         bytes_per_s: model.map_or(0, |s| s.bytes_per_s),
     };
-    scheduling.engine_config(device, (2 * vms).max(VMS) as u32)
+    scheduling.engine_config(device, (2 * vms).max(VM_ROOM_MIN) as u32)
 }
 
 /// Returns the time to position a device with these disks, as a first estimate until costs are

@@ -204,7 +204,7 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path, export: &str, structured: bool) -> Client {
-        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let mut stream = UnixStream::connect(socket).expect("a listener");
         // A server that hangs fails the test instead of blocking it.
         let patience = Some(std::time::Duration::from_secs(30));
         stream.set_read_timeout(patience).unwrap();
@@ -242,7 +242,7 @@ impl Client {
     /// Connects with `NBD_OPT_EXPORT_NAME`, which negotiates no block sizes.
     pub fn connect_untold(socket: &Path, export: &str) -> Client {
         const NBD_OPT_EXPORT_NAME: u32 = 1;
-        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let mut stream = UnixStream::connect(socket).expect("a listener");
         let patience = Some(std::time::Duration::from_secs(30));
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();

@@ -56,14 +56,14 @@ impl HostJobs {
             jobs: view
                 .running()
                 .iter()
-                .map(|running| JobView::of(cluster, &view, running))
+                .map(|running| JobView::new(cluster, &view, running))
                 .collect(),
         })
     }
 }
 
 impl JobView {
-    fn of(cluster: &Cluster<'_>, view: &HostView<'_>, running: &Running) -> JobView {
+    fn new(cluster: &Cluster<'_>, view: &HostView<'_>, running: &Running) -> JobView {
         let (now, job) = (cluster.now(), running.tenant.transfer);
         let forecast = view.forecast(now, running);
         let done = forecast

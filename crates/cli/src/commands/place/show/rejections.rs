@@ -81,18 +81,18 @@ impl HostRejection {
                 self.late_s = Some(late.as_secs_f64());
                 let own = match rejection.late {
                     Nanos::ZERO => String::new(),
-                    late => format!(", and be {} late itself", by(late)),
+                    late => format!(", and be {} late itself", lateness(late)),
                 };
                 format!(
                     "as {class}, it would make {name} miss its deadline by {}{own}",
-                    by(late)
+                    lateness(late)
                 )
             }
             OwnDeadline => {
                 self.late_s = Some(rejection.late.as_secs_f64());
                 format!(
                     "it would be {} late itself, even as {class}",
-                    by(rejection.late)
+                    lateness(rejection.late)
                 )
             }
             Steps => "no I/O classes were found with which all jobs are in time".to_owned(),
@@ -102,7 +102,7 @@ impl HostRejection {
 }
 
 /// Returns a lateness as text.
-fn by(late: Nanos) -> String {
+fn lateness(late: Nanos) -> String {
     match late {
         Nanos::MAX => "an unlimited time".to_owned(),
         late => duration(late.0),
