@@ -33,6 +33,8 @@ impl Zipf {
             to: 0.0,
             squeeze: 0.0,
         };
+        // h(1) = 1: the first bar is cut to its own area, so that k = 1 is never rejected for the
+        // hat.
         zipf.from = zipf.integral(1.5) - 1.0;
         zipf.to = zipf.integral(zipf.n + 0.5);
         zipf.squeeze = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.density(2.0));

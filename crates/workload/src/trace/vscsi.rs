@@ -33,6 +33,7 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<RawRecord<'static>, String> {
             at.checked_mul(MICROSECOND_NS)
                 .ok_or_else(|| beyond("time", at))?,
         ),
+        // The format has no disk: a file is the trace of one.
         disk: Cow::Borrowed("disk"),
         op,
         offset: block
