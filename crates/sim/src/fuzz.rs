@@ -40,6 +40,7 @@ fn outstanding(scenario: &Scenario) -> u64 {
 }
 
 fn run(mut scenario: Scenario) {
+    // A warm-up would be longer than what is simulated.
     scenario.frame.warm_up = Nanos::ZERO;
     scenario.frame.duration = scenario.frame.duration.min(SPAN);
     let mut world = World::new(scenario, Some(SPAN));

@@ -37,6 +37,7 @@ impl Default for Times {
 impl Times {
     /// Counts a span.
     pub fn took(&mut self, time: Nanos) {
+        // Saturates: longer spans are still in the sum and in `longest`.
         self.all.saturating_record(time.0);
         self.sum += u128::from(time.0);
         self.longest = self.longest.max(time);
@@ -70,6 +71,7 @@ impl Times {
         if self.all.is_empty() {
             return Nanos::ZERO;
         }
+        // A bucket's upper end may lie above the longest span that was counted.
         Nanos(self.all.value_at_quantile(q)).min(self.longest)
     }
 

@@ -74,6 +74,7 @@ impl HostCpu {
 /// Returns the error of a driver domain that has no pCPU to run on.
 pub(super) fn driver_without_pcpu(cpu: &HostCpu) -> Option<String> {
     let driver = cpu.driver.as_ref()?;
+    // An affinity may name pCPUs that the host does not have; one that it has is enough.
     let none = driver.cpu.pinned.and(cpu.all_pcpus()).is_empty();
     none.then(|| format!("the driver domain: {}", no_pcpu(cpu)))
 }
@@ -118,6 +119,7 @@ fn machine(field: &Field<'_>) -> Option<HostCpu> {
     let scheduler = section
         .field(&vcpu::keys::SCHEDULER)
         .and_then(|field| vcpu::scheduler(&field));
+    // With a wrong machine every pCPU is accepted, so that one mistake is reported once.
     let most = machine.map_or(CpuSet::MOST, |machine| machine.pcpus);
     let driver = section.value(&keys::DRIVER, Some(Driver::default()), |field| {
         driver(field, CpuSet::first_n(most))

@@ -59,6 +59,7 @@ impl Ages {
             let vm = view.vm_at(slot);
             for lane in Lane::ALL {
                 let head = view.lane_head(vm, lane);
+                // Background processes have a bound of their own.
                 let ours = view.gate_open(vm, lane) && !view.is_background(vm);
                 let head = head.filter(|_| ours);
                 let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
@@ -66,6 +67,7 @@ impl Ages {
                     *known = None;
                     continue;
                 };
+                // Another head than before: the time counts anew.
                 let Some(known) = known.as_mut().filter(|known| known.id == id) else {
                     *known = Some(Head {
                         id,
@@ -99,5 +101,6 @@ fn to_do(ledger: &Ledger, lane: Lane) -> u64 {
     let block = ledger.config().device.physical_block as u64;
     let open = ledger.open.iter().map(|&n| &ledger.entries[n as usize]);
     let data = open.filter(|e| e.request.op != Op::Flush && e.request.op.lane() == lane);
+    // One more than the quotient: a request may begin and end within blocks.
     data.map(|e| 2 * (e.request.len as u64 / block + 1)).sum()
 }

@@ -31,6 +31,7 @@ pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
 pub(super) fn background_kept(bound: &Due, engine: &Engine, io: &DeviceIo) -> Verdict {
     let view = engine.view();
     let passed_over = bound.background_latency.is_none() && !bound.promotes;
+    // Flushes are not ordered by the dispatcher.
     if io.op == Op::Flush || !view.is_background(io.vm) || !passed_over {
         return Ok(());
     }
