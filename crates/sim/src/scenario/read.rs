@@ -69,12 +69,14 @@ fn read_scenario(
         ),
     ];
     for (key, why, example) in tables {
+        // Reported here rather than as an empty list, so that the message says what to add.
         if !section.has(key) {
             let what = format!("no [[{key}]] section: {why}");
             section.error(what, &format!("add a [[{key}]] with {example}"));
         }
     }
     let mut names = Names::default();
+    // A device with a mistake keeps its index, which tenants refer to.
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
         .map(|field| read_device(field, &mut names, library, policy))
         .collect();
@@ -88,6 +90,7 @@ fn read_scenario(
         tenants: Some(Vec::new()),
         groups: Groups::new(),
     };
+    // VMs first: indices of tenants, and so the order of reports, do not depend on the file.
     for (key, background) in [("vm", false), ("background", true)] {
         for field in section.take_tables(key) {
             reader.tenants(&field, key, background);
@@ -96,6 +99,7 @@ fn read_scenario(
     let Reader {
         tenants, groups, ..
     } = reader;
+    // Events name tenants, so that nothing can be said of them after a mistake in a tenant.
     let known = tenants.as_deref().map(|all| (all, &groups));
     let events = section.take_tables("event");
     let changes = changes(&events, duration, &devices, known);
@@ -123,6 +127,7 @@ fn read_device(
         .field(&keys::MODEL)
         .and_then(|field| library::model_from(&field, library));
     let policy = device::policy(&mut section).map(|own| match instead {
+        // The policy of the command line, unless the file has parameters for that one.
         Some(other) if other.name() != own.name() => other.clone(),
         _ => own,
     });
@@ -158,6 +163,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
                 "device = \"NAME\", one of the [[device]]s' names",
             );
         }
+        // Without any device the missing section has been reported.
         return (devices.len() == 1).then_some(0);
     };
     if names.iter().any(Option::is_none) {
@@ -231,6 +237,7 @@ fn changes(
             Some((at.unwrap_or(Nanos::MAX), section))
         })
         .collect();
+    // Before the objectives are applied: an event changes what the one before it left.
     events.sort_by_key(|event| event.as_ref().map(|(at, _)| *at));
     let mut objectives: Option<Vec<Objective>> =
         tenants.map(|(all, _)| all.iter().map(|tenant| tenant.objective).collect());
@@ -241,6 +248,7 @@ fn changes(
             Some((at, actions(section, devices, now)?))
         });
         match (&mut all, read) {
+            // `Nanos::MAX` stands for a time that was wrong, see above.
             (Some(all), Some((at, actions))) if at != Nanos::MAX => {
                 all.extend(actions.into_iter().map(|action| Change { at, action }));
             }
@@ -274,6 +282,7 @@ fn actions(
             let device = which_device(&mut section, devices);
             device.zip(policy).and_then(|(device, policy)| {
                 let on = devices[device].as_ref();
+                // A device with a mistake is given the benefit of the doubt.
                 let measured = on.is_none_or(|on| on.scheduling.profile.is_some());
                 if let Err(error) = policy.check_profile(measured) {
                     to.error(error.to_string(), device::NEEDS_PROFILE);
@@ -283,6 +292,7 @@ fn actions(
             })
         }
         _ => {
+            // Counts as read, so that it is not reported as an unknown key as well.
             section.field(&keys::EVENT_DEVICE);
             section.error(
                 "changes nothing, or too much at once",
@@ -310,9 +320,11 @@ fn objectives(
     };
     if found.is_empty() {
         let names = tenants.iter().map(|tenant| tenant.name.as_str());
+        // Never found here: the call reports the mistake, with the nearest name.
         vm.reference("VM", groups.keys().map(String::as_str).chain(names))?;
     }
     let change = |tenant: usize| {
+        // On top of the objective in force, as settings that are not named stay.
         now[tenant] = objective::from_field(to, &now[tenant])?;
         let objective = Box::new(now[tenant]);
         Some(Action::Objective { tenant, objective })

@@ -173,12 +173,15 @@ pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
     let mut sound = Sound;
     let plant = options.plant.unwrap_or(&mut sound);
     let swarm = Swarm::draw(seed, options.policies);
+    // Before the run takes the swarm; a failure is reported with it.
     let description = swarm.to_string();
     let mut journal = Journal::new(options.sink);
+    // The journal is outside, so that it survives a panic.
     let outcome = panics::caught(|| {
         let mut world = TortureWorld::new(seed, swarm, &mut journal, plant);
         let verdict = world.run();
         let tally = world.tally();
+        // The engine must not be dropped with requests inside, which it would report as well.
         if verdict.is_err() {
             world.abandon();
         }

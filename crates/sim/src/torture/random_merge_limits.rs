@@ -44,8 +44,10 @@ impl RandomMergeLimits {
         if !self.rng.chance(OFTEN) {
             return;
         }
+        // Up to twice the largest I/O: beyond it the device's own bound holds.
         let most = 2 * u64::from(device.max_io);
         let limit = if self.rng.chance(200) {
+            // No limit at all, in one case of five.
             u32::MAX
         } else {
             self.rng.octaves(device.physical_block.into(), most) as u32
@@ -65,10 +67,12 @@ impl Controller for RandomMergeLimits {
             Event::Started(io) => Some(io.vm),
             _ => None,
         };
+        // Background processes have no knobs.
         if let Some(vm) = vm.filter(|&vm| !view.is_background(vm)) {
             self.turn(&view.device().spec, vm, out);
         }
         if let Some(inner) = &mut self.inner
+            // The engine would not have called the inner controller for the events added above.
             && self.interests.has(event.interest())
         {
             inner.on_event(view, event, out);

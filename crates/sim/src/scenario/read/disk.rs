@@ -18,6 +18,7 @@ pub(super) struct Disk {
 /// figures `disk` and `disk_at`. Returns `None`, after reporting it, if there is none or several.
 pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
     let moved = format!("`at` in [[{key}.disk]]");
+    // Taken in any case, so that it is not an unknown key beside the new spelling.
     let old_at = section.take_old("disk_at", &moved);
     let is_figure = |field: &Field<'_>| {
         let value = &field.node().value;

@@ -35,6 +35,7 @@ impl Reader<'_> {
     pub(super) fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
         let read = self.tenant(field, key, background);
         let (Some((tenant, count)), Some(all)) = (read, &mut self.tenants) else {
+            // The list is incomplete from here on: indices of later tenants would be wrong.
             self.tenants = None;
             return;
         };
@@ -44,6 +45,7 @@ impl Reader<'_> {
         let first = all.len();
         for n in 1..=count {
             let name = format!("{}-{n}", tenant.name);
+            // Another tenant may be called `NAME-1` by itself.
             self.names.claim(&name, noun(background), field);
             all.push(Tenant {
                 name,
@@ -84,6 +86,7 @@ impl Reader<'_> {
         let computes = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
         let workloads = self.workloads(&mut section, key, disk_size, background, computes);
         section.finish();
+        // Only now: all keys above have been read, and all mistakes in them reported.
         let (arrives, leaves) = stay?;
         let tenant = Tenant {
             name: name?,
@@ -102,6 +105,7 @@ impl Reader<'_> {
         let machine = self.cpu.as_ref().and_then(Option::as_ref);
         if let Some((key, what)) = cpu::not_allowed_with_pcpus(machine, &tenant) {
             let place = field.find(key);
+            // The default of a key has no place of its own in the file.
             (place.as_ref().unwrap_or(&field)).error(what, "leave it out, or leave out [host.cpu]");
             return None;
         }

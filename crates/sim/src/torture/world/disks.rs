@@ -41,6 +41,7 @@ impl TortureWorld<'_, '_> {
         let plan = self.swarm.disk(rng);
         let moves = rng.chance(300);
         let disk = &self.inventory.disks[number];
+        // Drawn in any case, so that the stream does not depend on the disk.
         let size = if rng.chance(200) {
             disk.spec.size
         } else {
@@ -48,6 +49,7 @@ impl TortureWorld<'_, '_> {
         };
         let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
         let there = self.checks.ledger.has_disk(number as u32);
+        // Addresses that no disk has had, so that former I/Os cannot hit the disk.
         let base = if moves || size > disk.room {
             self.inventory.next_base + plan.gap
         } else {
