@@ -39,6 +39,7 @@ const SCHEDULERS: &str = "schedulers.toml";
 ///
 /// Describes the mistake if there is no such model.
 pub(crate) fn model(name: &str, own: &[(&str, &str)]) -> Result<Entry, String> {
+    // Scenarios are one folder below the models of their paper.
     let file = name.strip_prefix("../");
     let own = file.and_then(|file| own.iter().find(|(name, _)| *name == file));
     match own {
@@ -61,6 +62,7 @@ pub(crate) fn model_with(
         let unknown = || ExperimentError::data(file, format!("there is no {}", path.join(".")));
         *at(&mut root, path).ok_or_else(unknown)? = figure.as_str().into();
     }
+    // Parsed again as a whole, so that the figures pass the checks of a model file.
     catalogue::parse(&root.to_string(), file).map_err(|error| ExperimentError::data(file, error))
 }
 

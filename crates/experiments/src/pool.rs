@@ -17,6 +17,7 @@ pub fn each<T: Sync, R: Send>(
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
+        // No more threads than items, and one even without items.
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
@@ -29,8 +30,10 @@ pub fn each<T: Sync, R: Send>(
                 }
             });
         }
+        // The threads have clones; with this one the receiver would wait for ever.
         drop(sender);
         for (n, (index, result)) in receiver.into_iter().enumerate() {
+            // By index: threads finish in any order.
             results[index] = Some(result);
             done(n + 1, items.len());
         }

@@ -29,6 +29,7 @@ pub fn tables(findings: &Findings) -> Table {
 
 fn row(cell: &Cell) -> [Shown; 6] {
     let ratio = cell.ratio();
+    // A figure of 0 in the paper has no ratio.
     let shown = if ratio.is_finite() {
         Shown::from(format!("{ratio:.2}"))
     } else {
@@ -56,6 +57,7 @@ fn row(cell: &Cell) -> [Shown; 6] {
 
 fn figure(value: f64) -> String {
     match value.abs() {
+        // Five digits at most, as papers print them.
         1000.0.. => format!("{value:.0}"),
         100.0.. => format!("{value:.1}"),
         _ => format!("{value:.2}"),

@@ -78,6 +78,7 @@ fn done_before_random_reader(results: &RunResults<'_>) -> Option<f64> {
     let (mut before, mut all) = (0.0, 0.0);
     for row in run.rows.iter().filter(|row| row.vm == "seq_read") {
         all += row.rates.iops;
+        // Rows are of a second each, so that rates add up to requests.
         before += if row.time_s < end {
             row.rates.iops
         } else {
@@ -129,6 +130,7 @@ fn settles(results: &RunResults<'_>) -> Claims {
 pub(super) fn goals(cells: &[Cell]) -> Vec<ClaimResult> {
     let mut claims: Vec<ClaimResult> = ClaimResult::order_goal(cells).into_iter().collect();
     let is_time = |cell: &&Cell| {
+        // The server's average in table 4 is a rate, not a time.
         matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
     };
     let (near, all) = within(cells.iter().filter(is_time), NEAR);

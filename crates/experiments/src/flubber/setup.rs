@@ -127,6 +127,7 @@ impl Key {
 
     /// Key of the run with an ablation, which applies to Flubber only.
     pub(super) fn without(self, without: Ablation) -> Key {
+        // Other schedulers have nothing to leave out; one key for all variants runs them once.
         let without = match self.scheduler {
             "flubber" => without,
             _ => Ablation::Nothing,
@@ -263,6 +264,7 @@ impl Run {
     /// Rows of a VM's whole seconds before its end.
     pub(super) fn seconds<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Row> + use<'a> {
         let name = name.to_owned();
+        // Up to the VM's last answer: later rows are empty.
         let end = self.time(&name).unwrap_or(0.0);
         let rows = self.rows.iter();
         rows.filter(move |row| row.vm == name && row.time_s <= end)
@@ -295,6 +297,7 @@ impl Run {
     /// Anticipatory waits that a suitable request ended, in percent.
     pub(super) fn wait_success(&self) -> Option<f64> {
         let waits = self.report.devices.first()?.waits?;
+        // No waits at all are a success of 0 %.
         Some(100.0 * waits.succeeded as f64 / waits.begun.max(1) as f64)
     }
 
@@ -306,6 +309,7 @@ impl Run {
             .devices
             .iter()
             .flat_map(|device| &device.distances);
+        // The scenarios have two bounds, so that there are three ranges.
         for (share, distance) in shares.iter_mut().zip(counts) {
             *share = distance.ios as f64;
         }

@@ -114,6 +114,7 @@ fn table3(results: &RunResults<'_>) -> Cells {
 /// Requests of all guest processes per second until the last of them is done, which corresponds to
 /// the paper's average of the server.
 fn server_iops(run: &Run) -> f64 {
+    // Mixed case: two sequential guests and a random one.
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 

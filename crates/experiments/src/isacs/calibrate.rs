@@ -43,6 +43,7 @@ pub(super) fn calibrate(
             "\n[[residual]]\ncell = \"table {}, {}, {}\"\ntheirs = {theirs}\nours = {ours:.2}\n",
             point.table, point.row, point.column
         );
+        // Steps are parameters: the number of runs of a bisection is not known before.
         progress(n + 1, POINTS.len());
     }
     let mut text = String::from(
@@ -72,6 +73,7 @@ fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> 
 /// Value of the cell in the simulation with these parameters.
 fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
     let Some(figure) = figure(point.table, point.row, point.column) else {
+        // NaN is not below any figure, so that the search ends at a bound; a test has the cells.
         return f64::NAN;
     };
     let rounds: Vec<u64> = (1..=run::ROUNDS).collect();

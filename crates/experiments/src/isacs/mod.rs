@@ -81,6 +81,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         Ok::<_, ExperimentError>((cells, claims))
     };
     let (cells, claims) = found(BOTH)?;
+    // Credit2 stays as it is: each change is one of ISACS.
     let alone = Policy::ABLATED.map(|policy| [Policy::Credit2, policy]);
     let mut ablated = Vec::new();
     for pair in [SHARED, LOOKING].into_iter().chain(alone) {
@@ -99,6 +100,8 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
             shared(&ours(claim))
         }),
     ] {
+        // Claims about other pairs are reported by themselves, under another name, and not
+        // explained.
         let claims = found(pair)?.1.into_iter();
         said.extend(claims.map(|said| said.named(name).with_ablations(&[])));
     }

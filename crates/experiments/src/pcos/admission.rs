@@ -35,6 +35,7 @@ pub(super) struct AdmitAll;
 
 impl AdmissionPolicy for AdmitAll {
     fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
+        // Without terms: no class is chosen, and none lowered.
         Some(None)
     }
 }
@@ -115,6 +116,7 @@ impl<'a> AdmitByPcos<'a> {
     fn terms(&self, placement: &Placement) -> Terms {
         let vm = |id: RequestId| {
             let mut known = self.known.iter();
+            // A transfer that has ended since needs no lowering.
             known.find(|(_, of)| **of == id).map(|(key, _)| key.0)
         };
         let lowered = placement.lowered.iter();
@@ -149,6 +151,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             // The newcomer would get another kind of VM now, which makes it another request.
             self.withdraw();
         }
+        // Before the transfers are compared: rates are of the span that ends now.
         let vms_had = self.steady.told(now, &running, &replay.moved());
         let had: Vec<_> = vms_had.iter().map(|of| (of.class, of.rate)).collect();
         for of in &running {
@@ -194,17 +197,20 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             had: &had,
             sated: &sated,
         };
+        // One update of everything, as an agent's report is one message.
         self.pcos.update(now, self.host, &update);
         self.take_events();
     }
 
     fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
         if self.printed {
+            // The printed rule decides anew each time; a waiting request would be placed by itself.
             self.withdraw();
             if self.is_somebody_late(replay.now()) {
                 return None;
             }
         }
+        // The same newcomer is submitted once: it waits at PCOS until it is placed or withdrawn.
         if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
             let index = newcomer.index;
             let limit = self.limit(replay);
@@ -225,6 +231,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
         let placement = self
             .placed
             .as_ref()
+            // A placement of a request that was withdrawn in the meantime is none of this one.
             .filter(|placement| placement.id == id)?;
         Some(self.terms(placement))
     }
@@ -312,7 +319,9 @@ impl Steady {
         }
         let long = now.since(self.since);
         let rate = |&(vm, class): &(usize, Class)| {
+            // 128 bits: bytes times nanoseconds of a second exceed 64 above 18 GB.
             let bytes = u128::from(moved[vm] - self.moved[vm]) * u128::from(Nanos::SECOND.0);
+            // At least 1 ns: a change may come at the time of the last.
             let rate = (bytes / u128::from(long.0.max(1))) as u64;
             Had { vm, class, rate }
         };

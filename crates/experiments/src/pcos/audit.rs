@@ -30,6 +30,7 @@ impl Audit {
         outcome: &Outcome,
         end: Nanos,
     ) -> Audit {
+        // Nothing of the run itself: each decision is tried from its own beginning.
         let replay = HostReplay::new(model, scenario);
         let mut oracle = Oracle::new(end);
         let mut audit = Audit {
@@ -50,6 +51,7 @@ impl Audit {
             }
             // Each request counts once, however often it is considered.
             let known = possible.contains(&newcomer.index);
+            // Without terms, as the oracle admits: possible is what needs no lowered class.
             if !known && judge(after, at, newcomer, &None).is_ok() {
                 possible.insert(newcomer.index);
             }

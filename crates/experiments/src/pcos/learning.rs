@@ -50,6 +50,7 @@ impl Learnt {
     /// Returns `true` if a VM with the bandwidth `had` got all that it can use.
     pub(super) fn is_sated(&self, setting: Setting, vm: usize, had: u64) -> bool {
         let limit = self.limit(setting, vm);
+        // Divided first: a limit may be close to 64 bits.
         limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
     }
 
@@ -59,6 +60,8 @@ impl Learnt {
         folder: &Folder,
     ) -> Result<Learnt, ExperimentError> {
         let of = |setting| HostModel::new(setting, case, ANY, folder);
+        // The disk's throughput is measured with unlimited VMs; the database is filled with the
+        // host's own.
         let (model, whole) = match setting {
             Setting::LimitedVms | Setting::KnownLimits => {
                 (of(setting)?, of(Setting::NoPermanentLoad)?)
@@ -72,6 +75,7 @@ impl Learnt {
             two: total(whole.streams(2, MEASURED, &by_hand)),
         };
         let limit = (setting == Setting::KnownLimits)
+            // The first limited VM; all limited ones have the same CPU time.
             .then(|| total(model.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
@@ -85,6 +89,7 @@ impl Learnt {
             database: PriorityDatabase::new(bandwidth),
             limit,
         };
+        // Media servers that run all the time are part of each combination.
         let vms = if setting.asks_all() {
             1..=setting.places()
         } else {
@@ -114,6 +119,7 @@ fn total(scenario: Scenario) -> u64 {
 /// All combinations of classes for this many VMs, each sorted.
 fn combinations(vms: usize) -> Vec<Vec<Class>> {
     let mut all = Vec::new();
+    // Sorted combinations are enough: each VM gets each class by rotation, below.
     for idle in 0..=vms {
         for realtime in 0..=vms - idle {
             let middle = vms - idle - realtime;
@@ -152,6 +158,7 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
             // Without media servers the first VM is the first one for newcomers.
             let first = if model.setting.asks_all() { MEDIA } else { 0 };
             world.step(&mut |row| {
+                // Rows come in the order of VMs.
                 let (vm, rate) = (had.len(), row.rates.bytes_per_s as u64);
                 let took_all = !learnt.is_sated(model.setting, first + vm, rate);
                 had.push((class(vm), rate, took_all));

@@ -20,6 +20,7 @@ fn admission(results: &RunResults<'_>, name: &str) -> Admission {
     match name {
         "nobody" => Admission::RejectAll,
         "everybody" => Admission::AdmitAll,
+        // `measure` has let only the three words through.
         _ => Admission::Pcos(results.configuration.rule),
     }
 }

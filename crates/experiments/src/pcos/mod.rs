@@ -132,6 +132,7 @@ impl Configuration {
         };
         let both = [rule, setting].into_iter().filter(|part| !part.is_empty());
         let both = both.collect::<Vec<_>>().join(" and ");
+        // Both phrases begin alike; only the first begins the sentence.
         both.replacen("with", "With", 1)
     }
 }
@@ -163,6 +164,8 @@ impl Key {
         let simulates_decisions =
             matches!(self.admission, Admission::Audited(_) | Admission::Oracle);
         match (self.setting, simulates_decisions) {
+            // Each decision is simulated to its end, hence shorter runs; large requests take longer
+            // each.
             (Setting::OneVm | Setting::FourVms, true) => Nanos::from_secs(8),
             (Setting::OneVm | Setting::FourVms, false) => Nanos::from_secs(120),
             (_, true) => Nanos::from_secs(120),
@@ -288,6 +291,7 @@ fn run_all(
     hosts.sort();
     hosts.dedup();
     let all = hosts.len() + keys.len();
+    // Keys share hosts: what is learnt depends on the kind of host and the case alone.
     let learn = |&(setting, case): &(Setting, Case)| Learnt::of(setting, case, folder);
     let learnt = pool::each(&hosts, jobs, &mut |done, _| progress(done, all), learn);
     let learnt = learnt.into_iter().collect::<Result<Vec<_>, _>>()?;

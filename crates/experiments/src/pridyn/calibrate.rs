@@ -95,6 +95,7 @@ fn disk(rate: u64) -> String {
     let line = |line: &str| match line.split(" = ").next() {
         Some("outer_rate") => format!("outer_rate = \"{rate} kB/s\""),
         Some("inner_rate") => format!("inner_rate = \"{} kB/s\"", rate / 2),
+        // The other lines of the file stay, comments included.
         _ => line.to_owned(),
     };
     let lines: Vec<String> = folder::disk().lines().map(line).collect();
@@ -133,6 +134,7 @@ fn nearest(
     wanted: f64,
     of: impl Fn(usize) -> Result<f64, ExperimentError>,
 ) -> Result<usize, ExperimentError> {
+    // Bisection: the value rises with the index.
     let (mut low, mut high) = (0, count - 1);
     while high - low > 1 {
         let middle = (low + high) / 2;
@@ -142,6 +144,7 @@ fn nearest(
             high = middle
         }
     }
+    // Two neighbours are left, of which the nearer one is taken.
     let off = |i: usize| Ok::<f64, ExperimentError>((of(i)? - wanted).abs());
     Ok(if off(low)? <= off(high)? { low } else { high })
 }
@@ -162,6 +165,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
             size_mib,
         },
     };
+    // In order: the disk alone, then the VM on it, then the applications in VMs.
     let host = |i: usize| writer(with(RATES[i], 0, SIZE_MIB), true);
     let rate = RATES[nearest(RATES.len(), theirs.host, host)?];
     let vm = |i: usize| writer(with(rate, processor_us(i), SIZE_MIB), false);
@@ -238,6 +242,7 @@ fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, Expe
             residuals.push(Residual {
                 cell: format!("table 4.1, use case {case} default, application {application}, s"),
                 theirs: *theirs,
+                // A VM without a time fits nothing, and makes the distance infinite.
                 ours: run.took(vm).unwrap_or(f64::INFINITY),
             });
         }
@@ -296,6 +301,7 @@ pub(super) fn calibrate(
         .iter()
         .flat_map(|piece| DEPTHS.map(|depth| (*piece, depth)));
     let tried: Vec<(u32, u32)> = tried.collect();
+    // Both kinds have as many fits: the first half of the progress.
     let mut hear = |done: usize, all: usize| progress(done, 2 * all);
     let bulk = pool::each(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
         fit_bulk(&theirs, *piece, *depth)

@@ -53,6 +53,7 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
     let seconds = run.seconds(vm);
     let (cut, end) = (time.floor() as usize, run.took(vm)?.floor() as usize);
     let before = seconds.get(..cut.min(end))?;
+    // The second in which the other ended belongs to neither side.
     let after = seconds.get((cut + 1).min(end)..end)?;
     Some((mean_mb_s(before), mean_mb_s(after)))
 }
@@ -105,6 +106,7 @@ fn steady(results: &RunResults<'_>) -> Option<ClaimResult> {
     let most = a.iter().chain(&b).copied().max()?;
     let mut told =
         format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
+    // Once, beside the reading of the README; other readings do not compare themselves.
     if let (Reading::Ours, Some([a, b])) = (results.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }

@@ -11,6 +11,7 @@ pub(super) const FIGURE_4_5: Figure = Figure {
     cells: |results| {
         let table = results.reference.table("figure 4.5", 1)?;
         let ours = |row: &[String], _: &str| {
+            // Rounded: a delta such as 0.3 is not a whole number of tenths in binary.
             let tenths = (row[0].parse::<f64>().ok()? * 10.0).round() as u32;
             results.of(web("cfq", tenths))?.all_missed_pct()
         };
@@ -186,6 +187,7 @@ fn responses(results: &RunResults<'_>) -> Option<Plot> {
     for (name, scheduler) in [("without PriDyn", "cfq"), ("with PriDyn", "pridyn")] {
         let run = results.of(beside_research(scheduler))?;
         let drawn = run.responses(WEB).iter().take(DRAWN).enumerate();
+        // Deadlines are the same under both, and drawn once.
         if scheduler == "cfq" {
             let deadlines = drawn.clone().map(|(i, r)| (i as f64, 1e9 * r.deadline));
             plot.add(Series::line("deadline").points(deadlines));

@@ -163,6 +163,7 @@ fn by_record(results: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     ];
     for (name, vms, native) in all {
         let Some(curve) = curve(results, of, vms, native) else {
+            // A plot without one of its curves would suggest that there is none.
             return Vec::new();
         };
         let bytes = RECORDS.map(|kib| f64::from(kib) * 1024.0);

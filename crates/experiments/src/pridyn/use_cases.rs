@@ -107,6 +107,7 @@ fn cut(results: &RunResults<'_>, which: UseCase) -> Option<f64> {
     let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
     let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();
     let latencies = latencies?;
+    // At least 1: a use case without tight experiments has no cut, rather than NaN.
     let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
     Some(100.0 * (1.0 - mean / default))
 }
@@ -168,8 +169,10 @@ pub(super) fn lowest(results: &RunResults<'_>, case: &str, kind: &str) -> Option
 /// time.
 pub(super) fn slower(results: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
     let default = results.of(basis::bounds(use_case(case)?)[0])?;
+    // Below any slowdown: where no other application is there, nothing is slower.
     let mut most = f64::MIN;
     for (_, run) in of_kind(results, case, kind)? {
+        // From the second on: the first is the one with the deadline.
         for vm in 1..run.vms().len() {
             most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
         }

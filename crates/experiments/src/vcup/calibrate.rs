@@ -40,6 +40,7 @@ fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
 fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     let table = reference.table("figure 11", 1)?;
     let cells = table.cells(PAPER.name, |_, column| {
+        // The value does not matter: only the paper's figure is used.
         (column == "total_fq_mb_s").then_some(0.0)
     });
     let free = cells.into_iter().filter(|cell| cell.calibrated);
@@ -71,6 +72,7 @@ pub(super) fn calibrate(
         total(*readers, *us)
     });
     let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;
+    // Results are in the order of `tried`: all readers of a delay are adjacent.
     let rows = TRIED_US.iter().zip(found.chunks_exact(READERS.len()));
     let rows = rows.map(|(us, ours)| {
         let residuals = residuals(&theirs, ours);

@@ -62,6 +62,7 @@ fn of_each(results: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Opt
     Ok(table.cells(PAPER.name, |labels, column| {
         let run = results.of(key("vcup", readers(labels)?))?;
         let vm: usize = column.strip_prefix("vm")?.parse().ok()?;
+        // Columns count VMs from 1.
         figure(run, vm.checked_sub(1)?)
     }))
 }

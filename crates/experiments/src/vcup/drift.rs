@@ -21,9 +21,11 @@ fn key() -> Key {
 
 /// B of each interval since the begin of the run, in percent.
 fn errors(run: &Run, vm: usize) -> Vec<f64> {
+    // A last interval that is cut off is left out.
     let intervals = run.all_seconds(vm).chunks_exact(INTERVAL);
     let error = |seconds: &[Second]| {
         let bytes: Vec<u64> = seconds.iter().map(|second| second.bytes).collect();
+        // Errors are in millionths.
         precision::error(&bytes, run.target(vm)).map(|b| b as f64 / 1e4)
     };
     intervals.filter_map(error).collect()
