@@ -58,6 +58,7 @@ fn tuned(engine: &Engine, vm: VmId) -> Tuned {
     let Some(tuning) = engine.vms().tuning(vm) else {
         return Tuned::default();
     };
+    // Errors and variability are in millionths.
     let percent = |(b, v): (i64, u64)| (b as f64 / 1e4, v as f64 / 1e4);
     Tuned {
         window_ms: tuning.window.0 / 1_000_000,
@@ -72,6 +73,7 @@ impl Second {
     /// number of I/Os at its begin.
     fn of(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
         let mut second = Second {
+            // Rates over a whole second are counts; rounding undoes the division.
             bytes: rates.bytes_per_s.round() as u64,
             requests: (rates.read_iops + rates.write_iops).round() as u64,
             ..Second::default()
@@ -98,6 +100,7 @@ impl Run {
         while !world.is_over() {
             let mut rows = Vec::new();
             world.step(&mut |row| rows.push(row.rates));
+            // Rows come in the order of VMs.
             for (vm, rates) in rows.iter().enumerate() {
                 let second = Second::of(rates, world.served(vm), &mut before[vm]);
                 seconds[vm].push(second);
@@ -122,6 +125,7 @@ impl Run {
     /// Samples of a VM that count.
     pub(super) fn seconds(&self, vm: usize) -> &[Second] {
         let all = self.seconds.get(vm);
+        // A run that ended within the warm-up has no sample that counts.
         all.and_then(|all| all.get(self.skipped..)).unwrap_or(&[])
     }
 
@@ -180,6 +184,7 @@ pub(super) const SI: usize = 30;
 
 pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     let sum: u64 = seconds.iter().map(of).sum();
+    // No samples have the mean 0.
     sum as f64 / seconds.len().max(1) as f64
 }
 

@@ -26,6 +26,7 @@ fn drr() -> Key {
 fn beta_of(run: &Run, server: &str, targets: &Run) -> Option<f64> {
     let vm = run.place(server)?;
     let bytes: Vec<u64> = run.seconds(vm).iter().map(|second| second.bytes).collect();
+    // DRR has limits in place of targets, so that the targets of the V-Cup run count.
     super::run::beta(&bytes, targets.target(vm), super::run::SI)
 }
 
@@ -46,6 +47,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
 /// V of the rate of a VM's I/Os, and of their mean size.
 fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
     let rates: Vec<u64> = seconds.iter().map(|second| second.ios).collect();
+    // A second without I/Os has no mean size.
     let sizes = seconds.iter().filter_map(|s| s.bytes.checked_div(s.ios));
     Some([v(&rates)?, v(&sizes.collect::<Vec<_>>())?])
 }

@@ -40,6 +40,7 @@ const fn load(name: &'static str, target: u64) -> Load {
     let letters = name.as_bytes();
     Load {
         name,
+        // Names as in the paper: order, operation, and `var` for varied sizes.
         random: letters[0] == b'R',
         writes: letters[1] == b'W',
         varied: letters.len() > 2,
@@ -123,6 +124,7 @@ fn search(run: &Run) -> Search {
         let tuned = second.tuned;
         // A change of the figures marks the end of an interval.
         let told = tuned.precision.filter(|_| tuned.precision != before);
+        // Without a window before it the interval belongs to no search.
         if let Some((b, v)) = told.filter(|_| window > 0) {
             measured.push((window, b, v));
         }
@@ -199,6 +201,7 @@ pub(super) fn first_v(results: &RunResults<'_>, load: &str) -> Option<Vec<f64>> 
 pub(super) fn steady_from(results: &RunResults<'_>, load: &str) -> Option<f64> {
     let all = first_v(results, load)?;
     let last = all.iter().rposition(|v| *v > GOOD_V);
+    // The interval after the last bad one, counted from 1.
     Some(last.map_or(1, |last| last + 2) as f64)
 }
 

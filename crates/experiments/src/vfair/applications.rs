@@ -140,6 +140,7 @@ fn other_hosts() -> Vec<Key> {
 impl Mix {
     /// Key of the run that is compared with the paper.
     fn key(&self, scheduler: &'static str) -> Key {
+        // Rivals run where the requests of all hosts meet, as in the paper.
         if RIVALS.contains(&scheduler) {
             self.on_each_host(scheduler).with(ONE_HOST)
         } else {
@@ -246,6 +247,7 @@ pub(super) fn ratio(results: &RunResults<'_>, mix: &str, way: &str) -> Option<f6
         "one host" => usual.with(ONE_HOST),
         "cfq on each" => mix.on_each_host("cfq"),
         "mclock_ps on each" => mix.on_each_host("mclock_ps"),
+        // Other names are those of `VARIED`.
         _ => usual.with(varied?.1),
     };
     mix.ratio(results.of(key)?)

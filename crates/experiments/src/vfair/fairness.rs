@@ -100,6 +100,7 @@ impl Sharing {
         });
         Ok(with_orderings(cells, |cell| {
             let about = format!("IOPS of {}", cell.row);
+            // The fair share is a yardstick, and no scheduler in the comparison.
             let rival = cell.column != "fair_share";
             rival.then(|| (about, cell.column.clone(), Sense::More))
         }))
@@ -153,6 +154,7 @@ fn alone(results: &RunResults<'_>) -> Cells {
         let row = format!("vm1 alone, {row}");
         let cell = single("figure 10", &row, "iops", theirs, ours);
         cells.extend(cell.map(|cell| crate::Cell {
+            // The disk and the delay were fitted to these two figures.
             calibrated: true,
             ..cell
         }));

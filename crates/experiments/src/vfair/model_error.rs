@@ -133,6 +133,7 @@ fn estimate(profile: &Profile, kind: Kind, by: Estimation) -> f64 {
 /// Mean absolute error in percent.
 fn mean_error<'a>(cases: impl Iterator<Item = &'a Case>, by: Estimation) -> f64 {
     let errors: Vec<f64> = cases.map(|case| case.off(by).abs()).collect();
+    // At least 1: no cases have no error, rather than NaN.
     100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64
 }
 
@@ -236,6 +237,7 @@ fn spread(cases: &[Case]) -> ClaimResult {
     });
     ClaimResult::new(
         "in 2D the random mixes are 2 % to just over 20 % off",
+        // The paper's "2 %" and "just over 20 %", read with a margin.
         (0.15..=0.25).contains(&most) && least <= 0.05,
         format!(
             "they are {:.1} to {:.1} % off{at}",

@@ -17,6 +17,7 @@ fn pattern(vm: &Tenant) -> Option<Pattern> {
     let reads = match workload.rw.mix {
         Mix::Read => 1.0,
         Mix::ReadWrite { read_percent } => f64::from(read_percent) / 100.0,
+        // Writes, and kinds of requests without a saturation of their own, count as no reads.
         _ => 0.0,
     };
     let sequential = f64::from(u8::from(!workload.rw.random));

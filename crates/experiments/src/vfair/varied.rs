@@ -52,6 +52,7 @@ fn largest(off: &[(u8, f64)]) -> Option<(u8, f64)> {
 
 fn errors(results: &RunResults<'_>) -> Cells {
     let off = off(results).unwrap_or_default();
+    // By size: the paper says how far off, not in which direction.
     let least = off.iter().map(|(_, off)| off.abs()).reduce(f64::min);
     let most = largest(&off).map(|(_, off)| off.abs());
     let figure = |name: &str| results.reference.figure(&format!("figure11.{name}"));
