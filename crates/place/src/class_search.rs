@@ -45,15 +45,19 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
         let rate = what_if.own_rate();
         let in_time = rate >= need;
         if in_time {
+            // A larger need would be late at this step, and the search would go another way.
             up_to = rate.min(up_to);
         }
         let verdict = match (what_if.is_violated(), in_time) {
+            // Case 1.
             (true, true) if what_if.own() > Class::Idle => {
                 what_if.set_own(what_if.own().lowered(1));
                 continue;
             }
+            // Case 2, or case 1 at the lowest class.
             (true, _) => Err(StopReason::Misses),
             (false, true) => Ok(()),
+            // Case 4.
             (false, false) => {
                 if what_if.lower_one() {
                     continue;

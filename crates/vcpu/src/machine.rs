@@ -58,6 +58,7 @@ impl CpuSet {
 
     /// Returns whether `p` is in the set.
     pub const fn has(self, p: PcpuId) -> bool {
+        // A shift by 64 or more would overflow.
         (p.0 as usize) < CpuSet::MOST && self.0 >> p.0 & 1 == 1
     }
 
@@ -110,6 +111,7 @@ impl CpuSet {
     /// Next pCPU after `p` in cyclic order; `p` itself comes last.
     pub fn after(self, p: PcpuId) -> Option<PcpuId> {
         let beyond = CpuSet(match p.0 {
+            // A shift by 64 would overflow, and nothing comes after pCPU 63.
             63.. => 0,
             n => self.0 & (u64::MAX << (n + 1)),
         });
@@ -220,6 +222,7 @@ impl Machine {
             CpuSet::MOST
         );
         let pcpu = |p: usize| Pcpu {
+            // At most 64 pCPUs, so the cast loses nothing.
             socket: (p / per_socket.max(1)) as u8,
             running: None,
             since: Nanos::ZERO,
