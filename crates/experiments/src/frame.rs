@@ -142,7 +142,7 @@ impl<E: Experiment> Measures for RunResults<'_, E> {
 
 impl<'a, E: Experiment> RunResults<'a, E> {
     /// Result of a run in this variant; `None` if it was not run.
-    pub(crate) fn of(&self, key: E::Key) -> Option<&'a E::Run> {
+    pub(crate) fn run_for(&self, key: E::Key) -> Option<&'a E::Run> {
         self.runs.get(&E::varied(key, self.variant)?)
     }
 
@@ -236,7 +236,7 @@ pub(crate) fn run_all<E: Experiment>(
         let before = runs.len();
         let (keys_of, scenarios): (Vec<E::Key>, Vec<Scenario>) = all.into_iter().unzip();
         let mut hear = |done: usize, _: usize| progress(before + done, keys.len());
-        let done = pool::each(&scenarios, jobs, &mut hear, |s| E::run(s.clone()));
+        let done = pool::map_parallel(&scenarios, jobs, &mut hear, |s| E::run(s.clone()));
         runs.extend(keys_of.into_iter().zip(done));
     }
     Ok(runs)
@@ -338,7 +338,7 @@ pub(crate) mod tests {
 
     fn said(key: Number) -> impl Fn(&RunResults<'_, Toy>) -> Claims {
         move |found| {
-            let run = found.of(key).into_iter();
+            let run = found.run_for(key).into_iter();
             Ok(run
                 .map(|n| ClaimResult::new("it is two", *n == 2, format!("it is {n}")))
                 .collect())

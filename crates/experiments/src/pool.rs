@@ -7,7 +7,7 @@ use std::thread;
 /// Applies `work` to each item on `jobs` threads and returns the results in the order of the items,
 /// independent of the order of completion. `done` gets the number of finished items and the number
 /// of all items.
-pub fn each<T: Sync, R: Send>(
+pub fn map_parallel<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
     done: &mut dyn FnMut(usize, usize),
@@ -51,7 +51,7 @@ mod tests {
         let items: Vec<u64> = (0..100).collect();
         for jobs in [0, 1, 3, 200] {
             let mut heard = Vec::new();
-            let squares = each(&items, jobs, &mut |n, of| heard.push((n, of)), |n| n * n);
+            let squares = map_parallel(&items, jobs, &mut |n, of| heard.push((n, of)), |n| n * n);
             assert!(
                 squares
                     .iter()
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!(heard, (1..=100).map(|n| (n, 100)).collect::<Vec<_>>());
         }
         let nothing: &[u64] = &[];
-        let none = each(nothing, 4, &mut |_, _| panic!("nothing is done"), |n| *n);
+        let none = map_parallel(nothing, 4, &mut |_, _| panic!("nothing is done"), |n| *n);
         assert!(none.is_empty());
     }
 }

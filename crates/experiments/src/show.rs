@@ -4,7 +4,7 @@ use crate::findings::{Cell, Findings, heading, within};
 use tidegate_report::{Align, Cell as Shown, Table, Tone};
 
 /// Largest deviation from the paper, as a fraction, at which a predicted figure is not marked.
-const NEAR: f64 = 0.15;
+const NEAR_DEVIATION: f64 = 0.15;
 
 /// Figures, grouped by the paper's tables.
 pub fn tables(findings: &Findings) -> Table {
@@ -35,7 +35,7 @@ fn row(cell: &Cell) -> [Shown; 6] {
     } else {
         "-".into()
     };
-    let tone = match (cell.calibrated, cell.is_within(NEAR)) {
+    let tone = match (cell.calibrated, cell.is_within(NEAR_DEVIATION)) {
         (true, _) => Tone::Faint,
         (false, true) => Tone::Good,
         (false, false) => Tone::Bad,
@@ -81,7 +81,7 @@ pub fn claims(findings: &Findings) -> Table {
 
 /// Summary in one line.
 pub fn summary(findings: &Findings) -> String {
-    let (near, all) = within(&findings.cells, NEAR);
+    let (near, all) = within(&findings.cells, NEAR_DEVIATION);
     let held = findings.claims.iter().filter(|claim| claim.holds).count();
     format!(
         "{near} of {all} predicted figures are within 15 %; {held} of {} claims hold",

@@ -295,8 +295,7 @@ impl Driver {
         let view = self.engine.view();
         let waits = view.vms().any(|vm| view.waiting(vm) > 0);
         assert!(
-            // | next.is_some()|Beyond `AGES` a wake-up may lie behind the end of 64 bits, and then
-            // there is none.
+            // Beyond `AGES` a wake-up may lie behind the end of 64 bits, and then there is none.
             !waits || next.is_some() || self.now.0 > AGES || !self.in_flight.is_empty(),
             "requests wait, nothing is in flight, and there is no wake-up at {}: {:?}",
             self.now,

@@ -286,8 +286,7 @@ pub fn format_bytes(bytes: u64) -> String {
     let binary = BINARY
         .iter()
         .find(|(scale, _)| bytes >= *scale)
-        // (scale, _)¦ bytes.is_multiple_of(*scale))|Only the largest unit: 1 TB is not 976562500
-        // KiB, although a KiB divides it.
+        // Only the largest unit: 1 TB is not 976562500 KiB, although a KiB divides it.
         .filter(|(scale, _)| bytes.is_multiple_of(*scale));
     if let Some((scale, unit)) = binary {
         return format!("{} {unit}", bytes / scale);

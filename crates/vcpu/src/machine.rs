@@ -42,7 +42,7 @@ pub struct CpuSet(u64);
 
 impl CpuSet {
     /// Largest number of pCPUs of a machine.
-    pub const MOST: usize = 64;
+    pub const MAX_PCPUS: usize = 64;
     /// Empty set.
     pub const EMPTY: CpuSet = CpuSet(0);
 
@@ -51,27 +51,29 @@ impl CpuSet {
         (first..=last).map(PcpuId).collect()
     }
 
-    /// First `n` pCPUs; at most [`CpuSet::MOST`].
+    /// First `n` pCPUs; at most [`CpuSet::MAX_PCPUS`].
     pub fn first_n(n: usize) -> CpuSet {
-        (0..n.min(CpuSet::MOST)).map(|p| PcpuId(p as u8)).collect()
+        (0..n.min(CpuSet::MAX_PCPUS))
+            .map(|p| PcpuId(p as u8))
+            .collect()
     }
 
     /// Returns whether `p` is in the set.
     pub const fn has(self, p: PcpuId) -> bool {
         // A shift by 64 or more would overflow.
-        (p.0 as usize) < CpuSet::MOST && self.0 >> p.0 & 1 == 1
+        (p.0 as usize) < CpuSet::MAX_PCPUS && self.0 >> p.0 & 1 == 1
     }
 
     /// Adds `p`.
     ///
     /// # Panics
-    /// The number of `p` is [`CpuSet::MOST`] or more.
+    /// The number of `p` is [`CpuSet::MAX_PCPUS`] or more.
     pub fn insert(&mut self, p: PcpuId) {
         assert!(
-            p.index() < CpuSet::MOST,
+            p.index() < CpuSet::MAX_PCPUS,
             "pCPU {} is beyond the maximum of {}",
             p.0,
-            CpuSet::MOST
+            CpuSet::MAX_PCPUS
         );
         self.0 |= 1 << p.0;
     }
@@ -214,12 +216,12 @@ impl Machine {
     /// Creates a machine of `pcpus` idle pCPUs, `per_socket` in each socket.
     ///
     /// # Panics
-    /// `pcpus` exceeds [`CpuSet::MOST`].
+    /// `pcpus` exceeds [`CpuSet::MAX_PCPUS`].
     pub fn new(pcpus: usize, per_socket: usize) -> Machine {
         assert!(
-            pcpus <= CpuSet::MOST,
+            pcpus <= CpuSet::MAX_PCPUS,
             "{pcpus} pCPUs, at most {} are supported",
-            CpuSet::MOST
+            CpuSet::MAX_PCPUS
         );
         let pcpu = |p: usize| Pcpu {
             // At most 64 pCPUs, so the cast loses nothing.

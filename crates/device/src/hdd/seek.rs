@@ -159,7 +159,7 @@ impl SeekTable {
     /// Returns the index of the entry at or before a distance, and the logarithm to base 2 of the
     /// distance between it and the next entry.
     fn entry(tracks: u64) -> (usize, u32) {
-        // `¦ 1`: the logarithm of 0 is undefined, and 0 lies in the first octave as 1 does.
+        // `| 1`: the logarithm of 0 is undefined, and 0 lies in the first octave as 1 does.
         let octave = (tracks | 1).ilog2().saturating_sub(STEPS_LOG2);
         (
             (octave << STEPS_LOG2) as usize + (tracks >> octave) as usize,

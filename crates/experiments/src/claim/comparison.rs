@@ -163,10 +163,10 @@ impl Kind {
             };
             all.push(value);
         }
-        self.of(all).map(Some)
+        self.evaluate(all).map(Some)
     }
 
-    fn of(&self, all: Vec<Series>) -> Result<Series, ExperimentError> {
+    fn evaluate(&self, all: Vec<Series>) -> Result<Series, ExperimentError> {
         let mut all = all.into_iter();
         // `expressions` has as many as each kind takes below, in this order.
         let mut next = || all.next().unwrap_or_default();

@@ -103,7 +103,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    fn of(self, a: f64, b: f64) -> f64 {
+    fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             Operator::Add => a + b,
             Operator::Subtract => a - b,
@@ -115,7 +115,7 @@ impl Operator {
 
 impl Function {
     /// Applies the function: yields one item, or each item for `abs`, and none for an empty series.
-    fn of(self, items: Series) -> Series {
+    fn apply(self, items: Series) -> Series {
         // An empty series has the mean 0 rather than NaN, and is left out by `value` before it
         // matters.
         let count = items.len().max(1) as f64;
@@ -182,11 +182,11 @@ impl Expression {
                 _ => None,
             },
             Expression::Function(function, of) => {
-                of.value(measures)?.map(|items| function.of(items))
+                of.value(measures)?.map(|items| function.apply(items))
             }
             Expression::Binary(operator, a, b) => match (a.value(measures)?, b.value(measures)?) {
                 (Some(a), Some(b)) => {
-                    let operator = |a: f64, b: f64| operator.of(a, b);
+                    let operator = |a: f64, b: f64| operator.apply(a, b);
                     Some(paired(a, b, operator)?)
                 }
                 _ => None,

@@ -32,7 +32,7 @@ pub(crate) fn figures<S: Subject>(
     cells: impl FnOnce(&str) -> Result<Vec<Cell>, ExperimentError>,
 ) -> Result<Option<Series>, ExperimentError> {
     // Built-in measures come first: they are the same for each paper.
-    match Printed::of(call) {
+    match Printed::from_call(call) {
         Some(printed) => printed.series(reference, cells),
         None => {
             let (measure, arguments) = find(measures, call)?;
@@ -106,7 +106,7 @@ pub(crate) enum Printed<'a> {
 
 impl<'a> Printed<'a> {
     /// Interprets a call as a printed measure; `None` if it names another one.
-    pub(crate) fn of(call: &'a Call) -> Option<Printed<'a>> {
+    pub(crate) fn from_call(call: &'a Call) -> Option<Printed<'a>> {
         match (call.name.as_str(), call.arguments.as_slice()) {
             ("ours" | "theirs", [table, row, column]) => Some(Printed::Cells {
                 theirs: call.name == "theirs",
@@ -208,7 +208,7 @@ pub(crate) mod tests {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
             let name = name.to_owned();
             let call = Call { name, arguments };
-            let printed = Printed::of(&call).expect("one of these");
+            let printed = Printed::from_call(&call).expect("one of these");
             let series = printed.series(&reference, |_| Ok(all.to_vec()));
             let series = series.expect("figures").expect("cells");
             series

@@ -39,7 +39,7 @@ fn replace(text: &str, replaced: &Replaced) -> String {
 fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimSpec>> {
     let mut section = Section::open(field)?;
     let part = section.need("part", "part = \"figure 12\", where the paper has it")?;
-    let (part, each) = (part.text()?, each(&mut section)?);
+    let (part, each) = (part.text()?, read_replacements(&mut section)?);
     // Once for all entries of `each`, which share the name.
     let name = id(&mut section, ids)?;
     let mut also = Vec::new();
@@ -72,7 +72,7 @@ fn id(section: &mut Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
 }
 
 /// Reads the replacements of a table of claims.
-fn each(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
+fn read_replacements(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
     let entries = section.take_tables("each");
     if entries.is_empty() {
         // A claim without `each` stands for itself, with nothing to replace.

@@ -103,8 +103,8 @@ pub(super) fn calibrate(
             scenarios.push((case, scenario));
         }
     }
-    let runs = pool::each(&scenarios, wanted.jobs, progress, |(case, scenario)| {
-        (*case, Run::of(scenario.clone()))
+    let runs = pool::map_parallel(&scenarios, wanted.jobs, progress, |(case, scenario)| {
+        (*case, Run::simulate(scenario.clone()))
     });
     let mut best: Option<(f64, FreeParameters, Vec<Residual>)> = None;
     // The three cases of each point of the grid, in the order above.

@@ -8,7 +8,7 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 /// Figure 4a: throughput of two writers under Flubber over time, beside the promised throughput;
 /// `None` if the run is missing.
 pub(super) fn settling(results: &RunResults<'_>) -> Option<Plot> {
-    let run = results.of(Key::new(Case::Write, "flubber"))?;
+    let run = results.run_for(Key::new(Case::Write, "flubber"))?;
     let mut plot = Plot::new(
         "Figure 4: two writers under Flubber",
         Axis::linear("time", Unit::Seconds).including(0.0),

@@ -66,7 +66,7 @@ impl Case {
 pub(super) enum Ablation {
     /// Unchanged run.
     Nothing,
-    /// No binding deadlines: latencies are [`FAR`] times as long.
+    /// No binding deadlines: latencies are [`LATENCY_FACTOR`] times as long.
     NearDeadlines,
     /// No CPU time in the guests.
     Processor,
@@ -89,7 +89,7 @@ impl Variant for Ablation {
     fn phrase(self) -> String {
         match self {
             Ablation::Nothing => "As it is".to_owned(),
-            Ablation::NearDeadlines => format!("With latencies {FAR} times as long"),
+            Ablation::NearDeadlines => format!("With latencies {LATENCY_FACTOR} times as long"),
             Ablation::HeldTime => "With deadlines from when credits let a request in".to_owned(),
             Ablation::Feedback => "Without feedback".to_owned(),
             Ablation::Processor => "If guests took no processor time".to_owned(),
@@ -98,7 +98,7 @@ impl Variant for Ablation {
 }
 
 /// Factor with which the paper's latency targets hardly ever become overdue.
-pub(super) const FAR: u64 = 5;
+pub(super) const LATENCY_FACTOR: u64 = 5;
 
 /// Run: case, scheduler and change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -211,7 +211,7 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
         Ablation::NearDeadlines => {
             for tenant in &mut scenario.tenants {
                 let latency = &mut tenant.objective.latency;
-                *latency = latency.map(|bound| Nanos(bound.0 * FAR));
+                *latency = latency.map(|bound| Nanos(bound.0 * LATENCY_FACTOR));
             }
             Ok(())
         }
@@ -233,7 +233,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let mut rows = Vec::new();
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.run(&mut |row| rows.push(row.clone()));

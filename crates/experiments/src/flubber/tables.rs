@@ -70,7 +70,7 @@ fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
 fn table2(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("2", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
-        let run = results.of(beta(labels.first()?.parse().ok()?))?;
+        let run = results.run_for(beta(labels.first()?.parse().ok()?))?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
@@ -189,7 +189,7 @@ fn figure4(results: &RunResults<'_>) -> Cells {
         let theirs = results
             .reference
             .figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
-        let run = results.of(Key::new(Case::Write, scheduler));
+        let run = results.run_for(Key::new(Case::Write, scheduler));
         let ours = run.and_then(|run| run.delay("rnd_write"));
         let column = "rnd_write_avg_latency_ms";
         cells.extend(single("figure 4", scheduler, column, theirs, ours));
@@ -210,7 +210,7 @@ fn waits(results: &RunResults<'_>) -> Cells {
             .reference
             .figure(&format!("wait_success_pct.{name}"))?;
         let ours = results
-            .of(Key::new(case, "flubber"))
+            .run_for(Key::new(case, "flubber"))
             .and_then(Run::wait_success);
         cells.extend(single(
             "section 4.5",

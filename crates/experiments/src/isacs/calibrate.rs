@@ -77,10 +77,12 @@ fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
         return f64::NAN;
     };
     let rounds: Vec<u64> = (1..=run::ROUNDS).collect();
-    let found = pool::each(&rounds, jobs, &mut |_, _| {}, |&round| {
+    let found = pool::map_parallel(&rounds, jobs, &mut |_, _| {}, |&round| {
         run::round(figure.case, Policy::Credit2, free, round)
     });
-    figure.of(&run::together(&found)).unwrap_or(f64::NAN)
+    figure
+        .value(&run::combine_rounds(&found))
+        .unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let cases = tables::cases(&reference, wanted)?;
     let jobs = wanted.jobs;
     let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
-    let mut runs = run::all(
+    let mut runs = run::run_all(
         &run::keys(&cases, &compared),
         &free,
         run::ROUNDS,
@@ -57,7 +57,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
     let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
     // Explanatory runs need the direction of an effect only, so few rounds suffice.
-    let few = run::all(
+    let few = run::run_all(
         &run::keys(&cases, &explaining),
         &free,
         FEW_ROUNDS,
@@ -67,7 +67,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     runs.extend(few);
     let further = figures::further_cases(wanted, &cases);
     let further = run::keys(&further, &compared);
-    runs.extend(run::all(&further, &free, FIGURE_ROUNDS, jobs, progress));
+    runs.extend(run::run_all(&further, &free, FIGURE_ROUNDS, jobs, progress));
     let specs = claim::read(claims::CLAIMS)?;
     let found = |policies: [Policy; 2]| {
         let cells = tables::cells(&reference, &runs, policies, wanted)?;

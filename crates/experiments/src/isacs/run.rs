@@ -55,7 +55,7 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Results of one round.
-fn of(case: Case, report: &VcpuReport) -> CaseResult {
+fn case_result(case: Case, report: &VcpuReport) -> CaseResult {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
     let work = vms().filter_map(|vm| vm.work_s);
@@ -88,11 +88,11 @@ fn of(case: Case, report: &VcpuReport) -> CaseResult {
 /// Runs one round of a case.
 pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> CaseResult {
     let scenario = setup::scenario(case, policy, free, round);
-    of(case, &Simulation::new(scenario).run())
+    case_result(case, &Simulation::new(scenario).run())
 }
 
 /// Combines the rounds of a case.
-pub(super) fn together(rounds: &[CaseResult]) -> CaseResult {
+pub(super) fn combine_rounds(rounds: &[CaseResult]) -> CaseResult {
     // All rounds of a case have the same VMs.
     let vms = rounds.first().map_or(0, |results| results.trips_ms.len());
     let over = |get: &dyn Fn(&CaseResult) -> f64| mean(rounds.iter().map(get));
@@ -127,7 +127,7 @@ pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
 }
 
 /// Runs `rounds` rounds of each key.
-pub(super) fn all(
+pub(super) fn run_all(
     keys: &[(Case, Policy)],
     free: &FreeParameters,
     rounds: u64,
@@ -138,10 +138,10 @@ pub(super) fn all(
         // Seeds count from 1.
         |&(case, policy): &(Case, Policy)| (1..=rounds).map(move |round| (case, policy, round));
     let items: Vec<_> = keys.iter().flat_map(of_key).collect();
-    let results = pool::each(&items, jobs, progress, |&(case, policy, n)| {
+    let results = pool::map_parallel(&items, jobs, progress, |&(case, policy, n)| {
         round(case, policy, free, n)
     });
     // Results are in the order of `items`: all rounds of a key are adjacent.
-    let results = results.chunks(rounds.max(1) as usize).map(together);
+    let results = results.chunks(rounds.max(1) as usize).map(combine_rounds);
     keys.iter().copied().zip(results).collect()
 }

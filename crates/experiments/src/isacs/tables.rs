@@ -30,7 +30,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    pub(super) fn of(&self, found: &CaseResult) -> Option<f64> {
+    pub(super) fn value(&self, found: &CaseResult) -> Option<f64> {
         match (self.case, self.vm) {
             (Case::PingMixed, Some(vm)) => found.trips_ms.get(vm).copied(),
             (Case::PingHybrid(_) | Case::PingMixed, _) => Some(found.trip_ms()),
@@ -94,7 +94,7 @@ pub(super) fn cells(
         let ours = |labels: &[String], column: &str| {
             let figure = figure(table, labels.first()?, column)?;
             let policy = if figure.is_isacs { isacs } else { credit2 };
-            figure.of(runs.get(&(figure.case, policy))?)
+            figure.value(runs.get(&(figure.case, policy))?)
         };
         let found = reference.table(table, 1)?.cells(PAPER, ours);
         cells.extend(found.into_iter().map(|cell| compared(cell, sense)));

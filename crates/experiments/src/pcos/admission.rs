@@ -103,7 +103,7 @@ impl<'a> AdmitByPcos<'a> {
     }
 
     /// Returns `true` if a running transfer is forecast to be late as things are.
-    fn is_somebody_late(&self, now: Nanos) -> bool {
+    fn is_any_transfer_late(&self, now: Nanos) -> bool {
         self.pcos.host(self.host).is_some_and(|host| {
             let late = |of| {
                 host.forecast(now, of)
@@ -152,7 +152,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             self.withdraw();
         }
         // Before the transfers are compared: rates are of the span that ends now.
-        let vms_had = self.steady.told(now, &running, &replay.moved());
+        let vms_had = self.steady.steady_rates(now, &running, &replay.moved());
         let had: Vec<_> = vms_had.iter().map(|of| (of.class, of.rate)).collect();
         for of in &running {
             if self.known.contains_key(&of.key()) {
@@ -206,7 +206,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
         if self.printed {
             // The printed rule decides anew each time; a waiting request would be placed by itself.
             self.withdraw();
-            if self.is_somebody_late(replay.now()) {
+            if self.is_any_transfer_late(replay.now()) {
                 return None;
             }
         }
@@ -256,7 +256,7 @@ impl AdmissionPolicy for AdmitByForecast {
     fn observe(&mut self, replay: &HostReplay<'_>) {
         let had = self
             .steady
-            .told(replay.now(), &replay.running(), &replay.moved());
+            .steady_rates(replay.now(), &replay.running(), &replay.moved());
         self.database
             .learn(had.iter().map(|of| (of.class, of.rate)));
     }
@@ -311,7 +311,7 @@ struct Steady {
 impl Steady {
     /// Returns the bandwidths to learn now: at an interval's end, or at a change of VMs or classes
     /// after at least a third of an interval (PriDyn's rule).
-    fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
+    fn steady_rates(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
         let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
         let changed = vms != self.vms;
         if !changed && now < self.next {

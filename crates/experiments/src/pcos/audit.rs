@@ -24,7 +24,7 @@ pub(super) struct Audit {
 
 impl Audit {
     /// Audits the decisions of a run up to `end`.
-    pub(super) fn of(
+    pub(super) fn new(
         model: &HostModel,
         scenario: &Scenario,
         outcome: &Outcome,

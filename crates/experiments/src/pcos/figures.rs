@@ -138,8 +138,11 @@ pub(super) fn curve(
     admission: Admission,
     figure: impl Fn(&Outcome) -> f64,
 ) -> Option<Vec<f64>> {
-    let value_at =
-        |tolerance: &u32| Some(figure(&results.of(case, *tolerance, admission)?.outcome));
+    let value_at = |tolerance: &u32| {
+        Some(figure(
+            &results.run_for(case, *tolerance, admission)?.outcome,
+        ))
+    };
     TOLERANCES.iter().map(value_at).collect()
 }
 
@@ -178,7 +181,11 @@ pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
 
 /// Run of figure 5.14; `None` if it is missing.
 pub(super) fn shown_run<'a>(results: &RunResults<'a>, admission: Admission) -> Option<&'a Outcome> {
-    Some(&results.of(Case::Research, SHOWN_DELTA, admission)?.outcome)
+    Some(
+        &results
+            .run_for(Case::Research, SHOWN_DELTA, admission)?
+            .outcome,
+    )
 }
 
 fn deltas() -> impl Iterator<Item = f64> {

@@ -54,7 +54,7 @@ impl Learnt {
         limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
     }
 
-    pub(super) fn of(
+    pub(super) fn new(
         setting: Setting,
         case: Case,
         folder: &Folder,

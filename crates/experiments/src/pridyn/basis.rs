@@ -63,7 +63,7 @@ pub(super) fn before(key: &Key) -> Vec<Key> {
 }
 
 impl Basis {
-    pub(super) fn of(runs: &Runs<Pridyn>) -> Basis {
+    pub(super) fn from_runs(runs: &Runs<Pridyn>) -> Basis {
         let bounds = |which| {
             let [default, best] = bounds(which).map(|key| runs.get(&key)?.took(0));
             Some(Bounds {

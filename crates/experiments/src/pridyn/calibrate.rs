@@ -63,7 +63,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    fn of(reference: &Reference) -> Result<Theirs, ExperimentError> {
+    fn from_reference(reference: &Reference) -> Result<Theirs, ExperimentError> {
         let figure = |table: &str, row: &str| -> Result<Vec<f64>, ExperimentError> {
             let cells = reference.table(table, 1)?.cells("", |_, _| Some(0.0));
             let of_row = cells
@@ -124,7 +124,7 @@ fn writer(free: FreeParameters, native: bool) -> Result<f64, ExperimentError> {
         kib: 1024,
         native,
     };
-    let run = Run::of(scenario(&Key::new(Case::Records, "cfq", change), free)?);
+    let run = Run::simulate(scenario(&Key::new(Case::Records, "cfq", change), free)?);
     Ok(run.total() / 1e6)
 }
 
@@ -194,7 +194,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
 
 /// Total throughput of `vms` streams, in MB/s.
 fn streams(vms: usize, free: FreeParameters) -> Result<f64, ExperimentError> {
-    let run = Run::of(scenario(&basis::streams(Case::Web, vms), free)?);
+    let run = Run::simulate(scenario(&basis::streams(Case::Web, vms), free)?);
     Ok(run.total() / 1e6)
 }
 
@@ -236,7 +236,7 @@ fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, Expe
     let mut residuals = Vec::new();
     for (i, which) in [UseCase::One, UseCase::Two].into_iter().enumerate() {
         let [default, _] = basis::bounds(which);
-        let run = Run::of(scenario(&default, free)?);
+        let run = Run::simulate(scenario(&default, free)?);
         for (vm, theirs) in theirs.defaults[i].iter().enumerate() {
             let (case, application) = (i + 1, vm + 1);
             residuals.push(Residual {
@@ -296,21 +296,21 @@ pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
-    let theirs = Theirs::of(&Reference::parse(PAPER_TOML)?)?;
+    let theirs = Theirs::from_reference(&Reference::parse(PAPER_TOML)?)?;
     let tried = PIECES_KIB
         .iter()
         .flat_map(|piece| DEPTHS.map(|depth| (*piece, depth)));
     let tried: Vec<(u32, u32)> = tried.collect();
     // Both kinds have as many fits: the first half of the progress.
     let mut hear = |done: usize, all: usize| progress(done, 2 * all);
-    let bulk = pool::each(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
+    let bulk = pool::map_parallel(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
         fit_bulk(&theirs, *piece, *depth)
     });
     let bulk = bulk.into_iter().collect::<Result<Vec<_>, _>>()?;
     let FreeParameters { rate, guest } = best(&bulk).0;
     let mut hear = |done: usize, all: usize| progress(done + all, 2 * all);
     let fit = |(piece, depth): &(u32, u32)| fit_streams(&theirs, rate, *piece, *depth);
-    let streams = pool::each(&tried, wanted.jobs, &mut hear, fit);
+    let streams = pool::map_parallel(&tried, wanted.jobs, &mut hear, fit);
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut text = format!(
         "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean \

@@ -29,7 +29,7 @@ pub(super) struct Response {
 
 impl Response {
     /// Converts a completed transfer; `None` if it has no deadline.
-    fn of(done: &report::Response) -> Option<Response> {
+    fn from_report(done: &report::Response) -> Option<Response> {
         Some(Response {
             at: done.begun_s,
             took: done.response_ns as f64 / 1e9,
@@ -55,7 +55,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let vms = scenario.tenants.len();
         let mut seconds = vec![Vec::new(); vms];
         let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
@@ -78,7 +78,7 @@ impl Run {
         let mut responses = vec![Vec::new(); vms];
         for done in world.take_responses() {
             if let Some(vm) = names.iter().position(|name| *name == done.vm) {
-                responses[vm].extend(Response::of(&done));
+                responses[vm].extend(Response::from_report(&done));
             }
         }
         let report = world.report();

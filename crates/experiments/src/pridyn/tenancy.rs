@@ -131,7 +131,7 @@ pub(super) fn all_streams(results: &RunResults<'_>) -> Option<Vec<f64>> {
 }
 
 fn total_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
-    Some(results.of(key(vms, kib, native))?.total() / 1e6)
+    Some(results.run_for(key(vms, kib, native))?.total() / 1e6)
 }
 
 fn mean_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
@@ -185,7 +185,7 @@ type OfVm = fn(&Run, usize) -> Option<f64>;
 fn of_each(results: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for combination in combinations(name) {
-        let run = results.of(operations(combination))?;
+        let run = results.run_for(operations(combination))?;
         for vm in 0..combination.len() {
             all.push(of(run, vm)?);
         }
@@ -228,5 +228,10 @@ pub(super) fn mean_times(results: &RunResults<'_>, vms: &str) -> Option<Vec<f64>
 }
 
 fn streams_mb_s(results: &RunResults<'_>, vms: usize) -> Option<f64> {
-    Some(results.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
+    Some(
+        results
+            .run_for(basis::streams(Case::Web, vms))
+            .map(Run::total)?
+            / 1e6,
+    )
 }

@@ -49,7 +49,7 @@ fn keys() -> Vec<Key> {
 }
 
 fn runs<'a>(results: &RunResults<'a>) -> Option<[&'a Run; 2]> {
-    let [one, two] = CASES.map(|third| results.of(key(third)));
+    let [one, two] = CASES.map(|third| results.run_for(key(third)));
     Some([one?, two?])
 }
 
@@ -142,7 +142,7 @@ fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
 }
 
 fn around(results: &RunResults<'_>, third: &'static str, what: &str) -> Option<Plot> {
-    let points = drawn(results.of(key(third))?, DRAWN);
+    let points = drawn(results.run_for(key(third))?, DRAWN);
     let mut plot = axes(format!("Figure 5.2{what}"));
     plot.add(Series::line("deadline").points(points.iter().map(|p| (p.0, p.2))));
     plot.add(Series::marks("response").points(points.iter().map(|p| (p.0, p.1))));

@@ -33,7 +33,7 @@ fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     let mut scenario = scenario(&key("fq", readers))?;
     put_path(&mut scenario, us);
     (scenario.frame.warm_up, scenario.frame.duration) = (WARM_UP, DURATION);
-    Ok(Run::of(scenario).total_mb_s())
+    Ok(Run::simulate(scenario).total_mb_s())
 }
 
 /// Totals under FQ in the paper, in MB/s.
@@ -68,7 +68,7 @@ pub(super) fn calibrate(
         .iter()
         .flat_map(|us| READERS.map(|readers| (*us, readers)));
     let tried: Vec<_> = tried.collect();
-    let found = pool::each(&tried, wanted.jobs, progress, |(us, readers)| {
+    let found = pool::map_parallel(&tried, wanted.jobs, progress, |(us, readers)| {
         total(*readers, *us)
     });
     let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;

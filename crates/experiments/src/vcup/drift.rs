@@ -33,7 +33,7 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
 
 /// B of each interval of a VM after the first minute, in percent.
 pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
-    let run = results.of(key())?;
+    let run = results.run_for(key())?;
     let vm = run.place(vm)?;
     // Counting begins after a minute.
     let first = run.all_seconds(vm).len() - run.seconds(vm).len();
@@ -41,7 +41,7 @@ pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64
 }
 
 fn plots(results: &RunResults<'_>) -> Vec<Plot> {
-    let Some(run) = results.of(key()) else {
+    let Some(run) = results.run_for(key()) else {
         return Vec::new();
     };
     let mut plot = Plot::new(

@@ -52,7 +52,7 @@ const PANELS: [(&str, Panel); 3] = [
 
 /// Curve of a panel over all limits, for requests of `kib` KiB.
 fn curve(results: &RunResults<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
-    let value_at = |pages: &u32| panel(results.of(key(random, kib, *pages))?);
+    let value_at = |pages: &u32| panel(results.run_for(key(random, kib, *pages))?);
     LIMITS.iter().map(value_at).collect()
 }
 

@@ -71,7 +71,7 @@ fn tuned(engine: &Engine, vm: VmId) -> Tuned {
 impl Second {
     /// Creates a sample from the rates of the second and the engine's counters; `before` is the
     /// number of I/Os at its begin.
-    fn of(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
+    fn measure(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
         let mut second = Second {
             // Rates over a whole second are counts; rounding undoes the division.
             bytes: rates.bytes_per_s.round() as u64,
@@ -89,7 +89,7 @@ impl Second {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let vms = scenario.tenants.iter();
         let targets = vms.map(|vm| vm.objective.target.bytes_per_s.unwrap_or(0));
         let targets: Vec<u64> = targets.collect();
@@ -102,7 +102,7 @@ impl Run {
             world.step(&mut |row| rows.push(row.rates));
             // Rows come in the order of VMs.
             for (vm, rates) in rows.iter().enumerate() {
-                let second = Second::of(rates, world.served(vm), &mut before[vm]);
+                let second = Second::measure(rates, world.served(vm), &mut before[vm]);
                 seconds[vm].push(second);
             }
         }
@@ -214,7 +214,7 @@ mod tests {
         for device in &mut scenario.devices {
             (device.scheduling.max_io, device.scheduling.merge_limit) = (16 << 10, 0);
         }
-        let run = Run::of(scenario);
+        let run = Run::simulate(scenario);
         assert_eq!(run.seconds(0).len(), 4);
         assert_eq!(run.all_seconds(0).len(), 5);
         let rates = run.vms()[0].rates;

@@ -48,8 +48,8 @@ fn table_4_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("4", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (fq, vcup) = (
-            results.of(table_4_key("fq"))?,
-            results.of(table_4_key("vcup"))?,
+            results.run_for(table_4_key("fq"))?,
+            results.run_for(table_4_key("vcup"))?,
         );
         consolidated(&labels[0], column, fq, vcup)
     }))
@@ -113,7 +113,7 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
 fn steps<'a>(results: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
     let mut all = Vec::new();
     for (vm, top) in STAIRCASES {
-        all.extend(steps_of(results.of(staircase_key(vm, top))?, vm));
+        all.extend(steps_of(results.run_for(staircase_key(vm, top))?, vm));
     }
     Some(all)
 }
@@ -123,7 +123,7 @@ fn figure_10_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 10", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (vm, top) = STAIRCASES.into_iter().find(|(vm, _)| *vm == labels[0])?;
-        let steps = steps_of(results.of(staircase_key(vm, top))?, vm);
+        let steps = steps_of(results.run_for(staircase_key(vm, top))?, vm);
         match column {
             "first_mb_s" => steps.first().map(Step::mb_s),
             _ => steps.last().map(Step::mb_s),

@@ -69,7 +69,7 @@ fn bytes(seconds: &[Second]) -> Vec<u64> {
 /// beta and V at each window, in percent.
 fn precision(results: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     let of = |ms: &u64| {
-        let run = results.of(key(load, *ms))?;
+        let run = results.run_for(key(load, *ms))?;
         let samples = bytes(run.seconds(0));
         Some([beta(&samples, run.target(0), INTERVAL)?, v(&samples)?])
     };
@@ -145,7 +145,7 @@ fn settled_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 7", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let load = VARIED.iter().find(|load| load.name == labels[0])?;
-        let search = search(results.of(key(*load, 0))?);
+        let search = search(results.run_for(key(*load, 0))?);
         match column {
             "ws_ms" => search.settled_ms.map(|ms| ms as f64),
             "v_pct" => search.measured.last().map(|(.., v)| *v),
@@ -157,7 +157,7 @@ fn settled_cells(results: &RunResults<'_>) -> Cells {
 /// Run of a load of figure 7.
 fn varied<'a>(results: &RunResults<'a>, load: &str) -> Option<&'a Run> {
     let load = VARIED.iter().find(|known| known.name == load)?;
-    results.of(key(*load, 0))
+    results.run_for(key(*load, 0))
 }
 
 /// Describes the search of a load in words.
@@ -208,7 +208,7 @@ pub(super) fn steady_from(results: &RunResults<'_>, load: &str) -> Option<f64> {
 fn searches(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for load in VARIED {
-        let Some(run) = results.of(key(load, 0)) else {
+        let Some(run) = results.run_for(key(load, 0)) else {
             continue;
         };
         let mut plot = Plot::new(

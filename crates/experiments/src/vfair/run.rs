@@ -52,7 +52,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let patterns = scenario.tenants.iter().map(pattern).collect();
         let weights = scenario.tenants.iter();
         let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
@@ -143,7 +143,7 @@ mod tests {
         // What is shared is told without running it.
         scenario.frame.warm_up = Nanos::ZERO;
         scenario.frame.duration = Nanos::from_millis(1);
-        let run = Run::of(scenario);
+        let run = Run::simulate(scenario);
         let profile = Disk::Hdd.profile().expect("measured");
         for (vm, kib) in [("vm1", 16), ("vm2", 64), ("vm3", 128)] {
             let pattern = Pattern {

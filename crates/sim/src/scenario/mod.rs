@@ -67,7 +67,7 @@ pub struct Device {
 }
 
 /// Largest number of hosts that may share a device.
-pub const MOST_HOSTS: u32 = 64;
+pub const MAX_HOSTS: u32 = 64;
 
 /// Delay and loss of messages between hosts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -94,7 +94,7 @@ pub struct Tenant {
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
-    /// Host that runs the tenant, 0 to [`MOST_HOSTS`] - 1, among those that share the device. Each
+    /// Host that runs the tenant, 0 to [`MAX_HOSTS`] - 1, among those that share the device. Each
     /// host has an engine of its own.
     pub host: u32,
     /// `true` for a process of the host, such as a backup or a scrub: no virtualisation delays it.

@@ -113,7 +113,7 @@ pub trait Plant {
     }
 
     /// Called before the driver has the engine look for hung disks; returns whether it does.
-    fn looks(&mut self) -> bool {
+    fn runs_hung_check(&mut self) -> bool {
         true
     }
 
@@ -123,7 +123,7 @@ pub trait Plant {
     }
 
     /// Returns `false` to leave request slots and payload memory undivided.
-    fn divides(&self) -> bool {
+    fn divides_resources(&self) -> bool {
         true
     }
 

@@ -16,7 +16,7 @@ use tidegate_core::view::View;
 
 /// Probability, in 1000, that an arriving request or a dispatched I/O is followed by a change of
 /// the limit.
-const OFTEN: u32 = 60;
+const CHANGE_PER_MILLE: u32 = 60;
 
 /// Controller with an inner one, if the policy has any.
 pub(super) struct RandomMergeLimits {
@@ -41,7 +41,7 @@ impl RandomMergeLimits {
     }
 
     fn turn(&mut self, device: &DeviceSpec, vm: VmId, out: &mut Knobs) {
-        if !self.rng.chance(OFTEN) {
+        if !self.rng.chance(CHANGE_PER_MILLE) {
             return;
         }
         // Up to twice the largest I/O: beyond it the device's own bound holds.

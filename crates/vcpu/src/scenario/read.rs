@@ -36,7 +36,9 @@ fn scenario_of(root: &Field<'_>, replacement: Option<SchedulerSpec>) -> Option<S
     let processors = processors::read(&mut section);
     let machine = processors.machine;
     // Without a valid host, pCPU lists are checked against the largest possible one.
-    let all = machine.map_or(CpuSet::first_n(CpuSet::MOST), |m| CpuSet::first_n(m.pcpus));
+    let all = machine.map_or(CpuSet::first_n(CpuSet::MAX_PCPUS), |m| {
+        CpuSet::first_n(m.pcpus)
+    });
     let disk = table(&mut section, "disk", Some(&keys::DISK), disk);
     let vms = guests::vms(&mut section, all);
     section.finish();

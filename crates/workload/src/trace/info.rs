@@ -13,7 +13,7 @@ pub const GAPS: [Nanos; 4] = [
     Nanos::from_secs(10),
 ];
 /// Number of the most frequent sizes that are listed.
-const COMMONEST: usize = 5;
+const LISTED_SIZES: usize = 5;
 
 /// Statistics of a trace, or of one of its disks.
 #[derive(Clone, PartialEq, Debug)]
@@ -132,7 +132,7 @@ fn sizes(lens: impl Iterator<Item = u32>) -> Sizes {
         .collect();
     // Smaller sizes first among equals, so that the output does not depend on the map's order.
     commonest.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
-    commonest.truncate(COMMONEST);
+    commonest.truncate(LISTED_SIZES);
     Sizes {
         least: by_size.keys().next().copied().unwrap_or(0),
         median: median.map_or(0, |(&bytes, _)| bytes),

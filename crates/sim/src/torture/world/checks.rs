@@ -136,7 +136,7 @@ impl Checks {
     }
 
     /// Checks that no VM's reads wait for memory within its guaranteed part.
-    pub(super) fn nobody_lacks_its_part(
+    pub(super) fn check_memory_guarantees(
         &self,
         engine: &Engine,
         inventory: &Inventory,

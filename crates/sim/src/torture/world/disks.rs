@@ -5,7 +5,7 @@ use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 
 impl TortureWorld<'_, '_> {
-    pub(super) fn remove_a_disk(&mut self) -> Verdict {
+    pub(super) fn remove_random_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl TortureWorld<'_, '_> {
     }
 
     /// Resizes a disk, in place or with a move; a disk that outgrows its room always moves.
-    pub(super) fn resize_a_disk(&mut self) -> Verdict {
+    pub(super) fn resize_random_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());
         }

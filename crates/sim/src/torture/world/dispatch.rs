@@ -46,7 +46,7 @@ impl TortureWorld<'_, '_> {
         while self.engine.device_mut().poll_alert().is_some() {}
         self.checks.credits.check(&self.engine)?;
         let (inventory, requests) = (&self.inventory, &self.requests);
-        (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;
+        (self.checks).check_memory_guarantees(&self.engine, inventory, requests)?;
         if self.replies.any_in_transit() {
             // Reads may wait for memory that replies in transit hold, whose arrivals are events
             // here.

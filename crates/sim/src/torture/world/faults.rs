@@ -136,8 +136,8 @@ impl TortureWorld<'_, '_> {
             Kind::VmChurn => self.remove_random_vm(long)?,
             Kind::DiskChurn => self.add_random_disk()?,
             Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,
-            Kind::DiskRemoved => self.remove_a_disk()?,
-            Kind::DiskResized => self.resize_a_disk()?,
+            Kind::DiskRemoved => self.remove_random_disk()?,
+            Kind::DiskResized => self.resize_random_disk()?,
             Kind::DiskHung => {
                 let disks = self.inventory.disks.len();
                 self.hung.hang_one(self.now, long, disks);

@@ -112,7 +112,7 @@ impl TortureWorld<'_, '_> {
         self.schedule_hung_check();
         let clock = self.faults.clock(self.now);
         self.record(EventKind::Timeout, [1, 0, 0, 0, 0]);
-        if self.plant.looks() {
+        if self.plant.runs_hung_check() {
             self.engine.device_mut().detect_hung_disks(clock);
         }
         let seen = clock.max(self.engine.view().now());

@@ -29,7 +29,7 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
     if let Some(payload) = &swarm.payload {
         engine.admission_mut().bound_payload(payload);
     }
-    if !plant.divides() {
+    if !plant.divides_resources() {
         engine.admission_mut().leave_undivided();
     }
     engine.device_mut().set_profile(swarm.profile.clone());

@@ -73,7 +73,7 @@ fn host_cpu(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
 
 /// pCPUs of the host; all possible ones if its number was wrong.
 fn all_pcpus(machine: Option<Host>) -> CpuSet {
-    CpuSet::first_n(machine.map_or(CpuSet::MOST, |machine| machine.pcpus))
+    CpuSet::first_n(machine.map_or(CpuSet::MAX_PCPUS, |machine| machine.pcpus))
 }
 
 /// Reads the driver domain; without a table it has one vCPU on any of `all`.
