@@ -385,7 +385,11 @@ impl Driver {
                 // bits too.
                 Nanos(self.now.0.saturating_add(1000))
             } else {
-                assert!(next > self.now, "nothing goes and nothing will");
+                assert!(
+                    next > self.now,
+                    "nothing moved at {}, and the next wake-up is at {next}",
+                    self.now
+                );
                 next
             };
             steps += 1;
@@ -440,7 +444,7 @@ impl Drop for Driver {
         self.replies.return_kept(&mut self.engine, self.now);
         assert!(
             self.engine.is_idle() && self.ledger.is_empty(),
-            "everything in flight ended and everybody left"
+            "all I/Os ended and all clients disconnected, but the engine or the ledger is not empty"
         );
     }
 }

@@ -376,7 +376,7 @@ impl Ledger {
                 parts.push((req, 0, 0));
             }
         }
-        assert!(!parts.is_empty(), "a flush that nobody asked for");
+        assert!(!parts.is_empty(), "a flush without a request");
         parts
     }
 
@@ -497,7 +497,7 @@ impl Ledger {
         match done.outcome {
             Ok(()) => assert!(owed.is_complete(), "success before every byte was done"),
             Err(IoError::Cancelled) => assert!(owed.gone, "cancelled for no reason"),
-            Err(error) => assert!(owed.errors.contains(&error), "somebody else's error"),
+            Err(error) => assert!(owed.errors.contains(&error), "an error of another request"),
         }
         assert!(
             done.outcome.is_err() || owed.errors.is_empty(),

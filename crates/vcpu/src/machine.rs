@@ -241,6 +241,9 @@ impl Machine {
     }
 
     /// Adds a VM with `vcpus` blocked vCPUs that may run on `affinity`.
+    ///
+    /// # Panics
+    /// `vcpus` is 0, or no pCPU of the machine is in `affinity`.
     pub fn add_vm(
         &mut self,
         name: &str,
@@ -249,6 +252,12 @@ impl Machine {
         weight: u32,
         cap: u32,
     ) -> VmId {
+        assert!(vcpus > 0, "the VM {name} has no vCPU");
+        // Such a vCPU would wait for ever without an error.
+        assert!(
+            !affinity.and(self.all_pcpus()).is_empty(),
+            "the VM {name} may run on no pCPU of the machine: {affinity:?}"
+        );
         let vm = VmId(self.vms.len() as u32);
         let first = self.vcpus.len();
         self.vcpus.extend((0..vcpus).map(|_| Vcpu {

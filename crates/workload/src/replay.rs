@@ -21,8 +21,13 @@ impl Factor {
     /// Range of factors.
     pub const RANGE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
 
-    /// Creates the factor nearest to `factor`, which must be in [`Factor::RANGE`].
+    /// Creates the factor nearest to `factor`.
+    ///
+    /// # Panics
+    /// `factor` is not in [`Factor::RANGE`].
     pub fn new(factor: f64) -> Factor {
+        let range = Factor::RANGE;
+        assert!(range.contains(&factor), "{factor} is not in {range:?}");
         // At least a millionth: 0 would put all requests at one time, or make them empty.
         Factor(nearest(factor * 1e6).0.max(1))
     }

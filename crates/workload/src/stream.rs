@@ -142,7 +142,9 @@ impl Stream {
             writes_to_flush: workload.fsync,
             flush_due: false,
             discarded: None,
-            shuffle: block.map(|block| Shuffle::new(end / u64::from(block))),
+            // `max`: several files may be smaller together than a request, which then fits only
+            // with the gaps between them.
+            shuffle: block.map(|block| Shuffle::new((end / u64::from(block)).max(1))),
         })
     }
 

@@ -28,7 +28,7 @@ pub fn check(
         in_flight < depth,
         "{io:?} is more than the {depth} that the device takes"
     );
-    ensure!(Shape, !parts.is_empty(), "nobody asked for {io:?}");
+    ensure!(Shape, !parts.is_empty(), "{io:?} is part of no request");
     if io.op == Op::Flush {
         ensure!(
             Shape,

@@ -79,14 +79,14 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} broke a promise", self.seed)?;
+        writeln!(f, "seed {} violated an invariant", self.seed)?;
         writeln!(f, "\n  {}\n", self.broken)?;
-        writeln!(f, "again: {}\n", self.command())?;
-        writeln!(f, "what the run was made of:")?;
+        writeln!(f, "to repeat: {}\n", self.command())?;
+        writeln!(f, "drawn configuration:")?;
         for line in self.swarm.lines() {
             writeln!(f, "  {line}")?;
         }
-        writeln!(f, "\nwhat happened last:")?;
+        writeln!(f, "\nlast events:")?;
         for line in &self.last {
             writeln!(f, "  {line}")?;
         }

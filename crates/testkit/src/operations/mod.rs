@@ -596,7 +596,7 @@ impl Operator {
                 self.timeout();
             }
         }
-        panic!("it does not drain");
+        panic!("the engine still has requests after all rounds of draining");
     }
 }
 

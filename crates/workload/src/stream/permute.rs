@@ -17,9 +17,13 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// Creates a permutation of the integers below `n`, which must be at least 1.
+    /// Creates a permutation of the integers below `n`.
+    ///
+    /// # Panics
+    /// `n` is 0.
     pub(super) fn new(n: u64, key: u64) -> Permutation {
-        debug_assert!(n > 0);
+        // `apply` would not end for a range without numbers.
+        assert!(n > 0, "a permutation of no integers");
         // At least 1 bit: with n = 1 a mask of 0 bits would shift by 64.
         let bits = (u64::BITS - (n - 1).leading_zeros()).max(1);
         // Not the workload's generator: the permutation depends on the key alone, so that copies

@@ -180,7 +180,7 @@ pub enum TraceError {
     Bad(#[from] BadRecord),
     /// The trace has no record, or no good one.
     #[error(
-        "there is no request in it{}",
+        "no request in this trace{}",
         match skipped {
             0 => String::new(),
             n => format!(": all {n} records are bad"),
@@ -338,7 +338,7 @@ impl RawRecord<'_> {
             .is_none_or(|end| end > i64::MAX as u64)
         {
             return Err(format!(
-                "it ends beyond any disk: {} bytes at {}",
+                "the request ends beyond any disk: {} bytes at {}",
                 self.len, self.offset
             ));
         }

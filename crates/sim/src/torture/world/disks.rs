@@ -20,7 +20,7 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             removed.is_ok() == there,
-            "disk {number} was removed: {removed:?}, though its being there is {there}"
+            "removing disk {number} returned {removed:?}; the disk exists: {there}"
         );
         if !there {
             return Ok(());
@@ -62,7 +62,7 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             resized.is_ok() == there,
-            "disk {number} was resized: {resized:?}, though its being there is {there}"
+            "resizing disk {number} returned {resized:?}; the disk exists: {there}"
         );
         if !there {
             return Ok(());

@@ -77,8 +77,8 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Transfers,
             said.as_ref().ok() == live.then_some(&due),
-            "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there \
-             is {live}"
+            "cancelling the transfer of {vm:?} returned {said:?}; expected {due:?}, and an error \
+             unless the VM exists ({live})"
         );
         self.process_transfer_ends()
     }
