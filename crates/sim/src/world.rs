@@ -189,7 +189,8 @@ impl World {
     /// transfer's class, and tenants that are lowered to another class until it ends.
     ///
     /// # Panics
-    /// When [`Scenario::check`] would have refused the workload, or the tenant is not there or busy.
+    /// When [`Scenario::check`] would have refused the workload, or the tenant is not there or
+    /// busy.
     pub fn begin(
         &mut self,
         tenant: usize,

@@ -9,6 +9,7 @@ use crate::ordering::with_orderings;
 
 /// Requests of sysbench: 2 GiB in requests of 16 KiB, and its default number of random ones.
 const SEQUENTIAL_REQUESTS: f64 = 131_072.0;
+/// Number of random requests of sysbench, its default.
 const RANDOM_REQUESTS: f64 = 10_000.0;
 
 /// Tables and figures in the order of the paper; `claims.toml` has its claims about them.

@@ -23,6 +23,7 @@ pub(super) const INTERVAL: Nanos = Nanos::from_secs(3);
 /// Intervals per combination. An interval of large requests describes only the requests in it, so
 /// more of them are needed.
 const INTERVALS: u64 = 2;
+/// Intervals per combination where requests are large.
 const INTERVALS_OF_LONG: u64 = 10;
 /// Delta, in thousandths, of runs without deadlines, which do not depend on it.
 const ANY: u32 = 1000;

@@ -34,13 +34,17 @@ const RATES: [u64; 14] = [
     85_000, 87_500, 90_000, 92_500, 95_000, 97_500, 100_000, 102_500, 105_000, 110_000, 115_000,
     120_000, 125_000, 130_000,
 ];
+/// Distance of the processor times that are tried, in microseconds.
 const PROCESSOR_STEP_US: u64 = 50;
+/// Number of processor times that are tried.
 const PROCESSOR_STEPS: usize = 200;
 /// Size from which the applications' size is scaled, in MiB; results are multiples of the step.
 const SIZE_MIB: u64 = 2400;
+/// Step of sizes, in MiB.
 const SIZE_STEP_MIB: u64 = 10;
 /// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(5);
+/// Duration of a calibration run, warm-up included.
 const DURATION: Nanos = Nanos::from_secs(25);
 
 /// Free parameters of one kind of guests and of the disk.

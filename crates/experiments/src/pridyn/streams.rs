@@ -85,6 +85,7 @@ const TENTHS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 10];
 const BOTH: [&str; 2] = ["cfq", "pridyn"];
 /// Index of the stream with strict deadlines beside research.
 const WEB: usize = 0;
+/// Index of the stream of research.
 const RESEARCH: usize = 1;
 const STRICT: u32 = 3;
 /// Number of streams.

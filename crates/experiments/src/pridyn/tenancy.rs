@@ -81,6 +81,7 @@ pub(super) const FIGURE_4_4: Figure = Figure {
 const RECORDS: [u32; 6] = [4, 16, 64, 128, 256, 1024];
 /// Largest number of VMs.
 const VMS: usize = 3;
+/// Largest number of streams.
 const STREAMS: usize = 3;
 /// Combinations of readers and writers.
 const OPERATIONS: [&str; 7] = ["R", "W", "RR", "RW", "WW", "RRW", "RWW"];

@@ -14,8 +14,9 @@ pub struct Outcome {
     /// Device time of all requests by the profile, in seconds per second.
     pub work: f64,
     /// Reason why the promises do not fit the device together, as `tidegate plan` evaluates them
-    /// with the device's profile; empty if they fit. The evaluation knows of a VM what its objective
-    /// says and assumes the worst of the rest, so promises that do not fit may still be kept.
+    /// with the device's profile; empty if they fit. The evaluation knows of a VM what its
+    /// objective says and assumes the worst of the rest, so promises that do not fit may still be
+    /// kept.
     pub infeasible: String,
     /// VMs and background processes, in the order of the mix.
     pub vms: Vec<VmOutcome>,

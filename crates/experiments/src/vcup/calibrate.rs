@@ -14,6 +14,7 @@ use tidegate_workload::time::TimeDistribution;
 const TRIED_US: &[u64] = &[50, 100, 200, 300, 400, 500, 600, 800, 1000, 1500];
 /// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(10);
+/// Duration of a calibration run, warm-up included.
 const DURATION: Nanos = Nanos::from_secs(40);
 
 /// Sets the delay per direction in front of every device of a scenario, in microseconds.

@@ -13,6 +13,7 @@ pub(super) const FIGURE_8: Figure = Figure {
     ..Figure::BARE
 };
 
+/// Length of an error's interval in seconds.
 const INTERVAL: usize = 10;
 
 fn key() -> Key {

@@ -31,6 +31,7 @@ const FIGURE_SIZES: [u32; 2] = [16 << 10, 128 << 10];
 const SIZES: [u32; 6] = [16 << 10, 32 << 10, 48 << 10, 64 << 10, 96 << 10, 128 << 10];
 /// Seed of the profile's runs, which differs from that of the runs it is compared with.
 const PROFILE_SEED: u64 = 1;
+/// Seed of the runs that the profile is compared with.
 const ACTUAL_SEED: u64 = 2;
 
 /// Percentages of reads.

@@ -13,9 +13,12 @@ pub(super) const FIGURE_1: Figure = Figure {
 
 /// Outstanding requests of the asynchronous reader in part a, of [`SMALL`] bytes.
 const OUTSTANDING: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Request size in part a, in bytes.
 const SMALL: u32 = 4 << 10;
-/// Request sizes of the asynchronous reader in part b, in bytes, with [`PART_B_OUTSTANDING`] outstanding.
+/// Request sizes of the asynchronous reader in part b, in bytes, with [`PART_B_OUTSTANDING`]
+/// outstanding.
 const SIZES: [u32; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
+/// Outstanding requests of the asynchronous reader in part b.
 const PART_B_OUTSTANDING: u32 = 8;
 
 fn key(outstanding: u32, size: u32) -> Key {

@@ -16,9 +16,11 @@ use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
+/// Length of the windows that are checked, in nanoseconds.
 const WINDOW: u64 = 100_000_000;
 /// Tolerance of a window: 1 % of it, in nanoseconds.
 const SLACK: u64 = WINDOW / 100;
+/// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
 /// Bound on one figure (requests or bytes) of one scope, in units per second.

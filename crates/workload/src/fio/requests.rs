@@ -6,6 +6,7 @@ use crate::spec::{Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare,
 
 /// Exponent of `zipf` without a figure, as in fio.
 const ZIPF_THETA: f64 = 1.1;
+/// H of `pareto` without a figure, as in fio.
 const PARETO_H: f64 = 0.2;
 /// Maximum number of sizes in a split, as in fio.
 const SPLITS_MAX: usize = 64;

@@ -3,6 +3,7 @@
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 
+/// Picoseconds of a second.
 const SECOND_PS: u128 = 1_000_000_000_000;
 
 /// Time that a rate allots to a request of `len` bytes, in picoseconds. Of two rates the longer

@@ -41,6 +41,7 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     }
 }
 
+/// Number of the idle class, the lowest of the three.
 const IDLE: u8 = 2;
 
 /// Waiting units, each with the time since which it waits.
