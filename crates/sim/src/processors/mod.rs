@@ -218,7 +218,7 @@ impl Processors {
                 let waited = now.since(self.notified[device][slot as usize]);
                 let guest = &mut self.guests[tenant];
                 // The report counts until the guest begins to handle it, not until it has done so.
-                guest.waits.took(waited.since(guest.cpu.interrupt));
+                guest.waits.record(waited.since(guest.cpu.interrupt));
                 self.add_step(device, worker, Step::Take, slot);
             }
             Step::Take => sim.answered_at(now, slot),

@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 
 /// Number of I/Os within which an expired head is started, where it and the earlier requests of its
 /// direction need `n` I/Os.
-fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
+fn max_ios(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
     match lane {
         // Reads yield to one batch of writes after each `writes_starved` batches of reads.
         Lane::Read => expiry.batch * (n + n.div_ceil(expiry.writes_starved)),
@@ -81,7 +81,7 @@ impl Ages {
                 }
                 let until = *known
                     .until
-                    .get_or_insert_with(|| ios + within(&expiry, lane, to_do(ledger, lane)));
+                    .get_or_insert_with(|| ios + max_ios(&expiry, lane, to_do(ledger, lane)));
                 ensure!(
                     Starvation,
                     ios <= until,

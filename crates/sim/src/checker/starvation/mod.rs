@@ -120,8 +120,8 @@ impl Starvation {
     /// everything that is due is done.
     pub fn promise(&self, engine: &Engine) -> Option<Promise> {
         match self.bound {
-            Some(Bound::Arrival) => arrival::first(engine),
-            Some(Bound::Deadline(_)) => self.due.and_then(|due| due::first(&due, engine)),
+            Some(Bound::Arrival) => arrival::earliest_unit(engine),
+            Some(Bound::Deadline(_)) => self.due.and_then(|due| due::earliest_unit(&due, engine)),
             _ => None,
         }
     }
@@ -183,7 +183,7 @@ impl Starvation {
         let passed_over =
             engine.view().is_background(io.vm) && self.leftover.engine_schedules_background();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
-            self.passed.went(engine, io);
+            self.passed.follow_unchecked(engine, io);
         }
     }
 

@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    fn went(&mut self, io: &DeviceIo, bytes: u64) {
+    fn record_end(&mut self, io: &DeviceIo, bytes: u64) {
         if bytes > 0 {
             self.known.push(io.addr + bytes);
             self.all.push(io.addr + bytes);
@@ -212,9 +212,9 @@ impl Passed {
 
     /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too,
     /// so a later I/O that continues this one may cost less.
-    pub(super) fn went(&mut self, engine: &Engine, io: &DeviceIo) {
+    pub(super) fn follow_unchecked(&mut self, engine: &Engine, io: &DeviceIo) {
         let moved = moved(io, &engine.view().device().spec);
-        self.stream(io.vm).went(io, moved);
+        self.stream(io.vm).record_end(io, moved);
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
@@ -255,7 +255,7 @@ impl Passed {
             }
             of_io => cost_of(of_io, io, device),
         };
-        self.stream(io.vm).went(io, moved(io, device));
+        self.stream(io.vm).record_end(io, moved(io, device));
         for slot in 0..view.vm_slots() {
             let head = head_of(slot);
             // With another head than before, the VM may have waited for nothing in between.

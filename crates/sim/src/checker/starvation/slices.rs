@@ -10,7 +10,7 @@ use tidegate_core::transfers::Class;
 
 /// Longest wait of one of `queues` queues. `slowest` is the longest I/O, or the longest time in
 /// which nobody drove the engine.
-fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
+fn max_wait(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
     let (longest, idles) = (slices.longest.0, slices.idle.0);
     // A queue enters behind the slices of all others less its own. Another slice each is for one
     // that overran, for others that have one left, and for its own last turn that went on without
@@ -145,7 +145,7 @@ impl Turns {
                 let same = known.filter(|&(first, _)| first == head);
                 let (_, since) = *known.insert(same.unwrap_or((head, now)));
                 let waited = now.since(since);
-                let within = within(&slices, queues, self.slowest, idle);
+                let within = max_wait(&slices, queues, self.slowest, idle);
                 ensure!(
                     Starvation,
                     waited <= within,
