@@ -8,14 +8,13 @@
 //!                      reject at the lowest
 //!   no tenant late  3: accept                    4: lower a running tenant; if there is none,
 //!                                                   raise the newcomer; reject at the highest
-//!
 //! ```
 //!
 //! Cases 1 and 4 can undo each other endlessly when no tenant can be lowered, so the newcomer is
-//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer.
-//! A tenant counts as late only if it would be in time without the
-//! newcomer. A transfer that ends exactly at its deadline is in time; the figure demands that the
-//! newcomer ends before it, a difference that no clock resolves.
+//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer. A
+//! tenant counts as late only if it would be in time without the newcomer. A transfer that ends
+//! exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
+//! difference that no clock resolves.
 
 use tidegate_core::transfers::Class;
 

@@ -118,7 +118,10 @@ impl fmt::Display for RateError {
             RateErrorKind::OpsTwice => write!(f, "{found:?} names IOPS twice"),
             RateErrorKind::BandwidthTwice => write!(f, "{found:?} names a bandwidth twice"),
             RateErrorKind::SizeWithoutOps => {
-                write!(f, "{found:?}: only a figure in IOPS can have a size behind `@`")
+                write!(
+                    f,
+                    "{found:?}: only a figure in IOPS can have a size behind `@`"
+                )
             }
             RateErrorKind::OpsNumber(number) => {
                 write!(
@@ -263,8 +266,14 @@ mod tests {
             "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request, allowed are 1 B to \
              4294967295 B"
         );
-        assert_eq!(said("5 IOPS,"), "\"5 IOPS,\" has an empty figure before or behind a comma");
-        assert_eq!(said("0 B/s"), "\"0 B/s\": a bandwidth of 0 B/s, allowed are 1 B/s to 2^50 B/s");
+        assert_eq!(
+            said("5 IOPS,"),
+            "\"5 IOPS,\" has an empty figure before or behind a comma"
+        );
+        assert_eq!(
+            said("0 B/s"),
+            "\"0 B/s\": a bandwidth of 0 B/s, allowed are 1 B/s to 2^50 B/s"
+        );
         assert!(said("5 IOPS @ 4").contains("one request: found \"4\" without a unit"));
         assert!(said("5").starts_with("found \"5\" without a unit"));
     }
