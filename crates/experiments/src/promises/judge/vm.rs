@@ -261,7 +261,7 @@ impl VmJudge {
         second.bytes += u64::from(request.len);
         second.cost_ps += u128::from(request.cost_ps);
         if request.op != Op::Flush {
-            self.times.took(at.since(request.arrived));
+            self.times.record(at.since(request.arrived));
         }
     }
 
