@@ -100,6 +100,7 @@ impl Capped {
     }
 
     fn set(&mut self, now: Nanos, cap: &CapFigures) {
+        // A rate of 0 stands for no limit.
         self.ios.set_rate(cap.iops.unwrap_or(0), 1, now);
         let bandwidth = cap.bandwidth.map_or(0, |rate| rate.0);
         self.bytes.set_rate(bandwidth, 1, now);

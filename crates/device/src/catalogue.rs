@@ -232,6 +232,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
         message: e.to_string().trim_end().to_owned(),
     })?;
     let source = Source { text, origin };
+    // Byte offsets locate a second model in the text.
     let tables = [
         raw.hdd.as_ref().map(|t| ("[hdd]", t.span().start)),
         raw.ssd.as_ref().map(|t| ("[ssd]", t.span().start)),
@@ -256,6 +257,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
             Prototype::Single(Box::new(single.map_err(|e| source.figure(e))?))
         }
     };
+    // Checked here, so that `build` cannot fail.
     if let Some(cap) = &raw.cap {
         cap.check().map_err(|e| source.figure(e))?;
     }
@@ -276,6 +278,7 @@ fn single(
     match (hdd, ssd) {
         (Some(figures), _) => Hdd::new(name, figures).map(Member::Hdd),
         (None, Some(figures)) => Ssd::new(name, figures).map(Member::Ssd),
+        // `exactly_one` was called before.
         (None, None) => unreachable!("exactly one was found"),
     }
 }
@@ -288,6 +291,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn line_at(&self, offset: usize) -> usize {
+        // Lines count from 1.
         self.text[..offset].matches('\n').count() + 1
     }
 
@@ -306,6 +310,7 @@ impl Source<'_> {
         allowed: &'static str,
     ) -> Result<(), CatalogueError> {
         let mut found: Vec<(usize, &str)> = tables.iter().flatten().map(|t| (t.1, t.0)).collect();
+        // By position in the text, so that the second one is the one too many.
         found.sort_unstable();
         if found.len() == 1 {
             return Ok(());
@@ -406,6 +411,7 @@ fn line_of(text: &str, path: &str) -> usize {
     let mut start = document.span().start;
     let mut table = Some(document.get_ref());
     for key in path.split('.') {
+        // A figure that is absent is reported at its table.
         let Some(value) = table.and_then(|t| t.get(key)) else {
             break;
         };

@@ -75,6 +75,7 @@ pub(crate) fn require_blocks(
             && capacity.0 <= 1_000 * TRILLION
             && capacity.0.is_multiple_of(physical.0),
         &field("capacity"),
+        // Exact: a rounded figure would not show by what the multiple is missed.
         format!("{} B", capacity.0),
         format!("1 MiB to 1000 TB, a multiple of physical_block ({physical})"),
     )?;

@@ -158,6 +158,8 @@ impl Raid0 {
             },
             chunk_bits: chunk.0.ilog2(),
             overhead: figures.command_overhead.0.0,
+            // A member gets room for all I/Os of the array, each of which has at most one part
+            // there.
             members: (0..count).map(|_| member.fresh(depth)).collect(),
             looks_ahead: !member.ends_can_move(),
             next: vec![u64::MAX; count as usize].into(),
@@ -187,6 +189,7 @@ impl Raid0 {
         let count = self.members.len() as u64;
         let (whole, within) = (byte >> self.chunk_bits, byte & (chunk - 1));
         let (row, column) = (whole / count, whole % count);
+        // A member before `byte`'s column has its chunk of this row full, one behind it none of it.
         let rest = match column.cmp(&member) {
             core::cmp::Ordering::Greater => chunk,
             core::cmp::Ordering::Equal => within,
@@ -345,6 +348,7 @@ impl Model for Raid0 {
         }
         self.look_ahead(now.0);
         let ended = self.ends.pop_front_if(|c| c.at <= now);
+        // The next end must be known again at once, for `next_completion`.
         if ended.is_some() {
             self.look_ahead(now.0);
         }

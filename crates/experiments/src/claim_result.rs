@@ -62,8 +62,11 @@ impl ClaimResult {
     /// the beginning of a sentence and all outcomes there.
     pub(crate) fn with_ablations(self, ablated: &[(String, Vec<ClaimResult>)]) -> Claim {
         let mut detail = format!("{}.{}", self.figure, self.more);
+        // A claim that holds needs no explanation.
         for (phrase, said) in ablated.iter().filter(|_| !self.holds) {
+            // Claims are matched by their words, which all variants share.
             let same = said.iter().find(|said| said.claim == self.claim);
+            // A variant that changes nothing explains nothing.
             if let Some(said) = same.filter(|said| said.figure != self.figure) {
                 let holds = if said.holds { "; so it would hold" } else { "" };
                 detail += &format!(" {phrase}, {}{holds}.", said.figure);

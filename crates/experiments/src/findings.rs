@@ -72,6 +72,7 @@ impl Cell {
 
     /// Returns `true` if our figure is within the fraction `part` of the paper's.
     pub fn is_within(&self, part: f64) -> bool {
+        // A product rather than a quotient: a figure of 0 is near only to 0.
         (self.ours - self.theirs).abs() <= part * self.theirs.abs()
     }
 }

@@ -14,6 +14,7 @@ pub(crate) struct Residual {
 pub(crate) fn distance(all: &[Residual]) -> f64 {
     // Logarithms weigh a factor of two above and below alike.
     let squares = all.iter().map(|of| (of.ours / of.theirs).ln().powi(2));
+    // At least 1, so that no residuals are a distance of 0.
     (squares.sum::<f64>() / all.len().max(1) as f64).sqrt()
 }
 

@@ -39,6 +39,7 @@ const SCHEDULERS: &str = "schedulers.toml";
 ///
 /// Describes the mistake if there is no such model.
 pub(crate) fn model(name: &str, own: &[(&str, &str)]) -> Result<Entry, String> {
+    // Scenarios are one folder below the models of their paper.
     let file = name.strip_prefix("../");
     let own = file.and_then(|file| own.iter().find(|(name, _)| *name == file));
     match own {
@@ -59,12 +60,13 @@ pub(crate) fn model_with(
         (text.parse()).map_err(|error: toml::de::Error| ExperimentError::data(file, error))?;
     for (path, figure) in figures {
         let unknown = || ExperimentError::data(file, format!("there is no {}", path.join(".")));
-        *at(&mut root, path).ok_or_else(unknown)? = figure.as_str().into();
+        *value_at(&mut root, path).ok_or_else(unknown)? = figure.as_str().into();
     }
+    // Parsed again as a whole, so that the figures pass the checks of a model file.
     catalogue::parse(&root.to_string(), file).map_err(|error| ExperimentError::data(file, error))
 }
 
-fn at<'a>(root: &'a mut toml::Table, path: &[&str]) -> Option<&'a mut toml::Value> {
+fn value_at<'a>(root: &'a mut toml::Table, path: &[&str]) -> Option<&'a mut toml::Value> {
     let (key, tables) = path.split_last()?;
     let mut tables = tables.iter();
     let table = tables.try_fold(root, |table, key| table.get_mut(*key)?.as_table_mut());

@@ -115,6 +115,7 @@ pub(crate) const fn names<E: Experiment, const N: usize>(
 ) -> [&'static str; N] {
     let mut names = [""; N];
     let mut i = 0;
+    // `for` is not allowed in a constant function.
     while i < N {
         names[i] = figures[i].name;
         i += 1;
@@ -133,6 +134,7 @@ impl<E: Experiment> Measures for RunResults<'_, E> {
     fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
         claim::measure::figures(call, (E::MEASURES, self), self.reference, |table| {
             let figure = E::FIGURES.iter().find(|figure| figure.name == table);
+            // A table that has no figure here has no cells of ours, and the claim is left out.
             figure.map_or_else(|| Ok(Vec::new()), |figure| (figure.cells)(self))
         })
     }
@@ -140,7 +142,7 @@ impl<E: Experiment> Measures for RunResults<'_, E> {
 
 impl<'a, E: Experiment> RunResults<'a, E> {
     /// Result of a run in this variant; `None` if it was not run.
-    pub(crate) fn of(&self, key: E::Key) -> Option<&'a E::Run> {
+    pub(crate) fn run_for(&self, key: E::Key) -> Option<&'a E::Run> {
         self.runs.get(&E::varied(key, self.variant)?)
     }
 
@@ -151,6 +153,7 @@ impl<'a, E: Experiment> RunResults<'a, E> {
 
     /// Evaluates a claim of `claims.toml`; empty if its runs are missing.
     fn said(&self, spec: &ClaimSpec) -> Claims {
+        // Code that is not found is reported by `evaluate`.
         if let Body::Code(name) = &spec.body
             && let Some((_, code)) = E::CODE.iter().find(|(known, _)| known == name)
         {
@@ -196,6 +199,7 @@ pub(crate) fn keys<E: Experiment>(wanted: &Wanted) -> Vec<E::Key> {
     let mut keys = BTreeSet::new();
     for figure in figures::<E>(wanted) {
         for key in (figure.keys)() {
+            // A set: variants that make no difference to a run share its key.
             keys.insert(key);
             if figure.explained {
                 let variants = E::Variant::ALL.iter();
@@ -203,6 +207,7 @@ pub(crate) fn keys<E: Experiment>(wanted: &Wanted) -> Vec<E::Key> {
             }
         }
     }
+    // One level: runs that others depend on depend on none themselves.
     let before: Vec<E::Key> = keys.iter().flat_map(E::before).collect();
     keys.extend(before);
     keys.into_iter().collect()
@@ -221,6 +226,7 @@ pub(crate) fn run_all<E: Experiment>(
     let mut runs = Runs::<E>::new();
     for part in [first, later] {
         let made = |key| Ok((key, experiment.scenario(&key, &runs)?));
+        // In the second pass the runs of the first are there, which scenarios may depend on.
         let mut all: Vec<(E::Key, Scenario)> =
             (part.into_iter().map(made)).collect::<Result<_, ExperimentError>>()?;
         // Simulated time by number of tenants approximates the time that a run takes.
@@ -230,7 +236,7 @@ pub(crate) fn run_all<E: Experiment>(
         let before = runs.len();
         let (keys_of, scenarios): (Vec<E::Key>, Vec<Scenario>) = all.into_iter().unzip();
         let mut hear = |done: usize, _: usize| progress(before + done, keys.len());
-        let done = pool::each(&scenarios, jobs, &mut hear, |s| E::run(s.clone()));
+        let done = pool::map_parallel(&scenarios, jobs, &mut hear, |s| E::run(s.clone()));
         runs.extend(keys_of.into_iter().zip(done));
     }
     Ok(runs)
@@ -256,18 +262,21 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
     for spec in claim::read(E::CLAIMS)? {
         let mut figures = figures::<E>(wanted);
         let Some(figure) = figures.find(|figure| figure.name == spec.part) else {
+            // Only a part of the paper is wanted, and the claim is about another one.
             continue;
         };
         if spec.variant.is_empty() {
             let claims = found.explained(figure.variants(), |found| found.said(&spec))?;
             findings.claims.extend(claims);
         } else if let Some(variant) = E::Variant::named(&spec.variant) {
+            // A claim about a variant is no failure of ours that other variants could explain.
             let claims = found.varied(variant).said(&spec)?;
             findings
                 .claims
                 .extend(claims.into_iter().map(|said| said.with_ablations(&[])));
         }
     }
+    // Goals are about all wanted figures, and come last.
     let goals = found.explained(E::Variant::ALL, |found| {
         let mut cells = Vec::new();
         for figure in figures::<E>(wanted) {
@@ -329,7 +338,7 @@ pub(crate) mod tests {
 
     fn said(key: Number) -> impl Fn(&RunResults<'_, Toy>) -> Claims {
         move |found| {
-            let run = found.of(key).into_iter();
+            let run = found.run_for(key).into_iter();
             Ok(run
                 .map(|n| ClaimResult::new("it is two", *n == 2, format!("it is {n}")))
                 .collect())

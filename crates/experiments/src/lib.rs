@@ -37,7 +37,7 @@ mod vfair;
 
 pub use findings::{Cell, Claim, Entry, Findings, Ordering, Sense, within};
 pub use ordering::order;
-pub use pool::each;
+pub use pool::map_parallel;
 pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{claims, summary, tables};
 

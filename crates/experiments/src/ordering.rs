@@ -37,10 +37,13 @@ pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Ve
                     continue;
                 }
                 all += 1;
+                // Equal figures of ours are not in the paper's order.
                 if (a.theirs < b.theirs) == (a.ours < b.ours) && a.ours != b.ours {
                     same += 1;
                     continue;
                 }
+                // The better direction is for the description only; the order above does not need
+                // it.
                 let a_wins = (a.theirs < b.theirs) == (who.sense == Sense::Less);
                 let (better, worse) = if a_wins {
                     ((a, who), (b, whom))

@@ -7,7 +7,7 @@ use std::thread;
 /// Applies `work` to each item on `jobs` threads and returns the results in the order of the items,
 /// independent of the order of completion. `done` gets the number of finished items and the number
 /// of all items.
-pub fn each<T: Sync, R: Send>(
+pub fn map_parallel<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
     done: &mut dyn FnMut(usize, usize),
@@ -17,6 +17,7 @@ pub fn each<T: Sync, R: Send>(
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
+        // No more threads than items, and one even without items.
         for _ in 0..jobs.clamp(1, items.len().max(1)) {
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
@@ -29,8 +30,10 @@ pub fn each<T: Sync, R: Send>(
                 }
             });
         }
+        // The threads have clones; with this one the receiver would wait for ever.
         drop(sender);
         for (n, (index, result)) in receiver.into_iter().enumerate() {
+            // By index: threads finish in any order.
             results[index] = Some(result);
             done(n + 1, items.len());
         }
@@ -48,7 +51,7 @@ mod tests {
         let items: Vec<u64> = (0..100).collect();
         for jobs in [0, 1, 3, 200] {
             let mut heard = Vec::new();
-            let squares = each(&items, jobs, &mut |n, of| heard.push((n, of)), |n| n * n);
+            let squares = map_parallel(&items, jobs, &mut |n, of| heard.push((n, of)), |n| n * n);
             assert!(
                 squares
                     .iter()
@@ -58,7 +61,7 @@ mod tests {
             assert_eq!(heard, (1..=100).map(|n| (n, 100)).collect::<Vec<_>>());
         }
         let nothing: &[u64] = &[];
-        let none = each(nothing, 4, &mut |_, _| panic!("nothing is done"), |n| *n);
+        let none = map_parallel(nothing, 4, &mut |_, _| panic!("nothing is done"), |n| *n);
         assert!(none.is_empty());
     }
 }

@@ -69,6 +69,7 @@ impl Reference {
                 .map(|word| word.as_str().map(str::to_owned))
                 .collect()
         };
+        // At least one column has figures.
         let columns = words("columns").filter(|columns| columns.len() > labels);
         let columns = columns.ok_or_else(|| fail("columns are a list of names"))?;
         let row = |row: &toml::Value| -> Option<Row> {
@@ -94,6 +95,7 @@ impl Reference {
     pub fn figure(&self, path: &str) -> Result<f64, ExperimentError> {
         let mut keys = path.split('.');
         let first = keys.next().and_then(|key| self.root.get(key));
+        // `Value::get` of what is no table is `None`.
         let found = keys.fold(first, |value, key| value?.get(key));
         let figure = found.and_then(number);
         figure.ok_or_else(|| wrong(format!("{path} is no figure")))
@@ -117,6 +119,7 @@ fn number_or_none(value: &toml::Value) -> Option<Option<f64>> {
 fn label(value: &toml::Value) -> String {
     value
         .as_str()
+        // Labels may be numbers, such as a factor.
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -132,6 +135,8 @@ impl Table {
         let mut cells = Vec::new();
         for (labels, figures) in &self.rows {
             for (column, &theirs) in self.columns.iter().zip(figures) {
+                // `ours` is called even where the paper has no figure, as some callers collect the
+                // cells.
                 let theirs_and_ours = theirs.zip(ours(labels, column));
                 let Some((theirs, ours)) = theirs_and_ours else {
                     continue;

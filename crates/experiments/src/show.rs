@@ -4,7 +4,7 @@ use crate::findings::{Cell, Findings, heading, within};
 use tidegate_report::{Align, Cell as Shown, Table, Tone};
 
 /// Largest deviation from the paper, as a fraction, at which a predicted figure is not marked.
-const NEAR: f64 = 0.15;
+const NEAR_DEVIATION: f64 = 0.15;
 
 /// Figures, grouped by the paper's tables.
 pub fn tables(findings: &Findings) -> Table {
@@ -29,12 +29,13 @@ pub fn tables(findings: &Findings) -> Table {
 
 fn row(cell: &Cell) -> [Shown; 6] {
     let ratio = cell.ratio();
+    // A figure of 0 in the paper has no ratio.
     let shown = if ratio.is_finite() {
         Shown::from(format!("{ratio:.2}"))
     } else {
         "-".into()
     };
-    let tone = match (cell.calibrated, cell.is_within(NEAR)) {
+    let tone = match (cell.calibrated, cell.is_within(NEAR_DEVIATION)) {
         (true, _) => Tone::Faint,
         (false, true) => Tone::Good,
         (false, false) => Tone::Bad,
@@ -56,6 +57,7 @@ fn row(cell: &Cell) -> [Shown; 6] {
 
 fn figure(value: f64) -> String {
     match value.abs() {
+        // Five digits at most, as papers print them.
         1000.0.. => format!("{value:.0}"),
         100.0.. => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -79,7 +81,7 @@ pub fn claims(findings: &Findings) -> Table {
 
 /// Summary in one line.
 pub fn summary(findings: &Findings) -> String {
-    let (near, all) = within(&findings.cells, NEAR);
+    let (near, all) = within(&findings.cells, NEAR_DEVIATION);
     let held = findings.claims.iter().filter(|claim| claim.holds).count();
     format!(
         "{near} of {all} predicted figures are within 15 %; {held} of {} claims hold",

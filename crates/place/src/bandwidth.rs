@@ -47,6 +47,7 @@ impl Bandwidth {
         if lost.len() > MAX_TENANTS {
             return Err(BandwidthError::TooMany(lost.len()));
         }
+        // Equal to `max` leaves 0, with which no transfer ends.
         if let Some(at) = lost.iter().position(|&lost| lost >= max) {
             let (n, lost) = (at + 1, lost[at]);
             return Err(BandwidthError::AllLost { n, lost, max });
@@ -67,6 +68,7 @@ impl Bandwidth {
 
     /// Total bandwidth with `n` users in bytes per second.
     pub fn with(&self, n: usize) -> u64 {
+        // An idle disk counts as one user.
         let lost = self.lost.get(n.saturating_sub(1)).or(self.lost.last());
         self.max - lost.copied().unwrap_or(0)
     }

@@ -104,6 +104,7 @@ impl Combination {
     /// Index among all combinations of the same number of tenants.
     pub(crate) fn index(&self) -> usize {
         let (idle, below) = self.below();
+        // Rows by `below`, each with `below + 1` values of `idle`.
         below * (below + 1) / 2 + idle
     }
 

@@ -8,14 +8,13 @@
 //!                      reject at the lowest
 //!   no tenant late  3: accept                    4: lower a running tenant; if there is none,
 //!                                                   raise the newcomer; reject at the highest
-//!
 //! ```
 //!
 //! Cases 1 and 4 can undo each other endlessly when no tenant can be lowered, so the newcomer is
-//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer.
-//! A tenant counts as late only if it would be in time without the
-//! newcomer. A transfer that ends exactly at its deadline is in time; the figure demands that the
-//! newcomer ends before it, a difference that no clock resolves.
+//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer. A
+//! tenant counts as late only if it would be in time without the newcomer. A transfer that ends
+//! exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
+//! difference that no clock resolves.
 
 use tidegate_core::transfers::Class;
 
@@ -45,15 +44,19 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
         let rate = what_if.own_rate();
         let in_time = rate >= need;
         if in_time {
+            // A larger need would be late at this step, and the search would go another way.
             up_to = rate.min(up_to);
         }
         let verdict = match (what_if.is_violated(), in_time) {
+            // Case 1.
             (true, true) if what_if.own() > Class::Idle => {
                 what_if.set_own(what_if.own().lowered(1));
                 continue;
             }
+            // Case 2, or case 1 at the lowest class.
             (true, _) => Err(StopReason::Misses),
             (false, true) => Ok(()),
+            // Case 4.
             (false, false) => {
                 if what_if.lower_one() {
                     continue;

@@ -9,6 +9,7 @@ use crate::{Bandwidth, Combination, MAX_TENANTS, Rates};
 
 /// Descriptor of the exported bytes.
 const DESCRIPTOR: &str = "priority-database";
+/// Version of the exported bytes.
 const VERSION: u16 = 1;
 /// Reciprocal of the weight of a new interval in the exponential average. Jain's thesis says only
 /// that the database learns; with intervals of three seconds and a weight of 1/8 the average

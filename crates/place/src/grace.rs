@@ -27,6 +27,7 @@ impl Grace {
 
     /// Tolerated lateness of a transfer with this deadline.
     pub(crate) fn of_deadline(self, deadline: Nanos) -> Nanos {
+        // At most a whole deadline, so the cast loses nothing.
         Nanos((u128::from(deadline.0) * u128::from(self.0) / 1_000) as u64)
     }
 }

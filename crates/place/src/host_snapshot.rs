@@ -55,6 +55,7 @@ impl<'a> HostSnapshot<'a> {
 
     /// Upper bound on a tenant's bandwidth in bytes per second; [`u64::MAX`]: none.
     pub(crate) fn limit(&self, who: usize) -> u64 {
+        // Without limits the slice is empty.
         (self.limits.get(who).copied().flatten()).unwrap_or(u64::MAX)
     }
 }

@@ -181,9 +181,12 @@ impl Plan {
             } else {
                 &mut *rng
             };
+            // Drawn even if the kind stays off, so that one kind's coin does not shift the others'
+            // draws.
             let rate = if kind.is_by_chance() {
                 Rate::PerMille(rng.octaves(1, 300) as u32)
             } else {
+                // At most 23 times in a run on average, and not more often than every microsecond.
                 Rate::Every(Nanos((span.0 / rng.range(1, 24)).max(1000)))
             };
             if rng.chance(333) {

@@ -10,7 +10,7 @@ use tidegate_workload::spec::Flow;
 const SPAN: Nanos = Nanos(1_000_000);
 /// Largest number of outstanding requests that is simulated; more would be slower without reaching
 /// new code.
-const MOST_OUTSTANDING: u64 = 2_000;
+const MAX_OUTSTANDING: u64 = 2_000;
 
 /// Reads `data` as a scenario and simulates it for [`SPAN`]. Panics if it is refused without a
 /// message, or if the simulation breaks.
@@ -19,7 +19,7 @@ pub fn scenario(data: &[u8]) {
         return;
     };
     match scenario::read(text, "fuzz.toml", &model::built_in, None) {
-        Ok(loaded) if outstanding(&loaded.config) <= MOST_OUTSTANDING => run(loaded.config),
+        Ok(loaded) if outstanding(&loaded.config) <= MAX_OUTSTANDING => run(loaded.config),
         Ok(_) => {}
         Err(errors) => {
             assert!(!errors.0.is_empty(), "refused without a reason");
@@ -40,6 +40,7 @@ fn outstanding(scenario: &Scenario) -> u64 {
 }
 
 fn run(mut scenario: Scenario) {
+    // A warm-up would be longer than what is simulated.
     scenario.frame.warm_up = Nanos::ZERO;
     scenario.frame.duration = scenario.frame.duration.min(SPAN);
     let mut world = World::new(scenario, Some(SPAN));

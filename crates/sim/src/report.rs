@@ -237,6 +237,8 @@ impl Waits {
         let mean = |sum: Nanos| sum.0.checked_div(requests).unwrap_or(0);
         let account = &tally.account;
         Waits {
+            // The latency's mean is of requests that ended well, the account's of all; `since`
+            // stops at 0.
             guest_ns: tally.mean().since(Nanos(mean(account.total()))).0,
             regulated_ns: mean(account.regulated),
             queued_ns: mean(account.queued),
@@ -306,6 +308,7 @@ impl DeviceReport {
             iops: per_s(did.ios as f64),
             bytes_per_s: per_s(did.bytes as f64),
             busy: per_s(did.busy.as_secs_f64()),
+            // Nanoseconds in flight for each second of the run.
             depth: per_s(did.in_flight_sum as f64 / 1e9),
             waits: None,
             distances: (distances.counts())
@@ -330,6 +333,7 @@ impl DeviceReport {
 fn promises(judged: &[PromiseResult]) -> Vec<Promise> {
     let mut all: Vec<PromiseResult> = Vec::new();
     for promise in judged {
+        // Few promises a VM: a search costs less than a map.
         match all.iter_mut().find(|other| other.what == promise.what) {
             Some(sum) => sum.attainment.add(&promise.attainment),
             None => all.push(promise.clone()),

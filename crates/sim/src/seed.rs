@@ -10,12 +10,14 @@ use tidegate_core::random::mix;
 
 /// FNV-1a hash of a text, 64 bits.
 pub fn fnv1a(text: &[u8]) -> u64 {
+    // The offset basis of FNV-1a with 64 bits.
     fnv1a_from(0xcbf2_9ce4_8422_2325, text)
 }
 
 /// FNV-1a hash of a text whose beginning has the hash `hash`.
 pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
     text.iter().fold(hash, |hash, &byte| {
+        // The FNV prime with 64 bits.
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

@@ -31,6 +31,7 @@ impl TortureRng {
     pub fn octaves(&mut self, low: u64, high: u64) -> u64 {
         let octave = self.range(low.ilog2().into(), high.ilog2().into());
         let from = 1u64 << octave;
+        // The first and the last octave may reach beyond the bounds.
         self.range(from, from + (from - 1)).clamp(low, high)
     }
 

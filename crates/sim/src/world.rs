@@ -20,9 +20,6 @@ use tidegate_workload::spec::Workload;
 ///
 /// Devices do not interact, since each VM's disk is on one of them. They still advance together, so
 /// that rows come in the order of time. The simulated pCPUs are the only thing that connects them.
-///
-/// Devices do not see each other: a VM's disk lies on one of them. They are taken through time
-/// together all the same, so that rows come in the order of time. Only processors have them meet.
 pub struct World {
     scenario: Scenario,
     devices: Vec<DeviceSim>,
@@ -57,6 +54,7 @@ impl World {
             devices,
             now: Nanos::ZERO,
             interval: interval.map(|every| Interval {
+                // An interval of 0 would never end.
                 every: every.max(Nanos(1)),
                 next: every.max(Nanos(1)),
                 tallies: vec![Tally::default(); tenants],
@@ -133,6 +131,7 @@ impl World {
         let Frame {
             duration, warm_up, ..
         } = self.scenario.frame;
+        // Whole seconds of the run, by which precision is measured.
         let second = Nanos((self.now.0 / Nanos::SECOND.0 + 1) * Nanos::SECOND.0);
         let mut until = second.min(duration);
         if self.now < warm_up {
@@ -155,8 +154,10 @@ impl World {
         if until == second {
             self.devices.iter_mut().for_each(DeviceSim::second);
         }
+        // Before the warm-up's counts are cleared, of which rows have their part.
         self.end_interval(rows);
         if until == warm_up || (done && self.now < warm_up) {
+            // The devices' counts go to the interval first: it may lie on both sides of the mark.
             self.collect();
             (self.devices.iter_mut()).for_each(|device| device.clear_counts(until == second));
             if let Some(processors) = &mut self.processors {
@@ -172,6 +173,7 @@ impl World {
     /// Everything due at that time has happened on return. Meant for callers that decide by the
     /// transfers that run: there are no rows, no seconds, no warm-up and no pCPUs.
     pub fn run_to_transfer(&mut self, until: Nanos) {
+        // With several devices there is no single time to return at.
         if let [device] = &mut self.devices[..] {
             self.now = device.run_to_transfer(until.min(self.scenario.frame.duration));
         }
@@ -187,7 +189,8 @@ impl World {
     /// transfer's class, and tenants that are lowered to another class until it ends.
     ///
     /// # Panics
-    /// When [`Scenario::check`] would have refused the job, or the tenant is not there or busy.
+    /// When [`Scenario::check`] would have refused the workload, or the tenant is not there or
+    /// busy.
     pub fn begin(
         &mut self,
         tenant: usize,
@@ -236,6 +239,7 @@ impl World {
         let Some(interval) = &mut self.interval else {
             return;
         };
+        // The last interval may be shorter than the others.
         let began = interval.next - interval.every;
         for (tenant, tally) in self.scenario.tenants.iter().zip(&mut interval.tallies) {
             rows(&Row {
@@ -298,6 +302,7 @@ impl World {
                     running: TransferTally::default(),
                     promises,
                     precision,
+                    // A VM that would leave after the end has been there until now.
                     end: leaves.unwrap_or(self.now).min(self.now),
                 };
                 all.insert(tenant, results);

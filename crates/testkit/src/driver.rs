@@ -295,6 +295,7 @@ impl Driver {
         let view = self.engine.view();
         let waits = view.vms().any(|vm| view.waiting(vm) > 0);
         assert!(
+            // Beyond `AGES` a wake-up may lie behind the end of 64 bits, and then there is none.
             !waits || next.is_some() || self.now.0 > AGES || !self.in_flight.is_empty(),
             "requests wait, nothing is in flight, and there is no wake-up at {}: {:?}",
             self.now,
@@ -380,9 +381,15 @@ impl Driver {
             }
             let next = self.engine.next_timeout().unwrap_or(self.now);
             self.now = if moved > 0 {
+                // 1 us: time must pass for limits to refill, in runs that begin near the end of 64
+                // bits too.
                 Nanos(self.now.0.saturating_add(1000))
             } else {
-                assert!(next > self.now, "nothing goes and nothing will");
+                assert!(
+                    next > self.now,
+                    "nothing moved at {}, and the next wake-up is at {next}",
+                    self.now
+                );
                 next
             };
             steps += 1;
@@ -424,17 +431,20 @@ impl Driver {
 impl Drop for Driver {
     /// Disconnects everybody and completes all I/Os: nothing may be left inside.
     fn drop(&mut self) {
+        // A second panic while the first unwinds would abort, and hide the message of the first.
         if std::thread::panicking() {
             return;
         }
         for client in self.ledger.connected() {
+            // Clients first: what waits is cancelled then, and only I/Os with the device are left
+            // to end.
             self.disconnect(client);
         }
         self.end_all();
         self.replies.return_kept(&mut self.engine, self.now);
         assert!(
             self.engine.is_idle() && self.ledger.is_empty(),
-            "everything in flight ended and everybody left"
+            "all I/Os ended and all clients disconnected, but the engine or the ledger is not empty"
         );
     }
 }

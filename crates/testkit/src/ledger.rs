@@ -117,6 +117,8 @@ impl Ledger {
             for client in self.clients.values_mut().filter(|c| c.vm == vm) {
                 client.connected = false;
             }
+            // In flight they end as they would; what waits may be answered as cancelled from here
+            // on.
             self.owed
                 .values_mut()
                 .filter(|o| o.vm == vm)
@@ -139,6 +141,7 @@ impl Ledger {
             self.disks.insert(disk, new).is_none(),
             "a handle names one disk"
         );
+        // Counting the disks in use walks over all requests, which only a new slot makes necessary.
         if disk.index() < self.most_disks {
             return;
         }
@@ -191,6 +194,7 @@ impl Ledger {
 
     /// Records that a disk is resized or moved; returns `true` if it is there and the range valid.
     pub fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
+        // The engine refuses the same, and its answer is compared with this one.
         if !self.has_disk(disk) || size == 0 || base.checked_add(size).is_none() {
             return false;
         }
@@ -201,6 +205,7 @@ impl Ledger {
         for owed in self.owed.values_mut().filter(of_disk) {
             owed.addr = owed.addr.wrapping_sub(before).wrapping_add(base);
         }
+        // Requests that the device has in full finish where they are; only what waits is cut off.
         let cut: Vec<ReqId> = (self.owed.iter())
             .filter(|(_, o)| o.disk == disk && o.waits() && o.is_beyond(base, size))
             .map(|(&req, _)| req)
@@ -255,6 +260,8 @@ impl Ledger {
         if !client.connected {
             return 0;
         }
+        // Both bounds count requests that are in flight too: a slot is free when the answer is
+        // taken.
         let of_vm = self.inside(client.vm);
         let in_all = self.owed.len() as u32;
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
@@ -268,6 +275,7 @@ impl Ledger {
         }
         let spec = &self.disks[&known.disk].spec;
         let end = request.offset.saturating_add(request.len as u64);
+        // A flush has no range. Checks are in the engine's order, as the first refusal is compared.
         if request.op != Op::Flush {
             if request.len == 0 {
                 return Some(Refusal::Empty);
@@ -294,6 +302,7 @@ impl Ledger {
             op: request.op,
             addr: self.disks[&known.disk].spec.base + request.offset,
             len: request.len,
+            // The engine drops the flag where a device has no use for it: reads and flushes.
             fua: request.fua && !matches!(request.op, Op::Read | Op::Flush),
             keep_allocated: request.keep_allocated,
             arrived,
@@ -330,6 +339,7 @@ impl Ledger {
         let (mut first_ops, mut first_bytes) = (0, 0);
         for &(req, from, to) in &parts {
             let owed = self.owed.get_mut(&req).expect("checked above");
+            // Later parts of a split request, and repetitions, were charged with the first part.
             if !owed.served {
                 owed.served = true;
                 first_ops += 1;
@@ -359,17 +369,19 @@ impl Ledger {
             "one flush a disk"
         );
         let mut parts = Vec::new();
+        // A flush covers every flush of the disk that waits at its start; later ones need another.
         for (&req, owed) in &mut self.owed {
             if owed.op == Op::Flush && owed.disk == io.disk && !owed.flushed {
                 owed.flushed = true;
                 parts.push((req, 0, 0));
             }
         }
-        assert!(!parts.is_empty(), "a flush that nobody asked for");
+        assert!(!parts.is_empty(), "a flush without a request");
         parts
     }
 
     fn data_started(&self, io: &DeviceIo, segments: &[Segment]) -> Vec<(ReqId, u32, u32)> {
+        // Such a device writes the zeroes as payload, so the largest I/O holds for them as well.
         let writes = io.op == Op::WriteZeroes && self.config.device.zeroes_are_writes;
         if writes || matches!(io.op, Op::Read | Op::Write) {
             assert!(io.len <= self.config.device.max_io, "{io:?}");
@@ -436,6 +448,7 @@ impl Ledger {
     /// Records the outcome of a device I/O.
     pub fn ended(&mut self, id: IoId, outcome: Outcome) {
         let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
+        // A flush may answer several requests, but its failure is the failure of each of them.
         let is_merged = parts.len() > 1 && io.op != Op::Flush;
         for (req, from, to) in parts {
             let owed = self
@@ -447,6 +460,8 @@ impl Ledger {
             match outcome {
                 Ok(()) => owed.hand(from, to),
                 Err(_) if is_merged => {
+                    // The error may be another request's: each is repeated alone, and the bytes
+                    // count as moved until then.
                     owed.hand(from, to);
                     owed.again = true;
                 }
@@ -454,6 +469,7 @@ impl Ledger {
             }
             let over = owed.gone || !owed.errors.is_empty();
             if owed.again && owed.outstanding == 0 && !over {
+                // The repetition moves all ranges again, also those of I/Os that succeeded.
                 owed.handed.clear();
                 (owed.again, owed.alone) = (false, true);
                 let spec = &self.disks[&owed.disk].spec;
@@ -481,7 +497,7 @@ impl Ledger {
         match done.outcome {
             Ok(()) => assert!(owed.is_complete(), "success before every byte was done"),
             Err(IoError::Cancelled) => assert!(owed.gone, "cancelled for no reason"),
-            Err(error) => assert!(owed.errors.contains(&error), "somebody else's error"),
+            Err(error) => assert!(owed.errors.contains(&error), "an error of another request"),
         }
         assert!(
             done.outcome.is_err() || owed.errors.is_empty(),
@@ -508,9 +524,11 @@ impl Ledger {
     /// Compares the engine's gauges with the ledger. Valid between any two calls, once all answers
     /// were taken.
     pub fn check(&mut self, engine: &Engine) {
+        // A VM that was removed with nothing inside has no last answer that would forget it.
         let leaving: Vec<VmId> = self.vms.iter().filter(|v| !v.1).map(|v| *v.0).collect();
         leaving.into_iter().for_each(|vm| self.forget_vm(vm));
         for (req, owed) in &self.owed {
+            // Memory of a request belongs to the device until its last I/O has ended.
             let over = owed.gone || !owed.errors.is_empty() || owed.is_complete();
             assert!(
                 !over || owed.outstanding > 0,

@@ -19,7 +19,7 @@ pub use replies::Replies;
 pub use serial::SerialDevice;
 pub use setup::{bursting, config, limited, only_client, open_disk, policy, weighted};
 pub use tally::Tally;
-pub use windows::{assert_below, late_most, least_in_100_ms, most_in_100_ms, total, within};
+pub use windows::{assert_below, busiest_100_ms, max_lateness, quietest_100_ms, total, within};
 pub use world::World;
 
 /// Nanoseconds of a millisecond.

@@ -18,6 +18,7 @@ impl Replies {
     /// Sends the reply to an answered request, or keeps it for a VM in `deaf`.
     pub fn take(&mut self, engine: &mut Engine, now: Nanos, done: &Done) {
         let (vm, op, bytes) = (done.vm, done.op, done.payload);
+        // Without payload memory a reply holds nothing that could be kept.
         if bytes == 0 {
             return;
         }

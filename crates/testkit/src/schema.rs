@@ -92,7 +92,9 @@ pub fn refuse_misspelt_keys(
         if !line.starts_with('[') {
             continue;
         }
+        // `match_indices` also finds arrays that end a line; headings alone begin with a bracket.
         headings.insert(line.trim_matches(['[', ']']).to_owned());
+        // Right below the heading, so that the key belongs to this table and not to a later one.
         let text = format!("{before}misspelt = 1\n{after}");
         let refused = read(&text).expect_err(line);
         assert!(
@@ -114,6 +116,7 @@ pub fn accept_defaults(schema: Value, sections: &[&SectionInfo]) {
         let mut table = Map::new();
         for key in section.keys {
             let default = properties[key.name].get("default").cloned();
+            // Keys that are required or unset by default have no value that a schema could show.
             let is_written = !matches!(key.default, KeyDefault::Required(_) | KeyDefault::Unset(_));
             assert_eq!(
                 default.is_some(),

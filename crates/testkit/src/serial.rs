@@ -25,6 +25,8 @@ impl SerialDevice {
 
     /// Submits an I/O at a time in nanoseconds.
     pub fn submit(&mut self, now: u64, io: &DeviceIo) {
+        // One server: the last I/O of the queue ends last, so it alone decides when this one
+        // begins.
         let begin = self.queue.back().map_or(now, |last| last.0.max(now));
         let time = self.takes.map_or(self.service, |takes| takes(io));
         self.queue.push_back((begin + time, io.id));

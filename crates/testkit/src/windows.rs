@@ -17,10 +17,11 @@ pub fn within(events: &[(u64, u64)], from: u64, to: u64) -> u64 {
 }
 
 /// Largest sum over any window of 100 ms, and the window's begin.
-pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
+pub fn busiest_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
     let (mut first, mut sum, mut most) = (0, 0, (0, 0));
     for &(at, amount) in events {
         sum += amount;
+        // The window is half-open: an event exactly 100 ms after another is in the next window.
         while events[first].0 + 100 * MS <= at {
             sum -= events[first].1;
             first += 1;
@@ -31,13 +32,14 @@ pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
 }
 
 /// Smallest sum over any window of 100 ms within `[from, to)`, and the window's begin.
-pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) {
+pub fn quietest_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) {
     // The emptiest windows begin right behind an event, or at the very start.
     let starts = events
         .iter()
         .map(|e| e.0 + 1)
         .filter(|&s| s >= from)
         .chain([from]);
+    // A window that reaches beyond `to` would count the silence after the run.
     let starts = starts.filter(|&s| s + 100 * MS <= to);
     let (mut least, mut lo) = ((u64::MAX, 0), 0);
     let mut starts: Vec<u64> = starts.collect();
@@ -55,7 +57,8 @@ pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) 
 /// Largest lateness in nanoseconds of a request under a limit of `per_s` per second at which the
 /// window that begins with it, with the next requests on time, still holds at most one request and
 /// 1 % above that rate.
-pub fn late_most(per_s: u64) -> u64 {
+pub fn max_lateness(per_s: u64) -> u64 {
+    // 100 ms at 101 % of the rate, and the one request that a window may hold beyond it.
     let allowed = per_s * 101 / 1000 + 1;
     allowed * SECOND / per_s - 100 * MS - 1
 }
@@ -63,7 +66,8 @@ pub fn late_most(per_s: u64) -> u64 {
 /// Checks a limit of `rate` per second with requests of at most `largest`: no window of 100 ms
 /// exceeds it by more than one request and 1 %.
 pub fn assert_below(events: &[(u64, u64)], rate: u64, largest: u64) {
-    let (most, at) = most_in_100_ms(events);
+    let (most, at) = busiest_100_ms(events);
+    // 128 bits: some limits are close to 2^64 bytes a second. `101 / 1000` is 100 ms and 1 %.
     let allowed = rate as u128 * 101 / 1000 + largest as u128;
     assert!(
         most as u128 <= allowed,

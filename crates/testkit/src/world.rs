@@ -103,6 +103,7 @@ impl World {
 
     /// Stops new requests of a guest for this time.
     pub fn pause(&mut self, guest: Guest, nanos: u64) {
+        // Depths of all loads, as `unload` clears those of the guest.
         let depths: Vec<u32> = self.loads.iter().map(|l| l.depth).collect();
         self.unload(guest);
         self.run(nanos);
@@ -115,6 +116,7 @@ impl World {
     pub fn remove_vm(&mut self, guest: Guest) {
         self.unload(guest);
         self.driver.remove_vm(guest.vm);
+        // Long enough for what is in flight: the slot is free when it has ended.
         self.run(10 * self.device.service);
     }
 
@@ -164,6 +166,7 @@ impl World {
             let completion = self.device.next_completion().unwrap_or(u64::MAX);
             let timeout = self.driver.engine.next_timeout().map_or(u64::MAX, |t| t.0);
             let next = completion.min(timeout);
+            // An event at the end itself belongs to the next run.
             if next >= end {
                 break;
             }
@@ -179,6 +182,7 @@ impl World {
             (self.driver).end_nth(nth.expect("it is with the device"), Ok(()));
         }
         for done in self.driver.answers() {
+            // Tags of requests beside a load are no index of one.
             if let Some(load) = self.loads.get_mut(done.tag as usize) {
                 load.outstanding -= 1;
             }

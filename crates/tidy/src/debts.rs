@@ -67,6 +67,7 @@ impl Debts {
                 .parse()
                 .with_context(|| format!("{}: {figure:?}", at()))?;
             ensure!(
+                // The second line would silently raise or lower the first.
                 figures.insert(key, figure).is_none(),
                 "{}: the debt is there twice",
                 at()
@@ -80,6 +81,7 @@ impl Debts {
     pub fn from_findings(findings: &[Finding]) -> Self {
         let mut figures = BTreeMap::new();
         for finding in findings {
+            // Findings of one item add up, as a debt has no line to tell them apart.
             *figures.entry(finding.key()).or_insert(0) += finding.figure;
         }
         Self { figures }
@@ -93,6 +95,7 @@ impl Debts {
         for finding in findings {
             let key = finding.key();
             let allowed = self.figures.get(&key).copied().unwrap_or(0);
+            // The sum of the key, so that one more finding shows beside those that are allowed.
             if found.figures[&key] > allowed {
                 problems.push(Problem::Found {
                     finding: finding.clone(),
@@ -125,6 +128,7 @@ impl Debts {
         let mut gone: Vec<(&Key, usize)> = Vec::new();
         for (key, &debt) in &self.figures {
             let left = found.figures.get(key).copied().unwrap_or(0);
+            // What a file has fewer may have moved to another, within the rule.
             *freed.entry(&key.rule).or_default() += debt.saturating_sub(left);
             if left == 0 {
                 gone.push((key, debt));
@@ -138,6 +142,7 @@ impl Debts {
                 Moves::Nowhere => {}
                 Moves::WithTotal => {
                     let pool = freed.entry(&key.rule).or_default();
+                    // Never more than what was freed: the total of the rule cannot rise.
                     let more = figure.saturating_sub(known).min(*pool);
                     if known + more > 0 {
                         figures.insert(key.clone(), known + more);
@@ -146,9 +151,11 @@ impl Debts {
                 }
                 Moves::WithItem if known == 0 => {
                     let from = gone.iter().position(|(old, debt)| {
+                        // An item that has grown while it moved does not get its debt back.
                         old.rule == key.rule && old.item == key.item && *debt >= figure
                     });
                     if let Some(at) = from {
+                        // A debt moves to one place only.
                         gone.swap_remove(at);
                         figures.insert(key.clone(), figure);
                     }

@@ -26,6 +26,7 @@ impl Finding {
         Key {
             place: self.place.clone(),
             rule: self.rule.to_owned(),
+            // A field of `debts.txt` cannot be empty.
             item: self.item.clone().unwrap_or_else(|| "-".to_owned()),
         }
     }

@@ -69,6 +69,7 @@ impl Crate {
                     name: name.to_owned(),
                     modules: BTreeMap::new(),
                 };
+                // A root file has its children beside it.
                 found.add_file(sources, &by_path, *root, Vec::new(), false, true);
                 Some(found)
             })
@@ -102,6 +103,7 @@ impl Crate {
                 room: room.clone(),
                 private,
             };
+            // The first one counts: a module may be declared once for each platform.
             self.modules.entry(path.clone()).or_insert(module);
             for decl in scope
                 .modules
@@ -113,6 +115,7 @@ impl Crate {
                     .into_iter()
                     .find_map(|(path, owns_folder)| Some((*by_path.get(&*path)?, owns_folder)));
                 let Some((child, owns_folder)) = found else {
+                    // A file below another root, or one that is not built here.
                     continue;
                 };
                 let mut path = path.clone();
@@ -154,6 +157,7 @@ impl Crate {
         let mut at = from.clone();
         for (index, segment) in path.iter().enumerate() {
             match segment.as_str() {
+                // `crate` in the middle of a path is the name of nothing.
                 "crate" if index == 0 => at.clear(),
                 "self" => {}
                 "super" => {
@@ -184,6 +188,7 @@ impl Crate {
         let scope = self.scope(sources, module)?;
         let mut child = module.clone();
         child.push(name.to_owned());
+        // Modules, items and imports come in the order in which a name is found most often.
         if self.modules.contains_key(&child) {
             return Some(Target::Module(child));
         }
@@ -202,6 +207,7 @@ impl Crate {
                 return Some(target);
             }
         }
+        // Globs last, as in the language: what is named shadows what a glob brings.
         for glob in scope.imports.iter().filter(|import| import.name.is_none()) {
             if let Some(Target::Module(opened)) = self.follow(sources, module, &glob.path, seen)
                 && let Some(target) = self.lookup(sources, &opened, name, seen)
@@ -216,6 +222,7 @@ impl Crate {
 /// Files that may hold a declared module, each with whether its children are beside it.
 fn child_files(decl: &ModuleDecl, beside: &Path, inner: &Path) -> Vec<(String, bool)> {
     let candidates = match &decl.file {
+        // A `#[path]` is relative to the declaring file, and its children are beside it.
         Some(file) => vec![(beside.join(file), true)],
         None => vec![
             (inner.join(format!("{}.rs", decl.name)), false),

@@ -72,6 +72,7 @@ impl Workspace {
 
     /// Returns `true` if there is a file or a folder at a path relative to the root.
     pub(crate) fn exists(&self, path: &str) -> bool {
+        // Only files are listed: a folder exists if some file is below it.
         let folder = format!("{path}/");
         let mut below = self.files.range(folder.clone()..);
         path.is_empty()
@@ -106,6 +107,7 @@ fn parse_all(files: Vec<(String, String)>) -> Result<Vec<Source>> {
     let done = Mutex::new(Vec::new());
     let work = || {
         loop {
+            // A queue, as files differ in size; the lock is held for a moment only.
             let next = todo
                 .lock()
                 .expect("no thread panics with the lock held")
@@ -168,6 +170,7 @@ fn read_folder(
         let text = fs::read_to_string(entry.path())
             .with_context(|| format!("cannot read {}", entry.path().display()))?;
         let Some(path) = entry.path().strip_prefix(root).ok().and_then(Path::to_str) else {
+            // Debts are text, in which a name must be writable.
             bail!("{}: names of files must be UTF-8", entry.path().display());
         };
         files.push((path.to_owned(), text));

@@ -42,6 +42,7 @@ impl Quantity {
     /// Iterates over all accepted spellings of units: those of [`Quantity::allowed`], and spellings
     /// that are read but never written.
     pub fn spellings(self) -> impl Iterator<Item = &'static str> {
+        // People write KB for kB, and both the micro sign and the Greek letter for micro.
         let others: &[&str] = match self {
             Quantity::Bytes => &["KB"],
             Quantity::Duration => &["\u{b5}s", "\u{3bc}s"],
@@ -187,9 +188,11 @@ fn parse(text: &str, quantity: Quantity) -> Result<u64, UnitError> {
     let (number, unit) = trimmed.split_at(split);
     let (whole, fraction) = match number.split_once('.') {
         Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),
+        // `1.` is refused rather than guessed.
         Some(_) => return Err(fail(UnitErrorKind::NotANumber)),
         None => (number, ""),
     };
+    // `.5` is refused too, as is a second point.
     if whole.is_empty() || fraction.contains('.') {
         return Err(fail(UnitErrorKind::NotANumber));
     }
@@ -201,18 +204,21 @@ fn parse(text: &str, quantity: Quantity) -> Result<u64, UnitError> {
         .scale(unit)
         .ok_or_else(|| fail(UnitErrorKind::UnknownUnit))?;
 
+    // Only digits are left, so the one possible error is a number beyond 64 bits.
     let whole: u64 = whole.parse().map_err(|_| fail(UnitErrorKind::TooLarge))?;
     // Long multiplication by `scale`, from the last decimal: 2^20 B in TiB have 20 decimals, and
     // 10^20 does not fit 64 bits. The carry stays below `scale`.
     let mut carry = 0;
     for digit in fraction.bytes().rev() {
         let product = u128::from(digit - b'0') * u128::from(scale) + carry;
+        // A remainder can never be made whole by the decimals to its left.
         if !product.is_multiple_of(10) {
             return Err(fail(UnitErrorKind::NotWhole));
         }
         carry = product / 10;
     }
     let total = u128::from(whole) * u128::from(scale) + carry;
+    // 128 bits hold the product of any two 64-bit numbers.
     u64::try_from(total).map_err(|_| fail(UnitErrorKind::TooLarge))
 }
 
@@ -264,6 +270,7 @@ pub(crate) const BINARY: [(u64, &str); 4] = [
 /// Formats `value` in units of `scale`, rounded half up to at most three decimals, without trailing
 /// zeroes.
 fn decimals(value: u64, scale: u64, unit: &str) -> String {
+    // 128 bits: 1000 times a size above 16 PiB does not fit 64. Half the scale rounds half up.
     let thousandths = (u128::from(value) * 1_000 + u128::from(scale) / 2) / u128::from(scale);
     let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
     if rest == 0 {
@@ -279,6 +286,7 @@ pub fn format_bytes(bytes: u64) -> String {
     let binary = BINARY
         .iter()
         .find(|(scale, _)| bytes >= *scale)
+        // Only the largest unit: 1 TB is not 976562500 KiB, although a KiB divides it.
         .filter(|(scale, _)| bytes.is_multiple_of(*scale));
     if let Some((scale, unit)) = binary {
         return format!("{} {unit}", bytes / scale);

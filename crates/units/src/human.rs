@@ -31,6 +31,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
 /// Formats a number with as many decimals as three significant digits need.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
+        // From 99.95 on, one decimal would show 100.0, which has four digits; 9.995 likewise.
         v if v == 0.0 || v >= 99.95 => 0,
         v if v >= 9.995 => 1,
         _ => 2,
@@ -55,6 +56,7 @@ pub fn bytes(value: u64) -> String {
 /// Formats a size exactly, in the largest binary unit that divides it: `20 GiB`, `1537 KiB`, `513
 /// B`. For configuration files, where it is read back as the same size.
 pub fn exact_bytes(value: u64) -> String {
+    // Every unit divides 0, which is to be shown as 0 B.
     let divides = |(scale, _): &&(u64, &str)| value != 0 && value.is_multiple_of(*scale);
     match BINARY.iter().find(divides) {
         Some((scale, unit)) => format!("{} {unit}", value / scale),

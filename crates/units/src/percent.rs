@@ -36,6 +36,7 @@ fn parse(text: &str, decimals: u32) -> Result<u32, PercentError> {
     };
     let step = 10_u32.pow(decimals);
     let number = text.trim().strip_suffix('%').ok_or_else(fail)?.trim_end();
+    // Without a point the fraction is 0, which also passes the check for digits below.
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     // No sign and no exponent, which `parse` would take.
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -60,6 +60,7 @@ impl Rate {
 impl fmt::Display for OpsRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.norm {
+            // KiB where they are exact, as `parse_rate` reads the text back.
             Some(n) if n % 1024 == 0 => write!(f, "{} IOPS @ {} KiB", self.per_s, n / 1024),
             Some(n) => write!(f, "{} IOPS @ {n} B", self.per_s),
             None => write!(f, "{} IOPS", self.per_s),
@@ -117,22 +118,38 @@ impl fmt::Display for RateError {
             RateErrorKind::OpsTwice => write!(f, "{found:?} names IOPS twice"),
             RateErrorKind::BandwidthTwice => write!(f, "{found:?} names a bandwidth twice"),
             RateErrorKind::SizeWithoutOps => {
-                write!(f, "{found:?}: only IOPS are counted at a size")
+                write!(
+                    f,
+                    "{found:?}: only a figure in IOPS can have a size behind `@`"
+                )
             }
             RateErrorKind::OpsNumber(number) => {
                 write!(
                     f,
-                    "{found:?}: {number:?} is not a number of requests a second"
+                    "{found:?}: {number:?} is not a whole number of requests per second from 1 to \
+                     2^50"
                 )
             }
             RateErrorKind::Norm(error) => {
                 write!(f, "{found:?}: the size that counts as one request: {error}")
             }
             RateErrorKind::NormRange(norm) => {
-                write!(f, "{found:?}: a size of {norm} cannot count as one request")
+                write!(
+                    f,
+                    "{found:?}: a size of {norm} cannot count as one request, allowed are 1 B to \
+                     {} B",
+                    u32::MAX
+                )
             }
-            RateErrorKind::BandwidthRange(rate) => write!(f, "{found:?}: a bandwidth of {rate}"),
-            RateErrorKind::LeftOut => write!(f, "{found:?} leaves a figure out"),
+            RateErrorKind::BandwidthRange(rate) => {
+                write!(
+                    f,
+                    "{found:?}: a bandwidth of {rate}, allowed are 1 B/s to 2^50 B/s"
+                )
+            }
+            RateErrorKind::LeftOut => {
+                write!(f, "{found:?} has an empty figure before or behind a comma")
+            }
             RateErrorKind::Bandwidth(error) => error.fmt(f),
         }
     }
@@ -150,6 +167,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
         found: text.to_owned(),
     };
     let mut rate = Rate::NONE;
+    // A word of its own: an empty text would hide a figure that was forgotten.
     if text.trim().eq_ignore_ascii_case("none") {
         return Ok(rate);
     }
@@ -157,6 +175,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
         match parse_ops(part).map_err(fail)? {
             Some(_) if rate.ops.is_some() => return Err(fail(RateErrorKind::OpsTwice)),
             Some(ops) => rate.ops = Some(ops),
+            // What is not in IOPS is taken for a bandwidth, whose parser names the mistake.
             None if rate.bytes_per_s.is_some() => return Err(fail(RateErrorKind::BandwidthTwice)),
             None => rate.bytes_per_s = Some(parse_bytes_per_s(part).map_err(fail)?),
         }
@@ -236,18 +255,25 @@ mod tests {
         );
         assert_eq!(
             said("5 MB/s @ 4 KiB"),
-            "\"5 MB/s @ 4 KiB\": only IOPS are counted at a size"
+            "\"5 MB/s @ 4 KiB\": only a figure in IOPS can have a size behind `@`"
         );
         assert_eq!(
             said("0 IOPS"),
-            "\"0 IOPS\": \"0\" is not a number of requests a second"
+            "\"0 IOPS\": \"0\" is not a whole number of requests per second from 1 to 2^50"
         );
         assert_eq!(
             said("5 IOPS @ 4 GiB"),
-            "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request"
+            "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request, allowed are 1 B to \
+             4294967295 B"
         );
-        assert_eq!(said("5 IOPS,"), "\"5 IOPS,\" leaves a figure out");
-        assert_eq!(said("0 B/s"), "\"0 B/s\": a bandwidth of 0 B/s");
+        assert_eq!(
+            said("5 IOPS,"),
+            "\"5 IOPS,\" has an empty figure before or behind a comma"
+        );
+        assert_eq!(
+            said("0 B/s"),
+            "\"0 B/s\": a bandwidth of 0 B/s, allowed are 1 B/s to 2^50 B/s"
+        );
         assert!(said("5 IOPS @ 4").contains("one request: found \"4\" without a unit"));
         assert!(said("5").starts_with("found \"5\" without a unit"));
     }

@@ -131,6 +131,7 @@ impl GuestCpu {
 
     /// Time that the vCPU can run until its next boundary; `None`: there is nothing to do.
     pub fn horizon(&mut self) -> Option<Nanos> {
+        // Interrupts go before all processes.
         if let Some(first) = self.interrupts.front() {
             return Some(Nanos(first.left));
         }
@@ -165,6 +166,7 @@ impl GuestCpu {
         } else if let Some(current) = self.pick() {
             let task = &mut self.tasks[current];
             task.vruntime += time.0;
+            // `u64::MAX` is unlimited work, which never gets less.
             if task.left != u64::MAX {
                 task.left = task.left.saturating_sub(time.0);
             }
@@ -185,6 +187,7 @@ impl GuestCpu {
             self.done
                 .extend(self.interrupts.pop_front().map(|i| i.token));
         }
+        // The process did not run meanwhile, so its slice is unchanged.
         if !self.interrupts.is_empty() {
             return;
         }
@@ -215,6 +218,7 @@ impl GuestCpu {
     /// Slice of each process in nanoseconds; `None`: no other process is ready.
     fn slice(&self) -> Option<u64> {
         let ready = self.tasks.iter().filter(|task| task.is_ready()).count() as u64;
+        // A process alone runs without a slice, as there is none to yield to.
         (ready > 1).then(|| (CFS_LATENCY_NS / ready).max(CFS_MIN_GRANULARITY_NS))
     }
 

@@ -42,7 +42,7 @@ pub struct CpuSet(u64);
 
 impl CpuSet {
     /// Largest number of pCPUs of a machine.
-    pub const MOST: usize = 64;
+    pub const MAX_PCPUS: usize = 64;
     /// Empty set.
     pub const EMPTY: CpuSet = CpuSet(0);
 
@@ -51,26 +51,29 @@ impl CpuSet {
         (first..=last).map(PcpuId).collect()
     }
 
-    /// First `n` pCPUs; at most [`CpuSet::MOST`].
+    /// First `n` pCPUs; at most [`CpuSet::MAX_PCPUS`].
     pub fn first_n(n: usize) -> CpuSet {
-        (0..n.min(CpuSet::MOST)).map(|p| PcpuId(p as u8)).collect()
+        (0..n.min(CpuSet::MAX_PCPUS))
+            .map(|p| PcpuId(p as u8))
+            .collect()
     }
 
     /// Returns whether `p` is in the set.
     pub const fn has(self, p: PcpuId) -> bool {
-        (p.0 as usize) < CpuSet::MOST && self.0 >> p.0 & 1 == 1
+        // A shift by 64 or more would overflow.
+        (p.0 as usize) < CpuSet::MAX_PCPUS && self.0 >> p.0 & 1 == 1
     }
 
     /// Adds `p`.
     ///
     /// # Panics
-    /// The number of `p` is [`CpuSet::MOST`] or more.
+    /// The number of `p` is [`CpuSet::MAX_PCPUS`] or more.
     pub fn insert(&mut self, p: PcpuId) {
         assert!(
-            p.index() < CpuSet::MOST,
+            p.index() < CpuSet::MAX_PCPUS,
             "pCPU {} is beyond the maximum of {}",
             p.0,
-            CpuSet::MOST
+            CpuSet::MAX_PCPUS
         );
         self.0 |= 1 << p.0;
     }
@@ -110,6 +113,7 @@ impl CpuSet {
     /// Next pCPU after `p` in cyclic order; `p` itself comes last.
     pub fn after(self, p: PcpuId) -> Option<PcpuId> {
         let beyond = CpuSet(match p.0 {
+            // A shift by 64 would overflow, and nothing comes after pCPU 63.
             63.. => 0,
             n => self.0 & (u64::MAX << (n + 1)),
         });
@@ -212,14 +216,15 @@ impl Machine {
     /// Creates a machine of `pcpus` idle pCPUs, `per_socket` in each socket.
     ///
     /// # Panics
-    /// `pcpus` exceeds [`CpuSet::MOST`].
+    /// `pcpus` exceeds [`CpuSet::MAX_PCPUS`].
     pub fn new(pcpus: usize, per_socket: usize) -> Machine {
         assert!(
-            pcpus <= CpuSet::MOST,
+            pcpus <= CpuSet::MAX_PCPUS,
             "{pcpus} pCPUs, at most {} are supported",
-            CpuSet::MOST
+            CpuSet::MAX_PCPUS
         );
         let pcpu = |p: usize| Pcpu {
+            // At most 64 pCPUs, so the cast loses nothing.
             socket: (p / per_socket.max(1)) as u8,
             running: None,
             since: Nanos::ZERO,
@@ -236,6 +241,9 @@ impl Machine {
     }
 
     /// Adds a VM with `vcpus` blocked vCPUs that may run on `affinity`.
+    ///
+    /// # Panics
+    /// `vcpus` is 0, or no pCPU of the machine is in `affinity`.
     pub fn add_vm(
         &mut self,
         name: &str,
@@ -244,6 +252,12 @@ impl Machine {
         weight: u32,
         cap: u32,
     ) -> VmId {
+        assert!(vcpus > 0, "the VM {name} has no vCPU");
+        // Such a vCPU would wait for ever without an error.
+        assert!(
+            !affinity.and(self.all_pcpus()).is_empty(),
+            "the VM {name} may run on no pCPU of the machine: {affinity:?}"
+        );
         let vm = VmId(self.vms.len() as u32);
         let first = self.vcpus.len();
         self.vcpus.extend((0..vcpus).map(|_| Vcpu {

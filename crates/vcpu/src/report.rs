@@ -86,6 +86,7 @@ impl FileReport {
     pub fn new(bytes: u64, took: Nanos) -> FileReport {
         FileReport {
             bytes,
+            // At least 1 ns, so that a file that took no time has a rate.
             bytes_per_s: bytes as f64 / took.as_secs_f64().max(1e-9),
         }
     }
@@ -121,6 +122,7 @@ impl Latencies {
         let mut sorted = counted.clone();
         sorted.sort_unstable();
         let ms = |ns: Option<&Nanos>| ns.map_or(0.0, |ns| ns.as_millis_f64());
+        // Rank of the percentile, rounded up, counted from 1.
         let at = |part: usize| ms(sorted.get((sorted.len() * part).div_ceil(100).max(1) - 1));
         let sum: u64 = sorted.iter().map(|ns| ns.0).sum();
         Latencies {

@@ -119,6 +119,7 @@ impl ParamInfo {
             ParamKind::Duration => format_duration(Nanos(value)),
             ParamKind::Count => value.to_string(),
             ParamKind::Flag => (value != 0).to_string(),
+            // Thousandths, written in percent.
             ParamKind::Part => format!("{} %", value as f64 / 10.0),
             ParamKind::Choice(words) => words[value as usize].to_owned(),
         }
@@ -220,12 +221,14 @@ impl SchedulerSpec {
     /// values of the groups that both share.
     #[must_use]
     pub fn replaced_by(self, other: SchedulerSpec) -> SchedulerSpec {
+        // Naming the scenario's own scheduler must not reset its parameters.
         if self.name() == other.name() {
             return self;
         }
         let shared = |group: &&ParamGroup| {
             let own = self.info.groups.iter();
             let mut own = own.filter(|own| own.shared == group.shared);
+            // Groups without a name are equal in nothing but that.
             group.shared.is_some() && own.next().is_some()
         };
         let groups = other.info.groups.iter().filter(shared);

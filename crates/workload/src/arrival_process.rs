@@ -72,6 +72,8 @@ impl Arrivals {
             findings.within("on", |findings| {
                 bursts.on.check_into(findings);
                 let requests = bursts.on.mean_ns() * self.per_s / 1e9;
+                // With a wrong rate the product says nothing about the phase, and would be a second
+                // error for one mistake.
                 findings.expect(
                     !fine || requests >= 0.001,
                     "",
@@ -119,6 +121,8 @@ impl ArrivalClock {
     /// The rate is rounded to thousandths. Values that [`Arrivals::check`] refuses are clamped to
     /// the nearest that it accepts.
     pub fn new(arrivals: &Arrivals, start: Nanos) -> ArrivalClock {
+        // Out-of-range values come from callers that did not check; they must not divide by 0
+        // below.
         let per_s = arrivals.per_s.clamp(0.001, PER_S_MAX);
         let rate = nearest(per_s * PER_S_UNIT as f64).0.max(1);
         ArrivalClock {
@@ -136,6 +140,7 @@ impl ArrivalClock {
             bursts: arrivals.bursts,
             at: start,
             fresh: true,
+            // Without bursts the only phase has no end, and no off phase is ever drawn.
             phase_end: arrivals.bursts.is_none().then_some(Nanos::MAX),
         }
     }
@@ -187,6 +192,7 @@ impl ArrivalClock {
     /// Returns the first arrival that lies within a phase, from the candidate `next` on.
     #[cold]
     fn next_phase(&mut self, mut next: Nanos, rng: &mut Pcg64Mcg) -> Nanos {
+        // Without bursts the phase ends with the clock's 64 bits only.
         let Some(bursts) = self.bursts else {
             self.at = Nanos::MAX;
             return Nanos::MAX;
@@ -194,6 +200,7 @@ impl ArrivalClock {
         for _ in 0..SILENT_PHASES_MAX {
             let end = match self.phase_end {
                 Some(end) => {
+                    // The order of draws (off, gap, on) is part of what a seed determines.
                     self.at = end + bursts.off.draw(rng);
                     self.fresh = true;
                     next = self.step(rng);
@@ -206,10 +213,12 @@ impl ArrivalClock {
                 self.at = next;
                 return next;
             }
+            // The clock's end: later phases would lie beyond 64 bits.
             if end == Nanos::MAX {
                 break;
             }
         }
+        // For good: later calls return at once instead of searching again.
         (self.bursts, self.at) = (None, Nanos::MAX);
         Nanos::MAX
     }

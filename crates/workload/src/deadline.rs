@@ -36,6 +36,7 @@ impl Deadline {
             Deadline::Fixed(time) => *time,
             Deadline::BySize(by) => {
                 let (most, loss) = (by.max_bandwidth, by.bandwidth_loss);
+                // At least 1 ns: a deadline of 0 would be missed by definition.
                 let makespan = makespan(bytes, most, loss, by.tenants, by.as_printed).max(Nanos(1));
                 with_tolerance(makespan, by.tolerance.into())
             }

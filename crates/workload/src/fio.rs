@@ -47,6 +47,8 @@ pub struct JobFile {
 pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors> {
     let mut remarks = Remarks::default();
     let parts = tokenizer::parts(text, &mut remarks);
+    // Options of [global] apply to the sections behind it only, as in fio: hence the order of the
+    // loop.
     let mut global = BTreeMap::new();
     let mut sections: Vec<Section> = vec![];
     for part in &parts {
@@ -63,11 +65,13 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
             let help = Some("each section is a VM; `numjobs` makes copies of a job".to_owned());
             remarks.add(Kind::Error, (part.name, ""), &part.span, what, help);
         }
+        // A copy: what a section overrides must not reach the next one.
         let mut own = global.clone();
         section_options::collect(part, lenient, &mut own, &mut remarks);
         let line = report::line_of(text, part.span.start);
         let mut words = Words::new(own, &mut remarks);
         let section = section::build(part.name, line, &mut words, &sections);
+        // A section with errors is kept: the ones behind it need its name and its end.
         sections.push(section);
     }
     if sections.is_empty() {

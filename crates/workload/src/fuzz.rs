@@ -30,6 +30,8 @@ pub fn fio_jobs(data: &[u8]) {
     let Some(file) = lenient else { return };
     assert!(!file.sections.is_empty());
     for section in &file.sections {
+        // No disk, one of odd size, a small one, a large one that is no power of two, and the
+        // largest number.
         for disk_size in [0, 513, 1 << 20, (1 << 40) + 512, u64::MAX] {
             if let Ok(workload) = section.workload(disk_size) {
                 workload.check().expect("what is read is right");
@@ -66,6 +68,7 @@ pub fn traces(data: &[u8]) {
         };
         assert!(trace.records.is_sorted_by_key(|record| record.at));
         for record in &trace.records {
+            // Offsets are signed in the kernel, so that no request may end beyond 2^63.
             assert!((1..=LARGEST).contains(&record.len) && record.end() <= i64::MAX as u64);
             assert!((record.disk as usize) < trace.disks.len());
         }

@@ -30,6 +30,7 @@ pub(crate) fn below(rng: &mut Pcg64Mcg, n: u64) -> u64 {
 /// Returns a uniform number in [0, 1).
 #[inline]
 pub(crate) fn unit(rng: &mut Pcg64Mcg) -> f64 {
+    // 53 bits: as many as the fraction of an f64, so that the conversion is exact.
     (rng.next_u64() >> 11) as f64 * STEP
 }
 
@@ -50,6 +51,8 @@ pub(crate) fn normal(rng: &mut Pcg64Mcg) -> f64 {
     loop {
         let (x, y) = (2.0 * unit(rng) - 1.0, 2.0 * unit(rng) - 1.0);
         let square = x * x + y * y;
+        // Outside of the unit circle the angle is not uniform; at 0 there is no logarithm. The
+        // second variate of the pair is dropped to keep the generator without state.
         if square > 0.0 && square < 1.0 {
             return x * (-2.0 * libm::log(square) / square).sqrt();
         }

@@ -21,8 +21,14 @@ impl Factor {
     /// Range of factors.
     pub const RANGE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
 
-    /// Creates the factor nearest to `factor`, which must be in [`Factor::RANGE`].
+    /// Creates the factor nearest to `factor`.
+    ///
+    /// # Panics
+    /// `factor` is not in [`Factor::RANGE`].
     pub fn new(factor: f64) -> Factor {
+        let range = Factor::RANGE;
+        assert!(range.contains(&factor), "{factor} is not in {range:?}");
+        // At least a millionth: 0 would put all requests at one time, or make them empty.
         Factor(nearest(factor * 1e6).0.max(1))
     }
 
@@ -97,6 +103,7 @@ impl Replay {
             .take(limit)
             .copied()
             .collect();
+        // Time begins with the first request that is replayed, not with the trace.
         let first = all.first()?.at;
         // Disks are renumbered in the order of their first requests among the selected ones.
         let mut numbers = vec![None; trace.disks.len()];
@@ -144,6 +151,7 @@ impl Replay {
         let all = self.requests.all.iter();
         let largest = all.map(|record| record.len).max().unwrap_or(0);
         let bytes = self.size_factor.up(largest.into());
+        // Beyond 64 bits no disk holds the request anyway, and the check of the region refuses it.
         bytes.checked_next_multiple_of(SECTOR).unwrap_or(bytes)
     }
 
@@ -151,6 +159,7 @@ impl Replay {
     pub(crate) fn period(&self, factor: Factor) -> Nanos {
         let all = &self.requests.all;
         let span = all.last().map_or(Nanos::ZERO, |last| last.at);
+        // A trace of one request has no gap; 1 avoids a division by 0.
         let gaps = (all.len() as u64).saturating_sub(1).max(1);
         Nanos(factor.down(span.0.saturating_add(span.0 / gaps)))
     }

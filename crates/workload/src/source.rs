@@ -54,6 +54,7 @@ impl Source {
             let stream = Stream::new(&of_process, copy, disk_size)?;
             let region = workload.region(copy, disk_size)?;
             let per_file =
+                // The last file has no gap behind it, which is added for the division.
                 (region.end - region.start + workload.files.gap) / u64::from(workload.files.count);
             return Ok(Source::Buffered(Box::new(Buffered {
                 stream,
@@ -61,6 +62,8 @@ impl Source {
                 base: region.start,
                 per_file: per_file.max(1),
                 threads: match workload.flow {
+                    // Each request outstanding stands for a thread, which calls `fsync` on a file
+                    // of its own.
                     Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. } => iodepth.max(1),
                 },
                 fsync: workload.fsync,
@@ -161,10 +164,13 @@ impl Buffered {
     fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
         loop {
             if let Some(io) = self.write_back_queue.pop_front() {
+                // The last request of the write-back ends the `fsync`: what comes next waits for
+                // it.
                 self.synced = self.write_back_queue.is_empty();
                 return Some(io);
             }
             let Some(io) = self.stream.next(rng) else {
+                // At its end a process closes its files, and what is dirty reaches the disk.
                 if self.dirty.is_empty() {
                     return None;
                 }
@@ -181,6 +187,7 @@ impl Buffered {
                 continue;
             }
             self.dirty.push((io.offset, io.len));
+            // Saturates: `fsync` is 0 for a workload that only reads.
             self.writes_to_sync = self.writes_to_sync.saturating_sub(1);
             if self.writes_to_sync == 0 {
                 self.write_back();
@@ -191,6 +198,7 @@ impl Buffered {
     /// Queues the requests that an `fsync` sends to the disk.
     fn write_back(&mut self) {
         self.writes_to_sync = self.fsync;
+        // By address, as an elevator hands them to the disk.
         self.dirty.sort_unstable();
         let merged = merge(&self.dirty, self.cache.merge_limit);
         let first = self.write_back_queue.len();
@@ -246,9 +254,11 @@ fn merge(sorted: &[(u64, u32)], limit: u32) -> Vec<(u64, u32)> {
         if let Some((from, sum)) = merged.last_mut()
             && at <= *from + u64::from(*sum)
         {
+            // A write inside of the one before does not end behind it, hence the maximum.
             let all = (end - *from).max(u64::from(*sum));
             let inside = all == u64::from(*sum);
             if inside || all <= u64::from(limit) {
+                // Fits: at most `limit` or the length that was there.
                 *sum = all as u32;
                 continue;
             }
@@ -277,6 +287,7 @@ impl Copying {
         if let Some(io) = self.writes.pop_front() {
             return Some(io);
         }
+        // A piece that is full, or cut short by the end of the reads, is written.
         let full = self.held >= self.to.piece;
         if !full && let Some(io) = self.stream.next(rng) {
             self.piece.push((io.offset, io.len));
@@ -288,6 +299,7 @@ impl Copying {
         self.writes.extend(self.piece.drain(..).map(write));
         self.held = 0;
         let mut first = self.writes.pop_front()?;
+        // The data is there only when all reads of the piece are answered.
         first.waits = true;
         Some(first)
     }

@@ -243,6 +243,7 @@ impl Mix {
     pub(crate) fn sizes_used(self) -> &'static [usize] {
         match self {
             Mix::Read => &[0],
+            // fio takes the size of a write for both halves of `trimwrite`.
             Mix::Write | Mix::TrimWrite => &[1],
             Mix::Trim => &[2],
             Mix::ReadWrite { .. } => &[0, 1],
@@ -277,13 +278,17 @@ impl Workload {
     /// If the region, the journal or the destination of a copy exceeds the disk, or the region is
     /// smaller than the largest request.
     pub fn region(&self, copy: u32, disk_size: u64) -> Result<Range<u64>, RegionError> {
+        // A last partial sector cannot be addressed.
         let disk_end = disk_size - disk_size % SECTOR;
+        // Saturates: an offset beyond 64 bits is behind the end of every disk, and refused below.
         let from = self
             .offset_increment
             .saturating_mul(u64::from(copy))
             .saturating_add(self.offset);
         let to = match self.size {
             Some(size) => from.saturating_add(self.files.span(size)),
+            // Never before `from`, so that the length below does not wrap; an empty region is
+            // refused.
             None => disk_end.max(from),
         };
         let fits = to.max(self.journal_or_copy_end(to - from)) <= disk_end;

@@ -111,6 +111,7 @@ impl Stream {
         let end = workload.size.unwrap_or(region.end - region.start);
         let op_states = [READ, WRITE, TRIM].map(|i| {
             let sizes = &workload.sizes[i];
+            // `max`: an operation that the mix does not have may have no sizes.
             let blocks = end / u64::from(sizes.smallest().max(1));
             OpState {
                 sizes: SizeDraw::new(sizes, end),
@@ -121,6 +122,7 @@ impl Stream {
             }
         });
         let shuffle = workload.rw.random && workload.placement == Placement::Shuffle;
+        // `check` has refused a shuffle of several sizes, so this is present whenever it is needed.
         let block = workload.single_size().filter(|_| shuffle);
         Ok(Stream {
             mix: workload.rw.mix,
@@ -129,6 +131,7 @@ impl Stream {
             // A single file has no end before the region's.
             file: match files.count {
                 0 | 1 => u64::MAX,
+                // Divides evenly: `check` wants the size in whole sectors of each file.
                 count => end / u64::from(count),
             },
             gap: files.gap,
@@ -139,7 +142,9 @@ impl Stream {
             writes_to_flush: workload.fsync,
             flush_due: false,
             discarded: None,
-            shuffle: block.map(|block| Shuffle::new(end / u64::from(block))),
+            // `max`: several files may be smaller together than a request, which then fits only
+            // with the gaps between them.
+            shuffle: block.map(|block| Shuffle::new((end / u64::from(block)).max(1))),
         })
     }
 
@@ -165,7 +170,10 @@ impl Stream {
                 }
             }
             Mix::TrimWrite => match self.discarded.take() {
+                // Counted with the write, so that a limit on requests does not end between both
+                // halves.
                 Some((offset, len)) => return Some(self.issue(Op::Write, offset, len)),
+                // Sizes and position are a write's, because both halves are one request.
                 None => (Op::Discard, WRITE),
             },
         };
@@ -198,6 +206,8 @@ impl Stream {
         let from = match (&state.places, &mut self.shuffle) {
             (None, _) => {
                 if state.position == state.end
+                    // Without files a request is not cut: it starts again where it would pass the
+                    // end.
                     || (self.file == u64::MAX && bytes > state.end - state.position)
                 {
                     state.position = 0;
@@ -208,6 +218,7 @@ impl Stream {
                 state.position += bytes.min(self.file - from % self.file);
                 from
             }
+            // All operations have one size here, and share one order as in fio's map of blocks.
             (Some(_), Some(shuffle)) => shuffle.draw(rng) * bytes,
             (Some(places), None) => places.draw(size.places, rng) * state.sizes.unit(),
         };
@@ -224,9 +235,11 @@ impl Stream {
     fn issue(&mut self, op: Op, offset: u64, len: u32) -> Io {
         // The last request may exceed `io_size`, so the rest saturates at zero.
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+        // Above 0: `next` returns early at 0, except for flushes, which do not come here.
         self.ios_left -= 1;
         let write = op == Op::Write;
         if write && self.fsync > 0 {
+            // Above 0: set to `fsync` again whenever it gets there.
             self.writes_to_flush -= 1;
             if self.writes_to_flush == 0 {
                 self.writes_to_flush = self.fsync;

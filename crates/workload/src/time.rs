@@ -52,6 +52,7 @@ impl TimeDistribution {
                 let steps = to.0.saturating_sub(from.0);
                 let offset = match steps.checked_add(1) {
                     Some(n) => random_variate::below(rng, n),
+                    // All 2^64 durations: their number does not fit, and every word is a result.
                     None => rng.next_u64(),
                 };
                 Nanos(from.0 + offset)
@@ -78,6 +79,8 @@ impl TimeDistribution {
                 mean.0 as f64
             }
             TimeDistribution::LogNormal { median, sigma } => {
+                // Mean of a log-normal distribution: exp(mu + sigma^2 / 2), with exp(mu) the
+                // median.
                 median.0 as f64 * libm::exp(sigma * sigma / 2.0)
             }
         }
@@ -110,6 +113,7 @@ impl TimeDistribution {
 /// Rounds to the nearest nanosecond. Negative values and NaN become zero, too large ones
 /// [`Nanos::MAX`].
 pub(crate) fn nearest(ns: f64) -> Nanos {
+    // `as` saturates, and makes 0 of NaN.
     Nanos((ns + 0.5) as u64)
 }
 

@@ -44,9 +44,11 @@ struct AddressMap {
 impl AddressMap {
     /// Returns the first byte on the disk, and the length in bytes.
     fn place(&self, record: &Record) -> (u64, u64) {
+        // Up, so that no request becomes empty.
         let len = self.factor.up(record.len.into()).div_ceil(self.block);
         let len = len.saturating_mul(self.block).min(self.part);
         let at = self.factor.down(record.offset) / self.block * self.block;
+        // Moved rather than split where it would pass the end: its length is what the trace says.
         let at = (at % self.part).min(self.part - len);
         (self.base + u64::from(record.disk) * self.part + at, len)
     }
@@ -81,8 +83,10 @@ impl TraceReplay {
         block: u32,
     ) -> Result<TraceReplay, RegionError> {
         let region = workload.region(copy, disk_size)?;
+        // A caller without a block size must not divide by 0.
         let block = u64::from(block.max(1));
         let base = region.start.next_multiple_of(block);
+        // Before rounding the region held its requests; in whole blocks it may hold none.
         let blocks = region.end.saturating_sub(base) / u64::from(replay.disks()) / block;
         if blocks == 0 {
             return Err(workload.region_error(region, disk_size));
@@ -142,6 +146,7 @@ impl TraceReplay {
         }
         let record = &all[self.next];
         let (at, bytes) = self.map.place(record);
+        // Saturates: a trace repeated for 584 years stays at the end of time.
         let before = self.rounds.saturating_mul(self.period.0);
         self.whole = Some(Whole {
             index: self.rounds * all.len() as u64 + self.next as u64,

@@ -166,6 +166,7 @@ impl HddFigures {
             "more than 0 ns",
         )?;
         require(
+            // The fit of the seek curve needs a rise.
             full.0 > one.0,
             "hdd.seek.full_stroke",
             full,
@@ -200,6 +201,7 @@ impl HddFigures {
             segments,
             "1 to 1024",
         )?;
+        // A segment holds at least one block.
         let least = self.physical_block.0 * u64::from(segments);
         require(
             cache.0 >= least && cache.0 <= 1 << 40,
@@ -266,6 +268,7 @@ impl HddFigures {
             format!("1 MB/s to outer_rate ({outer})"),
         )?;
         require(
+            // One zone has one rate.
             inner.0 == outer.0 || self.zones > 1,
             "hdd.zones",
             self.zones,

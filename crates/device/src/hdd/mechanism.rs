@@ -266,6 +266,7 @@ impl Mechanism {
 
     /// Returns the time at which the read-ahead has read everything before `end`.
     fn read_ahead_end(&self, ahead: &ReadAhead, end: u64) -> u64 {
+        // Everything before it has been read.
         if end <= ahead.from {
             return 0;
         }
@@ -344,8 +345,7 @@ impl Mechanism {
         let stopped = self.read_ahead_end(&ahead, ahead.limit);
         let ahead = if limit > ahead.limit && stopped < ready {
             // The read-ahead had stopped at a full segment. The read makes room, so the head goes
-            // on
-            // when that position comes round again.
+            // on when that position comes round again.
             let last = self.geometry.begin(ahead.limit - 1);
             (self.cylinder, self.head) = (last.cylinder, last.head);
             let stream = self.geometry.begin(ahead.limit).stream;

@@ -135,6 +135,7 @@ impl Hdd {
             refuse("hdd.seek.average", times.average.to_string(), allowed)
         })?;
         let block = figures.physical_block.0;
+        // Segments hold whole blocks.
         let segment = figures.read_ahead.cache.0 / u64::from(figures.read_ahead.segments);
         let mechanism = Mechanism::new(
             geometry,
@@ -175,6 +176,7 @@ impl Hdd {
             "the drive was used"
         );
         let queue = self.queue.as_ref().map(|q| q.fresh(room));
+        // Only NCQ lets commands bypass the queue.
         let bypass = if queue.is_some() { room as usize } else { 0 };
         Hdd {
             room,
@@ -209,8 +211,7 @@ impl Hdd {
         let tail = self.transfer(bytes.min(u64::from(self.spec.physical_block)));
         if self.queue.is_some() {
             // With NCQ other commands use the interface while this one waits for the medium: its
-            // share
-            // is booked at once, but its end is not.
+            // share is booked at once, but its end is not.
             self.interface_free = ready.max(self.interface_free) + self.transfer(bytes);
             return self.interface_free.max(last + tail);
         }

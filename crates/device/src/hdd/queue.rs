@@ -130,8 +130,7 @@ impl Hdd {
             Op::Discard => Kind::Discard,
         };
         // A command that is alone is served without a choice, so its position is not needed. A
-        // flush
-        // has no position, whatever address it comes with.
+        // flush has no position, whatever address it comes with.
         let alone = self.queue.as_ref().is_none_or(|q| q.len() == 0) && !self.is_busy(now);
         let target = if alone || io.op == Op::Flush {
             Target::default()
@@ -256,6 +255,7 @@ impl Hdd {
     fn choose(&self, now: u64) -> Option<usize> {
         let queue = self.queue.as_ref()?;
         if queue.waiting.len() == 1 {
+            // One command alone needs no comparison.
             return (queue.stalled_writes == 0).then_some(0);
         }
         let stand = self.mechanism.head_state(now);

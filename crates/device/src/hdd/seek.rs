@@ -108,6 +108,7 @@ impl SeekCurve {
             return Nanos::ZERO;
         }
         let x = (tracks as f64 / self.stroke).min(1.0);
+        // Rounded to the nearest nanosecond.
         Nanos((self.time_at(x) + 0.5) as u64)
     }
 
@@ -150,6 +151,7 @@ impl SeekTable {
             }
         };
         SeekTable {
+            // One more than the last: `time` interpolates towards the next entry.
             nodes: (0..=last + 1).map(node).collect(),
         }
     }
@@ -157,6 +159,7 @@ impl SeekTable {
     /// Returns the index of the entry at or before a distance, and the logarithm to base 2 of the
     /// distance between it and the next entry.
     fn entry(tracks: u64) -> (usize, u32) {
+        // `| 1`: the logarithm of 0 is undefined, and 0 lies in the first octave as 1 does.
         let octave = (tracks | 1).ilog2().saturating_sub(STEPS_LOG2);
         (
             (octave << STEPS_LOG2) as usize + (tracks >> octave) as usize,

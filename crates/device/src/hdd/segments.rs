@@ -70,6 +70,7 @@ impl Segments {
     /// segment's capacity is dropped from its beginning.
     pub(super) fn fill(&mut self, index: usize, end: u64, at: u64) {
         let segment = &mut self.segments[index];
+        // Times may come out of order: a read-ahead reports 0 for bytes that no command asked for.
         segment.since = segment.since.max(at);
         segment.end = segment.end.max(end);
         segment.start = segment.start.max(segment.end.saturating_sub(self.size));

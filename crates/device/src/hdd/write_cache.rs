@@ -97,6 +97,7 @@ impl WriteCache {
 
     /// Returns the indices of the extents that touch or overlap `start..end`.
     fn touching(&self, start: u64, end: u64) -> core::ops::Range<usize> {
+        // `<` and `<=`: adjacent extents are merged, too.
         let first = self.extents.partition_point(|e| e.end < start);
         let last = first + self.extents[first..].partition_point(|e| e.start <= end);
         first..last
@@ -134,8 +135,7 @@ impl WriteCache {
             match (e.start < start, e.end > end) {
                 (true, true) => {
                     // If there is no room for a second extent, the extent stays whole: its middle
-                    // is
-                    // written back needlessly.
+                    // is written back needlessly.
                     if self.extents.len() < self.max_extents {
                         let rest = Extent {
                             start: end,
@@ -182,6 +182,7 @@ impl WriteCache {
         let index = match self.order {
             WriteBackOrder::Sweep => {
                 let ahead = self.extents.partition_point(|e| e.start < self.sweep);
+                // Behind the last extent the sweep starts again at the first.
                 if ahead < self.extents.len() { ahead } else { 0 }
             }
             WriteBackOrder::Soonest => {

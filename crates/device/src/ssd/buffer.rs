@@ -47,6 +47,7 @@ impl Buffer {
             page: 0,
             units: 0,
             since: 0,
+            // At first all slots are a list of free ones.
             next: if n + 1 < size { n + 1 } else { NONE },
             chain: NONE,
         };
@@ -55,6 +56,7 @@ impl Buffer {
             last: NONE,
             units: 0,
         };
+        // At least 2: a shift by 64 would overflow.
         let buckets = size.next_power_of_two().max(2);
         Buffer {
             slots: (0..size).map(slot).collect(),
@@ -120,6 +122,7 @@ impl Buffer {
     pub(super) fn insert(&mut self, die: usize, page: u32, units: u32, now: u64) {
         if let Some(slot) = self.find(page) {
             let slot = &mut self.slots[slot];
+            // A unit that is written again takes no more room.
             let added = (units & !slot.units).count_ones();
             slot.units |= units;
             self.queues[die].units += added;

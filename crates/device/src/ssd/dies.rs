@@ -137,6 +137,7 @@ impl Ssd {
         let end = self.channels[channel].book(now, read, time) + time;
         // The die's page register holds the data until it is sent, so the die stays occupied.
         self.dies[die].free = end;
+        // The die is free later now, so its background operation begins later.
         if self.next_work[die] != u64::MAX {
             self.plan(die);
         }

@@ -152,12 +152,14 @@ impl SsdFigures {
     fn check_flash(&self) -> Result<(), FigureError> {
         let (page, unit) = (self.page, self.physical_block);
         require(
+            // 32: a page's units are bits of a `u32`.
             page.0.is_power_of_two() && page >= unit && page.0 <= unit.0 * 32,
             "ssd.page",
             page,
             format!("a power of two from physical_block ({unit}) to 32 of them"),
         )?;
         require(
+            // Pages have 32-bit numbers.
             self.capacity.0 / page.0 < u64::from(u32::MAX),
             "ssd.capacity",
             self.capacity,
@@ -176,6 +178,7 @@ impl SsdFigures {
 
     fn check_buffers(&self) -> Result<(), FigureError> {
         let (size, unit) = (self.write_buffer.size, self.physical_block);
+        // A smaller buffer could never fill one program operation.
         let least = Bytes(self.page.0 * u64::from(self.planes));
         require(
             size >= least && size.0 <= 4 << 30 && size.0.is_multiple_of(unit.0),
@@ -186,6 +189,7 @@ impl SsdFigures {
         let Some(prefetch) = &self.prefetch else {
             return Ok(());
         };
+        // `prefetch::MAX_PAGES`.
         let most = Bytes(self.page.0 * 256);
         require(
             prefetch.ahead >= self.page && prefetch.ahead <= most,

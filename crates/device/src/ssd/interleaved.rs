@@ -97,6 +97,7 @@ impl Interleaved {
     fn next_end(&self) -> (u64, bool) {
         let to_host = self.to_host.next();
         match self.from_host.as_ref().map_or(u64::MAX, Link::next) {
+            // At equal times the direction to the host goes first, so that the order is fixed.
             from_host if from_host < to_host => (from_host, true),
             _ => (to_host, false),
         }
@@ -175,6 +176,7 @@ pub(super) struct Flushes {
 impl Flushes {
     fn new(room: u32) -> Flushes {
         let mut spans = VecDeque::with_capacity(room as usize + 1);
+        // The open span; each waiting flush adds one.
         spans.push_back(Span::default());
         Flushes { spans, first: 0 }
     }

@@ -66,6 +66,7 @@ impl Link {
     pub(super) fn enter(&mut self, at: u64, bytes: u64, order: u64, place: u32) {
         let work = self.work_until(at);
         match self.transfers.len() as u128 {
+            // An idle interface saves nothing up.
             0 => self.unused = 0,
             n => {
                 self.carried += work / n;

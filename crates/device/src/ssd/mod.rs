@@ -140,7 +140,7 @@ pub struct Ssd {
 
     dies: Box<[Die]>,
     /// Time at which each die begins its next background operation; the minimum is at least
-    /// `soonest`.
+    /// `next_work_bound`.
     next_work: Box<[u64]>,
     next_work_bound: u64,
     channels: Box<[Timeline]>,

@@ -30,6 +30,7 @@ pub(super) struct Prefetch {
 impl Prefetch {
     pub(super) fn new(ahead: u64, streams: u32) -> Prefetch {
         let stream = Stream {
+            // No read begins there, so no stream is continued before it exists.
             next: u64::MAX,
             until: 0,
             from: 0,
@@ -54,6 +55,7 @@ impl Prefetch {
             oldest.map_or(0, |(index, _)| index)
         });
         let stream = &mut self.streams[index];
+        // What the replaced stream had read ahead is lost.
         if known.is_none() {
             (stream.from, stream.until) = (0, 0);
         }

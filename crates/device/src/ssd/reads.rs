@@ -58,6 +58,7 @@ impl Ssd {
         let Some(prefetch) = &mut self.prefetch else {
             return;
         };
+        // Nothing lies behind the last byte of the drive.
         let until = (end + prefetch.ahead).min(self.spec.capacity);
         let (from, last) = (
             (end >> self.page_bits) as u32,

@@ -63,8 +63,7 @@ impl Reclaim {
         let block = (groups / 1024).clamp(4, 64);
         let physical = groups + (groups * spare).div_ceil(units);
         // Two blocks are open and two are reserved; a sample so small that these matter gets them
-        // in
-        // addition.
+        // in addition.
         let blocks = (physical / block).max(groups.div_ceil(block) + 6);
         let mut reclaim = Reclaim {
             group,
@@ -124,6 +123,7 @@ impl Reclaim {
         };
         range
             .filter(move |n| {
+                // 2^64 divided by the golden ratio: adjacent groups get positions far apart.
                 let hash = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
                 // A position in the group from 32 bits of the hash.
                 let unit = n * group + hash * group / (1 << 32);
@@ -190,6 +190,7 @@ impl Reclaim {
         assert!(moved < self.block, "there is spare room, so some is stale");
         for place in block * self.block..(block + 1) * self.block {
             let n = self.owners[place as usize];
+            // A place whose owner is elsewhere is stale.
             if n != NONE && self.places[n as usize] == place {
                 self.invalidate(n);
                 self.moves = self.append(n, self.moves);

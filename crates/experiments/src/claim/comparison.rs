@@ -69,6 +69,8 @@ pub(crate) struct Course {
 impl Course {
     fn goes_on(self, before: f64, after: f64) -> bool {
         match (self.rises, self.strictly) {
+            // The slack is taken from the item before, so that it means the same for series of any
+            // unit.
             (true, true) => after > before * (1.0 - self.slack),
             (true, false) => after >= before * (1.0 - self.slack),
             (false, true) => after < before * (1.0 + self.slack),
@@ -92,6 +94,7 @@ impl Share {
     fn is_reached(self, passed: usize, all: usize) -> bool {
         match self {
             Share::All => passed == all,
+            // Counts are compared rather than quotients, so that no items at all pass `AtLeast`.
             Share::AtLeast(part) => passed as f64 >= part * all as f64,
             Share::MoreThan(part) => passed as f64 > part * all as f64,
         }
@@ -123,6 +126,7 @@ impl Test {
         let Some(items) = self.kind.passed(measures)? else {
             return Ok(None);
         };
+        // Flags are 0 or 1, or the product of two.
         let passed = items.iter().filter(|item| item.value > 0.0).count();
         Ok(Some(Outcome {
             holds: self.share.is_reached(passed, items.len()),
@@ -159,11 +163,12 @@ impl Kind {
             };
             all.push(value);
         }
-        self.of(all).map(Some)
+        self.evaluate(all).map(Some)
     }
 
-    fn of(&self, all: Vec<Series>) -> Result<Series, ExperimentError> {
+    fn evaluate(&self, all: Vec<Series>) -> Result<Series, ExperimentError> {
         let mut all = all.into_iter();
+        // `expressions` has as many as each kind takes below, in this order.
         let mut next = || all.next().unwrap_or_default();
         Ok(match self {
             Kind::Beside(sense, ..) => paired(next(), next(), |a, b| flag(sense.holds(a, b)))?,
@@ -177,6 +182,7 @@ impl Kind {
                 let of = next();
                 let above = paired(of.clone(), next(), |a, b| flag(a >= b))?;
                 let below = paired(of, next(), |a, b| flag(a <= b))?;
+                // Both flags: 1 only where the item is above one bound and below the other.
                 paired(above, below, |a, b| a * b)?
             }
             Kind::Order(_) => {
@@ -194,6 +200,7 @@ impl Kind {
                     label: two[1].label.clone(),
                     value: flag(course.goes_on(two[0].value, two[1].value)),
                 };
+                // A step has the label of its end; a series of one item has no step.
                 items.windows(2).map(step).collect()
             }
         })

@@ -103,7 +103,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    fn of(self, a: f64, b: f64) -> f64 {
+    fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             Operator::Add => a + b,
             Operator::Subtract => a - b,
@@ -115,9 +115,12 @@ impl Operator {
 
 impl Function {
     /// Applies the function: yields one item, or each item for `abs`, and none for an empty series.
-    fn of(self, items: Series) -> Series {
+    fn apply(self, items: Series) -> Series {
+        // An empty series has the mean 0 rather than NaN, and is left out by `value` before it
+        // matters.
         let count = items.len().max(1) as f64;
         let sum = |items: &Series| items.iter().map(|item| item.value).sum::<f64>();
+        // `total_cmp`: NaN has a place in the order, and cannot panic.
         let by = |a: &Item, b: &Item| a.value.total_cmp(&b.value);
         match self {
             Function::Max => items.into_iter().max_by(by).into_iter().collect(),
@@ -150,6 +153,7 @@ impl Expression {
         match parser.rest.trim_start() {
             "" => Ok(found),
             rest => Err(Malformed::new(
+                // Both parts are shown, as a missing operator is the usual mistake.
                 format!(
                     "`{rest}` follows `{}`",
                     text[..text.len() - rest.len()].trim()
@@ -178,16 +182,17 @@ impl Expression {
                 _ => None,
             },
             Expression::Function(function, of) => {
-                of.value(measures)?.map(|items| function.of(items))
+                of.value(measures)?.map(|items| function.apply(items))
             }
             Expression::Binary(operator, a, b) => match (a.value(measures)?, b.value(measures)?) {
                 (Some(a), Some(b)) => {
-                    let operator = |a: f64, b: f64| operator.of(a, b);
+                    let operator = |a: f64, b: f64| operator.apply(a, b);
                     Some(paired(a, b, operator)?)
                 }
                 _ => None,
             },
         };
+        // An empty series would pass every comparison.
         Ok(found.filter(|items| !items.is_empty()))
     }
 
@@ -209,6 +214,7 @@ impl Expression {
 /// Items from one index to another; negative ones count from the end.
 fn part(items: Series, from: Option<i64>, to: Option<i64>) -> Series {
     let count = items.len() as i64;
+    // Clamped, so that a part beyond the end is empty rather than a panic.
     let place = |n: i64| (if n < 0 { count + n } else { n }).clamp(0, count) as usize;
     let (from, to) = (place(from.unwrap_or(0)), place(to.unwrap_or(count)));
     let kept = items.into_iter().take(to).skip(from);
@@ -226,6 +232,7 @@ pub(super) fn paired(
 ) -> Result<Series, ExperimentError> {
     let made = |item: Item, value: f64| Item { value, ..item };
     match (a.as_slice(), b.as_slice()) {
+        // Before the equal lengths: two single figures are one item with the label of the first.
         (_, [one]) => {
             let one = one.value;
             Ok((a.into_iter())
@@ -305,6 +312,7 @@ impl<'a> Parser<'a> {
     }
 
     fn sum(&mut self) -> Result<Expression, Malformed> {
+        // One level for each precedence; the loop makes operators of one level group from the left.
         let mut found = self.product()?;
         loop {
             let operator = match self.peek() {
@@ -312,6 +320,7 @@ impl<'a> Parser<'a> {
                 Some('-') => Operator::Subtract,
                 _ => return Ok(found),
             };
+            // An operator is one byte of ASCII, at which `peek` has left the text.
             self.rest = &self.rest[1..];
             found = Expression::Binary(operator, Box::new(found), Box::new(self.product()?));
         }
@@ -336,6 +345,7 @@ impl<'a> Parser<'a> {
         if !self.take('[') {
             return Ok(found);
         }
+        // With the blank, so that a name that begins with `at` is not taken for it.
         if let Some(rest) = self.rest.trim_start().strip_prefix("at ") {
             self.rest = rest;
             let at = self.sum()?;
@@ -398,6 +408,7 @@ impl<'a> Parser<'a> {
                 }),
             });
         }
+        // Functions come first: a measure cannot have the name of one.
         if let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) {
             let of = self.sum()?;
             self.need(')', "as many brackets closed as opened")?;

@@ -31,7 +31,8 @@ pub(crate) fn figures<S: Subject>(
     reference: &Reference,
     cells: impl FnOnce(&str) -> Result<Vec<Cell>, ExperimentError>,
 ) -> Result<Option<Series>, ExperimentError> {
-    match Printed::of(call) {
+    // Built-in measures come first: they are the same for each paper.
+    match Printed::from_call(call) {
         Some(printed) => printed.series(reference, cells),
         None => {
             let (measure, arguments) = find(measures, call)?;
@@ -105,7 +106,7 @@ pub(crate) enum Printed<'a> {
 
 impl<'a> Printed<'a> {
     /// Interprets a call as a printed measure; `None` if it names another one.
-    pub(crate) fn of(call: &'a Call) -> Option<Printed<'a>> {
+    pub(crate) fn from_call(call: &'a Call) -> Option<Printed<'a>> {
         match (call.name.as_str(), call.arguments.as_slice()) {
             ("ours" | "theirs", [table, row, column]) => Some(Printed::Cells {
                 theirs: call.name == "theirs",
@@ -125,6 +126,7 @@ impl<'a> Printed<'a> {
             Printed::Stated(path) => reference.figure(path).is_ok(),
             Printed::Cells {
                 table, row, column, ..
+            // Tables have one or two columns of labels; the caller knows which, a claim does not.
             } => [1, 2].into_iter().any(|labels| {
                 let table = reference.table(table, labels);
                 let cells = table.map(|table| table.cells("", |_, _| Some(0.0)));
@@ -165,6 +167,7 @@ impl<'a> Printed<'a> {
 /// Label of a cell among others: its row, its column or both, where they differ.
 fn label(cell: &Cell, row: &str, column: &str) -> String {
     match (row.contains('*'), column.contains('*')) {
+        // A pattern selects several; what it leaves open is what tells the items apart.
         (true, true) => format!("{} of {}", cell.column, cell.row),
         (false, true) => cell.column.clone(),
         _ => cell.row.clone(),
@@ -177,6 +180,7 @@ fn fits(pattern: &str, word: &str) -> bool {
         (Some(""), _) => true,
         (Some(end), None) => word.ends_with(end),
         (None, Some(start)) => word.starts_with(start),
+        // Both ends are open; `strip_prefix` has left the star at the end.
         (Some(end), Some(_)) => word.contains(end.trim_end_matches('*')),
         (None, None) => word == pattern,
     }
@@ -204,7 +208,7 @@ pub(crate) mod tests {
             let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
             let name = name.to_owned();
             let call = Call { name, arguments };
-            let printed = Printed::of(&call).expect("one of these");
+            let printed = Printed::from_call(&call).expect("one of these");
             let series = printed.series(&reference, |_| Ok(all.to_vec()));
             let series = series.expect("figures").expect("cells");
             series

@@ -109,6 +109,7 @@ impl ClaimSpec {
         match &self.body {
             Body::Compared(claim) => claim.evaluate(measures),
             Body::Code(name) => {
+                // Code that the paper defines was run by the caller before it came here.
                 let what = format!("{}: there is no code `{name}`", self.id);
                 Err(ExperimentError::data(FILE, what))
             }
@@ -133,6 +134,7 @@ impl Compared {
             };
             holds &= outcome.holds;
             failed.extend(checked.otherwise.as_ref().filter(|_| !outcome.holds));
+            // Words such as {held} are about the first test; the others qualify it.
             first.get_or_insert(outcome.items);
         }
         let items = first.unwrap_or_default();

@@ -39,7 +39,8 @@ fn replace(text: &str, replaced: &Replaced) -> String {
 fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimSpec>> {
     let mut section = Section::open(field)?;
     let part = section.need("part", "part = \"figure 12\", where the paper has it")?;
-    let (part, each) = (part.text()?, each(&mut section)?);
+    let (part, each) = (part.text()?, read_replacements(&mut section)?);
+    // Once for all entries of `each`, which share the name.
     let name = id(&mut section, ids)?;
     let mut also = Vec::new();
     for field in section.take_tables("also") {
@@ -53,6 +54,7 @@ fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimS
             all.push(claim(section, (name.as_str(), part), replaced)?);
         }
     }
+    // `finish` reports keys that nothing has read, hence after all entries.
     also.into_iter().for_each(|(_, section)| section.finish());
     section.finish();
     Some(all)
@@ -70,9 +72,10 @@ fn id(section: &mut Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
 }
 
 /// Reads the replacements of a table of claims.
-fn each(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
+fn read_replacements(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
     let entries = section.take_tables("each");
     if entries.is_empty() {
+        // A claim without `each` stands for itself, with nothing to replace.
         return Some(vec![Replaced::new()]);
     }
     let replaced = |entry: &Field<'_>| -> Option<Replaced> {
@@ -111,6 +114,7 @@ fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> 
     if let Some(with) = section.take("with") {
         for (entry, field) in Section::open(&with)?.entries() {
             let expression = reader.expression(&field)?;
+            // In the order of the file: a name may use those before it.
             reader.named.insert(entry.key.clone(), expression);
         }
     }
@@ -170,6 +174,7 @@ impl Reader<'_> {
 
     /// Reads a number, or an expression in quotes.
     fn expression(&self, field: &Field<'_>) -> Option<Expression> {
+        // A TOML number; an expression is always in quotes.
         if matches!(field.describe().chars().next(), Some('0'..='9' | '-')) {
             return number(field).map(Expression::Number);
         }
@@ -200,6 +205,7 @@ impl Reader<'_> {
     }
 
     fn kind(&self, section: &mut Section<'_>) -> Option<Kind> {
+        // The first key found decides; any other is reported as unknown by `finish`.
         for (key, sense) in SENSES {
             if let Some(field) = section.take(key) {
                 let of = self.expression(&field)?;

@@ -50,7 +50,7 @@ pub(crate) fn are_sound<S: Subject>(
             }
         };
         for call in claim.measures() {
-            match measure::Printed::of(call) {
+            match measure::Printed::from_call(call) {
                 Some(printed) => assert!(
                     printed.is_in(reference),
                     "{}: the paper has no {call:?}",

@@ -121,6 +121,7 @@ impl Format {
 
     fn list(self, all: &[String]) -> String {
         match (self.list, all) {
+            // A single figure has no `and`.
             (List::And, [first @ .., last]) if !first.is_empty() => {
                 format!("{} and {last}", first.join(", "))
             }
@@ -141,6 +142,7 @@ impl Piece {
         if let Some(of) = text.strip_prefix("who ") {
             return Ok(Piece::Label(Expression::parse(of, named)?));
         }
+        // From the right: arguments in quotes may have colons.
         let parts = text.rsplit_once(':');
         let format = parts.and_then(|(_, format)| Format::parse(format));
         let (Some((figures, _)), Some(format)) = (parts, format) else {

@@ -96,19 +96,23 @@ pub(super) fn calibrate(
     let grid = grid();
     let mut scenarios = Vec::new();
     for free in &grid {
+        // CFQ runs only: what the paper's own scheduler does is predicted, not fitted.
         for case in [Case::Read, Case::Write, Case::Mixed] {
             let mut scenario = setup::scenario(&Key::new(case, "cfq"))?;
             free.apply(&mut scenario)?;
             scenarios.push((case, scenario));
         }
     }
-    let runs = pool::each(&scenarios, wanted.jobs, progress, |(case, scenario)| {
-        (*case, Run::of(scenario.clone()))
+    let runs = pool::map_parallel(&scenarios, wanted.jobs, progress, |(case, scenario)| {
+        (*case, Run::simulate(scenario.clone()))
     });
     let mut best: Option<(f64, FreeParameters, Vec<Residual>)> = None;
+    // The three cases of each point of the grid, in the order above.
     for (free, runs) in grid.iter().zip(runs.chunks(3)) {
         let residuals = times(&reference, runs)?;
         let off = distance(&residuals);
+        // Strictly less: of equal points the first one stays, so that the result does not depend on
+        // threads.
         if best.as_ref().is_none_or(|(least, ..)| off < *least) {
             best = Some((off, *free, residuals));
         }

@@ -8,7 +8,7 @@ use crate::frame::{Claims, Code};
 use crate::{Cell, within};
 
 /// Deviation from the paper, as a fraction, up to which a predicted time counts as near.
-const NEAR: f64 = 0.15;
+const NEAR_DEVIATION: f64 = 0.15;
 /// Deviation, as a fraction, up to which a rate counts as the promised one.
 const ROUNDING: f64 = 0.01;
 
@@ -58,7 +58,9 @@ pub(super) const MEASURES: &[Measure<Flubber>] = &[
 pub(super) const CODE: &[(&str, Code<Flubber>)] = &[("settles", settles)];
 
 fn by_beta(results: &RunResults<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
-    let all = BETAS.iter().map(|factor| of(results.of(beta(*factor))?));
+    let all = BETAS
+        .iter()
+        .map(|factor| of(results.run_for(beta(*factor))?));
     Some(series(all.collect::<Option<Vec<f64>>>()?))
 }
 
@@ -67,17 +69,18 @@ fn under_flubber(
     arguments: &[&str],
     figure: fn(&Run, &str) -> Option<f64>,
 ) -> Option<Series> {
-    let run = results.of(Key::new(Case::named(arguments[0])?, "flubber"))?;
+    let run = results.run_for(Key::new(Case::named(arguments[0])?, "flubber"))?;
     Some(series([figure(run, arguments[1])?]))
 }
 
 /// Section 4.3.1: real time starves best effort.
 fn done_before_random_reader(results: &RunResults<'_>) -> Option<f64> {
-    let run = results.of(Key::new(Case::Read, "cfq_priority"))?;
+    let run = results.run_for(Key::new(Case::Read, "cfq_priority"))?;
     let end = run.time("rnd_read")?;
     let (mut before, mut all) = (0.0, 0.0);
     for row in run.rows.iter().filter(|row| row.vm == "seq_read") {
         all += row.rates.iops;
+        // Rows are of a second each, so that rates add up to requests.
         before += if row.time_s < end {
             row.rates.iops
         } else {
@@ -93,7 +96,7 @@ pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write
 /// Figure 4: both VMs reach their promised throughput within 5 s and keep it.
 fn settles(results: &RunResults<'_>) -> Claims {
     let within_s = results.reference.figure("feedback.settles_within_s")?;
-    let Some(run) = results.of(Key::new(Case::Write, "flubber")) else {
+    let Some(run) = results.run_for(Key::new(Case::Write, "flubber")) else {
         return Ok(Vec::new());
     };
     let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;
@@ -129,9 +132,10 @@ fn settles(results: &RunResults<'_>) -> Claims {
 pub(super) fn goals(cells: &[Cell]) -> Vec<ClaimResult> {
     let mut claims: Vec<ClaimResult> = ClaimResult::order_goal(cells).into_iter().collect();
     let is_time = |cell: &&Cell| {
+        // The server's average in table 4 is a rate, not a time.
         matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
     };
-    let (near, all) = within(cells.iter().filter(is_time), NEAR);
+    let (near, all) = within(cells.iter().filter(is_time), NEAR_DEVIATION);
     if all > 0 {
         let share = 100.0 * near as f64 / all as f64;
         claims.push(ClaimResult::new(

@@ -42,7 +42,7 @@ fn beta(factor: u64) -> Key {
 /// Run of a case under a scheduler, by the scheduler's name in the paper's figures.
 fn named<'a>(results: &RunResults<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
     let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
-    results.of(Key::new(case, scheduler))
+    results.run_for(Key::new(case, scheduler))
 }
 
 /// Experiments of the paper.
@@ -68,7 +68,7 @@ impl Experiment for Flubber {
     }
 
     fn run(scenario: Scenario) -> Run {
-        Run::of(scenario)
+        Run::simulate(scenario)
     }
 
     fn goals(_: &RunResults<'_>, cells: &[Cell]) -> Claims {

@@ -66,7 +66,7 @@ impl Case {
 pub(super) enum Ablation {
     /// Unchanged run.
     Nothing,
-    /// No binding deadlines: latencies are [`FAR`] times as long.
+    /// No binding deadlines: latencies are [`LATENCY_FACTOR`] times as long.
     NearDeadlines,
     /// No CPU time in the guests.
     Processor,
@@ -89,7 +89,7 @@ impl Variant for Ablation {
     fn phrase(self) -> String {
         match self {
             Ablation::Nothing => "As it is".to_owned(),
-            Ablation::NearDeadlines => format!("With latencies {FAR} times as long"),
+            Ablation::NearDeadlines => format!("With latencies {LATENCY_FACTOR} times as long"),
             Ablation::HeldTime => "With deadlines from when credits let a request in".to_owned(),
             Ablation::Feedback => "Without feedback".to_owned(),
             Ablation::Processor => "If guests took no processor time".to_owned(),
@@ -98,7 +98,7 @@ impl Variant for Ablation {
 }
 
 /// Factor with which the paper's latency targets hardly ever become overdue.
-pub(super) const FAR: u64 = 5;
+pub(super) const LATENCY_FACTOR: u64 = 5;
 
 /// Run: case, scheduler and change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -127,6 +127,7 @@ impl Key {
 
     /// Key of the run with an ablation, which applies to Flubber only.
     pub(super) fn without(self, without: Ablation) -> Key {
+        // Other schedulers have nothing to leave out; one key for all variants runs them once.
         let without = match self.scheduler {
             "flubber" => without,
             _ => Ablation::Nothing,
@@ -210,7 +211,7 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
         Ablation::NearDeadlines => {
             for tenant in &mut scenario.tenants {
                 let latency = &mut tenant.objective.latency;
-                *latency = latency.map(|bound| Nanos(bound.0 * FAR));
+                *latency = latency.map(|bound| Nanos(bound.0 * LATENCY_FACTOR));
             }
             Ok(())
         }
@@ -232,7 +233,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let mut rows = Vec::new();
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.run(&mut |row| rows.push(row.clone()));
@@ -263,6 +264,7 @@ impl Run {
     /// Rows of a VM's whole seconds before its end.
     pub(super) fn seconds<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Row> + use<'a> {
         let name = name.to_owned();
+        // Up to the VM's last answer: later rows are empty.
         let end = self.time(&name).unwrap_or(0.0);
         let rows = self.rows.iter();
         rows.filter(move |row| row.vm == name && row.time_s <= end)
@@ -295,6 +297,7 @@ impl Run {
     /// Anticipatory waits that a suitable request ended, in percent.
     pub(super) fn wait_success(&self) -> Option<f64> {
         let waits = self.report.devices.first()?.waits?;
+        // No waits at all are a success of 0 %.
         Some(100.0 * waits.succeeded as f64 / waits.begun.max(1) as f64)
     }
 
@@ -306,6 +309,7 @@ impl Run {
             .devices
             .iter()
             .flat_map(|device| &device.distances);
+        // The scenarios have two bounds, so that there are three ranges.
         for (share, distance) in shares.iter_mut().zip(counts) {
             *share = distance.ios as f64;
         }

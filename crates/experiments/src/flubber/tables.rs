@@ -9,6 +9,7 @@ use crate::ordering::with_orderings;
 
 /// Requests of sysbench: 2 GiB in requests of 16 KiB, and its default number of random ones.
 const SEQUENTIAL_REQUESTS: f64 = 131_072.0;
+/// Number of random requests of sysbench, its default.
 const RANDOM_REQUESTS: f64 = 10_000.0;
 
 /// Tables and figures in the order of the paper; `claims.toml` has its claims about them.
@@ -70,7 +71,7 @@ fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
 fn table2(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("2", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
-        let run = results.of(beta(labels.first()?.parse().ok()?))?;
+        let run = results.run_for(beta(labels.first()?.parse().ok()?))?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
@@ -114,6 +115,7 @@ fn table3(results: &RunResults<'_>) -> Cells {
 /// Requests of all guest processes per second until the last of them is done, which corresponds to
 /// the paper's average of the server.
 fn server_iops(run: &Run) -> f64 {
+    // Mixed case: two sequential guests and a random one.
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 
@@ -188,7 +190,7 @@ fn figure4(results: &RunResults<'_>) -> Cells {
         let theirs = results
             .reference
             .figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
-        let run = results.of(Key::new(Case::Write, scheduler));
+        let run = results.run_for(Key::new(Case::Write, scheduler));
         let ours = run.and_then(|run| run.delay("rnd_write"));
         let column = "rnd_write_avg_latency_ms";
         cells.extend(single("figure 4", scheduler, column, theirs, ours));
@@ -209,7 +211,7 @@ fn waits(results: &RunResults<'_>) -> Cells {
             .reference
             .figure(&format!("wait_success_pct.{name}"))?;
         let ours = results
-            .of(Key::new(case, "flubber"))
+            .run_for(Key::new(case, "flubber"))
             .and_then(Run::wait_success);
         cells.extend(single(
             "section 4.5",

@@ -43,6 +43,7 @@ pub(super) fn calibrate(
             "\n[[residual]]\ncell = \"table {}, {}, {}\"\ntheirs = {theirs}\nours = {ours:.2}\n",
             point.table, point.row, point.column
         );
+        // Steps are parameters: the number of runs of a bisection is not known before.
         progress(n + 1, POINTS.len());
     }
     let mut text = String::from(
@@ -72,13 +73,16 @@ fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> 
 /// Value of the cell in the simulation with these parameters.
 fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
     let Some(figure) = figure(point.table, point.row, point.column) else {
+        // NaN is not below any figure, so that the search ends at a bound; a test has the cells.
         return f64::NAN;
     };
     let rounds: Vec<u64> = (1..=run::ROUNDS).collect();
-    let found = pool::each(&rounds, jobs, &mut |_, _| {}, |&round| {
+    let found = pool::map_parallel(&rounds, jobs, &mut |_, _| {}, |&round| {
         run::round(figure.case, Policy::Credit2, free, round)
     });
-    figure.of(&run::together(&found)).unwrap_or(f64::NAN)
+    figure
+        .value(&run::combine_rounds(&found))
+        .unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

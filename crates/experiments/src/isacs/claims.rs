@@ -170,6 +170,7 @@ impl Compared<'_> {
             if let Some(ordering) = &cell.ordering {
                 let key = (cell.table.as_str(), ordering.about.as_str());
                 let both = pairs.entry(key).or_default();
+                // Index 1 is ISACS's, as in `policies`.
                 both[usize::from(ordering.who == "isacs")] = Some(cell);
             }
         }
@@ -194,6 +195,7 @@ impl Compared<'_> {
         let is = |pair: &&Pair<'_>| match kind {
             "better" => pair.our_gain() > EQUAL_WITHIN,
             "worse" => pair.our_gain() < -EQUAL_WITHIN,
+            // `measure` has let only the three words through.
             _ => (-EQUAL_WITHIN..=EQUAL_WITHIN).contains(&pair.our_gain()),
         };
         (!all.is_empty()).then(|| all.iter().filter(is).count())
@@ -208,6 +210,7 @@ impl Compared<'_> {
         specs: &[ClaimSpec],
         wanted: &Wanted,
     ) -> Result<Vec<ClaimResult>, ExperimentError> {
+        // Claims about all tables hold for those that are wanted.
         let is_wanted = |spec: &&ClaimSpec| spec.part == EVERY_TABLE || wanted.wants(&spec.part);
         let mut claims = Vec::new();
         for spec in specs.iter().filter(is_wanted) {

@@ -53,6 +53,7 @@ impl Swept {
         );
         for (policy, name) in DRAWN {
             let point = |&(n, case): &(usize, Case)| {
+                // A case that was not run leaves a gap, and the curve goes on.
                 let found = runs.get(&(case, policy))?;
                 let (low, high) = found.range;
                 Some(Point::new(n as f64, found.shown()).between(low, high))
@@ -134,6 +135,7 @@ pub(super) fn further_cases(wanted: &Wanted, known: &[Case]) -> Vec<Case> {
     let cases = figures
         .flat_map(|figure| figure.cases)
         .map(|(_, case)| case);
+    // Cases of the tables have been run already, with more rounds.
     cases.filter(|case| !known.contains(case)).collect()
 }
 
@@ -150,9 +152,11 @@ fn latencies(title: String, case: Case, runs: &Runs) -> Plot {
         };
         let mut trips = found.all_trips_ms.clone();
         trips.sort_by(f64::total_cmp);
+        // A case may have no round trips at all.
         let Some(last) = trips.len().checked_sub(1) else {
             continue;
         };
+        // Milliseconds become nanoseconds, the unit of the axis.
         let point = |percent: usize| (trips[last * percent / 100] * 1e6, percent as f64);
         plot.add(Series::line(name).points((0..=100).map(point)));
     }

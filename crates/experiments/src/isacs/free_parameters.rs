@@ -104,6 +104,7 @@ impl FreeParameters {
 
     /// Fixed work, shortened by [`WORK_SHRINK`].
     pub(super) fn work(&self, knob: Knob) -> Nanos {
+        // Milliseconds are multiplied first, so that the division loses less than a microsecond.
         Nanos::from_micros(self.get(knob) * 1_000 / WORK_SHRINK)
     }
 }

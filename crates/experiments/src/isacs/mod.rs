@@ -47,7 +47,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let cases = tables::cases(&reference, wanted)?;
     let jobs = wanted.jobs;
     let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
-    let mut runs = run::all(
+    let mut runs = run::run_all(
         &run::keys(&cases, &compared),
         &free,
         run::ROUNDS,
@@ -57,7 +57,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
     let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
     // Explanatory runs need the direction of an effect only, so few rounds suffice.
-    let few = run::all(
+    let few = run::run_all(
         &run::keys(&cases, &explaining),
         &free,
         FEW_ROUNDS,
@@ -67,7 +67,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     runs.extend(few);
     let further = figures::further_cases(wanted, &cases);
     let further = run::keys(&further, &compared);
-    runs.extend(run::all(&further, &free, FIGURE_ROUNDS, jobs, progress));
+    runs.extend(run::run_all(&further, &free, FIGURE_ROUNDS, jobs, progress));
     let specs = claim::read(claims::CLAIMS)?;
     let found = |policies: [Policy; 2]| {
         let cells = tables::cells(&reference, &runs, policies, wanted)?;
@@ -81,6 +81,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         Ok::<_, ExperimentError>((cells, claims))
     };
     let (cells, claims) = found(BOTH)?;
+    // Credit2 stays as it is: each change is one of ISACS.
     let alone = Policy::ABLATED.map(|policy| [Policy::Credit2, policy]);
     let mut ablated = Vec::new();
     for pair in [SHARED, LOOKING].into_iter().chain(alone) {
@@ -99,6 +100,8 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
             shared(&ours(claim))
         }),
     ] {
+        // Claims about other pairs are reported by themselves, under another name, and not
+        // explained.
         let claims = found(pair)?.1.into_iter();
         said.extend(claims.map(|said| said.named(name).with_ablations(&[])));
     }

@@ -82,6 +82,7 @@ impl Policy {
         let credit2 = credit2::Params {
             run_queues,
             max_slice: match self {
+                // A slice ends at the rate limit, which is when the scheduler looks again.
                 Policy::ShortSlices => usual.rate_limit,
                 _ => usual.max_slice,
             },
@@ -89,6 +90,7 @@ impl Policy {
                 self,
                 Policy::Credit2LooksAgain
                     | Policy::IsacsLooksAgain
+                    // Own schedulers look again, too: turns for I/O begin within a slice.
                     | Policy::IoTurns
                     | Policy::IoTurnsShared
             ),

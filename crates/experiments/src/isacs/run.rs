@@ -50,11 +50,12 @@ impl CaseResult {
 
 fn mean(all: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = all.fold((0.0, 0), |(sum, n), x| (sum + x, n + 1));
+    // No values have the mean 0: cases without round trips or work.
     sum / f64::from(n.max(1))
 }
 
 /// Results of one round.
-fn of(case: Case, report: &VcpuReport) -> CaseResult {
+fn case_result(case: Case, report: &VcpuReport) -> CaseResult {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
     let work = vms().filter_map(|vm| vm.work_s);
@@ -65,11 +66,13 @@ fn of(case: Case, report: &VcpuReport) -> CaseResult {
         }
         _ => {
             let received = |vm: &VcpuVmReport| vm.received_bytes_per_s;
+            // Streams run for less than a minute here; the rate is taken for the paper's duration.
             vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
         }
     };
     // Scaled back to the paper's amount of work.
     let work_s = mean(work) * WORK_SHRINK as f64;
+    // Cases with work receive streams too, but the figure is about the work.
     let shown = if work_s > 0.0 { work_s } else { amount };
     let all_trips = trips().flat_map(|trips| trips.counted.iter());
     CaseResult {
@@ -85,11 +88,12 @@ fn of(case: Case, report: &VcpuReport) -> CaseResult {
 /// Runs one round of a case.
 pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> CaseResult {
     let scenario = setup::scenario(case, policy, free, round);
-    of(case, &Simulation::new(scenario).run())
+    case_result(case, &Simulation::new(scenario).run())
 }
 
 /// Combines the rounds of a case.
-pub(super) fn together(rounds: &[CaseResult]) -> CaseResult {
+pub(super) fn combine_rounds(rounds: &[CaseResult]) -> CaseResult {
+    // All rounds of a case have the same VMs.
     let vms = rounds.first().map_or(0, |results| results.trips_ms.len());
     let over = |get: &dyn Fn(&CaseResult) -> f64| mean(rounds.iter().map(get));
     CaseResult {
@@ -123,7 +127,7 @@ pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
 }
 
 /// Runs `rounds` rounds of each key.
-pub(super) fn all(
+pub(super) fn run_all(
     keys: &[(Case, Policy)],
     free: &FreeParameters,
     rounds: u64,
@@ -131,11 +135,13 @@ pub(super) fn all(
     progress: Progress<'_>,
 ) -> Runs {
     let of_key =
+        // Seeds count from 1.
         |&(case, policy): &(Case, Policy)| (1..=rounds).map(move |round| (case, policy, round));
     let items: Vec<_> = keys.iter().flat_map(of_key).collect();
-    let results = pool::each(&items, jobs, progress, |&(case, policy, n)| {
+    let results = pool::map_parallel(&items, jobs, progress, |&(case, policy, n)| {
         round(case, policy, free, n)
     });
-    let results = results.chunks(rounds.max(1) as usize).map(together);
+    // Results are in the order of `items`: all rounds of a key are adjacent.
+    let results = results.chunks(rounds.max(1) as usize).map(combine_rounds);
     keys.iter().copied().zip(results).collect()
 }

@@ -91,6 +91,7 @@ fn write(source: Source, mixed: bool, free: &FreeParameters) -> WriteSpec {
         file: FILE_BYTES / SHRINK,
         make_per_kib: make(source, mixed, free),
         dirty: if mixed {
+            // Shrunk as the files are, so that writers meet the limit at the same part of a file.
             free.get(Knob::MixedDirtyKb) * 1000 / SHRINK
         } else {
             DIRTY_BYTES / SHRINK
@@ -108,6 +109,7 @@ fn stream(from: usize, receive: Nanos, free: &FreeParameters) -> StreamSpec {
     StreamSpec {
         from,
         chunk: CHUNK_BYTES,
+        // A window below a chunk would let nothing through; the calibration tries small ones.
         window: (free.get(Knob::WindowKib) << 10).max(CHUNK_BYTES),
         client: us(20),
         driver: us(20),
@@ -213,6 +215,8 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round:
     let mut vms = guests(case, free);
     let disk = matches!(case, Case::DdHybrid(..) | Case::DdMixed(..));
     if !disk {
+        // After the guests, whose streams and packets come from this index. The last pCPU is its
+        // own.
         vms.push(guest("client".to_owned(), (7, 7)));
     }
     let streams = matches!(case, Case::IperfHybrid(_) | Case::IperfMixed(_));
@@ -223,6 +227,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round:
             duration: if streams {
                 STREAM_RUN
             } else {
+                // Far longer than any case takes.
                 Nanos::from_secs(600)
             },
             until_done: !streams,

@@ -30,7 +30,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    pub(super) fn of(&self, found: &CaseResult) -> Option<f64> {
+    pub(super) fn value(&self, found: &CaseResult) -> Option<f64> {
         match (self.case, self.vm) {
             (Case::PingMixed, Some(vm)) => found.trips_ms.get(vm).copied(),
             (Case::PingHybrid(_) | Case::PingMixed, _) => Some(found.trip_ms()),
@@ -47,6 +47,7 @@ pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
     let hybrid = || column.strip_prefix('i')?.split_once('c')?.0.parse().ok();
     let mixed = || column.strip_prefix('m')?.parse().ok();
     let (scheduler, source) = row.split_once(' ').unwrap_or((row, ""));
+    // Rows without a source are of tables without files, where it is not used.
     let source = match source {
         "urandom" => Source::Urandom,
         _ => Source::Zero,
@@ -75,6 +76,7 @@ pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
     Some(Figure {
         case,
         is_isacs,
+        // Columns count VMs from 1.
         vm: of_vm.and_then(|n| n.checked_sub(1)),
     })
 }
@@ -92,7 +94,7 @@ pub(super) fn cells(
         let ours = |labels: &[String], column: &str| {
             let figure = figure(table, labels.first()?, column)?;
             let policy = if figure.is_isacs { isacs } else { credit2 };
-            figure.of(runs.get(&(figure.case, policy))?)
+            figure.value(runs.get(&(figure.case, policy))?)
         };
         let found = reference.table(table, 1)?.cells(PAPER, ours);
         cells.extend(found.into_iter().map(|cell| compared(cell, sense)));
@@ -114,6 +116,7 @@ fn compared(mut cell: Cell, sense: Sense) -> Cell {
         (point.table, point.row, point.column)
             == (cell.table.as_str(), cell.row.as_str(), cell.column.as_str())
     };
+    // `paper.toml` allows more cells for calibration than were used.
     cell.calibrated &= POINTS.iter().any(is_point);
     cell.ordering = Some(Ordering { about, who, sense });
     cell
@@ -125,9 +128,11 @@ pub(super) fn cases(reference: &Reference, wanted: &Wanted) -> Result<Vec<Case>,
     for (table, _) in TABLES.into_iter().filter(|(table, _)| wanted.wants(table)) {
         reference.table(table, 1)?.cells(PAPER, |labels, column| {
             cases.extend(figure(table, labels.first()?, column).map(|figure| figure.case));
+            // Cells are walked for their labels alone; none is computed.
             None
         });
     }
+    // Tables share cases, each of which is run once.
     cases.sort();
     cases.dedup();
     Ok(cases)

@@ -35,6 +35,7 @@ pub(super) struct AdmitAll;
 
 impl AdmissionPolicy for AdmitAll {
     fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
+        // Without terms: no class is chosen, and none lowered.
         Some(None)
     }
 }
@@ -102,7 +103,7 @@ impl<'a> AdmitByPcos<'a> {
     }
 
     /// Returns `true` if a running transfer is forecast to be late as things are.
-    fn is_somebody_late(&self, now: Nanos) -> bool {
+    fn is_any_transfer_late(&self, now: Nanos) -> bool {
         self.pcos.host(self.host).is_some_and(|host| {
             let late = |of| {
                 host.forecast(now, of)
@@ -115,6 +116,7 @@ impl<'a> AdmitByPcos<'a> {
     fn terms(&self, placement: &Placement) -> Terms {
         let vm = |id: RequestId| {
             let mut known = self.known.iter();
+            // A transfer that has ended since needs no lowering.
             known.find(|(_, of)| **of == id).map(|(key, _)| key.0)
         };
         let lowered = placement.lowered.iter();
@@ -149,7 +151,8 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             // The newcomer would get another kind of VM now, which makes it another request.
             self.withdraw();
         }
-        let vms_had = self.steady.told(now, &running, &replay.moved());
+        // Before the transfers are compared: rates are of the span that ends now.
+        let vms_had = self.steady.steady_rates(now, &running, &replay.moved());
         let had: Vec<_> = vms_had.iter().map(|of| (of.class, of.rate)).collect();
         for of in &running {
             if self.known.contains_key(&of.key()) {
@@ -194,17 +197,20 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             had: &had,
             sated: &sated,
         };
+        // One update of everything, as an agent's report is one message.
         self.pcos.update(now, self.host, &update);
         self.take_events();
     }
 
     fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
         if self.printed {
+            // The printed rule decides anew each time; a waiting request would be placed by itself.
             self.withdraw();
-            if self.is_somebody_late(replay.now()) {
+            if self.is_any_transfer_late(replay.now()) {
                 return None;
             }
         }
+        // The same newcomer is submitted once: it waits at PCOS until it is placed or withdrawn.
         if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
             let index = newcomer.index;
             let limit = self.limit(replay);
@@ -225,6 +231,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
         let placement = self
             .placed
             .as_ref()
+            // A placement of a request that was withdrawn in the meantime is none of this one.
             .filter(|placement| placement.id == id)?;
         Some(self.terms(placement))
     }
@@ -249,7 +256,7 @@ impl AdmissionPolicy for AdmitByForecast {
     fn observe(&mut self, replay: &HostReplay<'_>) {
         let had = self
             .steady
-            .told(replay.now(), &replay.running(), &replay.moved());
+            .steady_rates(replay.now(), &replay.running(), &replay.moved());
         self.database
             .learn(had.iter().map(|of| (of.class, of.rate)));
     }
@@ -304,7 +311,7 @@ struct Steady {
 impl Steady {
     /// Returns the bandwidths to learn now: at an interval's end, or at a change of VMs or classes
     /// after at least a third of an interval (PriDyn's rule).
-    fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
+    fn steady_rates(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
         let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
         let changed = vms != self.vms;
         if !changed && now < self.next {
@@ -312,7 +319,9 @@ impl Steady {
         }
         let long = now.since(self.since);
         let rate = |&(vm, class): &(usize, Class)| {
+            // 128 bits: bytes times nanoseconds of a second exceed 64 above 18 GB.
             let bytes = u128::from(moved[vm] - self.moved[vm]) * u128::from(Nanos::SECOND.0);
+            // At least 1 ns: a change may come at the time of the last.
             let rate = (bytes / u128::from(long.0.max(1))) as u64;
             Had { vm, class, rate }
         };

@@ -24,12 +24,13 @@ pub(super) struct Audit {
 
 impl Audit {
     /// Audits the decisions of a run up to `end`.
-    pub(super) fn of(
+    pub(super) fn new(
         model: &HostModel,
         scenario: &Scenario,
         outcome: &Outcome,
         end: Nanos,
     ) -> Audit {
+        // Nothing of the run itself: each decision is tried from its own beginning.
         let replay = HostReplay::new(model, scenario);
         let mut oracle = Oracle::new(end);
         let mut audit = Audit {
@@ -50,6 +51,7 @@ impl Audit {
             }
             // Each request counts once, however often it is considered.
             let known = possible.contains(&newcomer.index);
+            // Without terms, as the oracle admits: possible is what needs no lowered class.
             if !known && judge(after, at, newcomer, &None).is_ok() {
                 possible.insert(newcomer.index);
             }

@@ -138,8 +138,11 @@ pub(super) fn curve(
     admission: Admission,
     figure: impl Fn(&Outcome) -> f64,
 ) -> Option<Vec<f64>> {
-    let value_at =
-        |tolerance: &u32| Some(figure(&results.of(case, *tolerance, admission)?.outcome));
+    let value_at = |tolerance: &u32| {
+        Some(figure(
+            &results.run_for(case, *tolerance, admission)?.outcome,
+        ))
+    };
     TOLERANCES.iter().map(value_at).collect()
 }
 
@@ -162,6 +165,7 @@ fn rates(outcome: &Outcome) -> Vec<[f64; MEDIA + 1]> {
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = values.fold((0.0, 0_u32), |(sum, n), x| (sum + x, n + 1));
+    // A run shorter than the intervals that are left out has the mean 0.
     sum / f64::from(n.max(1))
 }
 
@@ -177,7 +181,11 @@ pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
 
 /// Run of figure 5.14; `None` if it is missing.
 pub(super) fn shown_run<'a>(results: &RunResults<'a>, admission: Admission) -> Option<&'a Outcome> {
-    Some(&results.of(Case::Research, SHOWN_DELTA, admission)?.outcome)
+    Some(
+        &results
+            .run_for(Case::Research, SHOWN_DELTA, admission)?
+            .outcome,
+    )
 }
 
 fn deltas() -> impl Iterator<Item = f64> {
@@ -192,6 +200,7 @@ fn percent_of_largest(values: &[f64]) -> Vec<f64> {
     values
         .iter()
         .map(|x| {
+            // Nothing admitted anywhere is a curve at 0.
             if largest > 0.0 {
                 100.0 * x / largest
             } else {
@@ -238,6 +247,7 @@ fn compared_plot(results: &RunResults<'_>) -> Option<Plot> {
         )
     };
     let [web, research] = [admitted_in(Case::Web)?, admitted_in(Case::Research)?];
+    // Together, so that both curves have one scale.
     let all = percent_of_largest(&[web.as_slice(), &research].concat());
     let (web, research) = all.split_at(TOLERANCES.len());
     let series = vec![("web", web.to_vec()), ("research", research.to_vec())];

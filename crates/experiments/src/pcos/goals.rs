@@ -46,6 +46,6 @@ pub(super) fn judged_runs<'a>(
     admission: Admission,
 ) -> Option<Vec<&'a RunResult>> {
     let runs = JUDGED_DELTAS_THOUSANDTHS.iter();
-    runs.map(|tolerance| results.of(case, *tolerance, admission))
+    runs.map(|tolerance| results.run_for(case, *tolerance, admission))
         .collect()
 }

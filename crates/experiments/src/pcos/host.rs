@@ -96,6 +96,7 @@ impl Setting {
 
     /// Returns `true` if this VM is limited.
     pub(super) fn is_limited(self, vm: usize) -> bool {
+        // Every other one of the VMs for requests, the first of them unlimited.
         self.limits() && vm > MEDIA && (vm - MEDIA) % 2 == 1
     }
 
@@ -142,6 +143,7 @@ impl Capacity {
     /// Deadline by equations 4.1 and 4.2.
     fn deadline(&self, bytes: u64, tolerance: u64) -> Nanos {
         let makespan = makespan(bytes, self.alone, self.loss(), 2, false);
+        // A deadline of 0 would be missed by definition.
         with_tolerance(makespan.max(Nanos(1)), tolerance)
     }
 }
@@ -198,6 +200,7 @@ impl HostModel {
             let media = records(folder, "../traces/media-3.disksim")?.into_iter();
             let media = media.map(|record| (record, u64::from(tolerance)));
             media
+                // Alternating; the shorter of both streams decides, and the cycle repeats it.
                 .zip(of_case)
                 .flat_map(|(media, of_case)| [media, of_case])
                 .collect()
@@ -207,6 +210,7 @@ impl HostModel {
         let key = PridynKey::new(Scene::Media, "pridyn", Change::Streams(MEDIA));
         let mut all = scenario(&key, folder, &Basis::default())?;
         let (scene, place) = case.scene();
+        // The scenario with streams up to this one, whose last tenant is the template.
         let key = PridynKey::new(scene, "pridyn", Change::Streams(place + 1));
         let template = scenario(&key, folder, &Basis::default())?
             .tenants
@@ -241,11 +245,13 @@ impl HostModel {
         let mut scenario = self.scenario.clone();
         for (n, vm) in scenario.tenants[MEDIA..].iter_mut().enumerate() {
             let mut records: Vec<Record> = self.wanted.iter().map(|of| of.0).collect();
+            // Streams at the same place of a trace would read the same sectors.
             let from = n * records.len() / self.setting.places();
             records.rotate_left(from);
             vm.workloads[0].replay = self.replay(records, true);
         }
         if self.setting.asks_all() {
+            // Where all transfers need admission there are no streams that run by themselves.
             scenario.tenants.drain(..MEDIA);
         }
         scenario.tenants.truncate(vms);
@@ -308,6 +314,8 @@ impl HostModel {
     /// Replay of these requests, one after the other.
     fn replay(&self, mut records: Vec<Record>, again: bool) -> Option<Replay> {
         for record in &mut records {
+            // Times and disks of the traces do not matter: requests come one after the other, to
+            // one disk.
             (record.at, record.disk) = (Nanos::ZERO, 0);
         }
         let trace = Trace {

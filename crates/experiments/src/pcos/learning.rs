@@ -23,6 +23,7 @@ pub(super) const INTERVAL: Nanos = Nanos::from_secs(3);
 /// Intervals per combination. An interval of large requests describes only the requests in it, so
 /// more of them are needed.
 const INTERVALS: u64 = 2;
+/// Intervals per combination where requests are large.
 const INTERVALS_OF_LONG: u64 = 10;
 /// Delta, in thousandths, of runs without deadlines, which do not depend on it.
 const ANY: u32 = 1000;
@@ -50,15 +51,18 @@ impl Learnt {
     /// Returns `true` if a VM with the bandwidth `had` got all that it can use.
     pub(super) fn is_sated(&self, setting: Setting, vm: usize, had: u64) -> bool {
         let limit = self.limit(setting, vm);
+        // Divided first: a limit may be close to 64 bits.
         limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
     }
 
-    pub(super) fn of(
+    pub(super) fn new(
         setting: Setting,
         case: Case,
         folder: &Folder,
     ) -> Result<Learnt, ExperimentError> {
         let of = |setting| HostModel::new(setting, case, ANY, folder);
+        // The disk's throughput is measured with unlimited VMs; the database is filled with the
+        // host's own.
         let (model, whole) = match setting {
             Setting::LimitedVms | Setting::KnownLimits => {
                 (of(setting)?, of(Setting::NoPermanentLoad)?)
@@ -72,6 +76,7 @@ impl Learnt {
             two: total(whole.streams(2, MEASURED, &by_hand)),
         };
         let limit = (setting == Setting::KnownLimits)
+            // The first limited VM; all limited ones have the same CPU time.
             .then(|| total(model.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
@@ -85,6 +90,7 @@ impl Learnt {
             database: PriorityDatabase::new(bandwidth),
             limit,
         };
+        // Media servers that run all the time are part of each combination.
         let vms = if setting.asks_all() {
             1..=setting.places()
         } else {
@@ -114,6 +120,7 @@ fn total(scenario: Scenario) -> u64 {
 /// All combinations of classes for this many VMs, each sorted.
 fn combinations(vms: usize) -> Vec<Vec<Class>> {
     let mut all = Vec::new();
+    // Sorted combinations are enough: each VM gets each class by rotation, below.
     for idle in 0..=vms {
         for realtime in 0..=vms - idle {
             let middle = vms - idle - realtime;
@@ -152,6 +159,7 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
             // Without media servers the first VM is the first one for newcomers.
             let first = if model.setting.asks_all() { MEDIA } else { 0 };
             world.step(&mut |row| {
+                // Rows come in the order of VMs.
                 let (vm, rate) = (had.len(), row.rates.bytes_per_s as u64);
                 let took_all = !learnt.is_sated(model.setting, first + vm, rate);
                 had.push((class(vm), rate, took_all));

@@ -9,7 +9,7 @@ use crate::claim::{Measure, Series, series};
 
 const CASES: &[&str] = &["web", "research"];
 /// Admission policies by name.
-const ADMISSIONS: &[&str] = &["nobody", "everybody", "pcos"];
+const ADMISSIONS: &[&str] = &["none", "all", "pcos"];
 
 fn case(name: &str) -> Option<Case> {
     Case::BOTH.into_iter().find(|case| case.name() == name)
@@ -18,8 +18,9 @@ fn case(name: &str) -> Option<Case> {
 /// Admission policy of a run by its name.
 fn admission(results: &RunResults<'_>, name: &str) -> Admission {
     match name {
-        "nobody" => Admission::RejectAll,
-        "everybody" => Admission::AdmitAll,
+        "none" => Admission::RejectAll,
+        "all" => Admission::AdmitAll,
+        // `measure` has let only the three words through.
         _ => Admission::Pcos(results.configuration.rule),
     }
 }

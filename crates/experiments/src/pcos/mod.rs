@@ -132,6 +132,7 @@ impl Configuration {
         };
         let both = [rule, setting].into_iter().filter(|part| !part.is_empty());
         let both = both.collect::<Vec<_>>().join(" and ");
+        // Both phrases begin alike; only the first begins the sentence.
         both.replacen("with", "With", 1)
     }
 }
@@ -163,6 +164,8 @@ impl Key {
         let simulates_decisions =
             matches!(self.admission, Admission::Audited(_) | Admission::Oracle);
         match (self.setting, simulates_decisions) {
+            // Each decision is simulated to its end, hence shorter runs; large requests take longer
+            // each.
             (Setting::OneVm | Setting::FourVms, true) => Nanos::from_secs(8),
             (Setting::OneVm | Setting::FourVms, false) => Nanos::from_secs(120),
             (_, true) => Nanos::from_secs(120),
@@ -202,7 +205,7 @@ impl Measures for RunResults<'_> {
 }
 
 impl<'a> RunResults<'a> {
-    fn of(&self, case: Case, tolerance: u32, admission: Admission) -> Option<&'a RunResult> {
+    fn run_for(&self, case: Case, tolerance: u32, admission: Admission) -> Option<&'a RunResult> {
         self.runs.get(&Key {
             setting: self.configuration.setting,
             case,
@@ -247,7 +250,7 @@ fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<RunResult, Experim
     };
     let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
     let audit = match key.admission {
-        Admission::Audited(_) => Audit::of(&model, &scenario, &outcome, end),
+        Admission::Audited(_) => Audit::new(&model, &scenario, &outcome, end),
         _ => Audit::default(),
     };
     Ok(RunResult { outcome, audit })
@@ -288,12 +291,13 @@ fn run_all(
     hosts.sort();
     hosts.dedup();
     let all = hosts.len() + keys.len();
-    let learn = |&(setting, case): &(Setting, Case)| Learnt::of(setting, case, folder);
-    let learnt = pool::each(&hosts, jobs, &mut |done, _| progress(done, all), learn);
+    // Keys share hosts: what is learnt depends on the kind of host and the case alone.
+    let learn = |&(setting, case): &(Setting, Case)| Learnt::new(setting, case, folder);
+    let learnt = pool::map_parallel(&hosts, jobs, &mut |done, _| progress(done, all), learn);
     let learnt = learnt.into_iter().collect::<Result<Vec<_>, _>>()?;
     let learnt: BTreeMap<_, _> = hosts.iter().copied().zip(learnt).collect();
     let mut hear = |done: usize, _: usize| progress(hosts.len() + done, all);
-    let done = pool::each(keys, jobs, &mut hear, |key| {
+    let done = pool::map_parallel(keys, jobs, &mut hear, |key| {
         ran(key, &learnt[&(key.setting, key.case)], folder)
     });
     let done = done.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -358,7 +362,7 @@ mod tests {
     /// A run of some seconds at a delta of 2.5, with what was learnt.
     fn short(admission: Admission, end: Nanos) -> RunResult {
         let (setting, case, folder) = (Setting::OneVm, Case::Research, Folder::default());
-        let learnt = Learnt::of(setting, case, &folder).expect("a host");
+        let learnt = Learnt::new(setting, case, &folder).expect("a host");
         let model = HostModel::new(setting, case, 2500, &folder).expect("a host");
         let scenario = model.running(&learnt.capacity, FOR_EVER);
         let mut policy: Box<dyn AdmissionPolicy> = match admission {
@@ -367,7 +371,7 @@ mod tests {
             _ => Box::new(AdmitByPcos::new(&learnt, setting, false)),
         };
         let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
-        let audit = Audit::of(&model, &scenario, &outcome, end);
+        let audit = Audit::new(&model, &scenario, &outcome, end);
         RunResult { outcome, audit }
     }
 
@@ -391,7 +395,7 @@ mod tests {
         assert_eq!((&one.begun, &one.ended), (&other.begun, &other.ended));
         // Replayed from the admitted requests, the same transfers end at the same times.
         let folder = Folder::default();
-        let learnt = Learnt::of(Setting::OneVm, Case::Research, &folder).expect("a host");
+        let learnt = Learnt::new(Setting::OneVm, Case::Research, &folder).expect("a host");
         let model = HostModel::new(Setting::OneVm, Case::Research, 2500, &folder).expect("a host");
         let scenario = model.running(&learnt.capacity, FOR_EVER);
         let mut again = replay::HostReplay::new(&model, &scenario).replayed(&one.begun, end);

@@ -50,6 +50,7 @@ impl Oracle {
     ) -> Result<(), Harm> {
         let mut with = replay.replayed(begun, now);
         let Some(vm) = with.free() else {
+            // Without a free VM the request would never begin.
             return Err(Harm::Own(Nanos::MAX));
         };
         let running = with.running();
@@ -61,6 +62,7 @@ impl Oracle {
             newcomer: *newcomer,
             terms: terms.clone(),
         });
+        // Later than all deadlines nothing can change the verdict.
         let until = due.max(own_due);
         let with = lateness(&mut with, until);
         if self
@@ -77,8 +79,10 @@ impl Oracle {
         let without = self.without.as_ref().map_or(&none, |(_, all)| all);
         let in_time = |all: &Lateness, key: &JobKey| all.get(key) == Some(&Nanos::ZERO);
         let harmed = running.iter().map(|of| of.key());
+        // A transfer that is late anyway is not harmed.
         let mut harmed = harmed.filter(|key| in_time(without, key) && !in_time(&with, key));
         if let Some(key) = harmed.next() {
+            // Not done by the end of the simulated time: as late as can be said.
             let late = with.get(&key).copied().unwrap_or(Nanos::MAX);
             return Err(Harm::Other { vm: key.0, late });
         }

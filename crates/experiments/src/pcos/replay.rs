@@ -118,9 +118,11 @@ impl<'a> HostReplay<'a> {
     pub(super) fn pass_to_change(&mut self, until: Nanos) {
         self.world.run_to_transfer(until);
         for done in self.world.take_responses() {
+            // Transfers without a deadline are not judged.
             let Some((&vm, deadline)) = self.vms.get(&done.vm).zip(done.deadline_ns) else {
                 continue;
             };
+            // The world reports running transfers only, so that what has ended is added up here.
             self.moved[vm] += done.bytes;
             self.ended.push(Ended {
                 vm,
@@ -156,6 +158,7 @@ impl<'a> HostReplay<'a> {
             })
         });
         let mut all: Vec<Running> = transfers.collect();
+        // The world lists them by worker; callers compare lists of two times.
         all.sort_by_key(Running::key);
         all
     }

@@ -50,6 +50,7 @@ impl Outcome {
         let ended = self
             .ended
             .iter()
+            // Transfers of the first interval had no newcomer beside them.
             .filter(|transfer| vms(transfer.vm) && transfer.since >= MEDIA_ALONE);
         let overdue = self.overdue.iter().enumerate();
         let overdue: usize = overdue.filter(|(vm, _)| vms(*vm)).map(|(_, n)| n).sum();
@@ -77,6 +78,7 @@ impl Outcome {
 }
 
 fn pct((part, all): (usize, usize)) -> f64 {
+    // No transfers at all are a share of 0 %.
     100.0 * part as f64 / all.max(1) as f64
 }
 
@@ -109,17 +111,21 @@ pub(super) fn run(
     let mut before = replay.moved();
     while replay.now() < end {
         let now = replay.now();
+        // Time stops at each mark, so that an interval is exact.
         if now >= mark {
             let moved = replay.moved();
             let each = moved.iter().zip(&before).map(|(now, before)| now - before);
             outcome.moved.push(each.collect());
             (before, mark) = (moved, mark + INTERVAL);
         }
+        // Its deadline is over: the request is given up, whatever the policy would say now.
         if considered.take_if(|request| request.due() <= now).is_some() {
             outcome.discarded += 1;
         }
+        // Before a decision, so that the policy knows of the transfers that have just ended.
         policy.observe(&replay);
         while now >= MEDIA_ALONE
+            // Several requests may be admitted at one time, as long as VMs are free.
             && let Some(vm) = replay.free()
         {
             let of = considered.get_or_insert_with(|| {
@@ -136,6 +142,7 @@ pub(super) fn run(
                 newcomer,
                 admitted: terms.is_some(),
             });
+            // The request stays the next one: they are considered in order.
             let Some(terms) = terms else { break };
             outcome.waited.push(now.since(of.since));
             considered = None;
@@ -158,6 +165,7 @@ pub(super) fn run(
 fn finish(mut replay: HostReplay<'_>, outcome: Outcome, end: Nanos) -> Outcome {
     let running = replay.running();
     let due = running.iter().map(|of| of.due()).max();
+    // To the last deadline: what is not done by then is late.
     replay.pass(due.unwrap_or_default());
     let is_over = |of: &super::replay::Running| {
         let mut ended = replay.ended.iter();
@@ -167,6 +175,7 @@ fn finish(mut replay: HostReplay<'_>, outcome: Outcome, end: Nanos) -> Outcome {
     for of in running.iter().filter(|of| !is_over(of)) {
         overdue[of.vm] += 1;
     }
+    // Media servers go on with new requests, which are no part of the run.
     replay.ended.retain(|of| of.since < end);
     Outcome {
         begun: replay.begun,

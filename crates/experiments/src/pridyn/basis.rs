@@ -27,6 +27,7 @@ pub(super) struct Capacity {
 impl Capacity {
     /// Loss by a second stream: BWloss(2), always below MaxBW.
     pub(super) fn loss(&self) -> u64 {
+        // At least 1, so that the loss is below the bandwidth of one.
         self.alone.saturating_sub(self.two.max(1))
     }
 }
@@ -56,12 +57,13 @@ pub(super) fn before(key: &Key) -> Vec<Key> {
         (Change::Experiment(_), Case::UseCase(which)) => bounds(which).to_vec(),
         (Change::Third(_), _) => [1, 2].map(|vms| streams(Case::Media, vms)).to_vec(),
         (Change::Tolerance { .. }, _) => [1, 2].map(|vms| streams(Case::Web, vms)).to_vec(),
+        // Other runs have no deadlines that follow from measurements.
         _ => Vec::new(),
     }
 }
 
 impl Basis {
-    pub(super) fn of(runs: &Runs<Pridyn>) -> Basis {
+    pub(super) fn from_runs(runs: &Runs<Pridyn>) -> Basis {
         let bounds = |which| {
             let [default, best] = bounds(which).map(|key| runs.get(&key)?.took(0));
             Some(Bounds {
@@ -94,6 +96,7 @@ impl Basis {
     /// Deadline of an experiment of figure 4.1.
     pub(super) fn deadline(&self, which: UseCase, experiment: usize) -> Option<Nanos> {
         let bounds = self.bounds(which)?;
+        // Experiments count from 1.
         let seconds = *bounds.deadlines(which).get(experiment.checked_sub(1)?)?;
         // Rounded to milliseconds, so that a deadline does not depend on the last bit of a
         // division.

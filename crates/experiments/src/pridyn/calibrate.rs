@@ -34,13 +34,17 @@ const RATES: [u64; 14] = [
     85_000, 87_500, 90_000, 92_500, 95_000, 97_500, 100_000, 102_500, 105_000, 110_000, 115_000,
     120_000, 125_000, 130_000,
 ];
+/// Distance of the processor times that are tried, in microseconds.
 const PROCESSOR_STEP_US: u64 = 50;
+/// Number of processor times that are tried.
 const PROCESSOR_STEPS: usize = 200;
 /// Size from which the applications' size is scaled, in MiB; results are multiples of the step.
 const SIZE_MIB: u64 = 2400;
+/// Step of sizes, in MiB.
 const SIZE_STEP_MIB: u64 = 10;
 /// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(5);
+/// Duration of a calibration run, warm-up included.
 const DURATION: Nanos = Nanos::from_secs(25);
 
 /// Free parameters of one kind of guests and of the disk.
@@ -63,7 +67,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    fn of(reference: &Reference) -> Result<Theirs, ExperimentError> {
+    fn from_reference(reference: &Reference) -> Result<Theirs, ExperimentError> {
         let figure = |table: &str, row: &str| -> Result<Vec<f64>, ExperimentError> {
             let cells = reference.table(table, 1)?.cells("", |_, _| Some(0.0));
             let of_row = cells
@@ -95,6 +99,7 @@ fn disk(rate: u64) -> String {
     let line = |line: &str| match line.split(" = ").next() {
         Some("outer_rate") => format!("outer_rate = \"{rate} kB/s\""),
         Some("inner_rate") => format!("inner_rate = \"{} kB/s\"", rate / 2),
+        // The other lines of the file stay, comments included.
         _ => line.to_owned(),
     };
     let lines: Vec<String> = folder::disk().lines().map(line).collect();
@@ -123,7 +128,7 @@ fn writer(free: FreeParameters, native: bool) -> Result<f64, ExperimentError> {
         kib: 1024,
         native,
     };
-    let run = Run::of(scenario(&Key::new(Case::Records, "cfq", change), free)?);
+    let run = Run::simulate(scenario(&Key::new(Case::Records, "cfq", change), free)?);
     Ok(run.total() / 1e6)
 }
 
@@ -133,6 +138,7 @@ fn nearest(
     wanted: f64,
     of: impl Fn(usize) -> Result<f64, ExperimentError>,
 ) -> Result<usize, ExperimentError> {
+    // Bisection: the value rises with the index.
     let (mut low, mut high) = (0, count - 1);
     while high - low > 1 {
         let middle = (low + high) / 2;
@@ -142,6 +148,7 @@ fn nearest(
             high = middle
         }
     }
+    // Two neighbours are left, of which the nearer one is taken.
     let off = |i: usize| Ok::<f64, ExperimentError>((of(i)? - wanted).abs());
     Ok(if off(low)? <= off(high)? { low } else { high })
 }
@@ -162,6 +169,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
             size_mib,
         },
     };
+    // In order: the disk alone, then the VM on it, then the applications in VMs.
     let host = |i: usize| writer(with(RATES[i], 0, SIZE_MIB), true);
     let rate = RATES[nearest(RATES.len(), theirs.host, host)?];
     let vm = |i: usize| writer(with(rate, processor_us(i), SIZE_MIB), false);
@@ -190,7 +198,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
 
 /// Total throughput of `vms` streams, in MB/s.
 fn streams(vms: usize, free: FreeParameters) -> Result<f64, ExperimentError> {
-    let run = Run::of(scenario(&basis::streams(Case::Web, vms), free)?);
+    let run = Run::simulate(scenario(&basis::streams(Case::Web, vms), free)?);
     Ok(run.total() / 1e6)
 }
 
@@ -232,12 +240,13 @@ fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, Expe
     let mut residuals = Vec::new();
     for (i, which) in [UseCase::One, UseCase::Two].into_iter().enumerate() {
         let [default, _] = basis::bounds(which);
-        let run = Run::of(scenario(&default, free)?);
+        let run = Run::simulate(scenario(&default, free)?);
         for (vm, theirs) in theirs.defaults[i].iter().enumerate() {
             let (case, application) = (i + 1, vm + 1);
             residuals.push(Residual {
                 cell: format!("table 4.1, use case {case} default, application {application}, s"),
                 theirs: *theirs,
+                // A VM without a time fits nothing, and makes the distance infinite.
                 ours: run.took(vm).unwrap_or(f64::INFINITY),
             });
         }
@@ -291,20 +300,21 @@ pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
-    let theirs = Theirs::of(&Reference::parse(PAPER_TOML)?)?;
+    let theirs = Theirs::from_reference(&Reference::parse(PAPER_TOML)?)?;
     let tried = PIECES_KIB
         .iter()
         .flat_map(|piece| DEPTHS.map(|depth| (*piece, depth)));
     let tried: Vec<(u32, u32)> = tried.collect();
+    // Both kinds have as many fits: the first half of the progress.
     let mut hear = |done: usize, all: usize| progress(done, 2 * all);
-    let bulk = pool::each(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
+    let bulk = pool::map_parallel(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
         fit_bulk(&theirs, *piece, *depth)
     });
     let bulk = bulk.into_iter().collect::<Result<Vec<_>, _>>()?;
     let FreeParameters { rate, guest } = best(&bulk).0;
     let mut hear = |done: usize, all: usize| progress(done + all, 2 * all);
     let fit = |(piece, depth): &(u32, u32)| fit_streams(&theirs, rate, *piece, *depth);
-    let streams = pool::each(&tried, wanted.jobs, &mut hear, fit);
+    let streams = pool::map_parallel(&tried, wanted.jobs, &mut hear, fit);
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut text = format!(
         "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean \

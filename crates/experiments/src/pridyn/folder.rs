@@ -66,11 +66,13 @@ impl Library for Folder {
     }
 
     fn profile(&self, path: &str) -> Result<Profile, String> {
+        // No scenario of this paper names a profile.
         Err(format!("there is no {path}"))
     }
 
     fn open(&self, path: &str) -> Result<Box<dyn BufRead>, String> {
         let name = stream(path);
+        // A user's trace takes precedence over the built-in one.
         if let Some(bytes) = self.traces.get(name) {
             return Ok(Box::new(Cursor::new(bytes.clone())));
         }

@@ -151,6 +151,7 @@ impl Key {
 
     /// Key of the run in another interpretation, unchanged where that makes no difference.
     pub(super) fn read(self, reading: Reading) -> Key {
+        // Only deadlines by size use equation 4.1.
         let sized = matches!(self.change, Change::Tolerance { .. } | Change::Third(_));
         let reading = match reading {
             Reading::Literal | Reading::Added | Reading::Given
@@ -160,6 +161,7 @@ impl Key {
             }
             Reading::Printed if sized => reading,
             Reading::Level if matches!(self.change, Change::Third(_)) => reading,
+            // One key for all readings that make no difference, so that the run is made once.
             _ => Reading::Ours,
         };
         Key { reading, ..self }

@@ -144,6 +144,7 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
                 .map(|scheduler| streams::missed_by_delta(results, scheduler, arguments[0]));
             let change = |(without, with): (f64, f64)| {
                 if without == 0.0 {
+                    // Nothing missed cannot be improved, which passes any bound from above.
                     f64::NEG_INFINITY
                 } else {
                     with - without

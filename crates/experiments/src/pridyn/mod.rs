@@ -117,11 +117,11 @@ impl Experiment for Pridyn {
     }
 
     fn scenario(&self, key: &Key, before: &Runs<Pridyn>) -> Result<Scenario, ExperimentError> {
-        setup::scenario(key, &self.folder, &Basis::of(before))
+        setup::scenario(key, &self.folder, &Basis::from_runs(before))
     }
 
     fn run(scenario: Scenario) -> Run {
-        Run::of(scenario)
+        Run::simulate(scenario)
     }
 }
 

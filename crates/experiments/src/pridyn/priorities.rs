@@ -53,13 +53,14 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
     let seconds = run.seconds(vm);
     let (cut, end) = (time.floor() as usize, run.took(vm)?.floor() as usize);
     let before = seconds.get(..cut.min(end))?;
+    // The second in which the other ended belongs to neither side.
     let after = seconds.get((cut + 1).min(end)..end)?;
     Some((mean_mb_s(before), mean_mb_s(after)))
 }
 
 /// Bandwidth of the reader of figure 3.4a before the first writer's end and after it, in MB/s.
 pub(super) fn given_up(results: &RunResults<'_>) -> Option<(f64, f64)> {
-    let run = results.of(impossible())?;
+    let run = results.run_for(impossible())?;
     let [Some(a), Some(b)] = WRITERS.map(|vm| run.took(vm)) else {
         return None;
     };
@@ -68,14 +69,14 @@ pub(super) fn given_up(results: &RunResults<'_>) -> Option<(f64, f64)> {
 
 /// Bandwidth of each writer of figure 3.4b before the reader's end and after it, in MB/s.
 pub(super) fn beside_the_first(results: &RunResults<'_>) -> Option<Vec<(f64, f64)>> {
-    let run = results.of(tight())?;
+    let run = results.run_for(tight())?;
     let end = run.took(READER)?;
     WRITERS.iter().map(|vm| around(run, *vm, end)).collect()
 }
 
 /// Bandwidth of the reader of figure 3.4b until its end, in MB/s.
 pub(super) fn served_first(results: &RunResults<'_>) -> Option<f64> {
-    let run = results.of(tight())?;
+    let run = results.run_for(tight())?;
     let end = run.took(READER)?;
     let seconds = run.seconds(READER).get(..end.floor() as usize)?;
     Some(mean_mb_s(seconds))
@@ -98,13 +99,14 @@ pub(super) fn code(results: &RunResults<'_>) -> Claims {
 fn steady(results: &RunResults<'_>) -> Option<ClaimResult> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
         let results = results.varied(reading);
-        let of = |key: Key| Some(turns(results.of(key)?));
+        let of = |key: Key| Some(turns(results.run_for(key)?));
         Some([of(impossible())?, of(tight())?])
     };
     let [a, b] = both(results.variant)?;
     let most = a.iter().chain(&b).copied().max()?;
     let mut told =
         format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
+    // Once, beside the reading of the README; other readings do not compare themselves.
     if let (Reading::Ours, Some([a, b])) = (results.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
@@ -122,7 +124,7 @@ fn plots(results: &RunResults<'_>) -> Vec<Plot> {
     ];
     let runs = all
         .iter()
-        .filter_map(|(part, what, key)| Some((part, what, results.of(*key)?)));
+        .filter_map(|(part, what, key)| Some((part, what, results.run_for(*key)?)));
     let plot = |(part, what, run): (&&str, &&str, &Run)| {
         let mut plot = Plot::new(
             format!("Figure 3.4{part}: a reader {what}, beside two writers"),

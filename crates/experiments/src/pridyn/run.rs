@@ -29,7 +29,7 @@ pub(super) struct Response {
 
 impl Response {
     /// Converts a completed transfer; `None` if it has no deadline.
-    fn of(done: &report::Response) -> Option<Response> {
+    fn from_report(done: &report::Response) -> Option<Response> {
         Some(Response {
             at: done.begun_s,
             took: done.response_ns as f64 / 1e9,
@@ -55,7 +55,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let vms = scenario.tenants.len();
         let mut seconds = vec![Vec::new(); vms];
         let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
@@ -64,6 +64,7 @@ impl Run {
         while !world.is_over() {
             let mut rows = Vec::new();
             world.step(&mut |row| rows.push(row.rates.bytes_per_s));
+            // Rows come in the order of VMs.
             for (vm, bytes_per_s) in rows.into_iter().enumerate() {
                 let served = world.served(vm);
                 let class =
@@ -77,7 +78,7 @@ impl Run {
         let mut responses = vec![Vec::new(); vms];
         for done in world.take_responses() {
             if let Some(vm) = names.iter().position(|name| *name == done.vm) {
-                responses[vm].extend(Response::of(&done));
+                responses[vm].extend(Response::from_report(&done));
             }
         }
         let report = world.report();
@@ -147,6 +148,7 @@ fn overdue(of: &VmReport, done: &[Response]) -> u32 {
     let deadlines = of.responses.as_ref().and_then(|all| all.deadlines.as_ref());
     let missed = deadlines.map_or(0, |deadlines| deadlines.missed);
     let late = done.iter().filter(|response| response.is_late()).count();
+    // The report counts from the end of the warm-up, the responses from the begin.
     u32::try_from(missed.saturating_sub(late as u64)).unwrap_or(u32::MAX)
 }
 
@@ -156,6 +158,7 @@ pub(super) fn late_pct<'a>(
     overdue: u32,
 ) -> Option<f64> {
     let count = |(late, all): (u32, u32), of: &Response| (late + u32::from(of.is_late()), all + 1);
+    // Requests that were never done count among all, too.
     match all.into_iter().fold((overdue, overdue), count) {
         (_, 0) => None,
         (late, all) => Some(100.0 * f64::from(late) / f64::from(all)),

@@ -48,9 +48,11 @@ pub(crate) fn scenario(
     let mut scenario = scenario::read(text, file, folder, None)?.config.unbounded();
     let wrong = |what: String| ExperimentError::data(file, what);
     files::set_policy(&mut scenario, &policy(key.scheduler, key.reading)?);
+    // After the policy: some changes are of tenants only.
     change(&mut scenario, key, basis).map_err(wrong)?;
     if key.reading == Reading::Given {
         let unknown = || wrong(format!("{key:?}: its disk was not measured"));
+        // After the change, which decides how many tenants there are.
         let capacity = capacity(&mut scenario, key, basis).ok_or_else(unknown)?;
         set_param(&mut scenario, "max_bandwidth", capacity.alone)?;
         set_param(&mut scenario, "bandwidth_loss", capacity.loss())?;
@@ -107,6 +109,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         Change::Streams(vms) => scenario.tenants.truncate(vms),
         Change::Tolerance { vms, tenths } => {
             scenario.tenants.truncate(vms);
+            // Tenths become thousandths.
             let by = by_size(scenario, key, basis, tenths * 100).ok_or_else(unknown)?;
             for vm in &mut scenario.tenants {
                 let tolerance = match vm.name.as_str() {
@@ -118,6 +121,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         }
         Change::Third(third) => {
             let by = by_size(scenario, key, basis, MEDIA).ok_or_else(unknown)?;
+            // Third applications are named `c-`; the scenario has all of them.
             let stays = |vm: &Tenant| !vm.name.starts_with("c-") || vm.name == third;
             scenario.tenants.retain(stays);
             for vm in &mut scenario.tenants {
@@ -140,6 +144,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
 fn records(vm: &mut Tenant, kib: u32, native: bool) {
     for workload in &mut vm.workloads {
         let most = workload.sizes[1].largest();
+        // Index 1: the size of writes.
         workload.sizes[1] = Sizes::fixed(most.min(kib << 10));
     }
     if native {
@@ -188,6 +193,7 @@ pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
         if let Flow::Closed { iodepth, .. } = &mut workload.flow {
             *iodepth = guest.depth;
         }
+        // Streams have no amount, and keep it so.
         workload.io_size = workload.io_size.map(|_| guest.size_mib << 20);
     }
 }

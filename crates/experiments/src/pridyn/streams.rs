@@ -11,8 +11,9 @@ pub(super) const FIGURE_4_5: Figure = Figure {
     cells: |results| {
         let table = results.reference.table("figure 4.5", 1)?;
         let ours = |row: &[String], _: &str| {
+            // Rounded: a delta such as 0.3 is not a whole number of tenths in binary.
             let tenths = (row[0].parse::<f64>().ok()? * 10.0).round() as u32;
-            results.of(web("cfq", tenths))?.all_missed_pct()
+            results.run_for(web("cfq", tenths))?.all_missed_pct()
         };
         let ordering =
             |cell: &crate::Cell| ("deadlines missed".to_owned(), format!("delta {}", cell.row));
@@ -39,7 +40,7 @@ pub(super) const FIGURE_4_6: Figure = Figure {
             } else {
                 "cfq"
             };
-            results.of(beside_research(scheduler))?.missed_pct(WEB)
+            results.run_for(beside_research(scheduler))?.missed_pct(WEB)
         };
         let ordering = |cell: &crate::Cell| {
             (
@@ -84,6 +85,7 @@ const TENTHS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 10];
 const BOTH: [&str; 2] = ["cfq", "pridyn"];
 /// Index of the stream with strict deadlines beside research.
 const WEB: usize = 0;
+/// Index of the stream of research.
 const RESEARCH: usize = 1;
 const STRICT: u32 = 3;
 /// Number of streams.
@@ -110,13 +112,13 @@ fn with_measured(keys: Vec<Key>) -> Vec<Key> {
 
 /// Missed deadlines at each delta, in percent; `None` if a run is missing.
 fn curve(results: &RunResults<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
-    let of = |tenths: &u32| results.of(web(scheduler, *tenths))?.all_missed_pct();
+    let of = |tenths: &u32| results.run_for(web(scheduler, *tenths))?.all_missed_pct();
     TENTHS.iter().map(of).collect()
 }
 
 /// Missed deadlines of one of the two streams at each delta, in percent.
 fn curve_of(results: &RunResults<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
-    let of = |tenths: &u32| results.of(web(scheduler, *tenths))?.missed_pct(vm);
+    let of = |tenths: &u32| results.run_for(web(scheduler, *tenths))?.missed_pct(vm);
     TENTHS.iter().map(of).collect()
 }
 
@@ -140,19 +142,19 @@ pub(super) fn beside_missed(
     vm: &str,
 ) -> Option<f64> {
     let vm = if vm == "web" { WEB } else { RESEARCH };
-    results.of(beside_research(scheduler))?.missed_pct(vm)
+    results.run_for(beside_research(scheduler))?.missed_pct(vm)
 }
 
 /// Mean time of a web request beside research, in ms.
 pub(super) fn web_ms(results: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
-    let all = results.of(beside_research(scheduler))?.responses(WEB);
+    let all = results.run_for(beside_research(scheduler))?.responses(WEB);
     let sum = all.iter().map(|response| response.took).sum::<f64>();
     Some(1e3 * sum / all.len().max(1) as f64)
 }
 
 /// Throughput of research beside web requests, in MB/s.
 pub(super) fn research_mb_s(results: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
-    let run = results.of(beside_research(scheduler))?;
+    let run = results.run_for(beside_research(scheduler))?;
     Some(run.rate(RESEARCH).unwrap_or(0.0) / 1e6)
 }
 
@@ -184,8 +186,9 @@ fn responses(results: &RunResults<'_>) -> Option<Plot> {
         Axis::linear("time", Unit::Nanos).including(0.0),
     );
     for (name, scheduler) in [("without PriDyn", "cfq"), ("with PriDyn", "pridyn")] {
-        let run = results.of(beside_research(scheduler))?;
+        let run = results.run_for(beside_research(scheduler))?;
         let drawn = run.responses(WEB).iter().take(DRAWN).enumerate();
+        // Deadlines are the same under both, and drawn once.
         if scheduler == "cfq" {
             let deadlines = drawn.clone().map(|(i, r)| (i as f64, 1e9 * r.deadline));
             plot.add(Series::line("deadline").points(deadlines));

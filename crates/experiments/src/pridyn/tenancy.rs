@@ -81,6 +81,7 @@ pub(super) const FIGURE_4_4: Figure = Figure {
 const RECORDS: [u32; 6] = [4, 16, 64, 128, 256, 1024];
 /// Largest number of VMs.
 const VMS: usize = 3;
+/// Largest number of streams.
 const STREAMS: usize = 3;
 /// Combinations of readers and writers.
 const OPERATIONS: [&str; 7] = ["R", "W", "RR", "RW", "WW", "RRW", "RWW"];
@@ -131,7 +132,7 @@ pub(super) fn all_streams(results: &RunResults<'_>) -> Option<Vec<f64>> {
 }
 
 fn total_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
-    Some(results.of(key(vms, kib, native))?.total() / 1e6)
+    Some(results.run_for(key(vms, kib, native))?.total() / 1e6)
 }
 
 fn mean_mb_s(results: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
@@ -163,6 +164,7 @@ fn by_record(results: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     ];
     for (name, vms, native) in all {
         let Some(curve) = curve(results, of, vms, native) else {
+            // A plot without one of its curves would suggest that there is none.
             return Vec::new();
         };
         let bytes = RECORDS.map(|kib| f64::from(kib) * 1024.0);
@@ -184,7 +186,7 @@ type OfVm = fn(&Run, usize) -> Option<f64>;
 fn of_each(results: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for combination in combinations(name) {
-        let run = results.of(operations(combination))?;
+        let run = results.run_for(operations(combination))?;
         for vm in 0..combination.len() {
             all.push(of(run, vm)?);
         }
@@ -227,5 +229,10 @@ pub(super) fn mean_times(results: &RunResults<'_>, vms: &str) -> Option<Vec<f64>
 }
 
 fn streams_mb_s(results: &RunResults<'_>, vms: usize) -> Option<f64> {
-    Some(results.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
+    Some(
+        results
+            .run_for(basis::streams(Case::Web, vms))
+            .map(Run::total)?
+            / 1e6,
+    )
 }

@@ -49,7 +49,7 @@ fn keys() -> Vec<Key> {
 }
 
 fn runs<'a>(results: &RunResults<'a>) -> Option<[&'a Run; 2]> {
-    let [one, two] = CASES.map(|third| results.of(key(third)));
+    let [one, two] = CASES.map(|third| results.run_for(key(third)));
     Some([one?, two?])
 }
 
@@ -77,6 +77,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
 
 /// Late requests in percent of those that began before the third application arrived.
 fn before(run: &Run, vm: usize) -> Option<f64> {
+    // Requests that were never done are later ones: all that began before the arrival have ended.
     late_pct(run.responses(vm).iter().filter(|of| of.at < COMES), 0)
 }
 
@@ -130,16 +131,18 @@ fn axes(title: String) -> Plot {
 fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
     let all = run.responses(0);
     let first = all.partition_point(|response| response.at < COMES);
+    // Fewer than `before` may have begun by then.
     let from = first.saturating_sub(before);
     let all = all.iter().enumerate().skip(from).take(before + DRAWN);
     let point = |(i, r): (usize, &super::run::Response)| {
+        // Numbers count from the arrival, so that requests before it are negative.
         (i as f64 - first as f64, 1e9 * r.took, 1e9 * r.deadline)
     };
     all.map(point).collect()
 }
 
 fn around(results: &RunResults<'_>, third: &'static str, what: &str) -> Option<Plot> {
-    let points = drawn(results.of(key(third))?, DRAWN);
+    let points = drawn(results.run_for(key(third))?, DRAWN);
     let mut plot = axes(format!("Figure 5.2{what}"));
     plot.add(Series::line("deadline").points(points.iter().map(|p| (p.0, p.2))));
     plot.add(Series::marks("response").points(points.iter().map(|p| (p.0, p.1))));

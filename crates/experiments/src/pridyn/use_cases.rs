@@ -79,7 +79,7 @@ fn latencies(results: &RunResults<'_>) -> Cells {
             default
         };
         results
-            .of(key)?
+            .run_for(key)?
             .took(columns.iter().position(|of| *of == column)?)
     };
     let ordering = |cell: &crate::Cell| {
@@ -91,10 +91,10 @@ fn latencies(results: &RunResults<'_>) -> Cells {
 
 /// Experiments of a use case: number, kind, deadline in seconds, and run.
 fn runs<'a>(results: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
-    let basis = Basis::of(results.runs);
+    let basis = Basis::from_runs(results.runs);
     let all = experiments(which).into_iter().map(|(n, kind)| {
         let deadline = basis.deadline(which, n)?.as_secs_f64();
-        Some((n, kind, deadline, results.of(key(which, n))?))
+        Some((n, kind, deadline, results.run_for(key(which, n))?))
     });
     all.collect()
 }
@@ -102,11 +102,12 @@ fn runs<'a>(results: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind
 /// Mean reduction of the first application's latency in experiments with tight deadlines, in
 /// percent of the default.
 fn cut(results: &RunResults<'_>, which: UseCase) -> Option<f64> {
-    let default = Basis::of(results.runs).bounds(which)?.default;
+    let default = Basis::from_runs(results.runs).bounds(which)?.default;
     let runs = runs(results, which)?;
     let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
     let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();
     let latencies = latencies?;
+    // At least 1: a use case without tight experiments has no cut, rather than NaN.
     let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
     Some(100.0 * (1.0 - mean / default))
 }
@@ -167,9 +168,11 @@ pub(super) fn lowest(results: &RunResults<'_>, case: &str, kind: &str) -> Option
 /// Largest slowdown of another application in experiments of a kind, as a fraction of its default
 /// time.
 pub(super) fn slower(results: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
-    let default = results.of(basis::bounds(use_case(case)?)[0])?;
+    let default = results.run_for(basis::bounds(use_case(case)?)[0])?;
+    // Below any slowdown: where no other application is there, nothing is slower.
     let mut most = f64::MIN;
     for (_, run) in of_kind(results, case, kind)? {
+        // From the second on: the first is the one with the deadline.
         for vm in 1..run.vms().len() {
             most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
         }

@@ -127,6 +127,7 @@ fn behind_best(
     peers: &[&(String, Outcome)],
     flash: bool,
 ) -> Option<String> {
+    // More is better of `Served` alone; the sign makes the best of all units the smallest.
     let sign = if measured.unit == Unit::Served {
         -1.0
     } else {
@@ -150,9 +151,11 @@ fn behind_best(
 fn is_peer(own: &Outcome, other: &Outcome) -> bool {
     let kept = other.kept();
     let keeps_all = own.kept().iter().all(|key| kept.contains(key));
+    // Names need not be compared: all outcomes of a cell have the VMs of its mix, in order.
     let fair = (own.vms.iter().zip(&other.vms))
         .filter(|(vm, _)| !vm.is_promised_service())
         .all(|(own, other)| other.bytes_per_s >= own.bytes_per_s / 2.0);
+    // An aborted run has kept nothing for the whole time.
     other.given_up.is_empty() && keeps_all && fair
 }
 
@@ -173,8 +176,10 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
     let mut better = Vec::new();
     for (key, own) in measures(own) {
         let found = measures(other).find(|(other, _)| *other == key);
+        // What the other did not measure cannot be worse there.
         let Some((_, other)) = found else { continue };
         let (own, other) = match own.unit {
+            // Inverted, so that less is better of every unit; 1e-9 stands for no service at all.
             Unit::Served => (1.0 / own.value.max(1e-9), 1.0 / other.value.max(1e-9)),
             // Differences below a point of share or 0.1 % of precision do not count.
             Unit::Points => (own.value.max(POINTS), other.value.max(POINTS)),
@@ -200,6 +205,7 @@ fn is_behind(own: &Measured, best: f64, flash: bool) -> bool {
         Unit::Points => POINTS,
         Unit::Precision => PRECISION,
     };
+    // Both: a large factor of a tiny difference is of no consequence.
     own.value > best * (1.0 + WITHIN) && own.value > best + slack
 }
 

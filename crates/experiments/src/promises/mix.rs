@@ -108,10 +108,12 @@ impl Mix {
             .parse()
             .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
         let until = device.warm_up.as_secs_f64() + seconds as f64;
+        // The reader of scenarios would refuse the table.
         root.remove(DEMAND);
         root.insert("duration".to_owned(), format!("{until} s").into());
         let warm_up = format!("{} s", device.warm_up.as_secs_f64());
         root.insert("warm_up".to_owned(), warm_up.into());
+        // TOML has signed integers; seeds of runs are small.
         root.insert("seed".to_owned(), Value::Integer(seed as i64));
         let mut disk = Table::new();
         disk.insert("name".to_owned(), "disk".into());

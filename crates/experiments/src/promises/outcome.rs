@@ -13,9 +13,10 @@ pub struct Outcome {
     pub given_up: Vec<String>,
     /// Device time of all requests by the profile, in seconds per second.
     pub work: f64,
-    /// Reason why the promises do not fit the device together, by the reckoning of `tidegate plan`
-    /// with the device's profile; empty if they fit. The reckoning knows of a VM what its objective
-    /// says and assumes the worst of the rest, so promises that do not fit may still be kept.
+    /// Reason why the promises do not fit the device together, as `tidegate plan` evaluates them
+    /// with the device's profile; empty if they fit. The evaluation knows of a VM what its
+    /// objective says and assumes the worst of the rest, so promises that do not fit may still be
+    /// kept.
     pub infeasible: String,
     /// VMs and background processes, in the order of the mix.
     pub vms: Vec<VmOutcome>,
@@ -92,7 +93,7 @@ impl VmOutcome {
 }
 
 impl Promise {
-    /// Key of a VM's promise: `VM.DESCRIPTOR`.
+    /// Key of a VM's promise: `VM.PART`.
     pub fn key(vm: &str, part: &str) -> String {
         format!("{vm}.{part}")
     }
@@ -111,6 +112,7 @@ impl Promise {
         self.missed = all.iter().map(|it| it.missed).sum();
         self.devices = all.iter().map(|it| it.devices).sum();
         let mut judged = all.iter().filter_map(|it| it.kept);
+        // Nothing judged in any run stays `None`.
         self.kept = judged.next().map(|first| judged.all(|it| it) && first);
         let measured: Vec<Measured> = all.iter().filter_map(|it| it.measured).collect();
         if let Some(one) = measured.first() {
@@ -142,6 +144,7 @@ impl Outcome {
     pub fn merged(runs: &[Outcome]) -> Outcome {
         let mut merged = runs.first().expect("there is a run").clone();
         if runs.len() == 1 {
+            // A mean of one would still round the latencies.
             return merged;
         }
         let mean = |value: &dyn Fn(&Outcome) -> f64| {
@@ -160,6 +163,7 @@ impl Outcome {
             vm.device_time = mean(&|run| run.vms[index].device_time);
             for promise in &mut vm.promises {
                 let of_runs = runs.iter().flat_map(|run| &run.vms[index].promises);
+                // By name: a run may have judged fewer parts than another.
                 let same = of_runs.filter(|it| it.part == promise.part);
                 let all: Vec<Promise> = same.cloned().collect();
                 promise.merge(&all);

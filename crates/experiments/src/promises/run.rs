@@ -96,6 +96,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         judge.second(second, &events, second > device.warm_up);
         events.clear();
         let judged = judge.seconds();
+        // A mix of many small requests on flash would run for minutes otherwise.
         if judged >= FEWEST_SECONDS && world.answered() >= run.requests {
             break;
         }
@@ -112,6 +113,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         seconds,
         requests: report.requests,
         given_up,
+        // Picoseconds become seconds.
         work: per_s(total as f64 / 1e12, seconds),
         infeasible,
         vms: vms
@@ -129,6 +131,7 @@ fn is_backlogged(workload: &Workload) -> bool {
 
 /// Keys of needed promises that cannot be kept any more.
 fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
+    // A complete run is wanted, whatever is missed.
     if run.needed.is_empty() {
         return Vec::new();
     }
@@ -191,11 +194,13 @@ fn promises(
     let served = |rate: &tidegate_core::objective::Rate| {
         let ops = rate.ops.map(|ops| iops / ops.per_s as f64);
         let bytes = rate.bytes_per_s.map(|it| bytes_per_s / it as f64);
+        // More than was promised is no better than all of it.
         let value = ops.unwrap_or(0.0).max(bytes.unwrap_or(0.0)).min(1.0);
         let unit = Unit::Served;
         Some(Measured { value, unit })
     };
     if !objective.target.is_none() {
+        // Beta where there were several intervals, else the error of the only one.
         let beta = report.precision.absolute_error_percent;
         let beta = beta.or(report.precision.error_percent.map(f64::abs));
         let unit = Unit::Precision;
@@ -240,6 +245,7 @@ fn share(judge: &VmJudge, seconds: u64) -> Option<Promise> {
         seconds: judged,
         missed: 0,
         devices: 0,
+        // More than its share is no harm to the VM.
         kept: Some(points >= -SHARE_POINTS),
         measured: Some(Measured { value, unit }),
     })

@@ -33,6 +33,7 @@ pub(super) fn expand(text: &str, device: &PromiseDevice) -> Result<String, Strin
             return Err(format!("a figure without its end: {from:.40}"));
         };
         expanded += before;
+        // Without the brace, but within the quotes of the figure.
         expanded += &value(&from[1..end], device)?;
         rest = &from[end + 1..];
     }
@@ -73,6 +74,7 @@ fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
                 ("data", ["for", spans]) => {
                     let spans = number(spans).ok_or_else(unknown)?;
                     let bytes = iops * size as f64 * device.span.as_secs_f64() * spans;
+                    // At least a block: a workload without bytes would be refused.
                     Ok(format!("{} B", (bytes as u64 / BLOCK).max(1) * BLOCK))
                 }
                 _ => Err(unknown()),

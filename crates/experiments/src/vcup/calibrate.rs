@@ -14,6 +14,7 @@ use tidegate_workload::time::TimeDistribution;
 const TRIED_US: &[u64] = &[50, 100, 200, 300, 400, 500, 600, 800, 1000, 1500];
 /// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(10);
+/// Duration of a calibration run, warm-up included.
 const DURATION: Nanos = Nanos::from_secs(40);
 
 /// Sets the delay per direction in front of every device of a scenario, in microseconds.
@@ -33,13 +34,14 @@ fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     let mut scenario = scenario(&key("fq", readers))?;
     put_path(&mut scenario, us);
     (scenario.frame.warm_up, scenario.frame.duration) = (WARM_UP, DURATION);
-    Ok(Run::of(scenario).total_mb_s())
+    Ok(Run::simulate(scenario).total_mb_s())
 }
 
 /// Totals under FQ in the paper, in MB/s.
 fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     let table = reference.table("figure 11", 1)?;
     let cells = table.cells(PAPER.name, |_, column| {
+        // The value does not matter: only the paper's figure is used.
         (column == "total_fq_mb_s").then_some(0.0)
     });
     let free = cells.into_iter().filter(|cell| cell.calibrated);
@@ -67,10 +69,11 @@ pub(super) fn calibrate(
         .iter()
         .flat_map(|us| READERS.map(|readers| (*us, readers)));
     let tried: Vec<_> = tried.collect();
-    let found = pool::each(&tried, wanted.jobs, progress, |(us, readers)| {
+    let found = pool::map_parallel(&tried, wanted.jobs, progress, |(us, readers)| {
         total(*readers, *us)
     });
     let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;
+    // Results are in the order of `tried`: all readers of a delay are adjacent.
     let rows = TRIED_US.iter().zip(found.chunks_exact(READERS.len()));
     let rows = rows.map(|(us, ours)| {
         let residuals = residuals(&theirs, ours);

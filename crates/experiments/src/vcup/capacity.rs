@@ -52,7 +52,7 @@ fn totals(results: &RunResults<'_>) -> Cells {
         } else {
             "vcup"
         };
-        results.of(key(scheduler, of)).map(Run::total_mb_s)
+        results.run_for(key(scheduler, of)).map(Run::total_mb_s)
     }))
 }
 
@@ -60,8 +60,9 @@ fn totals(results: &RunResults<'_>) -> Cells {
 fn of_each(results: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
     let table = results.reference.table(table, 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = results.of(key("vcup", readers(labels)?))?;
+        let run = results.run_for(key("vcup", readers(labels)?))?;
         let vm: usize = column.strip_prefix("vm")?.parse().ok()?;
+        // Columns count VMs from 1.
         figure(run, vm.checked_sub(1)?)
     }))
 }
@@ -78,6 +79,6 @@ pub(super) fn means(
     scheduler: &'static str,
     of: impl Fn(&Run, usize) -> f64,
 ) -> Option<Vec<f64>> {
-    let one = |readers| Some(mean(results.of(key(scheduler, readers))?, &of));
+    let one = |readers| Some(mean(results.run_for(key(scheduler, readers))?, &of));
     READERS.into_iter().map(one).collect()
 }

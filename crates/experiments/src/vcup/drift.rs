@@ -13,6 +13,7 @@ pub(super) const FIGURE_8: Figure = Figure {
     ..Figure::BARE
 };
 
+/// Length of an error's interval in seconds.
 const INTERVAL: usize = 10;
 
 fn key() -> Key {
@@ -21,9 +22,11 @@ fn key() -> Key {
 
 /// B of each interval since the begin of the run, in percent.
 fn errors(run: &Run, vm: usize) -> Vec<f64> {
+    // A last interval that is cut off is left out.
     let intervals = run.all_seconds(vm).chunks_exact(INTERVAL);
     let error = |seconds: &[Second]| {
         let bytes: Vec<u64> = seconds.iter().map(|second| second.bytes).collect();
+        // Errors are in millionths.
         precision::error(&bytes, run.target(vm)).map(|b| b as f64 / 1e4)
     };
     intervals.filter_map(error).collect()
@@ -31,7 +34,7 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
 
 /// B of each interval of a VM after the first minute, in percent.
 pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
-    let run = results.of(key())?;
+    let run = results.run_for(key())?;
     let vm = run.place(vm)?;
     // Counting begins after a minute.
     let first = run.all_seconds(vm).len() - run.seconds(vm).len();
@@ -39,7 +42,7 @@ pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64
 }
 
 fn plots(results: &RunResults<'_>) -> Vec<Plot> {
-    let Some(run) = results.of(key()) else {
+    let Some(run) = results.run_for(key()) else {
         return Vec::new();
     };
     let mut plot = Plot::new(

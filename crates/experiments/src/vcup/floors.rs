@@ -46,7 +46,7 @@ fn counts(seconds: &[Second], of: impl Fn(&Second) -> u64) -> Option<f64> {
 /// Figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
 pub(super) fn of_alone(results: &RunResults<'_>, setting: &str, figure: &str) -> Option<f64> {
     let (reservation, limit) = setting.split_once(" to ")?;
-    let run = results.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
+    let run = results.run_for(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
     let seconds = run.seconds(0);
     match figure {
         "iops" => Some(mean(seconds, |second| second.requests)),
@@ -57,13 +57,13 @@ pub(super) fn of_alone(results: &RunResults<'_>, setting: &str, figure: &str) ->
 
 fn curve(results: &RunResults<'_>, vms: usize) -> Option<Plot> {
     let title = format!("Figure 13: {vms} key-value VMs under V-Cup over mClock");
-    Some(bandwidths(&title, results.of(key(vms))?))
+    Some(bandwidths(&title, results.run_for(key(vms))?))
 }
 
 fn table_7(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("7", 2)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run: &Run = results.of(key(labels[0].parse().ok()?))?;
+        let run: &Run = results.run_for(key(labels[0].parse().ok()?))?;
         let vm = run.place(column)?;
         match labels[1].as_str() {
             "beta_pct" => run.beta(vm),

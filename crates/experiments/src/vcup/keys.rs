@@ -42,7 +42,7 @@ pub(super) fn consolidated(vm: &str, column: &str, fq: &Run, vcup: &Run) -> Opti
 }
 
 fn runs<'a>(results: &RunResults<'a>) -> Option<(&'a Run, &'a Run)> {
-    Some((results.of(key(FQ))?, results.of(key(VCUP))?))
+    Some((results.run_for(key(FQ))?, results.run_for(key(VCUP))?))
 }
 
 fn table_2(results: &RunResults<'_>) -> Cells {

@@ -17,7 +17,7 @@ const FIXED: &[&str] = &["SR", "SW", "RR", "RW"];
 const VARIED: &[&str] = &["SRvar", "RRvar", "SWvar"];
 
 fn run<'a>(results: &RunResults<'a>, name: &str) -> Option<&'a Run> {
-    results.of(match name {
+    results.run_for(match name {
         "keys/fq" => keys::key(keys::FQ),
         "keys/vcup" => keys::key(keys::VCUP),
         _ => floors::key(name.strip_prefix("floors/")?.parse().ok()?),
@@ -253,7 +253,7 @@ mod tests {
     impl Measures for Cells {
         fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
             let reference = Reference::parse("")?;
-            let printed = Printed::of(call).expect("a measure of cells");
+            let printed = Printed::from_call(call).expect("a measure of cells");
             printed.series(&reference, |_| Ok(self.0.clone()))
         }
     }

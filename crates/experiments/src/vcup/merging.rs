@@ -45,13 +45,14 @@ const PANELS: [(&str, Panel); 3] = [
     ("throughput", |run| Some(run.report.devices.first()?.iops)),
     ("latency", |run| {
         let device = run.report.devices.first()?;
+        // Little's law: the mean number in flight over the rate is the mean time, here in ms.
         Some(1000.0 * device.depth / device.iops)
     }),
 ];
 
 /// Curve of a panel over all limits, for requests of `kib` KiB.
 fn curve(results: &RunResults<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
-    let value_at = |pages: &u32| panel(results.of(key(random, kib, *pages))?);
+    let value_at = |pages: &u32| panel(results.run_for(key(random, kib, *pages))?);
     LIMITS.iter().map(value_at).collect()
 }
 
@@ -128,6 +129,7 @@ fn plots(results: &RunResults<'_>) -> Vec<Plot> {
                 Axis::linear(unit, Unit::Number).including(0.0),
             );
             for kib in SIZES {
+                // A panel without one of its curves would suggest that there is none.
                 let Some(curve) = curve(results, random, kib, panel) else {
                     return Vec::new();
                 };

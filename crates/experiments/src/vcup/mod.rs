@@ -93,7 +93,7 @@ impl Experiment for Vcup {
     }
 
     fn run(scenario: Scenario) -> Run {
-        Run::of(scenario)
+        Run::simulate(scenario)
     }
 }
 

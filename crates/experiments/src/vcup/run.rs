@@ -58,6 +58,7 @@ fn tuned(engine: &Engine, vm: VmId) -> Tuned {
     let Some(tuning) = engine.vms().tuning(vm) else {
         return Tuned::default();
     };
+    // Errors and variability are in millionths.
     let percent = |(b, v): (i64, u64)| (b as f64 / 1e4, v as f64 / 1e4);
     Tuned {
         window_ms: tuning.window.0 / 1_000_000,
@@ -70,8 +71,9 @@ fn tuned(engine: &Engine, vm: VmId) -> Tuned {
 impl Second {
     /// Creates a sample from the rates of the second and the engine's counters; `before` is the
     /// number of I/Os at its begin.
-    fn of(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
+    fn measure(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
         let mut second = Second {
+            // Rates over a whole second are counts; rounding undoes the division.
             bytes: rates.bytes_per_s.round() as u64,
             requests: (rates.read_iops + rates.write_iops).round() as u64,
             ..Second::default()
@@ -87,7 +89,7 @@ impl Second {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let vms = scenario.tenants.iter();
         let targets = vms.map(|vm| vm.objective.target.bytes_per_s.unwrap_or(0));
         let targets: Vec<u64> = targets.collect();
@@ -98,8 +100,9 @@ impl Run {
         while !world.is_over() {
             let mut rows = Vec::new();
             world.step(&mut |row| rows.push(row.rates));
+            // Rows come in the order of VMs.
             for (vm, rates) in rows.iter().enumerate() {
-                let second = Second::of(rates, world.served(vm), &mut before[vm]);
+                let second = Second::measure(rates, world.served(vm), &mut before[vm]);
                 seconds[vm].push(second);
             }
         }
@@ -122,6 +125,7 @@ impl Run {
     /// Samples of a VM that count.
     pub(super) fn seconds(&self, vm: usize) -> &[Second] {
         let all = self.seconds.get(vm);
+        // A run that ended within the warm-up has no sample that counts.
         all.and_then(|all| all.get(self.skipped..)).unwrap_or(&[])
     }
 
@@ -180,6 +184,7 @@ pub(super) const SI: usize = 30;
 
 pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     let sum: u64 = seconds.iter().map(of).sum();
+    // No samples have the mean 0.
     sum as f64 / seconds.len().max(1) as f64
 }
 
@@ -209,7 +214,7 @@ mod tests {
         for device in &mut scenario.devices {
             (device.scheduling.max_io, device.scheduling.merge_limit) = (16 << 10, 0);
         }
-        let run = Run::of(scenario);
+        let run = Run::simulate(scenario);
         assert_eq!(run.seconds(0).len(), 4);
         assert_eq!(run.all_seconds(0).len(), 5);
         let rates = run.vms()[0].rates;

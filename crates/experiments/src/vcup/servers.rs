@@ -48,8 +48,8 @@ fn table_4_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("4", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (fq, vcup) = (
-            results.of(table_4_key("fq"))?,
-            results.of(table_4_key("vcup"))?,
+            results.run_for(table_4_key("fq"))?,
+            results.run_for(table_4_key("vcup"))?,
         );
         consolidated(&labels[0], column, fq, vcup)
     }))
@@ -65,6 +65,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn bytes(&self) -> Vec<u64> {
+        // A step that is cut off may be shorter than the time to settle.
         let later = &self.seconds[SETTLING_S.min(self.seconds.len())..];
         later.iter().map(|second| second.bytes).collect()
     }
@@ -81,6 +82,7 @@ impl Step<'_> {
             let ratio = mean(window, |second| second.bytes) / self.target as f64;
             (ratio - 1.0).abs() <= CONVERGENCE_TOLERANCE
         };
+        // Samples are of a second each, so that the index is the time.
         self.seconds.windows(CONVERGENCE_WINDOW_S).position(is_near)
     }
 
@@ -97,6 +99,7 @@ impl Step<'_> {
 
 fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
     let length = (STEP.0 / Nanos::SECOND.0) as usize;
+    // The scenario has one VM. Steps count from 1, as targets are multiples of the rise.
     let steps = run.all_seconds(0).chunks_exact(length).zip(1u64..);
     let step = |(seconds, n)| Step {
         vm,
@@ -110,7 +113,7 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
 fn steps<'a>(results: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
     let mut all = Vec::new();
     for (vm, top) in STAIRCASES {
-        all.extend(steps_of(results.of(staircase_key(vm, top))?, vm));
+        all.extend(steps_of(results.run_for(staircase_key(vm, top))?, vm));
     }
     Some(all)
 }
@@ -120,7 +123,7 @@ fn figure_10_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 10", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (vm, top) = STAIRCASES.into_iter().find(|(vm, _)| *vm == labels[0])?;
-        let steps = steps_of(results.of(staircase_key(vm, top))?, vm);
+        let steps = steps_of(results.run_for(staircase_key(vm, top))?, vm);
         match column {
             "first_mb_s" => steps.first().map(Step::mb_s),
             _ => steps.last().map(Step::mb_s),
@@ -172,6 +175,7 @@ pub(super) fn convergences(results: &RunResults<'_>) -> Claims {
         .map(|steps| convergence(&steps))
         .into_iter()
         .collect();
+    // Once, beside the unchanged algorithm; other variants do not compare themselves.
     if results.variant == Ablation::Unchanged
         && !claims.is_empty()
         && let Some(added) = self::steps(&results.varied(Ablation::WithAdditions))
@@ -203,6 +207,7 @@ fn inadequate(steps: &[Step<'_>]) -> ClaimResult {
 fn convergence(steps: &[Step<'_>]) -> ClaimResult {
     let changes = steps
         .iter()
+        // The first step has no target before it to change from.
         .filter(|step| step.target > STEP_MB_S * 1_000_000);
     let changes = changes.filter(|step| !step.is_inadequate());
     let times: Vec<(Option<usize>, String)> = changes
@@ -212,6 +217,7 @@ fn convergence(steps: &[Step<'_>]) -> ClaimResult {
         .iter()
         .filter(|(time, _)| time.is_some_and(|time| time <= CONVERGENCE_LIMIT_S))
         .count();
+    // A target that was never reached is the slowest of all.
     let slowest = (times.iter()).max_by_key(|(time, _)| time.unwrap_or(usize::MAX));
     let slowest = match slowest {
         Some((Some(time), step)) => format!("; the slowest takes {time} s ({step})"),

@@ -176,6 +176,7 @@ impl Key {
         let without = match without {
             Ablation::WithAdditions if vcup => Ablation::WithAdditions,
             Ablation::SharedCfq if a_lun_each => Ablation::SharedCfq,
+            // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,
         };
         Key { without, ..self }
@@ -209,6 +210,7 @@ fn gather(scenario: &mut Scenario) {
         vm.host = 0;
     }
     for device in &mut scenario.devices {
+        // One host gets the depth that all of them had together.
         device.scheduling.depth *= scenario.tenants.len() as u32;
     }
 }
@@ -271,6 +273,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             gather(scenario);
             for vm in &mut scenario.tenants {
                 vm.objective.limit = Limit {
+                    // A VM without a target gets a limit that never holds it back.
                     total: Rate::bytes(vm.objective.target.bytes_per_s.unwrap_or(Rate::MAX)),
                     ..Limit::NONE
                 };
@@ -297,6 +300,7 @@ fn climb(scenario: &mut Scenario, name: &str, top: u64) {
     };
     vm.objective = with_target(STEP_MB_S);
     let steps = top / STEP_MB_S;
+    // The first step is the objective at the begin.
     scenario.changes = (1..steps)
         .map(|step| scenario::Change {
             at: Nanos(STEP.0 * step),
@@ -306,6 +310,7 @@ fn climb(scenario: &mut Scenario, name: &str, top: u64) {
             },
         })
         .collect();
+    // Each step leaves out its own begin.
     scenario.frame.warm_up = Nanos::ZERO;
     scenario.frame.duration = Nanos(STEP.0 * steps);
 }

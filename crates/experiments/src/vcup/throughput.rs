@@ -26,13 +26,14 @@ fn drr() -> Key {
 fn beta_of(run: &Run, server: &str, targets: &Run) -> Option<f64> {
     let vm = run.place(server)?;
     let bytes: Vec<u64> = run.seconds(vm).iter().map(|second| second.bytes).collect();
+    // DRR has limits in place of targets, so that the targets of the V-Cup run count.
     super::run::beta(&bytes, targets.target(vm), super::run::SI)
 }
 
 fn cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 14", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let (pi, drr) = (results.of(pi())?, results.of(drr())?);
+        let (pi, drr) = (results.run_for(pi())?, results.run_for(drr())?);
         let server = labels[0].as_str();
         match column {
             "vcup_iops" => Some(pi.ios(pi.place(server)?)),
@@ -46,13 +47,14 @@ fn cells(results: &RunResults<'_>) -> Cells {
 /// V of the rate of a VM's I/Os, and of their mean size.
 fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
     let rates: Vec<u64> = seconds.iter().map(|second| second.ios).collect();
+    // A second without I/Os has no mean size.
     let sizes = seconds.iter().filter_map(|s| s.bytes.checked_div(s.ios));
     Some([v(&rates)?, v(&sizes.collect::<Vec<_>>())?])
 }
 
 /// V of each VM's I/O rate (`iops`) or I/O size, under `vcup` or `drr`.
 pub(super) fn of_each(results: &RunResults<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
-    let run = results.of(if scheduler == "drr" { drr() } else { pi() })?;
+    let run = results.run_for(if scheduler == "drr" { drr() } else { pi() })?;
     let one = |vm| {
         let [rate, size] = steadiness(run.seconds(vm))?;
         Some(if which == "iops" { rate } else { size })
@@ -63,7 +65,9 @@ pub(super) fn of_each(results: &RunResults<'_>, scheduler: &str, which: &str) ->
 fn plots(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for (name, key) in [("V-Cup", pi()), ("DRR", drr())] {
-        let Some(run) = results.of(key) else { continue };
+        let Some(run) = results.run_for(key) else {
+            continue;
+        };
         let mut plot = Plot::new(
             format!("Figure 14: I/Os a second under {name}"),
             Axis::linear("time", Unit::Seconds).including(0.0),

@@ -40,6 +40,7 @@ const fn load(name: &'static str, target: u64) -> Load {
     let letters = name.as_bytes();
     Load {
         name,
+        // Names as in the paper: order, operation, and `var` for varied sizes.
         random: letters[0] == b'R',
         writes: letters[1] == b'W',
         varied: letters.len() > 2,
@@ -68,7 +69,7 @@ fn bytes(seconds: &[Second]) -> Vec<u64> {
 /// beta and V at each window, in percent.
 fn precision(results: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     let of = |ms: &u64| {
-        let run = results.of(key(load, *ms))?;
+        let run = results.run_for(key(load, *ms))?;
         let samples = bytes(run.seconds(0));
         Some([beta(&samples, run.target(0), INTERVAL)?, v(&samples)?])
     };
@@ -123,6 +124,7 @@ fn search(run: &Run) -> Search {
         let tuned = second.tuned;
         // A change of the figures marks the end of an interval.
         let told = tuned.precision.filter(|_| tuned.precision != before);
+        // Without a window before it the interval belongs to no search.
         if let Some((b, v)) = told.filter(|_| window > 0) {
             measured.push((window, b, v));
         }
@@ -143,7 +145,7 @@ fn settled_cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 7", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let load = VARIED.iter().find(|load| load.name == labels[0])?;
-        let search = search(results.of(key(*load, 0))?);
+        let search = search(results.run_for(key(*load, 0))?);
         match column {
             "ws_ms" => search.settled_ms.map(|ms| ms as f64),
             "v_pct" => search.measured.last().map(|(.., v)| *v),
@@ -155,7 +157,7 @@ fn settled_cells(results: &RunResults<'_>) -> Cells {
 /// Run of a load of figure 7.
 fn varied<'a>(results: &RunResults<'a>, load: &str) -> Option<&'a Run> {
     let load = VARIED.iter().find(|known| known.name == load)?;
-    results.of(key(*load, 0))
+    results.run_for(key(*load, 0))
 }
 
 /// Describes the search of a load in words.
@@ -199,13 +201,14 @@ pub(super) fn first_v(results: &RunResults<'_>, load: &str) -> Option<Vec<f64>> 
 pub(super) fn steady_from(results: &RunResults<'_>, load: &str) -> Option<f64> {
     let all = first_v(results, load)?;
     let last = all.iter().rposition(|v| *v > GOOD_V);
+    // The interval after the last bad one, counted from 1.
     Some(last.map_or(1, |last| last + 2) as f64)
 }
 
 fn searches(results: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for load in VARIED {
-        let Some(run) = results.of(key(load, 0)) else {
+        let Some(run) = results.run_for(key(load, 0)) else {
             continue;
         };
         let mut plot = Plot::new(

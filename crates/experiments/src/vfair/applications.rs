@@ -86,7 +86,7 @@ pub(super) const RIVALS: [&str; 2] = ["cfq", "mclock_ps"];
 const ONE_HOST: Change = Change::Hosts(Hosts::One);
 
 /// Change with this delay of messages between hosts and this percentage of lost ones.
-const fn told(delay_ms: u64, lost_percent: u32) -> Change {
+const fn with_messages(delay_ms: u64, lost_percent: u32) -> Change {
     Change::Hosts(Hosts::Told {
         delay_ms,
         lost_percent,
@@ -95,11 +95,11 @@ const fn told(delay_ms: u64, lost_percent: u32) -> Change {
 
 /// Variants of the messages between hosts, by name in `claims.toml`.
 const VARIED: [(&str, Change); 5] = [
-    ("told at once", told(0, 0)),
-    ("told late", told(30, 0)),
-    ("told late or not", told(30, 20)),
+    ("told at once", with_messages(0, 0)),
+    ("told late", with_messages(30, 0)),
+    ("told late or not", with_messages(30, 20)),
     ("in step", Change::Hosts(Hosts::InStep)),
-    ("untold", told(0, 100)),
+    ("untold", with_messages(0, 100)),
 ];
 /// Configurations of a mix, by name in `claims.toml`.
 pub(super) const WAYS: &[&str] = &[
@@ -140,6 +140,7 @@ fn other_hosts() -> Vec<Key> {
 impl Mix {
     /// Key of the run that is compared with the paper.
     fn key(&self, scheduler: &'static str) -> Key {
+        // Rivals run where the requests of all hosts meet, as in the paper.
         if RIVALS.contains(&scheduler) {
             self.on_each_host(scheduler).with(ONE_HOST)
         } else {
@@ -153,7 +154,7 @@ impl Mix {
     }
 
     fn run<'a>(&self, results: &RunResults<'a>, scheduler: &'static str) -> Option<&'a Run> {
-        results.of(self.key(scheduler))
+        results.run_for(self.key(scheduler))
     }
 
     fn others<'a>(&self, run: &'a Run) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -246,7 +247,8 @@ pub(super) fn ratio(results: &RunResults<'_>, mix: &str, way: &str) -> Option<f6
         "one host" => usual.with(ONE_HOST),
         "cfq on each" => mix.on_each_host("cfq"),
         "mclock_ps on each" => mix.on_each_host("mclock_ps"),
+        // Other names are those of `VARIED`.
         _ => usual.with(varied?.1),
     };
-    mix.ratio(results.of(key)?)
+    mix.ratio(results.run_for(key)?)
 }

@@ -26,13 +26,16 @@ pub(super) fn keys() -> Vec<Key> {
 }
 
 fn runs<'a>(results: &RunResults<'a>) -> Option<Vec<&'a Run>> {
-    RATES.iter().map(|rate| results.of(key(*rate))).collect()
+    RATES
+        .iter()
+        .map(|rate| results.run_for(key(*rate)))
+        .collect()
 }
 
 fn cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 12", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = results.of(key(labels.first()?.parse().ok()?))?;
+        let run = results.run_for(key(labels.first()?.parse().ok()?))?;
         match column {
             "vm1_iops" => run.iops("vm1"),
             "vm2_iops" => run.iops("vm2"),
@@ -44,7 +47,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
 
 /// Smaller of VM1's largest request rate and its fair share, in requests per second.
 pub(super) fn due(results: &RunResults<'_>) -> Option<f64> {
-    let share = results.of(key(RATES[0]))?.fair_share("vm1")?;
+    let share = results.run_for(key(RATES[0]))?.fair_share("vm1")?;
     Some(share.min(f64::from(RATES[RATES.len() - 1])))
 }
 

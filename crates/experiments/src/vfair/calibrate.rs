@@ -193,7 +193,7 @@ fn alone(entry: &Entry, delay_us: Option<u64>) -> Result<f64, ExperimentError> {
             processor: None,
         };
     }
-    let iops = Run::of(scenario).iops("vm1");
+    let iops = Run::simulate(scenario).iops("vm1");
     Ok(iops.unwrap_or(0.0))
 }
 
@@ -225,7 +225,7 @@ pub(super) fn calibrate(
         .into_iter()
         .flat_map(|disk| grid(disk).into_iter().map(move |figures| (disk, figures)))
         .collect();
-    let tried = pool::each(&grids, wanted.jobs, progress, |(disk, figures)| {
+    let tried = pool::map_parallel(&grids, wanted.jobs, progress, |(disk, figures)| {
         let profile = profile(&entry(*disk, figures, None)?, false)?;
         points(&reference, *disk, &profile)
     });

@@ -93,13 +93,14 @@ impl Sharing {
         let cells = table.cells(PAPER.name, |labels, column| {
             let vm = labels.first()?;
             if column == "fair_share" {
-                return results.of(self.key("cfq"))?.fair_share(vm);
+                return results.run_for(self.key("cfq"))?.fair_share(vm);
             }
             let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
-            results.of(self.key(scheduler))?.iops(vm)
+            results.run_for(self.key(scheduler))?.iops(vm)
         });
         Ok(with_orderings(cells, |cell| {
             let about = format!("IOPS of {}", cell.row);
+            // The fair share is a yardstick, and no scheduler in the comparison.
             let rival = cell.column != "fair_share";
             rival.then(|| (about, cell.column.clone(), Sense::More))
         }))
@@ -107,7 +108,7 @@ impl Sharing {
 
     /// Plots per scheduler: IOPS of the VMs over time.
     fn plots(&self, results: &RunResults<'_>) -> Vec<Plot> {
-        let of = |scheduler| Some((scheduler, results.of(self.key(scheduler))?));
+        let of = |scheduler| Some((scheduler, results.run_for(self.key(scheduler))?));
         let runs = SCHEDULERS.into_iter().filter_map(of);
         let plot = |(scheduler, run): (&str, &Run)| {
             let mut plot = Plot::new(
@@ -149,10 +150,11 @@ fn alone(results: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for (row, key) in ["virtualised", "native"].into_iter().zip(ALONE) {
         let theirs = results.reference.figure(&format!("alone.{row}"))?;
-        let ours = results.of(key).and_then(|run| run.iops("vm1"));
+        let ours = results.run_for(key).and_then(|run| run.iops("vm1"));
         let row = format!("vm1 alone, {row}");
         let cell = single("figure 10", &row, "iops", theirs, ours);
         cells.extend(cell.map(|cell| crate::Cell {
+            // The disk and the delay were fitted to these two figures.
             calibrated: true,
             ..cell
         }));

@@ -33,6 +33,7 @@ impl Hosts {
             } => {
                 let exchange = Exchange {
                     delay: Some(TimeDistribution::Fixed(Nanos::from_millis(delay_ms))),
+                    // Percent become thousandths.
                     loss: 10 * lost_percent,
                 };
                 let devices = scenario.devices.iter_mut();
@@ -64,6 +65,7 @@ pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) 
         None => u64::from(vm.objective.weight) * all,
     };
     let weights: Vec<u64> = scenario.tenants.iter().map(weight).collect();
+    // At least 1: without VMs the divisor is 0.
     let common = weights.iter().copied().fold(0, common_divisor).max(1);
     for (vm, weight) in scenario.tenants.iter_mut().zip(weights) {
         // The check of the scenario refuses a weight that is too large.

@@ -90,7 +90,7 @@ fn of_each(
     figure: impl Fn(&Run) -> Option<f64>,
 ) -> Option<Series> {
     let item = |(label, key)| {
-        let value = figure(results.of(key)?)?;
+        let value = figure(results.run_for(key)?)?;
         Some(Item { label, value })
     };
     runs(name).into_iter().map(item).collect()

@@ -100,7 +100,7 @@ impl Experiment for Vfair {
     }
 
     fn run(scenario: Scenario) -> Run {
-        Run::of(scenario)
+        Run::simulate(scenario)
     }
 }
 

@@ -13,8 +13,8 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_6: Figure = Figure {
     name: FIGURE,
-    keys: || all().map(|(kind, seed)| key(kind, seed)).collect(),
-    cells: |results| of(results, cells),
+    keys: || all_runs().map(|(kind, seed)| key(kind, seed)).collect(),
+    cells: |results| from_cases(results, cells),
     plots: |results| {
         // Errors of the cases have been reported with the cells.
         let cases = found_cases(results).unwrap_or_default();
@@ -31,6 +31,7 @@ const FIGURE_SIZES: [u32; 2] = [16 << 10, 128 << 10];
 const SIZES: [u32; 6] = [16 << 10, 32 << 10, 48 << 10, 64 << 10, 96 << 10, 128 << 10];
 /// Seed of the profile's runs, which differs from that of the runs it is compared with.
 const PROFILE_SEED: u64 = 1;
+/// Seed of the runs that the profile is compared with.
 const ACTUAL_SEED: u64 = 2;
 
 /// Percentages of reads.
@@ -76,7 +77,7 @@ fn actual_kinds() -> Vec<Kind> {
 }
 
 /// All runs, each with its seed.
-fn all() -> impl Iterator<Item = (Kind, u64)> {
+fn all_runs() -> impl Iterator<Item = (Kind, u64)> {
     let profile = saturation::profile_kinds().into_iter();
     let actual = actual_kinds().into_iter();
     (profile.map(|kind| (kind, PROFILE_SEED))).chain(actual.map(|kind| (kind, ACTUAL_SEED)))
@@ -88,7 +89,7 @@ fn key(kind: Kind, seed: u64) -> Key {
 }
 
 /// Applies `tell` to the cases, if they were run.
-fn of<T>(
+fn from_cases<T>(
     results: &RunResults<'_>,
     tell: fn(&Reference, &[Case]) -> Result<Vec<T>, ExperimentError>,
 ) -> Result<Vec<T>, ExperimentError> {
@@ -100,12 +101,12 @@ fn of<T>(
 
 /// Cases; `None` if they were not run.
 fn found_cases(results: &RunResults<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
-    let iops = |(kind, seed)| Some(((kind, seed), results.of(key(kind, seed))?.total_iops()));
-    let all: Option<BTreeMap<(Kind, u64), f64>> = all().map(iops).collect();
+    let iops = |(kind, seed)| Some(((kind, seed), results.run_for(key(kind, seed))?.total_iops()));
+    let all: Option<BTreeMap<(Kind, u64), f64>> = all_runs().map(iops).collect();
     all.map(|all| cases(&all)).transpose()
 }
 
-/// Computes the cases from the throughputs of [`all`].
+/// Computes the cases from the throughputs of [`all_runs`].
 fn cases(runs: &BTreeMap<(Kind, u64), f64>) -> Result<Vec<Case>, ExperimentError> {
     let profile = saturation::profile(|kind| runs[&(kind, PROFILE_SEED)])?;
     let case = |kind| Case {
@@ -133,6 +134,7 @@ fn estimate(profile: &Profile, kind: Kind, by: Estimation) -> f64 {
 /// Mean absolute error in percent.
 fn mean_error<'a>(cases: impl Iterator<Item = &'a Case>, by: Estimation) -> f64 {
     let errors: Vec<f64> = cases.map(|case| case.off(by).abs()).collect();
+    // At least 1: no cases have no error, rather than NaN.
     100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64
 }
 
@@ -186,7 +188,7 @@ fn plot(cases: &[Case], size: u32) -> Plot {
 
 /// Evaluates the claims about the estimates of figure 6, whose texts name the side of the error.
 pub(super) fn code(results: &RunResults<'_>) -> Claims {
-    of(results, claims)
+    from_cases(results, claims)
 }
 
 /// Relative difference up to which two measurements count as equal.
@@ -236,6 +238,7 @@ fn spread(cases: &[Case]) -> ClaimResult {
     });
     ClaimResult::new(
         "in 2D the random mixes are 2 % to just over 20 % off",
+        // The paper's "2 %" and "just over 20 %", read with a margin.
         (0.15..=0.25).contains(&most) && least <= 0.05,
         format!(
             "they are {:.1} to {:.1} % off{at}",
@@ -328,7 +331,7 @@ mod tests {
             let more = 1.0 + more * 4.0 * reads * (1.0 - reads);
             1.0 / (each * (reads + 2.0 * (1.0 - reads)) * more)
         };
-        all()
+        all_runs()
             .map(|(kind, seed)| ((kind, seed), iops(kind)))
             .collect()
     }

@@ -13,10 +13,13 @@ pub(super) const FIGURE_1: Figure = Figure {
 
 /// Outstanding requests of the asynchronous reader in part a, of [`SMALL`] bytes.
 const OUTSTANDING: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Request size in part a, in bytes.
 const SMALL: u32 = 4 << 10;
-/// Request sizes of the asynchronous reader in part b, in bytes, with [`SOME`] outstanding.
+/// Request sizes of the asynchronous reader in part b, in bytes, with [`PART_B_OUTSTANDING`]
+/// outstanding.
 const SIZES: [u32; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
-const SOME: u32 = 8;
+/// Outstanding requests of the asynchronous reader in part b.
+const PART_B_OUTSTANDING: u32 = 8;
 
 fn key(outstanding: u32, size: u32) -> Key {
     // The scenario names its own disk, so the disk of the key has no effect.
@@ -45,17 +48,17 @@ pub(super) fn by_outstanding() -> [(u32, Key); 6] {
 
 /// Part b.
 pub(super) fn by_size() -> [(u32, Key); 6] {
-    SIZES.map(|size| (size, key(SOME, size)))
+    SIZES.map(|size| (size, key(PART_B_OUTSTANDING, size)))
 }
 
 /// Run that part c is compared with.
 pub(super) fn native() -> Key {
-    key(SOME, SMALL)
+    key(PART_B_OUTSTANDING, SMALL)
 }
 
 fn keys() -> Vec<Key> {
     let mut keys: Vec<Key> = OUTSTANDING.map(|n| key(n, SMALL)).to_vec();
-    keys.extend(SIZES.map(|size| key(SOME, size)));
+    keys.extend(SIZES.map(|size| key(PART_B_OUTSTANDING, size)));
     keys.extend([virtualised(), in_vms(true), in_vms(false)]);
     keys
 }
@@ -68,11 +71,11 @@ pub(super) fn units(run: &Run) -> Option<f64> {
 fn cells(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 1", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = results.of(match labels.first()?.as_str() {
+        let run = results.run_for(match labels.first()?.as_str() {
             "4 KiB, 1 outstanding" => key(1, SMALL),
             "4 KiB, 32 outstanding" => key(32, SMALL),
-            "8 outstanding, 4 KiB" => key(SOME, SMALL),
-            "8 outstanding, 128 KiB" => key(SOME, 128 << 10),
+            "8 outstanding, 4 KiB" => key(PART_B_OUTSTANDING, SMALL),
+            "8 outstanding, 128 KiB" => key(PART_B_OUTSTANDING, 128 << 10),
             _ => return None,
         })?;
         match column {

@@ -17,6 +17,7 @@ fn pattern(vm: &Tenant) -> Option<Pattern> {
     let reads = match workload.rw.mix {
         Mix::Read => 1.0,
         Mix::ReadWrite { read_percent } => f64::from(read_percent) / 100.0,
+        // Writes, and kinds of requests without a saturation of their own, count as no reads.
         _ => 0.0,
     };
     let sequential = f64::from(u8::from(!workload.rw.random));
@@ -51,7 +52,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of(scenario: Scenario) -> Run {
+    pub(super) fn simulate(scenario: Scenario) -> Run {
         let patterns = scenario.tenants.iter().map(pattern).collect();
         let weights = scenario.tenants.iter();
         let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
@@ -142,7 +143,7 @@ mod tests {
         // What is shared is told without running it.
         scenario.frame.warm_up = Nanos::ZERO;
         scenario.frame.duration = Nanos::from_millis(1);
-        let run = Run::of(scenario);
+        let run = Run::simulate(scenario);
         let profile = Disk::Hdd.profile().expect("measured");
         for (vm, kib) in [("vm1", 16), ("vm2", 64), ("vm3", 128)] {
             let pattern = Pattern {

@@ -29,6 +29,7 @@ fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
             (&["ssd", "garbage_collection", "filled"], SIXTEENTH[0]),
             (&["ssd", "garbage_collection", "spare"], SIXTEENTH[1]),
         ],
+        // So fast that the interface of SATA is never what holds requests back.
         Ablation::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
         Ablation::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
         Ablation::Nothing | Ablation::Letter | Ablation::Order => &[],
@@ -49,6 +50,7 @@ pub(super) fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<()
     for device in &mut scenario.devices {
         device.put_on(&entry);
     }
+    // The VM's disk was written for the whole device.
     if without == Ablation::Spare {
         for vm in &mut scenario.tenants {
             vm.disk_size = VM_DISK;
@@ -132,6 +134,7 @@ pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentE
     };
     let mut mixes = Vec::new();
     for reads in PROFILE_MIXES {
+        // Profiles hold mixes in thousandths of reads.
         mixes.push((u32::from(reads) * 10, curve(Access::Random, reads)?));
     }
     let (reads, writes) = (both(Direction::Read)?, both(Direction::Write)?);

@@ -176,6 +176,7 @@ impl Key {
             {
                 without
             }
+            // One key for all ablations without effect, so that the run is made once.
             _ => Ablation::Nothing,
         };
         Some(Key { without, ..self })
@@ -296,8 +297,10 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
         Change::Pinned => pin(scenario),
         Change::Alone { native } => {
             scenario.tenants.truncate(1);
+            // Alone, a VM is steady at once; the mean over 10 s suffices.
             scenario.frame.warm_up = Nanos::from_secs(2);
             scenario.frame.duration = Nanos::from_secs(12);
+            // Bare Linux has no hypervisor on the way to the disk.
             if native {
                 let vms = scenario.tenants.iter_mut();
                 vms.for_each(|vm| vm.delay = Delay::default());
@@ -313,6 +316,7 @@ fn pin(scenario: &mut Scenario) {
     let driver = machine.and_then(|machine| machine.driver.as_mut());
     let vms = scenario.tenants.iter_mut().map(|vm| &mut vm.cpu.cpu);
     let all = driver.map(|driver| &mut driver.cpu).into_iter().chain(vms);
+    // The driver domain comes first in the chain and gets pCPU 0.
     for (p, cpu) in (0..).zip(all) {
         cpu.pinned = CpuSet::range(p, p);
     }

@@ -34,7 +34,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
         let strategy = STRATEGIES
             .into_iter()
             .find(|s| Some(*s) == labels.first().map(String::as_str))?;
-        let run = results.of(key(Disk::Hdd, strategy))?;
+        let run = results.run_for(key(Disk::Hdd, strategy))?;
         match column {
             "utilisation_pct" => run.utilisation(),
             vm => run.iops(vm),

@@ -38,7 +38,7 @@ pub(super) fn by_reads() -> impl Iterator<Item = Key> {
 /// Deviation of VM1 from its fair share, in percent, by percentage of reads.
 fn off(results: &RunResults<'_>) -> Option<Vec<(u8, f64)>> {
     let error = |(reads, key)| {
-        let run = results.of(key)?;
+        let run = results.run_for(key)?;
         let part = run.iops("vm1")? / run.fair_share("vm1")?;
         Some((reads, 100.0 * (part - 1.0)))
     };
@@ -52,6 +52,7 @@ fn largest(off: &[(u8, f64)]) -> Option<(u8, f64)> {
 
 fn errors(results: &RunResults<'_>) -> Cells {
     let off = off(results).unwrap_or_default();
+    // By size: the paper says how far off, not in which direction.
     let least = off.iter().map(|(_, off)| off.abs()).reduce(f64::min);
     let most = largest(&off).map(|(_, off)| off.abs());
     let figure = |name: &str| results.reference.figure(&format!("figure11.{name}"));
@@ -88,7 +89,7 @@ fn read_ratio(results: &RunResults<'_>) -> Vec<Plot> {
     let mut curve = |name: String, of: &dyn Fn(&Run) -> Option<f64>| {
         let points = ratios().zip(by_reads());
         let points =
-            points.filter_map(|(reads, key)| Some((f64::from(reads), of(results.of(key)?)?)));
+            points.filter_map(|(reads, key)| Some((f64::from(reads), of(results.run_for(key)?)?)));
         plot.add(Series::line(name).points(points));
     };
     for vm in VMS {
@@ -111,7 +112,7 @@ fn depths(results: &RunResults<'_>) -> Cells {
         .table("4", 1)?
         .cells(PAPER.name, |labels, _| {
             results
-                .of(by_depth(labels.first()?.parse().ok()?))?
+                .run_for(by_depth(labels.first()?.parse().ok()?))?
                 .iops("vm1")
         });
     Ok(with_orderings(cells, |cell| {

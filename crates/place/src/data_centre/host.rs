@@ -259,6 +259,7 @@ impl SimHost {
                 .map(|transfer| transfer.limit)
                 .filter(|limit| *limit < u64::MAX)
                 .collect();
+            // `fair_share` serves the smallest limits first.
             limits.sort_unstable();
             let greedy = of_class().count() - limits.len();
             if greedy + limits.len() == 0 {
@@ -283,6 +284,7 @@ impl FluidTransfer {
         let left = (u128::from(self.transfer.left()) * SECOND).saturating_sub(self.rest);
         match self.rate {
             _ if self.transfer.left() == 0 => settled,
+            // Until the next change of rates the transfer stands still.
             0 => Nanos::MAX,
             rate => {
                 let time = u64::try_from(left.div_ceil(rate.into())).unwrap_or(u64::MAX);

@@ -54,6 +54,7 @@ impl Default for Spec {
     /// 1,000 hosts of 500 MB/s and 100 transfers per second of 5.7 GB on average, an overload.
     fn default() -> Spec {
         const MB: u64 = 1_000_000;
+        // 5 MB/s less with each further transfer, up to 100 MB/s.
         let lost = (0..32_u64).map(|others| others.min(20) * 5 * MB);
         Spec {
             hosts: 1_000,

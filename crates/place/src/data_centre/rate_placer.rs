@@ -80,6 +80,7 @@ impl Placer for RatePlacer {
     fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
         self.handle_timeout(now);
         self.hosts[host.0].retain(|(id, _)| !update.ended.contains(id));
+        // Only an end frees a reservation.
         if update.ended.is_empty() {
             return;
         }
@@ -113,6 +114,7 @@ impl RatePlacer {
             hosts: vec![Vec::new(); spec.hosts],
             waiting: Waiting::new(),
             next: 0,
+            // Another stream than that of the arrivals, which have the seed itself.
             random: SplitMix64::new(spec.seed ^ 0x9e37_79b9),
             events: VecDeque::new(),
         }
@@ -137,6 +139,7 @@ impl RatePlacer {
     fn find(&mut self, rate: u64) -> Option<usize> {
         let n = self.hosts.len();
         if self.strategy == Strategy::Random {
+            // From a random host on, so that a request waits only if no host takes it.
             let first = self.random.below(n as u64) as usize;
             let mut all = (0..n).map(|at| (first + at) % n);
             return all.find(|&at| self.free(at) >= rate);

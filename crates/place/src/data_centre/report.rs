@@ -79,6 +79,7 @@ impl Counts {
     /// Computes the report from `moved` bytes of `possible` ones in `length`.
     pub(super) fn finish(mut self, moved: u64, possible: u128, length: Nanos) -> Report {
         self.waits.sort_unstable();
+        // The mean of nothing is 0.
         let mean = |sum: u128, n: u64| Nanos((sum / u128::from(n.max(1))) as u64);
         let part = |amount: u128, whole: u128| amount as f64 / whole.max(1) as f64;
         let waited = self.waits.iter().map(|wait| u128::from(wait.0)).sum();

@@ -101,6 +101,7 @@ impl<'a> World<'a> {
         let moved = self.moved(end) - moved_before.unwrap_or(0);
         let overdue: usize = self.hosts.iter().map(|host| host.overdue(end)).sum();
         self.counts.report.overdue = overdue as u64;
+        // Bytes per second times nanoseconds exceed 64 bits.
         let of_one = u128::from(self.spec.bandwidth.max()) * u128::from(self.spec.length.0);
         let possible = of_one * self.spec.hosts as u128 / u128::from(Nanos::SECOND.0);
         self.counts.finish(moved, possible, self.spec.length)

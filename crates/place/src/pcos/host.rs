@@ -78,6 +78,7 @@ impl Running {
     fn advance(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
         if let Some(transfer) = &mut self.tenant.transfer {
+            // 128 bits, and no more than is left: an unlimited rate is `u64::MAX`.
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
             let left = u128::from(transfer.left()).min(moved);
             transfer.moved += left as u64;

@@ -77,7 +77,7 @@ fn spend_limit(tags: &mut Tags, io: &DeviceIo, now: u64) {
     if let [Some(ops), _] = tags
         && io.first_ops > 0
     {
-        let late = now.saturating_sub(late_most(ops.rate as u64));
+        let late = now.saturating_sub(max_lateness(ops.rate as u64));
         ops.forget_before(late.max(io.arrived.0.saturating_sub(SLACK)));
     }
     if let [_, Some(bytes)] = tags {

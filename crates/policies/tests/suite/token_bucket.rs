@@ -99,7 +99,7 @@ impl Scope {
                 // Single requests that waited, unless a burst is saved up anyhow.
                 let whole = self.norm.is_none() && (n == 1 || !bursts);
                 let from = if whole {
-                    now.saturating_sub(late_most(bucket.rate as u64))
+                    now.saturating_sub(max_lateness(bucket.rate as u64))
                         .max(asked.saturating_sub(SLACK))
                 } else {
                     slack

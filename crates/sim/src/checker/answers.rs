@@ -44,12 +44,14 @@ pub fn ended(
             Ok(()) => entry.moved += part.len,
             Err(_) if merged => entry.again = true,
             Err(error) => {
+                // The engine reports the first error of a request; later ones change nothing.
                 entry.error.get_or_insert(error);
             }
         }
         if entry.outstanding == 0 {
             entry.go_again(size);
         }
+        // After `go_again`, which may give the request more to do.
         ledger.note_over(part.number, now, over);
     }
 }
@@ -67,6 +69,7 @@ pub fn answered(ledger: &mut Ledger, done: &Done) -> Result<u32, super::Broken> 
 
 fn check(ledger: &Ledger, done: &Done) -> Result<u32, super::Broken> {
     let tag = done.tag;
+    // A tag is an index of the ledger; a wrong one is the engine's mistake, not the checker's.
     let Some(entry) = ledger.entries.get(tag as usize) else {
         return Err(super::Broken {
             checker: super::Checker::Answers,
@@ -103,6 +106,7 @@ fn check(ledger: &Ledger, done: &Done) -> Result<u32, super::Broken> {
         ),
         Err(IoError::Cancelled) => ensure!(
             Answers,
+            // What was handed out in full ends with the device's outcome, although nobody listens.
             entry.gone && !entry.is_handed_out(),
             "request {tag} was cancelled for no reason"
         ),
@@ -113,6 +117,7 @@ fn check(ledger: &Ledger, done: &Done) -> Result<u32, super::Broken> {
             entry.error
         ),
     }
+    // Present since the check above.
     let over_at = entry.over_at.unwrap_or(entry.arrived);
     let (took, account) = (over_at.since(entry.arrived), done.account);
     ensure!(

@@ -48,6 +48,7 @@ pub struct Budgets {
 }
 
 fn kind_of(op: Op) -> usize {
+    // Index in `held`: only writes and reads have payload, and a driver asks for no others.
     usize::from(op != Op::Write)
 }
 
@@ -108,6 +109,7 @@ impl Budgets {
         };
         let each = bounds.per_direction();
         let shares: Vec<Shares> = objectives.iter().map(Shares::of_memory).collect();
+        // The first is this VM's. `per_vm` bounds both directions, hence a half for each.
         let part = parts(each, &shares)[0].min(bounds.per_vm / 2);
         self.held(vm, op) + need <= part && self.all[kind_of(op)] + need <= each
     }

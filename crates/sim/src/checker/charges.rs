@@ -33,6 +33,7 @@ impl Charges {
             self.tallies.resize(vm.index() + 1, Default::default());
         }
         let (owner, tally) = &mut self.tallies[vm.index()];
+        // The slot has a new VM, whose statistics begin at zero.
         if *owner != Some(vm) {
             (*owner, *tally) = (Some(vm), Tally::default());
         }
@@ -94,6 +95,7 @@ pub fn started(ledger: &mut Ledger, io: &DeviceIo, parts: &[Part]) -> Verdict {
     for part in parts {
         let entry = &mut ledger.entries[part.number as usize];
         if !entry.served {
+            // Parts after the first, and repetitions, are served free of charge.
             entry.served = true;
             ops += 1;
             bytes += entry.request.len as u64;

@@ -69,6 +69,7 @@ impl Shadow {
                 let sectors = &mut self.discarded[first..first + count];
                 sectors.iter_mut().for_each(|d| d.open += 1);
             }
+            // A write counts from its answer: until then both contents are legal.
             Op::Write | Op::WriteZeroes | Op::Flush => {}
         }
     }
@@ -77,11 +78,14 @@ impl Shadow {
     pub fn answered(&mut self, entry: &Entry, well: bool) {
         let (first, count) = entry.sectors();
         match entry.request.op {
+            // A write that failed may have reached the medium or not, so that the floor stays.
             Op::Write | Op::WriteZeroes if well => {
                 for floor in &mut self.floor[first..first + count] {
+                    // Answers may come in another order than submissions.
                     *floor = (*floor).max(entry.submitted);
                 }
             }
+            // A discard that failed may have passed in part, so that success makes no difference.
             Op::Discard => {
                 for discarded in &mut self.discarded[first..first + count] {
                     discarded.open -= 1;
@@ -101,9 +105,11 @@ impl Shadow {
             return true;
         }
         match stamp {
+            // Legal until a write was answered well.
             BLANK => floor == 0,
             GARBAGE => false,
             stamp => {
+                // Stamps are the number of a request plus one, so that 0 is free for blank sectors.
                 let entry = &ledger.entries[stamp as usize - 1];
                 let (first, count) = entry.sectors();
                 let covers = (first..first + count).contains(&sector);

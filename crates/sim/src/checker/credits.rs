@@ -79,6 +79,7 @@ impl Parameters {
         let rate = &objective.reservation;
         let ops = rate.ops.map(|ops| ops.per_s as u128 * self.request_size);
         let bytes = rate.bytes_per_s.map(u128::from);
+        // `None` is less than any rate, so that one figure alone is the demand.
         let promised = ops.max(bytes);
         promised.unwrap_or(self.default_iops * self.request_size)
     }
@@ -91,9 +92,11 @@ impl Parameters {
         let in_bytes = rate.bytes_per_s.map(u128::from) > ops;
         let size = match rate.ops {
             _ if in_bytes => self.request_size,
+            // Without a norm any number of bytes is one unit.
             Some(ops) => ops.norm.map_or(u128::MAX, u128::from),
             None => self.request_size,
         };
+        // At least one credit for each request of a merged unit.
         (u128::from(bytes).div_ceil(size) as i64).max(requests.into())
     }
 
@@ -161,6 +164,8 @@ impl CreditModel {
         }
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
         let sum: u128 = self.vms.values().map(|vm| vm.demand).sum();
+        // The interval gives `beta` requests to the smallest demand, unless that makes it longer
+        // than `longest` credits.
         let (over, under) = if parameters.beta * sum < self.longest * least {
             (parameters.beta * vm.demand, least)
         } else {
@@ -176,6 +181,7 @@ impl CreditModel {
         for vm in self.vms.values_mut() {
             vm.assigned = None;
         }
+        // After all assignments are gone: a grant depends on the demands of all.
         for vm in self.vms.keys().copied().collect::<Vec<_>>() {
             let grant = self.grant(parameters, &self.vms[&vm]);
             self.vms.entry(vm).or_default().widen_grants(grant);
@@ -189,6 +195,7 @@ impl CreditModel {
         };
         match *event {
             Event::VmAdded(vm) | Event::VmChanged(vm) if !view.is_background(vm) => {
+                // The device's bandwidth may have been set since.
                 self.longest = parameters.interval_credits(view);
                 let new = !self.vms.contains_key(&vm);
                 self.vms.entry(vm).or_default().demand = parameters.demand(view.objective(vm));
@@ -253,6 +260,7 @@ impl CreditModel {
             let grant = self.grant(&parameters, &self.vms[&vm]);
             self.vms.entry(vm).or_default().interval(grant);
         }
+        // A new interval has credit for all, so that the time of being held begins anew.
         self.held_since = None;
     }
 
@@ -315,12 +323,14 @@ pub struct Credits {
 }
 
 fn locked(model: &Mutex<CreditModel>) -> std::sync::MutexGuard<'_, CreditModel> {
+    // A poisoned lock is a panic elsewhere, which is reported by itself; the model is still whole.
     model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Credits {
     /// Announces the policy that is set next, and starts the model anew.
     pub fn announce(&self, policy: &PolicySpec) {
+        // Accounts are filled by the events with which the new policy learns its VMs.
         *locked(&self.model) = CreditModel {
             parameters: Parameters::from_policy(policy),
             ..CreditModel::default()
@@ -337,9 +347,11 @@ impl Credits {
             let (parameters, broken) = (model.parameters, model.broken.take());
             *model = CreditModel {
                 parameters,
+                // A violation must not be lost with the accounts.
                 broken,
                 ..CreditModel::default()
             };
+            // Other regulators run without the audit, which would only cost time.
             if parameters.is_none() {
                 return roles;
             }
@@ -389,6 +401,7 @@ impl Regulator for Audited {
         if let Err(broken) = model.on_event(view, event) {
             model.broken.get_or_insert(broken);
         }
+        // Before the inner regulator runs, which may come back here.
         drop(model);
         self.inner.on_event(view, event, reopen);
     }
@@ -398,6 +411,7 @@ impl Regulator for Audited {
     }
 
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
+        // The lock ends with this statement; `inner` comes after it.
         if let (Knob::Credits(credits), Some(vm)) = (knob, locked(&self.model).vms.get_mut(&vm)) {
             vm.assigned = Some(i64::from(credits));
             vm.widen_grants(i64::from(credits));

@@ -24,10 +24,11 @@ pub fn check(
     let depth = config.device.depth;
     ensure!(
         Shape,
+        // `in_flight` is without this I/O.
         in_flight < depth,
         "{io:?} is more than the {depth} that the device takes"
     );
-    ensure!(Shape, !parts.is_empty(), "nobody asked for {io:?}");
+    ensure!(Shape, !parts.is_empty(), "{io:?} is part of no request");
     if io.op == Op::Flush {
         ensure!(
             Shape,
@@ -114,6 +115,7 @@ fn check_part(
     let end = part.from as u64 + part.len as u64;
     ensure!(
         Shape,
+        // In order and without gaps: each part begins where the one before ended.
         part.len > 0 && part.from == entry.handed && end <= request.len as u64,
         "{io:?} takes {part:?} of {} bytes, {} of which have gone",
         request.len,
@@ -125,6 +127,7 @@ fn check_part(
         "{io:?} has a gap at {offset}: {part:?} of {request:?}"
     );
     let disk_base = io.addr - io.offset;
+    // Blocks are the device's: a disk need not begin on one.
     let at = disk_base + request.offset + end;
     ensure!(
         Shape,

@@ -55,6 +55,7 @@ impl Durable {
             Op::Write | Op::WriteZeroes if entry.fua() => self.raise(written),
             Op::Write | Op::WriteZeroes => self.written.push(written),
             Op::Flush => {
+                // In the order of answers, so that the first that is too late ends the search.
                 while let Some(&written) = self.written.get(self.applied)
                     && written.answered < entry.submitted
                 {
@@ -69,6 +70,7 @@ impl Durable {
     fn raise(&mut self, written: Written) {
         let first = written.first as usize;
         for floor in &mut self.floor[first..first + written.count as usize] {
+            // A later write may have become durable first, by its own FUA.
             *floor = (*floor).max(written.submitted);
         }
     }

@@ -51,6 +51,7 @@ impl Neighbours {
             seen.probes += 1;
             ensure!(
                 Neighbours,
+                // One I/O finds out when the disk is back; more would only be stuck with it.
                 seen.probes == 1,
                 "{io:?} is number {} that goes to a disk that hangs",
                 seen.probes
@@ -68,6 +69,7 @@ impl Neighbours {
     pub fn ended(&mut self, disk: u32, now: Nanos) {
         let seen = self.disks.entry(disk).or_default();
         *seen = Seen {
+            // A completion may be handled later than one that came after it.
             last_end: now.max(seen.last_end),
             probes: 0,
         };
@@ -98,8 +100,10 @@ pub fn check<'a>(
         let (_, of_disk) = oldest
             .entry(disk)
             .or_insert((io.disk, [Nanos::MAX, Nanos::MAX]));
+        // Index in `bounds` below.
         let other = usize::from(!matches!(io.op, Op::Read | Op::Write));
         of_disk[other] = start.min(of_disk[other]);
+        // With the bound reached no further I/O can be taken out of the count.
         let full = engine.device().uncounted() >= engine.config().device.uncounted_max();
         ensure!(
             Neighbours,
@@ -117,6 +121,8 @@ pub fn check<'a>(
             all.filter(|&((since, start), bound)| start != Nanos::MAX && now.since(since) >= bound);
         all.next().map(|((since, _), _)| since)
     };
+    // If all disks are silent, the device may hang as a whole; then only waiting units are a
+    // reason.
     let alone = oldest.iter().all(|(&disk, &(id, starts))| {
         silent(disk, starts).is_some() || engine.device().hung_since(id).is_some()
     });
@@ -128,6 +134,7 @@ pub fn check<'a>(
         let oldest_end =
             |(&other, of_other): (&u32, &Seen)| (other != disk).then_some(of_other.last_end);
         let others = seen.disks.iter().filter_map(oldest_end).max();
+        // Others alone that go on show that the disk hangs, and not the device.
         let lately = others.is_some_and(|end| end > since && now.since(end) < seen.patience.data);
         ensure!(
             Neighbours,

@@ -99,6 +99,7 @@ impl Ledger {
 
     /// Records that a VM was added, or refused (`None`).
     pub fn vm_added(&mut self, vm: Option<VmId>) -> Verdict {
+        // Slots of removed VMs are taken until they have drained.
         let free = self.vms.iter().filter(|v| v.is_none()).count();
         ensure!(
             Refusals,
@@ -135,6 +136,7 @@ impl Ledger {
         }
         for &number in &self.open {
             let entry = &mut self.entries[number as usize];
+            // `or`: what is gone by its connection stays gone.
             entry.gone |= entry.vm == vm;
         }
         self.free_slot_if_unused(vm);
@@ -177,12 +179,14 @@ impl Ledger {
     /// answered.
     pub fn note_over(&mut self, number: u32, now: Nanos, over: &mut Vec<u32>) {
         let entry = &mut self.entries[number as usize];
+        // Once only: the counts below must not fall twice.
         if entry.over_at.is_some() || !entry.is_over() {
             return;
         }
         entry.over_at = Some(now);
         let vm = entry.vm;
         over.push(number);
+        // The engine's slot is free from here on, before the answer is taken.
         self.inside -= 1;
         if let Some(known) = &mut self.vms[vm.index()] {
             known.inside -= 1;
@@ -237,6 +241,7 @@ impl Ledger {
         (spec.base, spec.size) = (base, size);
         for &number in &self.open {
             let entry = &mut self.entries[number as usize];
+            // What the device has in full is served where it was.
             if entry.disk == disk && !entry.is_handed_out() {
                 entry.cut_off(size);
             }
@@ -253,6 +258,7 @@ impl Ledger {
 
     /// Records that a client has disconnected.
     pub fn disconnected(&mut self, client: ClientId) {
+        // It may have gone with its disk or VM before.
         if self.disk_of(client).is_none() {
             return;
         }
@@ -332,6 +338,7 @@ impl Ledger {
     pub fn parts(&self, io: &DeviceIo, segments: &[Segment], parts: &mut Vec<Part>) -> Verdict {
         parts.clear();
         if io.op == Op::Flush {
+            // The engine joins all of them; each later flush gets its own I/O.
             let waits = |e: &Entry| e.request.op == Op::Flush && !e.flushed && !e.gone;
             let here = |e: &Entry| self.disks[e.disk as usize].id == io.disk;
             let open = self.open.iter().copied();

@@ -16,9 +16,11 @@ use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
+/// Length of the windows that are checked, in nanoseconds.
 const WINDOW: u64 = 100_000_000;
 /// Tolerance of a window: 1 % of it, in nanoseconds.
 const SLACK: u64 = WINDOW / 100;
+/// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
 /// Bound on one figure (requests or bytes) of one scope, in units per second.
@@ -81,9 +83,11 @@ impl Meter {
             // A request of up to `norm` bytes counts as `norm` bytes.
             (false, norm) => bytes.max(ops * norm as u64),
         };
+        // Without it an empty I/O would still shift the window.
         if amount == 0 {
             return None;
         }
+        // A former limit counts as long as its end lies within the window.
         self.before.retain(|&(until, _)| until + WINDOW > now);
         while let Some(&(at, old)) = self.recent.front()
             && at + WINDOW <= now
@@ -99,6 +103,7 @@ impl Meter {
         let rate = all().map(|c| c.rate).max().unwrap_or(0);
         let slack = all().map(|c| c.slack).max().unwrap_or(0);
         let allowed = rate as u128 * (WINDOW + slack) as u128 / SECOND;
+        // One I/O may exceed the rate: it cannot be split for its limit.
         let allowed = allowed.saturating_add(self.largest as u128);
         if self.sum as u128 > allowed {
             return Some((allowed as u64, self.sum));
@@ -151,6 +156,7 @@ impl Limits {
         let burst = limit.burst.filter(|_| enforces.burst);
         let bursts = burst.map(|b| [b.total, b.read, b.write]);
         let scopes = [limit.total, limit.read, limit.write];
+        // What the policy does not enforce is not held against it.
         let kept = [
             enforces.limit,
             enforces.limit_by_direction,
@@ -190,6 +196,8 @@ impl Limits {
         for scope in [0, direction] {
             for in_bytes in [false, true] {
                 let meter = &mut self.vms[io.vm.index()][scope][in_bytes as usize];
+                // Rates of bytes count what goes to the device, normalised requests what they asked
+                // for.
                 let bytes = if in_bytes { bytes } else { io.first_bytes };
                 let over = meter.count(now.0, io.first_ops as u64, bytes, in_bytes);
                 let Some((allowed, counted)) = over else {
@@ -222,6 +230,7 @@ fn ceiling(
 ) -> Option<Ceiling> {
     let units = |rate: &Rate| match (in_bytes, rate.ops) {
         (true, _) => rate.bytes_per_s,
+        // A normalised rate is in bytes: requests of the norm's size.
         (false, ops) => ops.map(|o| o.per_s * o.norm.unwrap_or(1) as u64),
     };
     let plain = |rate: &Rate| {
@@ -249,6 +258,7 @@ fn ceiling(
     // What a window allows is a whole number of requests: up to there, those that waited are made
     // good. (With a burst, more is saved up anyhow.)
     if !in_bytes && norm == 0 && fast.is_none() {
+        // Rounded down to whole requests and one more, in units x 10^9.
         let whole = (steady as u128 * (WINDOW + SLACK) as u128 / SECOND + 1) * SECOND;
         let room = whole - steady as u128 * WINDOW as u128;
         ceiling.beyond = ceiling.beyond.max(room);
@@ -256,6 +266,7 @@ fn ceiling(
     if let Some((fast, length)) = fast {
         // A burst's requests count as the limit's do.
         let fast = fast as u128 * norm.max(1) as u128;
+        // A burst below the limit would not lower it.
         ceiling.rate = u64::try_from(fast).unwrap_or(u64::MAX).max(steady);
         ceiling.burst = fast * length.0 as u128;
     }

@@ -17,6 +17,7 @@ use tidegate_core::time::Nanos;
 /// Fails when requests wait and nothing would ever wake the engine.
 pub fn wakes_up(engine: &Engine) -> Verdict {
     let (stats, view) = (engine.device_stats(), engine.view());
+    // At full depth an end of an I/O is the wake-up.
     if stats.in_flight >= stats.spec.depth {
         return Ok(());
     }
@@ -76,6 +77,7 @@ pub fn at_limit(objective: &Objective, ops: u64, bytes: u64) -> Nanos {
         let by_bytes = rate.bytes_per_s.map_or(0, |per_s| seconds(bytes, per_s));
         let by_ops = rate.ops.map_or(0, |o| {
             let norm = o.norm.unwrap_or(0) as u64;
+            // At least one unit for each request; the sum bounds the larger of both from above.
             let units = ops + bytes.checked_div(norm).unwrap_or(0);
             seconds(units, o.per_s)
         });

@@ -38,6 +38,7 @@ pub fn expected(
     };
     let spec = &ledger.disks[disk as usize].spec;
     if request.op != Op::Flush {
+        // A request that wraps around is as far out of range as any.
         let end = request.offset.saturating_add(request.len as u64);
         if request.len == 0 {
             return Some(Refusal::Empty);
@@ -96,6 +97,7 @@ pub fn check(
         "the engine reports room for {reported_room} requests of {client:?}; {left} of its VM's \
          {guaranteed_slots} guaranteed slots are free"
     );
+    // Memory is not among the slots that `room` reports.
     let lacks_memory = !has_memory && expected.is_none() && refused == Some(Refusal::Full);
     ensure!(
         Refusals,

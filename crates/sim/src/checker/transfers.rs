@@ -40,9 +40,10 @@ impl Transfers {
         ensure!(
             Transfers,
             said.is_ok() == may,
-            "{spec:?} of {vm:?}: {said:?}, though that it may be is {may}"
+            "{spec:?} of {vm:?} is allowed: {may}; the engine returned {said:?}"
         );
         let Ok(status) = said else { return Ok(()) };
+        // A new transfer takes the place of the one that runs.
         self.cancelled(now, vm);
         let transfer = Transfer {
             bytes: spec.bytes,
@@ -76,6 +77,7 @@ impl Transfers {
 
     /// Counts an answered request of `len` bytes that was over at `ended`.
     pub fn answered(&mut self, done: &Done, len: u32, ended: Nanos) {
+        // Discards, zeroes and flushes move nothing that a transfer counts.
         if done.outcome.is_err() || !done.op.merges() {
             return;
         }
@@ -83,6 +85,7 @@ impl Transfers {
         let Some(at) = of_vm else { return };
         let transfer = &mut self.running[at].1;
         transfer.moved += u64::from(len);
+        // The last request may carry more than is left.
         if transfer.moved >= transfer.bytes {
             self.ends(at, ended, TransferOutcome::Done);
         }
@@ -97,7 +100,7 @@ impl Transfers {
         ensure!(
             Transfers,
             due == Some(*end),
-            "{end:?} is said to be over; what is next is {due:?}"
+            "the engine reports the end {end:?}; the next end is {due:?}"
         );
         Ok(())
     }
@@ -108,7 +111,11 @@ impl Transfers {
     /// Fails when one is missing.
     pub fn none_missing(&self) -> Verdict {
         let first = self.over.front();
-        ensure!(Transfers, first.is_none(), "{first:?} was not heard of");
+        ensure!(
+            Transfers,
+            first.is_none(),
+            "the engine did not report {first:?}"
+        );
         Ok(())
     }
 
@@ -125,7 +132,7 @@ impl Transfers {
         ensure!(
             Transfers,
             transfer == known,
-            "the job of {vm:?} is {transfer:?}, and said to be {known:?}"
+            "the transfer of {vm:?} is {transfer:?}, and the engine reports {known:?}"
         );
         if let (Some(transfer), Some(status)) = (transfer, said)
             && let Some(bandwidth) = status.bandwidth

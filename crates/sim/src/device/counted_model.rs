@@ -61,6 +61,7 @@ impl CountedModel {
 
     /// Submits an I/O.
     pub(super) fn submit(&mut self, now: Nanos, io: ModelIo) {
+        // A flush has no address.
         if io.op != Op::Flush {
             self.distances.started(io.addr, io.len);
         }

@@ -23,11 +23,13 @@ fn model_io(host: usize, io: &DeviceIo) -> ModelIo {
 impl DeviceSim {
     /// Submits to the device the I/Os that the engines dispatch.
     pub(super) fn give_work(&mut self) {
+        // With a queue of its own the transport takes I/Os beyond the device's depth.
         let apart = self.transport.has_own_queue();
         while apart || self.model.has_room() {
             let Some((host, io)) = self.hosts.poll_dispatch(self.now) else {
                 break;
             };
+            // Counted at the engine's side, so that I/Os in transit count too.
             self.model.dispatched(io.len);
             self.request_log.device_works(self.now);
             match self.transport.send(self.now, host, model_io(host, &io)) {
@@ -60,6 +62,7 @@ impl DeviceSim {
     /// requests.
     pub(super) fn close(&mut self) {
         for vm in self.vms.iter_mut() {
+            // `take`: answers that come below find no VM, and reach no worker.
             if let Some((_, client)) = vm.engine.take() {
                 let engine = self.hosts.engine_mut(vm.host);
                 engine.handle_disconnect(self.now, client);
@@ -71,15 +74,19 @@ impl DeviceSim {
         }
         while !self.hosts.are_idle() {
             while self.hosts.poll_done().is_some() {}
+            // What is in flight cannot be cancelled; a flush stands for it, as it takes little
+            // time.
             while self.model.has_room()
                 && let Some((host, io)) = self.hosts.poll_dispatch(self.now)
             {
                 let id = io_tag(host, io.id);
                 self.model.submit(self.now, ModelIo::flush(id));
             }
+            // Nothing in flight and not idle: the engine holds units for a time that will not come.
             let Some(ended) = self.model.pop_completed(Nanos::MAX) else {
                 break;
             };
+            // The engine's clock must not run backwards.
             self.now = self.now.max(ended.at);
             self.hosts.complete(self.now, ended.id);
         }

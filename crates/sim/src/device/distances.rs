@@ -32,6 +32,7 @@ impl Distances {
     pub(super) fn started(&mut self, addr: u64, len: u32) {
         if let Some(end) = self.end {
             let distance = addr.abs_diff(end);
+            // Bounds are inclusive.
             let place = self.limits.partition_point(|&limit| limit < distance);
             self.counts[place] += 1;
         }

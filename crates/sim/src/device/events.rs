@@ -61,6 +61,7 @@ pub(super) struct EventQueue {
 impl EventQueue {
     /// Plans an event.
     pub(super) fn plan(&mut self, at: Nanos, event: Event) {
+        // A heap alone would return events of one time in any order.
         let order = self.planned;
         self.planned += 1;
         self.heap.push(Planned { at, order, event });

@@ -13,6 +13,7 @@ use tidegate_policies::policy::PolicySpec;
 
 /// Bits of an I/O's index in the lower half of its handle; the bits above it hold the host.
 const HOST_SHIFT: u32 = 16;
+// An index of an I/O must not reach into the bits of the host.
 const _: () = assert!(DeviceSpec::MAX_DEPTH <= 1 << HOST_SHIFT);
 
 /// Tag of a host's I/O at the device. With a single host, tags equal the engine's handles.
@@ -22,6 +23,7 @@ pub(super) fn io_tag(host: usize, io: IoId) -> u64 {
 
 /// Host of an I/O of the device, and its engine's handle.
 pub(super) fn io_of_tag(tag: u64) -> (usize, IoId) {
+    // The upper half of a handle is its generation.
     let host = tag as u32 >> HOST_SHIFT;
     let id = tag & !(u64::from(u32::MAX >> HOST_SHIFT) << HOST_SHIFT);
     (host as usize, IoId::from_bits(id))
@@ -87,6 +89,7 @@ impl Hosts {
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = engine.connect(disk).expect("the disk has just come");
         let vms = &mut self.vms[host];
+        // `u32::MAX`: slots of the engine that no VM of the scenario has had.
         vms.resize(vms.len().max(id.index() + 1), u32::MAX);
         vms[id.index()] = vm;
         (id, client)
@@ -101,6 +104,7 @@ impl Hosts {
 
     /// Name of the policy in force.
     pub(super) fn policy(&self) -> &str {
+        // All hosts have the same one.
         self.engines[0].policy().name()
     }
 
@@ -150,6 +154,7 @@ impl Hosts {
     pub(super) fn poll_dispatch(&mut self, now: Nanos) -> Option<(usize, DeviceIo)> {
         for _ in 0..self.engines.len() {
             let host = self.turn;
+            // Moved on even without an I/O, so that no host is asked first twice.
             self.turn = (host + 1) % self.engines.len();
             if let Some(io) = self.engines[host].poll_dispatch(now) {
                 return Some((host, io));

@@ -111,6 +111,7 @@ impl DeviceSim {
     pub(crate) fn run_to_transfer(&mut self, until: Nanos) -> Nanos {
         let before = self.transfers.changes();
         while let Some(next) = self.next_due(until) {
+            // Everything of this time must have happened before a caller looks.
             if self.transfers.changes() != before && next.at > self.now {
                 return self.now;
             }
@@ -158,6 +159,7 @@ impl DeviceSim {
 
     /// Lets time pass in which nothing happens.
     fn advance_to(&mut self, now: Nanos) {
+        // Before the clock moves: what was in flight was so for the whole span.
         self.model.elapse(now.since(self.now));
         self.now = self.now.max(now);
     }
@@ -168,6 +170,7 @@ impl DeviceSim {
             while let Some(done) = self.hosts.poll_done() {
                 self.done(&done);
             }
+            // Answers have freed slots, and what waits for them goes before the device is asked.
             self.retry_refused();
             self.give_work();
             // A cancelled request is answered without the device.
@@ -190,6 +193,7 @@ impl DeviceSim {
             }
             Event::Stop(worker) => {
                 let it = self.vms.worker_mut(worker);
+                // A workload that is done by itself has its own end.
                 if !it.is_over() {
                     it.stop();
                     self.last_end = self.now;
@@ -225,6 +229,7 @@ impl DeviceSim {
             .hosts
             .add_vm(self.now, it.host, vm, served_as, details.disk);
         it.engine = Some(engine);
+        // A range of indices: the loop borrows `self` again.
         for worker in it.workers.clone() {
             let (start, stop) = self.vms.worker(worker).span();
             self.events.plan(self.now + start, Event::Start(worker));
@@ -251,6 +256,7 @@ impl DeviceSim {
                 past, objective, ..
             } = &mut *it.details;
             let vms = self.hosts.engine(it.host).vms();
+            // Before the removal, after which the engine knows no attainment.
             past.keep(vms, self.now, id, objective, None);
             (self
                 .hosts
@@ -274,11 +280,13 @@ impl DeviceSim {
                 if let Some(id) = vm.id() {
                     let before = vm.details.objective;
                     let vms = self.hosts.engine(vm.host).vms();
+                    // Before the change, while the former promises are in force.
                     (vm.details.past).keep(vms, self.now, id, &before, Some(&objective));
                     let engine = self.hosts.engine_mut(vm.host);
                     (engine.vms_mut().set_objective(self.now, id, &objective))
                         .expect("the scenario was checked");
                 }
+                // Also without an engine: a VM may get its objective before it arrives.
                 vm.set_objective(&objective);
             }
             Action::Policy { policy, .. } => self.hosts.set_policy(self.now, &policy),

@@ -47,12 +47,14 @@ impl PerSecond {
             (true, _) => {}
             (false, false) => self.idle += 1,
             (false, true) => {
+                // The oldest goes: the end of a run is nearest to its steady state.
                 if self.samples.len() == SECONDS_MAX {
                     self.samples.pop_front();
                 }
                 self.samples.push_back(self.bytes);
             }
         }
+        // What is outstanding now was asked for in the next second, too.
         (self.bytes, self.asked, self.left_out) = (0, asks, false);
     }
 
@@ -60,6 +62,7 @@ impl PerSecond {
     pub(super) fn clear_counts(&mut self, second: bool) {
         self.samples.clear();
         self.idle = 0;
+        // Otherwise only the rest of this second would be counted.
         self.left_out |= !second;
     }
 

@@ -69,6 +69,7 @@ impl PastPromises {
     ) {
         let ends = |it: &PromiseResult| {
             let next = after.and_then(|after| what(after, it.attainment.part));
+            // A promise that stays as it was goes on, and is not over.
             next.as_ref() != Some(&it.what)
         };
         let all = in_force(vms, now, vm, before);

@@ -88,6 +88,7 @@ impl RequestLog {
         {
             self.record(RequestEvent::Stalled { from, to: now });
         }
+        // With I/Os left the next silence counts from this end.
         self.working_since = (!idle).then_some(now);
     }
 

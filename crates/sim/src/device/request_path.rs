@@ -44,11 +44,13 @@ impl DeviceSim {
         let vm = self.vms.of_worker_mut(worker);
         vm.outstanding += 1;
         vm.per_second.asked();
+        // vCPUs decide when the guest gets to issue it; the delay of virtualisation is theirs.
         if let Some(steps) = &mut self.vcpu_steps {
             steps.ask(VcpuStep::Issue(slot));
             return slot;
         }
         match vm.submission(self.now) {
+            // Without a delay the request goes at once, which saves an event for each.
             Some(at) => self.events.plan(at, Event::Submit(slot)),
             None => self.submit(slot),
         }
@@ -103,6 +105,7 @@ impl DeviceSim {
             engine.handle_request(self.now, client, request)
         } else {
             engine
+                // `claim` first: the room may have gone to another VM since the wake-up.
                 .admission_mut()
                 .claim(self.now, client, request.op, request.len)
                 .and_then(|()| {
@@ -114,6 +117,7 @@ impl DeviceSim {
         match taken {
             Ok(_) => true,
             Err(Refusal::Full) => false,
+            // Offsets, lengths and connections were checked with the scenario.
             Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
         }
     }
@@ -122,6 +126,7 @@ impl DeviceSim {
     /// unblocked take turns, one request each.
     pub(super) fn retry_refused(&mut self) {
         loop {
+            // In each round: requests that go in may unblock others.
             while let Some(vm) = self.hosts.poll_unblocked() {
                 self.vms.line_up(vm);
             }
@@ -135,6 +140,7 @@ impl DeviceSim {
                 if self.hand_in(slot, since) {
                     let refused = &mut self.vms.vm_mut(vm).refused;
                     refused.pop_front();
+                    // To the end of the line, so that no VM takes all the room.
                     if !refused.is_empty() {
                         self.vms.line_up(vm);
                     }
@@ -157,6 +163,7 @@ impl DeviceSim {
         pending.ended = done.outcome;
         let vm = self.vms.of_worker_mut(pending.worker);
         if done.payload > 0 {
+            // The guest has the data at once here; no reply waits for a socket.
             let engine = self.hosts.engine_mut(vm.host);
             engine
                 .admission_mut()

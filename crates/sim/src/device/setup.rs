@@ -24,6 +24,7 @@ fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
     if device.bounded {
         (engine.admission_mut()).bound_payload(&scheduling.payload());
     } else {
+        // Scenarios that bound nothing describe guests whose requests never lack a slot.
         engine.admission_mut().leave_undivided();
     }
     engine

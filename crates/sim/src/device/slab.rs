@@ -63,6 +63,7 @@ impl<T> Slab<T> {
 
     /// Removes all values, in the order of their numbers.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
+        // Numbers begin at 0 again; nobody may hold one of the drained values.
         self.free.clear();
         self.all.drain(..).flatten()
     }

@@ -36,7 +36,8 @@ impl Default for Times {
 
 impl Times {
     /// Counts a span.
-    pub fn took(&mut self, time: Nanos) {
+    pub fn record(&mut self, time: Nanos) {
+        // Saturates: longer spans are still in the sum and in `longest`.
         self.all.saturating_record(time.0);
         self.sum += u128::from(time.0);
         self.longest = self.longest.max(time);
@@ -70,6 +71,7 @@ impl Times {
         if self.all.is_empty() {
             return Nanos::ZERO;
         }
+        // A bucket's upper end may lie above the longest span that was counted.
         Nanos(self.all.value_at_quantile(q)).min(self.longest)
     }
 
@@ -118,7 +120,7 @@ impl Tally {
     pub(super) fn answered(&mut self, op: Op, len: u32, latency: Nanos) {
         self.ops[op as usize] += 1;
         self.bytes[op as usize] += u64::from(len);
-        self.latency.took(latency);
+        self.latency.record(latency);
     }
 
     /// Counts the time of a request between the scheduler and the device, well or with an error.

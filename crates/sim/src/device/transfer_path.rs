@@ -15,6 +15,7 @@ impl DeviceSim {
     /// Begins the transfer of a worker whose workload is one.
     pub(super) fn begin_workload(&mut self, worker: u32) {
         let it = self.vms.worker_mut(worker);
+        // A workload of no bytes is over before it begins, and has no transfer.
         if it.is_over() {
             return;
         }
@@ -31,6 +32,7 @@ impl DeviceSim {
             self.issue(worker, io, since);
             return;
         }
+        // The engine learns of the transfer before its first request arrives.
         if let Some(transfer) = it.issued(since, io.len) {
             self.transfer_begun(worker, &transfer);
         }
@@ -79,6 +81,7 @@ impl DeviceSim {
         let bytes = transfer.bytes;
         let spec = TransferSpec { bytes, deadline };
         let engine = self.hosts.engine_mut(vm.host);
+        // Terms hold for the one transfer that was admitted on them.
         let begun = match vm.details.terms.take() {
             Some(terms) => engine
                 .transfers_mut()
@@ -124,6 +127,7 @@ impl DeviceSim {
         let source = Source::new(workload, 0, vm.details.disk.size, block);
         let source = source.expect("the job was checked");
         let begun = Worker::new(index, workload, source, rng);
+        // The worker reads its workload from here.
         vm.details.workloads[0].clone_from(workload);
         vm.details.terms = terms;
         if begun.transfers().is_some() {
@@ -131,6 +135,7 @@ impl DeviceSim {
         }
         *self.vms.worker_mut(worker) = begun;
         self.handle_event(Event::Start(worker));
+        // Its first requests reach the engine at this time, not at the next event.
         self.settle();
     }
 

@@ -82,6 +82,7 @@ impl Transfers {
         since: Nanos,
         len: u32,
     ) -> Option<Transfer> {
+        // Pieces of one request come in a row, so that a new number begins a new transfer.
         let begun = (index == self.begun).then(|| self.begin(since, bytes));
         if let Some(transfer) = self.running.back_mut() {
             transfer.unissued -= u64::from(len);
@@ -120,8 +121,10 @@ impl Transfers {
         // A transfer that is not there was abandoned.
         let place = self.running.binary_search_by_key(&index, |it| it.index);
         let transfer = self.running.get_mut(place.ok()?)?;
+        // The last request of a workload may exceed its `io_size`.
         transfer.left = transfer.left.saturating_sub(len.into());
         let done = match self.whole {
+            // Bytes alone do not tell: a flush may follow the last write.
             Some(_) => over,
             None => transfer.left == 0,
         };
@@ -130,6 +133,7 @@ impl Transfers {
 
     /// Removes transfers that will never be done: `all`, or those that are not issued whole.
     pub(super) fn abandon(&mut self, all: bool) -> Vec<Transfer> {
+        // What is issued whole can still be done, as its answers come.
         let is_lost = |it: &Transfer| all || self.whole.is_some() || it.unissued > 0;
         let running = core::mem::take(&mut self.running);
         let (lost, left): (Vec<Transfer>, Vec<Transfer>) = running.into_iter().partition(is_lost);

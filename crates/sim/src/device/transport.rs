@@ -79,9 +79,11 @@ impl Transport {
             let at = self.arrival(now, host, &takes, Direction::ToDevice);
             return Sent::Arrives(at, self.there.put(io));
         }
+        // The engine keeps to the device's depth, so that there is room.
         if !self.has_own_queue() {
             return Sent::Device(io);
         }
+        // `give_work` moves it on as soon as the device has room.
         self.queue.push_back(io);
         Sent::Queued
     }

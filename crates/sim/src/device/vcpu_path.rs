@@ -39,6 +39,7 @@ impl DeviceSim {
 
     /// Takes a request that was issued and reaches the scheduler now.
     pub(crate) fn submitted(&mut self, now: Nanos, slot: u32) {
+        // Work is given to the device once, when all steps of this time are done.
         self.set_dirty(now);
         self.submit(slot);
     }
@@ -55,6 +56,7 @@ impl DeviceSim {
     pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
         self.run_until(now);
         let steps = self.vcpu_steps.as_mut();
+        // `run_until` settles only at the device's own events; steps of vCPUs are none.
         if steps.is_some_and(|steps| steps.take_dirty()) {
             self.settle();
         }

@@ -77,6 +77,7 @@ impl Vm {
             last_answer: Nanos::ZERO,
             delay: tenant.delay,
             processor_free: Nanos::ZERO,
+            // Part 0 of the tenant's generators; its workloads have the parts from 1 on.
             rng: generator(seed, &tenant.name, 0),
             tally: Tally {
                 transfers: transfers.then(Box::default),
@@ -149,6 +150,7 @@ impl Vm {
             return;
         }
         self.tally.answered(op, len, latency);
+        // Targets promise bytes that are read or written, not discarded.
         if matches!(op, Op::Read | Op::Write) {
             self.per_second.moved(len);
         }
@@ -157,6 +159,8 @@ impl Vm {
     /// Ends a second; `over` is `true` if the VM has completed its workloads.
     pub(super) fn second(&mut self, now: Nanos, over: bool) {
         let asks = self.asks();
+        // A VM that is done has no reason to ask; this second and later ones say nothing of its
+        // service.
         let ended = over && self.last_answer < now;
         if self.engine.is_none() || ended {
             self.per_second.leave_out();

@@ -38,6 +38,7 @@ impl VmTable {
                 // copies.
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
+                // `Scenario::check` has placed every region on its disk.
                 let source = source.expect("the scenario was checked");
                 self.workers.push(Worker::new(vm, workload, source, rng));
                 self.workloads.push(j as u32);
@@ -109,6 +110,7 @@ impl VmTable {
     /// device.
     pub(super) fn of_tenant(&self, tenant: usize) -> Option<u32> {
         let by_tenant = |vm: &Vm| vm.details.tenant;
+        // VMs were added in the order of the scenario.
         let found = self.vms.binary_search_by_key(&tenant, by_tenant);
         found.ok().map(|vm| vm as u32)
     }
@@ -131,6 +133,7 @@ impl VmTable {
 
     /// True once every VM has completed its workloads.
     pub(super) fn are_over(&self) -> bool {
+        // Requests first: the test is cheap, and mostly false.
         self.vms.iter().all(|vm| vm.outstanding == 0) && self.workers.iter().all(Worker::is_over)
     }
 

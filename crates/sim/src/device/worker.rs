@@ -90,6 +90,7 @@ pub(super) enum Step {
 impl Worker {
     /// Worker of a VM, by the VM's index, that has not begun.
     pub(super) fn new(vm: u32, workload: &Workload, source: Source, rng: Pcg64Mcg) -> Worker {
+        // A replay has a closed flow in its description, whose `iodepth` bounds its pieces.
         let timed =
             (workload.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
         let (flow, iodepth) = match &workload.flow {
@@ -114,6 +115,7 @@ impl Worker {
                 (flow, *iodepth)
             }
             Flow::Open { arrivals, iodepth } => {
+                // A stand-in until `start`, which knows the time.
                 let clock = ArrivalClock::new(arrivals, Nanos::ZERO);
                 let next = Nanos::MAX;
                 (WorkerFlow::Open { clock, next }, *iodepth)
@@ -139,6 +141,7 @@ impl Worker {
 
     /// Begins the workload, unless the worker was stopped before.
     pub(super) fn start(&mut self, now: Nanos, workload: &Workload) {
+        // Its VM may have left before the workload was to begin.
         if self.life == Life::Over {
             return;
         }
@@ -182,6 +185,7 @@ impl Worker {
     /// this depends on the next request itself, which is drawn first.
     fn may_issue(&mut self) -> bool {
         if let Source::Direct(_) = &self.source {
+            // Drawn requests need not be looked at, which is the case of nearly all workloads.
             return self.outstanding < self.iodepth;
         }
         if self.ahead.is_none() {
@@ -203,6 +207,7 @@ impl Worker {
         if self.life != Life::Running || self.resting || !self.may_issue() {
             return Step::Wait;
         }
+        // The pause is taken out of the request, so that it is made once.
         if let Some(io) = &mut self.ahead
             && io.pause > Nanos::ZERO
         {
@@ -219,6 +224,7 @@ impl Worker {
             return Step::Wait;
         };
         self.outstanding += 1;
+        // Known at the last request rather than one later, so that its answer ends the workload.
         if self.ahead.is_none() && self.source.is_over() {
             self.life = Life::Over;
         }
@@ -278,6 +284,7 @@ impl Worker {
 
     /// Plans a wake-up, unless that one is planned.
     fn wake_at(&mut self, at: Nanos) -> Step {
+        // A second event for one time would issue a request too many.
         if self.wake_up == at {
             return Step::Wait;
         }

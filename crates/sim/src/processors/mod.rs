@@ -101,6 +101,7 @@ impl Processors {
     /// Advances the pCPUs and all devices to `until`.
     pub(crate) fn run_until(&mut self, devices: &mut [DeviceSim], until: Nanos) {
         loop {
+            // Devices and vCPUs have a clock each; the earlier event decides.
             let next = devices.iter().map(DeviceSim::next_event).min();
             let next = next.unwrap_or(Nanos::MAX);
             let first = self.world.run_to_handled(next.min(until));
@@ -112,9 +113,11 @@ impl Processors {
             let mut more = first;
             while let Some(handled) = more {
                 self.handled(devices, handled);
+                // All work that ends at this time, before a device sees it.
                 more = self.world.run_to_handled(now);
             }
             for (device, sim) in devices.iter_mut().enumerate() {
+                // Steps that take no time may cause further ones at once.
                 while sim.catch_up(now) {
                     self.take_vcpu_steps(device, sim);
                 }
@@ -173,6 +176,7 @@ impl Processors {
     fn add_step(&mut self, device: usize, worker: usize, step: Step, slot: u32) {
         let process = &mut self.processes[device][worker];
         process.steps.push_back(tag(step, device, slot));
+        // Otherwise an earlier step is in progress, and its end begins this one.
         if process.steps.len() == 1 {
             self.begin(device, worker);
         }
@@ -196,6 +200,7 @@ impl Processors {
         let (step, device, slot) = parse_tag(handled.tag);
         let sim = &mut devices[device];
         let now = handled.at;
+        // Looked up before the step is passed on, which may free the slot.
         let worker = sim.worker_of(slot);
         let process = &mut self.processes[device][worker];
         let (tenant, is_of_host) = (process.tenant, process.on.is_none());
@@ -212,7 +217,8 @@ impl Processors {
             Step::Notify => {
                 let waited = now.since(self.notified[device][slot as usize]);
                 let guest = &mut self.guests[tenant];
-                guest.waits.took(waited.since(guest.cpu.interrupt));
+                // The report counts until the guest begins to handle it, not until it has done so.
+                guest.waits.record(waited.since(guest.cpu.interrupt));
                 self.add_step(device, worker, Step::Take, slot);
             }
             Step::Take => sim.answered_at(now, slot),

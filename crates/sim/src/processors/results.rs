@@ -74,8 +74,10 @@ impl Processors {
     /// Mean number of pCPUs, and notifications per second, of a VM since the warm-up.
     fn rates(&self, vm: VmId) -> (f64, f64) {
         let (ran, notified) = self.counted(vm);
+        // Without a warm-up there is nothing to leave out.
         let before = self.before.vms.get(vm.index()).copied().unwrap_or_default();
         let span = self.world.now().since(self.before.at);
+        // A run of no time has rates of 0, not NaN.
         let span = span.as_secs_f64().max(f64::MIN_POSITIVE);
         let ran = ran.since(before.0).as_secs_f64();
         (ran / span, (notified - before.1) as f64 / span)

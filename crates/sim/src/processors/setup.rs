@@ -26,6 +26,7 @@ impl Processors {
     ) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
         let mut builder = MachineBuilder::new(cpu, scenario.frame.seed);
+        // The driver domain comes first: reports know it as VM 0.
         let driver = cpu.driver.map(|driver| {
             let vm = builder.add("driver", &driver.cpu);
             builder.add_busy_processes("driver", vm, &driver.cpu, (Nanos::ZERO, None));
@@ -47,6 +48,7 @@ impl Processors {
         } = builder;
         let scheduler = cpu.scheduler.build(&machine);
         let switch = cpu.machine.switch_cost;
+        // `driven`: the world does not run ahead of what the devices ask for.
         let world = VcpuWorld::new(machine, inside, flows, scheduler, switch).driven();
         let steps = cpu.driver.unwrap_or_default();
         Some(Processors {
@@ -125,6 +127,7 @@ impl MachineBuilder {
             vm,
             cpu,
             driver: driver.map(|driver| self.vcpu(driver, place)),
+            // A process of the host gets no notifications, so that the handle is never used.
             first: vm.map_or(VcpuId(0), |vm| self.vcpu(vm, 0)),
             waits: Times::default(),
         }

@@ -47,6 +47,7 @@ impl Responses {
             u64::try_from(mean).ok()
         };
         let judged = tally.met + tally.missed;
+        // Computed even if it is not reported below: without deadlines all of it is zero.
         let deadlines = Deadlines {
             met: tally.met,
             missed: tally.missed,

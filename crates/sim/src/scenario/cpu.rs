@@ -74,6 +74,7 @@ impl HostCpu {
 /// Returns the error of a driver domain that has no pCPU to run on.
 pub(super) fn driver_without_pcpu(cpu: &HostCpu) -> Option<String> {
     let driver = cpu.driver.as_ref()?;
+    // An affinity may name pCPUs that the host does not have; one that it has is enough.
     let none = driver.cpu.pinned.and(cpu.all_pcpus()).is_empty();
     none.then(|| format!("the driver domain: {}", no_pcpu(cpu)))
 }
@@ -104,23 +105,24 @@ pub(super) fn not_allowed_with_pcpus(
 }
 
 /// Reads `[host]`, whose only key is `cpu`.
-pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
+pub(super) fn read_host(field: &Field<'_>) -> Option<HostCpu> {
     let mut section = Section::with_keys(field, &keys::HOST)?;
     let cpu = section.field(&keys::HOST_CPUS);
-    let cpu = cpu.and_then(|field| machine(&field));
+    let cpu = cpu.and_then(|field| read_host_cpu(&field));
     section.finish();
     cpu
 }
 
-fn machine(field: &Field<'_>) -> Option<HostCpu> {
+fn read_host_cpu(field: &Field<'_>) -> Option<HostCpu> {
     let mut section = Section::with_keys(field, &keys::HOST_CPU)?;
     let machine = vcpu::host(Some(&mut section));
     let scheduler = section
         .field(&vcpu::keys::SCHEDULER)
         .and_then(|field| vcpu::scheduler(&field));
-    let most = machine.map_or(CpuSet::MOST, |machine| machine.pcpus);
+    // With a wrong machine every pCPU is accepted, so that one mistake is reported once.
+    let most = machine.map_or(CpuSet::MAX_PCPUS, |machine| machine.pcpus);
     let driver = section.value(&keys::DRIVER, Some(Driver::default()), |field| {
-        driver(field, CpuSet::first_n(most))
+        read_driver(field, CpuSet::first_n(most))
     });
     section.finish();
     Some(HostCpu {
@@ -131,7 +133,7 @@ fn machine(field: &Field<'_>) -> Option<HostCpu> {
 }
 
 /// Reads a driver domain: a table, or `"none"`.
-fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
+fn read_driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&[("none", None)]);
     }
@@ -148,7 +150,7 @@ fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
 }
 
 /// Reads `[vm.cpu]`; `all` are the host's pCPUs, `None` if it has none.
-pub(super) fn vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
+pub(super) fn read_vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
     let Some(all) = all else {
         let what = "no [host.cpu] section: vCPUs need the host's pCPUs";
         field.error(what, "add [host.cpu] with scheduler = \"credit2\"");

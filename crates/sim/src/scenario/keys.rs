@@ -9,7 +9,7 @@ use tidegate_vcpu::scenario::keys as vcpu;
 use tidegate_workload::read::LARGEST_DISK;
 use tidegate_workload::read::keys::{WORKLOAD, time};
 
-use super::MOST_HOSTS;
+use super::MAX_HOSTS;
 
 /// Longest run: a year.
 pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
@@ -141,7 +141,7 @@ pub(super) const ON_HOST: KeyInfo = KeyInfo::number(
     "host",
     KeyKind::Count,
     0,
-    (0, (MOST_HOSTS - 1) as u64),
+    (0, (MAX_HOSTS - 1) as u64),
     "which of the hosts that share the device it is on ([below](#several-hosts-on-one-device))",
 );
 /// Disk of a VM.

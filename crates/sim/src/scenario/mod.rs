@@ -67,7 +67,7 @@ pub struct Device {
 }
 
 /// Largest number of hosts that may share a device.
-pub const MOST_HOSTS: u32 = 64;
+pub const MAX_HOSTS: u32 = 64;
 
 /// Delay and loss of messages between hosts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -94,7 +94,7 @@ pub struct Tenant {
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
-    /// Host that runs the tenant, 0 to [`MOST_HOSTS`] - 1, among those that share the device. Each
+    /// Host that runs the tenant, 0 to [`MAX_HOSTS`] - 1, among those that share the device. Each
     /// host has an engine of its own.
     pub host: u32,
     /// `true` for a process of the host, such as a backup or a scrub: no virtualisation delays it.
@@ -225,6 +225,7 @@ pub enum ScenarioError {
 impl Device {
     /// Moves the device to another model. Settings that the model does not allow are fitted to it.
     pub fn put_on(&mut self, model: &catalogue::Entry) {
+        // Before the model is replaced: what it does not allow is relative to the new one.
         self.scheduling.fit_model(model.spec());
         self.model = model.clone();
         // The profile was measured on the former model.
@@ -260,6 +261,7 @@ const DEADLINE: &str = "a deadline of the only workload of a VM: all that the VM
 
 /// Index of the workload whose deadline is not allowed, and the reason.
 fn misplaced_deadline(background: bool, workloads: &[Workload]) -> Option<(usize, &'static str)> {
+    // The first one: a second deadline would be refused for the same reason.
     let workload = workloads
         .iter()
         .position(|workload| workload.deadline.is_some())?;
@@ -302,6 +304,7 @@ impl Scenario {
                  warm_up, or lengthen the duration"
             )));
         }
+        // Devices first: a tenant's checks read the model of its device.
         for (index, device) in self.devices.iter().enumerate() {
             self.check_device(index, device)?;
         }
@@ -362,6 +365,7 @@ impl Scenario {
             });
         }
         let mut by_place: Vec<_> = layout.iter().collect();
+        // In the order of addresses only neighbours can overlap.
         by_place.sort_by_key(|(_, disk)| disk.start);
         let overlap = by_place
             .windows(2)
@@ -382,6 +386,7 @@ impl Scenario {
         let tenants = self.tenants.iter().enumerate();
         (tenants.filter(|(_, tenant)| tenant.device == device))
             .map(|(index, tenant)| {
+                // A disk that names its place moves the ones behind it as well.
                 let start = tenant.disk_at.unwrap_or(base);
                 let end = start.saturating_add(tenant.disk_size);
                 // Saturates, so that `check` reports a layout beyond the device.
@@ -428,6 +433,7 @@ impl Scenario {
                 tenant: name(),
                 source,
             })?;
+            // Copies may have different regions, by `offset_increment`.
             for copy in 0..workload.numjobs {
                 workload.region(copy, tenant.disk_size).map_err(|source| {
                     ScenarioError::Region {
@@ -436,6 +442,8 @@ impl Scenario {
                     }
                 })?;
             }
+            // Sizes of discards and of unused operations too: their defaults are whole blocks on
+            // every model.
             let odd = |bytes: u64| !bytes.is_multiple_of(block.into());
             let sizes = workload.sizes.iter().flat_map(|sizes| &sizes.0);
             if sizes.map(|s| s.bytes.into()).any(odd)

@@ -69,16 +69,18 @@ fn read_scenario(
         ),
     ];
     for (key, why, example) in tables {
+        // Reported here rather than as an empty list, so that the message says what to add.
         if !section.has(key) {
             let what = format!("no [[{key}]] section: {why}");
             section.error(what, &format!("add a [[{key}]] with {example}"));
         }
     }
     let mut names = Names::default();
+    // A device with a mistake keeps its index, which tenants refer to.
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
         .map(|field| read_device(field, &mut names, library, policy))
         .collect();
-    let cpu = section.read("host", None, |field| cpu::host(field).map(Some));
+    let cpu = section.read("host", None, |field| cpu::read_host(field).map(Some));
     let mut reader = Reader {
         duration,
         cpu,
@@ -88,6 +90,7 @@ fn read_scenario(
         tenants: Some(Vec::new()),
         groups: Groups::new(),
     };
+    // VMs first: indices of tenants, and so the order of reports, do not depend on the file.
     for (key, background) in [("vm", false), ("background", true)] {
         for field in section.take_tables(key) {
             reader.tenants(&field, key, background);
@@ -96,9 +99,10 @@ fn read_scenario(
     let Reader {
         tenants, groups, ..
     } = reader;
+    // Events name tenants, so that nothing can be said of them after a mistake in a tenant.
     let known = tenants.as_deref().map(|all| (all, &groups));
     let events = section.take_tables("event");
-    let changes = changes(&events, duration, &devices, known);
+    let changes = read_changes(&events, duration, &devices, known);
     section.finish();
     let frame = frame.complete()?;
     Some(Scenario {
@@ -123,15 +127,16 @@ fn read_device(
         .field(&keys::MODEL)
         .and_then(|field| library::model_from(&field, library));
     let policy = device::policy(&mut section).map(|own| match instead {
+        // The policy of the command line, unless the file has parameters for that one.
         Some(other) if other.name() != own.name() => other.clone(),
         _ => own,
     });
     let spec = model.as_ref().map(|entry| entry.spec());
     let scheduling = Scheduling::read(&mut section, policy, spec, library);
     let distances = section.value(&keys::DISTANCES, default_distances(), distances::read);
-    let exchange = section.value(&keys::EXCHANGE, Exchange::default(), exchange);
+    let exchange = section.value(&keys::EXCHANGE, Exchange::default(), read_exchange);
     section.renamed("path", "transport");
-    let path = section.value(&keys::TRANSPORT, Path::default(), transport);
+    let path = section.value(&keys::TRANSPORT, Path::default(), read_transport);
     section.finish();
     Some(Device {
         name: name?,
@@ -148,7 +153,7 @@ fn read_device(
 type Known<'a> = (&'a [Tenant], &'a Groups);
 
 /// Index of the device that a tenant or an event names; by default the only one.
-fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
+fn device_index(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
     let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
     let names: Vec<Option<String>> = devices.iter().map(name).collect();
     let Some(field) = section.field(&keys::ON_DEVICE) else {
@@ -158,6 +163,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
                 "device = \"NAME\", one of the [[device]]s' names",
             );
         }
+        // Without any device the missing section has been reported.
         return (devices.len() == 1).then_some(0);
     };
     if names.iter().any(Option::is_none) {
@@ -174,7 +180,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
 }
 
 /// Reads the time of a change, and warns if it lies after the end, where it has no effect.
-fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
+fn read_event_time(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
     let at = field.duration(Nanos::ZERO..=keys::LONGEST)?;
     if let Some(end) = duration.filter(|&end| at >= end) {
         let (at, end) = (format_duration(at), format_duration(end));
@@ -185,9 +191,9 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
 }
 
 /// Reads the delay and loss of messages between hosts.
-fn exchange(field: &Field<'_>) -> Option<Exchange> {
+fn read_exchange(field: &Field<'_>) -> Option<Exchange> {
     let mut section = Section::with_keys(field, &keys::EXCHANGE_TABLE)?;
-    let delay = time(&mut section, &keys::MESSAGE_DELAY);
+    let delay = read_time_distribution(&mut section, &keys::MESSAGE_DELAY);
     let loss = section.value(&keys::LOSS, 0, Field::thousandths);
     section.finish();
     Some(Exchange {
@@ -197,10 +203,10 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
 }
 
 /// Reads the network between a device and its hosts.
-fn transport(field: &Field<'_>) -> Option<Path> {
+fn read_transport(field: &Field<'_>) -> Option<Path> {
     let mut section = Section::with_keys(field, &keys::TRANSPORT_TABLE)?;
-    let submit = time(&mut section, &keys::TRANSPORT_SUBMIT);
-    let complete = time(&mut section, &keys::TRANSPORT_COMPLETE);
+    let submit = read_time_distribution(&mut section, &keys::TRANSPORT_SUBMIT);
+    let complete = read_time_distribution(&mut section, &keys::TRANSPORT_COMPLETE);
     section.finish();
     Some(Path {
         submit: submit?,
@@ -209,13 +215,16 @@ fn transport(field: &Field<'_>) -> Option<Path> {
 }
 
 /// Reads an optional time distribution.
-fn time(section: &mut Section<'_>, key: &KeyInfo) -> Option<Option<TimeDistribution>> {
+fn read_time_distribution(
+    section: &mut Section<'_>,
+    key: &KeyInfo,
+) -> Option<Option<TimeDistribution>> {
     section.value(key, None, |field| times(field).map(Some))
 }
 
 /// Reads all changes, in the order of time. Settings that an event does not name stay as earlier
 /// events left them.
-fn changes(
+fn read_changes(
     fields: &[Field<'_>],
     duration: Option<Nanos>,
     devices: &[Option<Device>],
@@ -226,11 +235,12 @@ fn changes(
             let mut section = Section::with_keys(field, &keys::EVENT)?;
             let at = section
                 .field(&keys::EVENT_AT)
-                .and_then(|field| within(&field, duration));
+                .and_then(|field| read_event_time(&field, duration));
             // Without a time the rest is still read, to report all mistakes.
             Some((at.unwrap_or(Nanos::MAX), section))
         })
         .collect();
+    // Before the objectives are applied: an event changes what the one before it left.
     events.sort_by_key(|event| event.as_ref().map(|(at, _)| *at));
     let mut objectives: Option<Vec<Objective>> =
         tenants.map(|(all, _)| all.iter().map(|tenant| tenant.objective).collect());
@@ -238,9 +248,10 @@ fn changes(
     for event in events {
         let read = event.and_then(|(at, section)| {
             let now = tenants.zip(objectives.as_deref_mut());
-            Some((at, actions(section, devices, now)?))
+            Some((at, read_actions(section, devices, now)?))
         });
         match (&mut all, read) {
+            // `Nanos::MAX` stands for a time that was wrong, see above.
             (Some(all), Some((at, actions))) if at != Nanos::MAX => {
                 all.extend(actions.into_iter().map(|action| Change { at, action }));
             }
@@ -252,7 +263,7 @@ fn changes(
 
 /// Reads one event. `tenants` are all tenants with their objectives at that time, if all were read
 /// without mistakes.
-fn actions(
+fn read_actions(
     mut section: Section<'_>,
     devices: &[Option<Device>],
     tenants: Option<(Known<'_>, &mut [Objective])>,
@@ -267,13 +278,14 @@ fn actions(
             if let Some(device) = section.field(&keys::EVENT_DEVICE) {
                 device.error("an objective is of a VM, not of a device", "leave it out");
             }
-            tenants.and_then(|(tenants, now)| objectives(&vm, &to, tenants, now))
+            tenants.and_then(|(tenants, now)| read_objectives(&vm, &to, tenants, now))
         }
         (None, None, Some(to)) => {
             let policy = policy::from_field(&to);
-            let device = which_device(&mut section, devices);
+            let device = device_index(&mut section, devices);
             device.zip(policy).and_then(|(device, policy)| {
                 let on = devices[device].as_ref();
+                // A device with a mistake is given the benefit of the doubt.
                 let measured = on.is_none_or(|on| on.scheduling.profile.is_some());
                 if let Err(error) = policy.check_profile(measured) {
                     to.error(error.to_string(), device::NEEDS_PROFILE);
@@ -283,6 +295,7 @@ fn actions(
             })
         }
         _ => {
+            // Counts as read, so that it is not reported as an unknown key as well.
             section.field(&keys::EVENT_DEVICE);
             section.error(
                 "changes nothing, or too much at once",
@@ -296,7 +309,7 @@ fn actions(
 }
 
 /// Reads changed objectives. The name of a table with a count stands for all of its VMs.
-fn objectives(
+fn read_objectives(
     vm: &Field<'_>,
     to: &Field<'_>,
     (tenants, groups): Known<'_>,
@@ -310,9 +323,11 @@ fn objectives(
     };
     if found.is_empty() {
         let names = tenants.iter().map(|tenant| tenant.name.as_str());
+        // Never found here: the call reports the mistake, with the nearest name.
         vm.reference("VM", groups.keys().map(String::as_str).chain(names))?;
     }
     let change = |tenant: usize| {
+        // On top of the objective in force, as settings that are not named stay.
         now[tenant] = objective::from_field(to, &now[tenant])?;
         let objective = Box::new(now[tenant]);
         Some(Action::Objective { tenant, objective })

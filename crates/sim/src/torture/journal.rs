@@ -201,9 +201,11 @@ impl<'a> Journal<'a> {
         figures: [u64; 5],
         names: [&'static str; 2],
     ) {
+        // Names are left out: the policy is drawn from the seed, and a digest has no use for text.
         self.mix(at.0);
         self.mix(kind as u64);
         figures.into_iter().for_each(|figure| self.mix(figure));
+        // A ring: a run has far more events than a report should show.
         if self.last.len() == SHOWN {
             self.last.pop_front();
         }

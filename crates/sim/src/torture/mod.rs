@@ -79,14 +79,14 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} broke a promise", self.seed)?;
+        writeln!(f, "seed {} violated an invariant", self.seed)?;
         writeln!(f, "\n  {}\n", self.broken)?;
-        writeln!(f, "again: {}\n", self.command())?;
-        writeln!(f, "what the run was made of:")?;
+        writeln!(f, "to repeat: {}\n", self.command())?;
+        writeln!(f, "drawn configuration:")?;
         for line in self.swarm.lines() {
             writeln!(f, "  {line}")?;
         }
-        writeln!(f, "\nwhat happened last:")?;
+        writeln!(f, "\nlast events:")?;
         for line in &self.last {
             writeln!(f, "  {line}")?;
         }
@@ -113,7 +113,7 @@ pub trait Plant {
     }
 
     /// Called before the driver has the engine look for hung disks; returns whether it does.
-    fn looks(&mut self) -> bool {
+    fn runs_hung_check(&mut self) -> bool {
         true
     }
 
@@ -123,7 +123,7 @@ pub trait Plant {
     }
 
     /// Returns `false` to leave request slots and payload memory undivided.
-    fn divides(&self) -> bool {
+    fn divides_resources(&self) -> bool {
         true
     }
 
@@ -173,12 +173,15 @@ pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
     let mut sound = Sound;
     let plant = options.plant.unwrap_or(&mut sound);
     let swarm = Swarm::draw(seed, options.policies);
+    // Before the run takes the swarm; a failure is reported with it.
     let description = swarm.to_string();
     let mut journal = Journal::new(options.sink);
+    // The journal is outside, so that it survives a panic.
     let outcome = panics::caught(|| {
         let mut world = TortureWorld::new(seed, swarm, &mut journal, plant);
         let verdict = world.run();
         let tally = world.tally();
+        // The engine must not be dropped with requests inside, which it would report as well.
         if verdict.is_err() {
             world.abandon();
         }

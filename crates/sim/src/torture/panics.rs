@@ -12,6 +12,8 @@ thread_local! {
 /// Runs `run`. A panic becomes an error with its message and place instead of being printed.
 pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
+    // Hooks are of the process, and torture runs on several threads: one hook, a flag for each
+    // thread.
     HOOK.call_once(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {

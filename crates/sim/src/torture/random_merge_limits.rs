@@ -16,7 +16,7 @@ use tidegate_core::view::View;
 
 /// Probability, in 1000, that an arriving request or a dispatched I/O is followed by a change of
 /// the limit.
-const OFTEN: u32 = 60;
+const CHANGE_PER_MILLE: u32 = 60;
 
 /// Controller with an inner one, if the policy has any.
 pub(super) struct RandomMergeLimits {
@@ -41,11 +41,13 @@ impl RandomMergeLimits {
     }
 
     fn turn(&mut self, device: &DeviceSpec, vm: VmId, out: &mut Knobs) {
-        if !self.rng.chance(OFTEN) {
+        if !self.rng.chance(CHANGE_PER_MILLE) {
             return;
         }
+        // Up to twice the largest I/O: beyond it the device's own bound holds.
         let most = 2 * u64::from(device.max_io);
         let limit = if self.rng.chance(200) {
+            // No limit at all, in one case of five.
             u32::MAX
         } else {
             self.rng.octaves(device.physical_block.into(), most) as u32
@@ -65,10 +67,12 @@ impl Controller for RandomMergeLimits {
             Event::Started(io) => Some(io.vm),
             _ => None,
         };
+        // Background processes have no knobs.
         if let Some(vm) = vm.filter(|&vm| !view.is_background(vm)) {
             self.turn(&view.device().spec, vm, out);
         }
         if let Some(inner) = &mut self.inner
+            // The engine would not have called the inner controller for the events added above.
             && self.interests.has(event.interest())
         {
             inner.on_event(view, event, out);

@@ -135,12 +135,14 @@ impl Swarm {
             draw_device_control(&mut TortureRng::new(seed, 11), config.device);
         let (payload, replies) = draw_payload(&mut TortureRng::new(seed, 18));
         let requests = rng.octaves(200, 4000) as u32;
+        // More in flight hardly shortens a run: the mean number of open requests is small.
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
             Timing::Random { least, most, .. } => (least.0 + most.0) / 2 / busy,
             // Approximate seek and rotation of a present hard disk.
             Timing::Catalogue(_) => 5_000_000,
         };
+        // At least 1 ms, as intervals of faults are drawn from it.
         let span = Nanos((requests as u64 * each).max(1_000_000));
         let promises = Promises {
             limits: rng.chance(500),
@@ -149,6 +151,7 @@ impl Swarm {
             weights: rng.chance(600),
             priorities: rng.chance(500),
             background: rng.chance(300),
+            // At least 10, so that limits drawn below it are not 0.
             iops: (1_000_000_000 / each.max(1)).max(10),
         };
         let mut swarm = Swarm {
@@ -156,6 +159,7 @@ impl Swarm {
             payload,
             replies,
             policy: policy(policies, among),
+            // Stream 9 is the cap's as well, below: the draws of both are correlated.
             profile: profile(&mut TortureRng::new(seed, 9)),
             among: among.to_vec(),
             window: rng.chance(250).then(|| rng.octaves(1, 64) as u32),
@@ -181,6 +185,7 @@ impl Swarm {
         }
         let vms = rng.range(1, 8);
         swarm.vms = (0..vms).map(|_| swarm.vm(rng)).collect();
+        // Often no free slot is left, so that added VMs are refused.
         swarm.config.max_vms = vms as u32 + rng.below(3) as u32;
         swarm
     }
@@ -235,6 +240,7 @@ impl Swarm {
                 }
             };
         }
+        // A client with nothing to ask for would never end its run.
         if mix.iter().all(|&often| often == 0) {
             mix[Op::Write as usize] = 1;
         }
@@ -252,6 +258,7 @@ impl Swarm {
         } else {
             least << rng.below(5)
         };
+        // Half a MiB: content is compared sector by sector.
         let most = most.min(sectors).min(1024);
         Work {
             depth: rng.octaves(1, 32) as u32,
@@ -300,6 +307,7 @@ fn policy(rng: &mut TortureRng, among: &[PolicySpec]) -> PolicySpec {
             2 | 3 => rng.octaves(info.min.max(1), info.max.max(1)),
             _ => continue,
         };
+        // Octaves begin at 1, which may lie outside of the range.
         let value = value.clamp(info.min, info.max);
         spec.set(info.name, value).expect("the value is in range");
     }

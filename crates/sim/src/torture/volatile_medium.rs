@@ -57,6 +57,7 @@ impl Media {
                 self.durable[sector] = self.current[sector];
             }
             self.current[sector] = stamp;
+            // Each sector once, which bounds the list by the size of the disk.
             if !self.listed[sector] {
                 self.listed[sector] = true;
                 self.dirty.push(sector as u32);
@@ -76,6 +77,7 @@ impl Media {
 
     /// Makes sectors durable, as FUA does.
     pub(super) fn make_durable(&mut self, first: usize, count: usize) {
+        // The sectors stay listed: a flush writes the same content again, which changes nothing.
         self.durable[first..first + count].copy_from_slice(&self.current[first..first + count]);
     }
 

@@ -43,6 +43,8 @@ impl Window {
         let Some(holder) = self.holders.get_mut(req.index()) else {
             return;
         };
+        // Slots are reused: a merged request's answer names another unit than the one that took the
+        // credit.
         if let Some((_, vm)) = holder.take_if(|(held, _)| *held == req) {
             self.taken[vm.index()] -= 1;
             reopen.push(vm);
@@ -86,6 +88,7 @@ impl Regulator for Window {
             Event::VmAdded(vm) => {
                 let slots = view.vm_slots().max(self.taken.len());
                 self.taken.resize(slots, 0);
+                // The slot's former VM is gone with all of its units.
                 self.taken[vm.index()] = 0;
             }
             _ => {}

@@ -46,7 +46,7 @@ fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
 struct Blind;
 
 impl Plant for Blind {
-    fn looks(&mut self) -> bool {
+    fn runs_hung_check(&mut self) -> bool {
         false
     }
 }
@@ -468,7 +468,7 @@ fn a_flush_that_was_not_done_is_found() {
 struct Undivided;
 
 impl Plant for Undivided {
-    fn divides(&self) -> bool {
+    fn divides_resources(&self) -> bool {
         false
     }
 }

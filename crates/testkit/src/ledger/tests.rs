@@ -59,7 +59,7 @@ fn an_error_that_is_swallowed_or_made_up_is_seen() {
         let outcome = Err(IoError::NoSpace);
         ledger.answered(Nanos::ZERO, &Done { outcome, ..*done });
     });
-    assert!(said.contains("somebody else's error"), "{said}");
+    assert!(said.contains("an error of another request"), "{said}");
     let said = complaint(|ledger, io, done| {
         ledger.ended(io.id, Ok(()));
         let outcome = Err(IoError::Cancelled);

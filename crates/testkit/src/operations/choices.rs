@@ -7,6 +7,7 @@ use tidegate_policies::policy::PolicySpec;
 /// Returns a policy of the registry or any composition, some with other parameters.
 pub(super) fn policy(n: u8) -> PolicySpec {
     let all = PolicySpec::every_composition();
+    // Modulo: every byte stands for some policy, so that no input of the fuzzer is wasted.
     let mut spec = all[n as usize % all.len()].clone();
     if n >= 128 {
         // Compositions without the parameter refuse it.
@@ -66,6 +67,7 @@ fn both() -> Rate {
 /// Returns an objective of one of many kinds: reservations, limits, both, targets, weights, bursts,
 /// latencies, none.
 pub(super) fn objective(n: u8) -> Objective {
+    // 19 is above the largest number that a function below knows.
     let n = n % 19;
     Objective {
         reservation: reservation(n),

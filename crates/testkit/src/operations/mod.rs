@@ -208,6 +208,7 @@ struct Operator {
 
 impl Setup {
     fn config(self) -> EngineConfig {
+        // A third of the runs meet the bounds on requests, the others hardly ever.
         let tight = self.bounds.is_multiple_of(3);
         EngineConfig {
             device: DeviceSpec {
@@ -230,6 +231,7 @@ impl Operator {
     fn new(setup: Setup) -> Operator {
         let config = setup.config();
         let mut driver = Driver::new(config, &policy(setup.policy));
+        // Clocks do not begin at 0, and a prime number of nanoseconds is on no round border.
         driver.now = Nanos(setup.bounds as u64 * 1_000_003);
         let mut operator = Operator {
             driver,
@@ -257,6 +259,7 @@ impl Operator {
     /// Removes the VM that `vm` selects, if there ever was one.
     fn remove_vm(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
+        // Before the engine's call, whose cancelled answers the ledger must expect.
         let live = self.driver.ledger.remove_vm(vm);
         self.transfers.cancel(vm);
         let removed = self.driver.engine.vms_mut().remove_vm(self.driver.now, vm);
@@ -268,6 +271,7 @@ impl Operator {
         let Some(&disk) = at(&self.disks, disk) else {
             return;
         };
+        // Before the engine's call, whose cancelled answers the ledger must expect.
         let there = self.driver.ledger.remove_disk(disk);
         let removed = self
             .driver
@@ -345,6 +349,7 @@ impl Operator {
             self.learnt = blob.as_bytes().to_vec();
         }
         let mut bytes = self.learnt.clone();
+        // Beyond the end nothing is flipped, so that whole states are imported too.
         if let Some(byte) = bytes.get_mut(byte as usize) {
             *byte ^= bits;
         }
@@ -363,6 +368,8 @@ impl Operator {
                 .import_moved(self.driver.now, [(vm, &blob)]),
         };
         let again = self.driver.engine.vms().export_learnt(vm);
+        // Only a whole state must be taken over; a damaged one may be refused or, by chance,
+        // accepted.
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
@@ -414,6 +421,7 @@ impl Operator {
                 (self.disks_made - 1) * DISK_SIZE
             }
         };
+        // Before the engine's call, which answers requests that the new end cuts off.
         let taken = self.driver.ledger.resize_disk(disk, base, size);
         let resized = self
             .driver
@@ -451,6 +459,8 @@ impl Operator {
             // Last bytes of a disk and first bytes of the one behind it.
             2..=16 => disk_size.saturating_sub(len as u64),
             17..=32 => 0,
+            // Right behind the last request, for back-merges; the next range lies before it, for
+            // front-merges.
             33..=128 => end,
             129..=190 => begin.wrapping_sub(len as u64).min(DISK_SIZE),
             _ => place as u64 % 8 * 16 * BLOCK as u64,
@@ -464,6 +474,7 @@ impl Operator {
             keep_allocated: kind % 64 == 31,
             tag: self.lens.len() as u64,
         };
+        // Also for a refused request: the tag is the index.
         self.lens.push(request.len);
         let room = self.room(client);
         let expected = self.driver.ledger.refusal(client, &request, room);
@@ -486,6 +497,7 @@ impl Operator {
         );
         let vm = ledger.vm_of(client);
         if bounds > 0 && ledger.is_live(vm) {
+            // Other VMs must not use up the slots that this one is guaranteed.
             let part = self.driver.engine.admission().holdings(vm).slots_part;
             let left = part.saturating_sub(ledger.inside(vm).into());
             assert!(
@@ -566,6 +578,7 @@ impl Operator {
 
     /// Stops faults and drains everything.
     fn drain(&mut self) {
+        // Far above what the inputs need: a run that does not end by then never would.
         for _ in 0..20_000 {
             self.dispatch(u32::MAX);
             while self.driver.ledger.in_flight(0).is_some() {
@@ -583,7 +596,7 @@ impl Operator {
                 self.timeout();
             }
         }
-        panic!("it does not drain");
+        panic!("the engine still has requests after all rounds of draining");
     }
 }
 

@@ -43,6 +43,7 @@ impl Transfers {
 
     /// Counts an answered request of `len` bytes.
     pub(super) fn answered(&mut self, done: &Done, len: u32) {
+        // Only reads and writes move data of a transfer.
         if !done.op.merges() || done.outcome.is_err() {
             return;
         }
@@ -50,6 +51,7 @@ impl Transfers {
             return;
         };
         transfer.moved += u64::from(len);
+        // The last request may be longer than what is left.
         if transfer.moved >= transfer.bytes {
             let transfer = *transfer;
             self.running.remove(&done.vm);
@@ -67,6 +69,7 @@ impl Transfers {
                 outcome,
                 ..
             } = end;
+            // In order: the engine reports ends as they come.
             let owed = self.ended.pop_front().expect("one end each");
             assert_eq!((vm, outcome), (owed.0, owed.1));
             assert_eq!(
@@ -97,6 +100,7 @@ impl Operator {
     pub(super) fn begin_transfer(&mut self, vm: u8, size: u8, time: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let most = |n: u8, unit: u64| match n {
+            // The largest input stands for the largest value, which must not overflow the engine.
             u8::MAX => u64::MAX,
             n => u64::from(n) * unit,
         };
@@ -104,6 +108,7 @@ impl Operator {
             bytes: most(size, u64::from(BLOCK) / 2),
             deadline: Nanos(most(time, 20_000_000)),
         };
+        // The engine refuses an empty transfer, and one without time.
         let is_one = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
         let may = self.driver.ledger.is_live(vm) && !self.transfers.background.contains(&vm);
         let begun = self
@@ -113,6 +118,7 @@ impl Operator {
             .begin_transfer(self.driver.now, vm, &spec);
         assert_eq!(begun.is_ok(), is_one && may, "{spec:?}: {begun:?}");
         if let Ok(status) = begun {
+            // A new transfer replaces the running one, which ends cancelled.
             self.transfers.cancel(vm);
             assert_eq!(
                 (status.transfer.bytes, status.transfer.moved),
@@ -151,6 +157,7 @@ impl Operator {
             .engine
             .transfers_mut()
             .import_bandwidths(&Blob::from_bytes(bytes));
+        // A damaged state may be taken where the damage leaves it well-formed.
         assert!(taken.is_ok() || !whole, "its own is refused: {taken:?}");
         self.driver
             .engine

@@ -59,6 +59,7 @@ impl Collector {
         self.facts.functions.push(Function {
             name,
             line,
+            // Both lines included.
             lines: last.end().line + 1 - line,
         });
         self.body_depth += 1;
@@ -88,6 +89,7 @@ impl Collector {
             test,
         };
         self.scope().modules.push(decl);
+        // `mod name;`: the file has a walk of its own.
         if node.content.is_none() {
             return;
         }
@@ -110,6 +112,7 @@ impl Collector {
             UseTree::Path(tree) => {
                 path.push(tree.ident.to_string());
                 self.import(&tree.tree, path, public);
+                // The path is shared by all branches of a group.
                 path.pop();
                 return;
             }
@@ -134,6 +137,7 @@ impl Collector {
         let own = last.is_some_and(|(name, _)| name == "self");
         path.extend(last.filter(|_| !own).map(|(name, _)| name.to_string()));
         let name = match last {
+            // `{self as b}` keeps the new name, `{self}` has the last segment's.
             Some((original, rename)) if own && original == rename => path.last().cloned(),
             other => other.map(|(_, rename)| rename.to_string()),
         };
@@ -150,6 +154,7 @@ impl Collector {
             return;
         };
         let functions = node.items.iter().filter_map(|item| match item {
+            // Functions of tests are no methods that a user of the type meets.
             ImplItem::Fn(function) if !function.attrs.iter().any(is_test) => Some(function),
             _ => None,
         });
@@ -168,6 +173,7 @@ impl Collector {
 
     fn path(&mut self, path: Vec<String>, line: usize) {
         if self.test_depth == 0 {
+            // The first line is enough for a message.
             self.scope().paths.entry(path).or_insert(line);
         }
     }
@@ -195,6 +201,7 @@ impl<'ast> Visit<'ast> for Collector {
             self.inherent_impl(node);
         }
         let name = type_path(&node.self_ty).and_then(|mut path| path.pop());
+        // Impls for references and tuples have no name to show.
         let name = name.unwrap_or_else(|| "impl".to_owned());
         self.named(name, |this| visit::visit_item_impl(this, node));
     }
@@ -342,6 +349,7 @@ fn type_path(ty: &Type) -> Option<Vec<String>> {
 fn is_public(visibility: &Visibility) -> bool {
     match visibility {
         Visibility::Public(_) => true,
+        // `pub(super)` and `pub(in ...)` are seen by neighbours only.
         Visibility::Restricted(within) => within.path.is_ident("crate"),
         Visibility::Inherited => false,
     }
@@ -355,6 +363,7 @@ fn is_test(attribute: &Attribute) -> bool {
         Meta::List(list) if list.path.is_ident("cfg") => {
             let words = list.tokens.to_string();
             let mut words = words.split(|c: char| !c.is_alphanumeric() && c != '_');
+            // `cfg(not(test))` is built, and counts.
             words.clone().any(|word| word == "test") && !words.any(|word| word == "not")
         }
         _ => false,

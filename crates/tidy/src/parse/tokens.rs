@@ -18,6 +18,7 @@ pub(super) fn paths(tokens: TokenStream, found: &mut impl FnMut(Vec<String>, usi
     for token in tokens {
         match token {
             TokenTree::Ident(ident) => {
+                // One colon ends a path, as before a type; only two continue it.
                 if colons != 2 {
                     end(&mut path, line);
                     line = ident.span().start().line;
@@ -54,9 +55,11 @@ pub(super) fn functions(tokens: TokenStream, found: &mut dyn FnMut(String, usize
                     open = Some((name.to_string(), word.span().start().line));
                 }
             }
+            // A declaration without a body, as in a trait.
             TokenTree::Punct(mark) if mark.as_char() == ';' => open = None,
             TokenTree::Group(group) => {
                 if group.delimiter() == Delimiter::Brace
+                    // The first braces behind `fn` are its body.
                     && let Some((name, line)) = open.take()
                 {
                     found(name, line, group.span_close().end().line + 1 - line);

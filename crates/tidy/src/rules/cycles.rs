@@ -44,6 +44,7 @@ fn cycles(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     for (room, direct) in &imports {
         let back = |other: &ModulePath| reached.get(other).is_some_and(|set| set.contains(*room));
         let closing: Vec<&ModulePath> = direct.iter().copied().filter(|to| back(to)).collect();
+        // It may import a circle without being in it.
         if closing.is_empty() {
             continue;
         }
@@ -96,6 +97,7 @@ fn uses<'a>(workspace: &'a Workspace, of: &Crate) -> Uses<'a> {
         for (written, line) in imports.chain(paths) {
             let mut note = |target: &ModulePath| {
                 let Some(room) = of.room(target) else { return };
+                // A file and what is below or above it are one.
                 let Some(pair) = rooms(&module.room, room) else {
                     return;
                 };
@@ -120,6 +122,7 @@ fn uses<'a>(workspace: &'a Workspace, of: &Crate) -> Uses<'a> {
 fn rooms(from: &ModulePath, to: &ModulePath) -> Option<(ModulePath, ModulePath)> {
     let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     (common < from.len() && common < to.len())
+        // At the first level at which they differ: that is where they are beside each other.
         .then(|| (from[..=common].to_vec(), to[..=common].to_vec()))
 }
 

@@ -99,6 +99,7 @@ fn first_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn begins_with(comment: &str, words: &str) -> bool {
     comment
         .strip_prefix(words)
+        // `Item` does not begin with `It`.
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 

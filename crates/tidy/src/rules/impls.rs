@@ -29,6 +29,8 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
         for inherent in &source.facts.scopes[module.scope].impls {
             let target = of.resolve(&workspace.sources, path, &inherent.target);
             let Some(Target::Item { module: home, name }) = target else {
+                // An impl for a type of another crate, which the compiler would refuse, or of a
+                // macro's.
                 continue;
             };
             let Some(home) = of.room(&home) else { continue };
@@ -41,6 +43,7 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
                 place: source.path.clone(),
                 item: Some(name.clone()),
                 line: inherent.line,
+                // At least 1: an impl with constants alone is away from its type, too.
                 figure: inherent.methods.len().max(1),
                 what: format!("`impl {name}` is away from the type, which is in {owner}"),
             });

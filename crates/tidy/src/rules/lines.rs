@@ -24,6 +24,7 @@ fn wide_lines(source: &Source) -> Option<Finding> {
         .text
         .lines()
         .enumerate()
+        // Characters, as rustfmt counts them, not bytes.
         .map(|(index, line)| (index + 1, line.chars().count(), line))
         .filter(|&(_, columns, line)| columns > MAX_COLUMNS && !is_link(line))
         .map(|(number, columns, _)| (number, columns))
@@ -46,6 +47,7 @@ fn wide_lines(source: &Source) -> Option<Finding> {
 /// Returns `true` for a comment line that is a single address, which cannot be wrapped.
 fn is_link(line: &str) -> bool {
     let words = line.trim_start().trim_start_matches(['/', '!']);
+    // 2: a label such as `See` may stand before the address.
     words.contains("://") && words.split_whitespace().count() <= 2
 }
 

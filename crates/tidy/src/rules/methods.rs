@@ -79,6 +79,7 @@ fn count(workspace: &Workspace, of: &Crate) -> BTreeMap<(ModulePath, String), Co
             .filter(|(_, item)| item.trait_methods > 0)
         {
             let all = item.trait_methods;
+            // All functions of a trait are visible where the trait is.
             counts.insert((path.clone(), name.clone()), Count { all, public: all });
         }
         for inherent in &scope.impls {

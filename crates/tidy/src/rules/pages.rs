@@ -114,6 +114,7 @@ fn joined(page: &str, link: &str) -> Option<String> {
         match part {
             "" | "." => {}
             ".." => {
+                // Above the root there is nothing of the repository.
                 parts.pop()?;
             }
             part => parts.push(part),
@@ -139,6 +140,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
         for link in line.split("](").skip(1) {
+            // A blank ends the address: a title may follow it.
             let target = link.split([')', ' ']).next().unwrap_or_default();
             found.push((number, target.trim_matches(['<', '>'])));
         }

@@ -46,6 +46,7 @@ fn list(text: &str) -> Retired {
         .chain(&list.key)
         .chain(&list.metric);
     for entry in all {
+        // A bare word would be found in every sentence that uses it.
         let is_path = entry.name.contains(['/', ':', '.', '_']);
         assert!(
             is_path,
@@ -76,6 +77,7 @@ fn find(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
         .iter()
         .filter(|text| text.path.ends_with(".toml"))
     {
+        // Templates of configurations are not TOML before they are filled in.
         let Ok(table) = text.text.parse::<toml::Table>() else {
             continue;
         };
@@ -135,6 +137,7 @@ fn item(workspace: &Workspace, of: &Crate, entry: &Entry) -> Option<Finding> {
     }
     let depth = (0..path.len())
         .rev()
+        // The longest module path first; what is left is an item, or a type and its method.
         .find(|&n| of.modules.contains_key(&path[..n]))?;
     let (module, rest) = (&path[..depth], &path[depth..]);
     let file = &workspace.sources[of.modules.get(module)?.source];

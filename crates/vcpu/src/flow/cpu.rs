@@ -25,6 +25,7 @@ pub struct Cpu {
 impl Cpu {
     /// Creates processes with `work` each, which start at the given times.
     pub fn new(id: u32, mut tasks: Vec<(VcpuId, TaskId, Nanos)>, work: Nanos) -> Cpu {
+        // `on_timer` takes them in this order.
         tasks.sort_by_key(|&(_, _, at)| at);
         Cpu {
             id,
@@ -92,9 +93,11 @@ impl Flow for Cpu {
     }
 
     fn found(&self, _now: Nanos) -> Found {
+        // Endless work has no duration to report.
         if self.work == Nanos::MAX {
             return Found::Nothing;
         }
+        // Sorted, so the first to start.
         let began = self.tasks.first().map_or(Nanos::ZERO, |&(_, _, at)| at);
         Found::Work(self.is_over().then(|| self.ended.1.since(began)))
     }

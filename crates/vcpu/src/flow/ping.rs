@@ -44,6 +44,7 @@ impl Ping {
         let mut ping = Ping {
             id,
             hops,
+            // A period of 0 would send all packets at one time, without an end of `on_timer`.
             period: period.max(Nanos(1)),
             jitter,
             count,
@@ -59,6 +60,7 @@ impl Ping {
     }
 
     fn random_delay(&mut self) -> Nanos {
+        // + 1: the jitter itself can be drawn.
         Nanos(self.random.below(self.jitter.0 + 1))
     }
 
@@ -79,6 +81,7 @@ impl Flow for Ping {
 
     fn done(&mut self, now: Nanos, token: Token, orders: &mut Orders) {
         let stage = token.stage as usize + 1;
+        // The last hop ends the round trip.
         if stage < self.hops.len() {
             return self.start_step(stage, token.data, orders);
         }
@@ -108,6 +111,7 @@ impl Flow for Ping {
     }
 
     fn found(&self, _now: Nanos) -> Found {
+        // A round trip takes CPU time, so 0 always means that no answer came.
         let answered = self.took.iter().copied().filter(|&took| took > Nanos::ZERO);
         Found::RoundTrips(answered.collect(), self.sent.len() as u64)
     }

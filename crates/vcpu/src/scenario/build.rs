@@ -59,6 +59,7 @@ impl Builder<'_> {
     /// vCPU number `n` of a VM, modulo its number of vCPUs.
     fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
         let all = &self.machine.vms[vm.index()].vcpus;
+        // A VM has at least one vCPU, by the range of its key.
         all[n % all.len()]
     }
 
@@ -84,6 +85,7 @@ impl Builder<'_> {
         }
         if let Some(work) = vm.work {
             let vcpu = self.vcpu(id, 0);
+            // Work with an end begins after the warm-up, so that all of it is measured.
             let task = (vcpu, self.task(vcpu), self.scenario.frame.warm_up);
             flows.work = Some(self.add(Cpu::new(self.id(), vec![task], work)));
         }
@@ -130,6 +132,7 @@ impl Builder<'_> {
             back: hop(driver, stream.acknowledge),
             acknowledge: hop(client, stream.acknowledge),
         };
+        // The flow counts its window in chunks.
         let (chunk, window) = (stream.chunk, stream.window / stream.chunk.max(1));
         let begins = self.spread();
         self.add(Stream::new(self.id(), path, chunk, window, begins))
@@ -167,6 +170,7 @@ impl Simulation {
         let (host, driver) = (scenario.host, scenario.driver);
         let mut machine = Machine::new(host.pcpus, host.per_socket);
         let all = machine.all_pcpus();
+        // VM 0, before all others: `io_path` and `counted` rely on it.
         machine.add_vm(
             "driver",
             driver.vcpus,
@@ -235,6 +239,7 @@ impl Simulation {
     fn is_done(&self) -> bool {
         let ends = |flows: &Flows| flows.work.into_iter().chain(flows.ping);
         let mut all = self.flows.iter().flat_map(ends).chain(self.disk);
+        // Without finite workloads `all` is true from the start.
         self.world.now() >= self.scenario.frame.warm_up && all.all(|flow| self.world.is_over(flow))
     }
 
@@ -282,6 +287,7 @@ impl Simulation {
 
     /// Results so far.
     pub fn report(&self) -> VcpuReport {
+        // Saturates: a report before the end of the warm-up covers no time.
         let span = self.world.now().since(self.scenario.frame.warm_up);
         let vms = self.world.machine().vms.iter().enumerate();
         VcpuReport {
@@ -304,6 +310,7 @@ impl Simulation {
         let flows = vm.checked_sub(1).map(|place| self.flows[place]);
         let flows = flows.unwrap_or_default();
         let found = |flow: Option<usize>| flow.map(|flow| self.world.found(flow));
+        // A span of 0 gives 0 for nothing rather than NaN.
         let per_s = |n: f64| n / span.as_secs_f64().max(f64::MIN_POSITIVE);
         let trips = match found(flows.ping) {
             Some(Found::RoundTrips(trips, sent)) => Some(Latencies::new(trips, sent)),

@@ -14,7 +14,7 @@ const WORK: (u64, u64) = (1, Nanos::from_secs(3_600).0);
 const VCPUS_MAX: u64 = 128;
 /// Largest number of VMs of one table.
 const VMS_MAX: u64 = 1_000;
-const PCPUS_MAX: u64 = CpuSet::MOST as u64;
+const PCPUS_MAX: u64 = CpuSet::MAX_PCPUS as u64;
 /// Nanoseconds of a microsecond.
 const US: u64 = 1_000;
 

@@ -92,7 +92,7 @@ impl Default for CpuSpec {
             vcpus: 1,
             weight: DEFAULT_WEIGHT,
             cap: 0,
-            pinned: CpuSet::first_n(CpuSet::MOST),
+            pinned: CpuSet::first_n(CpuSet::MAX_PCPUS),
             busy_processes: 0,
         }
     }

@@ -35,7 +35,10 @@ fn scenario_of(root: &Field<'_>, replacement: Option<SchedulerSpec>) -> Option<S
     let frame = FrameDraft::read(&mut section, &keys::FRAME);
     let processors = processors::read(&mut section);
     let machine = processors.machine;
-    let all = machine.map_or(CpuSet::first_n(CpuSet::MOST), |m| CpuSet::first_n(m.pcpus));
+    // Without a valid host, pCPU lists are checked against the largest possible one.
+    let all = machine.map_or(CpuSet::first_n(CpuSet::MAX_PCPUS), |m| {
+        CpuSet::first_n(m.pcpus)
+    });
     let disk = table(&mut section, "disk", Some(&keys::DISK), disk);
     let vms = guests::vms(&mut section, all);
     section.finish();
@@ -89,6 +92,7 @@ pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
     let pcpus = pcpus? as usize;
     Some(Host {
         pcpus,
+        // One socket, unless its size is given.
         per_socket: per_socket?.map_or(pcpus, |n| n as usize),
         switch_cost: Nanos(switch_cost?),
     })
@@ -97,6 +101,7 @@ pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
 /// Reads a scheduler: its name, or a table with its name and parameters.
 pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     let all: Vec<_> = SCHEDULERS.iter().map(|info| (info.name, *info)).collect();
+    // The name alone: all parameters have their defaults.
     if let Value::Text(_) = field.node().value {
         return field.choice(&all).map(SchedulerSpec::new);
     }
@@ -104,6 +109,7 @@ pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     let info = section
         .need("name", "name = \"credit2\"")
         .and_then(|field| field.choice(&all));
+    // Without its scheduler, no parameter of a table is known.
     let info = info?;
     let mut spec = Some(SchedulerSpec::new(info));
     for param in info.params() {
@@ -157,6 +163,7 @@ pub fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
     let range = |range: &str| {
         let mut ends = range.trim().splitn(2, '-').map(|n| n.trim().parse::<u8>());
         let first = ends.next()?.ok()?;
+        // A single number is a range of one.
         let last = ends.next().map_or(Some(first), Result::ok)?;
         let known = all.has(PcpuId(first)) && all.has(PcpuId(last));
         (first <= last && known).then(|| CpuSet::range(first, last))

@@ -28,6 +28,7 @@ fn tables() -> String {
     for info in SCHEDULERS {
         for group in info.groups {
             let owners = owners(group);
+            // A shared group is shown once, at its first owner.
             if owners[0] != info.name {
                 continue;
             }

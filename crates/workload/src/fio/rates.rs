@@ -15,6 +15,7 @@ pub(super) fn arrivals(words: &mut Words, workload: &Workload) -> Option<(Arriva
     let requests = rates(words, "rate_iops");
     let (word, per_s) = match (bytes, requests) {
         (None, None) => return None,
+        // fio refuses the two together as well.
         (Some(_), Some((word, _))) => {
             let what = "does not go with `rate`";
             words.error(&word, what, "either `rate` or `rate_iops`");
@@ -51,6 +52,8 @@ fn rates<'a>(words: &mut Words<'a, '_>, name: &str) -> Option<(Word<'a>, [f64; 3
     })?;
     Some((
         words.word(name)?,
+        // Rates are at most 64-bit integers; those above 2^53, where f64 rounds, are refused as out
+        // of range.
         rates.map(|rate| rate.unwrap_or(0) as f64),
     ))
 }
@@ -76,6 +79,7 @@ fn mixed(words: &mut Words, word: &Word, read: f64, write: f64) -> Option<(f64, 
     if sum == 0.0 {
         return None;
     }
+    // fio would issue the other half without a limit; one open loop has no such half.
     if read == 0.0 || write == 0.0 {
         let what = "a rate for reads or for writes alone is not supported in a mix";
         words.error(word, what, "rates for both, or a section each");

@@ -56,12 +56,14 @@ impl Place {
         let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let line = &text[line_start..line_end];
+        // A span may reach into the next line; the mark has at least one character.
         let meant = text[start..end.min(line_end)].chars().count().max(1);
         Place {
             file: file.to_owned(),
             line: line_of(text, start),
             column: text[line_start..start].chars().count() + 1,
             excerpt: (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
+                // Control characters such as tabs would move the mark away from its text.
                 .then(|| (line.trim_end().replace(char::is_control, " "), meant)),
         }
     }
@@ -142,6 +144,7 @@ impl Remarks {
             option: option.to_owned(),
             what: what.into(),
             help,
+            // Filled in by `located`, which has the text.
             place: Place {
                 file: String::new(),
                 line: 0,
@@ -171,7 +174,9 @@ pub(super) fn nearest<'a>(
     found: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    // The cut bounds the table of distances, whatever a file calls an option.
     let found: Vec<char> = found.to_lowercase().chars().take(64).collect();
+    // One mistake in three letters; more would suggest unrelated names.
     let allowed = (found.len() / 3).max(1);
     names
         .into_iter()
@@ -185,6 +190,7 @@ pub(super) fn nearest<'a>(
 
 /// Returns the number of letters to change, add, leave out or swap with their neighbour.
 fn distance(a: &[char], b: &[u8]) -> usize {
+    // Optimal string alignment: rows for the letters read so far, and the two before for swaps.
     let same = |i: usize, j: usize| a[i - 1] == char::from(b[j - 1]);
     let mut before = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();

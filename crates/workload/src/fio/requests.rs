@@ -6,6 +6,7 @@ use crate::spec::{Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare,
 
 /// Exponent of `zipf` without a figure, as in fio.
 const ZIPF_THETA: f64 = 1.1;
+/// H of `pareto` without a figure, as in fio.
 const PARETO_H: f64 = 0.2;
 /// Maximum number of sizes in a split, as in fio.
 const SPLITS_MAX: usize = 64;
@@ -14,6 +15,7 @@ const SPLITS_MAX: usize = 64;
 pub(super) fn rw(words: &mut Words) -> Rw {
     let read = words.integer("rwmixread", 0..=100);
     let write = words.integer("rwmixwrite", 0..=100);
+    // fio's default is 50. Of both options only the later one is left in `words`.
     let read_percent = read.or(write.map(|write| 100 - write)).unwrap_or(50) as u8;
     let mixed = Mix::ReadWrite { read_percent };
     let known = [
@@ -30,6 +32,7 @@ pub(super) fn rw(words: &mut Words) -> Rw {
         ("randtrimwrite", Mix::TrimWrite, true),
     ]
     .map(|(name, mix, random)| (name, Rw { mix, random }));
+    // fio's default of `rw`, also used after an error so that reading goes on.
     let sequential_reads = known[0].1;
     match words.word("rw") {
         Some(word) if word.value.is_some_and(|text| text.contains(':')) => {
@@ -83,6 +86,7 @@ pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
     let align = words.parsed("ba", SIZE, |text, kb| {
         triple(text, |part| value::integer(part, kb))
     });
+    // Sizes of operations that the mix does not have cannot contradict `ba`.
     for &i in mix.sizes_used() {
         let smallest = u64::from(sizes[i].smallest());
         let align = align.and_then(|align| align[i]);
@@ -123,6 +127,7 @@ fn spread(from: u64, to: u64) -> Result<Sizes, String> {
     if !fits(from) || !fits(to) {
         return Err(format!("{from} to {to} bytes: {SIZE_RANGE}"));
     }
+    // Multiples of `from` below the sum; `fits` keeps the sum below 2^31 bytes.
     let n = (from + to).div_ceil(from) - 1;
     if n > SIZES_MAX as u64 {
         return Err(format!("{n} sizes are more than {SIZES_MAX}"));
@@ -154,6 +159,7 @@ fn splits(text: &str, kb_base: u64) -> Option<[Split; 3]> {
             let (bytes, percent) = entry.split_once('/').unwrap_or((entry, ""));
             let percent = match percent.trim() {
                 "" => None,
+                // fio treats 0 % as not given.
                 percent => Some(value::integer(percent, kb_base)?).filter(|&p| p > 0),
             };
             split.push((value::integer(bytes.trim(), kb_base)?, percent));
@@ -182,6 +188,7 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
         return Err(format!("{bytes} bytes: {SIZE_RANGE}"));
     }
     let given = split.iter().filter_map(|(_, percent)| *percent);
+    // Saturates: percentages are not checked one by one, and a huge sum is refused below.
     let given = given.fold(0, u64::saturating_add);
     let open = split
         .iter()
@@ -197,6 +204,7 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
         }
     }
     let weight = |percent: Option<u64>| match percent {
+        // Times the number of open entries, so that each of them gets a whole share of the rest.
         Some(percent) => percent * open.max(1),
         None => 100 - given,
     };
@@ -211,12 +219,15 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
 pub(super) fn placement(words: &mut Words, workload: &Workload) -> Placement {
     let each_by_itself = words.flag("norandommap");
     let spread = words.text("random_distribution", DISTRIBUTIONS);
+    // A distribution repeats popular blocks, which a map of blocks done would forbid.
     if let Some((word, text)) = spread.filter(|(_, text)| *text != "random") {
         return distribution(words, &word, text).unwrap_or(Placement::Uniform);
     }
+    // Sequential workloads have no places to draw.
     if each_by_itself || !workload.rw.random {
         return Placement::Uniform;
     }
+    // fio's map has blocks of one size; with it, each block is visited once before any is again.
     if workload.single_size().is_some() {
         return Placement::Shuffle;
     }
@@ -251,6 +262,7 @@ fn distribution(words: &mut Words, word: &Word, text: &str) -> Option<Placement>
         words.error(word, what, help);
         return None;
     }
+    // NaN fails every comparison below: an unreadable number is reported as out of range.
     let figure = figure.map_or(default, value::decimal).unwrap_or(f64::NAN);
     let (fine, placement) = match name {
         "zipf" => (
@@ -297,6 +309,7 @@ pub(super) fn durability(words: &mut Words) -> (u32, bool) {
         ("dsync", true),
     ];
     let sync = words.one_of("sync", &ways).unwrap_or(false);
+    // At most one is above 0, unless an error was reported.
     (fsync.max(fdatasync), sync)
 }
 
@@ -312,6 +325,7 @@ pub(super) fn files(words: &mut Words, workload: &Workload) -> u32 {
     };
     let given = way.as_ref().map(|(_, text)| *text);
     if count > 1
+        // Other orders interleave the files, which a region without files cannot show.
         && given != Some(needed)
         && let Some(word) = words
             .word("file_service_type")

@@ -54,6 +54,7 @@ impl Section {
     /// # Errors
     /// If the region does not fit the disk.
     pub fn workload(&self, disk_size: u64) -> Result<Workload, RegionError> {
+        // A last partial sector cannot be addressed.
         let disk_size = disk_size - disk_size % SECTOR;
         let Extents { unit, .. } = self.extents;
         // An offset beyond 2^64 becomes the last sector, which no disk has, so it is refused later.
@@ -85,6 +86,7 @@ impl Section {
                 // The rest of the region behind its last whole request is never reached.
                 None => region - region % unit,
             })
+            // At least 1: 0 bytes would mean no end. A region too small is refused below.
             .map(|bytes| bytes.max(1).saturating_mul(loops)),
         };
         let each = u64::from(self.workload.files.count) * SECTOR;
@@ -131,6 +133,7 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
     if let Some((_, own)) = words.text("name", "any text") {
         workload.name = own.to_owned();
     }
+    // After `rw` and `sizes`, which decide between a shuffle and independent draws.
     workload.placement = requests::placement(words, &workload);
     if let Some(copies) = words.integer("numjobs", 1..=u64::from(COPIES_MAX)) {
         workload.numjobs = copies as u32;
@@ -144,6 +147,7 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
     workload.number_ios = workload.number_ios.filter(|&n| n > 0);
     let extents = extents(words, &workload, times.endless);
     workload.number_ios = match extents.work {
+        // As in fio, `time_based` repeats the workload until its time is over.
         Work::Endless => None,
         Work::Bytes { loops, .. } => workload.number_ios.map(|n| n.saturating_mul(loops)),
     };
@@ -161,10 +165,12 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
 }
 
 fn extents(words: &mut Words, workload: &Workload, endless: bool) -> Extents {
+    // fio takes 0 as not given.
     let size = extent(words, "size", 1).filter(|&size| size != Extent::Bytes(0));
     let io_size = extent(words, "io_size", 1).filter(|&size| size != Extent::Bytes(0));
     if let (Some(Extent::Bytes(bytes)), Some(word)) = (size, words.word("size")) {
         let largest = workload.largest_request();
+        // Percentages depend on the disk and are checked with it.
         if bytes < u64::from(largest) {
             let what = format!("{bytes} bytes hold no request of {largest}");
             words.error(&word, what, "at least the largest request");
@@ -224,6 +230,7 @@ fn flow(words: &mut Words, workload: &Workload) -> (Flow, Mix) {
         } else if iodepth == 1 {
             "one request at a time"
         } else {
+            // A synchronous engine waits for each request, whatever the depth.
             iodepth = 1;
             "a synchronous engine: `iodepth` has no effect, as in fio"
         };
@@ -282,6 +289,7 @@ fn times(words: &mut Words, before: &[Section]) -> Times {
         group,
         start: group + delay(words),
         ramp,
+        // fio counts the ramp on top of the runtime.
         runtime: runtime.map(|runtime| runtime + ramp),
         endless,
     }

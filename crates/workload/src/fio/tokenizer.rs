@@ -38,6 +38,7 @@ pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<RawSection<
         at += line.len() + 1;
         // As in fio, a comment may begin anywhere in a line.
         let end = line.find(['#', ';']).unwrap_or(line.len());
+        // A byte order mark, which editors of some systems write, is no part of the first line.
         let skip = if start == 0 && line.starts_with('\u{feff}') {
             '\u{feff}'.len_utf8().min(end)
         } else {
@@ -58,6 +59,7 @@ pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<RawSection<
             remarks.add(Kind::Error, ("", line.name), &line.name_span, what, help);
             continue;
         };
+        // Job files are read without access to other files: the text is the argument.
         if line.name == "include" || line.name.starts_with("include ") {
             let what = "other files are not included";
             let help = Some("put its lines in this file".to_owned());

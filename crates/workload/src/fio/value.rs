@@ -35,6 +35,7 @@ pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
         return Some(number);
     }
     let mut letters = unit.chars();
+    // The place of the letter in the list is the power, less one.
     let power = "kmgtp".find(letters.next()?)? as u32 + 1;
     let base = match letters.as_str() {
         "" | "b" | "i" => kb_base,
@@ -42,12 +43,14 @@ pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
         "ib" => 1000,
         _ => return None,
     };
+    // 5 is the largest power: 1024^5 fits 64 bits.
     number.checked_mul(u64::pow(base, power))
 }
 
 /// Parses an integer number of bytes, or of percent.
 pub(super) fn extent(text: &str, kb_base: u64) -> Option<Extent> {
     match text.strip_suffix('%') {
+        // `parse` alone would accept a plus sign.
         Some(percent) => percent
             .bytes()
             .all(|b| b.is_ascii_digit())
@@ -92,6 +95,7 @@ pub(super) fn triple<T: Copy>(
     if n > 4 || values.iter().all(Option::is_none) {
         return None;
     }
+    // fio: the last value given is used for the operations that have none.
     let last = n - 1;
     for i in n..3 {
         values[i] = values[last];

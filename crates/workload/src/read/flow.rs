@@ -114,6 +114,7 @@ impl Keys<'_> {
 fn per_second(rate: &Field<'_>) -> Option<u64> {
     let found = rate.rate()?;
     match (found.ops, found.bytes_per_s) {
+        // A norm scales a rate by the size of requests, which arrivals do not have.
         (Some(ops), None) if ops.norm.is_none() && ops.per_s <= RATE_MAX => Some(ops.per_s),
         _ => {
             rate.error(

@@ -52,6 +52,7 @@ pub fn workload(
         );
     }
     let misfit =
+        // Copies differ in their offset: the last one may leave the disk although the first fits.
         disk.and_then(|disk| (0..workload.numjobs).find_map(|n| workload.region(n, disk).err()));
     if let Some(error) = &misfit {
         field.error(
@@ -81,6 +82,7 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Workl
         Some(field) => replayed(&mut section, &field, library),
         None => drawn(&mut section),
     };
+    // Before `?` returns early below, so that unknown keys are reported together with wrong values.
     section.finish();
     Some(Workload {
         name: name?,
@@ -139,6 +141,7 @@ fn replayed(
     library: &dyn Library,
 ) -> Option<Workload> {
     let mut fine = true;
+    // Each is reported; the rest is read all the same, to find all mistakes at once.
     for field in keys::DRAWN.iter().filter_map(|key| section.field(key)) {
         let allowed = "leave out either this or replay; a replay has limit and loop of its own";
         field.error("the trace says which requests come, and when", allowed);
@@ -150,6 +153,7 @@ fn replayed(
     let replay = replay?;
     let iodepth = match (iodepth, replay.mode) {
         (Some(field), _) => field.number(&keys::IODEPTH)? as u32,
+        // Times of the trace hold only below the depth, hence the depth of an open loop.
         (None, Mode::Timed(_)) => OPEN_DEPTH,
         (None, Mode::NextWhenDone) => 1,
     };
@@ -178,6 +182,7 @@ fn rw(section: &mut Section<'_>) -> Option<Rw> {
         None => Some(key.default_number()),
     };
     let (kind, random) = word?;
+    // fio ignores `rwmixread` then; here a key without effect is an error.
     if let (Some(field), false) = (&share, kind == Kind::Mixed) {
         field.error(
             "only a mix of reads and writes has a share of reads",
@@ -270,6 +275,7 @@ fn placement(field: &Field<'_>) -> Option<Placement> {
     let placement = match (word.trim(), figure) {
         ("random", None) if !text.contains(':') => Some(Placement::Uniform),
         ("shuffle", None) if !text.contains(':') => Some(Placement::Shuffle),
+        // The generator divides by 1 - theta; fio refuses 1 too.
         ("zipf", Some(theta)) if theta > 0.0 && theta <= 10.0 && theta != 1.0 => {
             Some(Placement::Zipf { theta })
         }

@@ -23,10 +23,12 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
         .and_then(|(field, (format, skip_bad))| {
             read_trace(&field, library, &Options { format, skip_bad })
         });
+    // The old name is accepted with a note, for one release.
     section.renamed("disk", "trace_disk");
     let disk = section.value(&keys::TRACE_DISK, None, |field| {
         // The names are unknown if the trace could not be read.
         let names = trace.as_ref()?.disks.iter().map(String::as_str);
+        // With a suggestion of the nearest name of the trace.
         let wanted = field.reference("disk of the trace", names.clone())?;
         Some(names.clone().position(|name| name == wanted))
     });
@@ -118,6 +120,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     let as_printed = section.flag(&keys::AS_PRINTED);
     section.finish();
     if let (Some(field), Some(most), Some(loss)) = (most, max_bandwidth, bandwidth_loss)
+        // Equal would leave a bandwidth of 0, and a deadline that never comes.
         && loss >= most
     {
         field.error("not above bandwidth_loss", "more than bandwidth_loss");

@@ -77,6 +77,7 @@ pub(super) fn sectors(field: &Field<'_>, key: &KeyInfo) -> Option<u64> {
 pub(super) fn whole(section: &mut Section<'_>, key: &KeyInfo) -> Option<u64> {
     let default = match key.default {
         KeyDefault::Value(default) => default,
+        // A required key: a value is there, or its absence was reported.
         _ => 0,
     };
     section.value(key, default, |field| sectors(field, key))

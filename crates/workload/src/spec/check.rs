@@ -48,6 +48,7 @@ impl Workload {
         findings.within("placement", |findings| match self.placement {
             Placement::Uniform => {}
             Placement::Shuffle => findings.expect(
+                // A sequential workload does not use its placement.
                 !self.rw.random || self.single_size().is_some(),
                 "",
                 "shuffle with requests of several sizes",
@@ -79,6 +80,7 @@ impl Workload {
         let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, \
                        io_size and number_ios";
         findings.expect(plain, "", "combined with other requests", allowed);
+        // Traces have no discards, so the third size is not used.
         let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
         let allowed = "for a trace, one size each of reads and writes";
         findings.expect(single, "sizes", "several", allowed);
@@ -97,6 +99,8 @@ impl Workload {
             None => {
                 let allowed = "with a deadline, the bytes that are to be done by then";
                 findings.expect(self.io_size.is_some(), "io_size", "missing", allowed);
+                // A page cache or a copy moves other bytes than the workload requests, so that the
+                // amount is not known.
                 let moves = matches!(self.rw.mix, Mix::Read | Mix::Write | Mix::ReadWrite { .. })
                     && self.page_cache.is_none()
                     && self.copy_to.is_none();

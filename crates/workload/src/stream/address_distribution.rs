@@ -44,10 +44,12 @@ impl Places {
             },
             Placement::Pareto { h } => Places::Pareto {
                 n,
+                // As in fio. `log1p` keeps precision for small h.
                 power: libm::log(h) / libm::log1p(-h),
                 scatter,
             },
             Placement::Normal { deviation_percent } => Places::Normal {
+                // Blocks are few enough for f64: a region of 2^60 bytes has 2^51 sectors.
                 middle: n as f64 / 2.0,
                 deviation: n as f64 * deviation_percent / 100.0,
             },
@@ -59,6 +61,8 @@ impl Places {
     pub(super) fn draw(&self, places: u64, rng: &mut Pcg64Mcg) -> u64 {
         match self {
             Places::Uniform => random_variate::below(rng, places),
+            // Ranks count from 1. A block where a large request does not fit becomes the last that
+            // holds it.
             Places::Zipf { ranks, scatter } => scatter.apply(ranks.draw(rng) - 1).min(places - 1),
             Places::Pareto { n, power, scatter } => {
                 let rank = (*n as f64 * libm::pow(random_variate::unit(rng), *power)) as u64;

@@ -17,16 +17,24 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// Creates a permutation of the integers below `n`, which must be at least 1.
+    /// Creates a permutation of the integers below `n`.
+    ///
+    /// # Panics
+    /// `n` is 0.
     pub(super) fn new(n: u64, key: u64) -> Permutation {
-        debug_assert!(n > 0);
+        // `apply` would not end for a range without numbers.
+        assert!(n > 0, "a permutation of no integers");
+        // At least 1 bit: with n = 1 a mask of 0 bits would shift by 64.
         let bits = (u64::BITS - (n - 1).leading_zeros()).max(1);
+        // Not the workload's generator: the permutation depends on the key alone, so that copies
+        // share hot blocks.
         let mut random = SplitMix64::new(key);
         let mut word = || random.next_u64();
         Permutation {
             n,
             mask: u64::MAX >> (u64::BITS - bits),
             fold: bits.div_ceil(2),
+            // Odd factors are invertible modulo a power of two, which makes a round a bijection.
             rounds: [(); 3].map(|()| (word() | 1, word())),
         }
     }

@@ -41,6 +41,7 @@ impl SizeDraw {
         let unit = u64::from(sizes.smallest().max(1));
         let size = |bytes: u32| Size {
             bytes,
+            // A size larger than the region still has one place; the region's check refuses it.
             places: end.saturating_sub(u64::from(bytes)) / unit + 1,
         };
         let height = sizes.0.iter().map(|share| u64::from(share.weight)).sum();
@@ -56,6 +57,7 @@ impl SizeDraw {
         build_alias_table(&mut columns, height);
         let first = size(sizes.largest());
         if sizes.single().is_some() {
+            // A single size needs no draw, and existing seeds keep their requests.
             columns.clear();
         }
         SizeDraw {
@@ -92,6 +94,8 @@ fn build_alias_table(columns: &mut [Column], height: u64) {
         (0..columns.len()).partition(|&i| columns[i].own < height);
     while let (Some(l), Some(&h)) = (low.pop(), high.last()) {
         columns[l].alias = columns[h].size;
+        // The column gives what the low one lacks; the total stays n times `height`, so none runs
+        // out.
         columns[h].own -= height - columns[l].own;
         if columns[h].own < height {
             high.pop();

@@ -1,6 +1,7 @@
 //! Tests of streams: addresses, sizes, mixes, ends and flushes.
 
 use super::*;
+use crate::guest::Files;
 use crate::random_variate::tests::{chi_squared, seeded};
 use crate::spec::{Rw, SizeShare, Sizes};
 use proptest::prelude::*;
@@ -279,6 +280,21 @@ fn a_shuffled_job_meets_each_block_once_whatever_it_does_there() {
     blocks.sort_unstable();
     let all: Vec<u64> = (0..100).map(|block| block * 4096).collect();
     assert_eq!(blocks, all);
+}
+
+#[test]
+fn a_shuffle_of_files_that_are_smaller_than_a_request_has_one_block() {
+    let shuffled = Workload {
+        size: Some(1024),
+        files: Files {
+            count: 2,
+            gap: 8192,
+        },
+        placement: Placement::Shuffle,
+        ..workload(Mix::Write, true)
+    };
+    assert_eq!(shuffled.check(), Ok(()));
+    assert_eq!(offsets(&drawn(&shuffled, 3)), [0; 3]);
 }
 
 #[test]

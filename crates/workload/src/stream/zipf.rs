@@ -23,8 +23,17 @@ pub(super) struct Zipf {
 }
 
 impl Zipf {
-    /// Creates the distribution; `n` must be at least 1, `theta` above 0 and not 1.
+    /// Creates the distribution of the integers up to `n` with the exponent `theta`.
+    ///
+    /// # Panics
+    /// `n` is 0, or `theta` is not above 0, or is 1.
     pub(super) fn new(n: u64, theta: f64) -> Zipf {
+        assert!(n > 0, "a distribution of no integers");
+        // With 1 the integrals below divide by 0.
+        assert!(
+            theta > 0.0 && theta != 1.0,
+            "theta is {theta}; it must be above 0 and not 1"
+        );
         let mut zipf = Zipf {
             n: n as f64,
             theta,
@@ -33,6 +42,8 @@ impl Zipf {
             to: 0.0,
             squeeze: 0.0,
         };
+        // h(1) = 1: the first bar is cut to its own area, so that k = 1 is never rejected for the
+        // hat.
         zipf.from = zipf.integral(1.5) - 1.0;
         zipf.to = zipf.integral(zipf.n + 0.5);
         zipf.squeeze = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.density(2.0));

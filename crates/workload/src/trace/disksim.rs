@@ -22,6 +22,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let [at, device, sector, sectors, kind] = words[..] else {
         return Err(format!("{} words, expected 5", words.len()));
     };
+    // DiskSim's own files have fractions of milliseconds, which would be misread as nanoseconds.
     if at.contains('.') {
         return Err(format!("arrival time {at}: expected whole nanoseconds"));
     }
@@ -32,6 +33,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     Ok(RawRecord {
         at: Nanos(number("arrival time", at)?),
         disk: Cow::Owned(number("device", device)?.to_string()),
+        // DiskSim's flag word has further bits; MQSim knows these two values.
         op: match kind {
             "0" => Op::Write,
             "1" => Op::Read,

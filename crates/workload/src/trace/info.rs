@@ -13,7 +13,7 @@ pub const GAPS: [Nanos; 4] = [
     Nanos::from_secs(10),
 ];
 /// Number of the most frequent sizes that are listed.
-const COMMONEST: usize = 5;
+const LISTED_SIZES: usize = 5;
 
 /// Statistics of a trace, or of one of its disks.
 #[derive(Clone, PartialEq, Debug)]
@@ -106,6 +106,7 @@ pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
 fn peak(times: impl Iterator<Item = Nanos>) -> u64 {
     let (mut most, mut second, mut count) = (0, 0, 0);
     for time in times {
+        // Seconds of the trace's own grid, not a sliding window, which would have to keep times.
         let this = time.0 / Nanos::SECOND.0;
         count = if this == second { count + 1 } else { 1 };
         second = this;
@@ -119,6 +120,7 @@ fn sizes(lens: impl Iterator<Item = u32>) -> Sizes {
     for len in lens {
         *by_size.entry(len).or_default() += 1;
     }
+    // Rounded up: the lower of both middles of an even number.
     let half = by_size.values().sum::<u64>().div_ceil(2);
     let mut below = 0;
     let median = by_size.iter().find(|&(_, requests)| {
@@ -128,8 +130,9 @@ fn sizes(lens: impl Iterator<Item = u32>) -> Sizes {
     let mut commonest: Vec<SizeOf> = (by_size.iter())
         .map(|(&bytes, &requests)| SizeOf { bytes, requests })
         .collect();
+    // Smaller sizes first among equals, so that the output does not depend on the map's order.
     commonest.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
-    commonest.truncate(COMMONEST);
+    commonest.truncate(LISTED_SIZES);
     Sizes {
         least: by_size.keys().next().copied().unwrap_or(0),
         median: median.map_or(0, |(&bytes, _)| bytes),
@@ -153,6 +156,7 @@ fn footprint<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
     let mut extents: Vec<(u32, u64, u64)> = records
         .map(|record| (record.disk, record.offset, record.end()))
         .collect();
+    // By disk first: addresses of different disks do not overlap.
     extents.sort_unstable();
     // Sorted by begin, each extent adds what lies behind everything before it.
     let (mut sum, mut disk, mut done) = (0, u32::MAX, 0);

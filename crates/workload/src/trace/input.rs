@@ -32,11 +32,13 @@ impl<R: BufRead> Input<R> {
     pub(super) fn line(&mut self) -> io::Result<Option<Located<&str>>> {
         loop {
             self.line.clear();
+            // The bound keeps a file without line ends from filling memory.
             let mut bounded = self.from.by_ref().take(LONGEST_LINE);
             if bounded.read_until(b'\n', &mut self.line)? == 0 {
                 return Ok(None);
             }
             self.count += 1;
+            // The rest of the line is passed over, so that the next line is read as one.
             if self.line.len() as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
                 self.from.skip_until(b'\n')?;
                 let what = format!("a line of more than {LONGEST_LINE} bytes");
@@ -55,10 +57,12 @@ impl<R: BufRead> Input<R> {
     pub(super) fn record<const BYTES: usize>(
         &mut self,
     ) -> io::Result<Option<Located<[u8; BYTES]>>> {
+        // Records count from 1, bytes from 0.
         let place = Place::Record(self.count + 1, self.count * BYTES as u64);
         let mut record = [0; BYTES];
         let mut filled = 0;
         while filled < BYTES {
+            // Not `read_exact`, which does not say how much of a cut-off record was there.
             match self.from.read(&mut record[filled..]) {
                 Ok(0) => break,
                 Ok(read) => filled += read,

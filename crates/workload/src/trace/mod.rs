@@ -83,6 +83,7 @@ impl Format {
         let line = begin.split(|&byte| byte == b'\n').next()?;
         let text = std::str::from_utf8(line).ok()?;
         if text.contains(',') {
+            // DiskSim's words have no commas.
             Some(Format::Msr)
         } else {
             disksim::begins(text).then_some(Format::DiskSim)
@@ -179,7 +180,7 @@ pub enum TraceError {
     Bad(#[from] BadRecord),
     /// The trace has no record, or no good one.
     #[error(
-        "there is no request in it{}",
+        "no request in this trace{}",
         match skipped {
             0 => String::new(),
             n => format!(": all {n} records are bad"),
@@ -306,6 +307,7 @@ fn next_record(
         },
         Format::Msr | Format::DiskSim => match input.line()? {
             None => return Ok(None),
+            // The header is no bad record: it would count as one that was skipped.
             Some((Place::Line(1), Ok(line))) if format == Format::Msr && msr::is_header(line) => {
                 return next_record(input, format, disks);
             }
@@ -332,15 +334,17 @@ impl RawRecord<'_> {
         if self
             .offset
             .checked_add(self.len)
+            // Linux's offsets are signed: nothing lies beyond 2^63 bytes.
             .is_none_or(|end| end > i64::MAX as u64)
         {
             return Err(format!(
-                "it ends beyond any disk: {} bytes at {}",
+                "the request ends beyond any disk: {} bytes at {}",
                 self.len, self.offset
             ));
         }
         Ok(Record {
             at: self.at,
+            // Last, so that bad records do not number a disk.
             disk: disks.number(&self.disk),
             op: self.op,
             offset: self.offset,

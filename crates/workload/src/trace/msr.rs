@@ -25,6 +25,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     if host.is_empty() {
         return Err("no host name".to_owned());
     }
+    // Checked only: the response time is the traced disk's, not the simulated one's.
     number("response time", response)?;
     let at = number("timestamp", at)?;
     let at = at
@@ -32,6 +33,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
         .ok_or_else(|| format!("timestamp {at} is beyond the year 2185"))?;
     Ok(RawRecord {
         at: Nanos(at),
+        // Disk numbers repeat among the servers of the trace.
         disk: Cow::Owned(format!("{host}.{}", number("disk number", disk)?)),
         op: match kind {
             _ if kind.eq_ignore_ascii_case("read") => Op::Read,

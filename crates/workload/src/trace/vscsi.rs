@@ -10,6 +10,7 @@ pub(super) const BYTES: usize = 32;
 pub(super) const RIGHT: &str = "32 bytes: serial number, bytes, scatter-gather entries, SCSI \
      command (READ or WRITE of 6, 10, 12 or 16), version 0x0100, logical block, microseconds";
 
+/// Version of the records that are read.
 const VERSION: u16 = 0x0100;
 /// Unit of times in nanoseconds.
 const MICROSECOND_NS: u64 = 1000;
@@ -33,6 +34,7 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<RawRecord<'static>, String> {
             at.checked_mul(MICROSECOND_NS)
                 .ok_or_else(|| beyond("time", at))?,
         ),
+        // The format has no disk: a file is the trace of one.
         disk: Cow::Borrowed("disk"),
         op,
         offset: block

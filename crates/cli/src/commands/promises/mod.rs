@@ -106,7 +106,7 @@ fn judge_all(
     let store = Mutex::new(store);
     let ended = Mutex::new(0_usize);
     let mut silent = |_: usize, _: usize| {};
-    let judged = tidegate_experiments::each(grid, jobs, &mut silent, |place| {
+    let judged = tidegate_experiments::map_parallel(grid, jobs, &mut silent, |place| {
         let judged = judge::judge(place, policy, args, &store)?;
         let mut ended = ended.lock().expect("no holder panics");
         *ended += 1;

@@ -3,6 +3,7 @@
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 
+/// Picoseconds of a second.
 const SECOND_PS: u128 = 1_000_000_000_000;
 
 /// Time that a rate allots to a request of `len` bytes, in picoseconds. Of two rates the longer
@@ -11,6 +12,7 @@ fn step_ps(rate: &Rate, len: u32) -> u128 {
     let ops = rate.ops.map(|ops| {
         let unit = u128::from(ops.norm.unwrap_or(1).max(1));
         let units = match ops.norm {
+            // A request of up to the norm counts as one of the norm.
             Some(_) => unit.max(len.into()),
             None => 1,
         };
@@ -41,6 +43,7 @@ impl DueTimes {
 
     /// Due time of a request: its tag + 1 / rate. Calls must be in order of arrival.
     pub(super) fn due(&mut self, arrived: Nanos, len: u32) -> Nanos {
+        // Picoseconds: the times of high rates are no whole nanoseconds, and errors would add up.
         let tag = self.next_ps.max(u128::from(arrived.0) * 1000);
         self.next_ps = tag + step_ps(&self.rate, len);
         Nanos((self.next_ps / 1000) as u64)

@@ -40,8 +40,11 @@ impl Bucket {
 
     /// Ends a second, and returns whether it was kept.
     fn end_second(&mut self, blocking: Nanos) -> bool {
+        // Answers of I/Os that the device delayed come together: those of the blocking time belong
+        // to the second.
         let span = 1.0 + blocking.as_secs_f64();
         let (rate, credit) = self.burst.unwrap_or((self.rate, 0.0));
+        // Whole seconds, so that the rate is what leaks in one.
         self.level = (self.level + self.used - self.rate).max(0.0);
         let slack = self.largest + self.rate * blocking.as_secs_f64();
         let kept = self.used <= rate * span + self.largest && self.level <= credit + slack;

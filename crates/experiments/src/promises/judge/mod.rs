@@ -69,6 +69,7 @@ impl Judge {
                     self.requests.insert(arrival.slot, request);
                 }
                 RequestEvent::Answered { at, slot, device } => {
+                    // A request that arrived before the log was kept is unknown.
                     if let Some(request) = self.requests.remove(slot) {
                         self.vms[request.vm].answered(&request, (at, device), start);
                     }
@@ -79,13 +80,16 @@ impl Judge {
         for request in self.requests.iter() {
             self.vms[request.vm].waits(request, start, end);
         }
+        // A stall that ended before this second has been counted in the ones before.
         let devices_own = self.stalled_until.take().is_some_and(|to| to > start);
         if counts {
             self.seconds += 1;
             if !devices_own {
+                // In a stall nobody is served, and no share can be held against the scheduler.
                 self.judge_shares();
             }
         }
+        // Also in the warm-up: buckets and streams must be in their steady state when it ends.
         for vm in &mut self.vms {
             vm.end_second(counts, devices_own);
         }

@@ -29,6 +29,7 @@ pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
             return due.into_iter().map(Option::unwrap_or_default).collect();
         }
         for vm in bound {
+            // Floors may exceed what is left in all; the first ones get it.
             let part = claims[vm].floor.min(left.max(0.0));
             due[vm] = Some(part);
             left -= part;

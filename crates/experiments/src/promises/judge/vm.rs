@@ -51,6 +51,7 @@ impl Part {
     }
 
     fn waits(&mut self, due: Nanos, start: Nanos, end: Nanos) {
+        // A request that is not due yet is judged in a later second.
         if due < end {
             self.now.judged += 1;
             self.now.late += 1;
@@ -60,6 +61,7 @@ impl Part {
 
     fn end_second(&mut self, (counts, devices_own): (bool, bool), keeps: fn(&Second) -> bool) {
         let second = core::mem::take(&mut self.now);
+        // A second without requests says nothing about the promise.
         if !counts || second.judged == 0 {
             return;
         }
@@ -73,6 +75,7 @@ impl Part {
 
     /// True if at least 99 % of the seconds were kept; `None`: nothing was judged.
     pub(in super::super) fn is_kept(&self) -> Option<bool> {
+        // Counts are compared, so that exactly 1 % missed is still kept.
         (self.seconds > 0).then_some(self.missed * 100 <= self.seconds)
     }
 }
@@ -106,6 +109,7 @@ impl Waited {
         self.0.sort_unstable();
         let (mut covered, mut end) = (Nanos::ZERO, Nanos::ZERO);
         for &(from, to) in &self.0 {
+            // Sorted by begin: what an earlier interval covers is not counted twice.
             let from = from.max(end);
             covered += to.since(from);
             end = end.max(to);
@@ -182,6 +186,7 @@ impl VmJudge {
     /// Accounts a request that arrives, and returns it with its due times.
     pub(super) fn arrived(&mut self, arrival: &Arrival, profile: &Profile) -> Request {
         let (at, len) = (arrival.at, arrival.len);
+        // Flushes are promised nothing, but use up a rate as the scheduler counts them.
         let flush = arrival.op == Op::Flush;
         // A target includes any floor below it.
         let due = match (&mut self.target, &mut self.floor) {
@@ -218,10 +223,12 @@ impl VmJudge {
         let access = match before {
             Some(stream) => {
                 let last = &mut self.ends[way][stream];
+                // An overtaken request must not move the end of its stream back.
                 *last = end.max(*last);
                 Access::Sequential
             }
             None => {
+                // Round robin, as the engine replaces its streams.
                 let turn = self.turn[way];
                 self.ends[way][turn] = end;
                 self.turn[way] = (turn + 1) % STREAMS;
@@ -238,6 +245,7 @@ impl VmJudge {
         (at, device): (Nanos, Nanos),
         start: Nanos,
     ) {
+        // Time at the device is no wait for the scheduler.
         self.waited.add(request.arrived.max(start), at - device);
         if let Some(due) = request.floor_due {
             self.floor_part.judge(due, at, start);
@@ -253,7 +261,7 @@ impl VmJudge {
         second.bytes += u64::from(request.len);
         second.cost_ps += u128::from(request.cost_ps);
         if request.op != Op::Flush {
-            self.times.took(at.since(request.arrived));
+            self.times.record(at.since(request.arrived));
         }
     }
 
@@ -272,12 +280,14 @@ impl VmJudge {
     pub(super) fn end_second(&mut self, counts: bool, devices_own: bool) {
         let how = (counts, devices_own);
         let beyond = self.target_cap.as_mut().map(Limits::end_second) == Some(false);
+        // A target is missed by too much as well.
         self.floor_part.now.stuck |= beyond;
         self.floor_part.end_second(how, |second| second.late <= 1);
         let in_time = |second: &Second| second.late * 100 <= second.judged;
         self.latency_part.end_second(how, in_time);
         if let Some(limits) = &mut self.limits {
             let kept = limits.end_second();
+            // Limits are judged by sums; no single request is late.
             self.limit_part.now = Second {
                 judged: self.counted_second.requests,
                 late: 0,
@@ -315,11 +325,13 @@ impl VmJudge {
         let floor = &self.objective.reservation;
         let ops = floor
             .ops
+            // At least 1: a VM with nothing served claims its whole floor.
             .map(|ops| ops.per_s as f64 / second.requests.max(1) as f64);
         let bytes = floor
             .bytes_per_s
             .map(|per_s| per_s as f64 / second.bytes.max(1) as f64);
         let part = match (ops, bytes) {
+            // A floor is kept as soon as either rate is served.
             (Some(ops), Some(bytes)) => ops.min(bytes),
             (ops, bytes) => ops.or(bytes).unwrap_or(0.0),
         };

@@ -71,6 +71,7 @@ impl Entry {
     /// it lies beyond the end.
     pub fn cut_off(&mut self, size: u64) {
         let end = self.request.offset + u64::from(self.request.len);
+        // A flush has no place, and a cancelled request is not told of the end.
         if end > size && self.request.op != Op::Flush && !self.gone {
             self.error.get_or_insert(IoError::BeyondEnd);
         }
@@ -79,6 +80,7 @@ impl Entry {
     /// Prepares the request's repetition, unmerged, if a merged I/O with it failed. Call it when
     /// the last of its I/Os has ended; the disk has `size` bytes.
     pub fn go_again(&mut self, size: u64) {
+        // With an error of its own it is answered, and not repeated.
         if self.again && self.error.is_none() {
             (self.again, self.alone) = (false, true);
             (self.handed, self.moved) = (0, 0);
@@ -89,6 +91,7 @@ impl Entry {
     /// Returns `true` if nothing holds back the answer.
     pub(super) fn is_over(&self) -> bool {
         let nothing_more = self.gone || self.error.is_some() || self.is_handed_out();
+        // `again` needs no test: it holds only while I/Os are in flight, and `go_again` clears it.
         self.outstanding == 0 && nothing_more
     }
 }

@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 
 /// Number of I/Os within which an expired head is started, where it and the earlier requests of its
 /// direction need `n` I/Os.
-fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
+fn max_ios(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
     match lane {
         // Reads yield to one batch of writes after each `writes_starved` batches of reads.
         Lane::Read => expiry.batch * (n + n.div_ceil(expiry.writes_starved)),
@@ -59,6 +59,7 @@ impl Ages {
             let vm = view.vm_at(slot);
             for lane in Lane::ALL {
                 let head = view.lane_head(vm, lane);
+                // Background processes have a bound of their own.
                 let ours = view.gate_open(vm, lane) && !view.is_background(vm);
                 let head = head.filter(|_| ours);
                 let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
@@ -66,6 +67,7 @@ impl Ages {
                     *known = None;
                     continue;
                 };
+                // Another head than before: the time counts anew.
                 let Some(known) = known.as_mut().filter(|known| known.id == id) else {
                     *known = Some(Head {
                         id,
@@ -79,7 +81,7 @@ impl Ages {
                 }
                 let until = *known
                     .until
-                    .get_or_insert_with(|| ios + within(&expiry, lane, to_do(ledger, lane)));
+                    .get_or_insert_with(|| ios + max_ios(&expiry, lane, to_do(ledger, lane)));
                 ensure!(
                     Starvation,
                     ios <= until,
@@ -99,5 +101,6 @@ fn to_do(ledger: &Ledger, lane: Lane) -> u64 {
     let block = ledger.config().device.physical_block as u64;
     let open = ledger.open.iter().map(|&n| &ledger.entries[n as usize]);
     let data = open.filter(|e| e.request.op != Op::Flush && e.request.op.lane() == lane);
+    // One more than the quotient: a request may begin and end within blocks.
     data.map(|e| 2 * (e.request.len as u64 / block + 1)).sum()
 }

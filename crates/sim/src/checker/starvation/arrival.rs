@@ -13,7 +13,7 @@ pub struct Promise {
 }
 
 /// Returns the unit that arrived first among the heads of VMs' lanes whose gate is open.
-pub(super) fn first(engine: &Engine) -> Option<Promise> {
+pub(super) fn earliest_unit(engine: &Engine) -> Option<Promise> {
     let view = engine.view();
     let mut first: Option<Promise> = None;
     for slot in 0..view.vm_slots() {

@@ -41,6 +41,7 @@ impl BackgroundBound {
     pub(super) fn reset(&mut self, engine: &Engine) {
         let policy = engine.policy();
         let mut params = policy.params().iter().copied();
+        // Only dispatchers that leave the background to the engine have this parameter.
         let after = params.find(|(info, _)| info.name == "background_after");
         self.after = after.map(|(_, after)| Nanos(after));
         self.may_hold = policy.may_hold();
@@ -76,10 +77,12 @@ impl BackgroundBound {
             .vms()
             .find(|&vm| !view.is_background(vm) && view.has_head(vm));
         let (Some(vm), Some(last), false) = (waits, last_start, self.may_hold) else {
+            // The first I/O after a change has no predecessor to measure from.
             return Ok(());
         };
         ensure!(
             Starvation,
+            // At 0 the engine never lets the background go before VMs.
             after > Nanos::ZERO && now.since(last) >= after,
             "background {io:?} started {} after the previous one although {vm:?} was waiting; the \
              minimum is {after}",
@@ -100,6 +103,7 @@ impl BackgroundBound {
             for lane in Lane::ALL {
                 let head = view.lane_head(vm, lane).filter(|_| background);
                 let last_head = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
+                // The same unit as at the last look: it has waited all the time between.
                 waits_still |= head.is_some() && *last_head == head;
                 *last_head = head;
                 if head.is_some() && view.gate_open(vm, lane) {

@@ -69,6 +69,7 @@ impl Chances {
         self.served[winner] = Some(cost);
         self.sums[winner] = 0;
         for slot in slots.filter(|&slot| slot != winner && has_head(view, slot)) {
+            // Least tickets over most: the chance is never overstated, nor the check too strict.
             self.sums[slot] += (self.fewest(&draws, slot) * ONE as u128 / all) as u64;
             ensure!(
                 Starvation,

@@ -12,7 +12,7 @@ use tidegate_core::view::View;
 
 /// Returns the unit with the earliest deadline among those that may go, if no other may go before
 /// it now.
-pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
+pub(super) fn earliest_unit(bound: &Due, engine: &Engine) -> Option<Promise> {
     let view = engine.view();
     let vms = (0..view.vm_slots()).map(|slot| view.vm_at(slot));
     let heads = vms.filter_map(|vm| {
@@ -31,6 +31,7 @@ pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
 pub(super) fn background_kept(bound: &Due, engine: &Engine, io: &DeviceIo) -> Verdict {
     let view = engine.view();
     let passed_over = bound.background_latency.is_none() && !bound.promotes;
+    // Flushes are not ordered by the dispatcher.
     if io.op == Op::Flush || !view.is_background(io.vm) || !passed_over {
         return Ok(());
     }

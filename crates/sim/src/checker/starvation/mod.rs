@@ -101,6 +101,7 @@ impl Starvation {
         let bound = bound_of(engine);
         self.bound = Some(bound);
         self.leftover.reset(engine);
+        // Set again below where the new bound has deadlines.
         self.due = None;
         match bound {
             Bound::Shares(shares) => {
@@ -119,8 +120,8 @@ impl Starvation {
     /// everything that is due is done.
     pub fn promise(&self, engine: &Engine) -> Option<Promise> {
         match self.bound {
-            Some(Bound::Arrival) => arrival::first(engine),
-            Some(Bound::Deadline(_)) => self.due.and_then(|due| due::first(&due, engine)),
+            Some(Bound::Arrival) => arrival::earliest_unit(engine),
+            Some(Bound::Deadline(_)) => self.due.and_then(|due| due::earliest_unit(&due, engine)),
             _ => None,
         }
     }
@@ -145,6 +146,7 @@ impl Starvation {
             self.reset(engine);
         }
         self.leftover.started(engine, io)?;
+        // The dispatcher had no part in this pick.
         if engine.view().is_background(io.vm) && self.leftover.engine_schedules_background() {
             return Ok(());
         }
@@ -158,7 +160,10 @@ impl Starvation {
             && let Some(promise) = promise
         {
             match self.due {
+                // First come, first served: an earlier number is no violation, whichever lane it is
+                // in.
                 None => promise.kept(io, first)?,
+                // A promoted background unit may go before what is due.
                 Some(d) if d.promotes && engine.view().is_background(io.vm) => {}
                 Some(_) => promise.kept_exactly(io)?,
             }
@@ -178,7 +183,7 @@ impl Starvation {
         let passed_over =
             engine.view().is_background(io.vm) && self.leftover.engine_schedules_background();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
-            self.passed.went(engine, io);
+            self.passed.follow_unchecked(engine, io);
         }
     }
 
@@ -187,6 +192,7 @@ impl Starvation {
     /// # Errors
     /// Fails when a unit should have gone.
     pub fn idle(&mut self, engine: &Engine) -> Verdict {
+        // The dispatcher may leave the device alone, to end an I/O before one with a deadline.
         if self.due.is_some_and(|d| d.may_drain) && engine.device_stats().in_flight > 0 {
             return Ok(());
         }

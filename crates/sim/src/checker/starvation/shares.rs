@@ -34,6 +34,7 @@ struct Ends(VecDeque<u64>);
 impl Ends {
     fn push(&mut self, end: u64) {
         self.0.push_back(end);
+        // 32, as many as the estimator of costs remembers of each VM.
         if self.0.len() > 32 {
             self.0.pop_front();
         }
@@ -59,6 +60,7 @@ impl Stream {
         };
         let time = |direction, access| profile.time_ps(direction, access, bytes as u32);
         if bytes == 0 {
+            // Operations without data are charged as the least write that the profile knows.
             return time(Direction::Write, Access::Random);
         }
         let [known, all] = [&self.known, &self.all].map(|ends| ends.0.contains(&io.addr));
@@ -71,7 +73,7 @@ impl Stream {
         }
     }
 
-    fn went(&mut self, io: &DeviceIo, bytes: u64) {
+    fn record_end(&mut self, io: &DeviceIo, bytes: u64) {
         if bytes > 0 {
             self.known.push(io.addr + bytes);
             self.all.push(io.addr + bytes);
@@ -142,6 +144,7 @@ impl Passed {
     }
 
     pub(super) fn reset(&mut self, engine: &Engine, shares: Shares) {
+        // Another policy: what the former one granted is not in its quanta.
         if self.shares != Some(shares) {
             self.quanta.fill(0);
         }
@@ -167,6 +170,7 @@ impl Passed {
             };
             // Weight factors in quarters, as the dispatchers scale I/O priority levels.
             let (class, quarters) = match objective.priority {
+                // Level 4 is the default of I/O priorities and has factor 1.
                 Priority::RealTime => (1, 4),
                 Priority::BestEffort(level) => (2, 8 - u64::from(level)),
                 Priority::Idle => (3, 4),
@@ -182,6 +186,7 @@ impl Passed {
             self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
         }
         (0..self.slots).for_each(|slot| self.waits_anew(slot));
+        // A new dispatcher knows no stream; the earlier ends stay in `all`.
         (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
             // The scale is at least that of the lightest VM. Weights of unused slots are
@@ -207,9 +212,9 @@ impl Passed {
 
     /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too,
     /// so a later I/O that continues this one may cost less.
-    pub(super) fn went(&mut self, engine: &Engine, io: &DeviceIo) {
+    pub(super) fn follow_unchecked(&mut self, engine: &Engine, io: &DeviceIo) {
         let moved = moved(io, &engine.view().device().spec);
-        self.stream(io.vm).went(io, moved);
+        self.stream(io.vm).record_end(io, moved);
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
@@ -250,7 +255,7 @@ impl Passed {
             }
             of_io => cost_of(of_io, io, device),
         };
-        self.stream(io.vm).went(io, moved(io, device));
+        self.stream(io.vm).record_end(io, moved(io, device));
         for slot in 0..view.vm_slots() {
             let head = head_of(slot);
             // With another head than before, the VM may have waited for nothing in between.
@@ -302,6 +307,7 @@ impl Passed {
             if core::mem::replace(&mut self.weights[vm.index()], weight) == weight {
                 continue;
             }
+            // Both ways: it may be the one that waits, or the one that is served.
             for other in 0..self.slots {
                 self.widen(other, vm.index());
                 self.widen(vm.index(), other);
@@ -313,6 +319,7 @@ impl Passed {
         let now = [self.weights[served], self.weights[waits]];
         let (widest, changes) = &mut self.apart[waits * self.slots + served];
         *changes += 1;
+        // Quotients are compared by cross products, so that nothing is rounded.
         if u128::from(now[0]) * u128::from(widest[1]) > u128::from(widest[0]) * u128::from(now[1]) {
             *widest = now;
         }
@@ -351,6 +358,7 @@ fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
         engine.view().allocation(vm),
         [Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX],
     );
+    // Dispatchers clamp allocations to these bounds, so that weights stay comparable.
     (rate > 0).then(|| rate.clamp(least, most))
 }
 
@@ -360,6 +368,7 @@ fn enforced_by_dispatcher(engine: &Engine) -> Enforces {
     let by_dispatcher = dispatchers().iter().find(|part| part.name == dispatcher);
     let by_regulator = regulators().iter().find(|part| part.name == regulator);
     let mut enforces = by_dispatcher.map_or(Enforces::NONE, |part| part.enforces);
+    // A regulator's limit shuts the gate, and a VM behind it does not wait.
     enforces.limit &= !by_regulator.is_some_and(|part| part.enforces.limit);
     enforces
 }

@@ -10,7 +10,7 @@ use tidegate_core::transfers::Class;
 
 /// Longest wait of one of `queues` queues. `slowest` is the longest I/O, or the longest time in
 /// which nobody drove the engine.
-fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
+fn max_wait(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
     let (longest, idles) = (slices.longest.0, slices.idle.0);
     // A queue enters behind the slices of all others less its own. Another slice each is for one
     // that overran, for others that have one left, and for its own last turn that went on without
@@ -41,6 +41,7 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     }
 }
 
+/// Number of the idle class, the lowest of the three.
 const IDLE: u8 = 2;
 
 /// Waiting units, each with the time since which it waits.
@@ -95,6 +96,7 @@ impl Turns {
         for slot in 0..view.vm_slots() {
             let vm = view.vm_at(slot);
             let of_vm = self.classes[slot];
+            // An idle VM's bound covers the time in which the classes above are served.
             let beneath = of_vm > class && of_vm != IDLE;
             for lane in Lane::ALL {
                 let own = vm == io.vm && (!slices.by_lane || lane == io.op.lane());
@@ -117,12 +119,14 @@ impl Turns {
         };
         self.follow_classes(&slices, engine);
         let now = view.now();
+        // A driver that was late may make any queue wait for as long.
         let quiet = now.since(self.asked.replace(now).unwrap_or(now));
         let ages = self.in_flight.iter().map(|&(_, at)| now.since(at));
         let longest = ages.max().unwrap_or(Nanos::ZERO);
         self.slowest = self.slowest.max(quiet).max(longest);
         // Ages are taken first, so that an I/O that has just ended counts with all of its time.
         self.in_flight.retain(|&(id, _)| engine.is_in_flight(id));
+        // All but the one that waits.
         let queues = view.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
         for slot in 0..view.vm_slots() {
             let vm = view.vm_at(slot);
@@ -131,6 +135,7 @@ impl Turns {
                 let head = view.lane_head(vm, lane);
                 let open = view.gate_open(vm, lane);
                 let known = &mut self.since[slot * Lane::ALL.len() + lane.index()];
+                // Without `idle_class_overdue` idle VMs may wait for ever.
                 let never = idle && slices.overdue == Nanos::ZERO;
                 let Some(head) = head.filter(|_| open && !never) else {
                     *known = None;
@@ -140,7 +145,7 @@ impl Turns {
                 let same = known.filter(|&(first, _)| first == head);
                 let (_, since) = *known.insert(same.unwrap_or((head, now)));
                 let waited = now.since(since);
-                let within = within(&slices, queues, self.slowest, idle);
+                let within = max_wait(&slices, queues, self.slowest, idle);
                 ensure!(
                     Starvation,
                     waited <= within,

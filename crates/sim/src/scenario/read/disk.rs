@@ -18,6 +18,7 @@ pub(super) struct Disk {
 /// figures `disk` and `disk_at`. Returns `None`, after reporting it, if there is none or several.
 pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
     let moved = format!("`at` in [[{key}.disk]]");
+    // Taken in any case, so that it is not an unknown key beside the new spelling.
     let old_at = section.take_old("disk_at", &moved);
     let is_figure = |field: &Field<'_>| {
         let value = &field.node().value;
@@ -28,7 +29,7 @@ pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
         field.note_old_spelling(&format!("[[{key}.disk]] with `size`"));
         return Some(Disk {
             size: field.number(&keys::SIZE),
-            at: old_at.map_or(Some(None), |field| place(&field)),
+            at: old_at.map_or(Some(None), |field| read_first_byte(&field)),
         });
     }
     if let Some(field) = old_at {
@@ -45,7 +46,7 @@ pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
             section.error("it has no disk", &add);
             None
         }
-        [field] => table(field),
+        [field] => read_table(field),
         [_, second, ..] => {
             second.error("a simulated VM has one disk", "leave out all but one");
             None
@@ -53,16 +54,16 @@ pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
     }
 }
 
-fn table(field: &Field<'_>) -> Option<Disk> {
+fn read_table(field: &Field<'_>) -> Option<Disk> {
     let mut section = Section::with_keys(field, &keys::DISK)?;
     let size = section.number(&keys::SIZE);
-    let at = section.value(&keys::AT, None, place);
+    let at = section.value(&keys::AT, None, read_first_byte);
     section.finish();
     Some(Disk { size, at })
 }
 
 /// Reads the first byte of a disk on its device.
-fn place(field: &Field<'_>) -> Option<Option<u64>> {
+fn read_first_byte(field: &Field<'_>) -> Option<Option<u64>> {
     field.number(&keys::AT).map(Some)
 }
 

@@ -1,6 +1,6 @@
 //! Reader of tenants: VMs, and processes of the host.
 
-use super::{disk, time, which_device, within};
+use super::{device_index, disk, read_event_time, read_time_distribution};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
 use crate::scenario::{DEADLINE, Delay, Device, Tenant, keys, misplaced_deadline};
 use core::ops::Range;
@@ -35,6 +35,7 @@ impl Reader<'_> {
     pub(super) fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
         let read = self.tenant(field, key, background);
         let (Some((tenant, count)), Some(all)) = (read, &mut self.tenants) else {
+            // The list is incomplete from here on: indices of later tenants would be wrong.
             self.tenants = None;
             return;
         };
@@ -44,7 +45,8 @@ impl Reader<'_> {
         let first = all.len();
         for n in 1..=count {
             let name = format!("{}-{n}", tenant.name);
-            self.names.claim(&name, noun(background), field);
+            // Another tenant may be called `NAME-1` by itself.
+            self.names.claim(&name, tenant_kind(background), field);
             all.push(Tenant {
                 name,
                 ..tenant.clone()
@@ -66,9 +68,9 @@ impl Reader<'_> {
             (&keys::VM, &keys::VM_NAME)
         };
         let mut section = Section::with_keys(&field, info)?;
-        let name = section.unique_name(name_key, noun(background), &mut self.names);
+        let name = section.unique_name(name_key, tenant_kind(background), &mut self.names);
         let count = section.number_if_any(&keys::COUNT);
-        let device = which_device(&mut section, self.devices);
+        let device = device_index(&mut section, self.devices);
         let host = section.number(&keys::ON_HOST);
         let disk = disk::read(&mut section, key);
         let disk_size = disk.and_then(|disk| disk.size);
@@ -77,13 +79,14 @@ impl Reader<'_> {
             // No virtualisation lies between a process of the host and its disk.
             Some(Delay::default())
         } else {
-            section.value(&keys::DELAY, Delay::default(), delay)
+            section.value(&keys::DELAY, Delay::default(), read_delay)
         };
         let cpu = self.cpu(&mut section, background);
         let stay = self.stay(&mut section);
         let computes = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
         let workloads = self.workloads(&mut section, key, disk_size, background, computes);
         section.finish();
+        // Only now: all keys above have been read, and all mistakes in them reported.
         let (arrives, leaves) = stay?;
         let tenant = Tenant {
             name: name?,
@@ -102,6 +105,7 @@ impl Reader<'_> {
         let machine = self.cpu.as_ref().and_then(Option::as_ref);
         if let Some((key, what)) = cpu::not_allowed_with_pcpus(machine, &tenant) {
             let place = field.find(key);
+            // The default of a key has no place of its own in the file.
             (place.as_ref().unwrap_or(&field)).error(what, "leave it out, or leave out [host.cpu]");
             return None;
         }
@@ -127,7 +131,7 @@ impl Reader<'_> {
     /// Reads the times of arrival and removal.
     fn stay(&self, section: &mut Section<'_>) -> Option<(Nanos, Option<Nanos>)> {
         let arrives = section.value(&keys::ARRIVES, Nanos::ZERO, |field| {
-            within(field, self.duration)
+            read_event_time(field, self.duration)
         });
         let leaves = section.number_if_any(&keys::LEAVES);
         let (arrives, leaves) = (arrives?, leaves?.map(Nanos));
@@ -178,14 +182,16 @@ impl Reader<'_> {
         let all = match self.cpu {
             Some(machine) => machine.map(|machine| machine.all_pcpus()),
             // Mistakes in the host's pCPUs are reported already.
-            None => Some(CpuSet::first_n(CpuSet::MOST)),
+            None => Some(CpuSet::first_n(CpuSet::MAX_PCPUS)),
         };
-        section.value(&keys::CPU, VmCpu::default(), |field| cpu::vm(field, all))
+        section.value(&keys::CPU, VmCpu::default(), |field| {
+            cpu::read_vm(field, all)
+        })
     }
 }
 
 /// Kind of tenant in messages.
-fn noun(background: bool) -> &'static str {
+fn tenant_kind(background: bool) -> &'static str {
     if background {
         "background process"
     } else {
@@ -193,11 +199,11 @@ fn noun(background: bool) -> &'static str {
     }
 }
 
-fn delay(field: &Field<'_>) -> Option<Delay> {
+fn read_delay(field: &Field<'_>) -> Option<Delay> {
     let mut section = Section::with_keys(field, &keys::DELAY_TABLE)?;
-    let submit = time(&mut section, &keys::DELAY_SUBMIT);
-    let complete = time(&mut section, &keys::DELAY_COMPLETE);
-    let processor = time(&mut section, &keys::DELAY_PROCESSOR);
+    let submit = read_time_distribution(&mut section, &keys::DELAY_SUBMIT);
+    let complete = read_time_distribution(&mut section, &keys::DELAY_COMPLETE);
+    let processor = read_time_distribution(&mut section, &keys::DELAY_PROCESSOR);
     section.finish();
     Some(Delay {
         submit: submit?,

@@ -50,6 +50,8 @@ pub(in crate::torture) fn models() -> &'static [Entry] {
 
 pub(super) fn draw_timing(rng: &mut TortureRng, apart: &mut TortureRng) -> Timing {
     if rng.chance(150) {
+        // The interleaved disk came later and has a stream of its own, so that older seeds keep
+        // their models.
         let last = models().len() - 1;
         let model = rng.index(last);
         return Timing::Catalogue(if apart.chance(250) { last } else { model });
@@ -76,9 +78,11 @@ pub(super) fn draw_config(rng: &mut TortureRng, timing: Timing) -> EngineConfig 
     if let Timing::Catalogue(model) = timing {
         let spec = models()[model].spec();
         device.depth = device.depth.min(spec.queue_depth);
+        // Splits must end on blocks that the model can address.
         device.physical_block = block.max(spec.logical_block);
         device.max_io = device.max_io.max(device.physical_block).min(spec.max_io);
     }
+    // 512 is above what the clients of a run have open.
     let bound = |rng: &mut TortureRng, tight| if tight { rng.range(1, 24) as u32 } else { 512 };
     let (all_tight, each_tight) = (rng.chance(250), rng.chance(250));
     EngineConfig {
@@ -117,6 +121,7 @@ pub(super) fn draw_cap(rng: &mut TortureRng, requests: u32, iops: u64) -> Option
     if !rng.chance(250) {
         return None;
     }
+    // The run takes about 8 s at this rate, or less where there are few requests.
     let slow = (requests as u64 / 8).max(20);
     let rate = |rng: &mut TortureRng| rng.octaves(slow, slow.max(iops) * 4);
     Some(CapPlan {

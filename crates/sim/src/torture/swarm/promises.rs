@@ -22,12 +22,15 @@ impl Promises {
     /// Draws an objective with these parts.
     pub(super) fn objective(&self, rng: &mut TortureRng) -> Objective {
         let mut objective = Objective::default();
+        // Most objectives are valid; a few attempts avoid a loop without end.
         for _ in 0..8 {
             objective = Objective::default();
             if self.weights && rng.chance(700) {
                 objective.weight = rng.octaves(1, Objective::MAX_WEIGHT.into()) as u32;
             }
             if self.reservations && rng.chance(500) {
+                // A quarter: several VMs may have one, and the device keeps none if they are far
+                // beyond it.
                 objective.reservation = rate(rng, self.iops / 4 + 1);
             }
             if self.limits && rng.chance(600) {
@@ -66,6 +69,7 @@ fn rate(rng: &mut TortureRng, iops: u64) -> Rate {
     let by_bytes = ops.is_none() || rng.chance(250);
     Rate {
         ops,
+        // Requests of 64 B to 16 KiB at that rate: below and above what the device does.
         bytes_per_s: by_bytes.then(|| rng.octaves(iops.max(1) * 64, iops.max(1) * 16_384)),
     }
 }

@@ -37,7 +37,7 @@ impl fmt::Display for Swarm {
         if self.transfers {
             writeln!(
                 f,
-                "jobs       of VMs, by when so many bytes are to have moved"
+                "transfers  of VMs begin, replace each other and are cancelled"
             )?;
         }
         if self.fickle {

@@ -71,6 +71,7 @@ impl Checks {
 
     /// Records the removal of a VM. Its replies are given up.
     pub(super) fn vm_removed(&mut self, engine: &Engine, vm: VmId) {
+        // The engine ends a transfer with its VM.
         self.transfers.cancelled(engine.view().now(), vm);
         self.connection_closed(engine);
         self.limits.removed(vm);
@@ -93,6 +94,7 @@ impl Checks {
         }
         let objectives = inventory.objectives(engine, vm);
         let shares: Vec<Shares> = objectives.iter().map(Shares::of_slots).collect();
+        // The first is this VM's: `objectives` has it first.
         budgets::parts(self.ledger.config().max_requests.into(), &shares)[0]
     }
 
@@ -134,7 +136,7 @@ impl Checks {
     }
 
     /// Checks that no VM's reads wait for memory within its guaranteed part.
-    pub(super) fn nobody_lacks_its_part(
+    pub(super) fn check_memory_guarantees(
         &self,
         engine: &Engine,
         inventory: &Inventory,
@@ -157,6 +159,8 @@ impl Checks {
             let objectives = inventory.objectives(engine, vm);
             ensure!(
                 Budgets,
+                // All of them together: that single ones fit does not say that the first in line
+                // does.
                 !self.budgets.fits(vm, Op::Read, need, &objectives),
                 "reads of {vm:?} wait for memory, and all of their {need} bytes fit its part"
             );

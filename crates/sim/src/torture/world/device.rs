@@ -110,6 +110,7 @@ impl Device {
         if now < self.slow_until {
             took *= self.slowness;
         }
+        // The cap delays the begin of the I/O, not only its end.
         let passed = self.bucket.due().max(now);
         self.bucket.forget_before(passed);
         self.bucket.spend(1);
@@ -142,6 +143,7 @@ fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
         id,
         op: io.op,
         addr,
+        // Rounding to blocks may exceed the model's largest I/O, by less than two blocks.
         len: len.min(spec.max_io.into()) as u32,
         fua: io.fua,
     }
@@ -173,6 +175,7 @@ impl TortureWorld<'_, '_> {
 
     /// Handles the end of an I/O at the device, or of as much of it as one step moves.
     pub(super) fn io_ended(&mut self, slot: u32) -> Verdict {
+        // Planned again rather than removed: the I/O ends after the stall.
         if self.now < self.device.blocked_until {
             let trickle = self.device.rng.range(0, self.device.trickles.0);
             self.schedule
@@ -186,6 +189,7 @@ impl TortureWorld<'_, '_> {
             return Ok(());
         }
         let left = u64::from(flight.left()) / SECTOR;
+        // One sector cannot be split any more.
         if left > 1 && self.faults.strikes(Kind::Short) {
             let now = self.device.rng.range(1, left - 1) * SECTOR;
             return self.moved_less(slot, now as u32);
@@ -201,6 +205,7 @@ impl TortureWorld<'_, '_> {
         } else {
             Ok(())
         };
+        // The medium changes at the device's end, also where the report comes late.
         self.settle(slot, outcome)?;
         if self.faults.strikes(Kind::Late) {
             let late = self.faults.how_long();
@@ -246,6 +251,7 @@ impl TortureWorld<'_, '_> {
         match (io.op, outcome) {
             (Op::Flush, Ok(())) if !self.plant.flushes(&io) => {}
             (Op::Flush, Ok(())) => media.flush(mark),
+            // Sectors are written back in the order in which they became dirty.
             (Op::Flush, Err(_)) => media.flush(self.device.rng.range(0, mark as u64) as usize),
             (Op::Write | Op::WriteZeroes, Ok(())) if io.fua => {
                 let (first, count) = (io.offset / SECTOR, io.len as u64 / SECTOR);
@@ -283,6 +289,7 @@ impl TortureWorld<'_, '_> {
                     let floors = self.requests.floors(part.number);
                     let shadow = &disk.shadow;
                     shadow.read(&self.checks.ledger, part.number, floors, skip, found)?;
+                    // What reads return is part of the digest: equal runs read equal bytes.
                     let sum = found.iter().fold(0u64, |sum, s| sum.rotate_left(5) ^ s);
                     self.journal.mix(sum);
                 }
@@ -311,6 +318,7 @@ impl TortureWorld<'_, '_> {
         );
         let clock = self.faults.clock(self.now);
         self.engine.handle_completion(clock, io.id, outcome);
+        // The engine's clock, which a fault may have put before the driver's.
         let now = self.engine.view().now();
         self.hung.ended(self.inventory.disk_of(&io) as u32, now);
         let (parts, over) = (&self.flights.get(slot).parts, &mut self.checks.over);

@@ -5,7 +5,7 @@ use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 
 impl TortureWorld<'_, '_> {
-    pub(super) fn remove_a_disk(&mut self) -> Verdict {
+    pub(super) fn remove_random_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());
         }
@@ -20,7 +20,7 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             removed.is_ok() == there,
-            "disk {number} was removed: {removed:?}, though its being there is {there}"
+            "removing disk {number} returned {removed:?}; the disk exists: {there}"
         );
         if !there {
             return Ok(());
@@ -32,7 +32,7 @@ impl TortureWorld<'_, '_> {
     }
 
     /// Resizes a disk, in place or with a move; a disk that outgrows its room always moves.
-    pub(super) fn resize_a_disk(&mut self) -> Verdict {
+    pub(super) fn resize_random_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());
         }
@@ -41,6 +41,7 @@ impl TortureWorld<'_, '_> {
         let plan = self.swarm.disk(rng);
         let moves = rng.chance(300);
         let disk = &self.inventory.disks[number];
+        // Drawn in any case, so that the stream does not depend on the disk.
         let size = if rng.chance(200) {
             disk.spec.size
         } else {
@@ -48,6 +49,7 @@ impl TortureWorld<'_, '_> {
         };
         let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
         let there = self.checks.ledger.has_disk(number as u32);
+        // Addresses that no disk has had, so that former I/Os cannot hit the disk.
         let base = if moves || size > disk.room {
             self.inventory.next_base + plan.gap
         } else {
@@ -60,7 +62,7 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Refusals,
             resized.is_ok() == there,
-            "disk {number} was resized: {resized:?}, though its being there is {there}"
+            "resizing disk {number} returned {resized:?}; the disk exists: {there}"
         );
         if !there {
             return Ok(());

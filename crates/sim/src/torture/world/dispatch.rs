@@ -23,6 +23,7 @@ impl TortureWorld<'_, '_> {
                 self.record(EventKind::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
+            // A timeout that the engine handles inside may change what is first.
             let promise = if hangs || is_due(&self.engine) {
                 None
             } else {
@@ -35,15 +36,17 @@ impl TortureWorld<'_, '_> {
         }
         let stats = self.engine.device_stats();
         if stats.in_flight < stats.spec.depth
+            // Not idle of its own accord: deadlines or a wait for a request hold the device.
             && !self.engine.device().is_dispatch_blocked()
             && !self.engine.device().any_hung()
         {
             self.checks.starvation.idle(&self.engine)?;
         }
+        // Alerts are taken as by the daemon, so that their queue stays short.
         while self.engine.device_mut().poll_alert().is_some() {}
         self.checks.credits.check(&self.engine)?;
         let (inventory, requests) = (&self.inventory, &self.requests);
-        (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;
+        (self.checks).check_memory_guarantees(&self.engine, inventory, requests)?;
         if self.replies.any_in_transit() {
             // Reads may wait for memory that replies in transit hold, whose arrivals are events
             // here.
@@ -77,6 +80,7 @@ impl TortureWorld<'_, '_> {
         }
         let (mut in_flight, mut flushes) = (0, 0);
         for other in self.flights.ios() {
+            // I/Os of hung disks may be out of the count.
             in_flight += u32::from(self.engine.device().is_counted(other.id));
             flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
         }
@@ -95,6 +99,7 @@ impl TortureWorld<'_, '_> {
         self.checks
             .limits
             .started(now, &self.swarm.config.device, &io)?;
+        // A merged I/O has the number of its oldest request.
         let view = self.engine.view();
         let first = self
             .segments

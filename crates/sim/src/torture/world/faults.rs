@@ -61,6 +61,7 @@ impl Faults {
 
     /// Reading of the driver's clock at `now`.
     pub(super) fn clock(&mut self, now: Nanos) -> Nanos {
+        // `Nanos` stops at 0.
         now - self.lateness(Kind::ClockBack)
     }
 
@@ -114,6 +115,8 @@ impl TortureWorld<'_, '_> {
             Kind::Stall | Kind::Stuck => {
                 self.device.blocked_until = self.now + long;
                 self.device.trickles = match kind {
+                    // What is due after a stall is spread over a quarter of it; after `Stuck` all
+                    // comes at once.
                     Kind::Stall => Nanos(long.0 / 4),
                     _ => Nanos::ZERO,
                 };
@@ -133,8 +136,8 @@ impl TortureWorld<'_, '_> {
             Kind::VmChurn => self.remove_random_vm(long)?,
             Kind::DiskChurn => self.add_random_disk()?,
             Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,
-            Kind::DiskRemoved => self.remove_a_disk()?,
-            Kind::DiskResized => self.resize_a_disk()?,
+            Kind::DiskRemoved => self.remove_random_disk()?,
+            Kind::DiskResized => self.resize_random_disk()?,
             Kind::DiskHung => {
                 let disks = self.inventory.disks.len();
                 self.hung.hang_one(self.now, long, disks);
@@ -147,6 +150,7 @@ impl TortureWorld<'_, '_> {
             | Kind::ClockBack
             | Kind::LateTimeout => {}
         }
+        // Planned one at a time, so that a stop needs no list of events.
         self.schedule_fault(kind);
         Ok(())
     }
@@ -181,6 +185,7 @@ impl TortureWorld<'_, '_> {
                 .set_profile(crate::torture::swarm::profile(&mut self.draws.profiles));
         }
         let clock = self.faults.clock(self.now);
+        // Before the engine builds the roles, which the checker wraps.
         self.checks.credits.announce(&policy);
         self.engine.set_policy(clock, &policy);
         (self.checks).promises_changed(&self.engine, &self.inventory.vms);

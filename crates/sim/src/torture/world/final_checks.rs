@@ -13,6 +13,7 @@ impl TortureWorld<'_, '_> {
         let open = self.checks.ledger.open.len() as u64;
         self.record(EventKind::Drain, [open, 0, 0, 0, 0]);
         let (begun, bound) = (self.now, self.drain_bound());
+        // Memory of replies in transit would hold back reads.
         self.drop_replies(None)?;
         loop {
             self.dispatch()?;
@@ -42,6 +43,7 @@ impl TortureWorld<'_, '_> {
 
     /// Bound on draining that [`progress`] states.
     fn drain_bound(&self) -> Nanos {
+        // The ten seconds that the checker's rule allows on top.
         let mut bound = Nanos::from_secs(10);
         for guest in &self.inventory.vms {
             // Twice: a request that failed in a merged I/O is served again.
@@ -52,6 +54,7 @@ impl TortureWorld<'_, '_> {
         }
         let block = self.swarm.config.device.physical_block;
         let open = self.checks.ledger.open.iter();
+        // 4: a request that is not aligned, a flush, and a repetition after a failed merge.
         let ios = open.map(|&n| 4 + self.checks.ledger.entries[n as usize].request.len / block);
         let ios = ios.map(u64::from).sum::<u64>();
         if let Some(cap) = &self.swarm.cap {
@@ -66,6 +69,7 @@ impl TortureWorld<'_, '_> {
             });
             bound += Nanos(slow * 2 * (ios + 64) + by_bytes) + Nanos::from_secs(60);
         }
+        // 64: what clients may have submitted before the faults stopped, and flushes.
         bound += Nanos(self.device.slowest().0 * 2 * (ios + 64));
         bound
     }
@@ -92,6 +96,7 @@ impl TortureWorld<'_, '_> {
         let first = self.inventory.clients.len();
         for _ in 0..config.max_vms {
             let mut plan = self.swarm.vm(&mut self.draws.fresh);
+            // Without limits or reservations only slots decide what fits.
             plan.objective = Objective::default();
             plan.disks.truncate(1);
             plan.disks[0].clients.truncate(1);
@@ -109,6 +114,7 @@ impl TortureWorld<'_, '_> {
                 let request = Request::read(0, SECTOR as u32, self.checks.ledger.next_number());
                 match self.hand_in(client as u32, request)? {
                     None => fitted += 1,
+                    // Full, or the disk is too small: either way this client gets no more.
                     Some(_) => break,
                 }
             }

@@ -34,6 +34,7 @@ impl Hung {
             data,
             other: Nanos(5 * data.0),
         };
+        // Without hanging disks the engine runs as it does where no time-outs are configured.
         let hangs = swarm.plan.rate(Kind::DiskHung) != Rate::Off;
         Hung {
             rng,
@@ -60,6 +61,7 @@ impl Hung {
         // In most cases longer than the driver needs to detect it.
         let longer = self.rng.below(8 * patience.data.0);
         self.disk = self.rng.index(disks) as u32;
+        // At most twelve time-outs, within the bound on draining.
         self.until = now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
     }
 
@@ -110,7 +112,7 @@ impl TortureWorld<'_, '_> {
         self.schedule_hung_check();
         let clock = self.faults.clock(self.now);
         self.record(EventKind::Timeout, [1, 0, 0, 0, 0]);
-        if self.plant.looks() {
+        if self.plant.runs_hung_check() {
             self.engine.device_mut().detect_hung_disks(clock);
         }
         let seen = clock.max(self.engine.view().now());

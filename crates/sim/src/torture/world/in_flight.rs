@@ -56,6 +56,7 @@ impl Flights {
 
     /// True if a slot exists and has no I/O in flight.
     pub(super) fn is_free(&self, slot: usize) -> bool {
+        // A slot beyond the table is the engine's mistake, and not free.
         self.0.get(slot).is_some_and(|flight| flight.io.is_none())
     }
 

@@ -83,6 +83,7 @@ impl Disk {
     pub(super) fn resize(&mut self, base: u64, size: u64) -> bool {
         let moved = base != self.spec.base;
         if moved {
+            // In place the room stays: the disk may grow into it again.
             self.room = size;
         }
         (self.spec.base, self.spec.size) = (base, size);
@@ -145,6 +146,7 @@ impl Client {
     /// Connects again.
     pub(super) fn come_back(&mut self, id: ClientId) {
         (self.id, self.connected) = (id, true);
+        // A new connection reads its answers.
         self.deaf_until = Nanos::ZERO;
     }
 
@@ -231,6 +233,7 @@ impl Inventory {
     /// Schedules a client's next request at `at`, or after its silence, unless one is scheduled.
     pub(super) fn arm(&mut self, schedule: &mut Schedule, client: u32, at: Nanos) {
         let it = &mut self.clients[client as usize];
+        // One event for each client: more would make its load depend on how often it was armed.
         if !it.armed {
             it.armed = true;
             schedule.plan(at.max(it.quiet_until), Event::Ask(client));

@@ -24,6 +24,7 @@ impl Load {
 
     /// Time from a client's arrival to its first request, in a run of about `span`.
     pub(super) fn begin(&mut self, span: Nanos) -> Nanos {
+        // Within a sixteenth of the run, so that clients overlap for most of it.
         Nanos(self.rng.below(span.0 / 16 + 1))
     }
 
@@ -42,6 +43,7 @@ impl Load {
         let rng = &mut self.rng;
         let work = client.work;
         let all: u32 = work.mix.iter().sum();
+        // The mix is never all zeroes, which its draw prevents.
         let mut drawn = rng.below(all.into()) as u32;
         let mut op = Op::Read;
         for (candidate, often) in Op::ALL.into_iter().zip(work.mix) {
@@ -51,6 +53,7 @@ impl Load {
             }
             drawn -= often;
         }
+        // Writes to such a disk are refused, and come as nonsense requests only.
         if disk.spec.read_only && op != Op::Flush {
             op = Op::Read;
         }
@@ -60,6 +63,7 @@ impl Load {
         client.next = client.next.min(size);
         let first = if rng.chance(work.sequential) {
             if work.downwards {
+                // At the begin of the disk a downward stream starts again at its end.
                 client.next.checked_sub(count).unwrap_or(size - count)
             } else if client.next + count <= size {
                 client.next

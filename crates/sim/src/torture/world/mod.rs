@@ -108,6 +108,7 @@ pub struct Tally {
 impl<'a, 'j> TortureWorld<'a, 'j> {
     /// Runs from begin to end.
     pub(super) fn run(&mut self) -> Verdict {
+        // Taken out of the swarm, which `add_vm` borrows.
         for plan in std::mem::take(&mut self.swarm.vms) {
             self.add_vm(&plan)?;
         }
@@ -162,6 +163,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let Some(next) = self.next() else {
             return Ok(false);
         };
+        // What was due in a stall of the driver is handled now, late.
         self.now = self.now.max(next);
         let (in_flight, waiting) = (
             self.engine.device_stats().in_flight,
@@ -184,6 +186,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
         self.dispatch()?;
         self.process_completions()?;
+        // Reads that lacked memory go in the same turn, as in the daemon's loop.
         if core::mem::take(&mut self.memory_came_back) {
             self.dispatch()?;
         }
@@ -213,6 +216,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let mut any = false;
         while let Some(done) = self.engine.poll_done() {
             any = true;
+            // Before a planted bug may drop or repeat the answer: memory is the engine's concern.
             self.reply(&done)?;
             let mut dones = std::mem::take(&mut self.dones);
             dones.clear();

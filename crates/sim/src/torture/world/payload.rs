@@ -27,6 +27,7 @@ impl TortureWorld<'_, '_> {
             len,
         };
         let live = self.checks.ledger.is_live(done.vm);
+        // Replies to a VM that is gone, or at the end of a run, are dropped at once.
         if !self.replies.are_delayed() || !self.running || !live {
             return self.reply_sent(reply);
         }

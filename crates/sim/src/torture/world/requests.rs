@@ -17,6 +17,7 @@ impl TortureWorld<'_, '_> {
         }
         let nonsense = self.faults.strikes(Kind::Nonsense);
         let client = &self.inventory.clients[number as usize];
+        // Nonsense is submitted without a connection, too: the engine must refuse it.
         if !self.running || (!client.connected && !nonsense) || client.open >= client.work.depth {
             return Ok(());
         }
@@ -56,11 +57,13 @@ impl TortureWorld<'_, '_> {
         number: u32,
         mut request: Request,
     ) -> Result<Option<Refusal>, crate::checker::Broken> {
+        // Nonsense may be a flush with a range, which the engine's caller never passes.
         if request.op == Op::Flush {
             (request.offset, request.len) = (0, 0);
         }
         let id = self.inventory.clients[number as usize].id;
         let clock = self.faults.clock(self.now);
+        // Before the request, which may take the last slot.
         let said = self.engine.admission_mut().available_slots(clock, id);
         let (engine, inventory) = (&self.engine, &self.inventory);
         let part = self.checks.part_of(engine, inventory, number);
@@ -116,6 +119,7 @@ impl TortureWorld<'_, '_> {
         let figures = [number.into(), figure(done.outcome), 0, 0, 0];
         self.record(EventKind::Answered, figures);
         let account = &done.account;
+        // Times of requests are part of the digest, so that a change of them shows.
         for part in [account.regulated, account.queued, account.device] {
             self.journal.mix(part.0);
         }

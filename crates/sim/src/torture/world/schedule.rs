@@ -69,6 +69,7 @@ impl Schedule {
     pub(super) fn next(&mut self, timeout: Option<Nanos>, late: impl FnOnce() -> Nanos) -> Nanos {
         let event = self.events.peek().map_or(Nanos::MAX, |e| e.0.0);
         let due = timeout.unwrap_or(Nanos::MAX);
+        // Once for each timeout: drawn at each call, the latest draw would never be reached.
         if due != self.wake.0 {
             self.wake = (due, due + late());
         }

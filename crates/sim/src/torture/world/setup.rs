@@ -29,13 +29,14 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
     if let Some(payload) = &swarm.payload {
         engine.admission_mut().bound_payload(payload);
     }
-    if !plant.divides() {
+    if !plant.divides_resources() {
         engine.admission_mut().leave_undivided();
     }
     engine.device_mut().set_profile(swarm.profile.clone());
     // Half of the seeds, without a draw: older seeds keep their runs.
     engine.device_mut().learn_costs(seed.is_multiple_of(2));
     let (window, fickle, wrap) = (swarm.window, swarm.fickle, plant.roles());
+    // Before the roles are wrapped: the wrapper reads the parameters.
     credits.announce(&swarm.policy);
     let audit = credits.wrapper();
     engine.wrap_roles(Nanos::ZERO, move |roles| {
@@ -95,6 +96,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
         let hung = Hung::new(&swarm, TortureRng::new(seed, 18));
+        // Handling of hung disks has slots beyond the depth, for I/Os that are out of the count.
         let mut slots = swarm.config.device.depth;
         if let Some(patience) = hung.patience() {
             engine.device_mut().enable_hung_disk_handling(now, patience);

@@ -26,6 +26,7 @@ impl TortureWorld<'_, '_> {
         if !self.running {
             return Ok(());
         }
+        // Answers that are not taken yet may end the transfer that is about to be replaced.
         self.process_completions()?;
         let guest = self.draws.transfers.index(self.inventory.vms.len());
         if self.draws.transfers.chance(200) {
@@ -40,6 +41,7 @@ impl TortureWorld<'_, '_> {
     fn begin_transfer(&mut self, guest: usize) -> Verdict {
         let vm = self.inventory.vms[guest].id;
         let mut none = |value| {
+            // Neither 0 bytes nor a deadline of 0 is a transfer; the engine must refuse both.
             if self.draws.transfers.chance(20) {
                 0
             } else {
@@ -75,8 +77,8 @@ impl TortureWorld<'_, '_> {
         ensure!(
             Transfers,
             said.as_ref().ok() == live.then_some(&due),
-            "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there \
-             is {live}"
+            "cancelling the transfer of {vm:?} returned {said:?}; expected {due:?}, and an error \
+             unless the VM exists ({live})"
         );
         self.process_transfer_ends()
     }
@@ -101,6 +103,7 @@ impl TortureWorld<'_, '_> {
             }
         }
         self.checks.transfers.none_missing()?;
+        // Now and then: a comparison at every turn would double the time of a run.
         if self.swarm.transfers && self.draws.transfers.chance(100) {
             let vm = self.inventory.vms[self.draws.transfers.index(self.inventory.vms.len())].id;
             let now = self.engine.view().now();

@@ -22,6 +22,7 @@ impl TortureWorld<'_, '_> {
         };
         let added = added.ok();
         self.checks.ledger.vm_added(added)?;
+        // Refused for lack of a slot, which the ledger has confirmed.
         let Some(id) = added else { return Ok(()) };
         self.record(EventKind::VmAdded, objective_figures(id, &plan.objective));
         self.inventory.vms.push(Vm::new(id, plan.objective));
@@ -61,6 +62,7 @@ impl TortureWorld<'_, '_> {
         let number = self.checks.ledger.disk_added(id, vm, spec);
         let figures = [number.into(), vm.index() as u64, spec.size, spec.base, 0];
         self.record(EventKind::DiskAdded, figures);
+        // A disk smaller than the hot spot is hot as a whole.
         let hot = self.draws.fresh.below(plan.sectors.saturating_sub(HOT));
         let disk = Disk::new(id, guest, spec, number, hot);
         self.inventory.add_disk(disk);
@@ -94,6 +96,7 @@ impl TortureWorld<'_, '_> {
     /// Closes a connection without notice, as a client that crashes does.
     pub(super) fn vanish(&mut self, number: usize) {
         let client = &mut self.inventory.clients[number];
+        // The number stays: answers on their way belong to the former handle.
         client.leave();
         let id = client.id;
         self.record(EventKind::Vanished, [number as u64, 0, 0, 0, 0]);
@@ -112,6 +115,7 @@ impl TortureWorld<'_, '_> {
             client.connected,
             self.inventory.vms[self.inventory.disks[disk].vm].id,
         );
+        // It may be back by an earlier event, as a storm and a single fault can overlap.
         if connected || !self.running {
             return Ok(());
         }

@@ -25,6 +25,7 @@ pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>>
                 _ => None,
             });
         places.push((name.unwrap_or_default(), before));
+        // One VM without a count, or with a wrong one, which is reported later.
         before += vm_count(table).unwrap_or(1) as usize;
     }
     let mut taken = Names::default();
@@ -71,6 +72,7 @@ fn vm(
     let name = section.unique_name(&keys::NAME, "VM", taken);
     let count = section.number_if_any(&keys::COUNT);
     let cpu = vm_cpu(&field, &mut section, all);
+    // Names of keys in scenarios of earlier versions.
     section.renamed("primes", "work");
     let work = section.number_if_any(&keys::WORK_TIME);
     let ping = optional_table(&mut section, &keys::PING, &keys::PING_TABLE, |section| {
@@ -185,6 +187,7 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
 fn stream(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<StreamSpec> {
     let from = from(section, places);
     let chunk = section.number(&keys::CHUNK);
+    // A window holds at least one chunk, or the stream would never send.
     let least = chunk.unwrap_or(keys::WINDOW.min);
     let key = keys::WINDOW.within(least, keys::WINDOW.max);
     let window = section.value(&key, least.max(keys::USUAL_WINDOW), |field| {

@@ -39,6 +39,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
             }
             let [own, driver] = &old;
             let machine = table(section, "host", None, host);
+            // Reported here, because the old spelling has no table that requires it.
             if own.is_none() {
                 section.error("`scheduler` is missing", SCHEDULER);
             }
@@ -53,6 +54,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
 
 fn host_cpu(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
     let mut outer = Section::with_keys(&section.take("host")?, &keys::HOST)?;
+    // Read below; taken here only so that it is no unknown key.
     outer.take("cpu");
     outer.finish();
     let mut section = Section::with_keys(cpu, &keys::HOST_CPU)?;
@@ -71,7 +73,7 @@ fn host_cpu(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
 
 /// pCPUs of the host; all possible ones if its number was wrong.
 fn all_pcpus(machine: Option<Host>) -> CpuSet {
-    CpuSet::first_n(machine.map_or(CpuSet::MOST, |machine| machine.pcpus))
+    CpuSet::first_n(machine.map_or(CpuSet::MAX_PCPUS, |machine| machine.pcpus))
 }
 
 /// Reads the driver domain; without a table it has one vCPU on any of `all`.

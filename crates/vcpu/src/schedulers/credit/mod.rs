@@ -85,6 +85,7 @@ pub struct Credit {
 impl Credit {
     /// Creates Credit for a machine whose vCPUs are all blocked.
     pub fn new(params: Params, machine: &Machine) -> Credit {
+        // The pCPU after the largest number is the first one.
         let mut last = PcpuId(u8::MAX);
         let accounts = machine.vcpus.iter().map(|vcpu| {
             // Round robin over the allowed pCPUs spreads the vCPUs at start.
@@ -124,6 +125,7 @@ impl Credit {
         if running.is_none_or(|w| self.class(v) > self.class(w)) {
             kicks.insert(home);
         }
+        // Where the own pCPU idles, it takes `v` without help.
         if running.is_some() {
             let idle = self.idle.and(machine.vcpu(v).affinity).without(*kicks);
             if let Some(p) = idle.after(home) {
@@ -201,6 +203,7 @@ impl Scheduler for Credit {
         let stays = pcpu.running.filter(could);
         let stays = stays.filter(|v| !self.accounts[v.index()].parked);
         let ran = now.since(pcpu.since);
+        // Decides again when the rest of the rate limit is over.
         if stays.is_some() && ran < self.params.rate_limit {
             return Choice {
                 run: stays,
@@ -251,6 +254,7 @@ impl Scheduler for Credit {
     }
 
     fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
+        // Before the distribution, which serves the vCPUs that a tick has marked active.
         if now >= self.next_tick {
             self.next_tick = now + self.params.tick;
             machine

@@ -204,6 +204,7 @@ impl Credit2<PlainCredits> {
 impl<C: Credits> Credit2<C> {
     /// Creates Credit2 with empty credit accounts, for a machine whose vCPUs are all blocked.
     pub fn with(params: Params, credits: C, machine: &Machine) -> Credit2<C> {
+        // pCPUs of equal keys share a run-queue.
         let key = |p: PcpuId| match params.run_queues {
             RunQueues::Core => p.0,
             RunQueues::Socket => machine.pcpu(p).socket,
@@ -264,6 +265,7 @@ impl<C: Credits> Credit2<C> {
         let least = (0..self.queues.len())
             .filter(allowed)
             .min_by_key(|&q| self.queues[q].load.average());
+        // An affinity is never empty, so there always is one.
         let queue = least.unwrap_or(0);
         let home = self.queues[queue].next_cpu(affinity);
         let budget = match self.budgets[machine.vcpu(v).vm.index()] {
@@ -403,6 +405,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
             }
         }
         let (next, began) = self.candidate_with_credit(machine, now, p);
+        // The accounts see the end of a run before the begin of the next.
         if let Some(v) = current.filter(|_| next != current) {
             let ran = now.since(machine.pcpu(p).since);
             let could_run = machine.vcpu(v).is_runnable();
@@ -478,6 +481,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
             }
         }
         for p in machine.all_pcpus().iter() {
+            // The kick makes the pCPU choose again, which is the decision.
             if self.early_decisions[p.index()] <= now {
                 self.early_decisions[p.index()] = Nanos::MAX;
                 self.queues[self.queue_of[p.index()]].kicked.insert(p);
@@ -492,6 +496,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
             on, queue, home, ..
         } = self.entities[v.index()];
         let ran = on.then(|| now.since(machine.pcpu(home).since));
+        // Only a vCPU that waits has a place to be moved from.
         if self.credits.io_event(now, v, ran) && self.queues[queue].remove(v) {
             self.queues[queue].insert(&self.credits, v);
             self.tickle(machine, now, v, kicks);

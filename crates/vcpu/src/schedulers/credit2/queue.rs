@@ -42,6 +42,7 @@ impl RunQueue {
     /// Inserts `v` behind waiting vCPUs of the same rank.
     pub(super) fn insert(&mut self, credits: &impl Credits, v: VcpuId) {
         let rank = credits.rank(v);
+        // `>=`: first come, first served among equal ranks.
         let place = self.waiting.partition_point(|&w| credits.rank(w) >= rank);
         self.waiting.insert(place, v);
     }
@@ -111,6 +112,7 @@ impl Entity {
 
     /// CPU time in nanoseconds that `credit` allows.
     pub(super) fn time_of(&self, credit: i64, max_weight: u64) -> u64 {
+        // A vCPU in debt has no time left.
         let credit = u128::from(credit.max(0) as u64);
         (credit * u128::from(self.weight) / u128::from(max_weight)) as u64
     }

@@ -12,6 +12,7 @@ impl<C: Credits> Credit2<C> {
     /// preference: an idle pCPU, first the one `v` ran on last; that one if `v` may preempt there,
     /// which costs one switch; the pCPU over whose vCPU `v` leads most.
     pub(super) fn tickle(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        // Marked as kicked, so that the next wake-up looks for another pCPU.
         if let Some(p) = self.choose_pcpu(machine, now, v) {
             let entity = &mut self.entities[v.index()];
             entity.kicked = Some(p);
@@ -64,6 +65,7 @@ impl<C: Credits> Credit2<C> {
         if busy.has(home) && self.score(machine, now, v, home) > 0 {
             return Some(home);
         }
+        // From 0 on: only a pCPU where `v` may preempt is kicked.
         let mut best = (0, None);
         for p in busy.iter().filter(|&p| p != home) {
             let score = self.score(machine, now, v, p);

@@ -20,6 +20,7 @@ impl EventChecker {
     /// the last event. A new interval weighs `new` thousandths, the previous average the rest.
     pub fn event(&mut self, now: Nanos, cutoff: Nanos, new: u32) {
         self.all += 1;
+        // The first event of a vCPU has no interval before it.
         let Some(last) = self.last.replace(now) else {
             return;
         };
@@ -29,6 +30,7 @@ impl EventChecker {
         }
         let (new, old) = (u64::from(new), u64::from(1000_u32.saturating_sub(new)));
         self.interval = match self.count {
+            // The first interval has no average to be weighed with.
             0 => interval.0,
             _ => (new * interval.0 + old * self.interval) / 1000,
         };

@@ -269,6 +269,7 @@ impl Isacs {
     }
 
     fn queue_mut(&mut self, queue: usize) -> &mut QueueState {
+        // Accounts learn of run-queues only through the vCPUs that are assigned to them.
         if queue >= self.queues.len() {
             self.queues.resize(queue + 1, QueueState::default());
         }

@@ -6,7 +6,7 @@ use crate::schedulers::credit2::credits::Members;
 use tidegate_core::time::Nanos;
 
 /// Largest IVCredit in nanoseconds, about two seconds.
-const MOST_IO_CREDIT: u64 = 1 << 31;
+const MAX_IO_CREDIT: u64 = 1 << 31;
 
 impl Isacs {
     /// Reallocates the credits of a run-queue (lines 13 to 27 of algorithm 1).
@@ -46,8 +46,8 @@ impl Isacs {
                 _ => share / u128::from(all) / u128::from(params.io_credit_divisor.max(1)),
             };
             // Clamping is counted, because it distorts the order that the paper defines.
-            self.clamped += u64::from(given > u128::from(MOST_IO_CREDIT));
-            let given = given.min(u128::from(MOST_IO_CREDIT)) as i64;
+            self.clamped += u64::from(given > u128::from(MAX_IO_CREDIT));
+            let given = given.min(u128::from(MAX_IO_CREDIT)) as i64;
             // Negative where the vCPU spent more than it was given.
             let debt = if params.keeps_debt {
                 (account.credit - account.end).min(0)

@@ -2,7 +2,7 @@
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 
-use super::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR};
+use super::{LARGEST, LARGEST_REQUEST, LONGEST, MAX_DEPTH, SECTOR};
 
 /// Default length of a guest's queue in requests: Linux's `nr_requests`.
 const QUEUE: u64 = 128;
@@ -31,7 +31,7 @@ pub(in crate::read) const DEPTH: KeyInfo = KeyInfo::number(
     "depth",
     KeyKind::Count,
     QUEUE,
-    (1, MOST_DEPTH),
+    (1, MAX_DEPTH),
     "requests written back at a time",
 );
 /// Journal of the file system.

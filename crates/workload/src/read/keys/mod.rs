@@ -24,7 +24,7 @@ pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// default number of requests per VM.
 pub(super) const OPEN_DEPTH: u32 = 1024;
 /// Maximum of requests outstanding.
-pub(super) const MOST_DEPTH: u64 = 1 << 16;
+pub(super) const MAX_DEPTH: u64 = 1 << 16;
 
 /// Words of `rw`.
 pub(super) const RWS: [(&str, Word); 11] = [
@@ -175,7 +175,7 @@ pub(super) const IODEPTH: KeyInfo = optional(
     "1; with a rate or a trace's times 1024",
     "requests that each copy keeps outstanding; with a rate, at most",
 )
-.within(1, MOST_DEPTH);
+.within(1, MAX_DEPTH);
 /// Pause of a closed loop.
 pub(super) const THINKTIME: KeyInfo = time(
     "thinktime",

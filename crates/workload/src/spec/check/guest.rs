@@ -14,6 +14,7 @@ impl Workload {
         if count > 1 {
             let found = self.size.map_or("not known".to_owned(), |s| s.to_string());
             let fine = (self.size)
+                // At least 1: a count of 0 has been reported, and must not divide.
                 .is_some_and(|size| size.is_multiple_of(u64::from(count.max(1)) * SECTOR));
             let allowed = "for several files, a multiple of 512 bytes for each";
             findings.expect(fine, "size", found, allowed);
@@ -28,6 +29,7 @@ impl Workload {
 
     fn check_cache(&self, cache: &PageCache, findings: &mut Findings) {
         let sectors = |bytes: u64| bytes.is_multiple_of(SECTOR);
+        // 1 GiB, the largest request of a workload.
         let size = |bytes: u32| sectors(bytes.into()) && (1..=1 << 30).contains(&bytes);
         let what = cache.hit_percent;
         findings.expect(what < 100, "hit_percent", what, "0 to 99");
@@ -36,6 +38,7 @@ impl Workload {
         let fine = (1..=1 << 16).contains(&cache.depth);
         findings.expect(fine, "depth", cache.depth, "1 to 65536");
         let plain = matches!(self.rw.mix, Mix::Read | Mix::Write | Mix::ReadWrite { .. });
+        // A durable write does not stay in the cache, which the model of write-back assumes.
         let plain = plain && !self.sync;
         findings.expect(
             plain,
@@ -43,6 +46,7 @@ impl Workload {
             "combined with other requests",
             "reads and writes, without `sync`",
         );
+        // Without `fsync` the dirty writes would pile up in memory until the end of the run.
         let ends = self.fsync > 0 || matches!(self.rw.mix, Mix::Read);
         let allowed = "an `fsync` for a job that writes";
         findings.expect(ends, "", "never written back", allowed);
@@ -56,6 +60,7 @@ impl Workload {
             findings.expect(fine, "requests", journal.requests, "1 to 1024");
             let (what, allowed) = (journal.bytes, "a multiple of 512 bytes up to 1 GiB");
             findings.expect(size(what), "bytes", what, allowed);
+            // The product of two 32-bit numbers fits 64 bits.
             let commit = u64::from(journal.requests) * u64::from(journal.bytes);
             let fine = sectors(journal.size) && journal.size >= commit;
             let allowed = "a multiple of 512 bytes that holds a commit";
@@ -68,6 +73,7 @@ impl Workload {
         findings.expect(fine, "offset", copy.offset, "a multiple of 512 bytes");
         let fine = copy.piece >= u64::from(self.largest_request());
         findings.expect(fine, "piece", copy.piece, "at least the largest request");
+        // Parts are written in the order in which they were read, to the same distances.
         let reads = self.rw.mix == Mix::Read && !self.rw.random;
         let alone = self.page_cache.is_none() && self.fsync == 0;
         let allowed = "a sequential read without page cache and fsync";
