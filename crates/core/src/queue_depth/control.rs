@@ -47,6 +47,7 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
+mod comparison;
 mod load_change;
 mod search_phase;
 
@@ -55,6 +56,7 @@ use super::io_work::IoWork;
 use super::rate::{BATCH, Rate, RateMeter};
 use super::rate_noise::RateNoise;
 use crate::seek_bound::seeks_dominate;
+use comparison::{Comparison, PairedGains};
 use load_change::LoadChange;
 use search_phase::Phase;
 use tidegate_base::device::DeviceSpec;
@@ -90,7 +92,7 @@ const CHANGED: f64 = 1.5;
 /// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
 /// go up and down within milliseconds.
 const COMPARE_MIN: Nanos = Nanos::from_millis(2);
-/// Longest uncertain comparison.
+/// Longest uncertain measurement within a comparison.
 const COMPARE_LONG: Nanos = Nanos::from_millis(30);
 /// Pause between probes: first, longest, and the least multiples of the last measurement's duration
 /// before a probe of a larger depth, which loses no work, and of a smaller one.
@@ -100,6 +102,10 @@ const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
+/// Rounds of a comparison (a measurement of the candidate and one of the depth in force) after which
+/// it is decided, and its longest time: the error of the mean of 32 is less than a fifth of one's.
+const ROUNDS_MAX: u32 = 32;
+const COMPARISON_TIME_MAX: Nanos = Nanos::from_millis(500);
 /// Bound of the time that I/Os in flight take, for I/Os of up to `part` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
@@ -275,7 +281,7 @@ impl DepthControl {
     /// Returns the I/Os that may be in flight now.
     pub(crate) fn limit(&self) -> u32 {
         let limit = match self.phase {
-            Phase::Descend { candidate, .. } | Phase::Rise { candidate, .. } => candidate,
+            Phase::Try(comparison) => comparison.candidate,
             _ => self.depth,
         };
         limit.min(self.most())
@@ -353,7 +359,7 @@ impl DepthControl {
     fn counts_unfilled(&self) -> bool {
         match self.phase {
             Phase::Unfilled => true,
-            Phase::Confirm { .. } => self.unfilled,
+            Phase::Return { .. } => self.unfilled,
             _ => false,
         }
     }
@@ -388,34 +394,8 @@ impl DepthControl {
                     }
                 }
             }
-            Phase::Descend {
-                candidate,
-                reference,
-            } => self.tried(now, rate, candidate, reference),
-            Phase::Confirm {
-                candidate,
-                tried,
-                reference,
-            } => self.confirm(now, rate, candidate, [tried, reference]),
-            Phase::Rise {
-                candidate,
-                reference,
-            } => {
-                let (gain, error) = self.noise.gain_over(&rate, &reference);
-                // Above what a smaller depth may cost, or the depth would go to and fro.
-                let pays = self.loss(&reference) * 1.5;
-                if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
-                    if pays {
-                        self.too_small = self.depth;
-                        self.depth = candidate;
-                        self.pause = PAUSE_MIN;
-                        self.note(rate);
-                        self.grow(now, rate);
-                    } else {
-                        self.hold(now)
-                    }
-                }
-            }
+            Phase::Try(comparison) => self.tried(now, rate, comparison),
+            Phase::Return { comparison, tried } => self.returned(now, rate, comparison, tried),
             Phase::Unfilled => {
                 let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
                 if long || self.meter.counted() >= ENDS_MAX {
@@ -428,45 +408,116 @@ impl DepthControl {
         }
     }
 
-    /// Evaluates the measurement of a smaller depth.
-    fn tried(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
-        let (gain, error) = self.noise.gain_over(&rate, &reference);
-        match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
-            None => {}
-            Some(true) => {
-                let again = Phase::Confirm {
-                    candidate,
-                    tried: rate,
-                    reference,
-                };
-                self.change(now, again);
-            }
-            Some(false) => {
-                self.too_small = candidate;
-                self.descend(now, reference);
-            }
+    /// Evaluates the measurement of a candidate: goes back to the depth in force, to see whether the
+    /// difference was the device's own, or gives up a candidate that is clearly worse.
+    fn tried(&mut self, now: Nanos, rate: Rate, comparison: Comparison) {
+        let (gain, error) = self.noise.gain_over(&rate, &comparison.reference);
+        let margin = self.margin(&comparison, gain);
+        // A candidate that costs much is not measured twice.
+        let is_worse = margin <= -CERTAIN * error;
+        if !self.is_slice_over(now, margin, error) {
+            return;
+        }
+        if is_worse && comparison.gains.rounds() == 0 {
+            return self.reject(now, comparison, comparison.reference);
+        }
+        let tried = rate;
+        self.change(now, Phase::Return { comparison, tried });
+    }
+
+    /// Evaluates the depth in force again, after the candidate had delivered `tried`: decides, or
+    /// begins another round.
+    fn returned(&mut self, now: Nanos, rate: Rate, comparison: Comparison, tried: Rate) {
+        let (gain, error) = self.noise.gain_over(&tried, &rate);
+        if !self.is_slice_over(now, self.margin(&comparison, gain), error) {
+            return;
+        }
+        self.noise.update(&comparison.reference, &rate);
+        let mut next = comparison;
+        next.gains.add(&comparison.reference, &tried, &rate);
+        let error = next.gains.error(self.noise);
+        let margin = self.margin(&next, next.gains.mean());
+        let is_over = self.seeks
+            || next.gains.rounds() >= ROUNDS_MAX
+            || now.since(next.since) >= COMPARISON_TIME_MAX;
+        let is_better = if margin.abs() >= CERTAIN * error {
+            margin >= 0.0
+        } else if is_over {
+            // What a comparison this long does not show is worth less than a short queue, but for
+            // a disk with seeks, whose irregular rate hides for long what a depth gains.
+            let is_larger = next.candidate > self.depth;
+            let lean = if is_larger == self.seeks { 1.0 } else { -1.0 };
+            margin + lean * error >= 0.0
+        } else {
+            next.reference = rate;
+            return self.change(now, Phase::Try(next));
+        };
+        if is_better {
+            self.accept(now, next, [tried, rate]);
+        } else {
+            self.reject(now, next, rate);
         }
     }
 
-    /// Evaluates the depth in force again, after a smaller one had delivered `tried`.
-    fn confirm(&mut self, now: Nanos, rate: Rate, candidate: u32, [tried, reference]: [Rate; 2]) {
-        self.noise.update(&reference, &rate);
-        let (gain, error) = self.noise.gain_over(&tried, &rate);
-        match self.compare(now, gain + self.loss(&rate), error, -self.doubt()) {
-            None => {}
-            Some(true) => {
-                self.depth = candidate;
-                self.trimmed = false;
-                self.pause = PAUSE_MIN;
-                self.note(tried);
-                let better = reference.per_ns > rate.per_ns;
-                self.descend(now, if better { reference } else { rate });
-            }
-            Some(false) => {
-                self.too_small = candidate;
-                self.descend(now, rate);
-            }
+    /// Returns by how much a candidate that delivers `gain` more than the depth in force is better
+    /// than it has to be, as a fraction of the rate.
+    fn margin(&self, comparison: &Comparison, gain: f64) -> f64 {
+        let loss = self.loss(&comparison.reference);
+        if comparison.candidate < self.depth {
+            gain + loss
+        } else {
+            // Above what a smaller depth may cost, or the depth would go to and fro.
+            gain - loss * 1.5
         }
+    }
+
+    /// Takes the candidate as the depth in force, and goes on in its direction. `tried`, `rate`:
+    /// latest rates of the candidate and of the depth in force until now.
+    fn accept(&mut self, now: Nanos, comparison: Comparison, [tried, rate]: [Rate; 2]) {
+        let is_larger = comparison.candidate > self.depth;
+        if is_larger {
+            self.too_small = self.depth;
+        } else {
+            self.trimmed = false;
+        }
+        self.depth = comparison.candidate;
+        self.pause = PAUSE_MIN;
+        self.note(tried);
+        if !is_larger {
+            // Each step down is measured against the best of the steps above, or their losses
+            // would add up.
+            let reference = comparison.reference;
+            let is_faster = reference.per_ns > rate.per_ns;
+            return self.descend(now, if is_faster { reference } else { rate });
+        }
+        let twice = (self.depth * 2).min(self.most());
+        if self.noise.is_significant() && twice > self.depth {
+            self.compare_with(now, twice, tried);
+        } else {
+            self.grow(now, tried);
+        }
+    }
+
+    /// Keeps the depth in force, whose latest rate is `rate`.
+    fn reject(&mut self, now: Nanos, comparison: Comparison, rate: Rate) {
+        if comparison.candidate < self.depth {
+            self.too_small = comparison.candidate;
+            self.descend(now, rate);
+        } else {
+            self.hold(now);
+        }
+    }
+
+    /// Begins the comparison of the depth in force with `candidate`; `reference`: rate of the depth
+    /// in force.
+    fn compare_with(&mut self, now: Nanos, candidate: u32, reference: Rate) {
+        let comparison = Comparison {
+            candidate,
+            reference,
+            gains: PairedGains::default(),
+            since: now,
+        };
+        self.change(now, Phase::Try(comparison));
     }
 
     /// Records the rate of the depth in force.
@@ -498,17 +549,20 @@ impl DepthControl {
         }
     }
 
-    /// Decides as [`DepthControl::verdict`] does, with more time, between two depths. `margin`: of
-    /// the smaller one, or of the larger one where `lean` is positive.
-    fn compare(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
+    /// Returns `true` if a measurement within a comparison of two depths is long enough. On a disk
+    /// with seeks it is one of two, and takes as long as certainty needs; elsewhere measurements
+    /// are short and many, so that a rate that drifts is the same in those of both depths.
+    fn is_slice_over(&self, now: Nanos, margin: f64, error: f64) -> bool {
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
         let few = ends < BATCHES_MIN * self.meter.batch() || elapsed < COMPARE_MIN;
-        let uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
-        if few || uncertain {
-            None
-        } else {
-            self.verdict(now, margin, error, lean)
+        if few {
+            return false;
         }
+        if !self.seeks {
+            return self.is_judged(now, error) || elapsed >= COMPARE_LONG;
+        }
+        let is_uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
+        !is_uncertain && self.verdict(now, margin, error, 0.0).is_some()
     }
 
     /// Returns the errors by which the larger depth is favoured where a comparison is uncertain. A
@@ -556,13 +610,7 @@ impl DepthControl {
         let (half, less) = (self.depth / 2, self.depth * 3 / 4);
         let may = |depth: u32| depth > self.too_small && depth >= self.least && depth < self.depth;
         match [half, less].into_iter().find(|&depth| may(depth)) {
-            Some(candidate) => self.change(
-                now,
-                Phase::Descend {
-                    candidate,
-                    reference,
-                },
-            ),
+            Some(candidate) => self.compare_with(now, candidate, reference),
             None => self.hold(now),
         }
     }
@@ -612,14 +660,7 @@ impl DepthControl {
         let up = self.up_next;
         self.up_next = !up;
         if up && twice > self.depth {
-            let candidate = twice;
-            return self.change(
-                now,
-                Phase::Rise {
-                    candidate,
-                    reference,
-                },
-            );
+            return self.compare_with(now, twice, reference);
         }
         // Half of the depth costs a disk with seeks too much time to try.
         self.too_small = if self.seeks { self.depth / 2 } else { 0 };
