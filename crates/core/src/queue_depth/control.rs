@@ -9,14 +9,13 @@
 //!
 //! ```text
 //!            +5 % or more: twice the depth
-//!              +------+                         +-- delivers as much: depth = candidate --+
-//!              v      |                         v                                         |
-//!   begin --> GROW ---+--less than 5 %--> DESCEND: half the depth, or three quarters -----+
-//!              ^                      ^         |
-//!              |   not full: UNFILLED +         +-- nothing smaller delivers as much
-//!              |                                v
-//!              +-- twice delivers more -- HOLD: pause, then twice or three quarters by turns
-//!              +-- the load has changed ---+
+//!              +------+                   +-- candidate is enough, or pays: it is the depth --+
+//!              v      |                   v                                                   |
+//!   begin --> GROW ---+--less than 5 %--> TRY candidate --> RETURN to the depth in force -----+
+//!              ^                      ^   ^                 |   uncertain: another round      |
+//!              |   not full: UNFILLED +   +-----------------+                                 |
+//!              |                          +-- nothing smaller is left to try: HOLD <----------+
+//!              +-- the load has changed ---+  pause, then twice or a smaller one by turns
 //! ```
 //!
 //! - **Work** is the cost of an I/O at the device: by the profile (flash: as if sequential), or its
@@ -30,12 +29,12 @@
 //!   depth do not count.
 //! - **An unsteady device**, such as a cloud disk, differs from one measurement to the next by more
 //!   than their standard errors. The difference is learnt where two measurements of one depth
-//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). A
-//!   comparison that is uncertain for that reason alone favours the smaller depth, or chance would
-//!   raise the depth now and then, and nothing would lower it.
+//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). Two depths are
+//!   compared by turns, for up to 32 rounds or half a second ([`PairedGains`]), so that a drift of
+//!   the rate meets both. What stays uncertain then favours the smaller depth.
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
-//!   it, but for what may be given up ([`DepthTuning`]). Otherwise an uncertain comparison leaves
-//!   the larger depth, since a queue that is too short costs work.
+//!   it, but for what may be given up ([`DepthTuning`]). On a disk
+//!   with seeks an uncertain comparison leaves the larger depth.
 //! - **Only a full depth shows that more is needed.** Where fewer are outstanding than the depth
 //!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that
 //!   was in flight, and is then reduced as usual: a few guests with shallow queues can keep a
@@ -102,6 +101,9 @@ const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
+/// Standard errors that end a comparison of many rounds early: it is looked at after each, so chance
+/// has as many tries.
+const CERTAIN_EARLY: f64 = 3.0;
 /// Rounds of a comparison (a measurement of the candidate and one of the depth in force) after which
 /// it is decided, and its longest time: the error of the mean of 32 is less than a fifth of one's.
 const ROUNDS_MAX: u32 = 32;
@@ -414,7 +416,7 @@ impl DepthControl {
         let (gain, error) = self.noise.gain_over(&rate, &comparison.reference);
         let margin = self.margin(&comparison, gain);
         // A candidate that costs much is not measured twice.
-        let is_worse = margin <= -CERTAIN * error;
+        let is_worse = margin <= -self.certainty() * error;
         if !self.is_slice_over(now, margin, error) {
             return;
         }
@@ -440,7 +442,7 @@ impl DepthControl {
         let is_over = self.seeks
             || next.gains.rounds() >= ROUNDS_MAX
             || now.since(next.since) >= COMPARISON_TIME_MAX;
-        let is_better = if margin.abs() >= CERTAIN * error {
+        let is_better = if margin.abs() >= self.certainty() * error {
             margin >= 0.0
         } else if is_over {
             // What a comparison this long does not show is worth less than a short queue, but for
@@ -491,7 +493,8 @@ impl DepthControl {
             return self.descend(now, if is_faster { reference } else { rate });
         }
         let twice = (self.depth * 2).min(self.most());
-        if self.noise.is_significant() && twice > self.depth {
+        // A device whose gains take rounds to show would be doubled by chance in Grow.
+        if comparison.gains.rounds() > 1 && twice > self.depth {
             self.compare_with(now, twice, tried);
         } else {
             self.grow(now, tried);
@@ -506,6 +509,11 @@ impl DepthControl {
         } else {
             self.hold(now);
         }
+    }
+
+    /// Returns the standard errors that end a comparison before its last round.
+    fn certainty(&self) -> f64 {
+        if self.seeks { CERTAIN } else { CERTAIN_EARLY }
     }
 
     /// Begins the comparison of the depth in force with `candidate`; `reference`: rate of the depth
