@@ -72,6 +72,8 @@ impl Level {
     fn close(&mut self) -> u64 {
         let largest = core::mem::take(&mut self.largest);
         if self.rate == 0 {
+            // Units are counted whatever the rate, and a level that never falls would never be idle.
+            self.level = 0;
             return 0;
         }
         let left = self.level.saturating_sub(self.rate);
@@ -207,5 +209,25 @@ impl LimitJudge {
             (true, _) => Verdict::Missed(Cause::Policy),
         };
         (verdict, Nanos(beyond))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_one_rate_is_idle_once_its_bucket_is_empty() {
+        let mut limit = Limit::default();
+        limit.total.bytes_per_s = Some(1 << 20);
+        let mut judge = LimitJudge::new(&limit);
+        let first = FirstServed {
+            ops: 1,
+            bytes: 4096,
+        };
+        judge.dispatched(Lane::Read, first);
+        assert!(!judge.is_idle());
+        assert_eq!(judge.close().0, Verdict::Kept { asked_less: false });
+        assert!(judge.is_idle());
     }
 }

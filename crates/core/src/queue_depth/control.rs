@@ -101,11 +101,12 @@ const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
-/// Standard errors that end a comparison of many rounds early: it is looked at after each, so chance
-/// has as many tries.
+/// Standard errors that end a comparison of many rounds early: it is judged after each round, so
+/// chance has as many tries.
 const CERTAIN_EARLY: f64 = 3.0;
-/// Rounds of a comparison (a measurement of the candidate and one of the depth in force) after which
-/// it is decided, and its longest time: the error of the mean of 32 is less than a fifth of one's.
+/// Rounds of a comparison, each a measurement of the candidate and one of the depth in force, after
+/// which it is decided, and its longest time. The error of the mean of 32 is less than a fifth of
+/// one's.
 const ROUNDS_MAX: u32 = 32;
 const COMPARISON_TIME_MAX: Nanos = Nanos::from_millis(500);
 /// Bound of the time that I/Os in flight take, for I/Os of up to `part` bytes.
@@ -410,8 +411,8 @@ impl DepthControl {
         }
     }
 
-    /// Evaluates the measurement of a candidate: goes back to the depth in force, to see whether the
-    /// difference was the device's own, or gives up a candidate that is clearly worse.
+    /// Evaluates the measurement of a candidate: goes back to the depth in force, to see whether
+    /// the difference was the device's own, or gives up a candidate that is clearly worse.
     fn tried(&mut self, now: Nanos, rate: Rate, comparison: Comparison) {
         let (gain, error) = self.noise.gain_over(&rate, &comparison.reference);
         let margin = self.margin(&comparison, gain);

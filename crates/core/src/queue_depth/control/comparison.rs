@@ -106,7 +106,7 @@ mod tests {
         let noise = RateNoise::default();
         let [few, many] = [4, 16].map(|rounds| gains_of(rounds).error(noise));
         assert!((gains_of(16).mean() - 0.1).abs() < 1e-12);
-        // The rounds differ from their mean by 0.1: over the root of 15, or of 3, degrees of freedom.
+        // Rounds differ from their mean by 0.1: over the root of 15, or of 3, degrees of freedom.
         assert!((many - 0.1 / 15f64.sqrt()).abs() < 1e-12, "{many}");
         assert!((few - 0.1 / 3f64.sqrt()).abs() < 1e-12, "{few}");
     }
