@@ -9,13 +9,14 @@
 //!
 //! ```text
 //!            +5 % or more: twice the depth
-//!              +------+                   +-- candidate is enough, or pays: it is the depth --+
-//!              v      |                   v                                                   |
-//!   begin --> GROW ---+--less than 5 %--> TRY candidate --> RETURN to the depth in force -----+
-//!              ^                      ^   ^                 |   uncertain: another round      |
-//!              |   not full: UNFILLED +   +-----------------+                                 |
-//!              |                          +-- nothing smaller is left to try: HOLD <----------+
-//!              +-- the load has changed ---+  pause, then twice or a smaller one by turns
+//!              +------+                         +-- delivers as much: depth = candidate --+
+//!              v      |                         v                                         |
+//!   begin --> GROW ---+--less than 5 %--> DESCEND: half the depth, or three quarters -----+
+//!              ^                      ^         |
+//!              |   not full: UNFILLED +         +-- nothing smaller delivers as much
+//!              |                                v
+//!              +-- twice delivers more -- HOLD: pause, then twice or three quarters by turns
+//!              +-- the load has changed ---+
 //! ```
 //!
 //! - **Work** is the cost of an I/O at the device: by the profile (flash: as if sequential), or its
@@ -29,12 +30,12 @@
 //!   depth do not count.
 //! - **An unsteady device**, such as a cloud disk, differs from one measurement to the next by more
 //!   than their standard errors. The difference is learnt where two measurements of one depth
-//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). Two depths are
-//!   compared by turns, for up to 32 rounds or half a second ([`PairedGains`]), so that a drift of
-//!   the rate meets both. What stays uncertain then favours the smaller depth.
+//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). A
+//!   comparison that is uncertain for that reason alone favours the smaller depth, or chance would
+//!   raise the depth now and then, and nothing would lower it.
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
-//!   it, but for what may be given up ([`DepthTuning`]). On a disk
-//!   with seeks an uncertain comparison leaves the larger depth.
+//!   it, but for what may be given up ([`DepthTuning`]). Otherwise an uncertain comparison leaves
+//!   the larger depth, since a queue that is too short costs work.
 //! - **Only a full depth shows that more is needed.** Where fewer are outstanding than the depth
 //!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that
 //!   was in flight, and is then reduced as usual: a few guests with shallow queues can keep a
@@ -46,7 +47,6 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
-mod comparison;
 mod load_change;
 mod search_phase;
 
@@ -55,7 +55,6 @@ use super::io_work::IoWork;
 use super::rate::{BATCH, Rate, RateMeter};
 use super::rate_noise::RateNoise;
 use crate::seek_bound::seeks_dominate;
-use comparison::{Comparison, PairedGains};
 use load_change::LoadChange;
 use search_phase::Phase;
 use tidegate_base::device::DeviceSpec;
@@ -91,7 +90,7 @@ const CHANGED: f64 = 1.5;
 /// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
 /// go up and down within milliseconds.
 const COMPARE_MIN: Nanos = Nanos::from_millis(2);
-/// Longest uncertain measurement within a comparison.
+/// Longest uncertain comparison.
 const COMPARE_LONG: Nanos = Nanos::from_millis(30);
 /// Pause between probes: first, longest, and the least multiples of the last measurement's duration
 /// before a probe of a larger depth, which loses no work, and of a smaller one.
@@ -101,14 +100,6 @@ const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
-/// Standard errors that end a comparison of many rounds early: it is judged after each round, so
-/// chance has as many tries.
-const CERTAIN_EARLY: f64 = 3.0;
-/// Rounds of a comparison, each a measurement of the candidate and one of the depth in force, after
-/// which it is decided, and its longest time. The error of the mean of 32 is less than a fifth of
-/// one's.
-const ROUNDS_MAX: u32 = 32;
-const COMPARISON_TIME_MAX: Nanos = Nanos::from_millis(500);
 /// Bound of the time that I/Os in flight take, for I/Os of up to `part` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
@@ -284,7 +275,7 @@ impl DepthControl {
     /// Returns the I/Os that may be in flight now.
     pub(crate) fn limit(&self) -> u32 {
         let limit = match self.phase {
-            Phase::Try(comparison) => comparison.candidate,
+            Phase::Descend { candidate, .. } | Phase::Rise { candidate, .. } => candidate,
             _ => self.depth,
         };
         limit.min(self.most())
@@ -362,7 +353,7 @@ impl DepthControl {
     fn counts_unfilled(&self) -> bool {
         match self.phase {
             Phase::Unfilled => true,
-            Phase::Return { .. } => self.unfilled,
+            Phase::Confirm { .. } => self.unfilled,
             _ => false,
         }
     }
@@ -397,8 +388,34 @@ impl DepthControl {
                     }
                 }
             }
-            Phase::Try(comparison) => self.tried(now, rate, comparison),
-            Phase::Return { comparison, tried } => self.returned(now, rate, comparison, tried),
+            Phase::Descend {
+                candidate,
+                reference,
+            } => self.tried(now, rate, candidate, reference),
+            Phase::Confirm {
+                candidate,
+                tried,
+                reference,
+            } => self.confirm(now, rate, candidate, [tried, reference]),
+            Phase::Rise {
+                candidate,
+                reference,
+            } => {
+                let (gain, error) = self.noise.gain_over(&rate, &reference);
+                // Above what a smaller depth may cost, or the depth would go to and fro.
+                let pays = self.loss(&reference) * 1.5;
+                if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
+                    if pays {
+                        self.too_small = self.depth;
+                        self.depth = candidate;
+                        self.pause = PAUSE_MIN;
+                        self.note(rate);
+                        self.grow(now, rate);
+                    } else {
+                        self.hold(now)
+                    }
+                }
+            }
             Phase::Unfilled => {
                 let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
                 if long || self.meter.counted() >= ENDS_MAX {
@@ -411,122 +428,45 @@ impl DepthControl {
         }
     }
 
-    /// Evaluates the measurement of a candidate: goes back to the depth in force, to see whether
-    /// the difference was the device's own, or gives up a candidate that is clearly worse.
-    fn tried(&mut self, now: Nanos, rate: Rate, comparison: Comparison) {
-        let (gain, error) = self.noise.gain_over(&rate, &comparison.reference);
-        let margin = self.margin(&comparison, gain);
-        // A candidate that costs much is not measured twice.
-        let is_worse = margin <= -self.certainty() * error;
-        if !self.is_slice_over(now, margin, error) {
-            return;
+    /// Evaluates the measurement of a smaller depth.
+    fn tried(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
+        let (gain, error) = self.noise.gain_over(&rate, &reference);
+        match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
+            None => {}
+            Some(true) => {
+                let again = Phase::Confirm {
+                    candidate,
+                    tried: rate,
+                    reference,
+                };
+                self.change(now, again);
+            }
+            Some(false) => {
+                self.too_small = candidate;
+                self.descend(now, reference);
+            }
         }
-        if is_worse && comparison.gains.rounds() == 0 {
-            return self.reject(now, comparison, comparison.reference);
-        }
-        let tried = rate;
-        self.change(now, Phase::Return { comparison, tried });
     }
 
-    /// Evaluates the depth in force again, after the candidate had delivered `tried`: decides, or
-    /// begins another round.
-    fn returned(&mut self, now: Nanos, rate: Rate, comparison: Comparison, tried: Rate) {
+    /// Evaluates the depth in force again, after a smaller one had delivered `tried`.
+    fn confirm(&mut self, now: Nanos, rate: Rate, candidate: u32, [tried, reference]: [Rate; 2]) {
+        self.noise.update(&reference, &rate);
         let (gain, error) = self.noise.gain_over(&tried, &rate);
-        if !self.is_slice_over(now, self.margin(&comparison, gain), error) {
-            return;
+        match self.compare(now, gain + self.loss(&rate), error, -self.doubt()) {
+            None => {}
+            Some(true) => {
+                self.depth = candidate;
+                self.trimmed = false;
+                self.pause = PAUSE_MIN;
+                self.note(tried);
+                let better = reference.per_ns > rate.per_ns;
+                self.descend(now, if better { reference } else { rate });
+            }
+            Some(false) => {
+                self.too_small = candidate;
+                self.descend(now, rate);
+            }
         }
-        self.noise.update(&comparison.reference, &rate);
-        let mut next = comparison;
-        next.gains.add(&comparison.reference, &tried, &rate);
-        let error = next.gains.error(self.noise);
-        let margin = self.margin(&next, next.gains.mean());
-        let is_over = self.seeks
-            || next.gains.rounds() >= ROUNDS_MAX
-            || now.since(next.since) >= COMPARISON_TIME_MAX;
-        let is_better = if margin.abs() >= self.certainty() * error {
-            margin >= 0.0
-        } else if is_over {
-            // What a comparison this long does not show is worth less than a short queue, but for
-            // a disk with seeks, whose irregular rate hides for long what a depth gains.
-            let is_larger = next.candidate > self.depth;
-            let lean = if is_larger == self.seeks { 1.0 } else { -1.0 };
-            margin + lean * error >= 0.0
-        } else {
-            next.reference = rate;
-            return self.change(now, Phase::Try(next));
-        };
-        if is_better {
-            self.accept(now, next, [tried, rate]);
-        } else {
-            self.reject(now, next, rate);
-        }
-    }
-
-    /// Returns by how much a candidate that delivers `gain` more than the depth in force is better
-    /// than it has to be, as a fraction of the rate.
-    fn margin(&self, comparison: &Comparison, gain: f64) -> f64 {
-        let loss = self.loss(&comparison.reference);
-        if comparison.candidate < self.depth {
-            gain + loss
-        } else {
-            // Above what a smaller depth may cost, or the depth would go to and fro.
-            gain - loss * 1.5
-        }
-    }
-
-    /// Takes the candidate as the depth in force, and goes on in its direction. `tried`, `rate`:
-    /// latest rates of the candidate and of the depth in force until now.
-    fn accept(&mut self, now: Nanos, comparison: Comparison, [tried, rate]: [Rate; 2]) {
-        let is_larger = comparison.candidate > self.depth;
-        if is_larger {
-            self.too_small = self.depth;
-        } else {
-            self.trimmed = false;
-        }
-        self.depth = comparison.candidate;
-        self.pause = PAUSE_MIN;
-        self.note(tried);
-        if !is_larger {
-            // Each step down is measured against the best of the steps above, or their losses
-            // would add up.
-            let reference = comparison.reference;
-            let is_faster = reference.per_ns > rate.per_ns;
-            return self.descend(now, if is_faster { reference } else { rate });
-        }
-        let twice = (self.depth * 2).min(self.most());
-        // A device whose gains take rounds to show would be doubled by chance in Grow.
-        if comparison.gains.rounds() > 1 && twice > self.depth {
-            self.compare_with(now, twice, tried);
-        } else {
-            self.grow(now, tried);
-        }
-    }
-
-    /// Keeps the depth in force, whose latest rate is `rate`.
-    fn reject(&mut self, now: Nanos, comparison: Comparison, rate: Rate) {
-        if comparison.candidate < self.depth {
-            self.too_small = comparison.candidate;
-            self.descend(now, rate);
-        } else {
-            self.hold(now);
-        }
-    }
-
-    /// Returns the standard errors that end a comparison before its last round.
-    fn certainty(&self) -> f64 {
-        if self.seeks { CERTAIN } else { CERTAIN_EARLY }
-    }
-
-    /// Begins the comparison of the depth in force with `candidate`; `reference`: rate of the depth
-    /// in force.
-    fn compare_with(&mut self, now: Nanos, candidate: u32, reference: Rate) {
-        let comparison = Comparison {
-            candidate,
-            reference,
-            gains: PairedGains::default(),
-            since: now,
-        };
-        self.change(now, Phase::Try(comparison));
     }
 
     /// Records the rate of the depth in force.
@@ -558,20 +498,17 @@ impl DepthControl {
         }
     }
 
-    /// Returns `true` if a measurement within a comparison of two depths is long enough. On a disk
-    /// with seeks it is one of two, and takes as long as certainty needs; elsewhere measurements
-    /// are short and many, so that a rate that drifts is the same in those of both depths.
-    fn is_slice_over(&self, now: Nanos, margin: f64, error: f64) -> bool {
+    /// Decides as [`DepthControl::verdict`] does, with more time, between two depths. `margin`: of
+    /// the smaller one, or of the larger one where `lean` is positive.
+    fn compare(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
         let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
         let few = ends < BATCHES_MIN * self.meter.batch() || elapsed < COMPARE_MIN;
-        if few {
-            return false;
+        let uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
+        if few || uncertain {
+            None
+        } else {
+            self.verdict(now, margin, error, lean)
         }
-        if !self.seeks {
-            return self.is_judged(now, error) || elapsed >= COMPARE_LONG;
-        }
-        let is_uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
-        !is_uncertain && self.verdict(now, margin, error, 0.0).is_some()
     }
 
     /// Returns the errors by which the larger depth is favoured where a comparison is uncertain. A
@@ -619,7 +556,13 @@ impl DepthControl {
         let (half, less) = (self.depth / 2, self.depth * 3 / 4);
         let may = |depth: u32| depth > self.too_small && depth >= self.least && depth < self.depth;
         match [half, less].into_iter().find(|&depth| may(depth)) {
-            Some(candidate) => self.compare_with(now, candidate, reference),
+            Some(candidate) => self.change(
+                now,
+                Phase::Descend {
+                    candidate,
+                    reference,
+                },
+            ),
             None => self.hold(now),
         }
     }
@@ -669,7 +612,14 @@ impl DepthControl {
         let up = self.up_next;
         self.up_next = !up;
         if up && twice > self.depth {
-            return self.compare_with(now, twice, reference);
+            let candidate = twice;
+            return self.change(
+                now,
+                Phase::Rise {
+                    candidate,
+                    reference,
+                },
+            );
         }
         // Half of the depth costs a disk with seeks too much time to try.
         self.too_small = if self.seeks { self.depth / 2 } else { 0 };

@@ -33,11 +33,6 @@ impl RateNoise {
         (gain, error + self.0)
     }
 
-    /// Returns the mean fraction by which two measurements of one depth in a row differ.
-    pub(super) fn fraction(self) -> f64 {
-        self.0
-    }
-
     /// True where chance may look like a gain.
     pub(super) fn is_significant(self) -> bool {
         self.0 > SIGNIFICANT

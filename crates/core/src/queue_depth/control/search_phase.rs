@@ -3,7 +3,6 @@
 //! each measurement. Rates are of work per second, in the unit of
 //! [`IoWork`](crate::queue_depth::io_work::IoWork).
 
-use super::comparison::Comparison;
 use crate::queue_depth::rate::Rate;
 use tidegate_base::time::Nanos;
 
@@ -15,10 +14,17 @@ pub(super) enum Phase {
         /// Rate at half of the depth; `None`: not measured.
         below: Option<Rate>,
     },
-    /// Measures the candidate of a comparison.
-    Try(Comparison),
-    /// Measures the depth in force again, after the candidate's rate was `tried`.
-    Return { comparison: Comparison, tried: Rate },
+    /// Measures `candidate`, smaller than the depth at which `reference` was measured.
+    Descend { candidate: u32, reference: Rate },
+    /// Measures the depth in force again, to confirm that `candidate`, which is smaller, delivers
+    /// as much: its rate was `tried`, against `reference` before.
+    Confirm {
+        candidate: u32,
+        tried: Rate,
+        reference: Rate,
+    },
+    /// Measures twice the depth at which `reference` was measured.
+    Rise { candidate: u32, reference: Rate },
     /// Measures a load that does not fill the depth in force, for comparison with a smaller depth.
     Unfilled,
     /// Keeps the depth.
