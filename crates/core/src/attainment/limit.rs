@@ -72,7 +72,7 @@ impl Level {
     fn close(&mut self) -> u64 {
         let largest = core::mem::take(&mut self.largest);
         if self.rate == 0 {
-            // Units are counted whatever the rate, and a level that never falls would never be idle.
+            // Units count whatever the rate; a level that never falls would never be idle.
             self.level = 0;
             return 0;
         }
