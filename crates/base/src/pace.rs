@@ -98,7 +98,7 @@ impl Pacer {
     /// Cancels what became due from `from` to `to`, when nothing was requested. Units due before
     /// `from` stay due.
     pub fn cancel_due(&mut self, from: Nanos, to: Nanos) {
-        // What is due after `to` was not due in that time, so nothing is lost.
+        // Units due after `to` were not due in that time, so none is cancelled.
         if self.rate != 0 && self.next_due < to {
             self.next_due += to.since(self.next_due.max(from));
         }

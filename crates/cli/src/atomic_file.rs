@@ -189,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("kept");
         write(&file, b"the old one").expect("written");
-        // Whoever has it open keeps it as it was: it is replaced, and not written over.
+        // A process that has the file open keeps the old one: it is replaced, not written over.
         let mut old = File::open(&file).expect("there");
         // Left behind by a run that was killed.
         fs::write(dir.path().join(".kept.killed.new"), "the n").expect("written");

@@ -277,7 +277,7 @@ fn adopt_one(
     now: Nanos,
 ) {
     let spent = spent.unwrap_or_default();
-    // What another policy had saved up for a burst stays available.
+    // Burst allowance that was saved up under another policy stays available.
     let used = tolerance - spent.saved.unwrap_or(Nanos::ZERO);
     // Never earlier than the account says itself: adopting must not forgive what was let go here.
     steady.forget_before(now + spent.owed + used);

@@ -45,7 +45,7 @@ const REPLIES_BETWEEN_EVALUATIONS: u32 = 1024;
 /// Number of powers of two of an I/O's length.
 const LENGTH_CLASSES: usize = u32::BITS as usize;
 /// Slot of no VM.
-const NOBODY: u32 = u32::MAX;
+const NO_VM: u32 = u32::MAX;
 
 /// Largest I/O while several VMs use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -123,8 +123,8 @@ impl Splitting {
         spec: &DeviceSpec,
         profile: Option<&Profile>,
     ) -> Splitting {
-        let nobody = Seen {
-            vm: NOBODY,
+        let none_seen = Seen {
+            vm: NO_VM,
             at: Nanos::ZERO,
         };
         let least = match configured {
@@ -138,9 +138,9 @@ impl Splitting {
             seeks: spec.positioning > Nanos::ZERO,
             answers: 0,
             parts: [[u32::MAX; LENGTH_CLASSES]; 2],
-            last: [nobody; 2],
+            last: [none_seen; 2],
             thinks: vec![Nanos::MAX; vms],
-            expected: nobody,
+            expected: none_seen,
             inside,
         };
         splitting.set_profile(profile);
@@ -232,7 +232,7 @@ impl Splitting {
         // The slot's former VM may have had another pace.
         self.thinks[slot] = Nanos::MAX;
         if self.expected.vm == vm {
-            self.expected.vm = NOBODY;
+            self.expected.vm = NO_VM;
         }
     }
 
@@ -286,7 +286,7 @@ impl Splitting {
     #[inline]
     pub(crate) fn expected(&self, now: Nanos) -> Option<(u32, Nanos)> {
         let Seen { vm, at } = self.expected;
-        (vm != NOBODY && now < at).then_some((vm, at))
+        (vm != NO_VM && now < at).then_some((vm, at))
     }
 
     /// Returns the bytes of a VM's I/O that may go at once; `beside`: other VMs have requests
@@ -294,7 +294,7 @@ impl Splitting {
     #[inline]
     pub(crate) fn part_len(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
         let came = |seen: &Seen| {
-            seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= SHARED_AFTER_REQUEST
+            seen.vm != vm && seen.vm != NO_VM && now.since(seen.at) <= SHARED_AFTER_REQUEST
         };
         if beside || self.last.iter().any(came) {
             self.parts[Direction::for_op(op) as usize][power_of(len)]

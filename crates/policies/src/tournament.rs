@@ -53,7 +53,7 @@ struct Winner {
     present: u32,
 }
 
-const NOBODY: Winner = Winner {
+const NO_WINNER: Winner = Winner {
     key: ABSENT,
     id: 0,
     present: 0,
@@ -68,8 +68,8 @@ impl Tournament {
         let groups = ids.div_ceil(GROUP).next_power_of_two();
         Tournament {
             groups: vec![Group([ABSENT; GROUP]); groups],
-            winners: vec![NOBODY; 2 * groups],
-            best: NOBODY,
+            winners: vec![NO_WINNER; 2 * groups],
+            best: NO_WINNER,
             top: 0,
             height: 0,
         }
@@ -132,8 +132,8 @@ impl Tournament {
     /// Removes all ids.
     pub fn clear(&mut self) {
         self.groups.fill(Group([ABSENT; GROUP]));
-        self.winners.fill(NOBODY);
-        self.best = NOBODY;
+        self.winners.fill(NO_WINNER);
+        self.best = NO_WINNER;
     }
 
     /// Inserts `id`, which must not be in the set.

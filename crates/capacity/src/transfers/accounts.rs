@@ -168,7 +168,7 @@ impl TransferAccounts {
             late: now.since(transfer.due()),
             outcome,
         };
-        // Nobody polls: the oldest end is dropped, so that memory stays bounded.
+        // The oldest end is dropped if no caller takes them, so that memory stays bounded.
         if self.ends.len() == ENDS_QUEUE_MAX {
             self.ends.pop_front();
         }

@@ -78,8 +78,7 @@ impl Predictor {
     /// Removes a user with its transfer.
     pub fn remove(&mut self, user: usize) {
         if let Some(slot) = self.users.get_mut(user) {
-            // What the user moved in this interval is gone with it, so the device's total is too
-            // low.
+            // The device's total of this interval is too low without the bytes that the user moved.
             self.is_complete &= slot.take().is_none();
         }
     }

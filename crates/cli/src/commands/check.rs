@@ -480,7 +480,7 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
     for vm in &config.vms {
         let device = &config.devices[vm.device];
         for (i, disk) in vm.disks.iter().enumerate() {
-            // What belongs to the VM stands only in the row of its first disk.
+            // Columns of the VM are filled only in the row of its first disk.
             let first = |text: String| if i == 0 { text } else { String::new() };
             vms.row([
                 Cell::from(first(vm.name.clone())).tone(Tone::Strong),

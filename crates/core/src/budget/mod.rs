@@ -460,7 +460,7 @@ impl Budget {
 
     fn wait(&mut self, who: usize, amount: u64, wait: Wait) {
         let (turn, key) = (self.members[who].turn.max(self.virtual_time), self.key(who));
-        // The same wait keeps its place in the queue.
+        // A member that waits for the same already keeps its place in the queue.
         if self.members[who].wait != wait {
             self.stop_waiting(who);
             match wait {

@@ -73,7 +73,7 @@ impl Engine {
                 if !self.budgets.may_go_along(&mut self.view, next) {
                     return None;
                 }
-                // Its rest waits on in its place, so only one request of an I/O is ever cut.
+                // The rest keeps its place in the queue: only one request of an I/O is ever cut.
                 let (slot, bytes) = (next, cut);
                 return Some(Head { slot, bytes });
             }

@@ -292,7 +292,7 @@ impl Engine {
         let hot = &self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let client = self.view.queues.reqs.cold[slot as usize].client;
-        // Nobody waits for the answer any more, or the disk has shrunk since: it must not go again.
+        // The client or the VM has gone, or the disk has shrunk: the I/O must not be repeated.
         let gone = !self.directory.client_at(client).connected
             || self.view.queues.vms[vm as usize].life != Life::Live;
         if gone || self.directory.is_beyond_end(&self.view.queues.reqs, slot) {

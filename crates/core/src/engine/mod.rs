@@ -305,7 +305,7 @@ impl Drop for Engine {
         // lost.
         let left = self.view.queues.device.requests;
         if left > 0 && !std::thread::panicking() {
-            panic!("an engine was dropped with {left} requests that nobody answered");
+            panic!("an engine was dropped with {left} unanswered requests");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Prefetch {
             oldest.map_or(0, |(index, _)| index)
         });
         let stream = &mut self.streams[index];
-        // What the replaced stream had read ahead is lost.
+        // A stream that replaces another has nothing read ahead.
         if known.is_none() {
             (stream.from, stream.until) = (0, 0);
         }

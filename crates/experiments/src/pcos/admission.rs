@@ -210,7 +210,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
                 return None;
             }
         }
-        // The same newcomer is submitted once: it waits at PCOS until it is placed or withdrawn.
+        // A newcomer is submitted once: it waits at PCOS until it is placed or withdrawn.
         if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
             let index = newcomer.index;
             let limit = self.limit(replay);

@@ -118,7 +118,7 @@ pub(super) fn run(
             outcome.moved.push(each.collect());
             (before, mark) = (moved, mark + INTERVAL);
         }
-        // Its deadline is over: the request is given up, whatever the policy would say now.
+        // A request past its deadline is given up, whatever the policy would say now.
         if considered.take_if(|request| request.due() <= now).is_some() {
             outcome.discarded += 1;
         }

@@ -176,7 +176,7 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
     let mut better = Vec::new();
     for (key, own) in measures(own) {
         let found = measures(other).find(|(other, _)| *other == key);
-        // What the other did not measure cannot be worse there.
+        // A measure that the other policy does not have cannot be worse there.
         let Some((_, other)) = found else { continue };
         let (own, other) = match own.unit {
             // Inverted, so that less is better of every unit; 1e-9 stands for no service at all.

@@ -481,7 +481,7 @@ impl Controller for CreditFeedback {
         let range = 1.0 / PROPORTION_MAX..=PROPORTION_MAX;
         let scale = fields.f64_in("the sum of parts", range)?;
         fields.end()?;
-        // What was learnt for another objective does not hold for this one.
+        // A state learnt for another objective does not hold for this one.
         if promised != objective_figures(view.objective(vm)) {
             return Err(BlobError::Objective);
         }

@@ -140,7 +140,7 @@ impl TransferPriorities {
         self.last_class[slot] = base;
         self.last_priority[slot] = view.objective(vm).priority;
         self.priorities.add(slot, base);
-        // A transfer's end may change everybody once; a cycle, with the guard before it, twice.
+        // A transfer's end may change every VM once; a cycle, with the guard before it, twice.
         self.changes.reserve(2 * self.last_class.len() + 2);
     }
 

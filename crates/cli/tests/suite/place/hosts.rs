@@ -47,7 +47,7 @@ fn hosts_come_one_by_one_and_are_drained() {
         (&listed[0]["drained"], &listed[0]["jobs"]),
         (&true.into(), &1.into())
     );
-    // Its job ends, and no job takes its place; what comes waits likewise.
+    // On a drained host no job takes the place of one that ends, and new ones wait.
     let ended = site.place(&["end", "x"]);
     assert!(!stderr(&ended).contains("y goes"), "{}", stderr(&ended));
     let waiting = site.json(&job("z", &[]));

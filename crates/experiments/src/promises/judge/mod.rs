@@ -85,7 +85,7 @@ impl Judge {
         if counts {
             self.seconds += 1;
             if !devices_own {
-                // In a stall nobody is served, and no share can be held against the scheduler.
+                // In a stall of the device no VM is served: its shares are not judged.
                 self.judge_shares();
             }
         }

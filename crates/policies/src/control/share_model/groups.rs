@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             groups.competing_groups().iter().count(),
             1,
-            "nobody of b competes"
+            "no VM of b competes"
         );
     }
 

@@ -480,7 +480,7 @@ impl ShareModel {
     }
 
     /// Returns the upper bound on requests inside; see [`feedback::inside_max`]. Infinite with one
-    /// VM, which nobody else throttles; with peers, whose outstanding requests are not known; and
+    /// VM, which no other VM throttles; with peers, whose outstanding requests are not known; and
     /// without a profile, by which utilisation is computed.
     fn inside_max(&self, view: &View) -> f64 {
         if self.listed.len() < 2 || !self.peers.is_empty() || view.profile().is_none() {

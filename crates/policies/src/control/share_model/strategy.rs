@@ -88,7 +88,7 @@ pub fn lost(claims: &[Claim], others: &Others) -> f64 {
 pub fn lost_weight(claims: &[Claim]) -> f64 {
     let of = |claim: &Claim| {
         let lost = (claim.alone - claim.blended) / claim.alone;
-        // A VM whose requests cost less when blended costs nobody anything.
+        // A VM whose requests cost less when blended takes nothing from the others.
         claim.weight * lost.max(0.0)
     };
     claims.iter().map(of).sum()
@@ -300,7 +300,7 @@ mod tests {
         let [first, second] = claims.map(|claim| claim.achieved);
         assert!((first - 8000.0 / 9200.0 * 1200.0).abs() < 1e-6, "{first}");
         assert!((second - 1200.0 / 9200.0 * 1200.0).abs() < 1e-6, "{second}");
-        // VM 1 got what it asked for: nobody is squeezed, and cuts are given back.
+        // VM 1 got what it asked for: no VM is squeezed, and cuts are given back.
         claims[0].squeezed = false;
         claims[1].squeezed = false;
         let cut_before = claims[1].cut;
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(
             claims.map(|c| c.allocation),
             [4000.0, 600.0],
-            "nobody leaves anything"
+            "no VM leaves anything"
         );
         // VM 1 needs an eighth of the device, so VM 2 has seven.
         claims[0].needs = Some(1000.0);
@@ -339,7 +339,7 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-12, "{claims:?}");
         let rates = claims.map(|claim| claim.allocation);
         assert_eq!((rates[0], rates[1]), (1000.0, 450.0));
-        // And where nobody takes it, all keep what they need and the rest is left.
+        // And where no VM takes it, all keep what they need and the rest is left.
         claims[2].needs = Some(100.0);
         lend(&mut claims, &mut []);
         assert_eq!(claims.map(|c| c.allocation), [1000.0, 450.0, 100.0]);

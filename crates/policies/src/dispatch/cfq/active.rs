@@ -128,7 +128,7 @@ impl Cfq {
         if self.has_any(view, queue) {
             return Turn::Stays(self.start_or_wait(view, active));
         }
-        // Nobody else waits: the queue keeps the device at no one's expense.
+        // No other queue waits: this one keeps the device at no other's expense.
         if first.is_none() {
             return Turn::Stays(Pick::Idle(Nanos::MAX));
         }

@@ -44,7 +44,7 @@
 //!   for.
 //! - *Low latency*, with `low_latency` (from 2.6.32 on): slices shrink so that a class's busy
 //!   queues all have one within `target_latency`, but not below two `slice_idle`.
-//! - *The idle class* goes when the device is empty and nobody else has asked for
+//! - *The idle class* goes when the device is empty and no other VM has asked for
 //!   `idle_class_grace`, one I/O at a time.
 //!
 //! Decisions where Linux's rules do not fit or say nothing:

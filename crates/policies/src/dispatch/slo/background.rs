@@ -184,7 +184,7 @@ impl BackgroundRate {
     /// Ends a window, adapts the rate if the window was a whole one, and begins the next.
     #[cold]
     fn close(&mut self, now: Nanos) {
-        // A window that nobody closed in time spans other loads than one of 100 ms.
+        // A window that was closed late spans other loads than one of 100 ms.
         let is_whole = now.since(self.window_end) < WINDOW;
         // Decays, so that a device that became slower is not measured by its past for ever.
         self.window_work_max =

@@ -130,14 +130,14 @@ impl Shares {
             clock: Virtual(0),
             passed_over_since: Nanos::ZERO,
         };
-        let nobody = Member {
+        let vacant = Member {
             flow: Flow::new(Virtual(0), 4 * Objective::DEFAULT_WEIGHT),
             class: Class::BestEffort,
             group: NO_GROUP,
             active: false,
         };
         Shares {
-            members: vec![nobody; vms],
+            members: vec![vacant; vms],
             named: vec![0; vms],
             classes: [(); VM_CLASSES + 1].map(|()| entities()),
             groups: Vec::new(),

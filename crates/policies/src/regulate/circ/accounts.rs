@@ -353,7 +353,7 @@ impl Accounts {
     pub(super) fn pause(&mut self) {
         // The only amount left once no VM is active; the assertion below holds it to that.
         self.audited_sum -= self.given.clear();
-        assert_eq!(self.audited_sum, 0, "credits that nobody has");
+        assert_eq!(self.audited_sum, 0, "credits that no VM holds");
         self.given_by_inactive = 0;
     }
 }
