@@ -616,7 +616,7 @@ fn completing_an_io_twice_is_a_bug_of_the_driver() {
 }
 
 #[test]
-#[should_panic(expected = "nobody answered")]
+#[should_panic(expected = "unanswered requests")]
 #[cfg(debug_assertions)]
 fn dropping_a_request_unfinished_is_noticed() {
     // By hand: a driver that is dropped leaves nothing unfinished.
