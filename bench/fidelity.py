@@ -16,7 +16,8 @@ times that are measured first, on an idle device of the same model, with one req
                            device's `transport`.
 
 Both are measured for each operation, size of request and think time, and never in a mix itself: what is compared
-is a forecast. Compared are IOPS and the 99th percentile of latencies from a request's arrival to its
+is a forecast. The processors are kept from halting meanwhile, or a request on an idle device would take longer
+than in a mix. Compared are IOPS and the 99th percentile of latencies from a request's arrival to its
 answer, as the engine counts them on both sides, in the same buckets (1/16 wide), over the same time after the same
 warm-up; medians over rounds (live) and seeds (simulated). A mix passes where all of its VMs do.
 (fio's own figures would not do: it takes all answers of a queue that it drains at its end at once.)
@@ -44,6 +45,7 @@ from pathlib import Path
 
 from measure import (
     KIB,
+    Awake,
     BenchError,
     Fio,
     Running,
@@ -76,6 +78,8 @@ class Goal:
 HARD_DISK, FLASH = Goal(0.03, 0.15), Goal(0.08, 0.30)
 # Mixes that must pass, of all of them.
 PASS_PART = 0.9
+# Measurements of each round trip.
+TIMES_MEASURED = 3
 
 
 class TimedWorkload(Workload):
@@ -206,12 +210,17 @@ def microseconds(value):
 
 
 def measure_times(args, mixes, directory):
+    """The median of three measurements of each, since one stall of the machine distorts a second."""
     times = Times()
     wanted = sorted({(mix.measured_on, operation, workload.block, workload.think_us) for mix in mixes
                      for workload in mix.workloads for operation in workload.operations()})  # fmt: skip
     for number, key in enumerate(wanted):
         progress(f"round trips: {number + 1}/{len(wanted)}")
-        times.found[key] = measure_time(args, directory, *key)
+        measured = [measure_time(args, directory, *key) for _ in range(TIMES_MEASURED)]
+        times.found[key] = Time(*(
+            statistics.median(getattr(time, figure_) for time in measured)
+            for figure_ in ("late", "round_trip", "spread", "processor")
+        ))  # fmt: skip
     return times
 
 
@@ -464,8 +473,9 @@ def run(args):
     }
     with tempfile.TemporaryDirectory(prefix="tidegate-fidelity-") as place:
         directory = Path(place)
-        times = measure_times(args, args.mixes, directory)
-        live_runs = run_live(args, directory)
+        with Awake():
+            times = measure_times(args, args.mixes, directory)
+            live_runs = run_live(args, directory)
         simulated_runs = run_simulated(args, directory, times)
     progress("")
     host["load_at_end"] = os.getloadavg()
