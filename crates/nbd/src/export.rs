@@ -101,7 +101,8 @@ pub struct Abilities {
 impl Abilities {
     /// Transmission flags that announce these capabilities to a client that negotiated `style`.
     pub fn transmission_flags(&self, style: ReplyStyle) -> u16 {
-        // The specification forbids both flags on a read-only export.
+        // The specification forbids NBD_FLAG_SEND_TRIM and NBD_FLAG_SEND_WRITE_ZEROES on a
+        // read-only export.
         let writable = !self.read_only;
         let zeroes = self.write_zeroes && writable;
         [
@@ -124,7 +125,8 @@ impl Abilities {
 }
 
 /// Block sizes of an export ("Size constraints"), in bytes. Every value of this type satisfies the
-/// specification's rules.
+/// specification's rules for exports of at least the preferred size; smaller exports, whose maximum
+/// may be their own size, are held to the same rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
     minimum: u32,
@@ -144,7 +146,8 @@ impl BlockSize {
     ///
     /// # Errors
     /// The minimum is not a power of 2 up to 65,536, the preferred size is not a power of 2 of at
-    /// least 512 and the minimum, or the maximum is below the preferred size.
+    /// least 512 and the minimum, or the maximum is below the preferred size or neither a multiple
+    /// of the minimum nor `u32::MAX`.
     pub fn new(minimum: u32, preferred: u32, maximum: u32) -> Result<BlockSize, BlockSizeError> {
         // 64 KiB is the largest minimum that the specification allows.
         if !minimum.is_power_of_two() || minimum > 1 << 16 {
@@ -159,6 +162,10 @@ impl BlockSize {
         }
         if maximum < preferred {
             return Err(BlockSizeError::Maximum { maximum, preferred });
+        }
+        // 0xffffffff means that the payload has no limit of its own.
+        if maximum != u32::MAX && !maximum.is_multiple_of(minimum) {
+            return Err(BlockSizeError::MaximumUnaligned { maximum, minimum });
         }
         Ok(BlockSize {
             minimum,
@@ -211,6 +218,17 @@ pub enum BlockSizeError {
         /// Preferred block size in bytes, the smallest maximum allowed.
         preferred: u32,
     },
+    /// Maximum payload that is not a whole number of minimum blocks.
+    #[error(
+        "maximum payload is {maximum} B; it must be a multiple of the minimum block size \
+         {minimum}, or 4294967295 for no limit"
+    )]
+    MaximumUnaligned {
+        /// Given maximum payload in bytes.
+        maximum: u32,
+        /// Minimum block size in bytes.
+        minimum: u32,
+    },
 }
 
 #[cfg(test)]
@@ -219,7 +237,7 @@ mod tests {
     use crate::testing::ALL;
 
     #[test]
-    fn block_sizes_keep_the_rules() {
+    fn block_sizes_are_checked_against_the_specification() {
         assert!(BlockSize::new(1, 4096, 1 << 25).is_ok());
         assert!(BlockSize::new(65536, 65536, u32::MAX).is_ok());
         assert_eq!(BlockSize::new(0, 512, 512), Err(BlockSizeError::Minimum(0)));
@@ -239,10 +257,14 @@ mod tests {
             BlockSize::new(512, 4096, 512),
             Err(BlockSizeError::Maximum { .. })
         ));
+        assert!(matches!(
+            BlockSize::new(512, 4096, 70_000),
+            Err(BlockSizeError::MaximumUnaligned { .. })
+        ));
     }
 
     #[test]
-    fn flags_say_what_the_export_can_do() {
+    fn transmission_flags_announce_the_capabilities() {
         assert_eq!(
             ALL.transmission_flags(ReplyStyle::Structured),
             0b1101_1111_1101

@@ -15,8 +15,9 @@
 use crate::error::NbdError;
 use crate::wire::*;
 
-/// Buffer size in bytes that fits every reply of this module without message and extents.
-pub const HEAD_LEN: usize = 32;
+/// Buffer size in bytes that fits every reply of this module with an empty message and without
+/// extents. The longest is [`error_offset`].
+pub const HEAD_LEN: usize = ERROR_HEAD_LEN + 8;
 
 /// Buffer size in bytes that fits an error with any [`Reason`](crate::Reason)'s message. Longer
 /// messages are clipped to the buffer.
@@ -267,7 +268,7 @@ mod tests {
         let n = Structured.done(C, &mut out);
         assert_eq!(decoded(&out[..n]), Reply::None { cookie: C });
         let n = offset_hole(C, 5, 7, false, &mut out);
-        assert_eq!(n, HEAD_LEN);
+        assert_eq!(n, CHUNK_HEAD_LEN + 12);
         let hole = Reply::OffsetHole {
             cookie: C,
             offset: 5,
@@ -275,6 +276,19 @@ mod tests {
             last: false,
         };
         assert_eq!(decoded(&out[..n]), hole);
+    }
+
+    #[test]
+    fn replies_without_message_and_extents_fit_a_head() {
+        let mut out = [0; HEAD_LEN];
+        let lengths = [
+            Structured.done(C, &mut out),
+            Structured.data(C, 0, 1, &mut out),
+            Structured.error(C, NbdError::Eio, "", &mut out),
+            offset_hole(C, 0, 1, true, &mut out),
+            error_offset(C, NbdError::Eio, 0, "", true, &mut out),
+        ];
+        assert_eq!(lengths.iter().max(), Some(&HEAD_LEN));
     }
 
     #[test]
@@ -306,7 +320,7 @@ mod tests {
     fn messages_are_clipped_to_whole_characters() {
         let long = "ö".repeat(4000);
         for room in [26, 27, 28, 34, 35, 100, 10_000] {
-            let mut out = vec![0; room.max(34)];
+            let mut out = vec![0; room.max(HEAD_LEN)];
             let n = Structured.error(C, NbdError::Eio, &long, &mut out[..room]);
             let Reply::Error { message, .. } = decoded(&out[..n]) else {
                 panic!()
