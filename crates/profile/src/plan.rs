@@ -294,7 +294,7 @@ impl Plan {
         };
         plan.add_all();
         let need = plan.room(u64::from(plan.target.block.max(SIZES[0])));
-        if plan.target.span < need || plan.sizes(&SIZES).is_empty() {
+        if plan.target.span < need || plan.curve_sizes().is_empty() {
             Err(TooSmall {
                 span: plan.target.span,
                 need,
@@ -331,9 +331,20 @@ impl Plan {
         of.iter().copied().filter(fits).collect()
     }
 
+    /// Returns the sizes at which curves are measured.
+    fn curve_sizes(&self) -> Vec<u32> {
+        let all = self.sizes(&SIZES);
+        if !self.options.quick {
+            return all;
+        }
+        let quick = self.sizes(&SIZES_QUICK);
+        // A device may accept none of the coarser steps, as with 8 KiB blocks and 8 KiB requests.
+        if quick.is_empty() { all } else { quick }
+    }
+
     fn add_all(&mut self) {
         let quick = self.options.quick;
-        let sizes = self.sizes(if quick { &SIZES_QUICK } else { &SIZES });
+        let sizes = self.curve_sizes();
         let (read, write) = (Mix::All(Direction::Read), Mix::All(Direction::Write));
         if self.target.fill && self.target.writes {
             self.steps.push(Step::Fill);
@@ -514,9 +525,14 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_the_device_takes() {
+    fn sizes_are_those_that_the_device_accepts() {
         let large = plan(|target, _| (target.block, target.max_io) = (8192, 65536));
         assert!(points(&large).all(|p| (8192..=65536).contains(&p.size)));
+        let one_size = plan(|target, options| {
+            (target.block, target.max_io) = (8192, 8192);
+            options.quick = true;
+        });
+        assert!(points(&one_size).count() > 0 && points(&one_size).all(|p| p.size == 8192));
         let mut target = large.target;
         target.span = 8192 * 15;
         let error = Plan::new(target, large.options).expect_err("too small");

@@ -120,10 +120,12 @@ impl Profiler {
                 continue;
             };
             let (depth, next) = match active {
+                // At full depth no request must be drawn: it would be lost, and a fill would leave
+                // its bytes unwritten.
+                Active::Bulk(_) if in_flight >= self.plan.bulk_depth() => return Next::Wait,
                 Active::Bulk(bulk) => (self.plan.bulk_depth(), bulk.next(now)),
-                Active::Load(load) if in_flight < load.depth() => (load.depth(), load.next()),
-                // At full depth an address must not be drawn: it would be lost.
-                Active::Load(_) => return Next::Wait,
+                Active::Load(load) if in_flight >= load.depth() => return Next::Wait,
+                Active::Load(load) => (load.depth(), load.next()),
                 Active::ReadsUnderWrites(beside) => match beside.next() {
                     None if !beside.is_done() => return Next::Wait,
                     next => (beside.depth(), next),

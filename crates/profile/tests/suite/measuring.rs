@@ -11,16 +11,18 @@ use tidegate_profile::outcome::measured;
 use tidegate_profile::plan::Step;
 use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target, virtual_time};
 
-/// Device that serves a number of requests at a time, each for a time that depends on its kind and
-/// size; further requests wait in order.
-struct MadeUp {
+/// Device that serves [`SERVERS`] requests at a time, each for a time that depends on its direction
+/// and size; further requests wait in order.
+struct FixedRateDevice {
     servers: Vec<Nanos>,
     in_flight: BTreeMap<(Nanos, u64), u32>,
     sequence: u64,
     jitter: Option<SplitMix64>,
 }
 
+/// Number of requests that the device serves at a time.
 const SERVERS: u32 = 8;
+/// Size of the device in bytes.
 const SPAN: u64 = 1 << 30;
 
 fn service(direction: Direction, size: u32) -> u64 {
@@ -31,9 +33,9 @@ fn service(direction: Direction, size: u32) -> u64 {
     1_000_000 + per_kib * u64::from(size / 1024)
 }
 
-impl MadeUp {
-    fn new(jitter: Option<u64>) -> MadeUp {
-        MadeUp {
+impl FixedRateDevice {
+    fn new(jitter: Option<u64>) -> FixedRateDevice {
+        FixedRateDevice {
             servers: vec![Nanos::ZERO; SERVERS as usize],
             in_flight: BTreeMap::new(),
             sequence: 0,
@@ -77,7 +79,7 @@ fn plan(in_virtual_time: bool, quick: bool) -> Plan {
 }
 
 /// Measures until `stop` I/Os were submitted; returns their number and the time.
-fn drive(profiler: &mut Profiler, device: &mut MadeUp, stop: u64) -> (u64, Nanos) {
+fn drive(profiler: &mut Profiler, device: &mut FixedRateDevice, stop: u64) -> (u64, Nanos) {
     let (mut now, mut submitted) = (Nanos::ZERO, 0);
     while submitted < stop {
         match profiler.next_io(now) {
@@ -97,14 +99,54 @@ fn drive(profiler: &mut Profiler, device: &mut MadeUp, stop: u64) -> (u64, Nanos
 }
 
 #[test]
-fn rates_are_the_truth() {
+fn fill_writes_every_byte_once_and_conditioning_as_many() {
+    let plan = plan(true, true);
+    let depth = plan.bulk_depth() as usize;
+    for conditions in [false, true] {
+        let mut plan = plan.clone();
+        let wanted = if conditions {
+            Step::Condition
+        } else {
+            Step::Fill
+        };
+        plan.steps.retain(|step| *step == wanted);
+        let mut profiler = Profiler::new(plan, Vec::new());
+        let (mut now, mut written, mut bytes) = (Nanos::ZERO, BTreeMap::new(), 0);
+        let mut queue: std::collections::VecDeque<u32> = Default::default();
+        loop {
+            match profiler.next_io(now) {
+                Next::Io(io) => {
+                    written.insert(io.addr, io.len);
+                    bytes += u64::from(io.len);
+                    queue.push_back(io.id);
+                    assert!(queue.len() <= depth);
+                }
+                Next::Finished => break,
+                Next::Wait => {
+                    now += Nanos::from_millis(1);
+                    profiler.completed(now, queue.pop_front().expect("in flight"));
+                }
+            }
+        }
+        assert_eq!(bytes, SPAN);
+        if !conditions {
+            let end = (written.iter()).fold(0, |end, (&addr, &len)| {
+                assert_eq!(addr, end, "a gap or an overlap");
+                end + u64::from(len)
+            });
+            assert_eq!(end, SPAN);
+        }
+    }
+}
+
+#[test]
+fn measured_rates_are_those_of_the_device() {
     let mut profiler = Profiler::new(plan(true, true), Vec::new());
-    drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+    drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
     let result = measured(profiler.plan(), profiler.outcomes(), "");
     assert_eq!(
-        result.depth,
-        SERVERS.next_power_of_two() * 2,
-        "16: depths by fours"
+        result.depth, 16,
+        "quick plans test 1, 4, 16 and 32; 16 is the first that occupies all servers"
     );
     let mut kinds = 0;
     for curve in &result.curves {
@@ -128,6 +170,7 @@ fn rates_are_the_truth() {
         }
         kinds += 1;
     }
+    // Reads and writes, sequential and random, and a quick plan's three mixes.
     assert_eq!(kinds, 4 + 3);
     for point in result.latency.iter().map(|at| &at.point) {
         let (depth, servers) = (f64::from(point.depth), f64::from(SERVERS));
@@ -145,12 +188,12 @@ fn rates_are_the_truth() {
 }
 
 #[test]
-fn what_varies_is_within_the_interval() {
+fn confidence_intervals_cover_the_true_rate() {
     let mut plan = plan(true, false);
-    // It has no buffers to fill.
+    // The device has no buffers to fill.
     plan.pace.warm_up_bytes = 0;
     let mut profiler = Profiler::new(plan, Vec::new());
-    drive(&mut profiler, &mut MadeUp::new(Some(5)), u64::MAX);
+    drive(&mut profiler, &mut FixedRateDevice::new(Some(5)), u64::MAX);
     let result = measured(profiler.plan(), profiler.outcomes(), "");
     let (mut inside, mut all) = (0, 0);
     for curve in &result.curves {
@@ -166,15 +209,15 @@ fn what_varies_is_within_the_interval() {
             all += 1;
         }
     }
-    // 95 % of them are expected; of 36, 29 or fewer come one time in ten thousand.
+    // 95 % of the intervals should cover the rate; 29 or fewer of 36 has probability 1/10000.
     assert!(all == 36 && inside >= 30, "{inside} of {all}");
 }
 
 #[test]
-fn broken_off_anywhere_it_comes_to_the_same() {
+fn a_resumed_measurement_gives_the_same_profile() {
     let whole = {
         let mut profiler = Profiler::new(plan(true, true), Vec::new());
-        let (ios, _) = drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+        let (ios, _) = drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
         let text = measured(profiler.plan(), profiler.outcomes(), "").to_toml();
         (text, ios)
     };
@@ -182,12 +225,12 @@ fn broken_off_anywhere_it_comes_to_the_same() {
     let mut random = SplitMix64::new(11);
     for _ in 0..6 {
         let mut outcomes: Vec<Outcome> = Vec::new();
-        // Killed twice, each time with requests in flight; what was kept went through a file.
+        // Killed twice, each time with requests in flight; outcomes are persisted as JSON.
         for stop in [random.below(whole.1), random.below(whole.1), u64::MAX] {
             let kept = serde_json::to_string(&outcomes).expect("plain data");
             let kept = serde_json::from_str(&kept).expect("what was written");
             let mut profiler = Profiler::new(plan(true, true), kept);
-            drive(&mut profiler, &mut MadeUp::new(None), stop);
+            drive(&mut profiler, &mut FixedRateDevice::new(None), stop);
             outcomes = profiler.outcomes().to_vec();
         }
         let text = measured(&plan(true, true), &outcomes, "").to_toml();
@@ -196,11 +239,11 @@ fn broken_off_anywhere_it_comes_to_the_same() {
 }
 
 #[test]
-fn a_real_disk_takes_no_longer_than_was_said() {
+fn real_time_measurement_takes_the_predicted_time() {
     for (quick, most) in [(true, 60.0), (false, 900.0)] {
         let mut profiler = Profiler::new(plan(false, quick), Vec::new());
         let expected = profiler.progress(Nanos::ZERO).left.as_secs_f64();
-        let (_, end) = drive(&mut profiler, &mut MadeUp::new(Some(9)), u64::MAX);
+        let (_, end) = drive(&mut profiler, &mut FixedRateDevice::new(Some(9)), u64::MAX);
         let took = end.as_secs_f64();
         assert!(took < most && expected < most, "{took} s, {expected} s");
         assert!(
@@ -212,8 +255,8 @@ fn a_real_disk_takes_no_longer_than_was_said() {
 }
 
 #[test]
-fn a_slow_disk_is_not_waited_for() {
-    // One at a time, each of 50 ms, be it as long as it may.
+fn measuring_a_slow_disk_ends_in_bounded_time() {
+    // Serves one request at a time; each takes 50 ms whatever its size.
     let mut profiler = Profiler::new(plan(false, true), Vec::new());
     let mut now = Nanos::ZERO;
     let mut queue: std::collections::VecDeque<u32> = Default::default();
@@ -241,13 +284,13 @@ fn a_slow_disk_is_not_waited_for() {
 }
 
 #[test]
-fn one_way_alone_is_a_profile_too() {
+fn a_read_only_profile_is_complete() {
     let mut target = plan(true, true).target;
     (target.writes, target.fill, target.condition) = (false, false, false);
     let options = plan(true, true).options;
     let plan = Plan::new(target, options).expect("large enough");
     let mut profiler = Profiler::new(plan, Vec::new());
-    drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+    drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
     let result = measured(profiler.plan(), profiler.outcomes(), "");
     let profile = result.profile().expect("reads are enough");
     assert!(!profile.has_writes());
@@ -286,7 +329,7 @@ fn measure_disturbed(disturbed: Nanos) -> tidegate_config::profile::Measured {
 }
 
 #[test]
-fn a_point_that_is_too_uncertain_is_measured_on() {
+fn imprecise_points_get_more_runs() {
     let result = measure_disturbed(Nanos::from_millis(700));
     assert_eq!(result.imprecise(), [""; 0], "{result:?}");
     assert_eq!(result.profile().expect("complete").imprecision(), None);
@@ -298,7 +341,7 @@ fn a_point_that_is_too_uncertain_is_measured_on() {
 }
 
 #[test]
-fn one_that_stays_too_uncertain_is_marked() {
+fn points_that_stay_imprecise_are_marked() {
     let result = measure_disturbed(Nanos::MAX);
     // Not all points are wide: slow and fast spans may average out within a run.
     let wide = result.curves.iter().flat_map(|curve| &curve.points);
@@ -315,7 +358,7 @@ fn one_that_stays_too_uncertain_is_marked() {
 }
 
 #[test]
-fn reads_beside_writes_take_longer_than_alone() {
+fn reads_under_writes_take_longer_than_alone() {
     for name in [
         "hdd-7200-1tb",
         "hdd-7200-1tb-cached",
