@@ -67,6 +67,15 @@ impl Division {
         }
     }
 
+    /// Number of a former division, at which a member's part is computed when it is first needed.
+    pub(super) fn outdated_epoch(&self) -> u32 {
+        match self.epoch {
+            // The number before 1, as 0 marks free slots.
+            1 => u32::MAX,
+            epoch => epoch - 1,
+        }
+    }
+
     pub(super) fn add(&mut self, shares: &Shares) {
         self.members += 1;
         self.weights += u128::from(shares.counted_weight());

@@ -236,8 +236,7 @@ impl Budget {
         self.division.add(&shares);
         self.members[who] = Member {
             shares,
-            // An older epoch: the part is looked up when it is first needed.
-            epoch: self.division.epoch.wrapping_sub(1).max(1),
+            epoch: self.division.outdated_epoch(),
             turn: self.virtual_time,
             ..VACANT
         };

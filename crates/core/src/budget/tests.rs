@@ -48,6 +48,15 @@ fn the_guaranteed_half_is_divided_by_weight_and_by_reservation() {
 }
 
 #[test]
+fn a_member_added_as_the_epoch_wraps_has_its_part() {
+    let mut budget = budget(800, 800, 0);
+    budget.division.epoch = u32::MAX;
+    budget.add(0, shares(1, 0));
+    assert_eq!(budget.division.epoch, 1);
+    assert_eq!(budget.available(Nanos::ZERO, 0), 400);
+}
+
+#[test]
 fn a_part_is_there_whatever_others_hold() {
     let mut budget = alike(4, (800, 800, 0));
     let now = Nanos::ZERO;
