@@ -19,7 +19,8 @@ pub struct Writer {
     pub make: (TaskId, Nanos),
     /// Step in the driver domain of an I/O, on the way to the disk and on the way back.
     pub forward: Hop,
-    /// Size of the file in bytes.
+    /// Size of the file in bytes; the process writes whole I/Os, so the last one may exceed it, and
+    /// the report counts it in full.
     pub file: u64,
     /// Dirty bytes at which the process waits.
     pub dirty_most: u64,
@@ -107,9 +108,9 @@ impl Disk {
                 task,
                 cost,
                 token: making,
-                // Another I/O needs its whole size in dirty bytes beyond those in flight.
             });
         }
+        // Another I/O needs its whole size in dirty bytes beyond those in flight.
         while progress.in_flight < spec.depth && progress.dirty >= (progress.in_flight + 1) * io {
             progress.in_flight += 1;
             orders.push_back(spec.forward.order(flushing, false));

@@ -150,6 +150,12 @@ impl Passed {
         }
         self.shares = Some(shares);
         let by = enforced_by_dispatcher(engine);
+        // Factors of priorities are applied to weights of objectives alone: a VM's former
+        // allocation would otherwise be scaled again at each reset.
+        assert!(
+            !(by.priority && matches!(shares.weights, Weights::Allocations { .. })),
+            "a dispatcher that weights by allocations enforces no priorities"
+        );
         self.reserved = false;
         self.lightest = u64::MAX;
         for vm in engine.view().vms() {
