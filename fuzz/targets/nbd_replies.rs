@@ -1,4 +1,4 @@
 //! A server's bytes, however hostile, against the client's decoder.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_nbd::fuzz::replies(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_nbd::fuzz::fuzz_replies(data));

@@ -1,4 +1,4 @@
 //! A client's bytes, however hostile, against the server's session.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_nbd::fuzz::session(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_nbd::fuzz::fuzz_session(data));

@@ -10,7 +10,7 @@ use crate::{Abilities, BlockSize, Command, Export, Exports, Limits, Session, Ste
 /// # Panics
 /// Memory exceeds what [`Limits`] allow, a request leaves its export, or the session stops making
 /// progress.
-pub fn session(data: &[u8]) {
+pub fn fuzz_session(data: &[u8]) {
     let Some((&cut, stream)) = data.split_first() else {
         return;
     };
@@ -28,7 +28,7 @@ pub fn session(data: &[u8]) {
 }
 
 /// Decodes `data` as the byte stream of a server.
-pub fn replies(mut data: &[u8]) {
+pub fn fuzz_replies(mut data: &[u8]) {
     while let Ok(Decoded::Reply(n, _)) = decode_reply(data) {
         assert!(n > 0 && n <= data.len());
         data = &data[n..];
@@ -64,8 +64,9 @@ fn feed(session: &mut Session, mut input: &[u8], limits: &Limits) -> bool {
 }
 
 fn check_memory(session: &Session, limits: &Limits) {
-    // One option, the name for which a context was selected, a reply with two strings, the list
-    // with the spare capacity of a growing vector, and the state machine itself.
+    // One option; the list with the spare capacity of a growing vector, up to twice its length; and
+    // 8 * 4096 for the name of the selected context, a reply with two strings of up to 4096 bytes
+    // each with spare capacity, and the state machine itself.
     let max = limits.option_len_max + 2 * limits.list_len_max + 8 * 4096;
     assert!(
         session.memory() <= max as usize,
@@ -74,6 +75,7 @@ fn check_memory(session: &Session, limits: &Limits) {
     );
 }
 
+/// Size of every export of the fuzz targets in bytes.
 const SIZE: u64 = 1 << 20;
 
 /// Exports of the fuzz targets, among them the default one.
@@ -127,14 +129,14 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn garbage_is_survived(data in any::<Vec<u8>>()) {
-            super::session(&data);
-            super::session(&[&[0, 0, 0, 0, 3], &data[..]].concat());
-            super::replies(&data);
+        fn any_bytes_are_handled_without_a_panic(data in any::<Vec<u8>>()) {
+            super::fuzz_session(&data);
+            super::fuzz_session(&[&[0, 0, 0, 0, 3], &data[..]].concat());
+            super::fuzz_replies(&data);
         }
 
         #[test]
-        fn near_misses_are_survived(
+        fn almost_valid_messages_are_handled_without_a_panic(
             cut in any::<u8>(),
             messages in prop::collection::vec(message(), 1..12),
             flip in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
@@ -145,7 +147,7 @@ mod tests {
                 let at = at.index(data.len());
                 data[at] ^= mask;
             }
-            super::session(&data);
+            super::fuzz_session(&data);
         }
     }
 }

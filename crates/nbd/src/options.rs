@@ -14,6 +14,7 @@ const QUOTED_LEN_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered,
+    /// The client leaves; only the handshake itself makes this outcome.
     Abort,
     Open(Box<Opened>),
 }
@@ -63,7 +64,11 @@ impl Context<'_> {
             NBD_OPT_LIST => self.list(),
             NBD_OPT_STRUCTURED_REPLY => self.structured_reply(),
             NBD_OPT_INFO | NBD_OPT_GO => self.info(option, payload),
-            _ => self.meta_context(option, payload),
+            NBD_OPT_LIST_META_CONTEXT | NBD_OPT_SET_META_CONTEXT => {
+                self.meta_context(option, payload)
+            }
+            // The handshake answers all other options without their payload.
+            other => unreachable!("option {other} has no payload to answer"),
         };
         Ok(answer.unwrap_or_else(|Refusal(kind, why)| {
             self.output.reply(option, kind, &[why.as_bytes()]);
@@ -263,7 +268,7 @@ fn parse_info(payload: &[u8]) -> Result<(&str, &[u8]), Refusal> {
     };
     let Some((name, wanted)) = fields() else {
         return Err(Refusal::invalid(
-            "lengths in the option do not add up to its own",
+            "lengths inside the option do not match the option's length",
         ));
     };
     let name = string(name).map_err(Refusal::invalid)?;
@@ -282,7 +287,8 @@ struct MetaQuery<'a> {
 
 impl MetaQuery<'_> {
     fn parse(payload: &[u8]) -> Result<MetaQuery<'_>, Refusal> {
-        let short = || Refusal::invalid("lengths in the option do not add up to its own");
+        let short =
+            || Refusal::invalid("lengths inside the option do not match the option's length");
         let mut r = Reader(payload);
         let sized = |r: &mut Reader<'_>| r.u32().map(|n| n as usize);
         let len = sized(&mut r).ok_or_else(short)?;
@@ -325,8 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn export_name_sends_size_and_flags_and_zeroes_unless_told_not_to() {
-        for (client_flags, len) in [(1, 134), (3, 10), (2, 10), (0, 134)] {
+    fn export_name_sends_size_flags_and_zeroes_unless_no_zeroes_is_agreed() {
+        let (fixed, no_zeroes) = (NBD_FLAG_C_FIXED_NEWSTYLE, NBD_FLAG_C_NO_ZEROES);
+        // Size (8 bytes) and flags (2), with or without 124 reserved bytes.
+        for (client_flags, len) in [
+            (fixed, 134),
+            (fixed | no_zeroes, 10),
+            (no_zeroes, 10),
+            (0, 134),
+        ] {
             let mut bench = Bench::with_flags(client_flags);
             let mut bytes = Vec::new();
             crate::client::put_option(&mut bytes, NBD_OPT_EXPORT_NAME, b"plain");
@@ -397,15 +410,16 @@ mod tests {
             list_len_max: 40,
             ..Limits::default()
         };
-        let replies = Bench::with_limits(1, limits).option(NBD_OPT_LIST, &[]);
+        let replies =
+            Bench::with_limits(NBD_FLAG_C_FIXED_NEWSTYLE, limits).option(NBD_OPT_LIST, &[]);
         let why = b"the list of 2 exports is too long; ask for one by name".to_vec();
         assert_eq!(replies, [(NBD_REP_ERR_TOO_BIG, why)]);
     }
 
     #[test]
-    fn info_always_tells_the_size_and_otherwise_what_was_asked() {
+    fn info_has_the_size_and_what_was_requested() {
         let mut bench = Bench::new();
-        let simple = 0b1101_0111_1101;
+        let simple = crate::testing::ALL.transmission_flags(ReplyStyle::Simple);
         assert_eq!(
             bench.option(NBD_OPT_INFO, &option_go("disk", &[])),
             [info_export(simple), ACK]

@@ -75,7 +75,7 @@ impl ReplyStyle {
                 w.len()
             }
             ReplyStyle::Structured => {
-                let message = fit(message, out.len(), ERROR_HEAD_LEN);
+                let message = clip_to_fit(message, out.len(), ERROR_HEAD_LEN);
                 let mut w = Writer::new(out);
                 // Error (4 bytes), length of the message (2), message.
                 let len = 6 + message.len();
@@ -126,7 +126,7 @@ pub fn error_offset(
     last: bool,
     out: &mut [u8],
 ) -> usize {
-    let message = fit(message, out.len(), ERROR_HEAD_LEN + 8);
+    let message = clip_to_fit(message, out.len(), ERROR_HEAD_LEN + 8);
     let mut w = Writer::new(out);
     chunk(
         &mut w,
@@ -210,9 +210,9 @@ fn chunk(w: &mut Writer<'_>, kind: u16, last: bool, cookie: u64, len: usize) {
         .u32(len);
 }
 
-/// Clips `message` to the protocol's limit and to the space after `head` bytes in a buffer of
-/// `room` bytes.
-fn fit(message: &str, room: usize, head: usize) -> &str {
+/// Clips `message` to the protocol's limit, which bounds all strings alike (4096 bytes), and to the
+/// space after `head` bytes in a buffer of `room` bytes.
+fn clip_to_fit(message: &str, room: usize, head: usize) -> &str {
     clip(message, NAME_LEN_MAX.min(room.saturating_sub(head)))
 }
 
@@ -339,7 +339,24 @@ mod tests {
 
     #[test]
     fn messages_of_this_crate_fit() {
-        assert!(crate::Reason::UnknownFlag.message().len() <= ERROR_LEN - ERROR_HEAD_LEN - 8);
+        use crate::Reason::*;
+        let reasons = [
+            UnknownCommand,
+            UnknownFlag,
+            NotAdvertised,
+            NoMetaContext,
+            ReadOnly,
+            ZeroLength,
+            ReservedNotZero,
+            Unaligned,
+            PastEnd,
+            TooLong,
+            ShuttingDown,
+        ];
+        for reason in reasons {
+            let room = ERROR_LEN - ERROR_HEAD_LEN - 8;
+            assert!(reason.message().len() <= room, "{reason:?}");
+        }
     }
 
     #[test]

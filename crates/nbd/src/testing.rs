@@ -8,6 +8,9 @@ use proptest::prelude::*;
 /// Size of every test export in bytes.
 pub(crate) const SIZE: u64 = 1 << 20;
 
+/// Maximum payload of the exports with block sizes, in bytes.
+pub(crate) const LAX_PAYLOAD_MAX: u32 = 1 << 16;
+
 /// Every capability of an export.
 pub(crate) const ALL: Abilities = Abilities {
     read_only: false,
@@ -24,14 +27,21 @@ pub(crate) const ALL: Abilities = Abilities {
 };
 
 /// Exports for tests. `disk` can do everything and is the default; `plain` has no abilities; `ro`
-/// is read-only. `strict` requires clients that know its blocks of 512 bytes and 64 KiB at most;
-/// `lax` has the same blocks and does not require that; `free` has them too, and accepts any
-/// alignment from clients that did not ask for block sizes. `full` admits no client.
+/// is read-only; `full` admits no client. The others have blocks of 512 bytes and payloads of 64
+/// KiB at most:
+///
+/// | export | refuses clients that do not ask for block sizes | serves those at any alignment |
+/// |---|---|---|
+/// | `strict` | yes | |
+/// | `lax` | no | no |
+/// | `free` | no | yes |
+///
+/// `lax-no-df` is `lax` without `NBD_FLAG_SEND_DF`.
 pub(crate) struct TestExports;
 
 impl Exports for TestExports {
     fn lookup(&self, name: &str) -> Option<Export> {
-        let block = BlockSize::new(512, 4096, 1 << 16).unwrap();
+        let block = BlockSize::new(512, 4096, LAX_PAYLOAD_MAX).unwrap();
         let disk = Export {
             abilities: ALL,
             ..Export::new(1, "disk", SIZE)
@@ -64,6 +74,12 @@ impl Exports for TestExports {
             },
             "lax" => Export {
                 name: "lax".into(),
+                block,
+                ..disk
+            },
+            "lax-no-df" => Export {
+                name: "lax-no-df".into(),
+                abilities: Abilities { df: false, ..ALL },
                 block,
                 ..disk
             },
@@ -220,6 +236,7 @@ pub(crate) fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
 
 /// Messages close to what a client sends: purely random bytes would fail at the first magic number.
 pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
+    // "r" and "s" are exports of `crate::fuzz`.
     let name = prop_oneof![Just(""), Just("r"), Just("s"), Just("disk"), Just("none")];
     let option = (0_u32..14, name, 0_u16..6, any::<Vec<u8>>(), 0_u8..4);
     let option = option.prop_map(|(option, name, info, noise, kind)| {
@@ -229,7 +246,7 @@ pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
             2 => meta(name, &["base:allocation"]),
             _ => noise,
         };
-        if option == 1 {
+        if option == NBD_OPT_EXPORT_NAME {
             data = name.as_bytes().to_vec();
         }
         let mut out = Vec::new();
@@ -244,10 +261,20 @@ pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
         0_u32..1 << 12,
     );
     let request = request.prop_map(|(flags, command, cookie, offset, len)| {
-        let command = if command == 2 { 0 } else { command };
-        let payload = if command == 1 { len as usize } else { 0 };
+        // NBD_CMD_DISC would end the session early.
+        let command = if command == NBD_CMD_DISC {
+            NBD_CMD_READ
+        } else {
+            command
+        };
+        let payload = if command == NBD_CMD_WRITE {
+            len as usize
+        } else {
+            0
+        };
         let mut out = header(flags, command, cookie, offset, len).to_vec();
-        out.resize(28 + payload, 0x25);
+        // 0x25 is an arbitrary fill byte.
+        out.resize(REQUEST_LEN + payload, 0x25);
         out
     });
     prop_oneof![4 => option, 4 => request, 1 => any::<Vec<u8>>()]

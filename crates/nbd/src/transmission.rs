@@ -14,10 +14,15 @@ pub(crate) struct Transmission {
     at: u64,
     /// Bytes of a rejected payload still to be discarded.
     skip: u64,
-    minimum: u32,
-    maximum: u32,
+    /// Alignment of offsets and lengths in bytes, a power of 2.
+    block_min: u32,
+    /// Longest read or write in bytes.
+    payload_max: u32,
+    /// Longest payload of a rejected write in bytes that is discarded; a longer one ends the
+    /// session.
     discard_max: u32,
-    flags: u16,
+    /// Transmission flags that the client was sent.
+    transmission_flags: u16,
     style: ReplyStyle,
     has_context: bool,
     shutting_down: bool,
@@ -33,7 +38,8 @@ struct Header {
     len: u32,
 }
 
-type Refusal = (NbdError, Reason);
+/// Error of the reply to a request that is not carried out, and its reason for the log.
+type Rejection = (NbdError, Reason);
 
 impl Transmission {
     pub(crate) fn new(opened: &Opened, write_discard_max: u32, at: u64) -> Transmission {
@@ -43,11 +49,11 @@ impl Transmission {
             size: opened.export.size,
             at,
             skip: 0,
-            minimum: if any_alignment { 1 } else { block.minimum() },
-            maximum: block.maximum(),
+            block_min: if any_alignment { 1 } else { block.minimum() },
+            payload_max: block.maximum(),
             // A client may always send up to the maximum payload.
             discard_max: write_discard_max.max(block.maximum()),
-            flags: opened.flags,
+            transmission_flags: opened.flags,
             style: opened.style,
             has_context: opened.allocation_context.is_some(),
             shutting_down: false,
@@ -140,7 +146,7 @@ impl Transmission {
         }
     }
 
-    fn check(&self, h: &Header) -> Result<Request, Refusal> {
+    fn check(&self, h: &Header) -> Result<Request, Rejection> {
         // Before all other checks: even an invalid request is told to come to another server.
         if self.shutting_down {
             return Err((NbdError::Eshutdown, Reason::ShuttingDown));
@@ -167,7 +173,7 @@ impl Transmission {
     }
 
     /// Decodes the command and checks that the export was advertised to support it.
-    fn command(&self, h: &Header) -> Result<Command, Refusal> {
+    fn command(&self, h: &Header) -> Result<Command, Rejection> {
         let set = |flag| h.flags & flag != 0;
         let (command, needs) = match h.command {
             NBD_CMD_READ => (
@@ -201,10 +207,10 @@ impl Transmission {
         );
         // Before the advertisement check: a read-only export advertises neither trim nor
         // write-zeroes, but the specification demands EPERM for them.
-        if writes && self.flags & NBD_FLAG_READ_ONLY != 0 {
+        if writes && self.transmission_flags & NBD_FLAG_READ_ONLY != 0 {
             return Err((NbdError::Eperm, Reason::ReadOnly));
         }
-        if self.flags & needs != needs {
+        if self.transmission_flags & needs != needs {
             return Err((NbdError::Einval, Reason::NotAdvertised));
         }
         if matches!(command, Command::BlockStatus { .. }) && !self.has_context {
@@ -215,9 +221,9 @@ impl Transmission {
 
     /// Checks that only flags are set which belong to the command and were negotiated ("Command
     /// flags").
-    fn check_flags(&self, h: &Header) -> Result<(), Refusal> {
+    fn check_flags(&self, h: &Header) -> Result<(), Rejection> {
         let if_sent = |transmission, flag| {
-            if self.flags & transmission != 0 {
+            if self.transmission_flags & transmission != 0 {
                 flag
             } else {
                 0
@@ -240,7 +246,7 @@ impl Transmission {
     }
 
     /// Checks offset and length against "Size constraints"; errors as in "Error values".
-    fn check_range(&self, command: Command, h: &Header) -> Result<(), Refusal> {
+    fn check_range(&self, command: Command, h: &Header) -> Result<(), Rejection> {
         if h.len == 0 {
             return Err((NbdError::Einval, Reason::ZeroLength));
         }
@@ -257,16 +263,19 @@ impl Transmission {
             return Err((error, Reason::PastEnd));
         }
         // The minimum is a power of 2, so the mask finds a remainder of either value.
-        if (h.offset | u64::from(h.len)) & u64::from(self.minimum - 1) != 0 {
+        if (h.offset | u64::from(h.len)) & u64::from(self.block_min - 1) != 0 {
             return Err((NbdError::Einval, Reason::Unaligned));
         }
         // The maximum payload does not bind commands without payload (trim, write-zeroes, cache).
-        if h.len > self.maximum {
-            match (command, self.style) {
-                (Command::Read { .. }, ReplyStyle::Structured) => {
+        if h.len > self.payload_max {
+            // "Error values" allows NBD_EOVERFLOW only for reads where NBD_CMD_FLAG_DF is
+            // supported.
+            let has_df = self.transmission_flags & NBD_FLAG_SEND_DF != 0;
+            match command {
+                Command::Read { .. } if has_df => {
                     return Err((NbdError::Eoverflow, Reason::TooLong));
                 }
-                (Command::Read { .. } | Command::Write, _) => {
+                Command::Read { .. } | Command::Write => {
                     return Err((NbdError::Einval, Reason::TooLong));
                 }
                 _ => {}
@@ -303,7 +312,7 @@ fn parse(bytes: &[u8; REQUEST_LEN]) -> Result<Header, u32> {
 mod tests {
     use super::*;
     use crate::client::header;
-    use crate::testing::{Bench, SIZE, option_go};
+    use crate::testing::{Bench, LAX_PAYLOAD_MAX, SIZE, option_go};
     use Reason::*;
 
     const COOKIE: u64 = 0xfeed;
@@ -362,7 +371,7 @@ mod tests {
             Command::Read { df: false }
         );
         assert_eq!(
-            accepts("disk", fua | 4, NBD_CMD_READ, 0, 2),
+            accepts("disk", fua | NBD_CMD_FLAG_DF, NBD_CMD_READ, 0, 2),
             Command::Read { df: true }
         );
         assert_eq!(
@@ -381,11 +390,11 @@ mod tests {
             zeroes(false, false)
         );
         assert_eq!(
-            accepts("disk", 2, NBD_CMD_WRITE_ZEROES, 0, 1),
+            accepts("disk", NBD_CMD_FLAG_NO_HOLE, NBD_CMD_WRITE_ZEROES, 0, 1),
             zeroes(true, false)
         );
         assert_eq!(
-            accepts("disk", 16, NBD_CMD_WRITE_ZEROES, 0, 1),
+            accepts("disk", NBD_CMD_FLAG_FAST_ZERO, NBD_CMD_WRITE_ZEROES, 0, 1),
             zeroes(false, true)
         );
         let status = |one| Command::BlockStatus { one };
@@ -394,7 +403,13 @@ mod tests {
             status(false)
         );
         assert_eq!(
-            accepts("disk", fua | 8, NBD_CMD_BLOCK_STATUS, 0, 1),
+            accepts(
+                "disk",
+                fua | NBD_CMD_FLAG_REQ_ONE,
+                NBD_CMD_BLOCK_STATUS,
+                0,
+                1
+            ),
             status(true)
         );
     }
@@ -419,6 +434,7 @@ mod tests {
             NbdError::Einval,
             UnknownCommand,
         );
+        // Of the defined flags, bits 0 to 5, those that the command does not know.
         for (command, flags) in [
             (NBD_CMD_READ, 0b11_1010),
             (NBD_CMD_WRITE, 0b11_1110),
@@ -427,6 +443,7 @@ mod tests {
             (NBD_CMD_WRITE_ZEROES, 0b10_1100),
             (NBD_CMD_BLOCK_STATUS, 0b11_0110),
         ] {
+            // The bits above, 0xffc0, are not defined.
             for bit in (0..16)
                 .map(|b| 1 << b)
                 .filter(|b| (flags | 0xffc0) & b != 0)
@@ -541,13 +558,20 @@ mod tests {
         }
         rejects(
             "lax",
-            (0, NBD_CMD_READ, 0, 66048),
+            (0, NBD_CMD_READ, 0, LAX_PAYLOAD_MAX + 512),
             NbdError::Eoverflow,
+            TooLong,
+        );
+        // Structured replies alone do not allow NBD_EOVERFLOW.
+        rejects(
+            "lax-no-df",
+            (0, NBD_CMD_READ, 0, LAX_PAYLOAD_MAX + 512),
+            NbdError::Einval,
             TooLong,
         );
         rejects(
             "lax",
-            (0, NBD_CMD_WRITE, 0, 66048),
+            (0, NBD_CMD_WRITE, 0, LAX_PAYLOAD_MAX + 512),
             NbdError::Einval,
             TooLong,
         );
@@ -556,7 +580,7 @@ mod tests {
 
         let mut simple = Bench::new();
         simple.option(NBD_OPT_GO, &option_go("lax", &[]));
-        let step = feed(&mut simple, 0, NBD_CMD_READ, 0, 66048);
+        let step = feed(&mut simple, 0, NBD_CMD_READ, 0, LAX_PAYLOAD_MAX + 512);
         assert!(matches!(step, Step::Rejected(r) if r.error == NbdError::Einval));
     }
 

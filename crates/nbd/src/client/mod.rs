@@ -1,4 +1,4 @@
-//! NBD client without I/O, as much of it as the demonstration and the tests need.
+//! NBD client without I/O, as much of it as `tidegate demo` and the tests need.
 //!
 //! [`Handshake`] opens an export with `NBD_OPT_GO`; [`encode_request`] and [`decode_reply`] cover
 //! the transmission phase. The caller tracks requests: which cookies are in flight, and how much
