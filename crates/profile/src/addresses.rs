@@ -1,6 +1,6 @@
 //! Addresses and directions of the I/Os of a measurement.
 
-use tidegate_core::profile::Access;
+use tidegate_core::profile::{Access, Direction};
 use tidegate_core::random::{SplitMix64, mix};
 
 /// 2^64 divided by the golden ratio. Its multiples modulo 2^64 are spread evenly, however many
@@ -25,7 +25,11 @@ impl Addresses {
     /// Creates a generator for requests of `size` bytes within `span` bytes, which must fit at
     /// least one.
     pub(crate) fn new(access: Access, size: u32, span: u64, seed: u64) -> Addresses {
-        let slots = (span / u64::from(size)).max(1);
+        let slots = span / u64::from(size);
+        assert!(
+            slots > 0,
+            "a span of {span} bytes has no room for a request of {size} bytes"
+        );
         let mut addresses = Addresses {
             access,
             size,
@@ -38,7 +42,7 @@ impl Addresses {
         addresses
     }
 
-    /// Moves a sequential stream to another place.
+    /// Moves a sequential stream to another place of the span.
     pub(crate) fn move_to_next_place(&mut self) {
         self.place = self.place.wrapping_add(GOLDEN);
         // A fraction of 2^64 becomes a slot by multiplication and shift.
@@ -59,14 +63,23 @@ impl Addresses {
     }
 }
 
+/// Requests of a [`Deck`].
+#[derive(Clone, Copy, Debug)]
+struct Cards {
+    reads: u64,
+    /// Reads and writes.
+    all: u64,
+}
+
 /// Generator of reads and writes in a fixed ratio, shuffled within each deck. A run then has the
 /// exact share of reads; independent draws would add their variance to the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Deck {
     random: SplitMix64,
-    /// Reads, and all requests, of a whole deck.
-    whole: (u64, u64),
-    left: (u64, u64),
+    /// Requests of a new deck.
+    whole: Cards,
+    /// Requests that are left of the present deck.
+    left: Cards,
 }
 
 impl Deck {
@@ -75,8 +88,11 @@ impl Deck {
         let twentieth = 1000 / 20;
         // Decks of 20 if the share allows it, so that even short runs have the ratio.
         let whole = match u64::from(thousandths.min(1000)) {
-            reads if reads.is_multiple_of(twentieth) => (reads / twentieth, 20),
-            reads => (reads, 1000),
+            reads if reads.is_multiple_of(twentieth) => Cards {
+                reads: reads / twentieth,
+                all: 20,
+            },
+            reads => Cards { reads, all: 1000 },
         };
         Deck {
             random: SplitMix64::new(mix(seed)),
@@ -85,15 +101,22 @@ impl Deck {
         }
     }
 
-    /// Draws a direction; true for a read.
-    pub(crate) fn draw(&mut self) -> bool {
-        let (reads, all) = self.left;
-        let read = self.random.below(all) < reads;
+    /// Draws the direction of the next request.
+    pub(crate) fn draw(&mut self) -> Direction {
+        let Cards { reads, all } = self.left;
+        let is_read = self.random.below(all) < reads;
         self.left = match all {
             1 => self.whole,
-            _ => (reads - u64::from(read), all - 1),
+            _ => Cards {
+                reads: reads - u64::from(is_read),
+                all: all - 1,
+            },
         };
-        read
+        if is_read {
+            Direction::Read
+        } else {
+            Direction::Write
+        }
     }
 }
 
@@ -118,13 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deck_has_as_many_reads_as_it_should() {
+    fn decks_have_the_exact_share_of_reads() {
         for (thousandths, all) in [(250, 20), (705, 1000), (999, 1000), (1, 1000), (950, 20)] {
             let mut deck = Deck::new(thousandths, 3);
             let mut orders = std::collections::BTreeSet::new();
             for _ in 0..10 {
-                let order: Vec<_> = (0..all).map(|_| deck.draw()).collect();
-                let reads = order.iter().filter(|read| **read).count();
+                let is_read = |_| deck.draw() == Direction::Read;
+                let order: Vec<bool> = (0..all).map(is_read).collect();
+                let reads = order.iter().filter(|is_read| **is_read).count();
                 assert_eq!(reads * 1000, thousandths as usize * all);
                 orders.insert(order);
             }

@@ -32,6 +32,6 @@ mod read_latency_under_writes;
 pub mod statistics;
 pub mod virtual_time;
 
-pub use outcome::{Outcome, Taken};
+pub use outcome::{Outcome, StepResult};
 pub use plan::{Options, Plan, Target};
 pub use profiler::{Io, Next, Profiler, Progress};

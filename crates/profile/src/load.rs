@@ -4,6 +4,14 @@
 //!   a point:  warm up --> stretch --> settle --> stretch ... --> run --> enough runs? --> done
 //!                         one place   elsewhere                    '---- no: the next run
 //! ```
+//!
+//! - *place*: address at which a stream of sequential requests starts; a run visits several,
+//! - *stretch*: counted requests at one place; a run is one stretch at each of its places,
+//! - *settle*: uncounted requests after a move to another place.
+//!
+//! ```text
+//!   bulk writes:  next --> submitted --> next ... until all bytes are submitted, or the end
+//! ```
 
 use hdrhistogram::Histogram;
 use tidegate_config::profile::Mix;
@@ -11,7 +19,7 @@ use tidegate_core::profile::{Access, Direction, TRUSTED_WITHIN_PERCENT};
 use tidegate_core::time::Nanos;
 
 use crate::addresses::{Addresses, Deck};
-use crate::outcome::Taken;
+use crate::outcome::StepResult;
 use crate::plan::{Pace, Point};
 use crate::statistics::{Run, mean, settled_after};
 
@@ -22,13 +30,17 @@ const DIGITS: u8 = 2;
 /// Maximum number of runs of a point whose confidence interval is too wide, as a multiple of
 /// [`Pace::runs_max`]. The interval narrows only with the square root of the runs, but by then a
 /// disturbance has often ended.
-const RUNS_OF_WIDE: usize = 3;
+const RUNS_MAX_FACTOR_IF_IMPRECISE: usize = 3;
 
 /// Returns a histogram of latencies in nanoseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
     histogram.expect("the bounds and digits are good")
 }
+
+/// Number of rounds of the queue after which the requests in flight are those of a steady load: the
+/// first ones find an idle device, or one that has to seek.
+pub(crate) const QUEUE_ROUNDS: u64 = 4;
 
 /// Request to be submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +93,8 @@ impl Bulk {
         }
     }
 
+    /// Returns the next bulk write; `None` at the end. The caller must submit it: its bytes count
+    /// as submitted.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Request> {
         let left = self.total - self.submitted_bytes;
         if now >= self.end || left < u64::from(self.block) {
@@ -92,7 +106,11 @@ impl Bulk {
         } else {
             (self.addresses.next(), self.size)
         };
-        debug_assert!(addr + u64::from(len) <= self.span);
+        assert!(
+            addr + u64::from(len) <= self.span,
+            "a bulk write of {len} bytes at {addr} leaves the span of {} bytes",
+            self.span
+        );
         self.submitted_bytes += u64::from(len);
         Some(Request {
             direction: Direction::Write,
@@ -106,8 +124,8 @@ impl Bulk {
         (self.submitted_bytes, self.total)
     }
 
-    pub(crate) fn result(&self) -> Taken {
-        Taken::Wrote {
+    pub(crate) fn result(&self) -> StepResult {
+        StepResult::Wrote {
             bytes: self.submitted_bytes,
         }
     }
@@ -176,16 +194,16 @@ pub(crate) struct Load {
     deck: Deck,
     phase: Phase,
     /// Number of completed stretches of the present run.
-    places: u32,
+    stretches_done: u32,
     run: Run,
     times: Times,
     runs: Vec<Run>,
     times_of_runs: Vec<Times>,
     steady: bool,
-    left_out: usize,
+    unsteady_runs: usize,
 }
 
-/// Begins a stretch at `now`; requests that end at the same time belong to the time before it.
+/// Begins a stretch at `now`; completions at exactly `now` belong to the phase before it.
 fn stretch_from(now: Nanos) -> Phase {
     Phase::Stretch {
         since: now,
@@ -220,13 +238,13 @@ impl Load {
                 ios: 0,
                 bytes: 0,
             },
-            places: 0,
+            stretches_done: 0,
             run: Run { ios: 0, ns: 0 },
             times: Times::new(),
             runs: Vec::new(),
             times_of_runs: Vec::new(),
             steady: false,
-            left_out: 0,
+            unsteady_runs: 0,
         }
     }
 
@@ -238,13 +256,8 @@ impl Load {
         if matches!(self.phase, Phase::Done) {
             return None;
         }
-        let direction = if self.deck.draw() {
-            Direction::Read
-        } else {
-            Direction::Write
-        };
         Some(Request {
-            direction,
+            direction: self.deck.draw(),
             addr: self.addresses.next(),
             len: self.point.size,
         })
@@ -267,8 +280,7 @@ impl Load {
                 let spent = now.since(*since);
                 let wrote = !self.point.writes() || *bytes >= self.pace.warm_up_bytes;
                 let enough = spent >= self.pace.warm_up
-                    // The first requests find an idle device; a few rounds of the queue fill it.
-                    && *ios >= self.pace.warm_up_ios + 4 * u64::from(self.depth)
+                    && *ios >= self.pace.warm_up_ios + QUEUE_ROUNDS * u64::from(self.depth)
                     && wrote;
                 // On a slow device warm-up ends by time, whatever has ended.
                 if enough || spent >= self.pace.warm_up + self.pace.run_max {
@@ -290,7 +302,7 @@ impl Load {
     }
 
     /// Number of places that a run visits; random requests are everywhere at any time.
-    fn places(&self) -> u32 {
+    fn places_per_run(&self) -> u32 {
         match self.point.access {
             Access::Sequential => self.pace.places.max(1),
             Access::Random => 1,
@@ -300,13 +312,13 @@ impl Load {
     fn longest_stretch(&self) -> Nanos {
         match self.pace.run_max {
             Nanos::MAX => Nanos::MAX,
-            longest => Nanos(longest.0 / u64::from(self.places())),
+            longest => Nanos(longest.0 / u64::from(self.places_per_run())),
         }
     }
 
     /// Closes a stretch at `last` if it is long enough; `ended` requests have ended in it.
     fn close_stretch(&mut self, since: Nanos, last: Nanos, ended: u64) {
-        let places = self.places();
+        let places = self.places_per_run();
         let (spent, of_places) = (last.since(since), u64::from(places));
         let ios = (self.pace.run_ios).min(self.pace.run_bytes / u64::from(self.point.size));
         // At least one round of the queue, so that requests of another place are no large part.
@@ -319,8 +331,8 @@ impl Load {
         // time: the result is the mean time of a request anywhere, not the mean rate of places.
         self.run.ios += need;
         self.run.ns += (u128::from(spent.0) * u128::from(need) / u128::from(ended)) as u64;
-        self.places += 1;
-        if self.places == places {
+        self.stretches_done += 1;
+        if self.stretches_done == places {
             self.end_run();
         }
         if matches!(self.phase, Phase::Done) {
@@ -334,7 +346,7 @@ impl Load {
                 // seek.
                 Phase::Settle {
                     since: last,
-                    left: 4 * u64::from(self.depth),
+                    left: QUEUE_ROUNDS * u64::from(self.depth),
                 }
             }
         };
@@ -344,16 +356,16 @@ impl Load {
         self.runs.push(self.run);
         self.times_of_runs
             .push(std::mem::replace(&mut self.times, Times::new()));
-        (self.run, self.places) = (Run { ios: 0, ns: 0 }, 0);
-        let (n, keep) = (self.runs.len(), self.pace.runs_min);
-        let settled = settled_after(&self.runs, keep);
-        let sure = settled
+        (self.run, self.stretches_done) = (Run { ios: 0, ns: 0 }, 0);
+        let n = self.runs.len();
+        let settled = settled_after(&self.runs, self.pace.runs_min);
+        let is_precise = settled
             .and_then(|from| mean(&self.runs[from..]))
-            .is_some_and(|mean| mean.within <= self.pace.within);
-        if sure || n >= self.pace.runs_max && !self.needs_more_runs(settled) {
+            .is_some_and(|mean| mean.relative_half_width <= self.pace.half_width_max);
+        if is_precise || n >= self.pace.runs_max && !self.needs_more_runs(settled) {
             self.steady = settled.is_some();
             // Without a steady state the later half of the runs is nearest to one.
-            self.left_out = settled.unwrap_or(n / 2);
+            self.unsteady_runs = settled.unwrap_or(n / 2);
             self.phase = Phase::Done;
         }
     }
@@ -364,19 +376,20 @@ impl Load {
     fn needs_more_runs(&self, settled: Option<usize>) -> bool {
         let n = self.runs.len();
         let kept = &self.runs[settled.unwrap_or(n / 2)..];
-        let wide = mean(kept).is_none_or(|mean| mean.within * 100.0 > TRUSTED_WITHIN_PERCENT);
-        wide && n < RUNS_OF_WIDE * self.pace.runs_max
+        let wide =
+            mean(kept).is_none_or(|mean| mean.relative_half_width * 100.0 > TRUSTED_WITHIN_PERCENT);
+        wide && n < RUNS_MAX_FACTOR_IF_IMPRECISE * self.pace.runs_max
     }
 
-    pub(crate) fn result(&self) -> Taken {
+    pub(crate) fn result(&self) -> StepResult {
         let mut times = Times::new();
-        for run_times in &self.times_of_runs[self.left_out..] {
+        for run_times in &self.times_of_runs[self.unsteady_runs..] {
             times.add(run_times);
         }
-        Taken::Measured {
+        StepResult::Measured {
             depth: self.depth,
-            runs: self.runs[self.left_out..].to_vec(),
-            left_out: self.left_out,
+            runs: self.runs[self.unsteady_runs..].to_vec(),
+            unsteady_runs: self.unsteady_runs,
             steady: self.steady,
             times_ns: times.summary(),
         }

@@ -6,7 +6,7 @@ use tidegate_config::profile::{
 use tidegate_core::profile::{BesideWrites, DepthPoint, Direction};
 use tidegate_core::time::Nanos;
 
-use crate::plan::{BesidePoint, Depth, Plan, Point, SATURATED, Step};
+use crate::plan::{Depth, Plan, Point, SATURATED, Step, WritesPoint};
 use crate::statistics::{Run, mean};
 
 /// Result of a step of the plan. All values are integers, so that a result that was written to a
@@ -16,13 +16,14 @@ pub struct Outcome {
     /// Index of the step in the plan.
     pub step: usize,
     /// Measured values.
-    pub taken: Taken,
+    #[serde(rename = "taken")]
+    pub result: StepResult,
 }
 
 /// Measured values of a step.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Taken {
+pub enum StepResult {
     /// Bulk writes; a fill that was cut short has written the beginning of the span.
     Wrote {
         /// Bytes written.
@@ -35,14 +36,16 @@ pub enum Taken {
         /// Runs in the steady state.
         runs: Vec<Run>,
         /// Number of runs before the steady state, which are discarded.
-        left_out: usize,
+        #[serde(rename = "left_out")]
+        unsteady_runs: usize,
         /// True if a steady state was reached.
         steady: bool,
         /// Mean, median and 99th percentile of the latency in those runs, in nanoseconds.
         times_ns: [u64; 3],
     },
-    /// Measurement of reads beside writes.
-    Beside {
+    /// Measurement of reads under writes.
+    #[serde(rename = "beside")]
+    ReadsUnderWrites {
         /// Number of reads counted.
         reads: u64,
         /// Median latency of the reads in nanoseconds.
@@ -52,7 +55,8 @@ pub enum Taken {
     },
 }
 
-/// Returns the smallest depth whose rate of random reads is nearly the best.
+/// Returns the smallest depth whose rate of random reads is at least [`SATURATED`] of the best. The
+/// plan has the depths in rising order.
 pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     if let Some(depth) = plan.options.depth {
         return depth.min(plan.target.depth_max);
@@ -85,14 +89,14 @@ fn points<'a>(
         let Some(Step::Measure(point)) = plan.steps.get(outcome.step) else {
             return None;
         };
-        match &outcome.taken {
-            Taken::Measured {
+        match &outcome.result {
+            StepResult::Measured {
                 depth,
                 runs,
                 times_ns,
                 ..
             } => Some((*point, *depth, &runs[..], times_ns)),
-            Taken::Wrote { .. } | Taken::Beside { .. } => None,
+            StepResult::Wrote { .. } | StepResult::ReadsUnderWrites { .. } => None,
         }
     })
 }
@@ -101,19 +105,19 @@ fn points<'a>(
 pub(crate) fn span(plan: &Plan, outcomes: &[Outcome]) -> u64 {
     let filled =
         outcomes.iter().find_map(
-            |outcome| match (plan.steps.get(outcome.step), &outcome.taken) {
-                (Some(Step::Fill), Taken::Wrote { bytes }) => Some(*bytes),
+            |outcome| match (plan.steps.get(outcome.step), &outcome.result) {
+                (Some(Step::Fill), StepResult::Wrote { bytes }) => Some(*bytes),
                 _ => None,
             },
         );
     filled.unwrap_or(plan.target.span)
 }
 
-/// Returns the profile as its file holds it. `when` is a date for people; it may be empty.
-pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
+/// Returns the profile as its file holds it. `measured_on` is a date for people; it may be empty.
+pub fn build_profile(plan: &Plan, outcomes: &[Outcome], measured_on: &str) -> Measured {
     let mut measured = Measured {
         device: plan.target.name.clone(),
-        measured: when.to_owned(),
+        measured: measured_on.to_owned(),
         depth: saturating_depth(plan, outcomes),
         span: span(plan, outcomes),
         notes: notes(plan, outcomes),
@@ -125,8 +129,8 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
         let Some(mean) = mean(runs) else { continue };
         let [time, p50, p99] = times.map(Nanos);
         // A single run has no interval; the file has 0 for it.
-        let within_percent = if mean.within.is_finite() {
-            mean.within * 100.0
+        let within_percent = if mean.relative_half_width.is_finite() {
+            mean.relative_half_width * 100.0
         } else {
             0.0
         };
@@ -162,10 +166,10 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
 }
 
 fn beside_writes(plan: &Plan, outcomes: &[Outcome]) -> Vec<MeasuredBeside> {
-    let one = |outcome: &Outcome| match (plan.steps.get(outcome.step), &outcome.taken) {
+    let one = |outcome: &Outcome| match (plan.steps.get(outcome.step), &outcome.result) {
         (
-            Some(Step::BesideWrites(point)),
-            &Taken::Beside {
+            Some(Step::ReadsUnderWrites(point)),
+            &StepResult::ReadsUnderWrites {
                 reads: reads @ 1..,
                 p50_ns,
                 p99_ns,
@@ -186,8 +190,8 @@ fn beside_writes(plan: &Plan, outcomes: &[Outcome]) -> Vec<MeasuredBeside> {
 }
 
 fn add(curves: &mut Vec<MeasuredCurve>, of: &Point, point: MeasuredPoint) {
-    let found = (curves.iter_mut()).find(|c| (c.mix, c.access) == (of.mix, of.access));
-    match found {
+    let curve = (curves.iter_mut()).find(|c| (c.mix, c.access) == (of.mix, of.access));
+    match curve {
         Some(curve) => curve.points.push(point),
         None => curves.push(MeasuredCurve {
             mix: of.mix,
@@ -201,14 +205,17 @@ fn add(curves: &mut Vec<MeasuredCurve>, of: &Point, point: MeasuredPoint) {
 fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     if span(plan, outcomes) < plan.target.span {
-        notes.push("filling took too long: only its start was measured".to_owned());
+        notes.push(format!(
+            "filling was cut short: only the first {} were measured",
+            tidegate_units::human::bytes(span(plan, outcomes))
+        ));
     }
     let unsteady = outcomes
         .iter()
-        .filter(|outcome| matches!(outcome.taken, Taken::Measured { steady: false, .. }));
+        .filter(|outcome| matches!(outcome.result, StepResult::Measured { steady: false, .. }));
     let unsteady: Vec<_> = unsteady
         .filter_map(|outcome| match plan.steps.get(outcome.step) {
-            Some(Step::Measure(point)) => Some(in_words(point)),
+            Some(Step::Measure(point)) => Some(describe(point)),
             _ => None,
         })
         .collect();
@@ -222,15 +229,15 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     notes
 }
 
-/// Describes a measurement of reads beside writes, for people.
-pub fn beside_in_words(point: &BesidePoint) -> String {
+/// Describes a measurement of reads under writes, for people.
+pub fn describe_reads_under_writes(point: &WritesPoint) -> String {
     let size = tidegate_units::format_bytes(point.size.into());
     let kind = Mix::All(Direction::Write).with(point.access);
-    format!("reads beside {size} {kind} at depth {}", point.depth)
+    format!("4 KiB reads under {size} {kind} at depth {}", point.depth)
 }
 
 /// Describes a point for people: `4 KiB random reads`, with its depth if it has one.
-pub fn in_words(point: &Point) -> String {
+pub fn describe(point: &Point) -> String {
     let size = tidegate_units::format_bytes(point.size.into());
     let kind = point.mix.with(point.access);
     match point.depth {

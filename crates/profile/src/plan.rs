@@ -5,9 +5,9 @@
 //!   random reads    against depth: finds the depth that saturates
 //!   reads           sequential, random, by size; then against depth
 //!   writes          sequential by size; then against depth
-//!   condition       random overwrites of all there is (flash): its garbage collection gets to work
+//!   condition       random overwrites of all there is (flash), until its garbage collection runs
 //!   random writes   by size; mixes by their reads; then against depth
-//!   reads beside    one at a time, beside random writes by size and depth
+//!   reads           one at a time, under random writes by size and depth
 //! ```
 //!
 //! Writes come after reads, and random writes last, because each leaves the device in a state that
@@ -43,9 +43,12 @@ const SIZES_MIXED_QUICK: [u32; 3] = [1 << 12, 1 << 16, 1 << 20];
 const SIZES_DEPTH: [u32; 2] = [1 << 12, 1 << 16];
 /// Shares of reads of random mixes, in thousandths.
 const MIXES: [u32; 5] = [100, 300, 500, 700, 900];
+/// Shares of reads of random mixes in a quick measurement, in thousandths.
 const MIXES_QUICK: [u32; 3] = [250, 500, 750];
-/// Sizes in bytes of the writes beside which reads are measured.
-const SIZES_BESIDE: [u32; 2] = [1 << 16, 1 << 20];
+/// Sizes in bytes of the writes under which single reads are measured.
+const SIZES_UNDER_WRITES: [u32; 2] = [1 << 16, 1 << 20];
+/// Number of requests of a size that must fit the device for random requests to be random.
+const REQUESTS_MIN: u64 = 16;
 /// Part of the best rate that a depth must reach to count as saturating.
 pub(crate) const SATURATED: f64 = 0.95;
 
@@ -87,17 +90,17 @@ pub struct Options {
 /// Number and length of the runs of a point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pace {
-    /// Minimum warm-up of each point, which is discarded: time, ...
+    /// Minimum duration of the warm-up of each point, whose requests are discarded.
     pub warm_up: Nanos,
-    /// ... bytes of points that write (so that buffers are full), ...
+    /// Minimum bytes of the warm-up of points that write, so that write buffers are full.
     pub warm_up_bytes: u64,
-    /// ... and requests, in addition to four times the depth.
+    /// Minimum number of requests of the warm-up, in addition to four rounds of the queue.
     pub warm_up_ios: u64,
     /// Minimum duration of a run.
     pub run: Nanos,
-    /// Minimum number of requests of a run, ...
+    /// Minimum number of requests of a run, unless `run_bytes` is fewer requests.
     pub run_ios: u64,
-    /// ... or of their bytes, if that is fewer requests.
+    /// Bytes after which a run has enough requests, even if they are fewer than `run_ios`.
     pub run_bytes: u64,
     /// Maximum duration of a run, whatever has ended.
     pub run_max: Nanos,
@@ -108,20 +111,20 @@ pub struct Pace {
     /// Maximum number of runs of a point, those before the steady state included.
     pub runs_max: usize,
     /// Half width of the confidence interval, relative to the mean, at which there are enough runs.
-    pub within: f64,
+    pub half_width_max: f64,
     /// Maximum duration of filling; what was not written is not measured.
     pub fill_max: Nanos,
     /// Maximum duration of conditioning.
     pub condition_max: Nanos,
     /// Number of times that conditioning overwrites the span.
     pub condition_times: u32,
-    /// Minimum number of reads in a measurement of reads beside writes.
-    pub beside_reads: u64,
+    /// Minimum number of reads in a measurement of reads under writes.
+    pub reads_under_writes_min: u64,
 }
 
-/// Single reads beside writes of one size at one depth.
+/// Single reads under writes of one size at one depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BesidePoint {
+pub struct WritesPoint {
     /// Access pattern of the writes.
     pub access: Access,
     /// Size of each write in bytes.
@@ -168,8 +171,8 @@ pub enum Step {
     Condition,
     /// Measures a point.
     Measure(Point),
-    /// Measures reads beside writes.
-    BesideWrites(BesidePoint),
+    /// Measures reads under writes.
+    ReadsUnderWrites(WritesPoint),
 }
 
 /// Plan of a measurement.
@@ -222,15 +225,16 @@ impl Pace {
             places: 8,
             runs_min: if quick { 3 } else { 5 },
             runs_max: if quick { 10 } else { 30 },
-            within: if quick { 0.03 } else { 0.01 },
+            half_width_max: if quick { 0.03 } else { 0.01 },
             fill_max: Nanos::MAX,
             condition_max: Nanos::MAX,
             condition_times: if quick { 1 } else { 2 },
-            beside_reads: if quick { 500 } else { 2000 },
+            reads_under_writes_min: if quick { 500 } else { 2000 },
         }
     }
 
-    /// Returns the pace for a real disk.
+    /// Returns the pace for a real disk. The durations are chosen so that a quick measurement takes
+    /// less than a minute and a full one of about 150 steps some minutes, filling excluded.
     fn real_time(quick: bool) -> Pace {
         // A quick measurement takes less than a minute, filling included.
         if quick {
@@ -245,11 +249,11 @@ impl Pace {
                 places: 1,
                 runs_min: 3,
                 runs_max: 5,
-                within: 0.05,
+                half_width_max: 0.05,
                 fill_max: Nanos::from_secs(10),
                 condition_max: Nanos::ZERO,
                 condition_times: 0,
-                beside_reads: 100,
+                reads_under_writes_min: 100,
             }
         } else {
             Pace {
@@ -263,14 +267,19 @@ impl Pace {
                 places: 4,
                 runs_min: 4,
                 runs_max: 12,
-                within: 0.02,
+                half_width_max: 0.02,
                 fill_max: Nanos::MAX,
                 condition_max: Nanos::from_secs(300),
                 condition_times: 1,
-                beside_reads: 300,
+                reads_under_writes_min: 300,
             }
         }
     }
+}
+
+/// Returns the bytes that a device must have for random requests of a size.
+fn room(size: u64) -> u64 {
+    size * REQUESTS_MIN
 }
 
 impl Plan {
@@ -279,7 +288,7 @@ impl Plan {
     /// # Errors
     /// If the device has no room for sixteen requests of the smallest size that it accepts.
     pub fn new(mut target: Target, options: Options) -> Result<Plan, TooSmall> {
-        // Every step needs one request in flight, and reads beside writes subtract it.
+        // Every step needs one request in flight, and reads under writes subtract it.
         target.depth_max = target.depth_max.max(1);
         let pace = if options.in_virtual_time {
             Pace::virtual_time(options.quick)
@@ -293,7 +302,7 @@ impl Plan {
             steps: Vec::new(),
         };
         plan.add_all();
-        let need = plan.room(u64::from(plan.target.block.max(SIZES[0])));
+        let need = room(u64::from(plan.target.block.max(SIZES[0])));
         if plan.target.span < need || plan.curve_sizes().is_empty() {
             Err(TooSmall {
                 span: plan.target.span,
@@ -315,20 +324,15 @@ impl Plan {
         (self.target.max_io.min(BULK) / block * block).max(block)
     }
 
-    /// Returns the bytes that a device must have for random requests of a size: sixteen of them.
-    fn room(&self, size: u64) -> u64 {
-        size * 16
-    }
-
     /// Returns the sizes that the device accepts and has room for.
-    fn sizes(&self, of: &[u32]) -> Vec<u32> {
+    fn sizes(&self, sizes: &[u32]) -> Vec<u32> {
         let target = &self.target;
         let fits = |size: &u32| {
             *size <= target.max_io
                 && size.is_multiple_of(target.block)
-                && self.room(u64::from(*size)) <= target.span
+                && room(u64::from(*size)) <= target.span
         };
-        of.iter().copied().filter(fits).collect()
+        sizes.iter().copied().filter(fits).collect()
     }
 
     /// Returns the sizes at which curves are measured.
@@ -381,25 +385,25 @@ impl Plan {
         }
         self.against_depth(write, Access::Random, first);
         self.against_depth(write, Access::Random, others);
-        self.beside_writes();
+        self.add_reads_under_writes();
     }
 
-    /// Adds reads beside writes at depths by powers of four; one place in the queue is for the
+    /// Adds reads under writes at depths by powers of four; one place in the queue is for the
     /// read.
-    fn beside_writes(&mut self) {
+    fn add_reads_under_writes(&mut self) {
         let most = self.target.depth_max - 1;
         if most == 0 {
             return;
         }
         let (sizes, step) = if self.options.quick {
-            (&SIZES_BESIDE[..1], 16)
+            (&SIZES_UNDER_WRITES[..1], 16)
         } else {
-            (&SIZES_BESIDE[..], 4)
+            (&SIZES_UNDER_WRITES[..], 4)
         };
         for size in self.sizes(sizes) {
             let depths = self.depths(most, step);
             self.steps.extend(depths.into_iter().map(|depth| {
-                Step::BesideWrites(BesidePoint {
+                Step::ReadsUnderWrites(WritesPoint {
                     access: Access::Random,
                     size,
                     depth,
@@ -419,11 +423,11 @@ impl Plan {
         }));
     }
 
-    /// Returns the powers of `step` below `most`, and `most`.
-    fn depths(&self, most: u32, step: u32) -> Vec<u32> {
+    /// Returns the powers of `step` below `depth_max`, and `depth_max`.
+    fn depths(&self, depth_max: u32, step: u32) -> Vec<u32> {
         let powers = std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step));
-        let mut depths: Vec<u32> = powers.take_while(|&depth| depth < most).collect();
-        depths.push(most);
+        let mut depths: Vec<u32> = powers.take_while(|&depth| depth < depth_max).collect();
+        depths.push(depth_max);
         depths
     }
 
@@ -543,7 +547,7 @@ mod tests {
     fn quick_is_a_part_of_it() {
         let quick = plan(|_, options| options.quick = true);
         assert!(quick.steps.len() * 3 < plan(|_, _| {}).steps.len());
-        // Under a minute: filling, and each step as long as it may take.
+        // Under a minute: filling, and each step with the maximum of runs of the minimum duration.
         let pace = &quick.pace;
         let longest = pace.warm_up.0 + pace.runs_max as u64 * pace.run.0;
         let all = pace.fill_max.0 + longest * quick.steps.len() as u64;

@@ -14,17 +14,18 @@ use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
 use crate::load::{Bulk, Load, Request};
-use crate::outcome::{Outcome, beside_in_words, in_words, saturating_depth, span};
+use crate::outcome::{Outcome, describe, describe_reads_under_writes, saturating_depth, span};
 use crate::plan::{Depth, Plan, Step};
 use crate::read_latency_under_writes::ReadsUnderWrites;
 
-/// Write bandwidth in bytes per second that is assumed for progress estimates before it is known.
+/// Write bandwidth in bytes per second that is assumed to estimate the durations of filling and
+/// conditioning: between that of a hard disk and that of a SATA SSD.
 const GUESS_BYTES_PER_S: f64 = 200e6;
 
 /// I/O for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// Identifier to be returned at its end; below the largest depth.
+    /// Identifier, to be passed to [`Profiler::completed`]; below the largest depth.
     pub id: u32,
     /// Direction.
     pub direction: Direction,
@@ -49,9 +50,9 @@ pub enum Next {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
     /// Estimated remaining time by the driver's clock.
-    pub left: Nanos,
+    pub remaining: Nanos,
     /// Description of the present step, for people.
-    pub what: String,
+    pub description: String,
 }
 
 #[derive(Debug)]
@@ -66,14 +67,28 @@ enum Active {
 pub struct Profiler {
     plan: Plan,
     outcomes: Vec<Outcome>,
-    /// Index of the present step, its state, and its begin.
-    active: Option<(usize, Active, Nanos)>,
+    active: Option<ActiveStep>,
     /// Time of submission and direction of the request of each id; `None`: the id is free.
     submitted: Vec<Option<(Nanos, Direction)>>,
     free: Vec<u32>,
-    /// Actual and estimated time of completed steps in seconds; their ratio corrects later
-    /// estimates.
-    spent: (f64, f64),
+    /// Durations of completed steps; their ratio corrects later estimates.
+    completed_steps: Durations,
+}
+
+/// Step that is being measured.
+#[derive(Debug)]
+struct ActiveStep {
+    /// Index in the plan.
+    index: usize,
+    state: Active,
+    began: Nanos,
+}
+
+/// Total durations in seconds.
+#[derive(Clone, Copy, Default, Debug)]
+struct Durations {
+    actual: f64,
+    estimated: f64,
 }
 
 impl Profiler {
@@ -94,7 +109,7 @@ impl Profiler {
             active: None,
             submitted: vec![None; ids as usize],
             free: (0..ids).rev().collect(),
-            spent: (0.0, 0.0),
+            completed_steps: Durations::default(),
         }
     }
 
@@ -112,7 +127,12 @@ impl Profiler {
     pub fn next_io(&mut self, now: Nanos) -> Next {
         loop {
             let in_flight = self.in_flight();
-            let Some((step, active, since)) = &mut self.active else {
+            let Some(ActiveStep {
+                index,
+                state: active,
+                began,
+            }) = &mut self.active
+            else {
                 match self.plan.steps.get(self.outcomes.len()) {
                     Some(&step) => self.begin(step, now),
                     None => return Next::Finished,
@@ -126,9 +146,9 @@ impl Profiler {
                 Active::Bulk(bulk) => (self.plan.bulk_depth(), bulk.next(now)),
                 Active::Load(load) if in_flight >= load.depth() => return Next::Wait,
                 Active::Load(load) => (load.depth(), load.next()),
-                Active::ReadsUnderWrites(beside) => match beside.next() {
-                    None if !beside.is_done() => return Next::Wait,
-                    next => (beside.depth(), next),
+                Active::ReadsUnderWrites(mixed) => match mixed.next() {
+                    None if !mixed.is_done() => return Next::Wait,
+                    next => (mixed.depth(), next),
                 },
             };
             match next {
@@ -137,16 +157,16 @@ impl Profiler {
                 None if in_flight > 0 => return Next::Wait,
                 None => {}
             }
-            let taken = match active {
+            let result = match active {
                 Active::Bulk(bulk) => bulk.result(),
                 Active::Load(load) => load.result(),
-                Active::ReadsUnderWrites(beside) => beside.result(),
+                Active::ReadsUnderWrites(mixed) => mixed.result(),
             };
-            let (step, took) = (*step, now.since(*since).as_secs_f64());
+            let (step, took) = (*index, now.since(*began).as_secs_f64());
             self.active = None;
-            self.spent.0 += took;
-            self.spent.1 += self.expected(&self.plan.steps[step]);
-            self.outcomes.push(Outcome { step, taken });
+            self.completed_steps.actual += took;
+            self.completed_steps.estimated += self.expected(&self.plan.steps[step]);
+            self.outcomes.push(Outcome { step, result });
         }
     }
 
@@ -159,11 +179,9 @@ impl Profiler {
         let (submitted, direction) = submitted.expect("an I/O of that id is with the device");
         self.free.push(id);
         let time = now.since(submitted);
-        match &mut self.active {
-            Some((_, Active::Load(load), _)) => load.completed(now, time),
-            Some((_, Active::ReadsUnderWrites(beside), _)) => {
-                beside.completed(now, time, direction)
-            }
+        match self.active.as_mut().map(|step| &mut step.state) {
+            Some(Active::Load(load)) => load.completed(now, time),
+            Some(Active::ReadsUnderWrites(mixed)) => mixed.completed(now, time, direction),
             _ => {}
         }
     }
@@ -181,33 +199,35 @@ impl Profiler {
     /// Returns the progress at `now`.
     pub fn progress(&self, now: Nanos) -> Progress {
         // The device is as much slower than estimated as it has been so far.
-        let slowness = match self.spent {
-            (spent, expected) if expected > 0.0 => spent / expected,
-            _ => 1.0,
+        let Durations { actual, estimated } = self.completed_steps;
+        let slowness = if estimated > 0.0 {
+            actual / estimated
+        } else {
+            1.0
         };
         let steps = &self.plan.steps;
         let to_come = steps.get(self.outcomes.len()..).unwrap_or_default();
         let expected = to_come.iter().map(|step| self.expected(step)).sum::<f64>() * slowness;
-        let (what, spent) = match &self.active {
-            None => (String::new(), 0.0),
-            Some((_, Active::Bulk(bulk), since)) => {
-                let (asked, total) = bulk.progress();
-                let percent = 100.0 * asked as f64 / total.max(1) as f64;
-                let spent = now.since(*since).as_secs_f64();
-                (format!("writing the whole device, {percent:.0} %"), spent)
-            }
-            Some((step, _, since)) => {
-                let what = match &steps[*step] {
-                    Step::Measure(point) => in_words(point),
-                    Step::BesideWrites(point) => beside_in_words(point),
-                    _ => String::new(),
-                };
-                (what, now.since(*since).as_secs_f64())
-            }
+        let Some(active) = &self.active else {
+            return Progress {
+                remaining: Nanos::from_secs_f64(expected),
+                description: String::new(),
+            };
         };
+        let description = match (&active.state, &steps[active.index]) {
+            (Active::Bulk(bulk), _) => {
+                let (submitted, total) = bulk.progress();
+                let percent = 100.0 * submitted as f64 / total.max(1) as f64;
+                format!("writing the whole device, {percent:.0} %")
+            }
+            (_, Step::Measure(point)) => describe(point),
+            (_, Step::ReadsUnderWrites(point)) => describe_reads_under_writes(point),
+            (_, Step::Fill | Step::Condition) => String::new(),
+        };
+        let spent = now.since(active.began).as_secs_f64();
         Progress {
-            left: Nanos::from_secs_f64(expected - spent),
-            what,
+            remaining: Nanos::from_secs_f64(expected - spent),
+            description,
         }
     }
 
@@ -231,11 +251,15 @@ impl Profiler {
                 };
                 Active::Load(Box::new(Load::new(point, depth, pace, span, seed, now)))
             }
-            Step::BesideWrites(point) => Active::ReadsUnderWrites(Box::new(ReadsUnderWrites::new(
-                point, pace, span, seed, now,
-            ))),
+            Step::ReadsUnderWrites(point) => Active::ReadsUnderWrites(Box::new(
+                ReadsUnderWrites::new(point, pace, span, seed, now),
+            )),
         };
-        self.active = Some((at, active, now));
+        self.active = Some(ActiveStep {
+            index: at,
+            state: active,
+            began: now,
+        });
     }
 
     fn submit(&mut self, now: Nanos, request: Request) -> Io {
@@ -253,14 +277,14 @@ impl Profiler {
     fn expected(&self, step: &Step) -> f64 {
         let pace = &self.plan.pace;
         let bytes = self.plan.target.span as f64;
-        let within = |s: f64, most: Nanos| s.min(most.as_secs_f64());
+        let at_most = |s: f64, max: Nanos| s.min(max.as_secs_f64());
         match step {
-            Step::Fill => within(bytes / GUESS_BYTES_PER_S, pace.fill_max),
+            Step::Fill => at_most(bytes / GUESS_BYTES_PER_S, pace.fill_max),
             Step::Condition => {
                 let times = f64::from(pace.condition_times);
-                within(times * bytes / GUESS_BYTES_PER_S, pace.condition_max)
+                at_most(times * bytes / GUESS_BYTES_PER_S, pace.condition_max)
             }
-            Step::BesideWrites(_) => {
+            Step::ReadsUnderWrites(_) => {
                 let runs = pace.runs_min as f64;
                 pace.warm_up.as_secs_f64() + runs * pace.run.as_secs_f64()
             }

@@ -12,18 +12,18 @@ use tidegate_core::time::Nanos;
 
 use crate::addresses::Addresses;
 use crate::load::{Request, histogram};
-use crate::outcome::Taken;
-use crate::plan::{BesidePoint, Pace};
+use crate::outcome::StepResult;
+use crate::plan::{Pace, WritesPoint};
 
 /// Maximum number of writes between two reads, as a multiple of the depth.
 const PAUSE_DEPTHS: u64 = 4;
-/// Maximum duration of a measurement with too few reads, as a multiple of its usual maximum.
-const PATIENCE: u64 = 4;
+/// Maximum duration of a measurement with too few reads, as a multiple of [`Pace::run_max`].
+const RUN_MAX_FACTOR: u64 = 4;
 
-/// Measurement of reads beside writes.
+/// Measurement of reads under writes.
 #[derive(Debug)]
 pub(crate) struct ReadsUnderWrites {
-    point: BesidePoint,
+    point: WritesPoint,
     pace: Pace,
     writes: Addresses,
     reads: Addresses,
@@ -46,7 +46,7 @@ pub(crate) struct ReadsUnderWrites {
 impl ReadsUnderWrites {
     /// Starts a measurement at `now`.
     pub(crate) fn new(
-        point: BesidePoint,
+        point: WritesPoint,
         pace: &Pace,
         span: u64,
         seed: u64,
@@ -115,9 +115,9 @@ impl ReadsUnderWrites {
             Direction::Read => {
                 self.reading = false;
                 self.seed = mix(self.seed);
-                let most = PAUSE_DEPTHS * u64::from(self.point.depth);
-                // The bias of the modulo is negligible: `most` is tiny against 2^64.
-                self.pause = self.seed % (most + 1);
+                let pause_max = PAUSE_DEPTHS * u64::from(self.point.depth);
+                // The bias of the modulo is negligible: `pause_max` is tiny against 2^64.
+                self.pause = self.seed % (pause_max + 1);
                 if self.counted_since.is_some() {
                     self.times.saturating_record(time.0.max(1));
                 }
@@ -135,17 +135,17 @@ impl ReadsUnderWrites {
             }
             Some(since) => {
                 let spent = now.since(since).0;
-                let least = pace.run.0.saturating_mul(pace.runs_min as u64);
-                let enough = spent >= least && self.times.len() >= pace.beside_reads;
-                let most = pace.run_max.0.saturating_mul(PATIENCE);
-                self.done = enough || spent >= most;
+                let time_min = pace.run.0.saturating_mul(pace.runs_min as u64);
+                let enough = spent >= time_min && self.times.len() >= pace.reads_under_writes_min;
+                let time_max = pace.run_max.0.saturating_mul(RUN_MAX_FACTOR);
+                self.done = enough || spent >= time_max;
             }
         }
     }
 
-    pub(crate) fn result(&self) -> Taken {
+    pub(crate) fn result(&self) -> StepResult {
         let quantile = |q| self.times.value_at_quantile(q);
-        Taken::Beside {
+        StepResult::ReadsUnderWrites {
             reads: self.times.len(),
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),

@@ -7,7 +7,8 @@ const T_95: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 /// Maximum rise or fall of the regression line over a steady state, relative to the mean: SNIA's
-/// Solid State Storage Performance Test Specification, "steady state".
+/// Solid State Storage Performance Test Specification, "steady state". Its other condition, a range
+/// of at most 20 % of the mean, is not checked: the confidence interval bounds the spread.
 const SLOPE_MAX: f64 = 0.10;
 
 /// Run: number of I/Os that ended in a time.
@@ -41,12 +42,12 @@ pub struct Mean {
     /// I/Os per second: all I/Os divided by the total time, so that longer runs weigh more.
     pub iops: f64,
     /// Half width of the 95 % confidence interval, relative to the mean; infinite for one run.
-    pub within: f64,
+    pub relative_half_width: f64,
 }
 
 /// Computes the mean rate of runs, with Student's t of their times per I/O; `None` without I/Os.
-/// Profiles are about the cost of an I/O; the relative interval of the rate, its inverse, is the
-/// same.
+/// The interval is computed on the time per I/O, the cost that profiles are about; relative to the
+/// mean it is the same for the rate.
 pub fn mean(runs: &[Run]) -> Option<Mean> {
     let (ios, ns) = (runs.iter()).fold((0, 0), |(ios, ns), run| (ios + run.ios, ns + run.ns));
     if ios == 0 || ns == 0 {
@@ -55,13 +56,13 @@ pub fn mean(runs: &[Run]) -> Option<Mean> {
     let time = ns as f64 / ios as f64;
     let n = runs.len();
     let squares: f64 = runs.iter().map(|run| (run.time() - time).powi(2)).sum();
-    let within = match n {
+    let relative_half_width = match n {
         1 => f64::INFINITY,
         n => t_95(n - 1) * (squares / (n - 1) as f64 / n as f64).sqrt() / time,
     };
     Some(Mean {
         iops: 1e9 / time,
-        within,
+        relative_half_width,
     })
 }
 
@@ -104,10 +105,10 @@ mod tests {
         // By hand: times 9, 10, 11 of 100 I/Os; s = 1, t(2) = 4.303, so 4.303 / sqrt(3) of 10.
         let of_three = mean(&runs(&[900, 1000, 1100])).expect("three");
         assert!((of_three.iops - 1e8).abs() < 1.0);
-        assert!((of_three.within - 4.303 / 3f64.sqrt() / 10.0).abs() < 1e-9);
+        assert!((of_three.relative_half_width - 4.303 / 3f64.sqrt() / 10.0).abs() < 1e-9);
         assert_eq!(mean(&[]), None);
         assert_eq!(
-            mean(&runs(&[1000])).expect("one").within,
+            mean(&runs(&[1000])).expect("one").relative_half_width,
             f64::INFINITY,
             "one run says nothing of the next"
         );
@@ -123,7 +124,7 @@ mod tests {
             let times: Vec<_> = (0..6).map(|_| draw()).collect();
             let found = mean(&runs(&times)).expect("six");
             let truth = 1e9 * 100.0 / (100_000.0 + 12.0 * 499.5);
-            held += u32::from((found.iops / truth - 1.0).abs() <= found.within);
+            held += u32::from((found.iops / truth - 1.0).abs() <= found.relative_half_width);
         }
         // 3800 expected with a deviation of 14.
         assert!((3740..=3860).contains(&held), "{held} of 4000");

@@ -8,7 +8,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_device::{Model, ModelIo};
 
-use crate::outcome::measured;
+use crate::outcome::build_profile;
 use crate::plan::{Options, Plan, Target, TooSmall};
 use crate::profiler::{Next, Profiler};
 
@@ -62,7 +62,7 @@ pub fn measure_plan(
         }
         match next {
             Next::Io(io) => submit(&mut *model, now, &io),
-            Next::Finished => return Some(measured(profiler.plan(), profiler.outcomes(), "")),
+            Next::Finished => return Some(build_profile(profiler.plan(), profiler.outcomes(), "")),
             Next::Wait => {
                 now = model.next_completion().expect("some are with the model");
                 while let Some(ended) = model.pop_completed(now) {

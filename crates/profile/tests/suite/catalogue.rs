@@ -54,11 +54,11 @@ fn zones_count_the_same_by_time_and_by_requests() {
 }
 
 #[test]
-fn every_model_has_one() {
+fn every_model_has_a_complete_built_in_profile() {
     for name in catalogue::names() {
         let profile = built_in(name).expect("there").profile().expect("complete");
         assert!(profile.has_writes() && profile.mixes().len() == 5, "{name}");
-        // Those two were measured before reads beside writes were.
+        // These two profiles predate the step of reads under writes.
         let early = ["nvme-1tb", "raid0-16x250gb"].contains(&name);
         assert!(early || !profile.beside_writes().is_empty(), "{name}");
     }
@@ -66,7 +66,7 @@ fn every_model_has_one() {
 
 /// A model's quick profile is its full one with fewer points and wider intervals.
 #[test]
-fn a_hard_disks_agrees_with_a_quick_one() {
+fn full_and_quick_profiles_of_a_hard_disk_agree() {
     let name = "hdd-7200-1tb";
     let (full, quick) = (built_in(name).expect("there"), measured(name, true));
     let mut compared = 0;
@@ -80,6 +80,7 @@ fn a_hard_disks_agrees_with_a_quick_one() {
         for point in &curve.points {
             let other = other.points.iter().find(|p| p.size == point.size);
             let other = other.expect("all sizes");
+            // The two intervals may miss the common mean on opposite sides; 3 % for narrow ones.
             let slack = (point.within_percent + other.within_percent) * 1.5;
             let off = 100.0 * (point.iops / other.iops - 1.0);
             assert!(
@@ -90,6 +91,8 @@ fn a_hard_disks_agrees_with_a_quick_one() {
             compared += 1;
         }
     }
+    // Points of a quick plan: 5 sizes of four pure kinds, and 3 sizes of one mix that both plans
+    // have.
     assert_eq!(compared, 23);
     assert_eq!(quick, measured(name, true), "the same every time");
 }
@@ -98,7 +101,7 @@ fn a_hard_disks_agrees_with_a_quick_one() {
 /// devices/profiles/NAME.toml`, or this test with `TIDEGATE_BLESS=1` for all of them.
 #[test]
 #[ignore = "more than seven minutes; in a release build one and a half"]
-fn they_are_what_is_measured() {
+fn built_in_profiles_equal_measurements() {
     for name in catalogue::names() {
         let text = measured(name, false).to_toml();
         let path = format!(

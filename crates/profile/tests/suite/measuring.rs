@@ -7,7 +7,7 @@ use tidegate_config::profile::{Mix, parse};
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
-use tidegate_profile::outcome::measured;
+use tidegate_profile::outcome::build_profile;
 use tidegate_profile::plan::Step;
 use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target, virtual_time};
 
@@ -143,7 +143,7 @@ fn fill_writes_every_byte_once_and_conditioning_as_many() {
 fn measured_rates_are_those_of_the_device() {
     let mut profiler = Profiler::new(plan(true, true), Vec::new());
     drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     assert_eq!(
         result.depth, 16,
         "quick plans test 1, 4, 16 and 32; 16 is the first that occupies all servers"
@@ -194,7 +194,7 @@ fn confidence_intervals_cover_the_true_rate() {
     plan.pace.warm_up_bytes = 0;
     let mut profiler = Profiler::new(plan, Vec::new());
     drive(&mut profiler, &mut FixedRateDevice::new(Some(5)), u64::MAX);
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     let (mut inside, mut all) = (0, 0);
     for curve in &result.curves {
         let Mix::All(direction) = curve.mix else {
@@ -218,7 +218,7 @@ fn a_resumed_measurement_gives_the_same_profile() {
     let whole = {
         let mut profiler = Profiler::new(plan(true, true), Vec::new());
         let (ios, _) = drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
-        let text = measured(profiler.plan(), profiler.outcomes(), "").to_toml();
+        let text = build_profile(profiler.plan(), profiler.outcomes(), "").to_toml();
         (text, ios)
     };
     parse(&whole.0, "made-up.toml").expect("it can be read again");
@@ -233,7 +233,7 @@ fn a_resumed_measurement_gives_the_same_profile() {
             drive(&mut profiler, &mut FixedRateDevice::new(None), stop);
             outcomes = profiler.outcomes().to_vec();
         }
-        let text = measured(&plan(true, true), &outcomes, "").to_toml();
+        let text = build_profile(&plan(true, true), &outcomes, "").to_toml();
         assert_eq!(text, whole.0);
     }
 }
@@ -242,7 +242,7 @@ fn a_resumed_measurement_gives_the_same_profile() {
 fn real_time_measurement_takes_the_predicted_time() {
     for (quick, most) in [(true, 60.0), (false, 900.0)] {
         let mut profiler = Profiler::new(plan(false, quick), Vec::new());
-        let expected = profiler.progress(Nanos::ZERO).left.as_secs_f64();
+        let expected = profiler.progress(Nanos::ZERO).remaining.as_secs_f64();
         let (_, end) = drive(&mut profiler, &mut FixedRateDevice::new(Some(9)), u64::MAX);
         let took = end.as_secs_f64();
         assert!(took < most && expected < most, "{took} s, {expected} s");
@@ -250,7 +250,7 @@ fn real_time_measurement_takes_the_predicted_time() {
             (0.5..2.0).contains(&(took / expected)),
             "{took} s, {expected} s"
         );
-        assert_eq!(profiler.progress(end).left, Nanos::ZERO);
+        assert_eq!(profiler.progress(end).remaining, Nanos::ZERO);
     }
 }
 
@@ -270,7 +270,7 @@ fn measuring_a_slow_disk_ends_in_bounded_time() {
             }
         }
     }
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     assert!(now < Nanos::from_secs(120), "{now}");
     assert!(result.span < SPAN && !result.notes.is_empty());
     for curve in &result.curves {
@@ -291,7 +291,7 @@ fn a_read_only_profile_is_complete() {
     let plan = Plan::new(target, options).expect("large enough");
     let mut profiler = Profiler::new(plan, Vec::new());
     drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     let profile = result.profile().expect("reads are enough");
     assert!(!profile.has_writes());
     let kinds: Vec<_> = result.curves.iter().map(|c| (c.mix, c.access)).collect();
@@ -325,7 +325,7 @@ fn measure_disturbed(disturbed: Nanos) -> tidegate_config::profile::Measured {
             }
         }
     }
-    measured(profiler.plan(), profiler.outcomes(), "")
+    build_profile(profiler.plan(), profiler.outcomes(), "")
 }
 
 #[test]
@@ -374,10 +374,10 @@ fn reads_under_writes_take_longer_than_alone() {
         };
         let mut plan = Plan::new(virtual_time::target(&entry), options).expect("large enough");
         plan.steps
-            .retain(|step| matches!(step, Step::BesideWrites(_)));
+            .retain(|step| matches!(step, Step::ReadsUnderWrites(_)));
         let measured = virtual_time::measure_plan(&entry, plan, |_| ControlFlow::Continue(()));
-        let beside = measured.expect("not stopped").beside_writes;
-        let depths: Vec<_> = beside.iter().map(|at| at.point.depth).collect();
+        let under_writes = measured.expect("not stopped").beside_writes;
+        let depths: Vec<_> = under_writes.iter().map(|at| at.point.depth).collect();
         assert!(
             depths.starts_with(&[1, 16]) && depths.is_sorted(),
             "{name}: {depths:?}"
@@ -388,7 +388,7 @@ fn reads_under_writes_take_longer_than_alone() {
                 && (point.size, point.depth) == (4096, 1)
         });
         let alone = alone.expect("measured").p99;
-        for at in beside {
+        for at in under_writes {
             assert!(at.reads >= 500, "{name}: {at:?}");
             assert!(
                 at.point.p99.0 > alone.0 * 5 / 4,

@@ -7,9 +7,9 @@ use std::path::Path;
 use tidegate_config::profile::{MeasuredCurve, Mix, built_in};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
-use tidegate_profile::outcome::measured;
+use tidegate_profile::outcome::build_profile;
 use tidegate_profile::plan::{Depth, Step};
-use tidegate_profile::{Options, Outcome, Plan, Profiler, Taken, Target, virtual_time};
+use tidegate_profile::{Options, Outcome, Plan, Profiler, StepResult, Target, virtual_time};
 use tidegate_server::profile::{Disk, DriveError, Ended, examine, measure_emulated};
 
 const SIZE: u64 = 32 << 20;
@@ -60,7 +60,7 @@ fn a_file_is_filled_and_measured() {
     let mut profiler = Profiler::new(plan(&disk), Vec::new());
     let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
     assert_eq!(ended.expect("nothing fails"), Ended::Finished);
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     assert_eq!(result.span, SIZE);
     assert!(result.profile().expect("complete").has_writes());
     drop(disk);
@@ -106,7 +106,7 @@ fn what_was_measured_before_an_error_is_kept() {
     let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
     assert_eq!(ended.expect("mended"), Ended::Finished);
     assert_eq!(profiler.outcomes()[..outcomes.len()], outcomes);
-    let is_fill = |outcome: &Outcome| matches!(outcome.taken, Taken::Wrote { .. });
+    let is_fill = |outcome: &Outcome| matches!(outcome.result, StepResult::Wrote { .. });
     let fills = profiler.outcomes().iter().filter(|o| is_fill(o)).count();
     assert_eq!(fills, 1);
 }
@@ -160,7 +160,7 @@ fn a_model_is_measured_in_real_time() {
     let mut profiler = Profiler::new(hasty(target), Vec::new());
     let ended = measure_emulated(&entry, &mut profiler, |profiler, _| go_on(profiler));
     assert_eq!(ended.expect("nothing fails"), Ended::Finished);
-    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
     result.profile().expect("complete");
     // Timers may be late, but never early: a read at depth 1 takes at least the model's time.
     let first = result.latency[0].point;
@@ -197,7 +197,7 @@ fn real_and_virtual_time_agree_within_a_twentieth() {
     let ended = measure_emulated(&entry, &mut profiler, |_, _| ControlFlow::Continue(()));
     assert_eq!(ended.expect("nothing fails"), Ended::Finished);
     let mut compared = 0;
-    for curve in measured(profiler.plan(), profiler.outcomes(), "").curves {
+    for curve in build_profile(profiler.plan(), profiler.outcomes(), "").curves {
         let same = |of: &&MeasuredCurve| (of.mix, of.access) == (curve.mix, curve.access);
         let truth = known.curves.iter().find(same).expect("all kinds");
         for point in &curve.points {

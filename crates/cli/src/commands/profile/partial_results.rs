@@ -156,7 +156,7 @@ mod tests {
         let mut part = Part::new("a".to_owned(), false, &plan(1));
         part.outcomes.push(Outcome {
             step: 0,
-            taken: tidegate_profile::Taken::Wrote { bytes: 7 },
+            result: tidegate_profile::StepResult::Wrote { bytes: 7 },
         });
         part.write(&results).expect("written");
         let read = |results| read(results).expect("readable").expect("there");

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use tidegate_config::profile::Measured;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
-use tidegate_profile::outcome::measured;
+use tidegate_profile::outcome::build_profile;
 use tidegate_profile::{Options, Plan, Profiler, Target, virtual_time};
 use tidegate_server::profile::{self as live, Disk, Ended, Findings};
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,7 +48,7 @@ pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<
     })?;
     watcher.bar.finish_and_clear();
     match ended {
-        Ended::Finished => Ok(measured(
+        Ended::Finished => Ok(build_profile(
             profiler.plan(),
             profiler.outcomes(),
             &date::today(),
@@ -195,7 +195,7 @@ pub(super) fn disk(
 
 /// Returns what was measured, with notes on how far the figures can be relied on.
 fn figures(args: &MeasureArgs, profiler: &Profiler, place: &Place, disk: &Disk) -> Measured {
-    let mut all = measured(profiler.plan(), profiler.outcomes(), &date::today());
+    let mut all = build_profile(profiler.plan(), profiler.outcomes(), &date::today());
     all.notes.extend(notes(place));
     // A chosen depth is the user's own; only the default may be too small.
     if args.depth.is_none() && all.depth == DEPTH_MAX {
@@ -415,7 +415,7 @@ fn notes(place: &Place) -> Vec<String> {
 
 /// Returns the estimated duration of the measurement.
 fn time(profiler: &Profiler) -> String {
-    match profiler.progress(Nanos::ZERO).left.0 / 1_000_000_000 {
+    match profiler.progress(Nanos::ZERO).remaining.0 / 1_000_000_000 {
         left @ 0..100 => format!("about {left} s"),
         left => format!("about {} min", left.div_ceil(60)),
     }
@@ -474,11 +474,14 @@ impl Watcher {
         if now.since(self.redrawn) >= REDRAW {
             self.redrawn = now;
             let progress = profiler.progress(now);
-            let (gone, left) = (now.since(began).as_secs_f64(), progress.left.as_secs_f64());
+            let (gone, left) = (
+                now.since(began).as_secs_f64(),
+                progress.remaining.as_secs_f64(),
+            );
             // Both are 0 before the first step.
             let part = gone / (gone + left).max(1e-9);
             self.bar.set_position((part * BAR_STEPS as f64) as u64);
-            self.bar.set_message(progress.what);
+            self.bar.set_message(progress.description);
         }
         ControlFlow::Continue(())
     }
