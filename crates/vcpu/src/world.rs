@@ -21,7 +21,7 @@ mod external_events;
 
 pub use external_events::Handled;
 
-use crate::flow::{Flow, Found, Order, Orders};
+use crate::flow::{Flow, FlowResult, Order, Orders};
 use crate::guest::{GuestCpu, Token};
 use crate::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
 use crate::scheduler::{Counts, Scheduler};
@@ -161,8 +161,8 @@ impl VcpuWorld {
     }
 
     /// Results of the flow with the number `flow`.
-    pub fn found(&self, flow: usize) -> Found {
-        self.flows[flow].found(self.now)
+    pub fn results(&self, flow: usize) -> FlowResult {
+        self.flows[flow].results(self.now)
     }
 
     /// Returns whether the flow with the number `flow` has ended.
@@ -253,12 +253,12 @@ impl VcpuWorld {
             Order::Event {
                 cost,
                 token,
-                answers,
+                is_driver_answer,
                 ..
             } => {
                 // A guest with pending interrupts finds the new event before it returns: no
                 // notification.
-                if answers && !guest.has_interrupts() {
+                if is_driver_answer && !guest.has_interrupts() {
                     self.notified[vcpu.index()] += 1;
                     (self.scheduler).io_event(&self.machine, self.now, vcpu, &mut self.kicks);
                 }

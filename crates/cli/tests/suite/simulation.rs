@@ -538,7 +538,7 @@ fn check_knows_a_scenario_that_lacks_its_duration_and_a_job_file() {
     let endless = SMALL.replace("duration = \"5 s\"", "seed = 3");
     std::fs::write(&path, endless).expect("writable");
     let told = refused(&["check", &path.display().to_string()]);
-    assert!(told.contains("how long it lasts"), "{told}");
+    assert!(told.contains("the simulated time"), "{told}");
     let table = said(&["check", &example("mixed.fio")]);
     assert!(table.contains("database"), "{table}");
 }

@@ -12,9 +12,9 @@
 //! everything that happens at this time is known.
 //!
 //! Each part owns its fields: `hosts` the engines, `vms` the VMs with their workers,
-//! `transport` and `messages` what is on its way, `counted_model` the device model,
-//! `transfers` the log of transfers, `vcpu_step` the steps that are asked of vCPUs. The
-//! simulation passes requests, I/Os and events between them.
+//! `transport` and `messages` what is on its way, `model` the device model,
+//! `transfers` the log of transfers, `vcpu_steps` the steps that are asked of vCPUs.
+//! [`DeviceSim`] passes requests, I/Os and events between them.
 //!
 //! Memory is a function of the scenario, not of how long it runs.
 
@@ -65,7 +65,7 @@ use vm::Details;
 use vms::VmTable;
 use worker::Step;
 
-/// One device with everybody who shares it.
+/// Simulation of one device, its hosts' engines and their VMs.
 pub struct DeviceSim {
     now: Nanos,
     events: EventQueue,
@@ -123,7 +123,7 @@ impl DeviceSim {
         self.now
     }
 
-    /// Next event, at [`Nanos::MAX`] if there is none.
+    /// Returns the next event, with the time [`Nanos::MAX`] if there is none.
     fn next(&self) -> Next {
         let ends = self.model.next_completion();
         let timer = self.hosts.next_timeout();
@@ -131,7 +131,7 @@ impl DeviceSim {
         Next { at, ends, timer }
     }
 
-    /// Next event that is due by `until`.
+    /// Returns the next event if it is due by `until`.
     fn next_due(&self, until: Nanos) -> Option<Next> {
         Some(self.next()).filter(|next| next.at <= until)
     }
@@ -151,7 +151,7 @@ impl DeviceSim {
             self.hosts.handle_timeouts(now);
         }
         self.hosts.check_feasibility(now);
-        self.settle();
+        self.process_answers_and_dispatch();
         if self.hosts.are_several() {
             self.send_messages();
         }
@@ -165,7 +165,7 @@ impl DeviceSim {
     }
 
     /// Passes answers on to the VMs, whose workers issue more, and gives the device work.
-    fn settle(&mut self) {
+    fn process_answers_and_dispatch(&mut self) {
         loop {
             while let Some(done) = self.hosts.poll_done() {
                 self.done(&done);
@@ -186,16 +186,16 @@ impl DeviceSim {
             Event::Arrive(vm) => self.arrive(vm),
             Event::Leave(vm) => self.leave(vm),
             Event::Start(worker) => {
-                let (it, workload) = self.vms.worker_with_workload(worker);
-                it.start(self.now, workload);
+                let (state, workload) = self.vms.worker_with_workload(worker);
+                state.start(self.now, workload);
                 self.begin_workload(worker);
                 self.advance(worker);
             }
             Event::Stop(worker) => {
-                let it = self.vms.worker_mut(worker);
+                let state = self.vms.worker_mut(worker);
                 // A workload that is done by itself has its own end.
-                if !it.is_over() {
-                    it.stop();
+                if !state.is_over() {
+                    state.stop();
                     self.last_end = self.now;
                     self.abandon_transfers(worker, false);
                 }
@@ -218,19 +218,19 @@ impl DeviceSim {
 
     /// Adds a VM to its host's engine, and plans the begin and the end of its workers.
     fn arrive(&mut self, vm: u32) {
-        let it = self.vms.vm_mut(vm);
-        // A VM that comes during a second would count with a part of it.
+        let state = self.vms.vm_mut(vm);
+        // A VM that comes during a second would count with a part of that second.
         if self.now > Nanos::ZERO {
-            it.per_second.leave_out();
+            state.per_second.leave_out();
         }
-        let details = &it.details;
+        let details = &state.details;
         let served_as = (details.background, &details.objective);
         let engine = self
             .hosts
-            .add_vm(self.now, it.host, vm, served_as, details.disk);
-        it.engine = Some(engine);
+            .add_vm(self.now, state.host, vm, served_as, details.disk);
+        state.engine = Some(engine);
         // A range of indices: the loop borrows `self` again.
-        for worker in it.workers.clone() {
+        for worker in state.workers.clone() {
             let (start, stop) = self.vms.worker(worker).span();
             self.events.plan(self.now + start, Event::Start(worker));
             if let Some(stop) = stop {
@@ -241,32 +241,32 @@ impl DeviceSim {
 
     /// Removes a VM with whatever it has outstanding.
     fn leave(&mut self, vm: u32) {
-        let was_over = self.vms.is_over(vm);
+        let was_finished = self.vms.is_finished(vm);
         for worker in self.vms.vm(vm).workers.clone() {
             self.vms.worker_mut(worker).stop();
             self.abandon_transfers(worker, true);
         }
-        let it = self.vms.vm_mut(vm);
-        if !was_over {
-            // It would have gone on.
-            it.last_answer = self.now;
+        let state = self.vms.vm_mut(vm);
+        if !was_finished {
+            // The VM was cut short, so its run lasts until now.
+            state.last_answer = self.now;
         }
-        if let Some((id, _)) = it.engine.take() {
+        if let Some((id, _)) = state.engine.take() {
             let Details {
                 past, objective, ..
-            } = &mut *it.details;
-            let vms = self.hosts.engine(it.host).vms();
+            } = &mut *state.details;
+            let vms = self.hosts.engine(state.host).vms();
             // Before the removal, after which the engine knows no attainment.
             past.keep(vms, self.now, id, objective, None);
             (self
                 .hosts
-                .engine_mut(it.host)
+                .engine_mut(state.host)
                 .vms_mut()
                 .remove_vm(self.now, id))
             .expect("a VM that is there can be removed");
         }
         // Refused requests never reached the engine.
-        for (slot, _) in core::mem::take(&mut it.refused) {
+        for (slot, _) in core::mem::take(&mut state.refused) {
             self.end(slot);
         }
     }
@@ -275,7 +275,7 @@ impl DeviceSim {
     fn change(&mut self, index: u32) {
         match self.changes[index as usize].action.clone() {
             Action::Objective { tenant, objective } => {
-                let vm = self.vms.of_tenant(tenant);
+                let vm = self.vms.vm_of_scenario(tenant);
                 let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
                 if let Some(id) = vm.id() {
                     let before = vm.details.objective;
@@ -293,7 +293,7 @@ impl DeviceSim {
         }
     }
 
-    /// Has a worker do what it can do now.
+    /// Issues the requests that a worker can issue now, and plans its next ones.
     fn advance(&mut self, worker: u32) {
         loop {
             match self.vms.worker_mut(worker).step(self.now) {

@@ -41,7 +41,7 @@ impl DeviceSim {
             since,
             ended: Ok(()),
         });
-        let vm = self.vms.of_worker_mut(worker);
+        let vm = self.vms.vm_of_worker_mut(worker);
         vm.outstanding += 1;
         vm.per_second.asked();
         // vCPUs decide when the guest gets to issue it; the delay of virtualisation is theirs.
@@ -60,7 +60,7 @@ impl DeviceSim {
     /// Takes a request that reaches the scheduler.
     pub(super) fn submit(&mut self, slot: u32) {
         let worker = self.requests.get(slot).worker;
-        let vm = self.vms.of_worker(worker);
+        let vm = self.vms.vm_of_worker(worker);
         if vm.engine.is_none() {
             // Its VM was removed while it was on its way.
             self.end(slot);
@@ -70,26 +70,26 @@ impl DeviceSim {
             let io = &self.requests.get(slot).io;
             self.request_log.record(RequestEvent::Arrived(Arrival {
                 at: self.now,
-                tenant: self.vms.of_worker(worker).details.tenant,
+                tenant: self.vms.vm_of_worker(worker).details.tenant,
                 slot,
                 op: io.op,
                 offset: io.offset,
                 len: io.len,
             }));
         }
-        let vm = self.vms.of_worker(worker);
+        let vm = self.vms.vm_of_worker(worker);
         // Requests of one VM do not overtake each other.
         if vm.refused.is_empty() && self.hand_in(slot, self.now) {
             return;
         }
-        let refused = &mut self.vms.of_worker_mut(worker).refused;
+        let refused = &mut self.vms.vm_of_worker_mut(worker).refused;
         refused.push_back((slot, self.now));
     }
 
     /// Hands a request that waits `since` to the engine; false if there is no room.
     fn hand_in(&mut self, slot: u32, since: Nanos) -> bool {
         let Pending { io, worker, .. } = *self.requests.get(slot);
-        let vm = self.vms.of_worker(worker);
+        let vm = self.vms.vm_of_worker(worker);
         let (_, client) = vm.engine.expect("only asked while its VM is there");
         let request = Request {
             op: io.op,
@@ -128,12 +128,12 @@ impl DeviceSim {
         loop {
             // In each round: requests that go in may unblock others.
             while let Some(vm) = self.hosts.poll_unblocked() {
-                self.vms.line_up(vm);
+                self.vms.enqueue_retry(vm);
             }
-            if self.vms.is_line_empty() {
+            if self.vms.has_no_retries() {
                 return;
             }
-            while let Some(vm) = self.vms.next_in_line() {
+            while let Some(vm) = self.vms.next_retry() {
                 let Some(&(slot, since)) = self.vms.vm(vm).refused.front() else {
                     continue;
                 };
@@ -142,7 +142,7 @@ impl DeviceSim {
                     refused.pop_front();
                     // To the end of the line, so that no VM takes all the room.
                     if !refused.is_empty() {
-                        self.vms.line_up(vm);
+                        self.vms.enqueue_retry(vm);
                     }
                 }
             }
@@ -161,7 +161,7 @@ impl DeviceSim {
         }
         let pending = self.requests.get_mut(slot);
         pending.ended = done.outcome;
-        let vm = self.vms.of_worker_mut(pending.worker);
+        let vm = self.vms.vm_of_worker_mut(pending.worker);
         if done.payload > 0 {
             // The guest has the data at once here; no reply waits for a socket.
             let engine = self.hosts.engine_mut(vm.host);
@@ -192,7 +192,7 @@ impl DeviceSim {
             since,
             ended,
         } = self.end(slot);
-        let vm = self.vms.of_worker_mut(worker);
+        let vm = self.vms.vm_of_worker_mut(worker);
         if vm.engine.is_none() {
             // Its VM was removed while the answer was on its way.
             return;
@@ -209,7 +209,7 @@ impl DeviceSim {
     pub(super) fn end(&mut self, slot: u32) -> Pending {
         let pending = self.requests.take(slot);
         self.vms.worker_mut(pending.worker).request_over();
-        self.vms.of_worker_mut(pending.worker).outstanding -= 1;
+        self.vms.vm_of_worker_mut(pending.worker).outstanding -= 1;
         pending
     }
 }

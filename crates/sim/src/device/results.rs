@@ -27,7 +27,7 @@ impl DeviceSim {
 
     /// Ends a second of simulated time.
     pub(crate) fn second(&mut self) {
-        self.vms.second(self.now);
+        self.vms.end_second(self.now);
     }
 
     /// Clears all counts; `second` is `true` if a second begins right now.
@@ -61,7 +61,7 @@ impl DeviceSim {
     /// Time of the last answer of every VM that has done all it was to do, with the VM's index
     /// among the scenario's tenants.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
-        let over = self.vms.over();
+        let over = self.vms.finished();
         over.map(|vm| (vm.details.tenant, vm.last_answer))
     }
 
@@ -92,7 +92,7 @@ impl DeviceSim {
     /// Engine that serves a VM, by its index among the scenario's tenants, with the VM's handle
     /// there; `None` if the VM is not there.
     pub(crate) fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
-        let vm = self.vms.vm(self.vms.of_tenant(tenant)?);
+        let vm = self.vms.vm(self.vms.vm_of_scenario(tenant)?);
         Some((self.hosts.engine(vm.host), vm.id()?))
     }
 
@@ -118,7 +118,7 @@ impl DeviceSim {
 
     /// True once nothing more will be issued, and all requests are answered.
     pub fn is_done(&self) -> bool {
-        self.vms.are_over()
+        self.vms.all_finished()
     }
 
     /// Name of the policy in force.

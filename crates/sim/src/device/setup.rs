@@ -31,7 +31,7 @@ fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
 }
 
 impl DeviceSim {
-    /// Device of a scenario, by its index, at time zero.
+    /// Creates the simulation of device `index` of the scenario, at time zero.
     ///
     /// # Panics
     /// When [`Scenario::check`] would have refused the scenario.
@@ -58,9 +58,9 @@ impl DeviceSim {
             last_end: Nanos::ZERO,
         };
         let block = device.model.spec().logical_block;
-        for (index, disk) in layout {
-            let tenant = &scenario.tenants[index];
-            let vm = (sim.vms).add(seed, (index, tenant), (disk.start, block));
+        for (vm_index, disk) in layout {
+            let tenant = &scenario.tenants[vm_index];
+            let vm = (sim.vms).add(seed, (vm_index, tenant), (disk.start, block));
             sim.events.plan(tenant.arrives, Event::Arrive(vm));
             if let Some(leaves) = tenant.leaves {
                 sim.events.plan(leaves, Event::Leave(vm));

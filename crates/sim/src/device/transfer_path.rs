@@ -49,7 +49,7 @@ impl DeviceSim {
             return;
         };
         self.transfer_ended(worker, &transfer);
-        let vm = self.vms.of_worker_mut(worker);
+        let vm = self.vms.vm_of_worker_mut(worker);
         if let Some(tally) = &mut vm.tally.transfers {
             tally.done(self.now.since(transfer.since), transfer.deadline);
         }
@@ -65,7 +65,7 @@ impl DeviceSim {
         for transfer in transfers.abandon(all) {
             self.transfers.changed();
             self.transfer_ended(worker, &transfer);
-            if let Some(tally) = &mut self.vms.of_worker_mut(worker).tally.transfers {
+            if let Some(tally) = &mut self.vms.vm_of_worker_mut(worker).tally.transfers {
                 tally.abandoned(transfer.is_overdue(self.now));
             }
         }
@@ -74,7 +74,7 @@ impl DeviceSim {
     /// Notes the begin of a transfer, and tells the engine of it if it has a deadline.
     fn transfer_begun(&mut self, worker: u32, transfer: &Transfer) {
         self.transfers.changed();
-        let vm = self.vms.of_worker_mut(worker);
+        let vm = self.vms.vm_of_worker_mut(worker);
         let (Some(deadline), Some(id)) = (transfer.deadline, vm.id()) else {
             return;
         };
@@ -94,7 +94,7 @@ impl DeviceSim {
     /// Tells the engine of the end of a transfer with a deadline. The engine has ended it already
     /// if it has counted the last byte itself.
     fn transfer_ended(&mut self, worker: u32, transfer: &Transfer) {
-        let vm = self.vms.of_worker(worker);
+        let vm = self.vms.vm_of_worker(worker);
         if let (Some(_), Some(id)) = (transfer.deadline, vm.id()) {
             let engine = self.hosts.engine_mut(vm.host);
             engine
@@ -117,7 +117,7 @@ impl DeviceSim {
         rng: Pcg64Mcg,
         terms: Option<Admission>,
     ) {
-        let index = self.vms.of_tenant(tenant);
+        let index = self.vms.vm_of_scenario(tenant);
         let index = index.expect("it is on this device");
         let block = self.model.logical_block();
         let worker = self.vms.vm(index).workers.start;
@@ -136,7 +136,7 @@ impl DeviceSim {
         *self.vms.worker_mut(worker) = begun;
         self.handle_event(Event::Start(worker));
         // Its first requests reach the engine at this time, not at the next event.
-        self.settle();
+        self.process_answers_and_dispatch();
     }
 
     /// Transfers that run, each with the index of its VM among the scenario's tenants.

@@ -13,7 +13,7 @@ use tidegate_core::time::Nanos;
 
 impl DeviceSim {
     /// Routes requests through vCPUs from now on.
-    pub(crate) fn ask_vcpus(&mut self) {
+    pub(crate) fn route_steps_through_vcpus(&mut self) {
         self.vcpu_steps.get_or_insert_default();
     }
 
@@ -58,7 +58,7 @@ impl DeviceSim {
         let steps = self.vcpu_steps.as_mut();
         // `run_until` settles only at the device's own events; steps of vCPUs are none.
         if steps.is_some_and(|steps| steps.take_dirty()) {
-            self.settle();
+            self.process_answers_and_dispatch();
         }
         (self.vcpu_steps.as_ref()).is_some_and(|steps| !steps.is_empty())
     }

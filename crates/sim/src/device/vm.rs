@@ -34,7 +34,7 @@ pub(super) struct Vm {
     /// it waits.
     pub(super) refused: VecDeque<(u32, Nanos)>,
     /// `true` while the VM waits in the line of VMs with refused requests.
-    pub(super) in_line: bool,
+    pub(super) retry_queued: bool,
     pub(super) details: Box<Details>,
     delay: Delay,
     /// Time at which the guest's processor is done with earlier answers.
@@ -85,7 +85,7 @@ impl Vm {
             },
             per_second: PerSecond::default(),
             refused: VecDeque::new(),
-            in_line: false,
+            retry_queued: false,
             details: Box::new(Details {
                 tenant: index,
                 background: tenant.background,

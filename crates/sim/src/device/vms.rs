@@ -1,4 +1,4 @@
-//! VMs of a device with their workers, and the line of VMs whose requests were refused.
+//! VMs of a device with their workers, and the queue of VMs whose refused requests are retried.
 
 use super::vm::Vm;
 use super::worker::Worker;
@@ -17,7 +17,7 @@ pub(super) struct VmTable {
     /// Workload of each worker, as an index among those of its VM.
     workloads: Vec<u32>,
     /// VMs with refused requests that may be taken now, in the order of their turns.
-    line: VecDeque<u32>,
+    retry_queue: VecDeque<u32>,
 }
 
 impl VmTable {
@@ -34,8 +34,8 @@ impl VmTable {
         for (j, workload) in tenant.workloads.iter().enumerate() {
             for copy in 0..workload.numjobs {
                 let source = Source::new(workload, copy, tenant.disk_size, block);
-                // Part 0 is the VM's delays, so workloads count from 1; the low half numbers the
-                // copies.
+                // Random stream 0 of a VM draws its delays, so workloads count from 1; the low half
+                // numbers the copies.
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
                 // `Scenario::check` has placed every region on its disk.
@@ -47,58 +47,58 @@ impl VmTable {
         let workers = first..self.workers.len() as u32;
         let mut own = self.workers[first as usize..].iter();
         let transfers = own.any(|worker| worker.transfers().is_some());
-        let vm_there = Vm::new(seed, (index, tenant), base, workers, transfers);
-        self.vms.push(vm_there);
+        self.vms
+            .push(Vm::new(seed, (index, tenant), base, workers, transfers));
         vm
     }
 
-    /// VM of an index.
+    /// Returns the VM with this index.
     pub(super) fn vm(&self, vm: u32) -> &Vm {
         &self.vms[vm as usize]
     }
 
-    /// VM of an index, to be changed.
+    /// Returns the VM with this index, mutably.
     pub(super) fn vm_mut(&mut self, vm: u32) -> &mut Vm {
         &mut self.vms[vm as usize]
     }
 
-    /// All VMs.
+    /// Iterates over all VMs.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Vm> {
         self.vms.iter()
     }
 
-    /// All VMs, to be changed.
+    /// Iterates over all VMs, mutably.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Vm> {
         self.vms.iter_mut()
     }
 
-    /// Worker of an index.
+    /// Returns the worker with this index.
     pub(super) fn worker(&self, worker: u32) -> &Worker {
         &self.workers[worker as usize]
     }
 
-    /// Worker of an index, to be changed.
+    /// Returns the worker with this index, mutably.
     pub(super) fn worker_mut(&mut self, worker: u32) -> &mut Worker {
         &mut self.workers[worker as usize]
     }
 
-    /// All workers, each with its VM.
+    /// Iterates over all workers, each with its VM.
     pub(super) fn workers(&self) -> impl Iterator<Item = (&Worker, &Vm)> {
         let workers = self.workers.iter();
         workers.map(|worker| (worker, self.vm(worker.vm())))
     }
 
-    /// VM of a worker.
-    pub(super) fn of_worker(&self, worker: u32) -> &Vm {
+    /// Returns the VM of a worker.
+    pub(super) fn vm_of_worker(&self, worker: u32) -> &Vm {
         self.vm(self.worker(worker).vm())
     }
 
-    /// VM of a worker, to be changed.
-    pub(super) fn of_worker_mut(&mut self, worker: u32) -> &mut Vm {
+    /// Returns the VM of a worker, mutably.
+    pub(super) fn vm_of_worker_mut(&mut self, worker: u32) -> &mut Vm {
         self.vm_mut(self.worker(worker).vm())
     }
 
-    /// Worker of an index, to be changed, with its workload.
+    /// Returns the worker with this index, mutably, with its workload.
     pub(super) fn worker_with_workload(&mut self, worker: u32) -> (&mut Worker, &Workload) {
         let workload = self.workloads[worker as usize] as usize;
         let worker = &mut self.workers[worker as usize];
@@ -106,17 +106,17 @@ impl VmTable {
         (worker, &vm.details.workloads[workload])
     }
 
-    /// Index of the VM that is this one of the scenario's tenants; `None` if it is on another
-    /// device.
-    pub(super) fn of_tenant(&self, tenant: usize) -> Option<u32> {
-        let by_tenant = |vm: &Vm| vm.details.tenant;
+    /// Returns the index in this table of the scenario's VM number `index`; `None` if that is on
+    /// another device.
+    pub(super) fn vm_of_scenario(&self, index: usize) -> Option<u32> {
+        let scenario_index = |vm: &Vm| vm.details.tenant;
         // VMs were added in the order of the scenario.
-        let found = self.vms.binary_search_by_key(&tenant, by_tenant);
-        found.ok().map(|vm| vm as u32)
+        let position = self.vms.binary_search_by_key(&index, scenario_index);
+        position.ok().map(|vm| vm as u32)
     }
 
     /// True once a VM has completed its workloads.
-    pub(super) fn is_over(&self, vm: u32) -> bool {
+    pub(super) fn is_finished(&self, vm: u32) -> bool {
         let vm = self.vm(vm);
         vm.outstanding == 0
             && vm
@@ -126,44 +126,44 @@ impl VmTable {
     }
 
     /// VMs that have completed their workloads.
-    pub(super) fn over(&self) -> impl Iterator<Item = &Vm> {
+    pub(super) fn finished(&self) -> impl Iterator<Item = &Vm> {
         let vms = 0..self.vms.len() as u32;
-        vms.filter(|&vm| self.is_over(vm)).map(|vm| self.vm(vm))
+        vms.filter(|&vm| self.is_finished(vm)).map(|vm| self.vm(vm))
     }
 
     /// True once every VM has completed its workloads.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn all_finished(&self) -> bool {
         // Requests first: the test is cheap, and mostly false.
         self.vms.iter().all(|vm| vm.outstanding == 0) && self.workers.iter().all(Worker::is_over)
     }
 
-    /// Ends a second at `now`.
-    pub(super) fn second(&mut self, now: Nanos) {
+    /// Closes every VM's counters of the second that ends at `now`.
+    pub(super) fn end_second(&mut self, now: Nanos) {
         for vm in 0..self.vms.len() as u32 {
-            let over = self.is_over(vm);
-            self.vm_mut(vm).second(now, over);
+            let finished = self.is_finished(vm);
+            self.vm_mut(vm).second(now, finished);
         }
     }
 
-    /// Puts a VM at the end of the line, unless it is in it.
-    pub(super) fn line_up(&mut self, vm: u32) {
-        let it = &mut self.vms[vm as usize];
-        if !it.in_line {
-            it.in_line = true;
-            self.line.push_back(vm);
+    /// Puts a VM at the end of the retry queue, unless it is in it.
+    pub(super) fn enqueue_retry(&mut self, vm: u32) {
+        let state = &mut self.vms[vm as usize];
+        if !state.retry_queued {
+            state.retry_queued = true;
+            self.retry_queue.push_back(vm);
         }
     }
 
-    /// Removes the first VM of the line.
-    pub(super) fn next_in_line(&mut self) -> Option<u32> {
-        let vm = self.line.pop_front()?;
-        self.vms[vm as usize].in_line = false;
+    /// Removes the first VM of the retry queue and returns it.
+    pub(super) fn next_retry(&mut self) -> Option<u32> {
+        let vm = self.retry_queue.pop_front()?;
+        self.vms[vm as usize].retry_queued = false;
         Some(vm)
     }
 
-    /// True if no VM is in the line.
-    pub(super) fn is_line_empty(&self) -> bool {
-        self.line.is_empty()
+    /// True if no VM waits for a retry.
+    pub(super) fn has_no_retries(&self) -> bool {
+        self.retry_queue.is_empty()
     }
 }
 
@@ -205,34 +205,37 @@ mod tests {
         };
         let mut vms = table(&[copied(2, None), copied(1, Some(4096))]);
         assert_eq!(vms.vm(1).workers, 3..6);
-        assert_eq!(vms.of_worker(5).details.tenant, 2);
+        assert_eq!(vms.vm_of_worker(5).details.tenant, 2);
         assert_eq!(vms.worker_with_workload(4).1.io_size, None);
         assert_eq!(vms.worker_with_workload(5).1.io_size, Some(4096));
-        assert_eq!((vms.of_tenant(4), vms.of_tenant(3)), (Some(2), None));
+        assert_eq!(
+            (vms.vm_of_scenario(4), vms.vm_of_scenario(3)),
+            (Some(2), None)
+        );
     }
 
     #[test]
-    fn a_vm_is_over_once_its_workers_are_and_all_is_answered() {
+    fn a_vm_is_finished_once_its_workers_are_and_all_is_answered() {
         let mut vms = table(&[Workload::default()]);
         vms.worker_mut(1).stop();
         vms.vm_mut(1).outstanding = 1;
-        assert!(!vms.is_over(1));
+        assert!(!vms.is_finished(1));
         vms.vm_mut(1).outstanding = 0;
-        let over: Vec<_> = vms.over().map(|vm| vm.details.tenant).collect();
-        assert_eq!((over, vms.are_over()), (vec![2], false));
+        let finished: Vec<_> = vms.finished().map(|vm| vm.details.tenant).collect();
+        assert_eq!((finished, vms.all_finished()), (vec![2], false));
         [0, 2]
             .into_iter()
             .for_each(|worker| vms.worker_mut(worker).stop());
-        assert!(vms.are_over());
+        assert!(vms.all_finished());
     }
 
     #[test]
-    fn a_vm_is_in_the_line_once() {
+    fn a_vm_is_in_the_retry_queue_once() {
         let mut vms = table(&[]);
-        [2, 0, 2].into_iter().for_each(|vm| vms.line_up(vm));
-        assert_eq!((vms.next_in_line(), vms.next_in_line()), (Some(2), Some(0)));
-        assert!(vms.is_line_empty());
-        vms.line_up(2);
-        assert_eq!(vms.next_in_line(), Some(2));
+        [2, 0, 2].into_iter().for_each(|vm| vms.enqueue_retry(vm));
+        assert_eq!((vms.next_retry(), vms.next_retry()), (Some(2), Some(0)));
+        assert!(vms.has_no_retries());
+        vms.enqueue_retry(2);
+        assert_eq!(vms.next_retry(), Some(2));
     }
 }

@@ -20,7 +20,7 @@ mod results;
 mod setup;
 
 use crate::device::{DeviceSim, Times, VcpuStep};
-use crate::scenario::VmCpu;
+use crate::scenario::{Driver, VmCpu};
 use results::Before;
 pub use results::{CpuReport, VmCpuReport};
 use std::collections::VecDeque;
@@ -67,9 +67,9 @@ struct Guest {
     /// Driver domain's vCPU that serves this VM; `None` without a driver domain.
     driver: Option<VcpuId>,
     /// vCPU that receives its notifications.
-    first: VcpuId,
+    notified_vcpu: VcpuId,
     /// Times that notifications waited for that vCPU.
-    waits: Times,
+    notification_waits: Times,
 }
 
 /// Worker, running on one of its VM's vCPUs.
@@ -85,8 +85,8 @@ struct Process {
 pub(crate) struct Processors {
     world: VcpuWorld,
     scheduler: &'static str,
-    /// CPU time of the driver domain's step towards the engine, and of the one back.
-    driver: [Nanos; 2],
+    /// CPU time of the driver domain's steps.
+    driver_steps: Driver,
     /// Guests by their index in the scenario.
     guests: Vec<Guest>,
     /// Processes by device and worker.
@@ -94,7 +94,7 @@ pub(crate) struct Processors {
     /// Time of the notification about the request in a slot, by device.
     notified: Vec<Vec<Nanos>>,
     /// Counts at the end of the warm-up.
-    before: Before,
+    at_warm_up_end: Before,
 }
 
 impl Processors {
@@ -154,7 +154,11 @@ impl Processors {
     /// Gives a step to the driver domain.
     fn drive(&mut self, device: usize, worker: usize, step: Step, slot: u32) {
         let tenant = self.processes[device][worker].tenant;
-        let cost = self.driver[usize::from(step == Step::Complete)];
+        let cost = if step == Step::Complete {
+            self.driver_steps.complete
+        } else {
+            self.driver_steps.submit
+        };
         if let Some(vcpu) = self.guests[tenant].driver {
             (self.world).deliver(vcpu, cost, tag(step, device, slot), false);
         }
@@ -169,7 +173,7 @@ impl Processors {
         }
         all[slot as usize] = self.world.now();
         let tag = tag(Step::Notify, device, slot);
-        (self.world).deliver(guest.first, guest.cpu.interrupt, tag, true);
+        (self.world).deliver(guest.notified_vcpu, guest.cpu.interrupt, tag, true);
     }
 
     /// Queues a step behind the earlier ones of a process.
@@ -218,7 +222,9 @@ impl Processors {
                 let waited = now.since(self.notified[device][slot as usize]);
                 let guest = &mut self.guests[tenant];
                 // The report counts until the guest begins to handle it, not until it has done so.
-                guest.waits.record(waited.since(guest.cpu.interrupt));
+                guest
+                    .notification_waits
+                    .record(waited.since(guest.cpu.interrupt));
                 self.add_step(device, worker, Step::Take, slot);
             }
             Step::Take => sim.answered_at(now, slot),

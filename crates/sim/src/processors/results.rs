@@ -55,12 +55,14 @@ impl Processors {
     pub(crate) fn clear_counts(&mut self) {
         let vms = self.world.machine().vms.len();
         let vms = (0..vms).map(|vm| self.counted(VmId(vm as u32)));
-        self.before = Before {
+        self.at_warm_up_end = Before {
             at: self.world.now(),
             vms: vms.collect(),
             switches: self.world.switches(),
         };
-        self.guests.iter_mut().for_each(|guest| guest.waits.clear());
+        self.guests
+            .iter_mut()
+            .for_each(|guest| guest.notification_waits.clear());
     }
 
     /// CPU time and number of notifications of a VM since the begin of the run.
@@ -75,8 +77,13 @@ impl Processors {
     fn rates(&self, vm: VmId) -> (f64, f64) {
         let (ran, notified) = self.counted(vm);
         // Without a warm-up there is nothing to leave out.
-        let before = self.before.vms.get(vm.index()).copied().unwrap_or_default();
-        let span = self.world.now().since(self.before.at);
+        let before = self
+            .at_warm_up_end
+            .vms
+            .get(vm.index())
+            .copied()
+            .unwrap_or_default();
+        let span = self.world.now().since(self.at_warm_up_end.at);
         // A run of no time has rates of 0, not NaN.
         let span = span.as_secs_f64().max(f64::MIN_POSITIVE);
         let ran = ran.since(before.0).as_secs_f64();
@@ -92,7 +99,7 @@ impl Processors {
             scheduler: self.scheduler.to_owned(),
             pcpus: machine.pcpus.len(),
             busy: vms.map(|vm| self.rates(vm).0).sum(),
-            switches: self.world.switches() - self.before.switches,
+            switches: self.world.switches() - self.at_warm_up_end.switches,
             counts: self.world.counts().into(),
             // The driver domain is the machine's first VM.
             driver_cpus: has_driver.then(|| self.rates(VmId(0)).0),
@@ -104,7 +111,7 @@ impl Processors {
     pub(crate) fn vm_report(&self, tenant: usize) -> Option<VmCpuReport> {
         let guest = &self.guests[tenant];
         let (cpus, notified_per_s) = self.rates(guest.vm?);
-        let waits = &guest.waits;
+        let waits = &guest.notification_waits;
         let some = |time: Nanos| (waits.count() > 0).then_some(time.0);
         Some(VmCpuReport {
             cpus,

@@ -14,7 +14,8 @@ use tidegate_vcpu::machine::{Machine, VcpuId, VmId};
 use tidegate_vcpu::scenario::{CpuSpec, SPREAD};
 use tidegate_vcpu::world::VcpuWorld;
 
-/// Part of a tenant's generators that draws the start of its busy processes.
+/// Number of the random stream from which a VM's busy processes draw their start times. Streams of
+/// workloads are numbered by workload and copy, and never reach it.
 const BUSY_PROCESSES: u64 = u64::MAX;
 
 impl Processors {
@@ -33,32 +34,33 @@ impl Processors {
             vm
         });
         let tenants = scenario.tenants.iter().enumerate();
-        let guests = tenants.map(|(place, tenant)| builder.guest(place, tenant, driver));
+        let guests = tenants.map(|(index, tenant)| builder.guest(index, tenant, driver));
         let guests: Vec<Guest> = guests.collect();
+        // Collected at once: the builder numbers tasks in the order of the devices.
         let processes = (devices.iter_mut()).map(|sim| {
-            sim.ask_vcpus();
+            sim.route_steps_through_vcpus();
             builder.processes(sim, &guests)
         });
         let processes = processes.collect();
         let MachineBuilder {
             machine,
-            inside,
+            guest_cpus,
             flows,
             ..
         } = builder;
         let scheduler = cpu.scheduler.build(&machine);
         let switch = cpu.machine.switch_cost;
         // `driven`: the world does not run ahead of what the devices ask for.
-        let world = VcpuWorld::new(machine, inside, flows, scheduler, switch).driven();
+        let world = VcpuWorld::new(machine, guest_cpus, flows, scheduler, switch).driven();
         let steps = cpu.driver.unwrap_or_default();
         Some(Processors {
             world,
             scheduler: cpu.scheduler.name(),
-            driver: [steps.submit, steps.complete],
+            driver_steps: steps,
             guests,
             processes,
             notified: vec![Vec::new(); devices.len()],
-            before: Default::default(),
+            at_warm_up_end: Default::default(),
         })
     }
 }
@@ -66,7 +68,8 @@ impl Processors {
 /// Machine under construction.
 struct MachineBuilder {
     machine: Machine,
-    inside: Vec<GuestCpu>,
+    /// Schedulers inside the guests, by vCPU.
+    guest_cpus: Vec<GuestCpu>,
     flows: Vec<Box<dyn Flow>>,
     seed: u64,
 }
@@ -75,7 +78,7 @@ impl MachineBuilder {
     fn new(cpu: &HostCpu, seed: u64) -> MachineBuilder {
         MachineBuilder {
             machine: Machine::new(cpu.machine.pcpus, cpu.machine.per_socket),
-            inside: Vec::new(),
+            guest_cpus: Vec::new(),
             flows: Vec::new(),
             seed,
         }
@@ -83,7 +86,7 @@ impl MachineBuilder {
 
     fn add(&mut self, name: &str, cpu: &CpuSpec) -> VmId {
         let vm = cpu.add_to(&mut self.machine, name);
-        (self.inside).resize(self.machine.vcpus.len(), GuestCpu::default());
+        (self.guest_cpus).resize(self.machine.vcpus.len(), GuestCpu::default());
         vm
     }
 
@@ -108,7 +111,7 @@ impl MachineBuilder {
         let mut random = generator(self.seed, name, BUSY_PROCESSES);
         let tasks = (0..cpu.busy_processes).map(|n| {
             let vcpu = self.vcpu(vm, n);
-            let task = self.inside[vcpu.index()].add_task();
+            let task = self.guest_cpus[vcpu.index()].add_task();
             (vcpu, task, from + Nanos(random.next_u64() % SPREAD.0))
         });
         let tasks = tasks.collect();
@@ -116,7 +119,7 @@ impl MachineBuilder {
         self.flows.push(Box::new(busy.until(until)));
     }
 
-    fn guest(&mut self, place: usize, tenant: &Tenant, driver: Option<VmId>) -> Guest {
+    fn guest(&mut self, index: usize, tenant: &Tenant, driver: Option<VmId>) -> Guest {
         let cpu = tenant.cpu;
         let vm = (!tenant.background).then(|| self.add(&tenant.name, &cpu.cpu));
         if let Some(vm) = vm {
@@ -126,24 +129,24 @@ impl MachineBuilder {
         Guest {
             vm,
             cpu,
-            driver: driver.map(|driver| self.vcpu(driver, place)),
+            driver: driver.map(|driver| self.vcpu(driver, index)),
             // A process of the host gets no notifications, so that the handle is never used.
-            first: vm.map_or(VcpuId(0), |vm| self.vcpu(vm, 0)),
-            waits: Times::default(),
+            notified_vcpu: vm.map_or(VcpuId(0), |vm| self.vcpu(vm, 0)),
+            notification_waits: Times::default(),
         }
     }
 
     /// Creates a process for each worker of a device's guests, on its VM's vCPUs in round robin.
     fn processes(&mut self, sim: &DeviceSim, guests: &[Guest]) -> Vec<Process> {
-        let mut turns = vec![0; guests.len()];
+        let mut next_vcpu = vec![0; guests.len()];
         let workers = sim.tenants_of_workers();
         let process = |tenant: usize| {
-            let turn: &mut usize = &mut turns[tenant];
-            *turn += 1;
-            let vcpu = guests[tenant].vm.map(|vm| self.vcpu(vm, *turn - 1));
+            let next: &mut usize = &mut next_vcpu[tenant];
+            *next += 1;
+            let vcpu = guests[tenant].vm.map(|vm| self.vcpu(vm, *next - 1));
             Process {
                 tenant,
-                on: vcpu.map(|vcpu| (vcpu, self.inside[vcpu.index()].add_task())),
+                on: vcpu.map(|vcpu| (vcpu, self.guest_cpus[vcpu.index()].add_task())),
                 steps: VecDeque::new(),
             }
         };

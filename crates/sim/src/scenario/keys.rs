@@ -408,7 +408,7 @@ pub(super) const EVENT: SectionInfo = SectionInfo {
 
 /// Keys at the top of a scenario.
 pub(super) const FRAME: [KeyInfo; frame::KEYS] =
-    frame::keys(LONGEST, "how long it lasts: duration = \"60 s\"");
+    frame::keys(LONGEST, "the simulated time: duration = \"60 s\"");
 
 /// Tables of a scenario.
 const TABLES: [KeyInfo; 5] = [

@@ -1,4 +1,4 @@
-//! JSON Schema of a scenario of disks.
+//! JSON Schema of a `tidegate sim` scenario (disks, as opposed to `tidegate vcpu`).
 
 use serde_json::Value;
 use tidegate_vcpu::scenario as vcpu;
@@ -155,9 +155,9 @@ bandwidth_loss = "17 MB/s"
 "#;
 
     /// Models of the catalogue, and a trace of any name.
-    struct Shelf;
+    struct TestLibrary;
 
-    impl Library for Shelf {
+    impl Library for TestLibrary {
         fn model(&self, name: &str) -> Result<Entry, String> {
             model::built_in(name)
         }
@@ -174,7 +174,7 @@ bandwidth_loss = "17 MB/s"
     }
 
     fn read_whole(text: &str) -> Result<(), String> {
-        let read = read(text, "f.toml", &Shelf, None);
+        let read = read(text, "f.toml", &TestLibrary, None);
         read.map(|_| ()).map_err(|refused| refused.to_string())
     }
 
@@ -184,7 +184,8 @@ bandwidth_loss = "17 MB/s"
         let disks = format!("{DISKS}{WORKLOADS}");
         headings.extend(refuse_misspelt_keys(schema(), &disks, read_whole));
         for section in &keys::SCENARIO.with_inner()[1..] {
-            // A time that is drawn stands under the name of its key.
+            // Random durations have one section `distribution`; it appears under the key that uses
+            // it.
             let name = match section.name {
                 "distribution" => "vm.workload.thinktime",
                 name => name,
@@ -247,8 +248,8 @@ bandwidth_loss = "17 MB/s"
         .map(|page| Path::new(DOCS).join(page));
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         let mut sections = keys::SCENARIO.with_inner();
-        // The objective is the configuration's; a host has `[host.cpu]` alone, and a table of
-        // sizes one key for each operation.
+        // Objectives are documented with the configuration, `[host]` has no key of its own, and
+        // tables of sizes have one key for each operation.
         let left_out = ["host", "vm.workload.bs", "vm.workload.bssplit"];
         sections.retain(|section| {
             !left_out.contains(&section.name) && !section.name.starts_with("vm.objective")

@@ -1,6 +1,6 @@
 //! CPU-bound processes: endless (`stress`) or with a fixed amount of work (`sysbench` primes).
 
-use super::{Flow, Found, Order, Orders};
+use super::{Flow, FlowResult, Order, Orders};
 use crate::guest::{TaskId, Token};
 use crate::machine::VcpuId;
 use tidegate_core::time::Nanos;
@@ -92,13 +92,13 @@ impl Flow for Cpu {
         self.ended.0 == self.tasks.len()
     }
 
-    fn found(&self, _now: Nanos) -> Found {
+    fn results(&self, _now: Nanos) -> FlowResult {
         // Endless work has no duration to report.
         if self.work == Nanos::MAX {
-            return Found::Nothing;
+            return FlowResult::Nothing;
         }
         // Sorted, so the first to start.
         let began = self.tasks.first().map_or(Nanos::ZERO, |&(_, _, at)| at);
-        Found::Work(self.is_over().then(|| self.ended.1.since(began)))
+        FlowResult::Work(self.is_over().then(|| self.ended.1.since(began)))
     }
 }

@@ -5,7 +5,7 @@
 //! with up to `depth` I/Os in flight; the disk serves one at a time. The process waits while the
 //! dirty bytes reach their limit.
 
-use super::{Flow, Found, Hop, Order, Orders};
+use super::{Flow, FlowResult, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
@@ -113,7 +113,7 @@ impl Disk {
         // Another I/O needs its whole size in dirty bytes beyond those in flight.
         while progress.in_flight < spec.depth && progress.dirty >= (progress.in_flight + 1) * io {
             progress.in_flight += 1;
-            orders.push_back(spec.forward.order(flushing, false));
+            orders.push_back(spec.forward.event(flushing));
         }
     }
 }
@@ -144,7 +144,7 @@ impl Flow for Disk {
             }
             RETURNED => {
                 let interrupt = self.writers[writer].0.interrupt;
-                orders.push_back(interrupt.order(self.token(INTERRUPTED, writer), true));
+                orders.push_back(interrupt.driver_answer(self.token(INTERRUPTED, writer)));
             }
             // The guest has seen the completion.
             INTERRUPTED => {
@@ -175,7 +175,7 @@ impl Flow for Disk {
         if self.ends.is_some_and(|ends| ends <= now) {
             if let Some(writer) = self.queue.pop_front() {
                 let forward = self.writers[writer].0.forward;
-                orders.push_back(forward.order(self.token(RETURNED, writer), false));
+                orders.push_back(forward.event(self.token(RETURNED, writer)));
             }
             // `ends` is the completion time of the first I/O in the queue only.
             self.ends = (!self.queue.is_empty()).then(|| now + self.service);
@@ -186,11 +186,11 @@ impl Flow for Disk {
         self.writers.iter().all(|(_, p)| p.ended.is_some())
     }
 
-    fn found(&self, now: Nanos) -> Found {
+    fn results(&self, now: Nanos) -> FlowResult {
         let one = |(spec, progress): &(Writer, Progress)| {
             let until = progress.ended.unwrap_or(now);
             (progress.made, until.since(spec.begins))
         };
-        Found::Written(self.writers.iter().map(one).collect())
+        FlowResult::Written(self.writers.iter().map(one).collect())
     }
 }

@@ -21,8 +21,9 @@ pub enum Order {
         cost: Nanos,
         /// Token returned when it was handled.
         token: Token,
-        /// The event is the driver domain's answer to an I/O, which ISACS counts.
-        answers: bool,
+        /// True if the event is the driver domain's answer to an I/O, which
+        /// [ISACS](crate::schedulers::isacs) counts.
+        is_driver_answer: bool,
     },
     /// Work for a process, which must be asleep.
     Work {
@@ -69,18 +70,23 @@ pub trait Flow {
     }
 
     /// Returns the results up to `now`.
-    fn found(&self, now: Nanos) -> Found;
+    fn results(&self, now: Nanos) -> FlowResult;
 }
 
 /// Results of a flow.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Found {
+pub enum FlowResult {
     /// No result beyond the CPU time of its vCPUs.
     Nothing,
     /// Duration of a fixed piece of work; `None`: not finished.
     Work(Option<Nanos>),
-    /// Round-trip times in the order of sending, and the number of packets sent.
-    RoundTrips(Vec<Nanos>, u64),
+    /// Packets that are answered.
+    RoundTrips {
+        /// Round-trip times in the order of sending.
+        times: Vec<Nanos>,
+        /// Number of packets sent.
+        sent: u64,
+    },
     /// Bytes received.
     Received(u64),
     /// Files written: for each, the bytes so far and the time they took.
@@ -97,13 +103,22 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// Returns the step as an event; `answers` marks an answer of the driver domain.
-    pub fn order(self, token: Token, answers: bool) -> Order {
+    /// Returns the order that has the step handled.
+    pub fn event(self, token: Token) -> Order {
+        self.order(token, false)
+    }
+
+    /// Returns the order that has the step handled as the driver domain's answer to an I/O.
+    pub fn driver_answer(self, token: Token) -> Order {
+        self.order(token, true)
+    }
+
+    fn order(self, token: Token, is_driver_answer: bool) -> Order {
         Order::Event {
             vcpu: self.vcpu,
             cost: self.cost,
             token,
-            answers,
+            is_driver_answer,
         }
     }
 }

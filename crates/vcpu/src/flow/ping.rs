@@ -1,6 +1,6 @@
 //! Round trips of small packets sent at fixed times, independently of earlier answers (`ping`).
 
-use super::{Flow, Found, Hop, Orders};
+use super::{Flow, FlowResult, Hop, Orders};
 use crate::guest::Token;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
@@ -70,7 +70,12 @@ impl Ping {
             stage: stage as u32,
             data: number,
         };
-        orders.push_back(self.hops[stage].order(token, ANSWERS[stage]));
+        let hop = self.hops[stage];
+        orders.push_back(if ANSWERS[stage] {
+            hop.driver_answer(token)
+        } else {
+            hop.event(token)
+        });
     }
 }
 
@@ -110,9 +115,12 @@ impl Flow for Ping {
         self.answered == self.count
     }
 
-    fn found(&self, _now: Nanos) -> Found {
+    fn results(&self, _now: Nanos) -> FlowResult {
         // A round trip takes CPU time, so 0 always means that no answer came.
         let answered = self.took.iter().copied().filter(|&took| took > Nanos::ZERO);
-        Found::RoundTrips(answered.collect(), self.sent.len() as u64)
+        FlowResult::RoundTrips {
+            times: answered.collect(),
+            sent: self.sent.len() as u64,
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! driver domain and the client. The window starts small and grows by one chunk per
 //! acknowledgement.
 
-use super::{Flow, Found, Hop, Order, Orders};
+use super::{Flow, FlowResult, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};
 use tidegate_core::time::Nanos;
 
@@ -88,7 +88,7 @@ impl Stream {
     fn send_chunks(&mut self, orders: &mut Orders) {
         while self.in_flight < self.current_window {
             self.in_flight += 1;
-            orders.push_back(self.path.send.order(self.token(SENT), false));
+            orders.push_back(self.path.send.event(self.token(SENT)));
         }
     }
 
@@ -116,8 +116,8 @@ impl Flow for Stream {
     fn done(&mut self, _now: Nanos, token: Token, orders: &mut Orders) {
         let path = self.path;
         match token.stage {
-            SENT => orders.push_back(path.forward.order(self.token(FORWARDED), false)),
-            FORWARDED => orders.push_back(path.interrupt.order(self.token(ARRIVED), true)),
+            SENT => orders.push_back(path.forward.event(self.token(FORWARDED))),
+            FORWARDED => orders.push_back(path.interrupt.driver_answer(self.token(ARRIVED))),
             ARRIVED => {
                 self.arrived += 1;
                 self.start_receiving(orders);
@@ -125,11 +125,11 @@ impl Flow for Stream {
             RECEIVED => {
                 self.received += self.chunk;
                 self.is_receiving = false;
-                orders.push_back(path.back.order(self.token(RETURNED), false));
+                orders.push_back(path.back.event(self.token(RETURNED)));
                 self.start_receiving(orders);
             }
             RETURNED => {
-                orders.push_back(path.acknowledge.order(self.token(ACKNOWLEDGED), true));
+                orders.push_back(path.acknowledge.driver_answer(self.token(ACKNOWLEDGED)));
             }
             ACKNOWLEDGED => {
                 self.in_flight -= 1;
@@ -153,8 +153,8 @@ impl Flow for Stream {
         }
     }
 
-    fn found(&self, _now: Nanos) -> Found {
-        Found::Received(self.received)
+    fn results(&self, _now: Nanos) -> FlowResult {
+        FlowResult::Received(self.received)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::flow::cpu::Cpu;
 use crate::flow::disk::{Disk, Writer};
 use crate::flow::ping::Ping;
 use crate::flow::stream::{ChunkPath, Stream};
-use crate::flow::{Flow, Found, Hop};
+use crate::flow::{Flow, FlowResult, Hop};
 use crate::guest::{GuestCpu, TaskId};
 use crate::machine::{DEFAULT_WEIGHT, Machine, VcpuId, VmId};
 use crate::report::{FileReport, Latencies, VcpuReport, VcpuVmReport};
@@ -278,8 +278,8 @@ impl Simulation {
         let notified = vcpus.iter().map(|&v| self.world.notified(v)).sum();
         // VM 0 is the driver domain, which has no flows.
         let stream = vm.checked_sub(1).and_then(|place| self.flows[place].stream);
-        let received = match stream.map(|flow| self.world.found(flow)) {
-            Some(Found::Received(bytes)) => bytes,
+        let received = match stream.map(|flow| self.world.results(flow)) {
+            Some(FlowResult::Received(bytes)) => bytes,
             _ => 0,
         };
         (Nanos(ran), received, notified)
@@ -309,19 +309,19 @@ impl Simulation {
         let before = self.before[vm];
         let flows = vm.checked_sub(1).map(|place| self.flows[place]);
         let flows = flows.unwrap_or_default();
-        let found = |flow: Option<usize>| flow.map(|flow| self.world.found(flow));
+        let results = |flow: Option<usize>| flow.map(|flow| self.world.results(flow));
         // A span of 0 gives 0 for nothing rather than NaN.
         let per_s = |n: f64| n / span.as_secs_f64().max(f64::MIN_POSITIVE);
-        let trips = match found(flows.ping) {
-            Some(Found::RoundTrips(trips, sent)) => Some(Latencies::new(trips, sent)),
+        let trips = match results(flows.ping) {
+            Some(FlowResult::RoundTrips { times, sent }) => Some(Latencies::new(times, sent)),
             _ => None,
         };
-        let work_s = match found(flows.work) {
-            Some(Found::Work(took)) => took.map(Nanos::as_secs_f64),
+        let work_s = match results(flows.work) {
+            Some(FlowResult::Work(took)) => took.map(Nanos::as_secs_f64),
             _ => None,
         };
-        let files = match found(flows.write.and(self.disk)) {
-            Some(Found::Written(files)) => Some(files),
+        let files = match results(flows.write.and(self.disk)) {
+            Some(FlowResult::Written(files)) => Some(files),
             _ => None,
         };
         let file = flows.write.zip(files).map(|(place, files)| files[place]);

@@ -7,13 +7,14 @@ use tidegate_core::time::Nanos;
 use crate::machine::{CpuSet, DEFAULT_WEIGHT};
 
 /// Longest run: one day.
-const LONGEST: Nanos = Nanos::from_secs(24 * 3_600);
+const DURATION_MAX: Nanos = Nanos::from_secs(24 * 3_600);
 /// Range of a CPU time in nanoseconds: up to one hour.
-const WORK: (u64, u64) = (1, Nanos::from_secs(3_600).0);
+const CPU_TIME_RANGE_NS: (u64, u64) = (1, Nanos::from_secs(3_600).0);
 /// Largest number of vCPUs of a VM.
 const VCPUS_MAX: u64 = 128;
 /// Largest number of VMs of one table.
 const VMS_MAX: u64 = 1_000;
+/// Largest number of pCPUs.
 const PCPUS_MAX: u64 = CpuSet::MAX_PCPUS as u64;
 /// Nanoseconds of a microsecond.
 const US: u64 = 1_000;
@@ -30,7 +31,13 @@ const fn optional(
 
 /// Declares the CPU time of a step; the default is in microseconds.
 const fn step(name: &'static str, default_us: u64, help: &'static str) -> KeyInfo {
-    KeyInfo::number(name, KeyKind::Duration, default_us * US, WORK, help)
+    KeyInfo::number(
+        name,
+        KeyKind::Duration,
+        default_us * US,
+        CPU_TIME_RANGE_NS,
+        help,
+    )
 }
 
 /// Number of pCPUs of the host.
@@ -67,6 +74,7 @@ pub const SCHEDULER: KeyInfo = KeyInfo::new(
     "a name, or a table of its name and parameters: [vcpu.md](vcpu.md#schedulers)",
 );
 
+/// Form of a list of pCPUs.
 const PCPU_LIST: TextForm = TextForm {
     what: "pCPUs such as `\"0-1,4\"`",
     pattern: "^\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?(,\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?)*$",
@@ -192,7 +200,7 @@ pub(super) const WORK_TIME: KeyInfo = optional(
     "none",
     "CPU time of a process that computes and ends, on the first vCPU",
 )
-.within(WORK.0, WORK.1);
+.within(CPU_TIME_RANGE_NS.0, CPU_TIME_RANGE_NS.1);
 /// Packets that a VM answers.
 pub(super) const PING: KeyInfo = optional(
     "ping",
@@ -235,12 +243,12 @@ pub(super) const FROM: KeyInfo = KeyInfo::new(
     "VM that sends, another `[[vm]]`; of one with a `count` the first",
 );
 
-/// Distance between two packets.
+/// Time between two packets.
 pub(super) const PERIOD: KeyInfo = KeyInfo::number(
     "period",
     KeyKind::Duration,
     10_000 * US,
-    (US, WORK.1),
+    (US, CPU_TIME_RANGE_NS.1),
     "time between two packets",
 );
 /// Largest delay of a packet by chance.
@@ -248,7 +256,7 @@ pub(super) const JITTER: KeyInfo = KeyInfo::number(
     "jitter",
     KeyKind::Duration,
     0,
-    (0, WORK.1),
+    (0, CPU_TIME_RANGE_NS.1),
     "upper bound of the random delay of each packet",
 );
 /// Number of packets.
@@ -309,7 +317,7 @@ pub(super) const STREAM_CLIENT: KeyInfo =
 /// Cost of a chunk in the driver domain.
 pub(super) const CHUNK_DRIVER: KeyInfo =
     step("driver", 20, "CPU time of a chunk in the driver domain");
-/// Cost of a chunk in the guest's interrupt.
+/// CPU time of the guest's interrupt for a chunk or an I/O.
 pub(super) const INTERRUPT: KeyInfo = step("interrupt", 10, "CPU time of the guest's interrupt");
 /// Cost of a chunk in the process that receives.
 pub(super) const RECEIVE: KeyInfo = step("receive", 20, "CPU time of the process that receives");
@@ -380,7 +388,7 @@ pub(super) const WRITE_TABLE: SectionInfo = SectionInfo {
 
 /// Keys that every scenario begins with.
 pub(super) const FRAME: [KeyInfo; frame::KEYS] =
-    frame::keys(LONGEST, "how long it lasts: duration = \"10 s\"");
+    frame::keys(DURATION_MAX, "the simulated time: duration = \"10 s\"");
 
 /// Top level of a scenario.
 pub const SCENARIO: SectionInfo = SectionInfo {

@@ -18,10 +18,10 @@ use tidegate_core::time::Nanos;
 /// Scenario of a vCPU simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// Title, duration and seed of the run. Processes and streams are counted from the end of
-    /// `warm_up`; round trips, fixed work and files start there.
+    /// Title, duration and seed of the run. Processes and streams run from time zero and are
+    /// measured from the end of `warm_up`. Round trips, fixed work and files start at that time.
     pub frame: Frame,
-    /// Host.
+    /// pCPUs of the host.
     pub host: Host,
     /// vCPU scheduler.
     pub scheduler: SchedulerSpec,

@@ -60,15 +60,16 @@ impl VcpuWorld {
         None
     }
 
-    /// Gives `v` an external event whose handling takes `cost`, starting now. `answers` marks the
+    /// Gives `v` an external event whose handling takes `cost`, starting now. `is_driver_answer`
+    /// marks the
     /// driver domain's answer to an I/O. [`VcpuWorld::poll_handled`] returns it as `tag` once
     /// handled.
-    pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, answers: bool) {
+    pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, is_driver_answer: bool) {
         self.order(Order::Event {
             vcpu: v,
             cost,
             token: external_token(tag),
-            answers,
+            is_driver_answer,
         });
     }
 

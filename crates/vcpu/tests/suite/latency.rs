@@ -22,17 +22,18 @@ fn round_trips(scheduler: SchedulerSpec, mut vms: Vec<VmSpec>) -> Latencies {
         ..scenario(scheduler, 3, vms)
     };
     let report = Simulation::new(scenario).run();
+    // VM 0 is the driver domain.
     report.vms[1].round_trips.clone().expect("it answers some")
 }
 
-fn here() -> CpuSet {
+fn pcpu1() -> CpuSet {
     CpuSet::range(1, 1)
 }
 
 #[test]
-fn without_neighbours_a_round_trip_is_the_sum_of_its_hops() {
+fn round_trips_without_neighbours_take_the_sum_of_their_hops() {
     for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
-        let found = round_trips(scheduler, vec![answering(vm("io", here()), 1, 5_000, 500)]);
+        let found = round_trips(scheduler, vec![answering(vm("io", pcpu1()), 1, 5_000, 500)]);
         assert_eq!((found.answered, found.sent), (500, 500));
         // Twice 5 us at the client and in the driver domain, 30 us in the guest.
         assert_eq!((found.mean_ms, found.max_ms), (0.05, 0.05), "{scheduler:?}");
@@ -40,12 +41,13 @@ fn without_neighbours_a_round_trip_is_the_sum_of_its_hops() {
 }
 
 #[test]
-fn who_mostly_sleeps_preempts_a_hog_once_that_has_run_for_the_rate_limit() {
+fn a_mostly_sleeping_vcpu_preempts_a_hog_after_the_rate_limit() {
     for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
-        let io = answering(vm("io", here()), 2, 5_000, 1_000);
-        let found = round_trips(scheduler, vec![io, hog("hog", here())]);
+        let io = answering(vm("io", pcpu1()), 2, 5_000, 1_000);
+        let found = round_trips(scheduler, vec![io, hog("hog", pcpu1())]);
         assert!(found.p50_ms < 0.06, "{scheduler:?}: {found:?}");
-        // Woken within the rate limit of the running vCPU, it waits, at worst for a whole slice.
+        // Woken within the rate limit of the running vCPU, it waits, at worst for a whole slice: 30
+        // ms of credit, the longest.
         assert!(found.max_ms < 32.0, "{scheduler:?}: {found:?}");
     }
 }
@@ -53,7 +55,7 @@ fn who_mostly_sleeps_preempts_a_hog_once_that_has_run_for_the_rate_limit() {
 /// A lone hog has slices of 10 ms: a vCPU that wakes during the rate limit waits for the rest of
 /// the slice, unless the pCPU looks again.
 #[test]
-fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
+fn looks_again_bounds_wakeup_latency_by_the_rate_limit() {
     let params = |looks_again| {
         let params = Credit2Params {
             run_queues: RunQueues::Core,
@@ -63,10 +65,11 @@ fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
         params.spec()
     };
     let longest = |scheduler| {
-        let io = answering(vm("io", here()), 2, 1_700, 4_000);
-        round_trips(scheduler, vec![io, hog("hog", here())]).max_ms
+        let io = answering(vm("io", pcpu1()), 2, 1_700, 4_000);
+        round_trips(scheduler, vec![io, hog("hog", pcpu1())]).max_ms
     };
     let (xen, looks) = (longest(params(false)), longest(params(true)));
+    // Half of the hog's slice.
     assert!(xen > 5.0, "{xen}");
     // The rate limit, and the round trip itself.
     assert!(looks <= 1.06, "{looks}");
@@ -74,10 +77,10 @@ fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
 
 /// A notified vCPU that also computes waits for protected vCPUs, but not for its turn by credit.
 #[test]
-fn with_turns_for_io_a_mixed_vcpu_answers_within_a_turn_or_two() {
+fn turns_for_io_bound_the_latency_of_a_vcpu_that_also_computes() {
     let found = |scheduler| {
-        let mut vms = vec![answering(hog("mixed", here()), 5, 7_000, 800)];
-        vms.extend((0..4).map(|n| hog(&format!("hog{n}"), here())));
+        let mut vms = vec![answering(hog("mixed", pcpu1()), 5, 7_000, 800)];
+        vms.extend((0..4).map(|n| hog(&format!("hog{n}"), pcpu1())));
         round_trips(scheduler, vms)
     };
     let (plain, turns) = (found(credit2()), found(io_turns()));

@@ -55,7 +55,7 @@ use super::ledger::Ledger;
 use age::Ages;
 use background::BackgroundBound;
 use draws::Chances;
-use shares::Passed;
+use shares::ServedWhileWaiting;
 use slices::Turns;
 use tidegate_core::engine::Engine;
 use tidegate_core::profile::Profile;
@@ -68,7 +68,7 @@ pub struct Starvation {
     bound: Option<Bound>,
     /// Profile by which I/Os cost device time, where the bound is in device time.
     costs: Option<Box<Profile>>,
-    passed: Passed,
+    served_while_waiting: ServedWhileWaiting,
     chances: Chances,
     ages: Ages,
     turns: Turns,
@@ -87,7 +87,7 @@ impl Starvation {
         Starvation {
             bound: None,
             costs: None,
-            passed: Passed::new(slots),
+            served_while_waiting: ServedWhileWaiting::new(slots),
             chances: Chances::new(slots),
             ages: Ages::new(slots),
             turns: Turns::new(slots),
@@ -106,7 +106,7 @@ impl Starvation {
         match bound {
             Bound::Shares(shares) => {
                 self.costs = engine.view().costs().cloned().map(Box::new);
-                self.passed.reset(engine, shares);
+                self.served_while_waiting.reset(engine, shares);
             }
             Bound::Draws(draws) => self.chances.reset(engine, draws),
             Bound::Age(expiry) => self.ages.reset(expiry),
@@ -169,7 +169,7 @@ impl Starvation {
             }
         }
         match self.bound {
-            Some(Bound::Shares(_)) => self.passed.started(engine, io),
+            Some(Bound::Shares(_)) => self.served_while_waiting.started(engine, io),
             Some(Bound::Draws(_)) => self.chances.started(engine, io),
             Some(Bound::Age(_)) if io.op != Op::Flush => self.ages.started(engine, ledger),
             Some(Bound::Slices(_)) => self.turns.started(engine, io),
@@ -183,7 +183,7 @@ impl Starvation {
         let passed_over =
             engine.view().is_background(io.vm) && self.leftover.engine_schedules_background();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
-            self.passed.follow_unchecked(engine, io);
+            self.served_while_waiting.follow_unchecked(engine, io);
         }
     }
 

@@ -4,8 +4,11 @@
 //! The bound holds among VMs that differ in nothing but weight. It is not checked while a floor is
 //! in force, for a VM that the dispatcher itself limits, between VMs of different priority classes
 //! or groups where the dispatcher enforces those, or for background processes. Where weights are
-//! allocations, those in force are read at each start, and the largest quotient of two VMs' weights
-//! since the one waits counts.
+//! allocations, those in force are read at each start, and the bound uses the largest ratio of the
+//! two VMs' weights since the waiting one began to wait.
+//!
+//! The forms of the bound are those of [`Lead`]; dispatchers derive its figures
+//! (`tidegate_policies::dispatch`, at `starvation`).
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -27,28 +30,31 @@ fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {
     }
 }
 
-/// End addresses of the last 32 I/Os of a VM.
+/// Number of end addresses that are remembered of each VM: as many as the estimator of costs
+/// remembers.
+const ENDS: usize = 32;
+
+/// End addresses of the last [`ENDS`] I/Os of a VM.
 #[derive(Clone, Default, Debug)]
 struct Ends(VecDeque<u64>);
 
 impl Ends {
     fn push(&mut self, end: u64) {
         self.0.push_back(end);
-        // 32, as many as the estimator of costs remembers of each VM.
-        if self.0.len() > 32 {
+        if self.0.len() > ENDS {
             self.0.pop_front();
         }
     }
 }
 
 /// Stream of a VM, as far as it can be observed. A new dispatcher starts without a stream, and the
-/// time of its start is not reported: it knows the I/Os since the last reset, and none from before
-/// its VM came.
+/// time of its start is not reported. What the dispatcher remembers lies between the two lists: at
+/// least the I/Os since the last reset, at most those since its VM was added.
 #[derive(Clone, Default, Debug)]
 struct Stream {
     vm: Option<VmId>,
-    known: Ends,
-    all: Ends,
+    since_reset: Ends,
+    since_vm_added: Ends,
 }
 
 impl Stream {
@@ -63,10 +69,11 @@ impl Stream {
             // Operations without data are charged as the least write that the profile knows.
             return time(Direction::Write, Access::Random);
         }
-        let [known, all] = [&self.known, &self.all].map(|ends| ends.0.contains(&io.addr));
-        let of = |access| time(Direction::for_op(io.op), access);
-        let [sequential, random] = [Access::Sequential, Access::Random].map(of);
-        match (known, all) {
+        let continues = |ends: &Ends| ends.0.contains(&io.addr);
+        let [since_reset, since_added] = [&self.since_reset, &self.since_vm_added].map(continues);
+        let as_access = |access| time(Direction::for_op(io.op), access);
+        let [sequential, random] = [Access::Sequential, Access::Random].map(as_access);
+        match (since_reset, since_added) {
             (true, _) => sequential,
             (false, false) => random,
             (false, true) => sequential.min(random),
@@ -75,8 +82,8 @@ impl Stream {
 
     fn record_end(&mut self, io: &DeviceIo, bytes: u64) {
         if bytes > 0 {
-            self.known.push(io.addr + bytes);
-            self.all.push(io.addr + bytes);
+            self.since_reset.push(io.addr + bytes);
+            self.since_vm_added.push(io.addr + bytes);
         }
     }
 }
@@ -88,13 +95,26 @@ pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
         Cost::Bytes { least } => bytes.max(least),
         Cost::Requests => io.first_ops.into(),
         Cost::Classes { size } => bytes.div_ceil(size).max(1),
-        Cost::DeviceTime { .. } => panic!("that takes its VM's stream"),
+        Cost::DeviceTime { .. } => {
+            panic!("device time depends on the VM's stream; use `Stream::time`")
+        }
     }
+}
+
+/// Largest ratio of two VMs' weights while the one waits.
+#[derive(Clone, Copy, Debug)]
+struct WidestRatio {
+    /// Weight of the served VM when the ratio was largest.
+    served: u64,
+    /// Weight of the waiting VM at that time.
+    waiting: u64,
+    /// Number of changes of either weight.
+    changes: u64,
 }
 
 /// Cost that each VM was served while another one waited.
 #[derive(Debug)]
-pub(super) struct Passed {
+pub(super) struct ServedWhileWaiting {
     shares: Option<Shares>,
     /// `true` while a floor is in force, which suspends the bound.
     reserved: bool,
@@ -112,9 +132,8 @@ pub(super) struct Passed {
     heads: Vec<Option<ReqId>>,
     /// Cost served, indexed by `waits * slots + served`.
     served: Vec<u64>,
-    /// By the same index: weights of the served and the waiting VM when their quotient was largest
-    /// since the latter waits, and the number of changes of either.
-    apart: Vec<([u64; 2], u64)>,
+    /// Weights of each pair of VMs since the one waits, by the index of `served`.
+    widest: Vec<WidestRatio>,
     lightest: u64,
     /// For turns: largest quantum of each VM since the policy is in force. A VM keeps what it was
     /// granted when weights change.
@@ -123,9 +142,9 @@ pub(super) struct Passed {
     scale: u32,
 }
 
-impl Passed {
-    pub(super) fn new(slots: usize) -> Passed {
-        Passed {
+impl ServedWhileWaiting {
+    pub(super) fn new(slots: usize) -> ServedWhileWaiting {
+        ServedWhileWaiting {
             shares: None,
             reserved: false,
             slots,
@@ -136,7 +155,14 @@ impl Passed {
             streams: vec![Stream::default(); slots],
             heads: vec![None; slots],
             served: vec![0; slots * slots],
-            apart: vec![([0, 1], 0); slots * slots],
+            widest: vec![
+                WidestRatio {
+                    served: 0,
+                    waiting: 1,
+                    changes: 0
+                };
+                slots * slots
+            ],
             lightest: 1,
             quanta: vec![0; slots],
             scale: 0,
@@ -191,9 +217,9 @@ impl Passed {
             self.lightest = self.lightest.min(weight);
             self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
         }
-        (0..self.slots).for_each(|slot| self.waits_anew(slot));
-        // A new dispatcher knows no stream; the earlier ends stay in `all`.
-        (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
+        (0..self.slots).for_each(|slot| self.reset_waiter(slot));
+        // A new dispatcher knows no stream; the earlier ends stay in `since_vm_added`.
+        (self.streams.iter_mut()).for_each(|stream| stream.since_reset.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
             // The scale is at least that of the lightest VM. Weights of unused slots are
             // meaningless.
@@ -229,11 +255,11 @@ impl Passed {
         };
         let (view, served) = (engine.view(), io.vm.index());
         if let Weights::Allocations { .. } = shares.weights {
-            self.follow(engine);
+            self.update_allocations(engine);
         }
         if io.op == Op::Flush {
             // A flush goes outside the order, but is charged to its VM.
-            self.waits_anew(served);
+            self.reset_waiter(served);
             return Ok(());
         }
         let head_of = |slot| {
@@ -259,7 +285,7 @@ impl Passed {
                 let bytes = moved(io, device);
                 self.stream(io.vm).time(view.costs(), io, bytes)
             }
-            of_io => cost_of(of_io, io, device),
+            cost => cost_of(cost, io, device),
         };
         self.stream(io.vm).record_end(io, moved(io, device));
         for slot in 0..view.vm_slots() {
@@ -267,14 +293,14 @@ impl Passed {
             // With another head than before, the VM may have waited for nothing in between.
             let same = head == std::mem::replace(&mut self.heads[slot], head);
             if slot == served || head.is_none() || !same {
-                self.waits_anew(slot);
+                self.reset_waiter(slot);
                 continue;
             }
-            let apart = self.classes[slot] != self.classes[served]
+            let incomparable = self.classes[slot] != self.classes[served]
                 || self.grouped[slot]
                 || self.grouped[served]
                 || view.is_background(io.vm);
-            if self.reserved || self.limited[slot] || apart {
+            if self.reserved || self.limited[slot] || incomparable {
                 continue;
             }
             let allowed = self.allowed(&shares, slot, served);
@@ -296,16 +322,20 @@ impl Passed {
 
     /// Resets the cost served while `waits` waited, because it waits for nothing or for another
     /// unit now.
-    fn waits_anew(&mut self, waits: usize) {
-        let of = waits * self.slots..(waits + 1) * self.slots;
-        self.served[of.clone()].fill(0);
-        for (apart, &weight) in self.apart[of].iter_mut().zip(&self.weights) {
-            *apart = ([weight, self.weights[waits]], 0);
+    fn reset_waiter(&mut self, waits: usize) {
+        let row = waits * self.slots..(waits + 1) * self.slots;
+        self.served[row.clone()].fill(0);
+        for (widest, &weight) in self.widest[row].iter_mut().zip(&self.weights) {
+            *widest = WidestRatio {
+                served: weight,
+                waiting: self.weights[waits],
+                changes: 0,
+            };
         }
     }
 
     /// Takes over allocations that have changed.
-    fn follow(&mut self, engine: &Engine) {
+    fn update_allocations(&mut self, engine: &Engine) {
         for vm in engine.view().vms() {
             let Some(weight) = allocation(engine, vm) else {
                 continue;
@@ -313,36 +343,41 @@ impl Passed {
             if core::mem::replace(&mut self.weights[vm.index()], weight) == weight {
                 continue;
             }
-            // Both ways: it may be the one that waits, or the one that is served.
+            // Both ways: the VM may be the one that waits, or the one that is served.
             for other in 0..self.slots {
-                self.widen(other, vm.index());
-                self.widen(vm.index(), other);
+                self.update_widest_ratio(other, vm.index());
+                self.update_widest_ratio(vm.index(), other);
             }
         }
     }
 
-    fn widen(&mut self, waits: usize, served: usize) {
-        let now = [self.weights[served], self.weights[waits]];
-        let (widest, changes) = &mut self.apart[waits * self.slots + served];
-        *changes += 1;
-        // Quotients are compared by cross products, so that nothing is rounded.
-        if u128::from(now[0]) * u128::from(widest[1]) > u128::from(widest[0]) * u128::from(now[1]) {
-            *widest = now;
+    fn update_widest_ratio(&mut self, waits: usize, served: usize) {
+        let (served_now, waiting_now) = (self.weights[served], self.weights[waits]);
+        let widest = &mut self.widest[waits * self.slots + served];
+        widest.changes += 1;
+        // Ratios are compared by cross products, so that nothing is rounded.
+        let now = u128::from(served_now) * u128::from(widest.waiting);
+        if now > u128::from(widest.served) * u128::from(waiting_now) {
+            (widest.served, widest.waiting) = (served_now, waiting_now);
         }
     }
 
     fn allowed(&self, shares: &Shares, waits: usize, served: usize) -> u128 {
-        let ([other, own], changes) = match shares.weights {
-            Weights::Allocations { .. } => self.apart[waits * self.slots + served],
-            Weights::Objectives => ([served, waits].map(|slot| self.weights[slot]), 0),
+        let ratio = match shares.weights {
+            Weights::Allocations { .. } => self.widest[waits * self.slots + served],
+            Weights::Objectives => WidestRatio {
+                served: self.weights[served],
+                waiting: self.weights[waits],
+                changes: 0,
+            },
         };
-        let [other, own] = [other, own].map(u128::from);
+        let [other, own] = [ratio.served, ratio.waiting].map(u128::from);
         let largest = u128::from(shares.largest);
         match shares.lead {
             // Tags are rounded, by less than a unit of cost.
             Lead::Ahead { ahead, once } => {
                 let rounding = match shares.weights {
-                    Weights::Allocations { rounding } => rounding * changes,
+                    Weights::Allocations { rounding } => rounding * ratio.changes,
                     Weights::Objectives => 0,
                 };
                 u128::from(ahead) * other / own + u128::from(once + rounding) + 1
@@ -351,7 +386,10 @@ impl Passed {
                 // The waiting VM's own scale gives it at least a whole quantum.
                 let debt = self.quanta[waits].max(shares.cost.flush());
                 let turns = (largest + u128::from(debt)).div_ceil(quantum.into());
-                // Twice, for the turns in which the scale of the quanta changes.
+                // The waiting VM may owe `debt` and needs `largest` for its I/O, at `quantum` a
+                // turn: in each of those turns and in the one that runs, the other gets its
+                // quantum. Twice, for the turns in which the scale of the quanta changes; and an
+                // I/O may overdraw the last quantum by its whole cost.
                 2 * (turns + 1) * u128::from(self.quanta[served]) + largest
             }
         }

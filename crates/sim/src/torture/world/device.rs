@@ -1,7 +1,7 @@
 //! Device of a torture run: service times, stamps for bytes, and faults in both.
 
 use super::schedule::Event;
-use super::{EventKind, TortureWorld, figure};
+use super::{EventKind, TortureWorld, outcome_code};
 use crate::checker::ledger::{Part, SECTOR};
 use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
@@ -169,7 +169,7 @@ impl TortureWorld<'_, '_> {
         let flight = self.flights.get(slot);
         let (io, moved) = (flight.io(), flight.moved);
         if let Some(end) = self.device.submit(self.now, slot, &io, moved) {
-            self.schedule.plan(end, Event::End(slot));
+            self.schedule.plan(end, Event::IoEnded(slot));
         }
     }
 
@@ -178,14 +178,16 @@ impl TortureWorld<'_, '_> {
         // Planned again rather than removed: the I/O ends after the stall.
         if self.now < self.device.blocked_until {
             let trickle = self.device.rng.range(0, self.device.trickles.0);
-            self.schedule
-                .plan(self.device.blocked_until + Nanos(trickle), Event::End(slot));
+            self.schedule.plan(
+                self.device.blocked_until + Nanos(trickle),
+                Event::IoEnded(slot),
+            );
             return Ok(());
         }
         let flight = self.flights.get(slot);
         let disk = self.inventory.disk_of(&flight.io()) as u32;
         if let Some(until) = self.hung.hangs_until(self.now, disk) {
-            self.schedule.plan(until, Event::End(slot));
+            self.schedule.plan(until, Event::IoEnded(slot));
             return Ok(());
         }
         let left = u64::from(flight.left()) / SECTOR;
@@ -309,7 +311,7 @@ impl TortureWorld<'_, '_> {
         let (io, outcome) = self.flights.get_mut(slot).end();
         self.record(
             EventKind::Ended,
-            [io.id.to_bits(), figure(outcome), 0, 0, 0],
+            [io.id.to_bits(), outcome_code(outcome), 0, 0, 0],
         );
         ensure!(
             Answers,
@@ -329,8 +331,10 @@ impl TortureWorld<'_, '_> {
             } else {
                 self.faults.how_long()
             };
-            self.schedule
-                .plan(self.now + later, Event::Again(io.id.to_bits()));
+            self.schedule.plan(
+                self.now + later,
+                Event::DuplicateCompletion(io.id.to_bits()),
+            );
         }
         Ok(())
     }

@@ -128,7 +128,7 @@ impl TortureWorld<'_, '_> {
                 self.inventory.clients[client].deaf_until = self.now + long;
                 // The client takes the answers that have come when it recovers.
                 self.schedule
-                    .plan(self.now + long, Event::Ask(client as u32));
+                    .plan(self.now + long, Event::SubmitRequest(client as u32));
             }
             Kind::ClockStall => self.now += long,
             Kind::Swap => self.swap(),
@@ -159,7 +159,7 @@ impl TortureWorld<'_, '_> {
         let client = self.faults.rng.index(self.inventory.clients.len());
         self.vanish(client);
         self.schedule
-            .plan(self.now + long, Event::Back(client as u32));
+            .plan(self.now + long, Event::Reconnect(client as u32));
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl TortureWorld<'_, '_> {
         for client in 0..self.inventory.clients.len() {
             self.vanish(client);
             self.schedule
-                .plan(self.now + long, Event::Back(client as u32));
+                .plan(self.now + long, Event::Reconnect(client as u32));
         }
         Ok(())
     }

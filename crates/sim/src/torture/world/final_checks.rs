@@ -75,9 +75,9 @@ impl TortureWorld<'_, '_> {
     }
 
     /// Checks the media and the statistics after everything has drained.
-    pub(super) fn settled(&mut self) -> Verdict {
+    pub(super) fn check_settled(&mut self) -> Verdict {
         let ledger = &self.checks.ledger;
-        self.inventory.settled(ledger)?;
+        self.inventory.check_settled(ledger)?;
         self.inventory.cut_power(ledger)?;
         for vm in &self.inventory.vms {
             self.checks.charges_of(&self.engine, vm.id)?;
@@ -86,7 +86,7 @@ impl TortureWorld<'_, '_> {
     }
 
     /// Checks that every slot is free and usable: as many VMs and requests fit as at the begin.
-    pub(super) fn slots_are_free(&mut self) -> Verdict {
+    pub(super) fn check_slots_free(&mut self) -> Verdict {
         for guest in 0..self.inventory.vms.len() {
             if self.checks.ledger.is_live(self.inventory.vms[guest].id) {
                 self.remove_vm(guest)?;

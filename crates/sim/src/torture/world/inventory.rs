@@ -144,7 +144,7 @@ impl Client {
     }
 
     /// Connects again.
-    pub(super) fn come_back(&mut self, id: ClientId) {
+    pub(super) fn reconnect(&mut self, id: ClientId) {
         (self.id, self.connected) = (id, true);
         // A new connection reads its answers.
         self.deaf_until = Nanos::ZERO;
@@ -236,7 +236,7 @@ impl Inventory {
         // One event for each client: more would make its load depend on how often it was armed.
         if !it.armed {
             it.armed = true;
-            schedule.plan(at.max(it.quiet_until), Event::Ask(client));
+            schedule.plan(at.max(it.quiet_until), Event::SubmitRequest(client));
         }
     }
 
@@ -276,7 +276,7 @@ impl Inventory {
     }
 
     /// Checks the content of the media once everything has drained.
-    pub(super) fn settled(&self, ledger: &Ledger) -> Verdict {
+    pub(super) fn check_settled(&self, ledger: &Ledger) -> Verdict {
         for disk in &self.disks {
             disk.shadow.settled(ledger, disk.media.current())?;
         }
@@ -339,7 +339,7 @@ mod tests {
             inventory.arm(&mut schedule, 1, Nanos(5));
         }
         assert_eq!(schedule.due(Nanos(101)), None);
-        assert_eq!(schedule.due(Nanos(102)), Some(Event::Ask(1)));
+        assert_eq!(schedule.due(Nanos(102)), Some(Event::SubmitRequest(1)));
         assert_eq!(schedule.due(Nanos::MAX), None);
     }
 
@@ -349,7 +349,7 @@ mod tests {
         inventory.clients.iter_mut().for_each(|it| it.waits = true);
         inventory.disconnect_vm(0);
         inventory.room_again(&mut schedule, Nanos(7), true);
-        assert_eq!(schedule.due(Nanos(7)), Some(Event::Ask(1)));
+        assert_eq!(schedule.due(Nanos(7)), Some(Event::SubmitRequest(1)));
         assert_eq!(schedule.due(Nanos::MAX), None);
         let connected = inventory.clients.iter().map(|it| it.connected);
         assert_eq!(connected.collect::<Vec<_>>(), [false, true]);

@@ -6,9 +6,9 @@
 //!      +------- poll_done -------+  +- handle_completion --+
 //! ```
 //!
-//! Driver and ledger differ from those of the tests (`tidegate_testkit`): they are part of
-//! `tidegate torture`, their checkers return verdicts, and they have contents, replies and
-//! schedules.
+//! This driver and ledger are separate from those of `tidegate_testkit`, because they are part of
+//! `tidegate torture`: their checkers return verdicts instead of panicking, and they also check
+//! contents, replies and schedules.
 //!
 //! A turn is a batch of due events (requests, ends of I/Os, faults), then the timeouts, then all
 //! dispatches and all answers, in the order of the daemon's loop.
@@ -52,8 +52,18 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::{Done, Segment};
 use tidegate_core::time::Nanos;
 
+/// Most due events that one turn handles; a turn draws their number, as a driver's batches vary.
+const TURN_EVENTS_MAX: u64 = 8;
+/// Thousandths of the turns that take answers before they dispatch.
+const ANSWERS_FIRST_PER_MILLE: u32 = 300;
+/// Longest run, as a multiple of the planned span: stalls and limits stretch a run.
+const SPAN_FACTOR: u64 = 20;
+/// Most turns of a run for each planned request.
+const TURNS_PER_REQUEST: u64 = 50;
+
 /// Torture run. See the [module](self).
 pub(super) struct TortureWorld<'a, 'j> {
+    /// Random choice of the features that this run uses (swarm testing, Groce et al., ISSTA 2012).
     swarm: Swarm,
     engine: Engine,
     now: Nanos,
@@ -71,6 +81,7 @@ pub(super) struct TortureWorld<'a, 'j> {
     hung: Hung,
     checks: Checks,
     journal: &'a mut Journal<'j>,
+    /// Bug that is planted to test the checkers; none in a normal run.
     plant: &'a mut dyn Plant,
     /// Guest requests accepted.
     accepted: u64,
@@ -78,9 +89,9 @@ pub(super) struct TortureWorld<'a, 'j> {
     ios: u64,
     /// `true` if memory was returned since the device was last given work.
     memory_came_back: bool,
-    /// Segments of the I/O that is being started.
+    /// Segments of the I/O that is being started; reused, to avoid an allocation for each I/O.
     segments: Vec<Segment>,
-    /// Answers that are being handled.
+    /// Answers that are being handled; reused likewise.
     dones: Vec<Done>,
 }
 
@@ -114,9 +125,9 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
         self.begin_faults();
         self.schedule_transfer();
-        // Stalls and limits stretch a run; beyond these bounds it drains with fewer requests.
-        let last = Nanos(self.now.0 + self.swarm.span.0 * 20 + Nanos::SECOND.0);
-        let turns = self.swarm.requests as u64 * 50;
+        // Beyond these bounds the run drains with fewer requests.
+        let last = Nanos(self.now.0 + self.swarm.span.0 * SPAN_FACTOR + Nanos::SECOND.0);
+        let turns = self.swarm.requests as u64 * TURNS_PER_REQUEST;
         for _ in 0..turns {
             let enough = self.accepted >= self.swarm.requests as u64;
             if enough || self.now > last || !self.turn()? {
@@ -125,8 +136,8 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
         self.stop_faults();
         self.drain()?;
-        self.settled()?;
-        self.slots_are_free()
+        self.check_settled()?;
+        self.check_slots_free()
     }
 
     /// Leaks the engine after a failure, because an engine must not be dropped with open requests.
@@ -174,14 +185,14 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             self.io_ended(slot)?;
         }
         // A driver's loop handles events in batches of varying size.
-        for _ in 0..1 + self.faults.rng.below(8) {
+        for _ in 0..1 + self.faults.rng.below(TURN_EVENTS_MAX) {
             let Some(event) = self.schedule.due(self.now) else {
                 break;
             };
             self.handle_event(event)?;
         }
         // Answers hold memory that reads wait for, until they are taken.
-        if self.faults.rng.chance(300) || self.checks.budgets.is_bounded() {
+        if self.faults.rng.chance(ANSWERS_FIRST_PER_MILLE) || self.checks.budgets.is_bounded() {
             self.process_completions()?;
         }
         self.dispatch()?;
@@ -195,18 +206,18 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
 
     fn handle_event(&mut self, event: Event) -> Verdict {
         match event {
-            Event::Ask(client) => self.ask(client),
-            Event::End(slot) => self.io_ended(slot),
+            Event::SubmitRequest(client) => self.submit_request(client),
+            Event::IoEnded(slot) => self.io_ended(slot),
             Event::Deliver(slot) => self.deliver(slot),
-            Event::Again(io) => self.deliver_again(io),
+            Event::DuplicateCompletion(io) => self.deliver_again(io),
             Event::Fault(kind) => self.fault(kind),
-            Event::Back(client) => self.come_back(client),
+            Event::Reconnect(client) => self.reconnect(client),
             Event::NewVm => {
                 let plan = self.swarm.vm(&mut self.draws.fresh);
                 self.add_vm(&plan)
             }
             Event::Transfer => self.change_transfer(),
-            Event::Sent(place) => self.sent(place),
+            Event::ReplySent(place) => self.reply_sent_at(place),
             Event::CheckHungDisks => self.detect_hung_disks(),
         }
     }
@@ -235,8 +246,8 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
     }
 }
 
-/// Figure of an outcome in the journal.
-fn figure(outcome: tidegate_core::request::Outcome) -> u64 {
+/// Returns the journal's code of an outcome. Codes never change: recorded journals are compared.
+fn outcome_code(outcome: tidegate_core::request::Outcome) -> u64 {
     use tidegate_core::request::IoError;
     match outcome {
         Ok(()) => 0,

@@ -32,12 +32,13 @@ impl TortureWorld<'_, '_> {
             return self.reply_sent(reply);
         }
         let (place, takes) = self.replies.send(reply);
-        self.schedule.plan(self.now + takes, Event::Sent(place));
+        self.schedule
+            .plan(self.now + takes, Event::ReplySent(place));
         Ok(())
     }
 
     /// Handles the arrival of a reply, unless it was given up.
-    pub(super) fn sent(&mut self, place: u32) -> Verdict {
+    pub(super) fn reply_sent_at(&mut self, place: u32) -> Verdict {
         match self.replies.arrive(place) {
             Some(reply) => self.reply_sent(reply),
             None => Ok(()),
@@ -62,7 +63,7 @@ impl TortureWorld<'_, '_> {
     /// Drops the replies in transit to one VM, or to all, and returns their memory.
     pub(super) fn drop_replies(&mut self, of: Option<VmId>) -> Verdict {
         for place in self.replies.slots(of) {
-            self.sent(place)?;
+            self.reply_sent_at(place)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Requests of clients, and the answers to them.
 
-use super::{EventKind, TortureWorld, figure};
+use super::{EventKind, TortureWorld, outcome_code};
 use crate::checker::{Verdict, answers, refusals};
 use crate::fault::Kind;
 use tidegate_core::engine::Refusal;
@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 
 impl TortureWorld<'_, '_> {
     /// Submits a client's next request, if it may have another one.
-    pub(super) fn ask(&mut self, number: u32) -> Verdict {
+    pub(super) fn submit_request(&mut self, number: u32) -> Verdict {
         let client = &mut self.inventory.clients[number as usize];
         client.armed = false;
         if client.deaf_until <= self.now {
@@ -116,7 +116,7 @@ impl TortureWorld<'_, '_> {
     /// Handles an answer of the engine.
     pub(super) fn answer(&mut self, done: &Done) -> Verdict {
         let number = answers::answered(&mut self.checks.ledger, done)?;
-        let figures = [number.into(), figure(done.outcome), 0, 0, 0];
+        let figures = [number.into(), outcome_code(done.outcome), 0, 0, 0];
         self.record(EventKind::Answered, figures);
         let account = &done.account;
         // Times of requests are part of the digest, so that a change of them shows.

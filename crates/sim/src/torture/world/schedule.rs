@@ -9,23 +9,23 @@ use tidegate_core::time::Nanos;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Event {
     /// A client may submit a request.
-    Ask(u32),
+    SubmitRequest(u32),
     /// The device is done with the I/O in this slot.
-    End(u32),
+    IoEnded(u32),
     /// An I/O's end is reported to the engine.
     Deliver(u32),
-    /// An I/O's end is reported once more.
-    Again(u64),
+    /// An I/O's end is reported to the engine a second time.
+    DuplicateCompletion(u64),
     /// A fault comes.
     Fault(Kind),
-    /// A client comes back.
-    Back(u32),
+    /// A client reconnects.
+    Reconnect(u32),
     /// A VM comes in place of a removed one.
     NewVm,
     /// A VM's deadline transfer begins, or is cancelled.
     Transfer,
     /// The reply in this place has reached its client.
-    Sent(u32),
+    ReplySent(u32),
     /// The driver has the engine look for disks that hang.
     CheckHungDisks,
 }

@@ -108,7 +108,7 @@ impl TortureWorld<'_, '_> {
 
     /// Connects a client again to its disk, unless it is connected or the run drains; checks that
     /// the engine accepts it exactly if the disk exists.
-    pub(super) fn come_back(&mut self, number: u32) -> Verdict {
+    pub(super) fn reconnect(&mut self, number: u32) -> Verdict {
         let client = &self.inventory.clients[number as usize];
         let disk = client.disk;
         let (connected, vm) = (
@@ -130,7 +130,7 @@ impl TortureWorld<'_, '_> {
         let Some(id) = opened else { return Ok(()) };
         self.checks.ledger.connected(id, disk as u32);
         self.record(EventKind::Connected, [number.into(), disk as u64, 0, 0, 0]);
-        self.inventory.clients[number as usize].come_back(id);
+        self.inventory.clients[number as usize].reconnect(id);
         self.inventory.arm(&mut self.schedule, number, self.now);
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! A device's saturation profile, measured through the simulator: FIFO, and as much outstanding as
-//! the device takes. Not by `tidegate-profile`, which conditions flash first: these are short runs
-//! on a model in its first state, and like is to be held against like.
+//! Measurement of a device's saturation profile in the simulator: FIFO, with a full queue.
+//! `tidegate-profile` is not used because it conditions flash first, whereas these tests run the
+//! model in its fresh state.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,76 +9,87 @@ use tidegate_core::time::Nanos;
 
 use crate::common::{run, vm};
 
-/// A device of the catalogue as a test drives it.
+/// Device of the catalogue as a test drives it.
 #[derive(Clone, Copy)]
-pub(crate) struct Setting {
+pub(crate) struct DeviceSetup {
     pub(crate) model: &'static str,
-    /// I/Os in flight.
+    /// Queue depth of the trials.
     pub(crate) depth: u32,
-    /// At saturation.
-    pub(crate) saturated: u32,
-    /// Range of the requests' addresses.
+    /// Queue depth that saturates the device.
+    pub(crate) depth_saturated: u32,
+    /// Size of the disk in GiB: the range of the requests' addresses.
     pub(crate) disk_gib: u64,
     /// Duration of the whole measurement, in milliseconds.
-    pub(crate) ms: u64,
+    pub(crate) duration_ms: u64,
     pub(crate) flash: bool,
 }
 
-pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
+pub(crate) const SETTINGS: &[DeviceSetup] = &[
+    DeviceSetup {
         model: "hdd-7200-1tb",
         depth: 1,
-        saturated: 32,
+        depth_saturated: 32,
         disk_gib: 800,
-        ms: 16_000,
+        duration_ms: 16_000,
         flash: false,
     },
-    Setting {
+    DeviceSetup {
         model: "hdd-7200-1tb",
         depth: 4,
-        saturated: 32,
+        depth_saturated: 32,
         disk_gib: 800,
-        ms: 16_000,
+        duration_ms: 16_000,
         flash: false,
     },
-    Setting {
+    DeviceSetup {
         model: "hdd-7200-1tb",
         depth: 2,
-        saturated: 32,
+        depth_saturated: 32,
         disk_gib: 800,
-        ms: 16_000,
+        duration_ms: 16_000,
         flash: false,
     },
-    Setting {
+    DeviceSetup {
         model: "ssd-sata-300gb",
         depth: 8,
-        saturated: 32,
+        depth_saturated: 32,
         disk_gib: 200,
-        ms: 2_000,
+        duration_ms: 2_000,
         flash: true,
     },
-    Setting {
+    DeviceSetup {
         model: "ssd-sata-300gb",
         depth: 32,
-        saturated: 32,
+        depth_saturated: 32,
         disk_gib: 200,
-        ms: 2_000,
+        duration_ms: 2_000,
         flash: true,
     },
 ];
 
-impl Setting {
+/// Rate and latencies of one measurement.
+struct PointRates {
+    iops: f64,
+    mean: Nanos,
+    p50: Nanos,
+    p99: Nanos,
+}
+
+impl DeviceSetup {
     pub(crate) fn device(&self, policy: &str, depth: u32) -> String {
-        let Setting { model, ms, .. } = self;
-        let warm_up = ms / 4;
+        let DeviceSetup {
+            model, duration_ms, ..
+        } = self;
+        let warm_up = duration_ms / 4;
         format!(
             "duration = \"{} ms\"\nwarm_up = \"{warm_up} ms\"\n[[device]]\nname = \"disk\"\n\
              model = \"{model}\"\npolicy = {policy}\ndepth = {depth}\nmerge_limit = \"0 B\"\n",
-            ms + warm_up
+            duration_ms + warm_up
         )
     }
 
-    fn measured(&self, rw: &str, bs: &str, depth: u32) -> (f64, Nanos, Nanos, Nanos) {
+    /// Measures a closed loop of `depth` requests.
+    fn measured(&self, rw: &str, bs: &str, depth: u32) -> PointRates {
         let device = self.device("\"fifo\"", depth);
         let report = run(&format!(
             "{device}[[vm]]\nname = \"a\"\ndisk = [{{ size = \"{} GiB\" }}]\n[[vm.workload]]\n\
@@ -94,27 +105,34 @@ impl Setting {
             rates.latency_p99_ns,
         ]
         .map(time);
-        (rates.iops, mean, p50, p99)
+        PointRates {
+            iops: rates.iops,
+            mean,
+            p50,
+            p99,
+        }
     }
 }
 
 const SIZES: [(u32, &str); 3] = [(4096, "4 KiB"), (16384, "16 KiB"), (65536, "64 KiB")];
 
-/// The profile of its model, measured once.
-pub(crate) fn profile(setting: &Setting) -> Arc<Profile> {
+/// Profile of the setup's model; cached by model name, so all setups of a model must agree in disk
+/// size and duration.
+pub(crate) fn profile(setup: &DeviceSetup) -> Arc<Profile> {
     static MEASURED: Mutex<Vec<(&str, Arc<Profile>)>> = Mutex::new(Vec::new());
     let mut measured = MEASURED.lock().expect("no test fails in it");
-    if let Some((_, profile)) = measured.iter().find(|(model, _)| *model == setting.model) {
+    if let Some((_, profile)) = measured.iter().find(|(model, _)| *model == setup.model) {
         return profile.clone();
     }
-    let profile = Arc::new(measure(setting));
-    measured.push((setting.model, profile.clone()));
+    let profile = Arc::new(measure(setup));
+    measured.push((setup.model, profile.clone()));
     profile
 }
 
-fn measure(setting: &Setting) -> Profile {
+fn measure(setup: &DeviceSetup) -> Profile {
     let curve = |rw: &str| {
-        let point = |(size, bs): (u32, &str)| (size, setting.measured(rw, bs, setting.saturated).0);
+        let point =
+            |(size, bs): (u32, &str)| (size, setup.measured(rw, bs, setup.depth_saturated).iops);
         Curve::new(&SIZES.map(point)).expect("rates")
     };
     let reads = [curve("rw = \"read\""), curve("rw = \"randread\"")];
@@ -130,7 +148,12 @@ fn measure(setting: &Setting) -> Profile {
     ] {
         for (size, bs) in SIZES {
             for depth in [1, 2, 4, 8, 32] {
-                let (iops, mean, p50, p99) = setting.measured(&format!("rw = \"{rw}\""), bs, depth);
+                let PointRates {
+                    iops,
+                    mean,
+                    p50,
+                    p99,
+                } = setup.measured(&format!("rw = \"{rw}\""), bs, depth);
                 latency.push(DepthPoint {
                     direction,
                     access: Access::Random,

@@ -5,7 +5,7 @@
 mod measure;
 
 use crate::common::{read, vm};
-use measure::Setting;
+use measure::DeviceSetup;
 use tidegate_core::fit::{Assumed, Device, Fit, PlannedVm, Queueing, evaluate, nearest_of_all};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::Profile;
@@ -14,18 +14,18 @@ use tidegate_sim::report::{Report, Row, VmReport};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// A VM: what it is promised, and what it does.
+/// VM of a trial with its objective and its workload.
 #[derive(Clone, Copy)]
 struct Guest {
     name: &'static str,
-    /// The `[vm.objective]`.
+    /// Content of `[vm.objective]`.
     promise: &'static str,
-    /// The `[[vm.workload]]`.
+    /// Content of `[[vm.workload]]`.
     workload: &'static str,
 }
 
-/// A promise that a part of a policy does not know is one all the same.
-fn said(text: &str) -> Scenario {
+/// Parses a scenario; warnings about objectives that the policy does not enforce are accepted.
+fn parse_scenario(text: &str) -> Scenario {
     read(text)
         .unwrap_or_else(|errors| panic!("{errors}"))
         .config
@@ -39,16 +39,16 @@ const fn guest(name: &'static str, promise: &'static str, workload: &'static str
     }
 }
 
-/// Nobody promised it anything, and it takes what it can.
+/// VM without promises that takes as much of the device as it can.
 const BULK: Guest = guest(
     "bulk",
     "expects = { reads = \"0 %\", access = \"random\", size = \"64 KiB\" }",
     "rw = \"randwrite\"\nbs = \"64 KiB\"\niodepth = 32",
 );
 
-fn scenario(setting: &Setting, policy: &str, guests: &[Guest]) -> String {
-    let mut text = setting.device(policy, setting.depth);
-    let disk = setting.disk_gib / guests.len() as u64;
+fn scenario(setup: &DeviceSetup, policy: &str, guests: &[Guest]) -> String {
+    let mut text = setup.device(policy, setup.depth);
+    let disk = setup.disk_gib / guests.len() as u64;
     for Guest {
         name,
         promise,
@@ -63,9 +63,9 @@ fn scenario(setting: &Setting, policy: &str, guests: &[Guest]) -> String {
     text
 }
 
-/// The objectives that it names, and the run with others in their place.
+/// Scenario whose objectives are scaled or bounded before it runs.
 struct Trial<'a> {
-    setting: &'a Setting,
+    setup: &'a DeviceSetup,
     profile: &'a Profile,
     text: String,
     objectives: Vec<Objective>,
@@ -73,15 +73,19 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     fn new(
-        setting: &'a Setting,
+        setup: &'a DeviceSetup,
         profile: &'a Profile,
         policy: &str,
         guests: &[Guest],
     ) -> Trial<'a> {
-        let text = scenario(setting, policy, guests);
-        let objectives = said(&text).tenants.iter().map(|t| t.objective).collect();
+        let text = scenario(setup, policy, guests);
+        let objectives = parse_scenario(&text)
+            .tenants
+            .iter()
+            .map(|t| t.objective)
+            .collect();
         Trial {
-            setting,
+            setup,
             profile,
             text,
             objectives,
@@ -91,7 +95,7 @@ impl<'a> Trial<'a> {
     fn device(&self) -> Device<'a> {
         Device {
             profile: self.profile,
-            depth: self.setting.depth,
+            depth: self.setup.depth,
             max_io: 1 << 20,
             merge_limit: 0,
             capacity: None,
@@ -103,24 +107,24 @@ impl<'a> Trial<'a> {
         evaluate(&self.device(), &tenants(objectives), assumed)
     }
 
-    /// The promises, raised or lowered alike until they need that part of the device's time.
-    fn at(&self, thousandths: u32) -> Vec<Objective> {
+    /// Scales all reservations by one factor so that they use `thousandths` / 1000 of the device's
+    /// time. Starts above that, because [`nearest_of_all`] only lowers.
+    fn scaled_to(&self, thousandths: u32) -> Vec<Objective> {
         let assumed = Assumed {
             headroom: thousandths,
             ..Assumed::default()
         };
-        // Too much, so that lowering is what is left to do; by little, for that goes by
-        // thousandths.
+        // Doubled no further than needed, because lowering has steps of a thousandth.
         let mut more = self.objectives.clone();
         loop {
             if let Some((_, lowered)) = nearest_of_all(&self.device(), &tenants(&more), &assumed) {
                 return lowered;
             }
-            more = more.iter().map(|o| times(o, 2)).collect();
+            more = more.iter().map(|o| multiplied(o, 2)).collect();
         }
     }
 
-    /// Gives all that have one the same bound: the shortest that fits.
+    /// Replaces every latency bound by one bound for all: the shortest that fits.
     fn bound_tightly(&mut self) {
         let bound = |objectives: &[Objective], bound: u64| -> Vec<Objective> {
             let with = |o: &Objective| Objective {
@@ -147,7 +151,7 @@ impl<'a> Trial<'a> {
     }
 
     fn run(&self, objectives: &[Objective], rows: &mut dyn FnMut(&Row)) -> Report {
-        let mut scenario = said(&self.text);
+        let mut scenario = parse_scenario(&self.text);
         for (tenant, objective) in scenario.tenants.iter_mut().zip(objectives) {
             tenant.objective = *objective;
         }
@@ -156,35 +160,39 @@ impl<'a> Trial<'a> {
         world.report()
     }
 
-    /// Results of each VM with a floor.
-    fn got(&self, objectives: &[Objective]) -> Vec<Got> {
+    /// Runs the trial and returns the result of each VM with a floor.
+    fn floor_results(&self, objectives: &[Objective]) -> Vec<FloorResult> {
         let mut rows = Vec::new();
         let report = self.run(objectives, &mut |row| rows.push(row.clone()));
         let fit = self.evaluate(objectives, &Assumed::default());
         let floors = report.vms.iter().zip(&fit.needs);
         let floors = floors.map(|(vm, need)| (vm, need.load.requests() as f64 / 1e6));
-        let got = |(vm, floor): (&VmReport, f64)| {
+        let result = |(vm, floor): (&VmReport, f64)| {
             // Whole seconds after the warm-up.
             let own = rows.iter().filter(|row| row.vm == vm.name);
             let own = own.filter(|row| row.time_s >= report.warm_up_s + 1.0);
             let short = own.map(|row| floor.floor() - row.rates.iops);
-            Got {
+            FloorResult {
                 name: vm.name.clone(),
-                part: vm.rates.iops / floor,
-                worst: short.fold(0.0, f64::max),
+                fraction: vm.rates.iops / floor,
+                worst_shortfall: short.fold(0.0, f64::max),
             }
         };
-        floors.filter(|(_, floor)| *floor > 0.0).map(got).collect()
+        floors
+            .filter(|(_, floor)| *floor > 0.0)
+            .map(result)
+            .collect()
     }
 }
 
+/// Service of a VM compared with its floor.
 #[derive(Debug)]
-struct Got {
+struct FloorResult {
     name: String,
-    /// Fraction of the floor over all of the time.
-    part: f64,
-    /// Requests short in its worst second.
-    worst: f64,
+    /// Mean rate as a fraction of the floor.
+    fraction: f64,
+    /// Requests missing in the worst second.
+    worst_shortfall: f64,
 }
 
 fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
@@ -192,7 +200,8 @@ fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
     objectives.iter().map(tenant).collect()
 }
 
-fn times(objective: &Objective, factor: u64) -> Objective {
+/// Returns the objective with its reservation multiplied by `factor`.
+fn multiplied(objective: &Objective, factor: u64) -> Objective {
     let mut more = *objective;
     if let Some(ops) = &mut more.reservation.ops {
         ops.per_s *= factor;
@@ -201,9 +210,14 @@ fn times(objective: &Objective, factor: u64) -> Objective {
     more
 }
 
+/// Part of the device's time that plans may use, in thousandths: [`Assumed::headroom`].
+const HEADROOM: u32 = 800;
+/// Part of the device's time that no policy can deliver, in thousandths.
+const OVERCOMMITTED: u32 = 1300;
+
 const MCLOCK: &str = "{ name = \"mclock\", cost_size = \"1 MiB\" }";
 
-/// Different sizes, directions and units, beside somebody who takes what is left.
+/// Reservations of different sizes, directions and units, and a VM that takes what is left.
 const MIX: [Guest; 4] = [
     guest(
         "oltp",
@@ -225,20 +239,26 @@ const MIX: [Guest; 4] = [
 ];
 
 #[test]
-fn floors_at_the_headroom_are_kept() {
-    for setting in measure::SETTINGS {
-        let profile = measure::profile(setting);
-        let trial = Trial::new(setting, &profile, MCLOCK, &MIX);
-        let objectives = trial.at(800);
+fn floors_within_the_headroom_are_kept() {
+    for setup in measure::SETTINGS {
+        let profile = measure::profile(setup);
+        let trial = Trial::new(setup, &profile, MCLOCK, &MIX);
+        let objectives = trial.scaled_to(HEADROOM);
         assert!(trial.evaluate(&objectives, &Assumed::default()).fits());
-        for Got { name, part, worst } in trial.got(&objectives) {
-            let what = format!("{} at {}: {name}", setting.model, setting.depth);
-            // Answers come when the device is done: the promise, one request, is of starts.
-            let in_flight = f64::from(setting.depth);
-            assert!(part > 0.99, "{what} got {part:.3} of its floor");
+        for result in trial.floor_results(&objectives) {
+            let FloorResult {
+                name,
+                fraction,
+                worst_shortfall,
+            } = result;
+            let what = format!("{} at {}: {name}", setup.model, setup.depth);
+            // The reservation counts dispatches, with a tolerance of one request. The report counts
+            // completions, so up to the I/Os in flight more may be missing.
+            let in_flight = f64::from(setup.depth);
+            assert!(fraction > 0.99, "{what} got {fraction:.3} of its floor");
             assert!(
-                worst <= 1.0 + in_flight,
-                "{what} was {worst} short in a second"
+                worst_shortfall <= 1.0 + in_flight,
+                "{what} was {worst_shortfall} short in a second"
             );
         }
     }
@@ -246,21 +266,23 @@ fn floors_at_the_headroom_are_kept() {
 
 #[test]
 fn floors_well_beyond_the_device_are_missed() {
-    for setting in measure::SETTINGS {
-        let profile = measure::profile(setting);
-        let trial = Trial::new(setting, &profile, MCLOCK, &MIX);
-        let got = trial.got(&trial.at(1300));
-        let least = got.iter().map(|got| got.part).fold(f64::INFINITY, f64::min);
+    for setup in measure::SETTINGS {
+        let profile = measure::profile(setup);
+        let trial = Trial::new(setup, &profile, MCLOCK, &MIX);
+        let results = trial.floor_results(&trial.scaled_to(OVERCOMMITTED));
+        let fractions = results.iter().map(|result| result.fraction);
+        let least = fractions.fold(f64::INFINITY, f64::min);
         assert!(
             least < 0.95,
-            "{} at {}: {got:?}",
-            setting.model,
-            setting.depth
+            "{} at {}: {results:?}",
+            setup.model,
+            setup.depth
         );
     }
 }
 
-macro_rules! late {
+/// Guests with a latency bound; `Trial::bound_tightly` replaces the bound of 1 us.
+macro_rules! bounded {
     ($($name:literal $iops:literal $rw:literal $reads:literal $bs:literal),*) => {
         [$(guest(
             $name,
@@ -273,14 +295,14 @@ macro_rules! late {
     };
 }
 
-const LATE: [Guest; 3] = late!(
+const BOUNDED: [Guest; 3] = bounded!(
     "oltp" "15" "randread" "100" "16 KiB",
     "web" "10" "randread" "100" "4 KiB",
     "mail" "10" "randwrite" "0" "4 KiB"
 );
-/// Flash answers writes before it has done them, and then reads wait for what no profile says
-/// (docs/planning.md): here all read.
-const LATE_ON_FLASH: [Guest; 3] = late!(
+/// Guests that all read: flash answers writes before it has done them, and then reads wait for
+/// buffered writes, which the profile does not model (docs/planning.md).
+const BOUNDED_ON_FLASH: [Guest; 3] = bounded!(
     "oltp" "300" "randread" "100" "16 KiB",
     "web" "200" "randread" "100" "4 KiB",
     "mail" "200" "randread" "100" "4 KiB"
@@ -291,27 +313,27 @@ const BULK_READS: Guest = guest(
     "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 32",
 );
 
-/// Reads and writes now and then, each within a bound.
-fn late(setting: &Setting) -> [Guest; 4] {
-    let (vms, bulk) = if setting.flash {
-        (LATE_ON_FLASH, BULK_READS)
+/// Returns the guests with latency bounds for a device, and one that takes what is left.
+fn bounded_guests(setup: &DeviceSetup) -> [Guest; 4] {
+    let (vms, bulk) = if setup.flash {
+        (BOUNDED_ON_FLASH, BULK_READS)
     } else {
-        (LATE, BULK)
+        (BOUNDED, BULK)
     };
     let [oltp, web, mail] = vms;
     [oltp, web, mail, bulk]
 }
 
 #[test]
-fn bounds_that_fit_are_held_for_99_of_100() {
-    for setting in measure::SETTINGS {
-        let profile = measure::profile(setting);
+fn latency_bounds_that_fit_hold_for_99_percent_of_requests() {
+    for setup in measure::SETTINGS {
+        let profile = measure::profile(setup);
         for process in ["linear", "poisson"] {
             let mut trial = Trial::new(
-                setting,
+                setup,
                 &profile,
                 "{ dispatcher = \"edf\" }",
-                &late(setting),
+                &bounded_guests(setup),
             );
             let line = |process| format!("rate_process = \"{process}\"");
             trial.text = trial.text.replace(&line("linear"), &line(process));
@@ -325,7 +347,7 @@ fn bounds_that_fit_are_held_for_99_of_100() {
                         .latency_p99_ns
                         .expect("it was served"),
                 );
-                let what = format!("{} at {}, {process}: {name}", setting.model, setting.depth);
+                let what = format!("{} at {}, {process}: {name}", setup.model, setup.depth);
                 assert!(p99 <= bound, "{what} took {p99}, of {bound}");
             }
         }

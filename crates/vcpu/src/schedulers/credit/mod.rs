@@ -38,13 +38,13 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
             ParamInfo::duration(
                 "slice",
                 Nanos::from_millis(30),
-                SPANS,
+                DURATION_RANGE,
                 "longest time slice, and period of distributing credits",
             ),
             ParamInfo::duration(
                 "tick",
                 Nanos::from_millis(10),
-                SPANS,
+                DURATION_RANGE,
                 "period of charging the running vCPUs, which also ends their boost",
             ),
             ParamInfo::RATE_LIMIT,
@@ -54,7 +54,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
 };
 
 /// Range of slices and ticks.
-const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
+const DURATION_RANGE: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
 
 impl Params {
     /// Reads the parameters from a scheduler that declares them.

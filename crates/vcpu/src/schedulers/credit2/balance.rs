@@ -6,9 +6,11 @@ use super::{Credit2, Credits};
 use crate::machine::{CpuSet, Machine, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// Difference in load below which nothing moves while the busier run-queue has spare pCPUs.
+/// Difference in load below which nothing moves while the busier run-queue has spare pCPUs: the
+/// load of one vCPU that is always runnable, Xen's `opt_underload_balance_tolerance` of 2^0.
 const UNDERLOAD_TOLERANCE: i64 = ONE;
-/// Difference in load below which nothing moves while the busier run-queue has no spare pCPU.
+/// Difference in load below which nothing moves while the busier run-queue has no spare pCPU: Xen's
+/// `opt_overload_balance_tolerance` of 2^-3.
 const OVERLOAD_TOLERANCE: i64 = ONE / 8;
 
 /// Best exchange of vCPUs found so far.
@@ -55,6 +57,8 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
+    /// Returns the exchange of at most one vCPU each way that leaves the smallest difference of
+    /// loads. Tries all pairs, so its time is the product of the two queues' lengths.
     fn best_exchange(
         &mut self,
         machine: &Machine,
@@ -69,24 +73,24 @@ impl<C: Credits> Credit2<C> {
             }
         }
         let load = |q: usize| self.queues[q].load.average();
-        let own = |v: Option<VcpuId>| v.map_or(0, |v| self.entities[v.index()].load.average());
-        let apart = load(here) - load(there);
+        let load_of = |v: Option<VcpuId>| v.map_or(0, |v| self.entities[v.index()].load.average());
+        let difference_now = load(here) - load(there);
         let mut best = Exchange {
-            difference: apart.abs(),
+            difference: difference_now.abs(),
             push: None,
             pull: None,
         };
-        let may = |v: &VcpuId, to: usize| self.may_migrate(machine, *v, to);
+        let may_move = |v: &VcpuId, to: usize| self.may_migrate(machine, *v, to);
         let movable = |from: usize, to: usize| {
             let members = self.queues[from].members.iter().copied();
-            let all = members.filter(move |v| may(v, to)).map(Some);
+            let all = members.filter(move |v| may_move(v, to)).map(Some);
             all.chain([None])
         };
         for push in movable(here, there) {
             for pull in movable(there, here) {
                 // Moving a load from one side to the other changes the difference by twice its
                 // size.
-                let difference = (apart - 2 * own(push) + 2 * own(pull)).abs();
+                let difference = (difference_now - 2 * load_of(push) + 2 * load_of(pull)).abs();
                 if difference < best.difference {
                     best = Exchange {
                         difference,
@@ -132,8 +136,8 @@ impl<C: Credits> Credit2<C> {
         // A running vCPU cannot change queues: kick its pCPU, and `left` completes the move.
         if entity.on {
             entity.moving = Some(to);
-            self.queues[from].kicked.insert(entity.home);
-            kicks.insert(entity.home);
+            self.queues[from].kicked.insert(entity.last_pcpu);
+            kicks.insert(entity.last_pcpu);
             return;
         }
         let waited = self.queues[from].remove(v);
@@ -160,7 +164,7 @@ impl<C: Credits> Credit2<C> {
         let home = self.queues[to].next_cpu(machine.vcpu(v).affinity);
         let entity = &mut self.entities[v.index()];
         entity.queue = to;
-        entity.home = home.unwrap_or(entity.home);
+        entity.last_pcpu = home.unwrap_or(entity.last_pcpu);
         // The kicked pCPU serves the old run-queue.
         entity.kicked = None;
         self.credits.moved(v, to);

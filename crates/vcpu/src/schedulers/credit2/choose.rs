@@ -29,7 +29,7 @@ impl<C: Credits> Credit2<C> {
             let kicked = self.queues[queue].kicked;
             // Another pCPU was kicked to fetch this vCPU; taking it here would idle that pCPU.
             let elsewhere = entity.kicked.is_some_and(|k| k != p && kicked.has(k));
-            let stands = entity.home != p && rank + resist > self.rank(v);
+            let stands = entity.last_pcpu != p && rank + resist > self.rank(v);
             if elsewhere || stands || !machine.vcpu(v).affinity.has(p) {
                 place += 1;
                 continue;

@@ -8,11 +8,14 @@
 //!
 //! ```text
 //!            wake                    choose                    choose, left
-//!  Blocked --------> waiting -----------------> on a pCPU ----------------------> waiting
-//!            tickle: which pCPU is kicked          |  blocks: Blocked
-//!                                                  |  cap used up: parked until its VM has time
-//!                                                  |  moving: into another run-queue
+//!  Blocked --------> Waiting -----------------> Running
+//!            tickle: which pCPU is kicked
 //! ```
+//!
+//! A vCPU that leaves its pCPU becomes
+//! - *waiting*, if it is still runnable; in another run-queue if it is being moved,
+//! - *blocked*, if its guest has nothing to do,
+//! - *parked*, if its VM's cap is used up, until the VM has CPU time again.
 
 mod balance;
 mod cap;
@@ -87,13 +90,13 @@ pub const PARAMS: ParamGroup = ParamGroup {
         ParamInfo::duration(
             "credit",
             Nanos::from_millis(10),
-            SPANS,
+            DURATION_RANGE,
             "credit that each vCPU gets at a reset",
         ),
         ParamInfo::duration(
             "max_slice",
             Nanos::from_millis(10),
-            SPANS,
+            DURATION_RANGE,
             "longest time slice",
         ),
         ParamInfo::RATE_LIMIT,
@@ -106,8 +109,9 @@ pub const PARAMS: ParamGroup = ParamGroup {
     ],
 };
 
-/// Range of durations that must not be zero.
-const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
+/// Range of durations that must not be zero; far below and above Xen's defaults of some
+/// milliseconds.
+const DURATION_RANGE: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
 
 /// Parameter `looks_again` with Xen's behaviour as default.
 pub const LOOKS_AGAIN: ParamGroup = ParamGroup {
@@ -225,7 +229,7 @@ impl<C: Credits> Credit2<C> {
             .collect();
         let queue_of = |p: PcpuId| queues.iter().position(|queue| queue.cpus.has(p));
         let queue_of = machine.all_pcpus().iter().filter_map(queue_of).collect();
-        let mut all = Credit2 {
+        let mut scheduler = Credit2 {
             params,
             credits,
             entities: Vec::with_capacity(machine.vcpus.len()),
@@ -238,9 +242,9 @@ impl<C: Credits> Credit2<C> {
             timer: Nanos::MAX,
             counts: Counts::default(),
         };
-        all.set_timer();
-        (0..machine.vcpus.len()).for_each(|v| all.add(machine, VcpuId(v as u32)));
-        all
+        scheduler.set_timer();
+        (0..machine.vcpus.len()).for_each(|v| scheduler.add(machine, VcpuId(v as u32)));
+        scheduler
     }
 
     /// Credit accounts.
@@ -277,7 +281,7 @@ impl<C: Credits> Credit2<C> {
             weight: u64::from(machine.vm_of(v).weight.max(1)),
             residual: 0,
             start: Nanos::ZERO,
-            home: home.unwrap_or(PcpuId(0)),
+            last_pcpu: home.unwrap_or(PcpuId(0)),
             queue,
             on: false,
             kicked: None,
@@ -404,7 +408,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
                 self.take_budget_or_park(machine, v);
             }
         }
-        let (next, began) = self.candidate_with_credit(machine, now, p);
+        let (next, did_reset) = self.candidate_with_credit(machine, now, p);
         // The accounts see the end of a run before the begin of the next.
         if let Some(v) = current.filter(|_| next != current) {
             let ran = now.since(machine.pcpu(p).since);
@@ -431,12 +435,12 @@ impl<C: Credits> Scheduler for Credit2<C> {
         entity.start = now;
         entity.kicked = None;
         // Cold caches cost the vCPU time, which Xen compensates with credit.
-        if entity.home != p {
-            entity.home = p;
+        if entity.last_pcpu != p {
+            entity.last_pcpu = p;
             self.credits.compensate(v, MIGRATE_COMPENSATION);
         }
         // Xen balances load when credits are reset.
-        if began {
+        if did_reset {
             self.balance(machine, now, queue, kicks);
             self.balance_io(machine, now, queue, kicks);
         }
@@ -493,7 +497,10 @@ impl<C: Credits> Scheduler for Credit2<C> {
 
     fn io_event(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         let Entity {
-            on, queue, home, ..
+            on,
+            queue,
+            last_pcpu: home,
+            ..
         } = self.entities[v.index()];
         let ran = on.then(|| now.since(machine.pcpu(home).since));
         // Only a vCPU that waits has a place to be moved from.

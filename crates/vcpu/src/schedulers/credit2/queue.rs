@@ -72,13 +72,14 @@ impl RunQueue {
 /// State of a vCPU in Credit2 apart from its credit.
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
+    /// Share of CPU time relative to other vCPUs, at least 1.
     pub(super) weight: u64,
     /// Remainder of the last division of run-time by weight.
     pub(super) residual: u64,
     /// Start of the run-time that has not been burnt yet.
     pub(super) start: Nanos,
     /// pCPU on which the vCPU runs or ran last.
-    pub(super) home: PcpuId,
+    pub(super) last_pcpu: PcpuId,
     /// Run-queue that the vCPU is assigned to.
     pub(super) queue: usize,
     /// Set from the choice of the vCPU until it has left its pCPU.
@@ -87,6 +88,7 @@ pub(super) struct Entity {
     pub(super) kicked: Option<PcpuId>,
     /// Run-queue to which the vCPU moves once it has left its pCPU.
     pub(super) moving: Option<usize>,
+    /// Average of the time for which the vCPU was runnable.
     pub(super) load: Load,
     /// CPU time in nanoseconds left under the cap; `i64::MAX` without a cap.
     pub(super) budget: i64,
@@ -95,8 +97,8 @@ pub(super) struct Entity {
 }
 
 impl Entity {
-    /// Credit in nanoseconds for running `time`, if the largest weight is `max_weight`. Keeps the
-    /// remainder of the division for the next call.
+    /// Returns the credit in nanoseconds that running for `time` burns, if the largest weight is
+    /// `max_weight`. Keeps the remainder of the division for the next call.
     pub(super) fn credit_of(&mut self, time: Nanos, max_weight: u64) -> i64 {
         // 64 bits suffice for all but very long times; a 128-bit division is far slower.
         let whole = time.0.checked_mul(max_weight);

@@ -48,7 +48,7 @@ impl<C: Credits> Credit2<C> {
     }
 
     fn choose_pcpu(&mut self, machine: &Machine, now: Nanos, v: VcpuId) -> Option<PcpuId> {
-        let home = self.entities[v.index()].home;
+        let home = self.entities[v.index()].last_pcpu;
         let queue = &self.queues[self.entities[v.index()].queue];
         let allowed = queue.cpus.and(machine.vcpu(v).affinity);
         // A kicked pCPU is about to choose and may take another vCPU.
@@ -95,7 +95,7 @@ impl<C: Credits> Credit2<C> {
         // The running vCPU's credit is out of date until it is charged.
         self.burn(now, running);
         let lead = self.rank(v) - self.rank(running);
-        if self.entities[v.index()].home == p {
+        if self.entities[v.index()].last_pcpu == p {
             lead
         } else {
             lead - self.params.migrate_resist.0 as i64
