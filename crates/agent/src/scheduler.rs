@@ -34,11 +34,11 @@ pub enum SchedulerError {
 
 impl Scheduler {
     /// Schedulers that support priority classes: BFQ, and mq-deadline since Linux 5.14.
-    pub const HONOUR_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
+    pub const ENFORCES_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
 
     /// Returns whether the active scheduler supports priority classes.
     pub fn enforces_classes(&self) -> bool {
-        Scheduler::HONOUR_CLASSES.contains(&self.active.as_str())
+        Scheduler::ENFORCES_CLASSES.contains(&self.active.as_str())
     }
 
     /// Parses `/sys/block/DISK/queue/scheduler`: all schedulers, the active one in brackets.

@@ -1,16 +1,22 @@
 //! Changes of objectives and of their schedules.
 
+use std::collections::BTreeMap;
+
 use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Change of one part: the value of a field of a merge patch (RFC 7396).
+///
+/// A field of this type needs `#[serde(default, skip_serializing_if = "Change::is_keep")]`: JSON
+/// has no value for [`Change::Keep`], so serializing it is an error.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Change<T> {
     /// The part stays as it is: the field is absent.
     #[default]
     Keep,
-    /// The part is taken away: the field is `null`.
+    /// The part is removed: the field is `null`.
     Remove,
     /// The part is replaced, or merged where it is a table.
     Set(T),
@@ -33,7 +39,11 @@ impl<T> From<Option<T>> for Change<T> {
 impl<T: Serialize> Serialize for Change<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Change::Keep | Change::Remove => serializer.serialize_none(),
+            // Written as `null`, it would be read as `Remove`.
+            Change::Keep => Err(serde::ser::Error::custom(
+                "a part that is kept has no value",
+            )),
+            Change::Remove => serializer.serialize_none(),
             Change::Set(value) => value.serialize(serializer),
         }
     }
@@ -154,7 +164,7 @@ pub struct ExpectsChange {
     /// Size of a request: `16 KiB`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub size: Change<String>,
-    /// Requests a second for which a latency bound is promised.
+    /// Request rate per second up to which a latency bound is promised.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub iops: Change<u64>,
     /// Requests that may arrive at once within the rate `iops`.
@@ -186,6 +196,10 @@ pub struct ScheduleEntry {
     /// schedule and is allowed in requests only; `schedule` is refused.
     #[serde(flatten)]
     pub parts: ObjectiveChange,
+    /// Further keys as typed; the daemon refuses those that it does not know. Without this field
+    /// serde would drop them, because it cannot deny unknown keys beside a flattened field.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
 }
 
 /// Returns true for a flag that is omitted from the JSON; takes a reference as serde requires.
@@ -203,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_stays_what_goes_and_what_is_new() {
+    fn absent_parts_are_kept_null_removes_and_values_replace() {
         assert!(ObjectiveChange::default().is_empty());
         round_trip(&ObjectiveChange::default(), "{}");
         let change = ObjectiveChange {
@@ -241,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_misspelt_is_refused() {
+    fn misspelt_parts_are_refused() {
         refuses_unknown::<ObjectiveChange>(r#"{"limt":null}"#);
         refuses_unknown::<ObjectiveChange>(r#"{"limit":{"reads":"5 MB/s"}}"#);
         refuses_unknown::<ObjectiveChange>(r#"{"limit":{"burst":{"lenght":"5 s"}}}"#);
@@ -250,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_its_time_beside_its_parts() {
+    fn schedule_entries_have_times_beside_parts_and_retain_unknown_keys() {
         let evening = ScheduleEntry {
             from: Some("18:00".to_owned()),
             until: Some("23:00".to_owned()),
@@ -273,5 +287,19 @@ mod tests {
             ..ScheduleEntry::default()
         };
         round_trip(&once, r#"{"at":"2026-12-01T18:00"}"#);
+        let misspelt = ScheduleEntry {
+            other: BTreeMap::from([("form".to_owned(), Value::from("18:00"))]),
+            ..ScheduleEntry::default()
+        };
+        round_trip(&misspelt, r#"{"form":"18:00"}"#);
+    }
+
+    #[test]
+    fn a_kept_part_is_never_serialized_as_its_removal() {
+        assert!(serde_json::to_string(&Change::<u32>::Keep).is_err());
+        assert_eq!(
+            serde_json::to_string(&Change::<u32>::Remove).expect("plain data"),
+            "null"
+        );
     }
 }

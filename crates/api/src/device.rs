@@ -14,7 +14,8 @@ pub struct DeviceView {
     pub backing: String,
     /// Policy in force.
     pub policy: PolicyView,
-    /// Maximum number of I/Os in flight.
+    /// Configured queue depth: maximum number of I/Os in flight. See `adapted_depth` for the one in
+    /// force.
     pub depth: u32,
     /// Size of the largest device I/O.
     pub max_io_bytes: u32,
@@ -44,7 +45,8 @@ pub struct DeviceView {
     /// Comparison with the device's profile; absent where the device has no profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftView>,
-    /// Learnt cap below the device, such as a cloud volume's; absent where none was learnt.
+    /// Throughput limit imposed by the layer under the device, such as a cloud volume's provisioned
+    /// IOPS, as learnt by the device monitor; absent where none was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_cap: Option<CapView>,
     /// Adapted queue depth: I/Os in flight that full throughput needs, within all bounds; absent
@@ -54,16 +56,15 @@ pub struct DeviceView {
     /// Reason for the adapted depth, for people; absent where the depth is the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_reason: Option<String>,
-    /// Longest time in nanoseconds by which a request within its reservation may be late because
-    /// the device is busy with I/Os in flight.
+    /// Upper bound, in nanoseconds, on the extra delay of a request within its reservation that
+    /// I/Os already in flight cause (non-preemptive blocking).
     #[serde(default)]
     pub blocking_ns: u64,
     /// Feasibility of all promises together; absent while the costs of requests are not known,
     /// because there is no precise profile and too little was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feasibility: Option<FeasibilityView>,
-    /// Promises that have given way because the device is slower than promised; absent while none
-    /// has.
+    /// Promises that are reduced because the device is slower than promised; absent while none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stepped_down: Option<SteppedDownView>,
     /// Costs of requests learnt so far; absent where the policy does not use costs, or the device
@@ -92,16 +93,17 @@ pub struct FeasibilityView {
     pub learnt: bool,
 }
 
-/// Promises that have given way on a device that is slower than promised, by kind.
+/// Promises that are reduced on a device that is slower than promised, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SteppedDownView {
-    /// True if background processes have their least rate: one part per 500 ms.
+    /// True if background processes are throttled to their minimum: one chunk per 500 ms.
     pub background: bool,
-    /// Number of deadline transfers that have their VM's share alone.
+    /// Number of deadline transfers that are served with no more than their VM's weighted share.
     pub transfers: u32,
-    /// Number of targets that have their VM's reservation and share alone.
+    /// Number of targets that are served with no more than their VM's reservation and weighted
+    /// share.
     pub targets: u32,
-    /// Number of latency bounds that are not scheduled by.
+    /// Number of latency bounds that the scheduler ignores at present.
     pub latencies: u32,
 }
 
@@ -134,7 +136,8 @@ pub struct DriftView {
     pub spread: f64,
     /// Seconds judged, in which the device had enough I/Os in flight.
     pub seconds_judged: u64,
-    /// `slower` or `faster` than the profile; absent while the device agrees with it.
+    /// `slower` or `faster` than the profile; absent while the device agrees with it. The name on
+    /// the wire is `parted`.
     #[serde(rename = "parted", default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
     /// Time of the last change between agreement and drift, by the event loop's clock in
@@ -146,7 +149,7 @@ pub struct DriftView {
     pub too_shallow: bool,
 }
 
-/// Learnt cap below a device, such as a cloud volume's.
+/// Learnt throughput limit of the layer under a device, such as a cloud volume's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CapView {
     /// I/Os a second; absent where they are not capped.
@@ -167,11 +170,12 @@ pub struct CostsView {
     /// Measuring windows used: those in which the device was saturated.
     pub windows: u64,
     /// Measuring windows not used: the device was not saturated, or an I/O failed.
-    pub idle_windows: u64,
+    #[serde(rename = "idle_windows")]
+    pub unused_windows: u64,
     /// Half the width of the 90 % confidence interval as a fraction of the cost, averaged over the
     /// kinds seen; absent before any I/O was seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<f64>,
+    #[serde(rename = "within", default, skip_serializing_if = "Option::is_none")]
+    pub relative_half_width: Option<f64>,
     /// Costs by kind of I/O, of the kinds seen so far.
     pub kinds: Vec<CostView>,
 }
@@ -179,16 +183,17 @@ pub struct CostsView {
 /// Cost of one I/O of a kind.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CostView {
-    /// Kind of I/O: `random read` and the like.
+    /// Kind of I/O: `random read`, `sequential read`, `random write` or `sequential write`.
     pub kind: String,
     /// Number of I/Os that the cost was learnt from.
     pub ios: u64,
     /// Mean size of the I/Os.
     pub size_bytes: u32,
-    /// Time of the saturated device that one I/O of the mean size takes, in nanoseconds.
+    /// Device time that one I/O of the mean size takes on the saturated device, in nanoseconds.
     pub time_ns: f64,
     /// Half the width of the 90 % confidence interval, as a fraction of the cost.
-    pub within: f64,
+    #[serde(rename = "within")]
+    pub relative_half_width: f64,
     /// True if the confidence interval is narrow enough for feasibility checks to use the cost.
     pub known: bool,
 }
@@ -246,36 +251,42 @@ mod tests {
         r#""requests":2,"queued":3,"started":4,"ended":5,"errors":6,"deliberate_ns":7,"#;
 
     #[test]
-    fn what_a_device_does_not_have_is_absent() {
+    fn optional_device_fields_are_absent() {
         let tail = r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#;
         let blocking = r#""blocking_ns":9,"#;
         round_trip(
             &device(),
             &format!(r#"{HEAD}"uncounted":0,{COUNTERS}{blocking}{tail}"#),
         );
-        // Daemons that count every I/O and say no blocking time.
+        // Older daemons count every I/O and report no blocking time.
         let early: DeviceView =
             serde_json::from_str(&format!("{HEAD}{COUNTERS}{tail}")).expect("complete");
-        let unsaid = DeviceView {
+        let without_blocking = DeviceView {
             blocking_ns: 0,
             ..device()
         };
-        assert_eq!(early, unsaid);
+        assert_eq!(early, without_blocking);
     }
 
     #[test]
-    fn a_device_shows_whether_its_promises_fit() {
+    fn devices_show_feasibility_and_suspended_objectives() {
         let device = DeviceView {
             feasibility: Some(FeasibilityView {
                 fits: true,
                 depth_bound: 16,
                 learnt: false,
             }),
-            stepped_down: None,
+            stepped_down: Some(SteppedDownView {
+                background: true,
+                transfers: 1,
+                targets: 2,
+                latencies: 3,
+            }),
             ..device()
         };
         let shown = concat!(
             r#""blocking_ns":9,"feasibility":{"fits":true,"depth_bound":16,"learnt":false},"#,
+            r#""stepped_down":{"background":true,"transfers":1,"targets":2,"latencies":3},"#,
             r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#,
         );
         round_trip(
@@ -285,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_shows_all_that_is_known_of_it() {
+    fn devices_show_all_optional_fields() {
         let device = DeviceView {
             uncounted: 1,
             oldest_io_ns: Some(11),
@@ -312,14 +323,14 @@ mod tests {
             depth_reason: Some("bandwidth-delay product".to_owned()),
             learnt_costs: Some(CostsView {
                 windows: 90,
-                idle_windows: 12,
-                within: Some(0.125),
+                unused_windows: 12,
+                relative_half_width: Some(0.125),
                 kinds: vec![CostView {
                     kind: "random read".to_owned(),
                     ios: 700,
                     size_bytes: 4096,
                     time_ns: 1234.5,
-                    within: 0.125,
+                    relative_half_width: 0.125,
                     known: true,
                 }],
             }),

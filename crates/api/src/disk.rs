@@ -26,7 +26,8 @@ pub struct DiskView {
     /// Number of fault rules in force.
     #[serde(default)]
     pub fault_rules: u32,
-    /// Requests struck since the daemon started, by rules in force and by removed ones.
+    /// Requests into which a fault was injected since the daemon started, by rules in force and by
+    /// removed ones.
     #[serde(default)]
     pub faults_injected: u64,
 }
@@ -46,10 +47,11 @@ pub struct DiskRequest {
     /// Size of the disk: `20 GiB`; the size of its file where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Creation of a missing file: `no`, `sparse` or `preallocated`.
+    /// Creation of a missing file: `no`, `sparse` or `preallocated`; default: `no`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<String>,
-    /// Format of the file: `raw`; detected where left out.
+    /// Format of the file: `raw`, the only one that is served; where left out, a file that looks
+    /// like an image of another format is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// Exports the disk read-only.
@@ -80,7 +82,7 @@ mod tests {
     use crate::test_json::{refuses_unknown, round_trip};
 
     #[test]
-    fn a_disk_that_is_well_says_so() {
+    fn optional_disk_fields_are_absent() {
         let mut disk = DiskView {
             export: "oltp".to_owned(),
             size_bytes: 1 << 30,
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_the_keys_of_the_configuration() {
+    fn disk_requests_have_the_keys_of_the_configuration() {
         let text = |text: &str| Some(text.to_owned());
         let mut disk = DiskRequest {
             export: text("logs"),

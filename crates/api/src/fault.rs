@@ -11,7 +11,8 @@ pub struct DiskFaultsView {
     pub vm: String,
     /// Name of its device.
     pub device: String,
-    /// Requests struck since the daemon started, by rules in force and by removed ones.
+    /// Requests into which a fault was injected since the daemon started, by rules in force and by
+    /// removed ones.
     pub injected: u64,
     /// Rules in force, in the order in which they are tried.
     pub rules: Vec<FaultView>,
@@ -24,9 +25,11 @@ pub struct FaultView {
     pub number: u32,
     /// State of the rule: `waiting`, `armed` or `over`.
     pub state: String,
-    /// Requests that met the conditions of the armed rule and that no earlier rule struck.
-    pub met: u64,
-    /// Requests that the rule struck.
+    /// Requests that matched the conditions of the armed rule and into which no earlier rule had
+    /// injected a fault.
+    #[serde(rename = "met")]
+    pub matched: u64,
+    /// Requests into which the rule injected its fault.
     pub injected: u64,
     /// Operations that the rule applies to: `any`, or several of `read`, `write`, `flush`,
     /// `discard` and `write-zeroes`.
@@ -37,9 +40,9 @@ pub struct FaultView {
     /// Number of bytes that the rule applies to; absent: to the disk's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<String>,
-    /// Strikes every n-th of the requests that the rule applies to.
+    /// The fault is injected into every n-th of the matching requests.
     pub every: u64,
-    /// Probability of striking a request selected by `every`: `0.1 %`.
+    /// Probability that a request selected by `every` gets the fault: `0.1 %`.
     pub probability: String,
     /// Seed of the random draws; absent where the probability is 100 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,17 +53,18 @@ pub struct FaultView {
     /// Time for which the rule is armed; absent: for ever.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<String>,
-    /// Maximum number of requests to strike; absent: no maximum.
+    /// Maximum number of requests into which the fault is injected; absent: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Delay added to a struck request; absent: none.
+    /// Delay added to the request; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<String>,
     /// Error of the reply, such as `EIO`; `none` for a request that is torn and reported as done;
     /// absent where the request does not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Bytes of a write that reach the medium; absent: all of them, or none with `error`.
+    /// Bytes of a write that reach the medium; absent: the whole write, or nothing if `error` is
+    /// set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torn: Option<String>,
 }
@@ -73,41 +77,43 @@ pub struct FaultRequest {
     /// Operations that the rule applies to; all where empty.
     #[serde(alias = "operations", skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
-    /// First byte of the disk that the rule applies to: `1 GiB`.
+    /// First byte of the disk that the rule applies to: `1 GiB`; default: byte 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Number of bytes that the rule applies to: `64 KiB`.
+    /// Number of bytes that the rule applies to: `64 KiB`; default: to the disk's end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<String>,
-    /// Strikes every n-th request: 100 for one in a hundred.
+    /// Injects the fault into every n-th matching request: 100 for one in a hundred; default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// Probability of striking a request selected by `every`: `0.1 %`.
+    /// Probability that a request selected by `every` gets the fault: `0.1 %`; default: 100 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<String>,
-    /// Seed of the random draws.
+    /// Seed of the random draws; default: chosen by the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Time until the rule is armed: `10 s`.
+    /// Time until the rule is armed: `10 s`; default: armed at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Time for which the rule is armed: `5 s`.
+    /// Time for which the rule is armed: `5 s`; default: for ever.
     #[serde(
         rename = "for",
         alias = "duration",
         skip_serializing_if = "Option::is_none"
     )]
     pub lasts: Option<String>,
-    /// Maximum number of requests to strike.
+    /// Maximum number of requests into which the fault is injected; default: no maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Delay added to a struck request: `2 s`.
+    /// Delay added to the request: `2 s`; default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<String>,
-    /// Error of the reply: `EIO`, `ENOSPC`, `EPERM` or `EINVAL`; with `torn` also `none`.
+    /// Error of the reply: `EIO`, `ENOSPC`, `EPERM` or `EINVAL`; with `torn` also `none`; default:
+    /// the request does not fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Bytes of a write that reach the medium, in whole sectors of 512 B.
+    /// Bytes of a write that reach the medium, in whole sectors of 512 B; default: the whole write,
+    /// or nothing if `error` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn: Option<String>,
 }
@@ -125,7 +131,7 @@ mod tests {
         FaultView {
             number: 1,
             state: "armed".to_owned(),
-            met: 7,
+            matched: 7,
             injected: 2,
             on: vec!["any".to_owned()],
             from: None,
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_a_rule_does_not_have_are_absent() {
+    fn conditions_without_a_value_are_absent_from_a_rule() {
         let head = r#"{"number":1,"state":"armed","met":7,"injected":2,"on":["any"],"#;
         let short = format!(r#"{head}"every":1,"probability":"100 %"}}"#);
         round_trip(&rule(), &short);
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_happens_and_when() {
+    fn fault_requests_round_trip_and_refuse_unknown_keys() {
         let request = FaultRequest {
             on: vec!["read".to_owned(), "write".to_owned()],
             from: text("1 GiB"),

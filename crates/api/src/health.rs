@@ -2,7 +2,8 @@
 //!
 //! A reason that concerns one disk, VM or medium never makes the whole daemon unhealthy: a
 //! supervisor that restarted the daemon would take down every other VM. The HTTP status is 503 only
-//! if the daemon itself cannot go on ([`Severity::Failing`]).
+//! if the daemon itself cannot go on ([`Severity::Failing`]). A silent event loop is such a case,
+//! although it serves one device: only a restart recovers it.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ pub enum ReasonKind {
     DiskFailed,
     /// No I/O of a disk completes while the device completes I/Os of other disks.
     DiskHung,
-    /// An I/O of a disk has been in flight for 10 s or longer.
+    /// An I/O of a disk has been in flight for at least 10 s (`OLD_IO` of the server).
     OldIo,
 }
 
@@ -74,7 +75,8 @@ pub struct Reason {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
     /// Explanation for people, without the subject.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub explanation: String,
 }
 
 #[cfg(test)]
@@ -83,13 +85,13 @@ mod tests {
     use crate::test_json::round_trip;
 
     #[test]
-    fn a_reason_names_only_the_subjects_that_it_has() {
+    fn reasons_omit_absent_subjects() {
         let silent = Reason {
             kind: ReasonKind::LoopSilent,
             device: Some("disk0".to_owned()),
             vm: None,
             export: None,
-            what: "no answer".to_owned(),
+            explanation: "no answer".to_owned(),
         };
         let health = Health {
             status: silent.kind.severity(),
@@ -105,14 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loop_that_is_silent_makes_the_daemon_fail() {
-        let all = [
+    fn only_a_silent_loop_makes_the_daemon_fail() {
+        assert_eq!(ReasonKind::LoopSilent.severity(), Severity::Failing);
+        let degraded = [
             (ReasonKind::VmNotServed, "vm_not_served"),
             (ReasonKind::DiskFailed, "disk_failed"),
             (ReasonKind::DiskHung, "disk_hung"),
             (ReasonKind::OldIo, "old_io"),
         ];
-        for (kind, name) in all {
+        for (kind, name) in degraded {
             round_trip(&kind, &format!("{name:?}"));
             assert_eq!(kind.severity(), Severity::Degraded);
         }

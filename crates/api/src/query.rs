@@ -38,7 +38,8 @@ pub struct TransferQuery {
     pub force: bool,
 }
 
-/// Query of `PUT /v1/vms/{name}/learnt`.
+/// Query of `PUT /v1/vms/{name}/learnt`, which imports learnt state: costs of I/Os, queue depth and
+/// think times.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearntQuery {
@@ -52,26 +53,30 @@ pub struct LearntQuery {
 pub enum LearntDisks {
     /// Unknown to the client: the daemon compares the disks that the file names with the VM's.
     #[default]
-    Tell,
+    #[serde(rename = "tell")]
+    Detect,
     /// Identical disks, whatever the file names.
     Same,
-    /// Different disks: state that belongs to the disks is learnt anew.
-    Moved,
+    /// Different disks: state that belongs to the disks is learnt anew. Its name on the wire is
+    /// `moved`.
+    #[serde(rename = "moved")]
+    Different,
 }
 
 impl fmt::Display for ChangeQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let force = self.force.then_some("force=true");
         let persist = self.persist.then_some("persist=true");
-        write(f, force.into_iter().chain(persist))
+        write_query(f, force.into_iter().chain(persist))
     }
 }
 
 impl fmt::Display for StatsQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let buckets = self.buckets.then(|| "buckets=true".to_owned());
-        let interval = (self.interval.as_ref()).map(|interval| format!("interval={interval}"));
-        write(f, buckets.into_iter().chain(interval))
+        let interval = (self.interval.as_ref())
+            .map(|interval| format!("interval={}", percent_encode(interval)));
+        write_query(f, buckets.into_iter().chain(interval))
     }
 }
 
@@ -79,23 +84,38 @@ impl fmt::Display for TransferQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let replace = self.replace.then_some("replace=true");
         let force = self.force.then_some("force=true");
-        write(f, replace.into_iter().chain(force))
+        write_query(f, replace.into_iter().chain(force))
     }
 }
 
 impl fmt::Display for LearntQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disks = match self.disks {
-            LearntDisks::Tell => None,
+            LearntDisks::Detect => None,
             LearntDisks::Same => Some("disks=same"),
-            LearntDisks::Moved => Some("disks=moved"),
+            LearntDisks::Different => Some("disks=moved"),
         };
-        write(f, disks)
+        write_query(f, disks)
     }
 }
 
+/// Returns `text` for use in a path or a query: bytes other than ASCII letters, digits, `-`, `_`
+/// and `.` become `%XX` (RFC 3986, section 2.1).
+pub fn percent_encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                encoded.push(char::from(byte));
+            }
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 /// Writes `?first&second`, or nothing for no parts.
-fn write<T: fmt::Display>(
+fn write_query<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     parts: impl IntoIterator<Item = T>,
 ) -> fmt::Result {
@@ -112,7 +132,7 @@ mod tests {
     use crate::test_json::{refuses_unknown, round_trip};
 
     #[test]
-    fn nothing_stands_behind_a_path_where_nothing_is_asked_for() {
+    fn default_queries_are_empty() {
         assert_eq!(ChangeQuery::default().to_string(), "");
         assert_eq!(StatsQuery::default().to_string(), "");
         assert_eq!(TransferQuery::default().to_string(), "");
@@ -120,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_joined() {
+    fn parameters_are_joined_and_encoded() {
         let query = |force, persist| ChangeQuery { force, persist }.to_string();
         assert_eq!(query(true, false), "?force=true");
         assert_eq!(query(false, true), "?persist=true");
@@ -130,16 +150,30 @@ mod tests {
             interval: Some("10s".to_owned()),
         };
         assert_eq!(stats.to_string(), "?buckets=true&interval=10s");
+        let spaced = StatsQuery {
+            buckets: false,
+            interval: Some("10 s&buckets=true#é".to_owned()),
+        };
+        assert_eq!(
+            spaced.to_string(),
+            "?interval=10%20s%26buckets%3Dtrue%23%C3%A9"
+        );
         let transfer = |replace, force| TransferQuery { replace, force }.to_string();
         assert_eq!(transfer(true, false), "?replace=true");
         assert_eq!(transfer(true, true), "?replace=true&force=true");
         let learnt = |disks| LearntQuery { disks }.to_string();
         assert_eq!(learnt(LearntDisks::Same), "?disks=same");
-        assert_eq!(learnt(LearntDisks::Moved), "?disks=moved");
+        assert_eq!(learnt(LearntDisks::Different), "?disks=moved");
     }
 
     #[test]
-    fn queries_are_read_as_they_are_written() {
+    fn encoded_names_are_one_segment_of_a_path() {
+        assert_eq!(percent_encode("oltp-1.a_b"), "oltp-1.a_b");
+        assert_eq!(percent_encode("a/../b c?é"), "a%2F..%2Fb%20c%3F%C3%A9");
+    }
+
+    #[test]
+    fn queries_round_trip_and_refuse_unknown_parameters() {
         let change = ChangeQuery {
             force: true,
             persist: false,
@@ -151,7 +185,7 @@ mod tests {
         };
         round_trip(&stats, r#"{"buckets":true,"interval":null}"#);
         let learnt = LearntQuery {
-            disks: LearntDisks::Moved,
+            disks: LearntDisks::Different,
         };
         round_trip(&learnt, r#"{"disks":"moved"}"#);
         let transfer = TransferQuery {

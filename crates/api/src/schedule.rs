@@ -14,21 +14,22 @@ pub struct ScheduleView {
     pub now: String,
     /// Objective outside of all entries.
     pub base: ObjectiveView,
-    /// Entries in the configuration's words; each reads as a
-    /// [`ScheduleEntry`](crate::change::ScheduleEntry).
+    /// Entries as JSON tables with the keys of the configuration; each deserializes as a
+    /// [`ScheduleEntry`](crate::change::ScheduleEntry). Kept as values, so that entries of a newer
+    /// daemon are shown whole.
     pub entries: Vec<Value>,
     /// Number, from 1, of the entry that is due now; `null`: the base objective is due.
     pub entry: Option<usize>,
     /// Reason why the objective that is due was not applied; absent where it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
+    #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
+    pub not_applied_because: Option<String>,
     /// Next change; `null`: no further change is scheduled.
-    pub next: Option<NextView>,
+    pub next: Option<NextChangeView>,
 }
 
 /// Next change of an objective by its schedule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NextView {
+pub struct NextChangeView {
     /// Time of the change in the schedule's time zone.
     pub at: String,
     /// Seconds until the change, rounded up.
@@ -47,7 +48,7 @@ mod tests {
     use crate::test_json::round_trip;
 
     #[test]
-    fn a_schedule_says_what_holds_and_what_comes_next() {
+    fn schedules_have_the_entry_in_force_and_the_next_change() {
         let base = ObjectiveView::default();
         let written = serde_json::to_string(&base).expect("plain data");
         let mut schedule = ScheduleView {
@@ -56,7 +57,7 @@ mod tests {
             base: base.clone(),
             entries: vec![json!({ "from": "18:00", "target": "50 MB/s" })],
             entry: Some(1),
-            held: None,
+            not_applied_because: None,
             next: None,
         };
         let head = r#"{"timezone":null,"now":"2026-11-22T18:30:00+01:00[Europe/Berlin]","base":"#;
@@ -65,8 +66,8 @@ mod tests {
             &schedule,
             &format!(r#"{head}{written},{entries},"next":null}}"#),
         );
-        schedule.held = Some("it does not fit".to_owned());
-        schedule.next = Some(NextView {
+        schedule.not_applied_because = Some("it does not fit".to_owned());
+        schedule.next = Some(NextChangeView {
             at: "2026-11-22T23:00:00+01:00[Europe/Berlin]".to_owned(),
             in_s: 16_200,
             entry: None,

@@ -24,7 +24,7 @@ pub struct VmStatsView {
     /// Clock of the device's event loop, in nanoseconds, when the counters were read; only
     /// differences have a meaning.
     pub taken_at_ns: u64,
-    /// NBD connections to the VM.
+    /// NBD connections to the VM's exports.
     pub clients: u32,
     /// Requests waiting in the scheduler.
     pub pending: u32,
@@ -55,7 +55,7 @@ pub struct VmStatsView {
     pub account: AccountView,
     /// Mean time in nanoseconds from a reply to the next request of an idle VM.
     pub think_time_ns: u64,
-    /// Estimate of the VMs that this VM waited behind most.
+    /// VMs that this VM waited behind, longest time first: an estimate, of the heaviest few only.
     pub waited_behind: Vec<BehindView>,
     /// Requests by size; flushes count in the first class.
     pub sizes: Vec<SizeView>,
@@ -107,10 +107,10 @@ pub struct ByDirection {
     pub write: TimeView,
 }
 
-/// Histogram of times.
+/// Histogram of durations.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct TimeView {
-    /// Number of times.
+    /// Number of samples.
     pub count: u64,
     /// Mean in nanoseconds, exact.
     pub mean_ns: u64,
@@ -131,14 +131,15 @@ pub struct TimeView {
 }
 
 impl TimeView {
-    /// Returns the `q`-quantile, in nanoseconds, of the times counted between `earlier` and now.
-    /// `None` if there were none. Both views need their buckets.
+    /// Returns the `q`-quantile, in nanoseconds, of the durations recorded between `earlier` and
+    /// this view; `None` if there were none. Both views need their buckets and must be of one
+    /// daemon, without a restart in between. The result is at most the maximum since its start.
     pub fn quantile_since(&self, earlier: &TimeView, q: f64) -> Option<u64> {
         let before = |upper: u64| {
-            let found = earlier
+            let position = earlier
                 .buckets
                 .binary_search_by_key(&upper, |&(upper, _)| upper);
-            found.map_or(0, |i| earlier.buckets[i].1)
+            position.map_or(0, |i| earlier.buckets[i].1)
         };
         let new: Vec<(u64, u64)> = (self.buckets.iter())
             .map(|&(upper, n)| (upper, n.saturating_sub(before(upper))))
@@ -148,6 +149,7 @@ impl TimeView {
         let mut seen = 0;
         new.into_iter().find_map(|(upper, n)| {
             seen += n;
+            // A bucket's upper bound may exceed every duration in it.
             (total > 0 && seen >= rank).then_some(upper.min(self.max_ns))
         })
     }
@@ -156,7 +158,7 @@ impl TimeView {
 /// Sum of a VM's request times in nanoseconds, by what the requests waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AccountView {
-    /// Time throttled by the VM's own limit or credits.
+    /// Time throttled by the regulator: by the VM's own limit or credits.
     pub regulated_ns: u64,
     /// Time eligible, while the device served others.
     pub queued_ns: u64,
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_all_that_ended_well_and_bytes_what_was_moved() {
+    fn requests_count_all_operations_and_bytes_only_reads_and_writes() {
         assert_eq!((stats().requests(), stats().bytes()), (10, 4608));
     }
 

@@ -26,7 +26,7 @@ pub struct VmTransfersView {
 /// Running deadline transfer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TransferView {
-    /// Bytes to read and write in all.
+    /// Bytes to read and write in total.
     pub size_bytes: u64,
     /// Bytes read and written so far.
     pub moved_bytes: u64,
@@ -40,21 +40,22 @@ pub struct TransferView {
     /// Seconds until the deadline; negative after the deadline.
     pub due_in_s: f64,
     /// Forecast end at the present bandwidth; absent: never, or not yet known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub done: Option<String>,
-    /// Seconds until `done`; absent where `done` is.
+    #[serde(rename = "done", default, skip_serializing_if = "Option::is_none")]
+    pub forecast_end: Option<String>,
+    /// Seconds until `forecast_end`; absent where that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done_in_s: Option<f64>,
-    /// Seconds from `done` to the deadline; negative: late; absent where `done` is.
+    /// Seconds from `forecast_end` to the deadline; negative: late; absent where that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_s: Option<f64>,
     /// I/O priority class of the VM at present: `realtime`, `best-effort` or `idle`.
     pub class: String,
     /// True if the policy in force enforces deadlines, as far as the device can meet them.
     pub enforced: bool,
-    /// True if the deadline cannot be met at present, so that no other VM is slowed down for it.
+    /// True if the scheduler has stopped favouring the transfer, because its deadline cannot be met
+    /// at present even with all other VMs slowed down.
     pub given_up: bool,
-    /// True if the whole device would meet the deadline.
+    /// True if the transfer would meet its deadline alone on the idle device.
     pub possible: bool,
     /// Shortest duration in seconds, with the whole device for the transfer; absent where the
     /// device's throughput is not known.
@@ -70,7 +71,7 @@ pub struct TransferView {
 /// Ended deadline transfer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EndedTransferView {
-    /// Bytes to read and write in all.
+    /// Bytes to read and write in total.
     pub size_bytes: u64,
     /// Bytes that had been read and written when the transfer ended.
     pub moved_bytes: u64,
@@ -104,7 +105,7 @@ pub struct EndedTransfersView {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
-    /// Bytes to read and write in all: `2 GiB`.
+    /// Bytes to read and write in total: `2 GiB`.
     pub size: String,
     /// Time from now to the deadline: `60 s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +131,7 @@ mod tests {
             begun: "2026-11-22T13:00:00+01:00[Europe/Berlin]".to_owned(),
             due: "2026-11-22T13:01:00+01:00[Europe/Berlin]".to_owned(),
             due_in_s: 60.0,
-            done: None,
+            forecast_end: None,
             done_in_s: None,
             early_s: None,
             class: "best-effort".to_owned(),
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_a_transfer_is_absent() {
+    fn unknown_forecasts_of_a_transfer_are_absent() {
         let times = r#""begun":"2026-11-22T13:00:00+01:00[Europe/Berlin]","#;
         let due = r#""due":"2026-11-22T13:01:00+01:00[Europe/Berlin]","due_in_s":60.0,"#;
         let state = r#""class":"best-effort","enforced":false,"given_up":false,"possible":true,"#;
@@ -153,7 +154,7 @@ mod tests {
         round_trip(&running(), &format!("{bytes}{times}{due}{state}{text}"));
         let known = TransferView {
             bytes_per_s: Some(50_000_000),
-            done: Some("2026-11-22T13:00:40+01:00[Europe/Berlin]".to_owned()),
+            forecast_end: Some("2026-11-22T13:00:40+01:00[Europe/Berlin]".to_owned()),
             done_in_s: Some(40.0),
             early_s: Some(20.125),
             least_deadline_s: Some(20.0),
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_of_a_vm_are_the_one_that_runs_the_last_and_their_numbers() {
+    fn transfers_of_a_vm_are_the_running_one_the_last_one_and_counts() {
         let mut vm = VmTransfersView {
             vm: "oltp".to_owned(),
             device: "disk0".to_owned(),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_by_when_in_one_way() {
+    fn requests_have_one_form_of_deadline_and_refuse_unknown_keys() {
         let mut request = TransferRequest {
             size: "2 GiB".to_owned(),
             tolerance: Some(0.3),

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 /// Precision of a VM's bandwidth: B, beta and V of the V-Cup paper, definitions 2.1 to 2.3.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PrecisionView {
-    /// Whole seconds that count, in which the VM had requests outstanding.
+    /// Whole measured seconds: those in which the VM had requests outstanding.
     pub seconds: u32,
-    /// Seconds that do not count, because the VM had nothing outstanding.
+    /// Seconds that are not measured, because the VM had nothing outstanding.
     pub idle_seconds: u32,
-    /// Statistical interval of beta, in seconds that count.
+    /// Statistical interval of beta, in measured seconds.
     pub interval_s: u32,
-    /// Mean bandwidth; absent where no second counts.
+    /// Mean bandwidth; absent where no second was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_bytes_per_s: Option<u64>,
     /// Target; absent, as B and beta are, where the VM has no target in bytes a second.
@@ -41,7 +41,7 @@ pub struct TuningView {
     pub throttle: Option<ThrottleView>,
     /// Time for which each tuning action holds, in nanoseconds.
     pub window_ns: u64,
-    /// True while the tuner keeps its window and searches no better one.
+    /// True once the tuner has stopped searching for a better window.
     pub settled: bool,
     /// Bandwidth that tuning actions aim at; absent: only IOPS are held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,10 +52,12 @@ pub struct TuningView {
     /// Progress of the measurement of the range; absent while none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<ProfilingView>,
-    /// B over the tuner's last statistical interval; absent before the first has ended.
+    /// Bandwidth error (B) over the tuner's last statistical interval; absent before the first has
+    /// ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_percent: Option<f64>,
-    /// V over the tuner's last statistical interval; absent before the first has ended.
+    /// Bandwidth variability (V) over the tuner's last statistical interval; absent before the
+    /// first has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variability_percent: Option<f64>,
     /// Shortfall of a device that cannot reach the target; absent while it can.
@@ -67,9 +69,9 @@ pub struct TuningView {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThrottleView {
-    /// Bytes a second on average; time lost is caught up.
+    /// Bytes a second on average; bandwidth lost in one window is made up in the next.
     ExactlyBytesPerS(u64),
-    /// Maximum of bytes a second; time lost is not caught up.
+    /// Maximum of bytes a second; bandwidth lost in one window is not made up.
     AtMostBytesPerS(u64),
     /// I/Os a second.
     Iops(f64),
@@ -91,8 +93,9 @@ pub struct RangeView {
 pub struct ProfilingView {
     /// Merge limits measured so far.
     pub done: u32,
-    /// Merge limits to measure in all.
-    pub of: u32,
+    /// Merge limits to measure in total.
+    #[serde(rename = "of")]
+    pub total: u32,
 }
 
 /// Device capacity that is too small for a VM's target.
@@ -113,7 +116,7 @@ mod tests {
     use crate::test_json::round_trip;
 
     #[test]
-    fn precision_of_nothing_has_no_figures() {
+    fn precision_without_measured_seconds_has_no_figures() {
         let mut precision = PrecisionView {
             seconds: 0,
             idle_seconds: 0,
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn tuning_has_what_is_known_of_it() {
+    fn unknown_figures_of_tuning_are_absent() {
         let mut tuning = TuningView {
             merge_limit_bytes: None,
             throttle: None,
@@ -159,7 +162,7 @@ mod tests {
             highest_bytes_per_s: 68,
             merge_limit_bytes: 45_056,
         });
-        tuning.profiling = Some(ProfilingView { done: 3, of: 11 });
+        tuning.profiling = Some(ProfilingView { done: 3, total: 11 });
         tuning.error_percent = Some(-1.2);
         tuning.variability_percent = Some(3.4);
         tuning.inadequate = Some(InadequateView {
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttle_is_one_of_three() {
+    fn throttles_round_trip() {
         round_trip(
             &ThrottleView::ExactlyBytesPerS(7),
             r#"{"exactly_bytes_per_s":7}"#,

@@ -180,29 +180,9 @@ pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T> {
         .context("the daemon's answer has an unknown form: is it another version?")
 }
 
-/// Percent-encodes a name for use in a path.
-pub(crate) fn escape(name: &str) -> String {
-    let mut escaped = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                escaped.push(char::from(byte));
-            }
-            byte => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_cannot_leave_their_place_in_the_path() {
-        assert_eq!(escape("oltp-1.a_b"), "oltp-1.a_b");
-        assert_eq!(escape("a/../b c?é"), "a%2F..%2Fb%20c%3F%C3%A9");
-    }
 
     #[test]
     fn a_missing_daemon_is_named_with_its_remedy() {

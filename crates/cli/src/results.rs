@@ -1,7 +1,7 @@
 //! Results of sweeps, in a file that survives a crash in the middle of a line.
 //!
 //! ```text
-//!   open: lock, cut off a torn last line, read --> keep: append a line --> finish: sort
+//!   open: lock, cut off a torn last line, read --> append: a line per result --> finish: sort
 //! ```
 
 use std::collections::BTreeMap;
@@ -53,28 +53,31 @@ pub(crate) struct Results {
 impl Results {
     /// Opens or creates the file and reads it; `fresh` discards its content.
     pub(crate) fn open(path: &Path, fresh: bool) -> Result<Results> {
-        let path = &regular(path)?;
+        let path = &resolve_regular(path)?;
         let mut file = lock(path)?;
         let mut bytes = Vec::new();
         if !fresh {
             (file.read_to_end(&mut bytes))
                 .with_context(|| format!("cannot read {}", path.display()))?;
         }
-        let (lines, whole) = read(&bytes, path)?;
+        let (lines, valid_len) = read(&bytes, path)?;
         let mut results = Results {
             path: path.to_owned(),
             file,
-            all: lines.into_iter().map(|it| (it.key, it.report)).collect(),
+            all: lines
+                .into_iter()
+                .map(|line| (line.key, line.report))
+                .collect(),
         };
         // A last line without its end would be joined with the next result.
-        let ended = bytes[..whole].last().is_none_or(|&byte| byte == b'\n');
-        (results.trim(whole as u64, ended)).with_context(|| cannot_write(path))?;
+        let ended = bytes[..valid_len].last().is_none_or(|&byte| byte == b'\n');
+        (results.trim(valid_len as u64, ended)).with_context(|| cannot_write(path))?;
         Ok(results)
     }
 
-    /// Cuts the file off after `whole` bytes, and ends its last line unless it is `ended`.
-    fn trim(&mut self, whole: u64, ended: bool) -> io::Result<()> {
-        self.file.set_len(whole)?;
+    /// Cuts the file off after `valid_len` bytes, and ends its last line unless it is `ended`.
+    fn trim(&mut self, valid_len: u64, ended: bool) -> io::Result<()> {
+        self.file.set_len(valid_len)?;
         if ended {
             return Ok(());
         }
@@ -91,7 +94,7 @@ impl Results {
     }
 
     /// Adds a result and appends it to the file.
-    pub(crate) fn keep(&mut self, key: Key, report: Value) -> Result<()> {
+    pub(crate) fn append(&mut self, key: Key, report: Value) -> Result<()> {
         let line = Line { key, report };
         // One write for each line, so that a killed sweep leaves at most its last line torn.
         let text = serde_json::to_string(&line)? + "\n";
@@ -100,7 +103,9 @@ impl Results {
         Ok(())
     }
 
-    /// Rewrites the file sorted by key, so that it does not depend on the order of completion.
+    /// Replaces the file by one sorted by key, so that it does not depend on the order of
+    /// completion. Must be the last call: the lock and later lines would belong to the file that
+    /// was replaced.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut bytes = Vec::new();
         for (key, report) in &self.all {
@@ -113,7 +118,7 @@ impl Results {
 }
 
 /// Returns the file that `path` leads to, which must be a regular file because results replace it.
-fn regular(path: &Path) -> Result<PathBuf> {
+fn resolve_regular(path: &Path) -> Result<PathBuf> {
     match atomic_file::regular(path)? {
         Some(_) => fs::canonicalize(path).with_context(|| cannot_write(path)),
         None => Ok(path.to_owned()),
@@ -141,7 +146,7 @@ fn lock(path: &Path) -> Result<File> {
             Err(TryLockError::Error(_)) => return Ok(file),
         }
         // Another sweep may have replaced the file between opening and locking.
-        let id = |it: fs::Metadata| (it.dev(), it.ino());
+        let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let there = fs::metadata(path).map(id).ok();
         if there == file.metadata().map(id).ok() {
             return Ok(file);
@@ -153,7 +158,7 @@ fn lock(path: &Path) -> Result<File> {
 /// out.
 fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
     let mut results = Vec::new();
-    let mut whole = 0;
+    let mut valid_len = 0;
     for (i, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
         match serde_json::from_slice(line) {
             Ok(line) => results.push(line),
@@ -165,9 +170,9 @@ fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
                 return Err(problem.at(at).help(help).into());
             }
         }
-        whole += line.len();
+        valid_len += line.len();
     }
-    Ok((results, whole))
+    Ok((results, valid_len))
 }
 
 /// Returns true if `line` is the beginning of a line of results without its end.
@@ -196,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_keeps_the_lines_that_are_whole() {
+    fn opening_a_truncated_file_recovers_its_whole_lines() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("results.jsonl");
         let mut results = Results::open(&path, false).expect("new");
         for seed in 0..3 {
-            results.keep(key(seed), report()).expect("writable");
+            results.append(key(seed), report()).expect("writable");
         }
         results.finish().expect("writable");
         drop(results);
@@ -214,7 +219,7 @@ mod tests {
             let lines = bytes[..cut].iter().filter(|&&b| b == b'\n').count() + usize::from(after);
             assert_eq!(results.all.len(), lines, "cut at {cut}");
             for seed in lines as u64..3 {
-                results.keep(key(seed), report()).expect("writable");
+                results.append(key(seed), report()).expect("writable");
             }
             drop(results);
             assert_eq!(fs::read(&path).expect("kept"), bytes, "cut at {cut}");
@@ -222,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_torn_line_is_not_cut_off() {
+    fn a_file_of_other_content_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("letter.txt");
         fs::write(&path, "Dear diary").expect("writable");
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced_and_a_link_is_followed() {
+    fn special_files_are_refused_and_links_followed() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(Results::open(dir.path(), false).is_err());
         assert!(Results::open(Path::new("/dev/null"), false).is_err());
@@ -239,14 +244,14 @@ mod tests {
         fs::write(&path, "").expect("writable");
         std::os::unix::fs::symlink(&path, &link).expect("writable");
         let mut results = Results::open(&link, false).expect("a file");
-        results.keep(key(1), report()).expect("writable");
+        results.append(key(1), report()).expect("writable");
         results.finish().expect("writable");
         assert!(link.is_symlink());
         assert!(!fs::read(&path).expect("kept").is_empty());
     }
 
     #[test]
-    fn two_sweeps_do_not_share_a_file() {
+    fn a_locked_file_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("results.jsonl");
         let first = Results::open(&path, false).expect("new");

@@ -57,7 +57,7 @@ pub fn tuning(tuning: &Tuning) -> TuningView {
         settled: tuning.settled,
         aim_bytes_per_s: tuning.aim,
         range: tuning.range.map(range),
-        profiling: (tuning.profiling).map(|(done, of)| ProfilingView { done, of }),
+        profiling: (tuning.profiling).map(|(done, total)| ProfilingView { done, total }),
         error_percent: error.map(|b| b as f64 / PER_CENT),
         variability_percent: variability.map(|v| v as f64 / PER_CENT),
         inadequate: tuning.inadequate.map(inadequate),

@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// Creates an empty table of two columns without heading, for names and their values.
-    pub fn facts() -> Table {
+    pub fn properties() -> Table {
         Table {
             headings: None,
             aligns: vec![Align::Left, Align::Left],
@@ -118,7 +118,7 @@ impl Table {
     }
 
     /// Appends a row of a name, in secondary tone, and its value.
-    pub fn fact(&mut self, name: &str, value: impl Into<Cell>) -> &mut Table {
+    pub fn property(&mut self, name: &str, value: impl Into<Cell>) -> &mut Table {
         self.row([Cell::new(name).tone(Tone::Faint), value.into()])
     }
 
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn a_name_cannot_move_the_cursor() {
-        let mut table = Table::facts();
-        table.fact("name", "evil\x1b[2J\nrow");
+        let mut table = Table::properties();
+        table.property("name", "evil\x1b[2J\nrow");
         assert_eq!(table.render(Style::Plain), "name  evil [2J row\n");
     }
 

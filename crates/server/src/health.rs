@@ -27,7 +27,7 @@ pub(crate) fn not_served(vm: &str, why: &str) -> Reason {
         device: None,
         vm: Some(vm.to_owned()),
         export: None,
-        what: format!("is in the store but not served: {why}"),
+        explanation: format!("is in the store but not served: {why}"),
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn loop_not_answering(device: &str, why: String) -> Reason {
         device: Some(device.to_owned()),
         vm: None,
         export: None,
-        what: why,
+        explanation: why,
     }
 }
 
@@ -59,7 +59,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
         device: Some(vm.device.clone()),
         vm: Some(vm.name.clone()),
         export: Some(disk.export.clone()),
-        what,
+        explanation: what,
     };
     let failed = disk.failed.clone();
     let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
@@ -82,7 +82,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
 
 /// Returns a reason as one sentence that begins with the device, VM or export it is about.
 fn sentence(reason: &Reason) -> String {
-    let what = &reason.what;
+    let what = &reason.explanation;
     match (&reason.device, &reason.vm, &reason.export) {
         (_, Some(vm), Some(export)) => format!("vm {vm}, export {export}: {what}"),
         (_, Some(vm), None) => format!("vm {vm} {what}"),

@@ -10,16 +10,27 @@ use tidegate_units as units;
 
 use super::value::{parse_bandwidth, parse_interval, parse_time};
 
+/// Deadline transfer of a VM, as given with `--job`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TransferArg {
+    /// Name of the VM.
+    pub(crate) vm: String,
+    /// Bytes to read and write in total.
+    pub(crate) bytes: u64,
+    /// Time from now to the deadline.
+    pub(crate) deadline: Nanos,
+}
+
 /// Options of `tidegate agent`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentArgs {
-    /// VM, or any process with its children: NAME=PID, NAME=cgroup:DIRECTORY or
+    /// VM, or any process with its children: NAME=PID (or NAME=pid:PID), NAME=cgroup:DIRECTORY or
     /// NAME=libvirt:DOMAIN; may be repeated
-    #[arg(long = "vm", required = true, value_name = "NAME=WHO", value_parser = parse_vm)]
+    #[arg(long = "vm", required = true, value_name = "NAME=TARGET", value_parser = parse_vm)]
     pub(crate) vms: Vec<(String, Target)>,
     /// Transfer of a VM with its deadline from now: NAME="2 GiB in 60 s"; may be repeated
-    #[arg(long = "job", value_name = "NAME=JOB", value_parser = parse_job)]
-    pub(crate) jobs: Vec<(String, u64, Nanos)>,
+    #[arg(long = "job", value_name = "NAME=JOB", value_parser = parse_transfer)]
+    pub(crate) transfers: Vec<TransferArg>,
     /// File, directory or block device on the shared disk
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) disk: PathBuf,
@@ -62,17 +73,21 @@ fn parse_pid(text: &str) -> Result<u32, String> {
     pid.ok_or_else(|| format!("{text:?} is not a process ID"))
 }
 
-/// Parses a transfer: name, bytes, and time to the deadline.
-fn parse_job(text: &str) -> Result<(String, u64, Nanos), String> {
+/// Parses a deadline transfer: `NAME=SIZE in TIME`.
+fn parse_transfer(text: &str) -> Result<TransferArg, String> {
     let help = || "write NAME=SIZE in TIME, such as web=\"2 GiB in 60 s\"".to_owned();
-    let (name, job) = text.split_once('=').ok_or_else(help)?;
-    let (size, time) = job.split_once(" in ").ok_or_else(help)?;
+    let (name, transfer) = text.split_once('=').ok_or_else(help)?;
+    let (size, time) = transfer.split_once(" in ").ok_or_else(help)?;
     let bytes = units::parse_bytes(size.trim()).map_err(|error| error.to_string())?;
-    let time = parse_time(time.trim())?;
+    let deadline = parse_time(time.trim())?;
     match name.trim() {
         "" => Err(help()),
         _ if bytes == 0 => Err("the size must be more than 0".to_owned()),
-        name => Ok((name.to_owned(), bytes, time)),
+        name => Ok(TransferArg {
+            vm: name.to_owned(),
+            bytes,
+            deadline,
+        }),
     }
 }
 
@@ -81,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vms_and_jobs_are_read_or_refused_with_what_is_right() {
+    fn vm_and_transfer_arguments_are_parsed_or_refused() {
         let pid = |pid| Target::Pid(pid);
         for (text, target) in [
             ("web=4711", pid(4711)),
@@ -106,8 +121,12 @@ mod tests {
         ] {
             assert!(parse_vm(text).is_err(), "{text}");
         }
-        let job = parse_job("web=2 GiB in 60 s").expect("it is one");
-        assert_eq!(job, ("web".to_owned(), 2 << 30, Nanos::from_secs(60)));
+        let expected = TransferArg {
+            vm: "web".to_owned(),
+            bytes: 2 << 30,
+            deadline: Nanos::from_secs(60),
+        };
+        assert_eq!(parse_transfer("web=2 GiB in 60 s"), Ok(expected));
         for text in [
             "web",
             "web=2 GiB",
@@ -116,7 +135,7 @@ mod tests {
             "web=2 GiB in 60",
             "=2 GiB in 60 s",
         ] {
-            assert!(parse_job(text).is_err(), "{text}");
+            assert!(parse_transfer(text).is_err(), "{text}");
         }
     }
 }

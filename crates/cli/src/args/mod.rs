@@ -25,7 +25,7 @@ use clap::{
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
-pub(crate) use agent::AgentArgs;
+pub(crate) use agent::{AgentArgs, TransferArg};
 pub(crate) use daemon::{
     AddArgs, DeviceCommand, ImportArgs, ObjectiveArgs, PolicyCommand, RemoveArgs, ResizeArgs,
     StatsArgs, VmCommand,
@@ -417,7 +417,8 @@ Examples:
                       scheduler must support I/O classes: bfq or mq-deadline. Progress is read \
                       from /proc/PID/io; new threads and child processes are found within a \
                       second. The classes are restored when all transfers have ended, and on \
-                      SIGTERM, SIGINT and SIGHUP. Exits with 1 if a transfer was late.\n\nExamples:
+                      SIGTERM, SIGINT and SIGHUP. Exits with 1 if a transfer missed its \
+                      deadline.\n\nExamples:
   tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" \\
       --disk /var/lib/libvirt/images
   tidegate agent --vm web=libvirt:web \\

@@ -11,12 +11,12 @@ use tidegate_agent::{
     scheduler_of,
 };
 use tidegate_core::time::Nanos;
-use tidegate_core::transfers::Class;
+use tidegate_core::transfers::{Class, Transfer};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::AgentArgs;
+use crate::args::{AgentArgs, TransferArg};
 use crate::output::{Output, tell};
 use crate::problem::Problem;
 
@@ -26,12 +26,55 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut run = AgentRun::new(args, specs, out)?;
-    let stopped = runtime.block_on(run.drive(args.interval));
-    // Original I/O classes are restored even after an error.
+    // Handlers are installed before the agent sets the first I/O class, so that a signal never
+    // leaves a changed class behind.
+    let signals = {
+        let _context = runtime.enter();
+        Signals::install()?
+    };
+    let (mut run, events) = AgentRun::new(args, specs, out)?;
+    let end = runtime.block_on(run.drive(&events, args.interval, signals));
+    // Original I/O classes are restored even after an error, such as a closed pipe.
     let restored = run.agent.restore();
-    run.tell(&restored)?;
-    run.verdict(stopped?)
+    run.print_events(&restored)?;
+    run.verdict(end?)
+}
+
+/// Handlers of the signals that stop the agent.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Sent when the terminal is closed.
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers; needs the context of a tokio runtime.
+    fn install() -> io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for any of the signals.
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Reason for which the agent's loop ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// All transfers have ended.
+    TransfersEnded,
+    /// A signal arrived.
+    Signalled,
 }
 
 /// Returns the VMs with their transfers, after checking the options against each other.
@@ -44,8 +87,10 @@ fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
         return Err(problem.at("--vm").into());
     }
     for (n, (name, target)) in args.vms.iter().enumerate() {
-        // Two VMs with one process would set its I/O class by turns.
-        if let Some((other, _)) = args.vms[..n].iter().find(|(_, of)| of == target) {
+        // Two VMs with one process would set its I/O class alternately. Only equal targets are
+        // detected: a process ID inside another VM's cgroup is not.
+        let equal = args.vms[..n].iter().find(|(_, earlier)| earlier == target);
+        if let Some((other, _)) = equal {
             let problem = Problem::new(format!(
                 "VMs {other} and {name} are both {target}; each VM needs processes of its own"
             ));
@@ -53,7 +98,7 @@ fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
         }
     }
     let mut with_transfers = BTreeSet::new();
-    for (name, ..) in &args.jobs {
+    for TransferArg { vm: name, .. } in &args.transfers {
         if !names.contains(name) {
             let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
             let problem = Problem::new(format!("no such VM: {name:?}")).at("--job");
@@ -72,10 +117,14 @@ fn target_specs(args: &AgentArgs) -> Result<Vec<TargetSpec>> {
         name: name.clone(),
         target: Clone::clone(target),
         transfer: args
-            .jobs
+            .transfers
             .iter()
-            .find(|transfer| transfer.0 == *name)
-            .map(|&(_, bytes, deadline)| TransferSpec { bytes, deadline }),
+            .find(|transfer| transfer.vm == *name)
+            .map(
+                |&TransferArg {
+                     bytes, deadline, ..
+                 }| TransferSpec { bytes, deadline },
+            ),
     };
     Ok(args.vms.iter().map(spec).collect())
 }
@@ -91,7 +140,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
         "the I/O scheduler of {} is {}, which ignores I/O classes",
         scheduler.disk, scheduler.active
     );
-    let possible = Scheduler::HONOUR_CLASSES
+    let possible = Scheduler::ENFORCES_CLASSES
         .iter()
         .find(|name| scheduler.offered.iter().any(|offered| offered == *name));
     let help = match possible {
@@ -101,7 +150,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
         ),
         None => format!(
             "the kernel offers neither {}",
-            Scheduler::HONOUR_CLASSES.join(" nor ")
+            Scheduler::ENFORCES_CLASSES.join(" nor ")
         ),
     };
     if args.dry_run {
@@ -122,7 +171,13 @@ struct AgentRun {
 }
 
 impl AgentRun {
-    fn new(args: &AgentArgs, specs: Vec<TargetSpec>, out: Output) -> Result<AgentRun> {
+    /// Creates the agent, which sets the first I/O classes, and returns its first events. They are
+    /// not printed here: an error in between would leave the classes set.
+    fn new(
+        args: &AgentArgs,
+        specs: Vec<TargetSpec>,
+        out: Output,
+    ) -> Result<(AgentRun, Vec<Event>)> {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
@@ -143,32 +198,32 @@ impl AgentRun {
             began: Instant::now(),
             shown: Vec::new(),
         };
-        run.tell(&events)?;
-        Ok(run)
+        Ok((run, events))
     }
 
     fn now(&self) -> Nanos {
         Nanos::from_secs_f64(self.began.elapsed().as_secs_f64())
     }
 
-    /// Runs the agent until all transfers have ended (`true`) or a signal stops it (`false`).
-    async fn drive(&mut self, interval: Duration) -> Result<bool> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        // Sent when the terminal is closed.
-        let mut hangup = signal(SignalKind::hangup())?;
+    /// Prints the first events, and runs the agent until all transfers have ended or a signal stops
+    /// it.
+    async fn drive(
+        &mut self,
+        events: &[Event],
+        interval: Duration,
+        mut signals: Signals,
+    ) -> Result<End> {
+        self.print_events(events)?;
         let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
         loop {
             let pause = Duration::from_nanos(self.agent.time_to_next_scan(self.now()).0);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                _ = interrupt.recv() => return Ok(false),
-                _ = terminate.recv() => return Ok(false),
-                _ = hangup.recv() => return Ok(false),
+                () = signals.recv() => return Ok(End::Signalled),
             }
             let now = self.now();
             let events = self.agent.step(now);
-            self.tell(&events)?;
+            self.print_events(&events)?;
             // The agent also scans between two tables, so that a process that ends is noticed at
             // once.
             if now.since(shown) >= interval {
@@ -176,12 +231,12 @@ impl AgentRun {
                 self.show_if_changed(now)?;
             }
             if self.agent.is_done() {
-                return Ok(true);
+                return Ok(End::TransfersEnded);
             }
         }
     }
 
-    fn tell(&self, events: &[Event]) -> io::Result<()> {
+    fn print_events(&self, events: &[Event]) -> io::Result<()> {
         for event in events {
             let view = EventView::new(event, self.dry_run);
             let at = self.began.elapsed().as_secs_f64();
@@ -242,26 +297,34 @@ impl AgentRun {
         Ok(self.out.table(&table)?)
     }
 
-    /// Fails if a transfer ended late or was not finished.
-    fn verdict(&self, done: bool) -> Result<()> {
-        let late = |report: &Report| match report.transfer {
-            Some((_, State::Done { late, .. })) => late > Nanos::ZERO,
-            Some((_, State::EndedEarly { .. })) => true,
-            Some((_, State::Running)) | None => false,
-        };
-        let reports = self.agent.report(self.now());
+    /// Fails if a transfer missed its deadline; see [`has_missed`].
+    fn verdict(&self, end: End) -> Result<()> {
+        let now = self.now();
+        let reports = self.agent.report(now);
         let missed: Vec<_> = reports
             .iter()
-            .filter(|report| late(report))
+            .filter(|report| {
+                (report.transfer).is_some_and(|(transfer, state)| has_missed(transfer, state, now))
+            })
             .map(|report| report.name.as_str())
             .collect();
-        if !done {
+        if end == End::Signalled {
             tell("stopped; the original I/O classes are restored");
         }
         if missed.is_empty() {
             return Ok(());
         }
         Err(Problem::new(format!("deadline not met: {}", missed.join(", "))).into())
+    }
+}
+
+/// Returns true if a transfer ended late or incomplete, or still runs after its deadline. One that
+/// was stopped before its deadline has missed nothing yet.
+fn has_missed(transfer: Transfer, state: State, now: Nanos) -> bool {
+    match state {
+        State::Done { late, .. } => late > Nanos::ZERO,
+        State::EndedEarly { .. } => true,
+        State::Running => now > transfer.due(),
     }
 }
 
@@ -293,7 +356,7 @@ impl EventView {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
             }
-            Event::Exited { name } => ("left", name, None, "all processes have ended".to_owned()),
+            Event::Exited { name } => ("exited", name, None, "all processes have ended".to_owned()),
             Event::Class { name, class } => {
                 let (class, would) = (class.name(), if dry_run { "would be" } else { "is" });
                 (
@@ -418,7 +481,7 @@ impl Standing {
     }
 }
 
-/// State of a VM, as JSON.
+/// State of a VM: as JSON, and with `forecast` as a row of the table.
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -449,12 +512,16 @@ impl Row {
                 "late, and never done at this rate".to_owned()
             }
             (_, Some(_), None) => "never at this rate".to_owned(),
-            (_, Some(forecast), Some(left)) => {
+            (_, Some(forecast), Some(time_left)) => {
                 let (by, word) = match forecast.late {
                     Nanos::ZERO => (forecast.early, "early"),
                     late => (late, "late"),
                 };
-                format!("done in {}, {} {word}", duration(left.0), duration(by.0))
+                format!(
+                    "done in {}, {} {word}",
+                    duration(time_left.0),
+                    duration(by.0)
+                )
             }
         };
         Row {
@@ -469,6 +536,37 @@ impl Row {
             // Against a transfer that never ends the difference would be a meaningless maximum.
             early_s: early.filter(|_| done_in.is_some()),
             forecast,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_that_still_runs_after_its_deadline_has_missed_it() {
+        let due = Nanos::from_secs(60);
+        let transfer = Transfer {
+            bytes: 1 << 30,
+            begun: Nanos::ZERO,
+            deadline: due,
+            moved: 0,
+        };
+        let done = |late| State::Done {
+            took: due,
+            early: Nanos::ZERO,
+            late,
+            unseen: 0,
+        };
+        for (state, now, missed) in [
+            (State::Running, Nanos::from_secs(59), false),
+            (State::Running, Nanos::from_secs(61), true),
+            (State::EndedEarly { left: 1 }, Nanos::from_secs(1), true),
+            (done(Nanos::ZERO), Nanos::from_secs(70), false),
+            (done(Nanos(1)), Nanos::from_secs(70), true),
+        ] {
+            assert_eq!(has_missed(transfer, state, now), missed, "{state:?}");
         }
     }
 }

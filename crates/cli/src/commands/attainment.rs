@@ -20,7 +20,7 @@ pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
 }
 
 /// Adds a line for each part of an objective that is judged, and one for its error budget.
-pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
+pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
     for part in parts {
         let (word, tone) = match part.kept {
             None => ("", Tone::Normal),
@@ -29,17 +29,17 @@ pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
         };
         let name = format!("{} kept?", part.part);
         if part.kept.is_none() {
-            table.fact(&name, part.detail.as_str());
+            table.property(&name, part.detail.as_str());
             continue;
         }
         let text = format!("{word}, {}: {}", share(part), part.detail);
-        table.fact(&name, Cell::from(text).tone(tone));
+        table.property(&name, Cell::from(text).tone(tone));
         if part.asked_less_s > 0 {
             let text = format!(
                 "asked for less than promised in {} of these seconds",
                 part.asked_less_s
             );
-            table.fact("", text);
+            table.property("", text);
         }
         if let (Some(hour), Some(day)) = (part.last_hour.burn_rate, part.last_day.burn_rate) {
             let text = format!(
@@ -52,7 +52,7 @@ pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
             } else {
                 Tone::Normal
             };
-            table.fact("", Cell::from(text).tone(tone));
+            table.property("", Cell::from(text).tone(tone));
         }
     }
 }
@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn a_cell_names_the_parts_that_are_missed() {
         let text = |parts: &[AttainmentView]| {
-            let mut table = Table::facts();
-            table.fact("x", cell(parts));
+            let mut table = Table::properties();
+            table.property("x", cell(parts));
             let text = table.render(Style::default());
             text.trim().trim_start_matches('x').trim().to_owned()
         };

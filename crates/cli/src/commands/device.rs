@@ -2,20 +2,21 @@
 
 use anyhow::Result;
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
+use tidegate_api::query::percent_encode;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
 use tidegate_units::human::{bytes, count, duration, exact_bytes};
 
 use super::wording;
 use crate::args::DeviceCommand;
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 
 pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Result<()> {
     match command {
         DeviceCommand::List => list(client, out),
         DeviceCommand::Show { name } => {
-            let answer = client.get(&format!("/v1/devices/{}", escape(&name)))?;
+            let answer = client.get(&format!("/v1/devices/{}", percent_encode(&name)))?;
             if out.is_json() {
                 return out.json(&answer);
             }
@@ -62,30 +63,30 @@ fn list(client: &Client, out: Output) -> Result<()> {
 
 /// Returns the table of a device's configuration and state.
 pub(super) fn describe(device: &DeviceView) -> Table {
-    let mut table = Table::facts();
+    let mut table = Table::properties();
     table
-        .fact(
+        .property(
             "device",
             Cell::from(device.name.as_str()).tone(Tone::Strong),
         )
-        .fact("backing", device.backing.as_str())
-        .fact("policy", wording::with_parts(&device.policy))
-        .fact("enforces", wording::enforces(&device.policy.enforces));
+        .property("backing", device.backing.as_str())
+        .property("policy", wording::with_parts(&device.policy))
+        .property("enforces", wording::enforces(&device.policy.enforces));
     for (i, param) in device.policy.params.iter().enumerate() {
         let name = if i == 0 { "parameters" } else { "" };
-        table.fact(name, format!("{} = {}", param.name, param.value));
+        table.property(name, format!("{} = {}", param.name, param.value));
     }
     table
-        .fact("queue depth", depth(device))
-        .fact("largest I/O", exact_bytes(device.max_io_bytes.into()))
-        .fact(
+        .property("queue depth", depth(device))
+        .property("largest I/O", exact_bytes(device.max_io_bytes.into()))
+        .property(
             "requests",
             format!(
-                "{} waiting (after merging), {} I/Os in flight, {} guest requests in all",
+                "{} waiting (after merging), {} I/Os in flight, {} guest requests in total",
                 device.queued, device.in_flight, device.requests
             ),
         )
-        .fact(
+        .property(
             "I/Os",
             format!(
                 "{} started, {} completed, {} failed",
@@ -94,37 +95,37 @@ pub(super) fn describe(device: &DeviceView) -> Table {
                 count(device.errors)
             ),
         )
-        .fact("anticipation", anticipation(device));
+        .property("anticipation", anticipation(device));
     if let Some(age) = device.oldest_io_ns {
-        table.fact("oldest I/O", duration(age));
+        table.property("oldest I/O", duration(age));
     }
     if device.uncounted > 0 {
         let ios = count(u64::from(device.uncounted));
         let text = format!("{ios} I/Os of hung disks, not counted against the queue depth");
-        table.fact("", Cell::from(text).tone(Tone::Bad));
+        table.property("", Cell::from(text).tone(Tone::Bad));
     }
     promises(&mut table, device);
     if let Some(drift) = &device.drift {
-        table.fact("profile", compared(drift));
+        table.property("profile", drift_text(drift));
     }
     if let Some(cap) = &device.learnt_cap {
-        table.fact("learnt cap", capped(cap));
+        table.property("learnt cap", cap_text(cap));
     }
     if let Some(costs) = &device.learnt_costs {
         for (i, line) in learnt(costs).into_iter().enumerate() {
-            table.fact(if i == 0 { "learnt costs" } else { "" }, line);
+            table.property(if i == 0 { "learnt costs" } else { "" }, line);
         }
     }
-    table.fact("VMs", device.vms.join(", "));
+    table.property("VMs", device.vms.join(", "));
     if !device.disks_with_faults.is_empty() {
         let disks = device.disks_with_faults.join(", ");
         let text = format!("active for disks: {disks}");
-        table.fact("fault injection", Cell::from(text).tone(Tone::Warn));
+        table.property("fault injection", Cell::from(text).tone(Tone::Warn));
     }
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         let cell = wording::not_enforced(&device.policy.name, &part.part);
-        table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
+        table.property(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table
 }
@@ -142,27 +143,30 @@ fn depth(device: &DeviceView) -> String {
 
 /// Adds the feasibility of all promises on the device, and its consequences.
 fn promises(table: &mut Table, device: &DeviceView) {
-    table.fact("feasibility", feasible(device));
+    table.property("feasibility", feasibility_text(device));
     if let Some(bound) = bound(device) {
-        table.fact(
+        table.property(
             "",
             format!("at most {bound} I/Os in flight, because of latency bounds"),
         );
     }
     if let Some(down) = &device.stepped_down {
-        table.fact("given way", Cell::from(given_way(down)).tone(Tone::Bad));
+        table.property(
+            "reduced promises",
+            Cell::from(reduced_promises(down)).tone(Tone::Bad),
+        );
     }
     // Older daemons do not report it: 0.
     if device.blocking_ns > 0 {
         let blocking = duration(device.blocking_ns);
         let text = format!("a request within its reservation may be up to {blocking} late");
-        table.fact("blocking", text);
+        table.property("blocking", text);
     }
 }
 
-/// Returns the promises that have given way, such as "background, 2 latency bounds: the device is
-/// slower than promised".
-fn given_way(down: &SteppedDownView) -> String {
+/// Returns the promises that are reduced because the device is slow, such as "background, 2 latency
+/// bounds: the device is slower than promised".
+fn reduced_promises(down: &SteppedDownView) -> String {
     let counted = |count: u32, one: &str| {
         let plural = if count == 1 { "" } else { "s" };
         (count > 0).then(|| format!("{count} {one}{plural}"))
@@ -174,22 +178,26 @@ fn given_way(down: &SteppedDownView) -> String {
         counted(down.latencies, "latency bound"),
     ];
     let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+    // A daemon of another version may name kinds that this one does not know.
+    if kinds.is_empty() {
+        return "the device is slower than promised".to_owned();
+    }
     format!("{}: the device is slower than promised", kinds.join(", "))
 }
 
-/// Returns whether all promises fit the device.
-fn feasible(device: &DeviceView) -> Cell {
-    let Some(found) = &device.feasibility else {
+/// Returns the feasibility of all promises on the device as text.
+fn feasibility_text(device: &DeviceView) -> Cell {
+    let Some(feasibility) = &device.feasibility else {
         let text = "not yet known: needs a profile, or more learnt costs";
         return Cell::from(text).tone(Tone::Warn);
     };
     // A profile, where there is one, takes precedence over learnt costs.
-    let costs = if found.learnt {
+    let costs = if feasibility.learnt {
         "by learnt costs"
     } else {
         "by the profile"
     };
-    if found.fits {
+    if feasibility.fits {
         Cell::from(format!("all promises fit, {costs}")).tone(Tone::Good)
     } else {
         Cell::from(format!("the promises do not fit, {costs}")).tone(Tone::Bad)
@@ -203,7 +211,7 @@ fn bound(device: &DeviceView) -> Option<u32> {
 }
 
 /// Returns the comparison of the device with its profile.
-fn compared(drift: &DriftView) -> Cell {
+fn drift_text(drift: &DriftView) -> Cell {
     let DriftView { ratio, spread, .. } = drift;
     let judged = match drift.seconds_judged {
         // No second will ever have enough I/Os in flight, so waiting does not help.
@@ -240,7 +248,7 @@ fn learnt(costs: &CostsView) -> Vec<Cell> {
             cost.kind,
             bytes(cost.size_bytes.into()),
             duration(cost.time_ns as u64),
-            cost.within * 100.0,
+            cost.relative_half_width * 100.0,
             count(cost.ios)
         );
         if cost.known {
@@ -252,13 +260,17 @@ fn learnt(costs: &CostsView) -> Vec<Cell> {
     costs.kinds.iter().map(line).collect()
 }
 
+/// Part of a learnt cap at which the daemon issues I/Os, in per cent: the engine's pace is 62/64 of
+/// the cap.
+const CAP_PACE_PERCENT: u32 = 97;
+
 /// Returns the learnt cap.
-fn capped(cap: &CapView) -> String {
+fn cap_text(cap: &CapView) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);
     let all: Vec<String> = iops.into_iter().chain(bytes).collect();
     let all = all.join(if cap.either { " or " } else { " and " });
-    format!("{all}, imposed below this device; I/Os are issued at 97 % of it")
+    format!("{all}, imposed below this device; I/Os are issued at {CAP_PACE_PERCENT} % of it")
 }
 
 /// Returns the time for which the policy kept the device idle for expected requests, and how often
@@ -275,5 +287,32 @@ fn anticipation(device: &DeviceView) -> String {
             count(waits.begun),
             count(waits.succeeded)
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reduced_promises_are_counted_by_kind() {
+        let none = SteppedDownView {
+            background: false,
+            transfers: 0,
+            targets: 0,
+            latencies: 0,
+        };
+        let text = "the device is slower than promised";
+        assert_eq!(reduced_promises(&none), text);
+        let some = SteppedDownView {
+            background: true,
+            targets: 1,
+            latencies: 2,
+            ..none
+        };
+        assert_eq!(
+            reduced_promises(&some),
+            format!("background, 1 target, 2 latency bounds: {text}")
+        );
     }
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
 use tidegate_api::fault::{DiskFaultsView, FaultRequest, FaultView};
+use tidegate_api::query::percent_encode;
 use tidegate_api::vm::Removed;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::config;
@@ -13,7 +14,7 @@ use tidegate_server::store::{Store, StoreError};
 use tidegate_units::human::count;
 
 use crate::args::{DiskCommand, FaultArgs, FaultCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -21,7 +22,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
     let command = match command {
         DiskCommand::Fault(command) => command,
         DiskCommand::Forget { name, config: None } => {
-            let path = format!("/v1/disks/{}/known", escape(&name));
+            let path = format!("/v1/disks/{}/known", percent_encode(&name));
             let answer = client.change_slowly(Method::DELETE, &path, &())?;
             return forgotten(&name, &answer, out);
         }
@@ -37,7 +38,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
             return forgotten(&name, &serde_json::to_value(removed)?, out);
         }
     };
-    let path = |export: &str| format!("/v1/disks/{}/faults", escape(export));
+    let path = |export: &str| format!("/v1/disks/{}/faults", percent_encode(export));
     let answer = match &command {
         FaultCommand::List { export } => client.get(&path(export)),
         FaultCommand::Add(args) => client.change(Method::POST, &path(&args.export), &rule(args)),
@@ -156,7 +157,7 @@ fn table(disk: &DiskFaultsView) -> Table {
             if armed { state.tone(Tone::Warn) } else { state },
             scope_text(rule).into(),
             effect_text(rule).into(),
-            count(rule.met).into(),
+            count(rule.matched).into(),
             count(rule.injected).into(),
         ]);
     }

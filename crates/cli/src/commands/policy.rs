@@ -6,6 +6,7 @@ use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
 use tidegate_api::policy::{ParamView, PolicyInfoView, PolicyPartView, PolicyRequest};
+use tidegate_api::query::percent_encode;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::control::view;
@@ -13,7 +14,7 @@ use tidegate_server::control::view;
 use super::device;
 use super::wording::{enforces, parts};
 use crate::args::{PolicyCommand, parse_policy};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -80,18 +81,18 @@ fn show_policy(info: &PolicyInfoView, out: Output) -> Result<()> {
         return out.json(info);
     }
     let controller = info.controller.as_deref();
-    let mut facts = Table::facts();
-    facts
-        .fact("policy", Cell::from(info.name.as_str()).tone(Tone::Strong))
-        .fact("summary", info.summary.as_str())
-        .fact("source", info.source.as_str())
-        .fact(
+    let mut properties = Table::properties();
+    properties
+        .property("policy", Cell::from(info.name.as_str()).tone(Tone::Strong))
+        .property("summary", info.summary.as_str())
+        .property("source", info.source.as_str())
+        .property(
             "parts",
             parts(controller, &info.regulator, &info.dispatcher),
         )
-        .fact("enforces", enforces(&info.enforces));
+        .property("enforces", enforces(&info.enforces));
     let about = format!("\n{}", wrap(&info.about, 90));
-    let text = facts.render(out.style()) + &about + &parameters(&info.params, out);
+    let text = properties.render(out.style()) + &about + &parameters(&info.params, out);
     Ok(out.text(&text)?)
 }
 
@@ -99,17 +100,17 @@ fn show_part(part: &PolicyPartView, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(part);
     }
-    let mut facts = Table::facts();
-    facts
-        .fact("part", Cell::from(part.name.as_str()).tone(Tone::Strong))
-        .fact("role", part.role.as_str())
-        .fact("summary", part.summary.as_str())
-        .fact("enforces", enforces(&part.enforces))
-        .fact(
+    let mut properties = Table::properties();
+    properties
+        .property("part", Cell::from(part.name.as_str()).tone(Tone::Strong))
+        .property("role", part.role.as_str())
+        .property("summary", part.summary.as_str())
+        .property("enforces", enforces(&part.enforces))
+        .property(
             "configure",
             format!("policy = {{ {} = \"{}\" }}", part.role, part.name),
         );
-    let text = facts.render(out.style()) + &parameters(&part.params, out);
+    let text = properties.render(out.style()) + &parameters(&part.params, out);
     Ok(out.text(&text)?)
 }
 
@@ -119,18 +120,18 @@ fn show_composed(spec: &PolicySpec, out: Output) -> Result<()> {
         return out.json(&policy);
     }
     let controller = policy.controller.as_deref();
-    let mut facts = Table::facts();
-    facts
-        .fact(
+    let mut properties = Table::properties();
+    properties
+        .property(
             "policy",
             Cell::from(policy.name.as_str()).tone(Tone::Strong),
         )
-        .fact(
+        .property(
             "parts",
             parts(controller, &policy.regulator, &policy.dispatcher),
         )
-        .fact("enforces", enforces(&policy.enforces));
-    let text = facts.render(out.style()) + &parameters(&view::params(spec), out);
+        .property("enforces", enforces(&policy.enforces));
+    let text = properties.render(out.style()) + &parameters(&view::params(spec), out);
     Ok(out.text(&text)?)
 }
 
@@ -164,7 +165,7 @@ fn set(
     client: &Client,
     out: Output,
 ) -> Result<()> {
-    let path = format!("/v1/devices/{}/policy", escape(device));
+    let path = format!("/v1/devices/{}/policy", percent_encode(device));
     let answer = client.change(Method::PUT, &path, &request(policy, params))?;
     if out.is_json() {
         return out.json(&answer);

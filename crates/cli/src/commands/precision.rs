@@ -79,23 +79,23 @@ pub(super) fn in_line(precision: &PrecisionView) -> String {
 }
 
 /// Adds the tuner's state to the table of a VM.
-pub(super) fn facts(table: &mut Table, tuning: &TuningView) {
+pub(super) fn add_properties(table: &mut Table, tuning: &TuningView) {
     if let Some(short) = &tuning.inadequate {
-        table.fact("capacity", Cell::from(inadequate(short)).tone(Tone::Bad));
+        table.property("capacity", Cell::from(inadequate(short)).tone(Tone::Bad));
     }
     if tuning.aim_bytes_per_s.is_some() {
-        table.fact("aims at", bandwidth(tuning.aim_bytes_per_s));
+        table.property("aims at", bandwidth(tuning.aim_bytes_per_s));
     }
     table
-        .fact("merge limit", merge_limit(tuning))
-        .fact("throttle", throttle(tuning))
-        .fact("window", window(tuning));
+        .property("merge limit", merge_limit(tuning))
+        .property("throttle", throttle(tuning))
+        .property("window", window(tuning));
     if let Some(profiling) = &tuning.profiling {
         let text = format!(
             "{} of {} merge limits measured",
-            profiling.done, profiling.of
+            profiling.done, profiling.total
         );
-        table.fact("profiling", text);
+        table.property("profiling", text);
     }
     if let Some(range) = &tuning.range {
         let text = format!(
@@ -104,12 +104,12 @@ pub(super) fn facts(table: &mut Table, tuning: &TuningView) {
             bytes(range.merge_limit_bytes.into()),
             bytes_per_s(range.lowest_bytes_per_s as f64),
         );
-        table.fact("possible range", text);
+        table.property("possible range", text);
     }
     if tuning.error_percent.is_some() {
         let (b, v) = (tuning.error_percent, tuning.variability_percent);
         let text = format!("B {}, V {}", signed(b), percent(v));
-        table.fact("last interval", text);
+        table.property("last interval", text);
     }
 }
 
@@ -127,9 +127,10 @@ fn state(tuning: &TuningView) -> Cell {
             let had = bytes_per_s(short.bytes_per_s as f64);
             Cell::from(format!("capacity too small: {had}")).tone(Tone::Bad)
         }
-        (None, Some(profiling)) => {
-            Cell::from(format!("profiling, {} of {}", profiling.done, profiling.of))
-        }
+        (None, Some(profiling)) => Cell::from(format!(
+            "profiling, {} of {}",
+            profiling.done, profiling.total
+        )),
         (None, None) => Cell::from(""),
     }
 }
@@ -229,12 +230,12 @@ mod tests {
 
     #[test]
     fn what_a_tuner_does_is_said_in_words() {
-        let facts_of = |tuning: &TuningView| {
-            let mut table = Table::facts();
-            facts(&mut table, tuning);
+        let properties_of = |tuning: &TuningView| {
+            let mut table = Table::properties();
+            add_properties(&mut table, tuning);
             table.render(Style::Plain)
         };
-        let said = facts_of(&tuning());
+        let said = properties_of(&tuning());
         for part in [
             "30 MB/s",
             "8 KiB",
@@ -251,10 +252,10 @@ mod tests {
                 bytes_per_s: 12_000_000,
                 iops: 250.0,
             }),
-            profiling: Some(ProfilingView { done: 3, of: 11 }),
+            profiling: Some(ProfilingView { done: 3, total: 11 }),
             ..tuning()
         };
-        let said = facts_of(&short);
+        let said = properties_of(&short);
         assert!(
             said.contains("the device reaches 12 MB/s, 250 IOPS"),
             "{said}"

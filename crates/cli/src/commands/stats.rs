@@ -23,6 +23,7 @@ use crate::problem::Problem;
 
 pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     match (args.follow, args.precision) {
+        // clap refuses --follow with --precision.
         (true, _) => follow(args, client, out),
         (false, true) => precision(args, client, out),
         (false, false) => totals(args, client, out),
@@ -66,7 +67,7 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         ("KEPT", Align::Left),
     ]);
     for vm in &stats.vms {
-        let of = |name: &str| vm.operations.iter().find(|op| op.operation == name);
+        let operation = |name: &str| vm.operations.iter().find(|op| op.operation == name);
         let failed: u64 = vm.operations.iter().map(|op| op.errors).sum();
         let failed_cell = Cell::from(count(failed));
         let time = |ns| {
@@ -87,8 +88,8 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         table.row([
             Cell::from(vm.vm.as_str()).tone(Tone::Strong),
             count(vm.requests()).into(),
-            bytes(of("read").map_or(0, |op| op.bytes)).into(),
-            bytes(of("write").map_or(0, |op| op.bytes)).into(),
+            bytes(operation("read").map_or(0, |op| op.bytes)).into(),
+            bytes(operation("write").map_or(0, |op| op.bytes)).into(),
             if failed > 0 {
                 failed_cell.tone(Tone::Bad)
             } else {
@@ -145,7 +146,7 @@ struct VmPrecision {
 
 /// Rates of one VM in one interval; field names are those of `-o json`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Interval {
+struct VmRates {
     vm: String,
     policy: String,
     seconds: f64,
@@ -167,39 +168,40 @@ struct Interval {
 
 #[derive(Serialize)]
 struct Intervals {
-    vms: Vec<Interval>,
+    vms: Vec<VmRates>,
 }
 
-impl Interval {
+impl VmRates {
     /// Returns the rates of all VMs between two answers, in the order of the second. VMs that are
-    /// not in both, or not in `promised`, are left out.
-    fn all(before: &StatsView, now: &StatsView, promised: &[VmView]) -> Vec<Interval> {
+    /// not in both, or not in `views`, are left out.
+    fn between_answers(before: &StatsView, now: &StatsView, views: &[VmView]) -> Vec<VmRates> {
         // Indexed by name, because there may be thousands of VMs.
         let before: BTreeMap<&str, &VmStatsView> =
             (before.vms.iter()).map(|vm| (vm.vm.as_str(), vm)).collect();
-        let promised: BTreeMap<&str, &VmView> =
-            (promised.iter()).map(|vm| (vm.name.as_str(), vm)).collect();
+        let views: BTreeMap<&str, &VmView> =
+            (views.iter()).map(|vm| (vm.name.as_str(), vm)).collect();
         let between = |vm: &VmStatsView| {
             let name = vm.vm.as_str();
-            Interval::between(before.get(name)?, vm, promised.get(name)?)
+            VmRates::between(before.get(name)?, vm, views.get(name)?)
         };
         now.vms.iter().filter_map(between).collect()
     }
 
     /// Returns the rates of a VM between two answers; `None` if the daemon restarted in between.
-    fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<Interval> {
+    fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<VmRates> {
         // Clock and counters only go backwards if the daemon restarted, hence `checked_sub`.
         let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
         let per_s = |now: u64, before: u64| Some(now.checked_sub(before)? as f64 / seconds);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
-        // Histograms of reads and writes cannot be merged exactly; the worse p99 stands for both.
+        // Reads and writes are not merged: the p99 of both together would hide the slower kind
+        // where it is rare. The worse of the two stands for both.
         let both = |read: Option<u64>, write: Option<u64>| ms(read.max(write));
         let errors = |stats: &VmStatsView| stats.operations.iter().map(|op| op.errors).sum::<u64>();
         let (queue, queue_before) = (&now.queue_time, &before.queue_time);
         let (device, device_before) = (&now.service_time, &before.service_time);
         // Two answers with one time have no rates.
         (seconds > 0.0).then_some(())?;
-        Some(Interval {
+        Some(VmRates {
             vm: now.vm.clone(),
             policy: now.policy.clone(),
             seconds,
@@ -231,9 +233,10 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         buckets: true,
         interval: None,
     };
+    // The refresh period; with --precision the same option is the statistical interval.
     let every = args.interval.unwrap_or(Duration::from_secs(1));
     let mut before = fetch(args, client, &with_buckets)?;
-    // JSON lines and files get one picture after the other.
+    // Pipes and files get one table after the other; only a terminal is redrawn in place.
     let in_place = !out.is_json() && std::io::stdout().is_terminal();
     let mut drawn = 0;
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -241,8 +244,8 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         std::thread::sleep(every);
         let now = fetch(args, client, &with_buckets)?;
         // Fetched each time, because `vm set` or a schedule may have changed objectives.
-        let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
-        let vms = Interval::all(&before, &now, &promised);
+        let views: Vec<VmView> = read(client.get("/v1/vms")?)?;
+        let vms = VmRates::between_answers(&before, &now, &views);
         if out.is_json() {
             out.json_line(&Intervals { vms })?;
         } else {
@@ -261,7 +264,7 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     Ok(())
 }
 
-fn table(vms: &[Interval]) -> Table {
+fn table(vms: &[VmRates]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
         ("POLICY", Align::Left),
@@ -295,18 +298,18 @@ fn table(vms: &[Interval]) -> Table {
             } else {
                 failed
             },
-            promised(vm),
+            objective_cell(vm),
         ]);
     }
     table
 }
 
 /// Returns the objective on one line, with the parts that are not enforced.
-fn promised(vm: &Interval) -> Cell {
-    let promise = objective_line::in_words(vm.background, &vm.objective);
+fn objective_cell(vm: &VmRates) -> Cell {
+    let objective = objective_line::in_words(vm.background, &vm.objective);
     if vm.not_enforced.is_empty() {
-        return promise.into();
+        return objective.into();
     }
     let not_enforced = format!("; not enforced: {}", vm.not_enforced.join(", "));
-    Cell::from(promise).append(Cell::from(not_enforced).tone(Tone::Warn))
+    Cell::from(objective).append(Cell::from(not_enforced).tone(Tone::Warn))
 }

@@ -44,7 +44,9 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
             grid.len()
         ));
     }
-    simulate_all(&missing, args.jobs, |key, report| results.keep(key, report))?;
+    simulate_all(&missing, args.jobs, |key, report| {
+        results.append(key, report)
+    })?;
     results.finish()?;
     let of_grid: Vec<(&Key, &Value)> = (grid.iter())
         .filter_map(|cell| results.get(&cell.key))

@@ -278,20 +278,20 @@ impl Summary {
         if out.is_json() {
             out.json(&self)?;
         } else {
-            let mut facts = Table::facts();
-            facts.fact("passed", count(self.passed));
+            let mut properties = Table::properties();
+            properties.property("passed", count(self.passed));
             if self.left_out > 0 {
-                facts.fact("passed earlier", count(self.left_out));
+                properties.property("passed earlier", count(self.left_out));
             }
-            facts
-                .fact("failed", count(self.failed.len() as u64))
-                .fact("requests", count(self.requests))
-                .fact("device I/Os", count(self.device_ios))
-                .fact("faults", count(self.faults))
-                .fact("duration", format!("{:.1} s", self.seconds))
-                .fact("seeds per second", format!("{:.0}", self.seeds_per_second))
-                .fact("digest", self.digest.as_str());
-            out.table(&facts)?;
+            properties
+                .property("failed", count(self.failed.len() as u64))
+                .property("requests", count(self.requests))
+                .property("device I/Os", count(self.device_ios))
+                .property("faults", count(self.faults))
+                .property("duration", format!("{:.1} s", self.seconds))
+                .property("seeds per second", format!("{:.0}", self.seeds_per_second))
+                .property("digest", self.digest.as_str());
+            out.table(&properties)?;
         }
         let Some(first) = self.failed.first() else {
             return Ok(());

@@ -254,9 +254,9 @@ impl Figures {
     }
 
     fn table(&self, format: &str) -> Table {
-        let mut table = Table::facts();
+        let mut table = Table::properties();
         let mut row = |what: &str, text: String| {
-            table.fact(what, text);
+            table.property(what, text);
         };
         row("format", format.to_owned());
         row(

@@ -19,16 +19,19 @@ use crate::progress::DelayedBar;
 
 pub(super) use list::list;
 
+/// Nanoseconds per millisecond: the progress bar counts simulated milliseconds.
+const NANOS_PER_MS: u64 = 1_000_000;
+
 pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     let scenario = load(args)?;
     let began = Instant::now();
     let mut simulation = Simulation::new(scenario);
     let total = simulation.scenario().frame.duration;
-    let mut progress = DelayedBar::new(total.0 / 1_000_000, "simulating");
+    let mut progress = DelayedBar::new(total.0 / NANOS_PER_MS, "simulating");
     while !simulation.is_over() {
         simulation.step();
         let now = simulation.world().now();
-        progress.set(now.0 / 1_000_000, || {
+        progress.set(now.0 / NANOS_PER_MS, || {
             format!("{} of {}", duration(now.0), duration(total.0))
         });
     }
@@ -52,8 +55,8 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
         .map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = args.file.display().to_string();
     let loaded = scenario::read(&text, &file, args.scheduler)?;
-    for said in loaded.warnings.iter().chain(&loaded.notes) {
-        output::tell(format_args!("{said}\n"));
+    for diagnostic in loaded.warnings.iter().chain(&loaded.notes) {
+        output::tell(format_args!("{diagnostic}\n"));
     }
     let mut scenario = loaded.config;
     if let Some(seed) = args.seed {
@@ -88,6 +91,8 @@ fn heading(report: &VcpuReport) -> String {
         report.warm_up_s,
         count(counts.resets)
     );
+    // Counters of ISACS (see its module): boosts of vCPUs that are notified, and credit for I/O
+    // that exceeded its bound.
     let others = [
         (counts.boosts, "CPU-BOOSTs"),
         (counts.balanced, "vCPUs migrated for load"),
@@ -105,13 +110,13 @@ fn table(report: &VcpuReport) -> Table {
         ("VM", Align::Left),
         ("PCPUS", Align::Right),
         ("EVENTS/S", Align::Right),
-        ("MEAN", Align::Right),
-        ("P50", Align::Right),
-        ("P99", Align::Right),
-        ("MAX", Align::Right),
+        ("RTT MEAN", Align::Right),
+        ("RTT P50", Align::Right),
+        ("RTT P99", Align::Right),
+        ("RTT MAX", Align::Right),
         ("RECEIVED", Align::Right),
         ("WRITTEN", Align::Right),
-        ("WORK", Align::Right),
+        ("WORK TIME", Align::Right),
     ]);
     for vm in &report.vms {
         table.row(row(vm));

@@ -9,7 +9,7 @@ use hyper::Method;
 use tidegate_api::change::ObjectiveChange;
 use tidegate_api::disk::DiskView;
 use tidegate_api::objective::ObjectiveView;
-use tidegate_api::query::ChangeQuery;
+use tidegate_api::query::{ChangeQuery, percent_encode};
 use tidegate_api::stats::{StatsView, TimeView, VmStatsView};
 use tidegate_api::vm::{IntakeView, VmView};
 use tidegate_report::{Align, Cell, Style, Table, Tone};
@@ -17,7 +17,7 @@ use tidegate_units::human::{bytes, count, duration, percent};
 
 use super::{attainment, precision, transfer, wording};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::objective_line;
 use crate::output::Output;
 
@@ -91,7 +91,7 @@ fn promised(vm: &VmView) -> Cell {
 }
 
 fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
-    let mut answer = client.get(&format!("/v1/vms/{}", escape(name)))?;
+    let mut answer = client.get(&format!("/v1/vms/{}", percent_encode(name)))?;
     let stats: StatsView = read(client.get("/v1/stats")?)?;
     let stats = stats.vms.iter().find(|stats| stats.vm == name);
     if out.is_json() {
@@ -103,7 +103,7 @@ fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
     let mut table = describe(&read(answer)?);
     // Daemons that have just started have no second to judge precision by.
     if let Some(stats) = stats.filter(|stats| stats.precision.seconds > 0) {
-        table.fact("last 5 minutes", precision::in_line(&stats.precision));
+        table.property("last 5 minutes", precision::in_line(&stats.precision));
     }
     out.table(&table)?;
     match stats {
@@ -117,7 +117,7 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
         force: args.force,
         persist: args.persist,
     };
-    let path = format!("/v1/vms/{}/objective{query}", escape(&args.name));
+    let path = format!("/v1/vms/{}/objective{query}", percent_encode(&args.name));
     let answer = client.change(Method::PATCH, &path, &change(&args.parts))?;
     if out.is_json() {
         return out.json(&answer);
@@ -133,54 +133,54 @@ pub(super) fn change(args: &PartArgs) -> ObjectiveChange {
 
 /// Returns the table of a VM's objective, disks and state.
 fn describe(vm: &VmView) -> Table {
-    let mut table = Table::facts();
+    let mut table = Table::properties();
     table
-        .fact("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
-        .fact("device", format!("{}, policy {}", vm.device, vm.policy));
+        .property("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
+        .property("device", format!("{}, policy {}", vm.device, vm.policy));
     if vm.background {
-        table.fact("background", "process of the host; gets what the VMs leave");
+        table.property("background", "process of the host; gets what the VMs leave");
     }
-    objective_facts(&mut table, &vm.objective);
+    objective_properties(&mut table, &vm.objective);
     if let Some(feasible) = &vm.feasible {
         let (text, tone) = match feasible.as_str() {
             "fits" => ("fits the device", Tone::Good),
             "does not fit" => ("does not fit the device", Tone::Warn),
             other => (other, Tone::Warn),
         };
-        table.fact("feasibility", Cell::from(text).tone(tone));
+        table.property("feasibility", Cell::from(text).tone(tone));
     }
     if let Some(schedule) = &vm.schedule {
-        schedule::facts(&mut table, schedule);
+        schedule::add_properties(&mut table, schedule);
     }
-    attainment::facts(&mut table, &vm.attainment);
+    attainment::add_properties(&mut table, &vm.attainment);
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
-        table.fact(name, wording::not_enforced(&vm.policy, part));
+        table.property(name, wording::not_enforced(&vm.policy, part));
     }
     for disk in &vm.disks {
-        disk_facts(&mut table, disk);
+        disk_properties(&mut table, disk);
     }
-    table.fact("connections", connections(vm));
+    table.property("connections", connections(vm));
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
-    table.fact("requests", now);
-    intake_facts(&mut table, &vm.intake);
+    table.property("requests", now);
+    intake_properties(&mut table, &vm.intake);
     if let Some(tuning) = &vm.tuning {
-        precision::facts(&mut table, tuning);
+        precision::add_properties(&mut table, tuning);
     }
     if let Some(running) = &vm.transfer {
-        table.fact("transfer", transfer::in_line(running));
+        table.property("transfer", transfer::in_line(running));
         for note in &running.notes {
-            table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
+            table.property("", Cell::from(note.as_str()).tone(Tone::Warn));
         }
     }
     for note in &vm.notes {
-        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
+        table.property("note", Cell::from(note.as_str()).tone(Tone::Warn));
     }
     table
 }
 
 /// Adds the parts of an objective that are set.
-fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
+fn objective_properties(table: &mut Table, objective: &ObjectiveView) {
     let priority =
         Some(&objective.priority).filter(|class| **class != objective_line::default_priority());
     let set = [
@@ -192,11 +192,11 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
     ];
     for (part, value) in set {
         if let Some(value) = value {
-            table.fact(part, value);
+            table.property(part, value);
         }
     }
     // The weight matters for every VM, so the default is shown as well.
-    table.fact("weight", wording::weight(objective));
+    table.property("weight", wording::weight(objective));
     if let Some(expects) = &objective.expects {
         let reads = expects.reads.as_ref().map(|reads| format!("{reads} reads"));
         let iops = expects.iops.map(|iops| format!("{iops} IOPS"));
@@ -209,23 +209,23 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
             burst,
         ];
         let said: Vec<String> = parts.into_iter().flatten().collect();
-        table.fact("expects", said.join(", "));
+        table.property("expects", said.join(", "));
     }
 }
 
 /// Adds a disk with its problems and fault rules.
-fn disk_facts(table: &mut Table, disk: &DiskView) {
+fn disk_properties(table: &mut Table, disk: &DiskView) {
     let text = format!("{}, {}", disk.export, bytes(disk.size_bytes));
     match &disk.failed {
-        None => table.fact("disk", text),
-        Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
+        None => table.property("disk", text),
+        Some(why) => table.property("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
     };
     if let Some(silence) = disk.hung_for_ns {
         let silence = duration(silence);
         let text = format!(
             "hangs: no I/O completed for {silence}; it gets one I/O at a time, other disks go on"
         );
-        table.fact("", Cell::from(text).tone(Tone::Bad));
+        table.property("", Cell::from(text).tone(Tone::Bad));
     }
     if disk.fault_rules > 0 {
         let rules = match disk.fault_rules {
@@ -238,19 +238,19 @@ fn disk_facts(table: &mut Table, disk: &DiskView) {
              {}`",
             disk.export
         );
-        table.fact("", Cell::from(text).tone(Tone::Warn));
+        table.property("", Cell::from(text).tone(Tone::Warn));
     }
 }
 
 /// Adds request slots and payload memory, if the daemon reports them.
-fn intake_facts(table: &mut Table, intake: &IntakeView) {
+fn intake_properties(table: &mut Table, intake: &IntakeView) {
     if intake.slots_part > 0 {
         let held = format!(
             "{} in use, {} guaranteed",
             count(intake.slots),
             count(intake.slots_part)
         );
-        table.fact("request slots", held);
+        table.property("request slots", held);
     }
     if intake.payload_part_bytes > 0 {
         let part = bytes(intake.payload_part_bytes);
@@ -258,14 +258,14 @@ fn intake_facts(table: &mut Table, intake: &IntakeView) {
             "{} in use, {part} guaranteed for writes and {part} for reads",
             bytes(intake.payload_bytes)
         );
-        table.fact("payload memory", held);
+        table.property("payload memory", held);
     }
     if intake.waiting_connections > 0 {
         let text = match intake.waiting_connections {
             1 => "1 connection waits for a slot or for memory".to_owned(),
             n => format!("{n} connections wait for a slot or for memory"),
         };
-        table.fact("", Cell::from(text).tone(Tone::Warn));
+        table.property("", Cell::from(text).tone(Tone::Warn));
     }
 }
 

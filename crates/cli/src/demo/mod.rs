@@ -2,10 +2,10 @@
 //!
 //! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: an emulated
 //! flash volume and an emulated hard disk, each shared by VMs that disturb each other. The demo has
-//! an act for each device. A small client drives each VM through its own NBD socket while policies
-//! are swapped under load, one after the other. The engine judges the promises.
+//! a comparison for each device. A small client drives each VM through its own NBD socket while
+//! policies are swapped under load, one after the other. The engine judges the promises.
 
-mod acts;
+mod comparisons;
 mod load;
 mod show;
 
@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::objective_line;
 use crate::output::Output;
 use crate::problem::Problem;
-use acts::{ACTS, Act};
+use comparisons::{COMPARISONS, Comparison};
 use load::{Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
@@ -36,9 +36,9 @@ const MODEL_PATH: &str = "cloud-nvme.toml";
 /// Options of the demo.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Duration of both acts together in seconds.
+    /// Duration of both comparisons together in seconds.
     pub(crate) seconds: u64,
-    /// Policies of each act, in this order.
+    /// Policies of each comparison, in this order.
     pub(crate) policies: Vec<PolicySpec>,
     /// True to draw the curve in ASCII.
     pub(crate) ascii: bool,
@@ -46,10 +46,10 @@ pub(crate) struct Options {
     pub(crate) out: Output,
 }
 
-/// Results of all acts.
+/// Results of all comparisons.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Results {
-    /// Results of each act and policy, in order.
+    /// Results of each comparison and policy, in order.
     pub(crate) policies: Vec<PolicyResult>,
 }
 
@@ -81,12 +81,13 @@ pub(crate) struct VmResult {
     /// True if no part of the objective was missed; also true for a VM without promises.
     pub(crate) met: bool,
     /// Objective on one line.
-    pub(crate) wanted: String,
+    #[serde(rename = "wanted")]
+    pub(crate) objective: String,
     /// Parts of the objective as judged by the engine over the measured seconds.
     pub(crate) attainment: Vec<PartResult>,
 }
 
-/// Seconds of a turn in which a part of an objective was kept or missed.
+/// Seconds of a run in which a part of an objective was kept or missed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PartResult {
     /// Part of the objective: `reservation`, `latency` or `limit`.
@@ -100,21 +101,22 @@ pub(crate) struct PartResult {
 /// 99th percentile of a VM's latency over one refresh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Index of the policy within the act.
-    pub(crate) turn: usize,
-    /// Seconds since the act began.
+    /// Index of the run within the comparison.
+    pub(crate) run: usize,
+    /// Seconds since the comparison began.
     pub(crate) at_s: f64,
     /// Latency in nanoseconds.
     pub(crate) p99_ns: f64,
 }
 
-/// Divisor of a turn that gives its uncounted beginning, in which the previous policy still has
-/// effects. The engine's judged seconds may reach 1 s further back, hence [`SETTLING_MIN`].
+/// Divisor of a run's duration that gives its uncounted beginning, in which the previous policy
+/// still has effects. The engine's judged seconds may reach 1 s further back, hence
+/// [`SETTLING_MIN`].
 const SETTLING_SHARE: u32 = 4;
-/// Shortest uncounted beginning of a turn.
+/// Shortest uncounted beginning of a run.
 const SETTLING_MIN: Duration = Duration::from_millis(1250);
-/// Shortest turn in which the engine judges a second.
-const TURN_MIN: Duration = Duration::from_secs(3);
+/// Shortest run in which the engine judges a second.
+const RUN_MIN: Duration = Duration::from_secs(3);
 /// Interval between updates of the display.
 const REFRESH: Duration = Duration::from_millis(250);
 
@@ -126,7 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let dir = tempfile::Builder::new()
         .prefix("tidegate-demo-")
         .tempdir()?;
-    let turns = turns(options)?;
+    let durations = run_durations(options)?;
     std::fs::write(dir.path().join(MODEL_PATH), MODEL)?;
     let config = tidegate_server::config::parse(CONFIG, "examples/demo.toml", dir.path())
         .context("the demo's own configuration is broken")?
@@ -140,7 +142,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             // The same signal also ends the daemon and the guests, so it must be polled first.
             biased;
             stopped = signalled() => Err(stopped),
-            results = play(options, &turns, &handle, dir.path()) => results,
+            results = compare_all(options, &durations, &handle, dir.path()) => results,
         }
     });
     handle.shut_down();
@@ -152,28 +154,30 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns the duration of a policy's turn in each act.
-fn turns(options: &Options) -> Result<Vec<Duration>> {
-    let turn = |act: &Act| {
-        Duration::from_secs(options.seconds) * act.share / 100 / options.policies.len() as u32
+/// Returns the duration of a policy's run in each comparison.
+fn run_durations(options: &Options) -> Result<Vec<Duration>> {
+    let duration = |comparison: &Comparison| {
+        Duration::from_secs(options.seconds) * comparison.share
+            / 100
+            / options.policies.len() as u32
     };
-    let turns: Vec<Duration> = ACTS.iter().map(turn).collect();
-    let shortest = turns.iter().min().expect("there is an act");
-    if *shortest >= TURN_MIN {
-        return Ok(turns);
+    let durations: Vec<Duration> = COMPARISONS.iter().map(duration).collect();
+    let shortest = durations.iter().min().expect("there is a comparison");
+    if *shortest >= RUN_MIN {
+        return Ok(durations);
     }
-    let least = ACTS
+    let least = COMPARISONS
         .iter()
-        .map(|act| act.share)
+        .map(|comparison| comparison.share)
         .min()
-        .expect("there is an act");
-    // Seconds that give the shortest act, of `least` per cent, turns of `TURN_MIN` each.
-    let needed = TURN_MIN.as_secs() * 100 * options.policies.len() as u64;
+        .expect("there is a comparison");
+    // Seconds that give the shortest comparison, of `least` per cent, runs of `RUN_MIN` each.
+    let needed = RUN_MIN.as_secs() * 100 * options.policies.len() as u64;
     let problem = Problem::new(format!(
-        "{} s are too short for {} policies in {} acts",
+        "{} s are too short for {} policies on {} devices",
         options.seconds,
         options.policies.len(),
-        ACTS.len()
+        COMPARISONS.len()
     ));
     let help = format!(
         "use --seconds {} or more, or fewer policies",
@@ -223,9 +227,9 @@ fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result
     }
 }
 
-async fn play(
+async fn compare_all(
     options: &Options,
-    turns: &[Duration],
+    durations: &[Duration],
     daemon: &DaemonHandle,
     dir: &Path,
 ) -> Result<Results> {
@@ -233,117 +237,119 @@ async fn play(
     let mut results = Results {
         policies: Vec::new(),
     };
-    for (act, turn) in ACTS.iter().zip(turns) {
-        let mut screen = show::Screen::new(terminal, options);
-        let played = play_act(options, act, *turn, daemon, dir, &mut screen).await?;
-        screen.finish(act, &played)?;
-        results.policies.extend(played);
+    for (comparison, duration) in COMPARISONS.iter().zip(durations) {
+        let mut display = show::Display::new(terminal, options);
+        let runs = compare(options, comparison, *duration, daemon, dir, &mut display).await?;
+        display.finish(comparison, &runs)?;
+        results.policies.extend(runs);
     }
     Ok(results)
 }
 
-async fn play_act(
+/// Runs each policy for `duration`, one after the other, and returns their results.
+async fn compare(
     options: &Options,
-    act: &'static Act,
-    turn: Duration,
+    comparison: &'static Comparison,
+    duration: Duration,
     daemon: &DaemonHandle,
     dir: &Path,
-    screen: &mut show::Screen,
+    display: &mut show::Display,
 ) -> Result<Vec<PolicyResult>> {
     let device = daemon.devices().entries().iter();
     let device = (device.map(|entry| entry.name()))
-        .position(|name| name == act.device)
-        .with_context(|| format!("no device {}", act.device))?;
+        .position(|name| name == comparison.device)
+        .with_context(|| format!("no device {}", comparison.device))?;
     let mut vms = Vec::new();
-    for (i, cast) in act.cast.iter().enumerate() {
-        let vm = daemon.vms().find(cast.vm)?;
-        let wanted = objective_line::in_words(vm.background, &objective_view(&vm.objective));
-        let socket = dir.join(format!("{}.sock", cast.vm));
+    for (i, spec) in comparison.vms.iter().enumerate() {
+        let vm = daemon.vms().find(spec.name)?;
+        let objective = objective_line::in_words(vm.background, &objective_view(&vm.objective));
+        let socket = dir.join(format!("{}.sock", spec.name));
         // Seeds 7, 8, ...: different for each guest, and the same in every demo.
-        let guest = Guest::start(&socket, cast.vm, cast.behaviour, 7 + i as u64);
-        vms.push(Played {
-            vm: cast.vm,
-            wanted,
-            guest: guest.with_context(|| format!("VM {}", cast.vm))?,
+        let guest = Guest::start(&socket, spec.name, spec.behaviour, 7 + i as u64);
+        vms.push(RunningVm {
+            name: spec.name,
+            objective,
+            guest: guest.with_context(|| format!("VM {}", spec.name))?,
             before: Vec::new(),
         });
     }
-    let first = daemon.vms().find(act.cast[0].vm)?;
-    screen.set_bound(first.objective.latency);
-    screen.introduce(act, vms.iter().map(|vm| vm.wanted.as_str()))?;
-    let settling = (turn / SETTLING_SHARE).max(SETTLING_MIN);
+    let first = daemon.vms().find(comparison.vms[0].name)?;
+    display.set_bound(first.objective.latency);
+    display.print_vms(comparison, vms.iter().map(|vm| vm.objective.as_str()))?;
+    let settling = (duration / SETTLING_SHARE).max(SETTLING_MIN);
     let mut results = Vec::new();
-    let act_began = Instant::now();
+    let comparison_began = Instant::now();
     for policy in &options.policies {
         daemon.set_policy(device, policy.clone()).await?;
         let begin = Instant::now();
-        let mut counting = false;
-        while begin.elapsed() < turn {
-            // No longer than the turn, so that all turns have the same length.
-            tokio::time::sleep(REFRESH.min(turn.saturating_sub(begin.elapsed()))).await;
+        let mut measuring = false;
+        while begin.elapsed() < duration {
+            // No longer than the run, so that all runs have the same length.
+            tokio::time::sleep(REFRESH.min(duration.saturating_sub(begin.elapsed()))).await;
             // Effects of the previous policy are over: count from here on.
-            if !counting && begin.elapsed() >= settling {
-                counting = true;
+            if !measuring && begin.elapsed() >= settling {
+                measuring = true;
                 for vm in &mut vms {
                     vm.guest.restart();
-                    vm.before = daemon.vm_snapshot(vm.vm).await?.attainment;
+                    vm.before = daemon.vm_snapshot(vm.name).await?.attainment;
                 }
             }
             if let Some(p99_ns) = vms[0].guest.take_recent_p99() {
-                screen.sample(Sample {
-                    turn: results.len(),
-                    at_s: act_began.elapsed().as_secs_f64(),
+                display.sample(Sample {
+                    run: results.len(),
+                    at_s: comparison_began.elapsed().as_secs_f64(),
                     p99_ns,
                 });
             }
-            let now = summarize(act, policy, &vms, daemon).await?;
-            screen.update(&now, begin.elapsed(), turn, counting)?;
+            let now = summarize(comparison, policy, &vms, daemon).await?;
+            let progress = [begin.elapsed(), duration];
+            display.update(results.len(), &now, progress, measuring)?;
         }
-        results.push(summarize(act, policy, &vms, daemon).await?);
+        results.push(summarize(comparison, policy, &vms, daemon).await?);
     }
     Ok(results)
 }
 
-/// VM of the running act.
-struct Played {
-    vm: &'static str,
-    wanted: String,
+/// VM of the running comparison.
+struct RunningVm {
+    name: &'static str,
+    objective: String,
     guest: Guest,
     /// Attainment counters when measuring began.
     before: Vec<PartAttainment>,
 }
 
 async fn summarize(
-    act: &Act,
+    comparison: &Comparison,
     policy: &PolicySpec,
-    vms: &[Played],
+    vms: &[RunningVm],
     daemon: &DaemonHandle,
 ) -> Result<PolicyResult> {
     let mut results = Vec::new();
     for vm in vms {
-        let seen = vm.guest.seen().with_context(|| format!("VM {}", vm.vm))?;
-        let after = daemon.vm_snapshot(vm.vm).await?.attainment;
+        let seen = vm.guest.seen().with_context(|| format!("VM {}", vm.name))?;
+        let after = daemon.vm_snapshot(vm.name).await?.attainment;
         results.push(result_of(vm, &seen, &after));
     }
     Ok(PolicyResult {
-        device: act.device,
+        device: comparison.device,
         policy: policy.name().to_owned(),
         mb_s: results.iter().map(|vm| vm.mb_s).sum(),
         vms: results,
     })
 }
 
-fn result_of(vm: &Played, seen: &Seen, after: &[PartAttainment]) -> VmResult {
+fn result_of(vm: &RunningVm, seen: &Seen, after: &[PartAttainment]) -> VmResult {
     // Just after a restart no time has passed, and rates would be NaN.
     let seconds = seen.took.as_secs_f64().max(1e-9);
     let attainment = since(&vm.before, after);
     VmResult {
-        vm: vm.vm.to_owned(),
+        vm: vm.name.to_owned(),
         iops: seen.ops as f64 / seconds,
         mb_s: seen.bytes as f64 / 1e6 / seconds,
         p99_ms: seen.latency_us.value_at_quantile(0.99) as f64 / 1e3,
         met: attainment.iter().all(|part| part.missed_s == 0),
-        wanted: vm.wanted.clone(),
+        objective: vm.objective.clone(),
         attainment,
     }
 }

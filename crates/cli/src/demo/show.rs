@@ -8,41 +8,43 @@ use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Axis, Cell, Plot, Series, Style, Table, Tone, Unit};
 use tidegate_units::human::duration;
 
-use super::acts::Act;
-use super::{Options, PolicyResult, Sample, VmResult};
+use super::comparisons::Comparison;
+use super::{Options, PolicyResult, REFRESH, Sample, VmResult};
 use crate::output::{self, Output};
 use crate::plot_output;
 
-/// Display of one act: a table redrawn in place on a terminal, a line for each policy elsewhere.
-pub(super) struct Screen {
+/// Display of one comparison: a table redrawn in place on a terminal, a line for each run
+/// elsewhere.
+pub(super) struct Display {
     live: bool,
     out: Output,
     ascii: bool,
     drawn: usize,
-    announced: String,
-    /// Latency bound of the act's first VM.
+    /// Index of the run that was announced last.
+    announced: Option<usize>,
+    /// Latency bound of the VM that the comparison is about.
     bound: Option<Nanos>,
     samples: Vec<Sample>,
 }
 
-impl Screen {
-    pub(super) fn new(terminal: bool, options: &Options) -> Screen {
-        Screen {
+impl Display {
+    pub(super) fn new(terminal: bool, options: &Options) -> Display {
+        Display {
             live: terminal && !options.out.is_json(),
             out: options.out,
             ascii: options.ascii,
             drawn: 0,
-            announced: String::new(),
+            announced: None,
             bound: None,
             samples: Vec::new(),
         }
     }
 
-    /// Prints the VMs of an act; `promises` are their objectives, in the same order.
-    pub(super) fn introduce<'a>(
+    /// Prints the VMs of a comparison; `objectives` are theirs, in the same order.
+    pub(super) fn print_vms<'a>(
         &self,
-        act: &Act,
-        promises: impl Iterator<Item = &'a str>,
+        comparison: &Comparison,
+        objectives: impl Iterator<Item = &'a str>,
     ) -> io::Result<()> {
         if self.out.is_json() {
             return Ok(());
@@ -52,51 +54,51 @@ impl Screen {
             ("WORKLOAD", Align::Left),
             ("OBJECTIVE", Align::Left),
         ]);
-        for (cast, promise) in act.cast.iter().zip(promises) {
-            table.row([cast.vm, cast.does, promise]);
+        for (vm, objective) in comparison.vms.iter().zip(objectives) {
+            table.row([vm.name, vm.workload, objective]);
         }
         let table = table.render(self.out.style());
-        self.out.text(&format!("{}\n\n{table}\n", act.title))
+        self.out.text(&format!("{}\n\n{table}\n", comparison.title))
     }
 
-    /// Sets the latency bound that is drawn with the latency of the act's first VM.
+    /// Sets the latency bound that is drawn with the latency of the comparison's first VM.
     pub(super) fn set_bound(&mut self, bound: Option<Nanos>) {
         self.bound = bound;
     }
 
-    /// Adds a sample of latency to the act's curve.
+    /// Adds a sample of latency to the comparison's curve.
     pub(super) fn sample(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// Shows the progress of a policy's turn.
+    /// Shows the progress of the run with this index: `elapsed` of `total`, with the results so
+    /// far.
     pub(super) fn update(
         &mut self,
+        run: usize,
         now: &PolicyResult,
-        at: Duration,
-        of: Duration,
-        counting: bool,
+        [elapsed, total]: [Duration; 2],
+        measuring: bool,
     ) -> io::Result<()> {
         if !self.live {
-            // Without a terminal each turn has one line, not one a refresh.
-            if self.announced != now.policy {
-                self.announced = now.policy.clone();
+            // Without a terminal each run has one line, not one a refresh.
+            if is_new_run(&mut self.announced, run) {
                 output::tell(format_args!(
                     "{} on {}: running for {:.1} s ...",
                     now.policy,
                     now.device,
-                    of.as_secs_f64()
+                    total.as_secs_f64()
                 ));
             }
             return Ok(());
         }
         let style = self.out.style();
-        let phase = if counting { "measuring" } else { "settling" };
+        let phase = if measuring { "measuring" } else { "settling" };
         let text = format!(
             "{}  {phase}  {:.0} of {:.0} s\n{}",
             style.paint(Tone::Strong, &now.policy),
-            at.as_secs_f64(),
-            of.as_secs_f64(),
+            elapsed.as_secs_f64(),
+            total.as_secs_f64(),
             one_policy(now).render(style)
         );
         self.out.redraw(&text, self.drawn)?;
@@ -104,46 +106,56 @@ impl Screen {
         Ok(())
     }
 
-    /// Replaces the live table by the results of the act.
-    pub(super) fn finish(&mut self, act: &Act, turns: &[PolicyResult]) -> Result<()> {
+    /// Replaces the live table by the results of the comparison.
+    pub(super) fn finish(&mut self, comparison: &Comparison, runs: &[PolicyResult]) -> Result<()> {
         if self.live {
             self.out.clear(std::mem::take(&mut self.drawn))?;
         }
         if self.out.is_json() {
             return Ok(());
         }
-        let mut text = side_by_side(turns, self.out.style());
-        if turns.iter().any(|turn| turn.policy == "mclock") {
-            text += &format!("\n{}\n", act.about_mclock);
+        let mut text = side_by_side(runs, self.out.style());
+        // mClock lacks some objectives, so that its results need a note.
+        if runs.iter().any(|run| run.policy == "mclock") {
+            text += &format!("\n{}\n", comparison.about_mclock);
         }
         self.out.text(&(text + "\n"))?;
-        if act.drawn {
-            let plot = self.curve(act, turns);
+        if comparison.drawn {
+            let plot = self.curve(comparison, runs);
             plot_output::draw(self.out, &[plot], self.ascii)?;
         }
         Ok(())
     }
 
-    /// Returns the plot of the latency of the act's first VM, with a line for each policy.
-    fn curve(&self, act: &Act, turns: &[PolicyResult]) -> Plot {
+    /// Returns the plot of the latency of the comparison's first VM, with a line for each run.
+    fn curve(&self, comparison: &Comparison, runs: &[PolicyResult]) -> Plot {
         let mut plot = Plot::new(
             format!(
                 "Latency of {} under one policy after the other",
-                act.cast[0].vm
+                comparison.vms[0].name
             ),
             Axis::linear("time", Unit::Seconds).including(0.0),
-            Axis::log10("latency, p99 of each 250 ms", Unit::Nanos),
+            Axis::log10(
+                format!("latency, p99 of each {} ms", REFRESH.as_millis()),
+                Unit::Nanos,
+            ),
         );
-        for (i, turn) in turns.iter().enumerate() {
-            let points = self.samples.iter().filter(|sample| sample.turn == i);
+        for (i, run) in runs.iter().enumerate() {
+            let points = self.samples.iter().filter(|sample| sample.run == i);
             let points = points.map(|sample| (sample.at_s, sample.p99_ns));
-            plot.add(Series::line(&turn.policy).points(points));
+            plot.add(Series::line(&run.policy).points(points));
         }
         if let Some(bound) = self.bound {
             plot.level(bound.0 as f64, format!("promised: {}", duration(bound.0)));
         }
         plot
     }
+}
+
+/// Returns true at the first call for a run. Runs are distinguished by index, because one policy
+/// may run twice with other parameters.
+fn is_new_run(announced: &mut Option<usize>, run: usize) -> bool {
+    announced.replace(run) != Some(run)
 }
 
 fn one_policy(result: &PolicyResult) -> Table {
@@ -160,14 +172,14 @@ fn one_policy(result: &PolicyResult) -> Table {
             Cell::new(format!("{:.0}", vm.iops)),
             Cell::new(format!("{:.1}", vm.mb_s)),
             Cell::new(format!("{:.1}", vm.p99_ms)),
-            Cell::new(&vm.wanted),
+            Cell::new(&vm.objective),
         ]);
     }
     table
 }
 
 /// Returns the table of results by VM and policy.
-fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
+fn side_by_side(runs: &[PolicyResult], style: Style) -> String {
     let mut table = Table::new([
         ("VM", Align::Left),
         ("POLICY", Align::Left),
@@ -176,13 +188,13 @@ fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
         ("P99 ms", Align::Right),
         ("PROMISES", Align::Left),
     ]);
-    let vms = turns.first().map_or(0, |turn| turn.vms.len());
+    let vms = runs.first().map_or(0, |run| run.vms.len());
     for i in 0..vms {
-        for (n, turn) in turns.iter().enumerate() {
-            let vm = &turn.vms[i];
+        for (n, run) in runs.iter().enumerate() {
+            let vm = &run.vms[i];
             table.row([
                 Cell::new(if n == 0 { &*vm.vm } else { "" }).tone(Tone::Strong),
-                Cell::new(&turn.policy),
+                Cell::new(&run.policy),
                 Cell::new(format!("{:.1}", vm.iops)),
                 Cell::new(format!("{:.1}", vm.mb_s)),
                 Cell::new(format!("{:.1}", vm.p99_ms)),
@@ -190,12 +202,12 @@ fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
             ]);
         }
     }
-    for (n, turn) in turns.iter().enumerate() {
+    for (n, run) in runs.iter().enumerate() {
         table.row([
             Cell::new(if n == 0 { "all" } else { "" }).tone(Tone::Strong),
-            Cell::new(&turn.policy),
+            Cell::new(&run.policy),
             Cell::new(""),
-            Cell::new(format!("{:.1}", turn.mb_s)),
+            Cell::new(format!("{:.1}", run.mb_s)),
             Cell::new(""),
             Cell::new(""),
         ]);
@@ -243,13 +255,20 @@ mod tests {
             mb_s: 1.0,
             p99_ms: 1.0,
             met: attainment.iter().all(|part| part.missed_s == 0),
-            wanted: String::new(),
+            objective: String::new(),
             attainment,
         }
     }
 
     #[test]
-    fn a_verdict_names_the_parts_that_were_missed() {
+    fn each_run_is_announced_once_whatever_its_policy() {
+        let mut announced = None;
+        let calls = [0, 0, 1, 1, 1].map(|run| is_new_run(&mut announced, run));
+        assert_eq!(calls, [true, false, true, false, false]);
+    }
+
+    #[test]
+    fn verdicts_name_the_missed_parts() {
         for (attainment, shown) in [
             (&[][..], "-"),
             (&[("limit", 0, 0)], "-"),
@@ -259,13 +278,13 @@ mod tests {
                 "missed: latency in 3 of 4 s",
             ),
         ] {
-            let turn = PolicyResult {
+            let run = PolicyResult {
                 device: "flash",
                 policy: "fifo".to_owned(),
                 vms: vec![vm(attainment)],
                 mb_s: 1.0,
             };
-            let text = side_by_side(&[turn], Style::Plain);
+            let text = side_by_side(&[run], Style::Plain);
             let line = text.lines().nth(1).expect("a row");
             assert!(line.ends_with(&format!("  {shown}")), "{line}");
         }

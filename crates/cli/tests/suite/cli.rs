@@ -318,7 +318,7 @@ fn wrong_arguments_end_with_two_and_help_teaches() {
     assert_eq!(short.status.code(), Some(1));
     let said = stderr(&short);
     assert!(
-        said.contains("8 s are too short for 3 policies in 2 acts"),
+        said.contains("8 s are too short for 3 policies on 2 devices"),
         "{said}"
     );
     assert!(said.contains("--seconds 23 or more"), "{said}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use crate::common::{CONFIG, read_away, serve, stderr, stdout};
+use crate::common::{CONFIG, drain_stderr, serve, stderr, stdout};
 
 /// Daemon with two VMs in memory, killed when it goes out of scope.
 struct Daemon {
@@ -17,7 +17,7 @@ impl Daemon {
         let config = dir.path().join("t.toml");
         std::fs::write(&config, CONFIG).expect("writable");
         let (child, log) = serve(&config);
-        read_away(log);
+        drain_stderr(log);
         Daemon { child, dir }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-use crate::common::{CONFIG, examples, read_away, serve, stderr, stdout, tidegate};
+use crate::common::{CONFIG, drain_stderr, examples, serve, stderr, stdout, tidegate};
 use serde_json::Value;
 
 /// A daemon with two VMs in memory, ended when it goes out of scope.
@@ -17,11 +17,11 @@ struct Daemon {
 impl Daemon {
     fn start() -> Daemon {
         let (daemon, log) = Daemon::start_with_log();
-        read_away(log);
+        drain_stderr(log);
         daemon
     }
 
-    /// A daemon, and the rest of what it says.
+    /// Starts the daemon and returns it with the rest of its log.
     fn start_with_log() -> (Daemon, BufReader<ChildStderr>) {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("t.toml");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_server::store::{Change, Store};
 
-use crate::common::{read_away, serve, stderr};
+use crate::common::{drain_stderr, serve, stderr};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
@@ -78,7 +78,7 @@ impl Copies {
 
     fn serve(&self) -> Daemon {
         let (child, log) = serve(&self.path("tidegate.toml"));
-        read_away(log);
+        drain_stderr(log);
         Daemon(child)
     }
 }

@@ -63,9 +63,9 @@ impl<'a> LearntVmStates<'a> {
         let is = self.identity_of(&vm).await;
         let moved = match disks {
             LearntDisks::Same => false,
-            LearntDisks::Moved => true,
+            LearntDisks::Different => true,
             // An unknown identity on either side counts as moved, the safe choice.
-            LearntDisks::Tell => !file.identity().overlaps(&is),
+            LearntDisks::Detect => !file.identity().overlaps(&is),
         };
         let asked = name.to_owned();
         let import = |reply| Command::ImportVm {
@@ -145,7 +145,7 @@ fn notes(
             file.policy, now.policy
         ));
     }
-    if let Some(is) = elsewhere.filter(|_| disks == LearntDisks::Tell) {
+    if let Some(is) = elsewhere.filter(|_| disks == LearntDisks::Detect) {
         let place = |text: String| {
             if text.is_empty() {
                 "unidentified storage".to_owned()
@@ -199,10 +199,10 @@ mod tests {
             .vms
             .remove(0);
         let elsewhere = Identity::from_text("block device b");
-        let same = notes(&file(&now.policy), &now, None, LearntDisks::Tell);
+        let same = notes(&file(&now.policy), &now, None, LearntDisks::Detect);
         assert_eq!(same, [""; 0]);
         let file = file("vcup-mclock");
-        let all = notes(&file, &now, Some(&elsewhere), LearntDisks::Tell);
+        let all = notes(&file, &now, Some(&elsewhere), LearntDisks::Detect);
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].contains("\"vcup-mclock\"") && all[0].contains("\"mclock\""));
         assert!(
@@ -210,7 +210,7 @@ mod tests {
             "{}",
             all[1]
         );
-        let said = notes(&file, &now, Some(&elsewhere), LearntDisks::Moved);
+        let said = notes(&file, &now, Some(&elsewhere), LearntDisks::Different);
         assert_eq!(said.len(), 1, "who says so himself is not told");
     }
 }

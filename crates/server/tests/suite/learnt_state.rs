@@ -170,14 +170,14 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     let (taken_over, learnt_anew) = ((was, None), (None, Some((0, 2))));
     // Another policy with the same tuner, on the same kind of disk.
     let there = start(1, "ssd-sata-300gb", tuner("vcup-mclock"));
-    let (tuning, notes) = import(&there, LearntDisks::Tell);
+    let (tuning, notes) = import(&there, LearntDisks::Detect);
     assert_eq!(tuning, taken_over);
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("\"vcup-drr\""), "{notes:?}");
-    assert_eq!(import(&there, LearntDisks::Moved).0, learnt_anew);
+    assert_eq!(import(&there, LearntDisks::Different).0, learnt_anew);
 
     let moved = start(2, "hdd-7200-250gb", tuner("vcup-drr"));
-    let (tuning, notes) = import(&moved, LearntDisks::Tell);
+    let (tuning, notes) = import(&moved, LearntDisks::Detect);
     assert_eq!(tuning, learnt_anew);
     let note = "its disks are on other storage";
     assert!(notes.iter().any(|said| said.contains(note)), "{notes:?}");
@@ -187,7 +187,8 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     // A policy without the tuner rejects the state.
     let credits = PolicySpec::named("flubber").expect("it is registered");
     let other = start(3, "ssd-sata-300gb", credits);
-    let refused = wait(other.handle.import_vm(VM, &file, LearntDisks::Tell)).expect_err("refused");
+    let refused =
+        wait(other.handle.import_vm(VM, &file, LearntDisks::Detect)).expect_err("refused");
     let ControlError::Learnt { what, help } = refused else {
         panic!("{refused}")
     };
@@ -198,10 +199,10 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     let help = help.expect("there is some");
     assert!(help.contains("vcup, vcup-mclock, vcup-drr"), "{help}");
     // A VM without a target rejects it as well.
-    let free = wait(there.handle.import_vm("free", &file, LearntDisks::Tell));
+    let free = wait(there.handle.import_vm("free", &file, LearntDisks::Detect));
     let refused = free.expect_err("refused").to_string();
     assert!(refused.contains("the VM has no target"), "{refused}");
-    let gone = wait(there.handle.import_vm("gone", &file, LearntDisks::Tell));
+    let gone = wait(there.handle.import_vm("gone", &file, LearntDisks::Detect));
     assert!(matches!(gone, Err(ControlError::UnknownVm(_))), "{gone:?}");
 }
 

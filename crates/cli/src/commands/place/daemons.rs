@@ -5,13 +5,14 @@ use std::path::Path;
 
 use hyper::Method;
 use serde::Deserialize;
+use tidegate_api::query::percent_encode;
 use tidegate_api::transfer::TransferRequest;
 use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
 use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
 use super::exact;
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 
 /// Daemons reached over their control API.
 pub(super) struct Sockets;
@@ -64,7 +65,7 @@ impl Daemons for Sockets {
             deadline: Some(exact(request.deadline())),
             ..TransferRequest::default()
         };
-        let path = format!("/v1/vms/{}/job", escape(vm));
+        let path = format!("/v1/vms/{}/job", percent_encode(vm));
         let answer = client(socket)?.change(Method::PUT, &path, &order);
         answer.map(drop).map_err(refused)
     }

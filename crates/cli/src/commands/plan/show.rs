@@ -127,14 +127,14 @@ fn latency_cell(bound: &Bound) -> Cell {
 
 fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     let fit = &found.fit;
-    let mut table = Table::facts();
+    let mut table = Table::properties();
     let tone = |good: bool| if good { Tone::Good } else { Tone::Bad };
     let time = format!(
         "{} of the {} that may be promised",
         thousandths(fit.time_ps),
         Thousandths(assumed.headroom)
     );
-    table.fact(
+    table.property(
         "device time",
         Cell::from(time).tone(tone(fit.time_ps <= fit.budget_ps)),
     );
@@ -144,7 +144,7 @@ fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
             tidegate_units::human::bytes(fit.disk_bytes),
             tidegate_units::human::bytes(capacity)
         );
-        table.fact(
+        table.property(
             "capacity",
             Cell::from(text).tone(tone(fit.disk_bytes <= capacity)),
         );
@@ -155,33 +155,33 @@ fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         Streams::Blended => "blended: sequential requests cost as much as random ones",
         Streams::Kept => "kept: sequential requests stay sequential",
     };
-    table.fact("streams", streams);
+    table.property("streams", streams);
     let (what, used) = fit.tightest();
     let tightest = format!(
         "{}: {} of the allowed part is used",
         resource(what),
         Thousandths(used)
     );
-    table.fact("tightest", tightest);
+    table.property("tightest", tightest);
     if fit.needs.iter().any(|need| need.bound.is_some()) {
         let evenly = "for 99 % of requests, evenly spaced and served by deadline (EDF)";
-        table.fact("latencies", evenly);
+        table.property("latencies", evenly);
         if writes_are_not_known(plan, found) {
             let early = "reads may take longer on a device that caches writes";
-            table.fact("", Cell::from(early).tone(Tone::Warn));
+            table.property("", Cell::from(early).tone(Tone::Warn));
         }
     }
-    table.fact("blocking", blocking_cell(found));
+    table.property("blocking", blocking_cell(found));
     if fit.depth_bound < plan.site.scheduling.depth {
         let depth = format!("at most {}, because of latency bounds", fit.depth_bound);
-        table.fact("queue depth", depth);
+        table.property("queue depth", depth);
     }
     let verdict = if plan.fits() {
         Cell::from("all promises fit").tone(Tone::Good)
     } else {
         Cell::from("the promises do not fit").tone(Tone::Bad)
     };
-    table.fact("feasibility", verdict);
+    table.property("feasibility", verdict);
     table
 }
 

@@ -18,13 +18,13 @@ use crate::plot_output;
 use crate::problem::Problem;
 
 pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
-    let found = if file.is_file() {
+    let loaded = if file.is_file() {
         profile::load(file)
     } else {
         // The name of a model of the catalogue, whose profile is built in.
         profile::find(&file.to_string_lossy(), Path::new(""))
     };
-    let measured = found.map_err(Problem::new)?;
+    let measured = loaded.map_err(Problem::new)?;
     let plots = curves::plots(&measured);
     plot_output::write_svg(&plots, plot)?;
     print(&measured, out)?;
@@ -37,7 +37,7 @@ pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
 
 /// Profile as JSON.
 #[derive(Serialize)]
-struct View<'a> {
+struct ProfileView<'a> {
     device: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     measured: &'a str,
@@ -49,7 +49,7 @@ struct View<'a> {
     imprecise: Vec<String>,
     curves: Vec<CurveView>,
     latency: Vec<LatencyView>,
-    beside_writes: Vec<BesideView>,
+    beside_writes: Vec<ReadsUnderWritesView>,
 }
 
 #[derive(Serialize)]
@@ -64,6 +64,7 @@ struct PointView {
     size_bytes: u32,
     iops: f64,
     bytes_per_s: f64,
+    /// Half width of the 95 % confidence interval, in per cent of the mean.
     within_percent: f64,
     runs: u32,
 }
@@ -78,13 +79,14 @@ struct LatencyView {
     mean_ns: u64,
     p50_ns: u64,
     p99_ns: u64,
+    /// Half width of the 95 % confidence interval, in per cent of the mean.
     within_percent: f64,
     runs: u32,
 }
 
-/// Latency of reads during writes of one size at one depth.
+/// Latency of reads under writes of one size at one depth.
 #[derive(Serialize)]
-struct BesideView {
+struct ReadsUnderWritesView {
     access: &'static str,
     size_bytes: u32,
     depth: u32,
@@ -100,7 +102,7 @@ fn access(access: Access) -> &'static str {
     }
 }
 
-fn view(measured: &Measured) -> View<'_> {
+fn view(measured: &Measured) -> ProfileView<'_> {
     let point = |point: &MeasuredPoint| PointView {
         size_bytes: point.size,
         iops: point.iops,
@@ -117,7 +119,7 @@ fn view(measured: &Measured) -> View<'_> {
         access: access(curve.access),
         points: curve.points.iter().map(point).collect(),
     };
-    let beside = |MeasuredBeside { point, reads }: &MeasuredBeside| BesideView {
+    let under_writes = |MeasuredBeside { point, reads }: &MeasuredBeside| ReadsUnderWritesView {
         access: access(point.access),
         size_bytes: point.size,
         depth: point.depth,
@@ -125,7 +127,7 @@ fn view(measured: &Measured) -> View<'_> {
         p99_ns: point.p99.0,
         reads: *reads,
     };
-    let latency = |at @ MeasuredDepth { point, .. }: &MeasuredDepth| LatencyView {
+    let latency = |measured_point @ MeasuredDepth { point, .. }: &MeasuredDepth| LatencyView {
         op: match point.direction {
             Direction::Read => "read",
             Direction::Write => "write",
@@ -137,10 +139,10 @@ fn view(measured: &Measured) -> View<'_> {
         mean_ns: point.mean.0,
         p50_ns: point.p50.0,
         p99_ns: point.p99.0,
-        within_percent: at.within_percent,
-        runs: at.runs,
+        within_percent: measured_point.within_percent,
+        runs: measured_point.runs,
     };
-    View {
+    ProfileView {
         device: &measured.device,
         measured: &measured.measured,
         depth: measured.depth,
@@ -149,7 +151,7 @@ fn view(measured: &Measured) -> View<'_> {
         imprecise: measured.imprecise(),
         curves: measured.curves.iter().map(curve).collect(),
         latency: measured.latency.iter().map(latency).collect(),
-        beside_writes: measured.beside_writes.iter().map(beside).collect(),
+        beside_writes: measured.beside_writes.iter().map(under_writes).collect(),
     }
 }
 
@@ -159,46 +161,48 @@ pub(super) fn print(measured: &Measured, out: Output) -> Result<()> {
         return out.json(&view(measured));
     }
     let style = out.style();
-    let mut text = facts(measured).render(style) + "\n" + &rates(measured).render(style);
+    let summary = summary_table(measured).render(style);
+    let mut text = summary + "\n" + &saturation_table(measured).render(style);
     if !measured.latency.is_empty() {
         text += "\n";
-        text += &times(measured).render(style);
+        text += &latency_table(measured).render(style);
     }
     if !measured.beside_writes.is_empty() {
         text += "\n";
-        text += &beside_writes(measured).render(style);
+        text += &under_writes_table(measured).render(style);
     }
     Ok(out.text(&text)?)
 }
 
-fn facts(measured: &Measured) -> Table {
-    let mut table = Table::facts();
+/// Returns the table of the profile's origin, range and notes.
+fn summary_table(measured: &Measured) -> Table {
+    let mut table = Table::properties();
     let device = Cell::from(measured.device.as_str()).tone(Tone::Strong);
-    table.fact("device", device);
+    table.property("device", device);
     if !measured.measured.is_empty() {
-        table.fact("measured", measured.measured.as_str());
+        table.property("measured", measured.measured.as_str());
     }
-    table.fact("saturated at", format!("queue depth {}", measured.depth));
+    table.property("saturated at", format!("queue depth {}", measured.depth));
     // 0 where the profile does not name the range.
     if measured.span > 0 {
-        table.fact("range", bytes(measured.span));
+        table.property("range", bytes(measured.span));
     }
     for (i, note) in measured.notes.iter().enumerate() {
         let name = if i == 0 { "note" } else { "" };
-        table.fact(name, Cell::from(note.as_str()).tone(Tone::Warn));
+        table.property(name, Cell::from(note.as_str()).tone(Tone::Warn));
     }
     match measured.imprecise().len() {
         0 => {}
         n => {
             let text = format!("{n} points, marked ! below; `tidegate plan` refuses the profile");
-            table.fact("imprecise", Cell::from(text).tone(Tone::Bad));
+            table.property("imprecise", Cell::from(text).tone(Tone::Bad));
         }
     }
     table
 }
 
 /// Returns the table of rates at saturation, by kind and size.
-fn rates(measured: &Measured) -> Table {
+fn saturation_table(measured: &Measured) -> Table {
     let mut table = Table::new([
         ("AT SATURATION", Align::Left),
         ("SIZE", Align::Right),
@@ -210,12 +214,12 @@ fn rates(measured: &Measured) -> Table {
     for curve in &measured.curves {
         for (i, point) in curve.points.iter().enumerate() {
             let name = if i == 0 { curve.name() } else { String::new() };
-            let within = within(point.within_percent, point.runs);
+            let half_width = half_width(point.within_percent, point.runs);
             table.row([
                 Cell::from(name).tone(Tone::Strong),
                 exact_bytes(point.size.into()).into(),
                 rate(point.iops).into(),
-                within,
+                half_width,
                 bytes_per_s(point.iops * f64::from(point.size)).into(),
                 Cell::from(point.runs.to_string()).tone(Tone::Faint),
             ]);
@@ -224,20 +228,21 @@ fn rates(measured: &Measured) -> Table {
     table
 }
 
-/// Returns the uncertainty of a mean; `-` for a single run, which has none.
-fn within(percent: f64, runs: u32) -> Cell {
-    let within = match runs {
+/// Returns the half width of a mean's confidence interval; `-` for a single run, which has none.
+fn half_width(percent: f64, runs: u32) -> Cell {
+    let half_width = match runs {
         0 | 1 => "-".to_owned(),
         _ => format!("{percent:.1} %"),
     };
     match uncertainty(percent, runs) {
-        Some(_) => Cell::from(format!("{within} !")).tone(Tone::Bad),
-        None => Cell::from(within).tone(Tone::Faint),
+        Some(_) => Cell::from(format!("{half_width} !")).tone(Tone::Bad),
+        None => Cell::from(half_width).tone(Tone::Faint),
     }
 }
 
-/// Returns the table of the latency of reads during saturating writes.
-fn beside_writes(measured: &Measured) -> Table {
+/// Returns the table of the latency of reads under saturating writes. Their size is that of
+/// [`BesideWrites::READ_SIZE`](tidegate_core::profile::BesideWrites::READ_SIZE).
+fn under_writes_table(measured: &Measured) -> Table {
     let mut table = Table::new([
         ("4 KiB READS DURING", Align::Left),
         ("DEPTH", Align::Right),
@@ -259,7 +264,7 @@ fn beside_writes(measured: &Measured) -> Table {
 }
 
 /// Returns the table of latency by queue depth.
-fn times(measured: &Measured) -> Table {
+fn latency_table(measured: &Measured) -> Table {
     let mut table = Table::new([
         ("BY QUEUE DEPTH", Align::Left),
         ("DEPTH", Align::Right),
@@ -282,7 +287,7 @@ fn times(measured: &Measured) -> Table {
                 point.depth.to_string().into(),
                 rate(point.iops).into(),
                 duration(point.mean.0).into(),
-                within(at.within_percent, at.runs),
+                half_width(at.within_percent, at.runs),
                 duration(point.p50.0).into(),
                 duration(point.p99.0).into(),
             ]);

@@ -68,7 +68,7 @@ impl Store {
 
     fn keep(&mut self, key: Key, outcome: &Outcome) -> Result<()> {
         match &mut self.results {
-            Some(results) => results.keep(key, serde_json::to_value(outcome)?),
+            Some(results) => results.append(key, serde_json::to_value(outcome)?),
             None => Ok(()),
         }
     }

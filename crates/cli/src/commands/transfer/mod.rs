@@ -5,13 +5,13 @@ mod wait;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
-use tidegate_api::query::TransferQuery;
+use tidegate_api::query::{TransferQuery, percent_encode};
 use tidegate_api::transfer::{EndedTransferView, TransferRequest, TransferView, VmTransfersView};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, bytes_per_s, percent};
 
 use crate::args::{StartTransferArgs, TransferCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 
 pub(super) fn run(command: &TransferCommand, client: &Client, out: Output) -> Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn run(command: &TransferCommand, client: &Client, out: Output) -> Re
 
 /// Returns the API's path of a VM's transfers.
 fn path(vm: &str) -> String {
-    format!("/v1/vms/{}/job", escape(vm))
+    format!("/v1/vms/{}/job", percent_encode(vm))
 }
 
 fn start(args: &StartTransferArgs, client: &Client, out: Output) -> Result<()> {
@@ -120,41 +120,41 @@ fn show(answer: Value, out: Output) -> Result<()> {
 }
 
 fn describe(vm: &VmTransfersView) -> Table {
-    let mut table = Table::facts();
+    let mut table = Table::properties();
     let place = format!("{}, policy {}", vm.device, vm.policy);
     table
-        .fact("VM", Cell::from(vm.vm.as_str()).tone(Tone::Strong))
-        .fact("device", place);
+        .property("VM", Cell::from(vm.vm.as_str()).tone(Tone::Strong))
+        .property("device", place);
     match &vm.transfer {
-        Some(transfer) => facts(&mut table, transfer),
-        None => _ = table.fact("transfer", "none"),
+        Some(transfer) => add_properties(&mut table, transfer),
+        None => _ = table.property("transfer", "none"),
     }
     if let Some(last) = &vm.last {
         let text = format!("{} by {}: ", bytes(last.size_bytes), clock(&last.due));
-        table.fact("last transfer", ended_after(&text, last));
+        table.property("last transfer", ended_after(&text, last));
     }
     let over = &vm.ended;
     if over.met + over.missed + over.cancelled > 0 {
         let [met, missed, cancelled] = [over.met, over.missed, over.cancelled];
         let text =
             format!("{met} met, {missed} missed, {cancelled} cancelled since the daemon started");
-        table.fact("ended", text);
+        table.property("ended", text);
     }
     table
 }
 
-fn facts(table: &mut Table, transfer: &TransferView) {
+fn add_properties(table: &mut Table, transfer: &TransferView) {
     let done = percent(transfer.moved_bytes as f64, transfer.size_bytes as f64);
     let (moved, size) = (bytes(transfer.moved_bytes), bytes(transfer.size_bytes));
     table
-        .fact("transfer", format!("{size} by {}", clock(&transfer.due)))
-        .fact("started", clock(&transfer.begun))
-        .fact("done", format!("{moved}, {done}"))
-        .fact("rate", rate(transfer))
-        .fact("I/O class", transfer.class.as_str())
-        .fact("forecast", forecast(transfer));
+        .property("transfer", format!("{size} by {}", clock(&transfer.due)))
+        .property("started", clock(&transfer.begun))
+        .property("done", format!("{moved}, {done}"))
+        .property("rate", rate(transfer))
+        .property("I/O class", transfer.class.as_str())
+        .property("forecast", forecast(transfer));
     for note in &transfer.notes {
-        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
+        table.property("note", Cell::from(note.as_str()).tone(Tone::Warn));
     }
 }
 

@@ -6,14 +6,14 @@ use anyhow::Result;
 use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_api::disk::{DiskRequest, SizeRequest};
-use tidegate_api::query::ChangeQuery;
+use tidegate_api::query::{ChangeQuery, percent_encode};
 use tidegate_api::vm::{Removed, VmRequest, VmView};
 use tidegate_config::{Field, Section, document};
 use tidegate_report::{Cell, Table, Tone};
 
 use super::{change, describe};
 use crate::args::{AddArgs, DiskArg, RemoveArgs, ResizeArgs};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
@@ -34,7 +34,7 @@ pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
     for vm in vms {
         let name = vm["name"].as_str().unwrap_or_default();
         progress.set(answers.len() as u64, || name.to_owned());
-        let path = format!("/v1/vms/{}{query}", escape(name));
+        let path = format!("/v1/vms/{}{query}", percent_encode(name));
         answers.push(client.change_slowly(Method::PUT, &path, &vm)?);
     }
     drop(progress);
@@ -106,14 +106,14 @@ fn from_file(file: &Path) -> Result<Vec<Value>> {
 }
 
 pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<()> {
-    let name = escape(&args.name);
+    let name = percent_encode(&args.name);
     let query = ChangeQuery {
         force: args.force,
         persist: args.persist,
     };
     let (path, what) = match &args.disk {
         Some(disk) => (
-            format!("/v1/vms/{name}/disks/{}{query}", escape(disk)),
+            format!("/v1/vms/{name}/disks/{}{query}", percent_encode(disk)),
             format!("VM {:?} with a disk {disk:?}", args.name),
         ),
         None => (
@@ -132,16 +132,16 @@ pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<
         return out.json(&removed);
     }
     let removed: Removed = read(removed)?;
-    let mut table = Table::facts();
-    table.fact("removed", Cell::from(removed.removed).tone(Tone::Strong));
+    let mut table = Table::properties();
+    table.property("removed", Cell::from(removed.removed).tone(Tone::Strong));
     for failed in removed.not_flushed {
-        table.fact("not flushed", Cell::from(failed).tone(Tone::Bad));
+        table.property("not flushed", Cell::from(failed).tone(Tone::Bad));
     }
     Ok(out.table(&table)?)
 }
 
 pub(super) fn resize(args: &ResizeArgs, client: &Client, out: Output) -> Result<()> {
-    let name = escape(&args.name);
+    let name = percent_encode(&args.name);
     let (export, size) = match &args.disk[..] {
         [export, size] => (export.clone(), size),
         [size] => (only_disk(&args.name, client)?, size),
@@ -151,7 +151,7 @@ pub(super) fn resize(args: &ResizeArgs, client: &Client, out: Output) -> Result<
         force: args.shrink,
         persist: args.persist,
     };
-    let path = format!("/v1/vms/{name}/disks/{}{query}", escape(&export));
+    let path = format!("/v1/vms/{name}/disks/{}{query}", percent_encode(&export));
     let size = SizeRequest { size: size.clone() };
     let answer = client.change_slowly(Method::PATCH, &path, &size)?;
     if out.is_json() {
@@ -162,7 +162,7 @@ pub(super) fn resize(args: &ResizeArgs, client: &Client, out: Output) -> Result<
 
 /// Returns the export name of a VM's only disk.
 fn only_disk(name: &str, client: &Client) -> Result<String> {
-    let vm: VmView = read(client.get(&format!("/v1/vms/{}", escape(name)))?)?;
+    let vm: VmView = read(client.get(&format!("/v1/vms/{}", percent_encode(name)))?)?;
     let exports: Vec<String> = vm.disks.into_iter().map(|disk| disk.export).collect();
     match &exports[..] {
         [only] => Ok(only.clone()),

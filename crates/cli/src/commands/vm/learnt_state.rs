@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Value, json};
-use tidegate_api::query::{LearntDisks, LearntQuery};
+use tidegate_api::query::{LearntDisks, LearntQuery, percent_encode};
 use tidegate_report::{Cell, Table, Tone};
 use tidegate_server::learnt_state_file::LearntStateFile;
 use tidegate_units::human;
@@ -13,7 +13,7 @@ use tidegate_units::human;
 use super::describe;
 use crate::args::ImportArgs;
 use crate::atomic_file;
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 const FILE_MAX: u64 = 128 << 10;
 
 pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Output) -> Result<()> {
-    let answer = client.get(&format!("/v1/vms/{}/learnt", escape(name)))?;
+    let answer = client.get(&format!("/v1/vms/{}/learnt", percent_encode(name)))?;
     let Some(file) = file else {
         return out.json(&answer);
     };
@@ -35,15 +35,15 @@ pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Outp
             "disks": learnt.disks, "file": path, "bytes": bytes,
         }));
     }
-    let mut table = Table::facts();
+    let mut table = Table::properties();
     table
-        .fact("VM", Cell::from(learnt.vm).tone(Tone::Strong))
-        .fact(
+        .property("VM", Cell::from(learnt.vm).tone(Tone::Strong))
+        .property(
             "from",
             format!("controller {}, policy {}", learnt.controller, learnt.policy),
         )
-        .fact("disks on", disks(&learnt.disks))
-        .fact(
+        .property("disks on", disks(&learnt.disks))
+        .property(
             "written to",
             format!("{path}, {}", human::bytes(bytes as u64)),
         );
@@ -61,12 +61,12 @@ fn disks(disks: &[String]) -> String {
 pub(super) fn import(args: &ImportArgs, client: &Client, out: Output) -> Result<()> {
     let file = read_file(&args.file)?;
     let disks = match (args.disk_moved, args.same_disk) {
-        (true, _) => LearntDisks::Moved,
+        (true, _) => LearntDisks::Different,
         (false, true) => LearntDisks::Same,
-        (false, false) => LearntDisks::Tell,
+        (false, false) => LearntDisks::Detect,
     };
     let query = LearntQuery { disks };
-    let path = format!("/v1/vms/{}/learnt{query}", escape(&args.name));
+    let path = format!("/v1/vms/{}/learnt{query}", percent_encode(&args.name));
     let answer = client.change(Method::PUT, &path, &file)?;
     if out.is_json() {
         return out.json(&answer);

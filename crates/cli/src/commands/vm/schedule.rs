@@ -4,19 +4,19 @@ use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
 use tidegate_api::change::{ObjectiveChange, ScheduleEntry};
-use tidegate_api::query::ChangeQuery;
+use tidegate_api::query::{ChangeQuery, percent_encode};
 use tidegate_api::schedule::ScheduleView;
 use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 
 use super::{change, describe};
 use crate::args::{EntryArgs, ScheduleCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, read};
 use crate::objective_line;
 use crate::output::Output;
 
 pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Result<()> {
-    let path = |name: &str| format!("/v1/vms/{}/schedule", escape(name));
+    let path = |name: &str| format!("/v1/vms/{}/schedule", percent_encode(name));
     let answer = match command {
         ScheduleCommand::List { name } => return list(name, client, out),
         ScheduleCommand::Add(args) => {
@@ -45,7 +45,7 @@ fn query(force: bool, persist: bool) -> String {
 }
 
 fn list(name: &str, client: &Client, out: Output) -> Result<()> {
-    let answer = client.get(&format!("/v1/vms/{}", escape(name)))?;
+    let answer = client.get(&format!("/v1/vms/{}", percent_encode(name)))?;
     if out.is_json() {
         return out.json(&answer["schedule"]);
     }
@@ -54,9 +54,9 @@ fn list(name: &str, client: &Client, out: Output) -> Result<()> {
         return Ok(out.text(&format!("{name} has no schedule\n"))?);
     };
     out.table(&table(schedule))?;
-    let mut facts = Table::facts();
-    state_facts(&mut facts, schedule);
-    Ok(out.text(&format!("\n{}", facts.render(out.style())))?)
+    let mut properties = Table::properties();
+    state_properties(&mut properties, schedule);
+    Ok(out.text(&format!("\n{}", properties.render(out.style())))?)
 }
 
 /// Returns the entry that the options describe.
@@ -71,6 +71,7 @@ fn entry(args: &EntryArgs) -> ScheduleEntry {
             timezone: args.timezone.clone().into(),
             ..change(&args.parts)
         },
+        ..ScheduleEntry::default()
     }
 }
 
@@ -95,7 +96,10 @@ fn table(schedule: &ScheduleView) -> Table {
 /// Returns the state of an entry: `in force`, `not applied` if it is due but does not fit, or
 /// nothing.
 fn state(schedule: &ScheduleView, number: usize) -> Cell {
-    match (&schedule.held, schedule.entry == Some(number)) {
+    match (
+        &schedule.not_applied_because,
+        schedule.entry == Some(number),
+    ) {
         (_, false) => Cell::from(String::new()),
         (None, true) => Cell::from("in force").tone(Tone::Strong),
         (Some(_), true) => Cell::from("not applied").tone(Tone::Bad),
@@ -103,10 +107,10 @@ fn state(schedule: &ScheduleView, number: usize) -> Cell {
 }
 
 /// Adds a schedule to the table of a VM.
-pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
+pub(super) fn add_properties(table: &mut Table, schedule: &ScheduleView) {
     for (i, entry) in schedule.entries.iter().enumerate() {
         let name = if i == 0 { "schedule" } else { "" };
-        let state = match (&schedule.held, schedule.entry == Some(i + 1)) {
+        let state = match (&schedule.not_applied_because, schedule.entry == Some(i + 1)) {
             (_, false) => "",
             (None, true) => " (in force)",
             (Some(_), true) => " (not applied)",
@@ -117,19 +121,19 @@ pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
             times_text(entry),
             changes_text(entry)
         );
-        table.fact(name, text);
+        table.property(name, text);
     }
-    state_facts(table, schedule);
+    state_properties(table, schedule);
 }
 
 /// Adds the base objective, the next change, and the reason why a due entry was not applied.
-fn state_facts(table: &mut Table, schedule: &ScheduleView) {
-    table.fact(
+fn state_properties(table: &mut Table, schedule: &ScheduleView) {
+    table.property(
         "base objective",
         objective_line::in_words(false, &schedule.base),
     );
-    if let Some(held) = &schedule.held {
-        table.fact("not applied", Cell::from(held.as_str()).tone(Tone::Bad));
+    if let Some(held) = &schedule.not_applied_because {
+        table.property("not applied", Cell::from(held.as_str()).tone(Tone::Bad));
     }
     let next = match &schedule.next {
         Some(next) => format!(
@@ -139,8 +143,8 @@ fn state_facts(table: &mut Table, schedule: &ScheduleView) {
         ),
         None => "none".to_owned(),
     };
-    table.fact("next change", next);
-    table.fact("time now", time(&schedule.now));
+    table.property("next change", next);
+    table.property("time now", time(&schedule.now));
 }
 
 /// Shortens `2026-11-22T18:00:00+01:00[Europe/Berlin]` to `2026-11-22 18:00 (Europe/Berlin)`.

@@ -26,7 +26,9 @@ name = "bulk"
 size = "8 MiB"
 "#;
 
-/// A daemon that serves what a file says, and the rest of what it will say.
+/// Starts `tidegate serve` with `config`, waits until its log has `listening on`, and returns the
+/// process with the rest of its standard error. The caller must kill the process, also when its
+/// test panics: dropping a `Child` does not.
 pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("serve")
@@ -36,20 +38,20 @@ pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
         .expect("the binary runs");
     // Logged once the sockets exist.
     let mut log = BufReader::new(child.stderr.take().expect("piped"));
-    let mut said = String::new();
-    while !said.contains("listening on") {
-        let n = log.read_line(&mut said).expect("readable");
-        assert!(n > 0, "the daemon ended: {said}");
+    let mut log_text = String::new();
+    while !log_text.contains("listening on") {
+        let n = log.read_line(&mut log_text).expect("readable");
+        assert!(n > 0, "the daemon ended: {log_text}");
     }
     (child, log)
 }
 
 /// Reads a daemon's standard error to its end, so that the daemon does not block on a full pipe.
-pub(crate) fn read_away(mut log: BufReader<ChildStderr>) {
+pub(crate) fn drain_stderr(mut log: BufReader<ChildStderr>) {
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
 }
 
-/// Runs the command.
+/// Runs `tidegate` with `args`, without TIDEGATE_SOCKET, and waits for its end.
 pub(crate) fn tidegate(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(args)
@@ -58,12 +60,12 @@ pub(crate) fn tidegate(args: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// Returns what it wrote to standard output.
+/// Returns the standard output of a finished process, with invalid UTF-8 replaced.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns what it wrote to standard error.
+/// Returns the standard error of a finished process, with invalid UTF-8 replaced.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

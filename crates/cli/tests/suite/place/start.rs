@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 
 use super::{Site, stderr};
-use crate::common::{read_away, serve};
+use crate::common::{drain_stderr, serve};
 
 /// A daemon with one VM in memory, ended when it goes out of scope.
 struct Daemon(Child);
@@ -27,7 +27,7 @@ impl Daemon {
         let config = site.file("t.toml");
         std::fs::write(&config, CONFIG).expect("writable");
         let (child, log) = serve(&config);
-        read_away(log);
+        drain_stderr(log);
         Daemon(child)
     }
 }

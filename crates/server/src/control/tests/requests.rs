@@ -272,9 +272,9 @@ async fn a_size_and_every_query_are_taken() {
     );
     let (_, file) = ask(&plane, "GET", "/v1/vms/oltp/learnt", "").await;
     for (disks, note) in [
-        (LearntDisks::Tell, "Tell"),
+        (LearntDisks::Detect, "Detect"),
         (LearntDisks::Same, "Same"),
-        (LearntDisks::Moved, "Moved"),
+        (LearntDisks::Different, "Different"),
     ] {
         let path = format!("/v1/vms/dss/learnt{}", LearntQuery { disks });
         let (_, vm) = ask(&plane, "PUT", &path, &file.to_string()).await;

@@ -79,9 +79,9 @@ pub(super) fn costs(learnt: &LearntCosts) -> CostsView {
     let seen = learnt.kinds.iter().filter(|kind| kind.ios > 0);
     CostsView {
         windows: learnt.windows,
-        idle_windows: learnt.idle_windows,
+        unused_windows: learnt.idle_windows,
         // JSON has no infinity.
-        within: within.is_finite().then_some(within),
+        relative_half_width: within.is_finite().then_some(within),
         kinds: seen.map(cost).collect(),
     }
 }
@@ -93,7 +93,7 @@ fn cost(kind: &LearntKind) -> CostView {
         size_bytes: kind.size,
         // Picoseconds to nanoseconds.
         time_ns: kind.cost.time_ps / 1000.0,
-        within: kind.cost.within,
+        relative_half_width: kind.cost.within,
         known: kind.cost.is_known(),
     }
 }

@@ -31,7 +31,7 @@ fn fault(snapshot: &RuleSnapshot) -> FaultView {
     FaultView {
         number: snapshot.number,
         state: state(snapshot.state).to_owned(),
-        met: snapshot.met,
+        matched: snapshot.met,
         injected: snapshot.injected,
         on: match rule.on {
             Ops::ANY => vec!["any".to_owned()],

@@ -1,7 +1,7 @@
 //! Schedules, as text with units.
 
 use jiff::Timestamp;
-use tidegate_api::schedule::{NextView, ScheduleView};
+use tidegate_api::schedule::{NextChangeView, ScheduleView};
 use tidegate_config::Schedule;
 
 use super::objective;
@@ -10,7 +10,7 @@ use super::objective;
 /// force.
 pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>) -> ScheduleView {
     let local = |at: Timestamp| at.to_zoned(schedule.zone()).to_string();
-    let next = schedule.next(now).map(|next| NextView {
+    let next = schedule.next(now).map(|next| NextChangeView {
         at: local(next.at),
         // Rounded up: a client that waits for so long finds the entry in force.
         in_s: (now.duration_until(next.at).unsigned_abs().as_nanos()).div_ceil(1_000_000_000)
@@ -25,7 +25,7 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
         base: objective(schedule.base()),
         entries: schedule.words(),
         entry: schedule.in_force_at(now).entry.map(|at| at + 1),
-        held,
+        not_applied_because: held,
         next,
     }
 }

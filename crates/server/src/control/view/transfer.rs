@@ -85,7 +85,7 @@ pub(crate) fn transfer(vm: &VmSnapshot, at: &DisplayTime) -> Option<TransferView
         begun: at.written(transfer.since.begun),
         due: at.written(transfer.since.due),
         due_in_s: seconds(at.now.duration_until(transfer.since.due).as_nanos()),
-        done: done.map(|done| at.written(done)),
+        forecast_end: done.map(|done| at.written(done)),
         done_in_s: done_in.map(by),
         early_s: done.and_then(|_| Some(earliness_s(transfer.early()?, transfer.late()?))),
         class: transfer.status.class.name().to_owned(),

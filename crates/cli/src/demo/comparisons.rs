@@ -1,10 +1,10 @@
-//! Acts of the demo: the VMs that share a device, and their workloads.
+//! Comparisons of the demo: the VMs that share a device, and their workloads.
 
 use super::load::{Arrivals, Behaviour};
 
-/// Device of the configuration with the VMs that share it.
+/// Comparison of policies on one device of the configuration, with the VMs that share it.
 #[derive(Debug)]
-pub(super) struct Act {
+pub(super) struct Comparison {
     /// Name of the device in the configuration.
     pub(super) device: &'static str,
     /// Title above the table of VMs.
@@ -13,34 +13,35 @@ pub(super) struct Act {
     pub(super) share: u32,
     /// True if the latency of the first VM is drawn.
     pub(super) drawn: bool,
-    /// VMs in the order of the configuration; the first one is disturbed by the others.
-    pub(super) cast: &'static [Cast],
-    /// Note on the results of mClock.
+    /// VMs in the order of the configuration. The comparison is about the first one, which the
+    /// others disturb.
+    pub(super) vms: &'static [DemoVm],
+    /// Note on the results of mClock, which lacks parts of the objectives that the others enforce.
     pub(super) about_mclock: &'static str,
 }
 
 /// VM of the demo with its workload.
 #[derive(Debug)]
-pub(super) struct Cast {
+pub(super) struct DemoVm {
     /// Name in the configuration, also that of its export and its socket.
-    pub(super) vm: &'static str,
+    pub(super) name: &'static str,
     /// Workload as text.
-    pub(super) does: &'static str,
+    pub(super) workload: &'static str,
     /// Workload of the guest.
     pub(super) behaviour: Behaviour,
 }
 
-/// Acts in order.
-pub(super) const ACTS: [Act; 2] = [
-    Act {
+/// Comparisons in order.
+pub(super) const COMPARISONS: [Comparison; 2] = [
+    Comparison {
         device: "flash",
         title: "1. An emulated NVMe volume of 10,000 IOPS and 200 MB/s, three VMs:",
         share: 40,
         drawn: true,
-        cast: &[
-            Cast {
-                vm: "db",
-                does: "random 8 KiB reads, 1000/s",
+        vms: &[
+            DemoVm {
+                name: "db",
+                workload: "random 8 KiB reads, 1000/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 8 << 10,
@@ -49,9 +50,9 @@ pub(super) const ACTS: [Act; 2] = [
                     arrivals: Arrivals::Poisson { per_s: 1000.0 },
                 },
             },
-            Cast {
-                vm: "ci",
-                does: "random 64 KiB writes, iodepth 32",
+            DemoVm {
+                name: "ci",
+                workload: "random 64 KiB writes, iodepth 32",
                 behaviour: Behaviour {
                     writes: true,
                     size: 64 << 10,
@@ -60,9 +61,9 @@ pub(super) const ACTS: [Act; 2] = [
                     arrivals: Arrivals::Closed { depth: 32 },
                 },
             },
-            Cast {
-                vm: "noisy",
-                does: "sequential 256 KiB reads, iodepth 64",
+            DemoVm {
+                name: "noisy",
+                workload: "sequential 256 KiB reads, iodepth 64",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
@@ -76,15 +77,15 @@ pub(super) const ACTS: [Act; 2] = [
                        alone. Queue depth and\nI/O size are managed by Tidegate under every \
                        policy.",
     },
-    Act {
+    Comparison {
         device: "disk",
         title: "2. An emulated 7200 rpm disk, three VMs and a backup:",
         share: 60,
         drawn: false,
-        cast: &[
-            Cast {
-                vm: "oltp",
-                does: "random 8 KiB reads, 20/s",
+        vms: &[
+            DemoVm {
+                name: "oltp",
+                workload: "random 8 KiB reads, 20/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 8 << 10,
@@ -93,9 +94,9 @@ pub(super) const ACTS: [Act; 2] = [
                     arrivals: Arrivals::Poisson { per_s: 20.0 },
                 },
             },
-            Cast {
-                vm: "stream",
-                does: "sequential 256 KiB reads, 40/s",
+            DemoVm {
+                name: "stream",
+                workload: "sequential 256 KiB reads, 40/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
@@ -104,9 +105,9 @@ pub(super) const ACTS: [Act; 2] = [
                     arrivals: Arrivals::Even { per_s: 40.0 },
                 },
             },
-            Cast {
-                vm: "bulk",
-                does: "sequential 1 MiB writes, iodepth 32",
+            DemoVm {
+                name: "bulk",
+                workload: "sequential 1 MiB writes, iodepth 32",
                 behaviour: Behaviour {
                     writes: true,
                     size: 1 << 20,
@@ -115,9 +116,9 @@ pub(super) const ACTS: [Act; 2] = [
                     arrivals: Arrivals::Closed { depth: 32 },
                 },
             },
-            Cast {
-                vm: "backup",
-                does: "sequential 256 KiB reads, iodepth 4",
+            DemoVm {
+                name: "backup",
+                workload: "sequential 256 KiB reads, iodepth 4",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
