@@ -25,7 +25,7 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// [`ParamKind`](crate::part::ParamKind).
     fn params(&self) -> &[(&'static ParamInfo, u64)];
 
-    /// Parts of an objective that the policy enforces for a VM.
+    /// Parts of an objective that the policy enforces for a VM: those of `enforces_for(false)`.
     fn enforces(&self) -> Enforces;
 
     /// Parts of an objective that the policy enforces for a VM or, with `background`, for a
@@ -35,7 +35,7 @@ pub trait Policy: Any + Debug + Send + Sync {
     /// True if the policy helps deadline transfers to end in time.
     fn helps_transfers(&self) -> bool;
 
-    /// True if a VM with this objective is served up to a least rate before weights count.
+    /// True if a VM with this objective has a guaranteed minimum rate, served before weights apply.
     fn has_floor(&self, objective: &Objective) -> bool;
 
     /// True if the dispatcher may hold a VM whose gate is open

@@ -45,9 +45,10 @@ pub const FILL: u32 = 75;
 pub enum Stage {
     /// Nowhere: the engine never asks the gate.
     Open,
-    /// Before the dispatcher learns of a unit, one gate a VM (credits: VBC, CIRC).
+    /// Before the dispatcher learns of a unit, one gate a VM (credits, as in the policies `vbc` and
+    /// `circ` of `tidegate_policies::regulate`).
     Admission,
-    /// Between the dispatcher's index and the device; one gate a lane (token bucket, delay slice).
+    /// Between the dispatcher's index and the device; one gate a lane (token buckets).
     Dispatch,
 }
 
@@ -109,7 +110,7 @@ pub enum Knob {
     MergeLimit(u32),
     /// Pace at which the VM's I/Os may follow each other.
     Throttle(Throttle),
-    /// Longest regular wait for other VMs' turns that a throttle makes good at once; zero: none.
+    /// Delay caused by other VMs up to which a throttled VM may catch up immediately; zero: none.
     /// Setting it also clears the lateness that the throttle has recorded so far.
     Lateness(Nanos),
     /// Least rate in bytes per second, whatever the objective says, for a deadline transfer; 0:
@@ -124,7 +125,7 @@ impl Knob {
     pub const ALLOCATION_MAX: u64 = 4_000_000_000;
 }
 
-/// Change that roles hear of. [`View`] already show the state after it.
+/// Change that roles hear of. [`View`] already shows the state after it.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A guest request arrived and became a unit of its own.
@@ -144,7 +145,8 @@ pub enum Event<'a> {
     Started(&'a DeviceIo),
     /// An I/O was in flight when this policy took effect. The policy before it was charged for it.
     Inherited(&'a DeviceIo),
-    /// An I/O completed, or counts as failed since its disk hangs; its true end is then not told.
+    /// An I/O completed, or counts as failed since its disk hangs; no second event follows when it
+    /// really completes.
     Ended {
         /// I/O that ended.
         io: &'a DeviceIo,
@@ -416,7 +418,7 @@ impl Knobs {
 
 /// Bounds how much of each VM may pass: limits, credits, delay slices. Owns no queues and no order.
 pub trait Regulator: Send {
-    /// Returns the point at which it gates. Must never change.
+    /// Returns the point at which the regulator gates. Must never change.
     fn stage(&self) -> Stage;
 
     /// Returns the events that the role hears. Must never change.
@@ -496,7 +498,7 @@ pub trait Regulator: Send {
 /// Promises suspended because the device is slower than promised, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SteppedDown {
-    /// True if background processes are down to their least rate.
+    /// True if background processes are throttled to their minimum: one chunk per 500 ms.
     pub background: bool,
     /// Deadline transfers that get only their VM's share.
     pub transfers: u32,
@@ -539,8 +541,9 @@ pub trait Dispatcher: Send {
     /// Applies a knob.
     fn set(&mut self, _view: &View, _vm: VmId, _knob: Knob) {}
 
-    /// Returns `true` if it serves background processes itself ([`View::is_background`]).
-    /// Otherwise it never hears of them, and the engine gives them what VMs leave.
+    /// Returns `true` if the dispatcher serves background processes itself
+    /// ([`View::is_background`]). Otherwise it never hears of them, and the engine gives them what
+    /// VMs leave.
     fn serves_background(&self) -> bool {
         false
     }
@@ -550,9 +553,9 @@ pub trait Dispatcher: Send {
         None
     }
 
-    /// Returns `true` if the unit it would pick was promised and is due, so that it goes beyond the
-    /// adapted queue depth. Asked only at that depth. Each `true` lengthens the queue, so promises
-    /// beyond the device's ability must get `false`.
+    /// Returns `true` if the unit that the dispatcher would pick was promised and is due, so that
+    /// the unit is dispatched beyond the adapted queue depth. Asked only at that depth. Each `true`
+    /// lengthens the queue, so promises beyond the device's ability must get `false`.
     fn is_due_beyond_depth(&mut self, _view: &View) -> bool {
         false
     }
@@ -567,8 +570,8 @@ pub trait Dispatcher: Send {
     /// its profile, if any. The torture test checks the bound.
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;
 
-    /// Returns `true` if, for a limit or depth of its own, it may hold back a VM whose gate is open
-    /// while the device has room.
+    /// Returns `true` if the dispatcher, for a limit or depth of its own, may hold back a VM whose
+    /// gate is open while the device has room.
     fn may_hold(&self) -> bool {
         false
     }

@@ -61,7 +61,7 @@ pub(crate) mod shut {
     /// Gate closed by the regulator; the time counts as regulated.
     pub(crate) const REGULATED: u8 = 1;
     /// Reads of the lane lack payload memory.
-    pub(crate) const STARVED: u8 = 2;
+    pub(crate) const LACKS_MEMORY: u8 = 2;
 }
 
 /// Part of a request slot that scheduling reads, in one cache line.

@@ -10,7 +10,7 @@ use crate::stats::{Ledger, VmStats};
 use core::cell::Ref;
 pub use queued::Queued;
 pub(crate) use queues::{Queues, enter_lane, unlink};
-pub(crate) use requests::{Filling, Requests};
+pub(crate) use requests::{MergeSearch, NewRequest, Requests};
 use std::sync::Arc;
 use tidegate_base::bandwidth_samples::Seconds;
 use tidegate_base::device::DeviceStats;
@@ -231,7 +231,7 @@ impl View {
     /// one.
     pub fn lacks_memory(&self, vm: VmId) -> bool {
         let of_vm = &self.queues.vms[vm.index()];
-        of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::STARVED != 0
+        of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::LACKS_MEMORY != 0
     }
 
     /// First admitted unit of a lane, whatever the lane's gate says.
@@ -303,7 +303,7 @@ pub(crate) fn count_arrival(
     now: Nanos,
     of_vm: &mut Vm,
     ledger: &mut Ledger,
-    request: &Filling,
+    request: &NewRequest,
     splitting: Option<&mut Splitting>,
 ) -> bool {
     of_vm.waiting += 1;

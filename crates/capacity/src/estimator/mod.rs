@@ -24,11 +24,12 @@
 //!
 //! **Collinear costs.** VMs that are always served in the same proportion have one sum of costs
 //! between them, for any number of windows. A controller that learns therefore varies proportions a
-//! little, back and forth, window by window: [`CostEstimator::dither`] is a signal of its own for
-//! each VM, with mean 0, large while costs are uncertain and small later (persistent excitation).
+//! little, back and forth, window by window: [`CostEstimator::share_variation`] is a signal of its
+//! own for each VM, with mean 0, large while costs are uncertain and small later (persistent
+//! excitation).
 //!
 //! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
-//! covariance: [`LearntCost::within`]. I/Os that are rare, were last seen
+//! covariance: [`LearntCost::relative_half_width`]. I/Os that are rare, were last seen
 //! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN`] a
 //! cost counts as unknown.
 //!
@@ -93,7 +94,7 @@ pub struct LearntCost {
     pub time_ps: f64,
     /// Half width of its 90 % interval, as a part of the cost: 0.1 is 10 % either way. Infinite
     /// before the first window.
-    pub within: f64,
+    pub relative_half_width: f64,
 }
 
 impl LearntCost {
@@ -108,16 +109,16 @@ impl LearntCost {
 
     /// Returns true if the cost is known to within [`LearntCost::KNOWN`].
     pub fn is_known(&self) -> bool {
-        self.within <= LearntCost::KNOWN
+        self.relative_half_width <= LearntCost::KNOWN
     }
 
     /// Returns the device time for judging promises, in picoseconds: the learnt cost, or the upper
     /// end of its interval while that is wider than [`LearntCost::JUDGED`].
     pub fn pessimistic_ps(&self) -> f64 {
-        if self.within <= LearntCost::JUDGED {
+        if self.relative_half_width <= LearntCost::JUDGED {
             return self.time_ps;
         }
-        self.time_ps * (1.0 + self.within.min(LearntCost::ALLOWANCE_MAX))
+        self.time_ps * (1.0 + self.relative_half_width.min(LearntCost::ALLOWANCE_MAX))
     }
 }
 
@@ -148,13 +149,16 @@ pub struct LearntCosts {
 }
 
 impl LearntCosts {
-    /// Mean of `within` over the kinds seen, weighted by their device time; infinite before the
-    /// first window.
-    pub fn within(&self) -> f64 {
+    /// Mean of the relative half widths over the kinds seen, weighted by their device time;
+    /// infinite before the first window.
+    pub fn relative_half_width(&self) -> f64 {
         let time = |kind: &LearntKind| kind.ios as f64 * kind.cost.time_ps;
         let observed = self.kinds.iter().filter(|kind| kind.ios > 0);
         let (total, weighted) = observed.fold((0.0, 0.0), |(total, weighted), kind| {
-            (total + time(kind), weighted + time(kind) * kind.cost.within)
+            (
+                total + time(kind),
+                weighted + time(kind) * kind.cost.relative_half_width,
+            )
         });
         if total > 0.0 {
             weighted / total
@@ -357,13 +361,13 @@ impl CostEstimator {
         let weights = weights(parts, bytes);
         let ns = self.filter.cost(&weights);
         // Each cost is positive, so the divisor is.
-        let within = match self.filter.windows() {
+        let relative_half_width = match self.filter.windows() {
             0 => f64::INFINITY,
             _ => HALF_INTERVAL_SIGMA * self.filter.variance(&weights).sqrt() / ns,
         };
         LearntCost {
             time_ps: ns * 1000.0,
-            within,
+            relative_half_width,
         }
     }
 
@@ -406,7 +410,10 @@ impl CostEstimator {
     /// profile has no latencies, and no mixes, because costs are learnt within the present mix.
     pub fn profile(&self) -> (Profile, bool) {
         let profile = self.profile_of(|parts, bytes| self.cost_of(parts, bytes).pessimistic_ps());
-        (profile, self.learnt().within() <= LearntCost::JUDGED)
+        (
+            profile,
+            self.learnt().relative_half_width() <= LearntCost::JUDGED,
+        )
     }
 
     /// Returns a profile of the expected costs, however uncertain. For shares of the device, where
@@ -433,20 +440,20 @@ impl CostEstimator {
     }
 
     /// Variation of a VM's share in the current window, as a part of the share, by which costs can
-    /// be told apart: between 0.03 and 0.5 either way, in proportion to the uncertainty `within` of
-    /// its cost ([`LearntCost::within`]). The mean over two windows is 0.
-    pub fn dither(&self, vm: VmId, within: f64) -> f64 {
-        let variation = (2.0 * within).clamp(DITHER_MIN, DITHER_MAX);
-        if self.dithers_up(vm) {
+    /// be told apart: between 0.03 and 0.5 either way, in proportion to the uncertainty of its cost
+    /// ([`LearntCost::relative_half_width`]). The mean over two windows is 0.
+    pub fn share_variation(&self, vm: VmId, relative_half_width: f64) -> f64 {
+        let variation = (2.0 * relative_half_width).clamp(DITHER_MIN, DITHER_MAX);
+        if self.raises_share(vm) {
             variation
         } else {
             -variation
         }
     }
 
-    /// Returns true if [`CostEstimator::dither`] is positive in the current window.
+    /// Returns true if [`CostEstimator::share_variation`] is positive in the current window.
     #[inline]
-    pub fn dithers_up(&self, vm: VmId) -> bool {
+    pub fn raises_share(&self, vm: VmId) -> bool {
         // Two successive windows share a hash and differ in parity: opposite signs, so that the
         // mean is 0.
         let pair = mix(((self.windows_ended / 2) << 32) | u64::from(vm.index));

@@ -165,9 +165,9 @@ fn nodes_interpolate_sizes_linearly() {
 
 #[test]
 fn profile_is_pessimistic_until_costs_are_known() {
-    let cost = |within| LearntCost {
+    let cost = |relative_half_width| LearntCost {
         time_ps: 1e6,
-        within,
+        relative_half_width,
     };
     assert_eq!(cost(0.25).pessimistic_ps(), 1e6);
     assert_eq!(cost(0.5).pessimistic_ps(), 1.5e6);

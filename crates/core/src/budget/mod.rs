@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   total = guaranteed (half)             each member's part, by reservation and weight
-//!         + lendable   (the other half)   lent for what a member returns in 100 ms
+//!         + lendable   (the other half)   lent in proportion to what is returned in 100 ms
 //!         + reserve                       for a request that is larger than its member's part
 //! ```
+//!
+//! A member is a VM, identified by its slot.
 //!
 //! - A member's part is never lent: no other member can make a claim inside the part wait.
 //! - Beyond its part a member borrows, at most as much as it gave back in the last 100 ms: a member
@@ -30,7 +32,7 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::time::Nanos;
 
 /// Window of lending: a member may borrow as much as it gave back in this time.
-const LENT_FOR: Nanos = Nanos::from_millis(100);
+const LENDING_WINDOW: Nanos = Nanos::from_millis(100);
 
 /// Smallest buffer for a payload, in bytes: one page.
 const SMALLEST_BUFFER: u64 = 4096;
@@ -127,7 +129,7 @@ const VACANT: Member = Member {
     reserved: 0,
     returned: 0,
     returned_before: 0,
-    window_ends: LENT_FOR,
+    window_ends: LENDING_WINDOW,
     turn: 0,
     wait: Wait::None,
     want: 0,
@@ -142,7 +144,7 @@ impl Member {
 
     /// Closes the window of returns if it is over.
     #[inline]
-    fn pass(&mut self, now: Nanos) {
+    fn roll_window(&mut self, now: Nanos) {
         if now >= self.window_ends {
             self.close_window(now);
         }
@@ -150,13 +152,14 @@ impl Member {
 
     #[cold]
     fn close_window(&mut self, now: Nanos) {
-        let passed = now.since(self.window_ends - LENT_FOR);
+        let passed = now.since(self.window_ends - LENDING_WINDOW);
         // After a pause the window is longer than 100 ms: its returns are scaled down to that
         // length.
-        let returned = u128::from(self.returned) * u128::from(LENT_FOR.0) / u128::from(passed.0);
+        let returned =
+            u128::from(self.returned) * u128::from(LENDING_WINDOW.0) / u128::from(passed.0);
         self.returned_before = returned as u64;
         self.returned = 0;
-        self.window_ends = now + LENT_FOR;
+        self.window_ends = now + LENDING_WINDOW;
     }
 
     /// Returns the amount that the member may borrow at most.
@@ -207,6 +210,7 @@ impl Budget {
         };
         Budget {
             bounds,
+            // What is neither guaranteed nor lent is no part of `total`: the reserve is beyond it.
             lendable: bounds.total - guaranteed,
             division: Division::new(guaranteed),
             members: Vec::new(),
@@ -243,7 +247,11 @@ impl Budget {
     }
 
     /// Changes a member's shares. What it holds stays its own.
+    ///
+    /// # Panics
+    /// If there is no such member.
     pub fn change(&mut self, who: usize, shares: Shares) {
+        assert!(self.members[who].epoch != 0, "member {who} is not there");
         let before = self.members[who].shares;
         if before != shares {
             self.division.remove(&before);
@@ -257,6 +265,7 @@ impl Budget {
     pub fn remove(&mut self, who: usize) {
         let member = &self.members[who];
         assert_eq!(member.held(), 0, "member {who} leaves with what it holds");
+        assert!(member.epoch != 0, "member {who} is not there");
         let shares = member.shares;
         self.division.remove(&shares);
         self.stop_waiting(who);
@@ -282,7 +291,7 @@ impl Budget {
     /// Takes `amount` for a member if it may have it now. Otherwise the member waits: see
     /// [`Budget::next_ready`].
     #[inline]
-    pub fn take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
+    pub fn take_or_wait(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
         let member = &mut self.members[who];
         if member.own + amount <= member.ceiling
             && member.epoch == self.division.epoch
@@ -297,9 +306,9 @@ impl Budget {
         self.take_slowly(now, who, amount)
     }
 
-    /// Takes `amount` as [`Budget::take`] does, but a member that is refused does not wait.
+    /// Takes `amount` as [`Budget::take_or_wait`] does, but a member that is refused does not wait.
     pub fn try_take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
-        self.members[who].pass(now);
+        self.members[who].roll_window(now);
         let Ok(source) = self.source(who, amount) else {
             return false;
         };
@@ -311,7 +320,7 @@ impl Budget {
     /// Sets a member's ceiling: to be called after anything but what it holds of its part has
     /// changed.
     fn set_ceiling(&mut self, who: usize) {
-        let part = self.part_of(who);
+        let part = self.refresh_part(who);
         let per_member = self.bounds.per_member;
         let member = &mut self.members[who];
         let is_plain = member.loan == 0 && member.reserved == 0 && member.wait == Wait::None;
@@ -319,7 +328,8 @@ impl Budget {
     }
 
     /// Takes `amount` for a member out of the reserve whatever the bounds, to resolve a deadlock in
-    /// which nothing would ever be given back.
+    /// which nothing would ever be given back. The caller detects the deadlock: the engine, while
+    /// the device is idle.
     pub fn overdraw(&mut self, who: usize, amount: u64) {
         self.stop_waiting(who);
         self.members[who].reserved += amount;
@@ -330,7 +340,7 @@ impl Budget {
     #[cold]
     #[inline(never)]
     fn take_slowly(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
-        self.members[who].pass(now);
+        self.members[who].roll_window(now);
         let source = self.source(who, amount);
         self.members[who].called = false;
         match source {
@@ -348,7 +358,7 @@ impl Budget {
     }
 
     /// Guaranteed part of a member, updated to the division's epoch.
-    fn part_of(&mut self, who: usize) -> u64 {
+    fn refresh_part(&mut self, who: usize) -> u64 {
         let epoch = self.division.epoch;
         let member = &mut self.members[who];
         if member.epoch != epoch {
@@ -366,7 +376,7 @@ impl Budget {
 
     /// Returns the source from which a claim could be taken now, or what it has to wait for.
     fn source(&mut self, who: usize, amount: u64) -> Result<Source, Wait> {
-        let part = self.part_of(who);
+        let part = self.refresh_part(who);
         let member = &self.members[who];
         let held = member.held();
         // One that holds nothing may exceed its bound once, or a large request could never go.
@@ -499,7 +509,7 @@ impl Budget {
     #[inline]
     pub fn give_back(&mut self, now: Nanos, who: usize, amount: u64) {
         let member = &mut self.members[who];
-        member.pass(now);
+        member.roll_window(now);
         // Returns are service, by which a member earns credit for loans.
         member.returned += amount;
         // Plain members hold only of their part: nothing else need be updated.
@@ -605,7 +615,7 @@ impl Budget {
     }
 
     /// Guaranteed part of a member.
-    pub fn part(&self, who: usize) -> u64 {
+    pub fn guaranteed_part(&self, who: usize) -> u64 {
         if self.bounds.divided {
             self.division.part(&self.members[who].shares)
         } else {
@@ -615,8 +625,8 @@ impl Budget {
 
     /// Returns the amount that a member can take now in one piece, the reserve left aside.
     pub fn available(&mut self, now: Nanos, who: usize) -> u64 {
-        self.members[who].pass(now);
-        let part = self.part_of(who);
+        self.members[who].roll_window(now);
+        let part = self.refresh_part(who);
         let member = &self.members[who];
         let own = part.saturating_sub(member.own);
         let lent = (self.lendable - self.lent).min(member.credit().saturating_sub(member.loan));

@@ -34,17 +34,23 @@ fn the_guaranteed_half_is_divided_by_weight_and_by_reservation() {
     let mut by_weight = budget(800, 800, 0);
     by_weight.add(0, shares(1, 0));
     by_weight.add(1, shares(3, 0));
-    assert_eq!([by_weight.part(0), by_weight.part(1)], [50 + 75, 50 + 225]);
+    assert_eq!(
+        [by_weight.guaranteed_part(0), by_weight.guaranteed_part(1)],
+        [50 + 75, 50 + 225]
+    );
 
     let mut both = budget(800, 800, 0);
     both.add(0, shares(1, 0));
     both.add(1, shares(1, 500));
-    assert_eq!([both.part(0), both.part(1)], [50 + 75, 50 + 75 + 150]);
+    assert_eq!(
+        [both.guaranteed_part(0), both.guaranteed_part(1)],
+        [50 + 75, 50 + 75 + 150]
+    );
 
     both.remove(0);
-    assert_eq!(both.part(1), 400);
+    assert_eq!(both.guaranteed_part(1), 400);
     both.change(1, shares(7, 0));
-    assert_eq!(both.part(1), 400);
+    assert_eq!(both.guaranteed_part(1), 400);
 }
 
 #[test]
@@ -61,26 +67,26 @@ fn a_part_is_there_whatever_others_hold() {
     let mut budget = alike(4, (800, 800, 0));
     let now = Nanos::ZERO;
     for greedy in 0..3 {
-        while budget.take(now, greedy, 1) {}
+        while budget.take_or_wait(now, greedy, 1) {}
     }
     assert_eq!(budget.used(), 300);
     for _ in 0..100 {
-        assert!(budget.take(now, 3, 1));
+        assert!(budget.take_or_wait(now, 3, 1));
     }
-    assert!(!budget.take(now, 3, 1));
+    assert!(!budget.take_or_wait(now, 3, 1));
 }
 
 #[test]
 fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
     let mut budget = alike(2, (800, 800, 0));
     let mut now = Nanos::ZERO;
-    while budget.take(now, 0, 1) {}
+    while budget.take_or_wait(now, 0, 1) {}
     assert_eq!(budget.held(0), 200);
     // 50 in 100 ms, each taken again at once.
     for _ in 0..50 {
         now += Nanos(2 * MS);
         budget.give_back(now, 0, 1);
-        while budget.take(now, 0, 1) {}
+        while budget.take_or_wait(now, 0, 1) {}
     }
     let lent = budget.held(0) - 200;
     assert!((45..=51).contains(&lent), "{lent}");
@@ -89,7 +95,7 @@ fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
     now += Nanos(1000 * MS);
     budget.give_back(now, 0, 30);
     let before = budget.held(0);
-    while budget.take(now, 0, 1) {}
+    while budget.take_or_wait(now, 0, 1) {}
     assert!(budget.held(0) <= before + 30 && budget.held(0) < 260);
 }
 
@@ -97,20 +103,20 @@ fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
 fn a_request_larger_than_its_part_is_held_in_the_reserve_one_member_at_a_time() {
     let mut budget = alike(10, (100, 100, 64));
     let now = Nanos::ZERO;
-    assert!(budget.take(now, 0, 64));
-    assert!(!budget.take(now, 1, 64));
-    assert!(!budget.take(now, 2, 64));
+    assert!(budget.take_or_wait(now, 0, 64));
+    assert!(!budget.take_or_wait(now, 1, 64));
+    assert!(!budget.take_or_wait(now, 2, 64));
     assert!(budget.is_contended());
     assert_eq!(budget.next_ready(), None);
     // Parts are not touched by it.
-    assert!(budget.take(now, 3, 4));
+    assert!(budget.take_or_wait(now, 3, 4));
     budget.give_back(now, 0, 64);
     assert_eq!(budget.next_ready(), Some(1));
-    assert!(budget.take(now, 1, 64));
+    assert!(budget.take_or_wait(now, 1, 64));
     assert_eq!(budget.next_ready(), None);
     budget.give_back(now, 1, 64);
     assert_eq!(budget.next_ready(), Some(2));
-    assert!(budget.take(now, 2, 64));
+    assert!(budget.take_or_wait(now, 2, 64));
     assert!(!budget.is_contended());
 }
 
@@ -125,13 +131,13 @@ fn undivided_it_is_first_come_first_served() {
     let mut budget = Budget::new(bounds, 64);
     (0..3).for_each(|who| budget.add(who, shares(1, 0)));
     let now = Nanos::ZERO;
-    assert!(budget.take(now, 0, 8) && !budget.take(now, 0, 1));
-    assert!(budget.take(now, 1, 2));
-    assert!(!budget.take(now, 2, 1) && !budget.take(now, 1, 1));
+    assert!(budget.take_or_wait(now, 0, 8) && !budget.take_or_wait(now, 0, 1));
+    assert!(budget.take_or_wait(now, 1, 2));
+    assert!(!budget.take_or_wait(now, 2, 1) && !budget.take_or_wait(now, 1, 1));
     budget.give_back(now, 0, 2);
     let mut told = Vec::new();
     while let Some(who) = budget.next_ready() {
-        assert!(budget.take(now, who, 1));
+        assert!(budget.take_or_wait(now, who, 1));
         told.push(who);
     }
     assert_eq!(told, [2, 1]);
@@ -145,17 +151,17 @@ fn loans_go_round_by_weight() {
     let mut now = Nanos::ZERO;
     // Both have returned a lot lately, and want more than there is to lend.
     for who in [0, 1] {
-        while budget.take(now, who, 1) {}
+        while budget.take_or_wait(now, who, 1) {}
         let held = budget.held(who);
         budget.give_back(now, who, held);
         for _ in 0..30 {
-            assert!(budget.take(now, who, held));
+            assert!(budget.take_or_wait(now, who, held));
             budget.give_back(now, who, held);
         }
-        assert!(budget.take(now, who, held));
+        assert!(budget.take_or_wait(now, who, held));
     }
     for who in [0, 1] {
-        while budget.take(now, who, 10) {}
+        while budget.take_or_wait(now, who, 10) {}
     }
     let mut grants = [0, 0];
     for turn in 0..400 {
@@ -166,10 +172,10 @@ fn loans_go_round_by_weight() {
             budget.give_back(now, giver, 10);
         }
         while let Some(who) = budget.next_ready() {
-            if budget.take(now, who, 10) {
+            if budget.take_or_wait(now, who, 10) {
                 grants[who] += 1;
             }
-            while budget.take(now, who, 10) {
+            while budget.take_or_wait(now, who, 10) {
                 grants[who] += 1;
             }
         }
@@ -182,26 +188,26 @@ fn undone_claims_count_for_nothing() {
     let mut budget = alike(2, (80, 80, 0));
     let now = Nanos::ZERO;
     for _ in 0..100 {
-        assert!(budget.take(now, 0, 20));
+        assert!(budget.take_or_wait(now, 0, 20));
         budget.undo(0, 20);
     }
-    assert!(budget.take(now, 0, 20));
-    assert!(!budget.take(now, 0, 1), "nothing was returned");
+    assert!(budget.take_or_wait(now, 0, 20));
+    assert!(!budget.take_or_wait(now, 0, 1), "nothing was returned");
 }
 
 #[test]
 fn a_claim_inside_its_part_comes_first_when_parts_became_smaller() {
     let mut budget = alike(1, (100, 100, 0));
     let now = Nanos::ZERO;
-    assert!(budget.take(now, 0, 50));
+    assert!(budget.take_or_wait(now, 0, 50));
     budget.give_back(now, 0, 50);
-    assert!(budget.take(now, 0, 100), "it returned 50 just now");
+    assert!(budget.take_or_wait(now, 0, 100), "it returned 50 just now");
     budget.add(1, shares(1, 0));
-    assert!(!budget.take(now, 0, 1));
-    assert!(!budget.take(now, 1, 25));
+    assert!(!budget.take_or_wait(now, 0, 1));
+    assert!(!budget.take_or_wait(now, 1, 25));
     budget.give_back(now, 0, 25);
     assert_eq!(budget.next_ready(), Some(1));
-    assert!(budget.take(now, 1, 25));
+    assert!(budget.take_or_wait(now, 1, 25));
 }
 
 #[test]
@@ -211,13 +217,13 @@ fn memory_of_members_that_left_is_given_back() {
     (0..1000).for_each(|who| budget.remove(who));
     assert!(budget.members.capacity() < 100);
     budget.add(3, shares(1, 0));
-    assert!(budget.take(Nanos::ZERO, 3, 1));
+    assert!(budget.take_or_wait(Nanos::ZERO, 3, 1));
 }
 
 /// Random claims and returns: the bounds hold, a claim inside a part is refused only where parts
 /// became smaller, and every waiting member gets its claim once everything was returned.
 #[test]
-fn bounds_hold_and_nobody_waits_for_ever() {
+fn bounds_hold_and_every_wait_ends() {
     for seed in 0..300 {
         let mut random = SplitMix64::new(seed);
         let members = 1 + random.below(12) as usize;
@@ -234,7 +240,7 @@ fn bounds_hold_and_nobody_waits_for_ever() {
             |budget: &mut Budget, held: &mut Vec<Vec<u64>>, wants: &mut Vec<Option<u64>>, now| {
                 while let Some(who) = budget.next_ready() {
                     let want = wants[who].expect("who wants nothing is not told");
-                    if budget.take(now, who, want) {
+                    if budget.take_or_wait(now, who, want) {
                         held[who].push(want);
                         wants[who] = None;
                     }
@@ -249,8 +255,8 @@ fn bounds_hold_and_nobody_waits_for_ever() {
                 let sum: u64 = held[who].iter().sum();
                 // A part is at least 1, however small the total is.
                 let enough = total >= 2 * members as u64;
-                let inside = enough && sum + amount <= budget.part(who).min(bounds.1);
-                if budget.take(now, who, amount) {
+                let inside = enough && sum + amount <= budget.guaranteed_part(who).min(bounds.1);
+                if budget.take_or_wait(now, who, amount) {
                     held[who].push(amount);
                 } else {
                     assert!(!inside, "seed {seed}: a claim inside its part was refused");

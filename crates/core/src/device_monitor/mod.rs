@@ -33,7 +33,7 @@ pub enum DeviceAlert {
     Drifted(Drift),
     /// The device does again what its profile says.
     DriftEnded(Drift),
-    /// A cap in front of the device was learnt or has changed.
+    /// A provider-side rate limit of the device was learnt or has changed.
     Capped(LearntCap),
     /// The learnt cap is gone.
     Uncapped,
@@ -117,16 +117,16 @@ impl DeviceMonitor {
         }
     }
 
-    /// Returns the time until which only flushes may go, if a cap demands it; an I/O that ends may
-    /// change it. `waits`: a unit would go.
+    /// Returns the time until which only flushes may be dispatched, if a cap demands it; the end of
+    /// an I/O may change it. `waits`: a unit waits for dispatch.
     #[inline]
     pub(crate) fn hold(&mut self, now: Nanos, waits: bool) -> Option<Nanos> {
         let DeviceMonitor { meter, learner, .. } = self;
-        let (until, restart) = learner.as_mut()?.hold(now, meter.in_flight(), waits);
-        if restart {
+        let hold = learner.as_mut()?.hold(now, meter.in_flight(), waits);
+        if hold.window_restarts {
             meter.restart(now);
         }
-        let until = until.filter(|_| waits);
+        let until = hold.until.filter(|_| waits);
         match until {
             Some(_) => meter.begin_hold(now),
             // Nothing waits any more, so the cap holds nothing back.
@@ -136,10 +136,10 @@ impl DeviceMonitor {
         until
     }
 
-    /// Ends the hold of a cap. `went`: an I/O goes now; otherwise another
-    /// reason holds it.
-    pub(crate) fn release(&mut self, now: Nanos, went: bool) {
-        self.meter.end_hold(now, went);
+    /// Ends the hold of a cap. `dispatches`: an I/O is dispatched now; otherwise another reason
+    /// holds it.
+    pub(crate) fn release(&mut self, now: Nanos, dispatches: bool) {
+        self.meter.end_hold(now, dispatches);
     }
 
     /// Sets the depth in force, which is kept below `top` where it is adapted.

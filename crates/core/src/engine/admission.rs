@@ -18,14 +18,14 @@ impl<'a> Admission<'a> {
         let (vm, slots) = (vm.index(), &self.engine.budgets.slots);
         let mut holdings = Holdings {
             slots: slots.held(vm),
-            slots_part: slots.part(vm),
+            slots_part: slots.guaranteed_part(vm),
             borrows: slots.exceeds_part(vm),
             ..Holdings::default()
         };
         if let Some(payload) = &self.engine.budgets.payload {
             let Payload { writes, reads, .. } = &**payload;
             holdings.payload = writes.held(vm) + reads.held(vm);
-            holdings.payload_part = writes.part(vm);
+            holdings.payload_part = writes.guaranteed_part(vm);
             holdings.borrows |= writes.exceeds_part(vm) || reads.exceeds_part(vm);
         }
         holdings
@@ -171,7 +171,7 @@ impl AdmissionMut<'_> {
         };
         let taken = payload
             .reads
-            .take(self.engine.view.queues.now, vm, buffer_bytes(len));
+            .take_or_wait(self.engine.view.queues.now, vm, buffer_bytes(len));
         if taken {
             // Taking ends the VM's wait in the budget: a read that still waits has to ask again.
             self.engine
@@ -179,7 +179,7 @@ impl AdmissionMut<'_> {
                 .unshelve(&mut self.engine.view, vm as u32);
             self.engine
                 .active
-                .set_starved(&mut self.engine.view, vm as u32, false);
+                .set_lacks_memory(&mut self.engine.view, vm as u32, false);
         } else if !payload.refused_replies.contains(&(vm as u32)) {
             payload.refused_replies.push(vm as u32);
         }

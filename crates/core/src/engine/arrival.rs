@@ -1,7 +1,9 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
 use super::{DiskSpec, Engine, Refusal};
-use crate::view::{Filling, Life, NIL, Queues, count_arrival, enter_lane, flag, state};
+use crate::view::{
+    Life, MergeSearch, NIL, NewRequest, Queues, count_arrival, enter_lane, flag, state,
+};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
@@ -30,7 +32,7 @@ fn take_request(
         return Err(Refusal::NotConnected);
     }
     let is_special = request.fua | request.keep_allocated;
-    let mut with = Filling {
+    let mut with = NewRequest {
         addr: match op {
             Op::Flush => 0,
             // Checked by `check_range`; wrapping saves a branch on this path.
@@ -82,13 +84,17 @@ fn take_request(
 /// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
 /// Kept out of line, so that a request that adjoins nothing stays in registers.
 #[inline(never)]
-fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
+fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> ReqId {
     let now = engine.view.queues.now;
     let mut merge_target = None;
     if with.op != Op::Flush {
-        let (found, is_followed) = engine.find_merge_target(with);
-        with.flags |= if is_followed { flag::FOLLOWED } else { 0 };
-        merge_target = found;
+        let search = engine.find_merge_target(with);
+        with.flags |= if search.is_followed {
+            flag::FOLLOWED
+        } else {
+            0
+        };
+        merge_target = search.target;
     }
     let vm = with.vm as usize;
     let joins = merge_target.is_some() || with.op == Op::Flush;
@@ -118,7 +124,7 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
 
 /// Announces a new unit at the end of its lane to the policy, which admits it if it may go.
 #[inline(always)]
-fn announce_unit(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pending: bool) {
+fn announce_unit(engine: &mut Engine, id: ReqId, with: &NewRequest, alone: bool, pending: bool) {
     let place = [with.vm, with.op.lane().index() as u32];
     engine
         .active
@@ -156,24 +162,25 @@ impl Engine {
         take_request(self, now, client, request, Some(since))
     }
 
-    /// Finds a waiting unit that a request can join; true: behind the unit, false: before it. The
-    /// second result says whether a unit without room begins where the request ends. The request is
-    /// passed by value: if its address were taken, requests that continue nothing would be spilled
-    /// to memory, too.
+    /// Finds a waiting unit that a request can join. The request is passed by value: if its address
+    /// were taken, requests that continue nothing would be spilled to memory, too.
     #[inline(never)]
-    fn find_merge_target(&mut self, request: Filling) -> (Option<(u32, bool)>, bool) {
+    fn find_merge_target(&mut self, request: NewRequest) -> MergeSearch {
         let lane = self.view.queues.vms[request.vm as usize].lanes[request.op.lane().index()];
-        let most = self
+        let unit_len_max = self
             .control
             .merge_size_max(&self.view, request.vm, request.op);
         // Nothing waits that the request could join, or the VM's requests do not merge.
-        if lane.head == NIL || most == 0 {
-            return (None, false);
+        if lane.head == NIL || unit_len_max == 0 {
+            return MergeSearch {
+                target: None,
+                is_followed: false,
+            };
         }
         self.view
             .queues
             .reqs
-            .find_merge_target(lane, &request, most)
+            .find_merge_target(lane, &request, unit_len_max)
     }
 }
 

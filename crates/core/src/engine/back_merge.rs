@@ -1,11 +1,11 @@
-//! Back-merging at dispatch: units that continue a unit which goes to the device go with it.
+//! Back-merging at dispatch: units that continue a unit are merged into its I/O.
 //!
 //! Requests merge on arrival while there is room (`arrival`). A request that finds none, or finds
 //! the unit it continues gone in part, waits as a unit of its own; but the unit before it is marked
-//! ([`flag::FOLLOWED`]), and so is the front half when a unit is split. Where a marked request's
-//! last byte goes to the device and the I/O may be longer, the units that continue it go along,
-//! whole. So a limit that rises joins units that already wait, and the last part of a large request
-//! does not go alone.
+//! (`flag::FOLLOWED` of its slot), and so is the front half when a unit is split. Where a marked
+//! request's last byte goes to the device and the I/O may be longer, the units that continue it go
+//! along, whole. So a limit that rises joins units that already wait, and the last part of a large
+//! request does not go alone.
 //!
 //! For a VM whose I/Os are kept below the device's largest
 //! ([`Knob::MergeLimit`](crate::roles::Knob)) the next request may also be cut: as much of it as
@@ -41,7 +41,7 @@ impl Engine {
         let limit = self.control.merge_size_max(&self.view, vm, op);
         let (most, block) = (budget.min(limit), self.config.device.physical_block);
         while self.active.is_followed(&self.view, unit) {
-            let room = most.saturating_sub(self.view.queues.reqs.left_of(unit));
+            let room = most.saturating_sub(self.view.queues.reqs.bytes_left(unit));
             if room == 0 {
                 return None;
             }
@@ -61,12 +61,12 @@ impl Engine {
                 continue;
             }
             let (fit, cut) = (
-                self.view.queues.reqs.fitting(next, room),
+                self.view.queues.reqs.whole_requests_in(next, room),
                 self.view.queues.reqs.cut(next, room, block),
             );
             let may_cut = cut > 0 && !self.active.is_full(&self.view, unit, limit);
             // Without a whole request that fits, only a cut could extend the I/O.
-            if !self.active.cuts(&self.view, vm) || (fit == 0 && !may_cut) {
+            if !self.active.may_cut(&self.view, vm) || (fit == 0 && !may_cut) {
                 return None;
             }
             if unit_reqs == 1 {

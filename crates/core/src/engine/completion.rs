@@ -151,9 +151,7 @@ fn transfer_done(engine: &mut Engine, vm: u32) {
             .attainment
             .transfer_ended(end.ended, vm as usize, end.late);
     }
-    engine
-        .active
-        .announce_transfers_changed(&mut engine.view, true);
+    engine.active.announce_transfers_changed(&mut engine.view);
     engine.promises.changed(engine.view.queues.now);
 }
 
@@ -278,7 +276,7 @@ impl Engine {
         match self.view.queues.reqs.hot[slot as usize].state {
             state::STARTED => self.requeue_alone(slot, behind),
             _ => {
-                self.active.begin_again(&mut self.view, slot);
+                self.active.restart_request(&mut self.view, slot);
                 behind
             }
         }
@@ -317,7 +315,7 @@ impl Engine {
         self.view.queues.vms[vm as usize].waiting += 1;
         self.view.queues.link(slot, next);
         self.active.ask_gate(&mut self.view, vm, lane);
-        self.active.announce(&mut self.view, slot);
+        self.active.insert_into_index(&mut self.view, slot);
         self.active.open_holders_lane(&mut self.view, slot);
         slot
     }
@@ -478,7 +476,7 @@ impl Engine {
 
     /// Takes a unit out of its lane and answers all its requests with an error.
     fn cancel_unit(&mut self, unit: u32, error: IoError) {
-        self.active.take_back(&mut self.view, unit);
+        self.active.cancel_waiting(&mut self.view, unit);
         let reqs = self.view.queues.reqs.hot[unit as usize].unit_reqs;
         let mut at = self.view.queues.reqs.hot[unit as usize].chain_first;
         for _ in 0..reqs {

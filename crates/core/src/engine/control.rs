@@ -13,7 +13,7 @@ impl Engine {
     /// Frees the slots of a removed VM whose last request is answered.
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.view.vm_at(vm as usize);
-        self.active.set_starved(&mut self.view, vm, false);
+        self.active.set_lacks_memory(&mut self.view, vm, false);
         self.active.spent_before.remove(id);
         self.active.emit(&mut self.view, &Event::VmRemoved(id));
         transfer_accounts::expect_no_transfers(&mut self.view, id);

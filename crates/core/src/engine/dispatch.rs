@@ -1,7 +1,7 @@
 //! Dispatch while the device has room: which unit goes next, and how much of it.
 
 use super::Engine;
-use super::active::LeftBehind;
+use super::active::IoStarted;
 use super::back_merge::Head;
 use super::in_flight::{InFlightIo, enter_shares, mark};
 use crate::device_monitor::window_meter::Kind;
@@ -46,7 +46,12 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
         engine.view.queues.charge_held(vm, held);
     }
     if unit_reqs > 1 && unit_len > budget {
-        let whole = engine.view.queues.reqs.fitting(unit, budget).max(1);
+        let whole = engine
+            .view
+            .queues
+            .reqs
+            .whole_requests_in(unit, budget)
+            .max(1);
         engine.active.split_unit(&mut engine.view, unit, whole);
         return None;
     }
@@ -56,10 +61,10 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
     {
         return None;
     }
-    let goes_whole = |this: &Engine| len >= this.view.queues.reqs.left_of(unit);
+    let goes_whole = |this: &Engine| len >= this.view.queues.reqs.bytes_left(unit);
     let part = if engine.active.is_followed(&engine.view, unit) && goes_whole(engine) {
         let head = engine.gather(unit, budget);
-        let len = engine.view.queues.reqs.left_of(unit);
+        let len = engine.view.queues.reqs.bytes_left(unit);
         Part { unit, len, head }
     } else {
         Part {
@@ -89,17 +94,18 @@ fn observe_start(engine: &mut Engine, slot: u32) {
 /// Second attempt of [`Engine::poll_dispatch`] when no I/O was started and reads may lack memory.
 #[inline(never)]
 fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
-    if core::mem::take(&mut engine.view.queues.memory.told)
+    if core::mem::take(&mut engine.view.queues.memory.event_emitted)
         && engine.active.next_timer(&engine.view) <= engine.view.queues.now
     {
         // Roles were told meanwhile that reads lack memory, and a timer has become due by that.
         return engine.poll_dispatch(now);
     }
-    let lacking = (engine.view.queues.memory.starved > 0 && engine.view.queues.memory.asks)
+    let lacking = (engine.view.queues.memory.vms_lacking > 0
+        && engine.view.queues.memory.recheck_when_idle)
         || !engine.view.queues.memory.shelf.is_empty();
     if lacking && engine.view.queues.device.in_flight + engine.device().uncounted() == 0 {
         return engine
-            .dispatch_starved()
+            .dispatch_lacking_memory()
             .map(|slot| engine.in_flight.io_at(slot).io);
     }
     None
@@ -148,8 +154,8 @@ impl Engine {
     /// Visits all VMs, so it runs again only when another VM has come to lack memory, or a read
     /// that holds some has come back.
     #[cold]
-    fn dispatch_starved(&mut self) -> Option<u32> {
-        self.view.queues.memory.asks = false;
+    fn dispatch_lacking_memory(&mut self) -> Option<u32> {
+        self.view.queues.memory.recheck_when_idle = false;
         let mut overdraws = !self.view.queues.memory.shelf.is_empty();
         self.active.unshelve_all(&mut self.view);
         for vm in 0..self.view.queues.vms.len() as u32 {
@@ -159,7 +165,7 @@ impl Engine {
                     .ask_for_memory_again(&mut self.view, &mut self.active, vm);
             }
         }
-        self.view.queues.memory.told = false;
+        self.view.queues.memory.event_emitted = false;
         self.view.queues.memory.overdraws = overdraws;
         let started = self.next_dispatch();
         self.view.queues.memory.overdraws = false;
@@ -334,14 +340,14 @@ impl Engine {
             ops: flight.io.first_ops,
             bytes: flight.io.first_bytes,
         };
-        let left = LeftBehind {
+        let started = IoStarted {
             unit: going.id,
             op,
             vm,
-            whole,
-            begins: flight.first_offset == 0,
-            lane_left: going.lane_left,
-            advanced,
+            unit_done: whole,
+            first_io: flight.first_offset == 0,
+            lane_emptied: going.lane_left,
+            trimmed_follower: advanced,
         };
         flight.marks = match (going.background, whole) {
             (true, _) => mark::BACKGROUND,
@@ -362,7 +368,7 @@ impl Engine {
             let io = &self.in_flight.io_at(io.index).io;
             self.active.emit_started(&mut self.view, io);
         }
-        self.active.left_behind(&mut self.view, &left);
+        self.active.after_io_started(&mut self.view, &started);
         io.index
     }
 

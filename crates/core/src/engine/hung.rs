@@ -217,7 +217,7 @@ impl HungDisks {
         let of_disk = self.hung.iter_mut().find(|hung| hung.disk == disk);
         let of_disk = of_disk.expect("a disk that keeps waiting hangs");
         of_disk.parked.push(unit);
-        active.take_out(view, unit);
+        active.park(view, unit);
         true
     }
 }

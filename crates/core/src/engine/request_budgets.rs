@@ -204,7 +204,7 @@ impl RequestBudgets {
         if op == Op::Write && !own_memory && self.bounds_payload() {
             return self.take_write_in(now, vm, len);
         }
-        if self.slots.take(now, vm, 1) {
+        if self.slots.take_or_wait(now, vm, 1) {
             Ok(())
         } else {
             Err(Refusal::Full)
@@ -215,11 +215,11 @@ impl RequestBudgets {
     fn take_write_in(&mut self, now: Nanos, vm: usize, len: u32) -> Result<(), Refusal> {
         let amount = buffer_bytes(len);
         let payload = self.payload.as_mut().expect("it is bounded");
-        if !payload.writes.take(now, vm, amount) {
+        if !payload.writes.take_or_wait(now, vm, amount) {
             return Err(Refusal::Full);
         }
         // Undone, not given back: a return counts as service, by which the VM may borrow more.
-        if !self.slots.take(now, vm, 1) {
+        if !self.slots.take_or_wait(now, vm, 1) {
             payload.writes.undo(vm, amount);
             return Err(Refusal::Full);
         }
@@ -258,7 +258,7 @@ impl RequestBudgets {
             active.split_unit(view, unit, unit_reqs / 2);
             return false;
         }
-        if amount == 0 || payload.reads.take(now, vm as usize, amount) {
+        if amount == 0 || payload.reads.take_or_wait(now, vm as usize, amount) {
             payload.ask_replies_again(vm);
             view.queues.reqs.mark_held(unit);
             return true;
@@ -270,7 +270,7 @@ impl RequestBudgets {
             view.queues.reqs.mark_held(unit);
             return true;
         }
-        active.starve(view, unit);
+        active.hold_for_memory(view, unit);
         false
     }
 
@@ -293,9 +293,10 @@ impl RequestBudgets {
     /// Returns whether a VM's reads wait for memory that will not be offered to them: its holder
     /// waits in the closed lane, or the budget knows of no wait.
     pub(super) fn waits_in_vain(&self, view: &View, vm: u32) -> bool {
-        let starved = view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
+        let lacks_memory =
+            view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::LACKS_MEMORY != 0;
         let payload = self.payload.as_ref();
-        starved
+        lacks_memory
             && (view.queues.holder_waits(vm)
                 || payload.is_some_and(|payload| !payload.reads.is_waiting(vm as usize)))
     }
@@ -309,14 +310,14 @@ impl RequestBudgets {
         active: &mut ActivePolicy,
         vm: u32,
     ) {
-        if view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0
+        if view.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::LACKS_MEMORY != 0
             && let Some(payload) = &mut self.payload
         {
             // A refused reply waits in the same budget, and must not lose its turn.
             if !payload.refused_replies.contains(&vm) {
                 payload.reads.stop_waiting(vm as usize);
             }
-            active.set_starved(view, vm, false);
+            active.set_lacks_memory(view, vm, false);
         }
     }
 
@@ -329,7 +330,7 @@ impl RequestBudgets {
             let vm = vm as u32;
             payload.ask_replies_again(vm);
             active.unshelve(view, vm);
-            active.set_starved(view, vm, false);
+            active.set_lacks_memory(view, vm, false);
         }
     }
 }

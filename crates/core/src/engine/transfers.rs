@@ -231,9 +231,11 @@ impl TransfersMut<'_> {
             vm.index,
             TransferOutcome::Cancelled,
         );
-        self.engine
-            .active
-            .announce_transfers_changed(&mut self.engine.view, end.is_some());
+        if end.is_some() {
+            self.engine
+                .active
+                .announce_transfers_changed(&mut self.engine.view);
+        }
         self.engine.promises.changed(now);
         Ok(end)
     }

@@ -474,7 +474,9 @@ impl VmsMut<'_> {
         }
         // A dispatcher may order by address, so units leave its index before theirs change.
         for &unit in &waiting {
-            self.engine.active.withdraw(&mut self.engine.view, unit);
+            self.engine
+                .active
+                .remove_from_index(&mut self.engine.view, unit);
         }
         let Requests { hot, cold, .. } = &mut self.engine.view.queues.reqs;
         for (hot, cold) in hot.iter_mut().zip(cold) {
@@ -484,7 +486,9 @@ impl VmsMut<'_> {
             }
         }
         for unit in waiting {
-            self.engine.active.announce(&mut self.engine.view, unit);
+            self.engine
+                .active
+                .insert_into_index(&mut self.engine.view, unit);
         }
     }
 }

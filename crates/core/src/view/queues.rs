@@ -1,6 +1,6 @@
 //! Lanes of VMs: queues of waiting units in the order of arrival, and their counters.
 
-use super::{Filling, Requests};
+use super::{NewRequest, Requests};
 use crate::slots::{Hot, Life, Vm, flag, state};
 use tidegate_base::device::{DeviceSpec, DeviceStats};
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
@@ -29,15 +29,15 @@ pub(crate) struct MemoryWaits {
     /// Reads that lack memory while another one of their lane holds it; see
     /// `engine::request_budgets`.
     pub shelf: Vec<u32>,
-    /// VMs whose reads lack memory.
-    pub starved: u32,
-    /// A VM counted in `starved` may wait for memory that nobody will return: checked when the
-    /// device is idle.
-    pub asks: bool,
+    /// Number of VMs whose reads lack memory.
+    pub vms_lacking: u32,
+    /// A VM counted in `vms_lacking` may wait for memory that no I/O in flight will return: checked
+    /// when the device is idle.
+    pub recheck_when_idle: bool,
     /// The next read that lacks memory may exceed the bounds, to resolve a deadlock.
     pub overdraws: bool,
-    /// Roles were notified that reads lack memory since the device was last asked for.
-    pub told: bool,
+    /// Roles were notified that reads lack memory since the last call of `poll_dispatch`.
+    pub event_emitted: bool,
 }
 
 impl Queues {
@@ -131,7 +131,7 @@ impl Queues {
         if op == Op::Read && holds && flags & flag::HOLDER == 0 {
             hot[slot as usize].flags |= flag::HOLDER;
             self.vms[vm as usize].holders += 1;
-            self.memory.asks = true;
+            self.memory.recheck_when_idle = true;
         }
     }
 
@@ -272,7 +272,7 @@ pub(crate) fn enter_lane(
     device: &mut DeviceStats,
     of_vm: &mut Vm,
     slot: u32,
-    with: &Filling,
+    with: &NewRequest,
     pending: bool,
 ) -> (ReqId, bool) {
     let queue = &mut of_vm.lanes[with.op.lane().index()];
@@ -360,7 +360,7 @@ mod tests {
     /// Puts a read of 4 KiB at the end of its lane. Returns whether it stands there alone.
     fn enter(queues: &mut Queues, pending: bool) -> bool {
         let slot = queues.reqs.next_slot();
-        let with = Filling {
+        let with = NewRequest {
             addr: u64::from(slot) * 8192,
             len: 4096,
             op: Op::Read,

@@ -6,13 +6,14 @@ use tidegate_base::request::{Op, ReqId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
-/// Units, from the end of its lane, that a new request is compared with, if it continues one of as
-/// many that came before it. Linux's plug list merging looks as far back: streams interleave a few
-/// at a time.
+/// Number of units, from the end of its lane, that a new request is compared with, if it continues
+/// one of the last [`Edges::COUNT`] requests: streams interleave a few at a time. Linux's
+/// `blk_bio_list_merge` looks back as far, at 8 requests.
 pub(crate) const MERGE_SCAN: usize = Edges::COUNT;
 
 /// Slab of requests. A unit is one request, or several that adjoin, linked by
-/// [`Hot::chain_next`] in the order of their addresses; its name is the slot of one of them.
+/// [`Hot::chain_next`] in the order of their addresses; it is identified by the slot of one of
+/// them.
 #[derive(Default)]
 pub(crate) struct Requests {
     pub hot: Vec<Hot>,
@@ -23,9 +24,10 @@ pub(crate) struct Requests {
     next_seq: u64,
 }
 
-/// Fields that a new request's slot is filled with.
+/// New request, as its slot is filled with. `own_memory` and `judged` are not stored in the slot:
+/// admission and attainment read them.
 #[derive(Clone, Copy)]
-pub(crate) struct Filling {
+pub(crate) struct NewRequest {
     /// First byte on the device.
     pub addr: u64,
     /// Bytes.
@@ -50,6 +52,16 @@ pub(crate) struct Filling {
     pub judged: bool,
 }
 
+/// Result of [`Requests::find_merge_target`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MergeSearch {
+    /// Unit that has room for the request; true: the request goes behind the unit, false: before
+    /// it.
+    pub target: Option<(u32, bool)>,
+    /// True if a unit without room begins where the request ends.
+    pub is_followed: bool,
+}
+
 impl Requests {
     /// Creates a slab of `requests` slots; it never grows or allocates again.
     pub(crate) fn new(requests: u32) -> Requests {
@@ -72,10 +84,7 @@ impl Requests {
     /// When all slots are taken.
     #[inline(always)]
     pub(crate) fn next_slot(&self) -> u32 {
-        assert!(
-            self.free != NIL,
-            "a request that has its slot finds one free"
-        );
+        assert!(self.free != NIL, "the request slab is full");
         self.free
     }
 
@@ -83,7 +92,7 @@ impl Requests {
     /// own in this state, behind `prev` in its lane. Written field by field: building a slot
     /// elsewhere and copying it costs more than all the other stores together.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, slot: u32, with: &Filling, state: u8, prev: u32) -> ReqId {
+    pub(crate) fn fill(&mut self, slot: u32, with: &NewRequest, state: u8, prev: u32) -> ReqId {
         let hot = &mut self.hot[slot as usize];
         self.free = hot.next;
         hot.addr = with.addr;
@@ -155,15 +164,15 @@ impl Requests {
         hot.chain_next = NIL;
     }
 
-    /// Returns the bytes of a waiting unit that have not gone yet.
-    pub(crate) fn left_of(&self, unit: u32) -> u32 {
+    /// Returns the bytes of a waiting unit that are not dispatched yet.
+    pub(crate) fn bytes_left(&self, unit: u32) -> u32 {
         let this = &self.hot[unit as usize];
-        // Only a unit's first request can have gone in part.
+        // Only a unit's first request can be partly dispatched.
         this.unit_len - self.hot[this.chain_first as usize].issued
     }
 
     /// Returns the number of a unit's requests, from its front, that fit whole into `room` bytes.
-    pub(crate) fn fitting(&self, unit: u32, room: u32) -> u32 {
+    pub(crate) fn whole_requests_in(&self, unit: u32, room: u32) -> u32 {
         let mut len = 0;
         let fits = self.chain(unit).take_while(|&slot| {
             len += self.hot[slot as usize].len;
@@ -172,12 +181,12 @@ impl Requests {
         fits.count() as u32
     }
 
-    /// Finds the waiting unit that begins where this one ends and may go with it, among the next
-    /// [`MERGE_SCAN`] of the lane.
+    /// Finds the waiting unit that begins where this one ends and may be merged with it, among the
+    /// next [`MERGE_SCAN`] of the lane.
     pub(crate) fn continuation(&self, unit: u32) -> Option<u32> {
         let Requests { hot, cold, .. } = self;
         let this = &hot[unit as usize];
-        // From the first request's begin, since the unit may have gone in part.
+        // From the first request's begin, since the unit may be partly dispatched.
         let end = hot[this.chain_first as usize].addr + u64::from(this.unit_len);
         let mut next = this.next;
         for _ in 0..MERGE_SCAN {
@@ -186,7 +195,7 @@ impl Requests {
             }
             let other = &hot[next as usize];
             let first = &hot[other.chain_first as usize];
-            // One of which bytes have gone no longer begins where its first request does.
+            // A partly dispatched unit no longer begins where its first request does.
             let adjoins = first.addr == end && first.issued == 0;
             let alike = other.op == this.op
                 && (other.flags & flag::KIND) == (this.flags & flag::KIND)
@@ -226,50 +235,55 @@ impl Requests {
     }
 
     /// Finds a waiting unit of `lane` that adjoins a new request and has room for it, growing to at
-    /// most `most` bytes; true: the request goes behind the unit, false: before it. Where the unit
-    /// has no room, or has begun to go, the first of the two in address order is marked as
-    /// followed; the second result says whether that is the request.
+    /// most `unit_len_max` bytes. Where the unit has no room, or is partly dispatched, the first of
+    /// the two in address order is marked as followed. The lane must not be empty.
     #[inline]
     pub(crate) fn find_merge_target(
         &mut self,
         lane: LaneQueue,
-        request: &Filling,
-        most: u32,
-    ) -> (Option<(u32, bool)>, bool) {
+        request: &NewRequest,
+        unit_len_max: u32,
+    ) -> MergeSearch {
         let Requests { hot, cold, .. } = self;
         let (kind, mut unit) = (request.flags & flag::KIND, lane.tail);
         let mut is_followed = false;
         for _ in 0..MERGE_SCAN {
             let other = &hot[unit as usize];
             let first = &hot[other.chain_first as usize];
-            // A unit whose first bytes have gone takes nothing in front, and does not grow.
+            // A partly dispatched unit takes nothing in front, and does not grow.
             let (whole, last) = (first.issued == 0, other.chain_last);
             let behind = first.addr + other.unit_len as u64 == request.addr;
             let before = request.addr + request.len as u64 == first.addr && whole;
             let alike = other.op == request.op && other.flags & flag::KIND == kind;
             if alike && (behind || before) && cold[unit as usize].disk == request.disk {
-                if whole && other.unit_len <= most.saturating_sub(request.len) {
-                    return (Some((unit, behind)), is_followed);
+                if whole && other.unit_len <= unit_len_max.saturating_sub(request.len) {
+                    return MergeSearch {
+                        target: Some((unit, behind)),
+                        is_followed,
+                    };
                 }
                 if behind {
-                    // At dispatch the unit may have shrunk, or the limit grown: then what follows
-                    // goes along.
+                    // At dispatch the unit may have shrunk, or the limit grown: then the units that
+                    // continue it are merged into its I/O.
                     hot[last as usize].flags |= flag::FOLLOWED;
                 } else {
                     is_followed = true;
                 }
                 // Too large to join anything: one mark is all that the search can yield.
-                if request.len >= most {
-                    return (None, is_followed);
+                if request.len >= unit_len_max {
+                    break;
                 }
             }
             if unit == lane.head {
-                return (None, is_followed);
+                break;
             }
-            // `prev` is valid here: the lane's first unit returned above.
+            // `prev` is valid here: the search ended above at the lane's first unit.
             unit = hot[unit as usize].prev;
         }
-        (None, is_followed)
+        MergeSearch {
+            target: None,
+            is_followed,
+        }
     }
 
     /// Merges a request into a waiting unit, at its end (`behind`) or its beginning. The unit keeps
@@ -366,7 +380,8 @@ impl Requests {
         } else {
             [rest, front]
         };
-        // Another request may name each half: the former name is an ordinary member until then.
+        // Each half is identified by its earliest request, which may differ from `unit`: `unit` is
+        // an ordinary merged request until then.
         self.hot[unit as usize].state = state::MERGED;
         self.hot[last_of_front as usize].chain_next = NIL;
         self.hot[last_of_front as usize].flags |= flag::FOLLOWED;
@@ -392,9 +407,9 @@ mod tests {
     use super::*;
 
     /// Fills the next slot with a read of VM 0 at `addr`.
-    pub(crate) fn read(reqs: &mut Requests, addr: u64, len: u32, since: u64) -> u32 {
+    fn read(reqs: &mut Requests, addr: u64, len: u32, since: u64) -> u32 {
         let slot = reqs.next_slot();
-        let with = Filling {
+        let with = NewRequest {
             addr,
             len,
             op: Op::Read,
@@ -443,14 +458,17 @@ mod tests {
     }
 
     #[test]
-    fn units_grow_at_both_ends_and_divide_where_they_are_told() {
+    fn units_grow_at_both_ends_and_divide_at_a_request() {
         let mut reqs = Requests::new(8);
         let unit = read(&mut reqs, 4096, 4096, 5);
         let [behind, before] = [(8192, 7), (0, 3)].map(|(at, t)| read(&mut reqs, at, 4096, t));
         reqs.append(unit, behind, true);
         reqs.append(unit, before, false);
         assert_eq!(of_unit(&reqs, unit), [0, 4096, 8192]);
-        assert_eq!((reqs.left_of(unit), reqs.fitting(unit, 8192)), (12_288, 2));
+        assert_eq!(
+            (reqs.bytes_left(unit), reqs.whole_requests_in(unit, 8192)),
+            (12_288, 2)
+        );
         assert_eq!(reqs.cut(unit, 5000, 512), 4608);
         let (rest, in_order) = reqs.divide(unit, 1);
         // The half in front came at 3, the other at 5, with the unit's first request.
@@ -461,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_target_is_found_where_there_is_room_and_marked_where_not() {
+    fn merge_targets_have_room_and_others_are_marked_as_followed() {
         let mut reqs = Requests::new(4);
         let unit = read(&mut reqs, 0, 4096, 0);
         let lane = LaneQueue {
@@ -469,7 +487,7 @@ mod tests {
             tail: unit,
             pending: NIL,
         };
-        let mut next = Filling {
+        let mut next = NewRequest {
             addr: 4096,
             len: 4096,
             op: Op::Read,
@@ -484,14 +502,18 @@ mod tests {
             own_memory: false,
             judged: false,
         };
+        let found = |target| MergeSearch {
+            target,
+            is_followed: false,
+        };
         assert_eq!(
             reqs.find_merge_target(lane, &next, 8192),
-            (Some((unit, true)), false)
+            found(Some((unit, true)))
         );
         assert!(!reqs.is_followed(unit));
-        assert_eq!(reqs.find_merge_target(lane, &next, 8191), (None, false));
+        assert_eq!(reqs.find_merge_target(lane, &next, 8191), found(None));
         assert!(reqs.is_followed(unit));
         next.disk = 1;
-        assert_eq!(reqs.find_merge_target(lane, &next, 8192), (None, false));
+        assert_eq!(reqs.find_merge_target(lane, &next, 8192), found(None));
     }
 }

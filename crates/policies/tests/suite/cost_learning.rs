@@ -71,7 +71,7 @@ fn only_windows_with_enough_to_do_and_no_error_say_something() {
             learns,
             "{depth} {outcome:?}: {learnt:?}"
         );
-        assert_eq!(learnt.within().is_finite(), learns);
+        assert_eq!(learnt.relative_half_width().is_finite(), learns);
         if learns {
             let cost = learnt.kinds[1].cost;
             assert!((cost.time_ps / 1e9 - 1.0).abs() < 0.01, "{cost:?}");
@@ -96,7 +96,7 @@ fn the_signals_of_vms_have_no_mean_and_are_unlike() {
             .expect("on")
             .windows;
         let estimator = serial.driver.engine.view().estimator().expect("on");
-        let dither = [0, 1].map(|vm| estimator.dither(vms[vm], 0.1));
+        let dither = [0, 1].map(|vm| estimator.share_variation(vms[vm], 0.1));
         assert!(dither.iter().all(|by| (by.abs() - 0.2).abs() < 1e-12));
         (sum[0], sum[1]) = (sum[0] + dither[0], sum[1] + dither[1]);
         both += dither[0] * dither[1] / 0.04;

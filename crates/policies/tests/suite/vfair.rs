@@ -104,7 +104,7 @@ fn without_a_profile_shares_are_fair_once_costs_are_learnt() {
             .device()
             .learnt_costs()
             .expect("there is no profile");
-        assert!(learnt.within() < 0.1, "{policy}: {learnt:?}");
+        assert!(learnt.relative_half_width() < 0.1, "{policy}: {learnt:?}");
         // With a profile there is nothing to be learnt.
         world
             .driver

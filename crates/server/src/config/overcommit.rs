@@ -19,7 +19,7 @@ fn least_part(total: u64, shares: &[Shares]) -> u64 {
     for (who, &share) in shares.iter().enumerate() {
         budget.add(who, share);
     }
-    let parts = (0..shares.len()).map(|who| budget.part(who));
+    let parts = (0..shares.len()).map(|who| budget.guaranteed_part(who));
     parts.min().unwrap_or(u64::MAX)
 }
 

@@ -159,7 +159,9 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         plain(
             "estimated_io_cost_error_ratio",
             "Half the width of the 90 % confidence interval of the estimated cost, relative to it",
-            Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
+            Read::Gauges("kind", |d| {
+                learnt_of_kinds(d, |kind| kind.cost.relative_half_width)
+            }),
         ),
     ),
 ];

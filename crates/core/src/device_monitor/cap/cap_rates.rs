@@ -1,4 +1,4 @@
-//! Known rates of a cap, and evidence from a queue in front of the device.
+//! Known rates of a cap, and evidence from a queue in its token bucket.
 
 use crate::device_monitor::window_meter::Window;
 
@@ -42,7 +42,7 @@ pub(super) fn is_near(a: u64, b: u64, one: u64) -> bool {
     a.abs_diff(b) <= one + b / 100
 }
 
-/// Evidence that a queue in front of the device gives of a cap.
+/// Evidence that a queue in the token bucket gives of a cap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Evidence {
     /// The known cap.
@@ -67,7 +67,7 @@ pub(super) struct CapRates {
 }
 
 impl CapRates {
-    /// Returns the rates of a queue in front of the device, of which `at` passed in a second; `ios`
+    /// Returns the rates of a queue in the token bucket, of which `at` passed in a second; `ios`
     /// and `bytes`: the rates that stayed the same.
     pub(super) fn pinned(at: Throughput, ios: bool, bytes: bool) -> CapRates {
         CapRates {
@@ -108,7 +108,7 @@ impl CapRates {
         }
         match self.measured(at, largest) {
             Evidence::Same => Evidence::More,
-            found => found,
+            evidence => evidence,
         }
     }
 

@@ -18,7 +18,7 @@ const TEST_PAUSE_MAX: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Measurements of a second that matter for a cap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
-    pub(super) at: Throughput,
+    pub(super) throughput: Throughput,
     /// Bytes of the largest I/O.
     pub(super) largest: u64,
     pub(super) len: Nanos,
@@ -39,7 +39,7 @@ impl CapLearner {
         }
         self.seconds.rotate_left(1);
         self.seconds[SUSPECT_SECONDS - 1] = Second {
-            at,
+            throughput: at,
             largest: window.largest,
             len: window.len,
             in_flight: window.depth_milli / 1000,
@@ -58,7 +58,7 @@ impl CapLearner {
                 // At an adapted depth half as many in flight would lower the rate in any case.
                 depth: (2 * depth + 2).min(top),
                 in_flight: depth,
-                at: rates.reach,
+                throughput: rates.reach,
                 rates,
             };
             self.enter(raise, window.end);
@@ -66,8 +66,12 @@ impl CapLearner {
         }
         // Half as many: a device without a cap would then do less.
         let bound = (fewest / 2).max(1) as u32;
-        let at = rates.reach;
-        self.enter(State::Test { bound, at, rates }, window.end);
+        let test = State::Test {
+            bound,
+            throughput: rates.reach,
+            rates,
+        };
+        self.enter(test, window.end);
         true
     }
 
@@ -76,10 +80,10 @@ impl CapLearner {
     fn can_do_more(&mut self, window: &Window, at: Throughput) -> bool {
         // Mean time of an I/O by Little's law, in picoseconds.
         let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
-        let (before, took_before) = self.earlier[window.pattern];
+        let (before, took_before) = self.best_seconds[window.pattern];
         if at.ios > before.ios {
             // The best second of a class of workloads is what the device was once able to do.
-            self.earlier[window.pattern] = (at, took);
+            self.best_seconds[window.pattern] = (at, took);
         }
         match window.expected {
             // At an adapted depth an I/O is as fast as ever, so its time shows nothing: the test
@@ -113,14 +117,14 @@ impl CapLearner {
         let len = all.iter().map(|s| s.len.0).min().unwrap_or(1).max(1);
         let per_s = |units: u64| units as u128 * Nanos::SECOND.0 as u128 / len as u128;
         let stays = |part: fn(&Throughput) -> u64, unit: u64| {
-            let rates = || all.iter().map(|s| part(&s.at) as u128);
+            let rates = || all.iter().map(|s| part(&s.throughput) as u128);
             let (least, most) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
-            // 1/33 is the 3 % of the method's comment.
+            // 1/33 is the 3 % of this function's doc comment.
             most - least <= most / 33 + per_s(unit)
         };
         let (ios, bytes) = (stays(|at| at.ios, 1000), stays(|at| at.bytes, largest));
         let mean = |part: fn(&Throughput) -> u64| {
-            let sum: u128 = all.iter().map(|s| part(&s.at) as u128).sum();
+            let sum: u128 = all.iter().map(|s| part(&s.throughput) as u128).sum();
             (sum / SUSPECT_SECONDS as u128) as u64
         };
         let at = Throughput {

@@ -1,40 +1,50 @@
-//! Learning of a cap in front of the device, so that queues stay where the policy orders them.
+//! Learning of a provider-side rate limit ("cap") below the device, so that requests queue in the
+//! engine, where the policy orders them.
 //!
-//! A hypervisor or a cloud bounds a disk by a token bucket of I/Os or bytes per second. I/Os beyond
-//! it queue in the bucket, first come, first served, out of the policy's reach. So once a cap is
-//! known, I/Os go at [`PACE_64THS`](pace::PACE_64THS) / 64 of it, and the queue is the engine's.
+//! A hypervisor or a cloud provider limits a disk by a token bucket of I/Os or bytes per second.
+//! I/Os beyond it queue in the bucket, first come, first served, out of the policy's reach. Once a
+//! cap is known, I/Os are therefore dispatched at [`PACE_64THS`](pace::PACE_64THS) / 64 of it.
 //!
 //! ```text
-//!             pinned for 3 s, and          half in flight,          the queue in the
-//!             the device can do more       the same rate            bucket is gone
-//!   Searching ----------------------> Test ---------------> Drain ------------------> Paced
-//!      ^  ^                            |                      ^                         |
-//!      |  +-- the rate fell: no cap ---+                      |   I/Os queue up: is it  |
-//!      |                                                   Measure <-- another cap now? +
-//!      +---- the device itself is the limit, or the cap was in nobody's way for so long +
+//!               constant rate for 3 s,   the rate holds with    the bucket's
+//!               though the device has    other I/Os in flight   queue is empty
+//!               room
+//!   Searching ----------> Test, or Raise ---------> Drain ------------------> Paced
+//!      ^  ^               (adapted depth)             ^                         |
+//!      |  +-- the rate changed: no cap ----+          |      I/Os queue up      |
+//!      |                                              +------- Measure <--------+
+//!      +---- the device itself is the limit, or the cap limits nothing for 600 s
 //! ```
 //!
-//! **Recognition.** For three seconds at least two I/Os were in flight, and the rate of I/Os or of
-//! bytes stayed the same, while the device could do more: its profile's time for the work is at
-//! most 80 % of the elapsed time; without a profile, it did a quarter more of the same before, in
-//! I/Os and in bytes (while the bucket had a burst left). Each I/O must also have taken longer than
-//! at saturation, or than in that earlier second: with few in flight a device is slow without a
-//! cap, too. Then the test: for a second only half as many I/Os may be in flight. A device that had
-//! room would lose throughput; behind a cap only latency falls (Little's law). An adapted depth is
-//! so small that no queue forms behind the cap, and half of it would show nothing: then for a
-//! second twice as many and two more may be in flight. A device that had room would deliver more.
+//! # Recognition
+//! A cap is suspected after three seconds with at least two I/Os in flight in which
+//! - the rate of I/Os or of bytes was constant ("pinned"), and
+//! - the device could have done more. With a profile: its time for the work is at most 80 % of the
+//!   elapsed time. Without one: an earlier second had a quarter more I/Os and bytes of the same
+//!   kind, while the bucket still had tokens for a burst. And
+//! - each I/O took longer than at saturation, or than in that earlier second, because a device with
+//!   few I/Os in flight is slow without a cap, too.
 //!
-//! **Kind of cap.** With I/Os of one size both rates are pinned, and the capped one is unknown:
-//! then an I/O may go while either rate has room for it. As soon as sizes change, one of the two
-//! rates is exceeded, and was not capped ([`CapRates::narrow`](cap_rates::CapRates::narrow)).
+//! `Test` then allows half as many I/Os in flight for a second. A device that had room loses
+//! throughput; behind a cap only the latency falls (Little's law). An adapted queue depth is too
+//! small for a queue to form in the bucket, and half of it would show nothing. `Raise` then allows
+//! twice as many I/Os and two more; a device that had room would deliver more.
 //!
-//! **Change of the cap.** Behind a lower cap I/Os queue up: for 100 ms there are never as few in
-//! flight as usual. Then a second is measured, with a few in flight and no pace: its rate is the
-//! cap. To find a higher one, every 10 s in which the cap is in the way, I/Os go faster by an
-//! eighth, by a quarter or at twice the rate in turn, for a second, or for as long as the tokens
-//! that the pace has saved in the bucket could last; the probe ends as soon as I/Os queue up. The
-//! rate that passes is the new cap, and the next second tries twice of it. If the measurement fits
-//! neither the known cap nor a cap of the other kind, the cap is forgotten and learnt anew.
+//! # Kind of cap
+//! With I/Os of one size both rates are constant, and it is unknown which one is capped: an I/O is
+//! dispatched while either rate has room for it. Once sizes change, one of the two rates is
+//! exceeded, and was not capped ([`CapRates::narrow`](cap_rates::CapRates::narrow)).
+//!
+//! # Change of the cap
+//! Behind a lower cap I/Os queue up: for 100 ms there are always more in flight than the baseline,
+//! which was measured with an empty bucket. `Measure` then lets a few I/Os through for a second
+//! without a pace: their rate is the cap. If it fits neither the known cap nor one of the other
+//! kind, the cap is dropped and searched anew.
+//!
+//! To find a higher cap, the pace is probed every 10 s in which the cap limits the load: at 9/8,
+//! 5/4 and twice the rate in turn, for a second or as long as the tokens that the pace has left in
+//! the bucket could last. A probe ends as soon as I/Os queue up. A higher rate that passes is the
+//! new cap, and the next second probes at twice that rate.
 
 mod cap_rates;
 mod detection;
@@ -46,7 +56,7 @@ use super::window_meter::Window;
 use cap_rates::{CapRates, Evidence, Throughput};
 use detection::{SUSPECT_SECONDS, Second, TEST_PAUSE_MIN};
 use in_flight_baseline::InFlightBaseline;
-use pace::{CATCH_UP_MAX, Pace};
+use pace::{CATCH_UP_MAX, Pace, SCALE_ONE};
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::time::Nanos;
 
@@ -60,19 +70,23 @@ const WINDOW_IOS_MIN: u64 = 8;
 const QUEUE_TIME_MIN: Nanos = Nanos::from_millis(100);
 /// Interval between probes for a higher cap.
 const PROBE_INTERVAL: Nanos = Nanos(10 * Nanos::SECOND.0);
-/// Time after which a cap that held nothing back is forgotten.
+/// Time after which a cap that limited nothing is dropped.
 const UNUSED_CAP_LIFETIME: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Seconds after which tokens saved in the bucket are used up, so that a rate above the cap is
 /// another cap.
 const TOKENS_USED_UP_S: u32 = 4;
-/// I/Os in flight behind a cap that may be usual, if half of those at its recognition are fewer.
-const USUAL_IN_FLIGHT_MAX: u32 = 4;
+/// Least upper bound for the baseline of I/Os in flight, for caps that were recognised with fewer
+/// in flight.
+const BASELINE_MAX_FLOOR: u32 = 4;
 /// Longest drain: I/Os that hang are not waited for.
 const DRAIN_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Time after which a test or a measurement stops to bound I/Os in flight, in case some hang.
 const BOUND_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Cap in front of the device, as learnt or assumed.
+/// Smallest relative change of a cap that is announced.
+const ANNOUNCED_CHANGE_MIN: f64 = 0.05;
+
+/// Provider-side rate limit of the device, as learnt or assumed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LearntCap {
     /// Cap in I/Os per second; `None`: not capped.
@@ -86,7 +100,7 @@ pub struct LearntCap {
     pub since: Nanos,
 }
 
-/// State of the learning; see the diagram of the [module](self).
+/// Phase of the learning; see the diagram of the [module](self).
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// No cap is known; looks for one.
@@ -94,7 +108,7 @@ enum State {
     /// Tests a suspected cap with at most `bound` in flight: a rate that holds confirms it.
     Test {
         bound: u32,
-        at: Throughput,
+        throughput: Throughput,
         rates: CapRates,
     },
     /// Tests a suspected cap with up to `depth` in flight, more than the adapted depth `in_flight`:
@@ -102,19 +116,28 @@ enum State {
     Raise {
         depth: u32,
         in_flight: u32,
-        at: Throughput,
+        throughput: Throughput,
         rates: CapRates,
     },
-    /// Nothing goes until the queue in the bucket is gone, or until the time.
+    /// No I/O is dispatched until the queue in the bucket is empty, or until the time.
     Drain { until: Nanos },
-    /// I/Os go at the pace of the cap, times `scale` 64ths.
+    /// I/Os are dispatched at the pace of the cap times `scale` / [`SCALE_ONE`].
     Paced { scale: u64 },
     /// Measures the rate that passes, with at most `bound` in flight and no pace; `second` counts
     /// from 1.
     Measure { bound: u32, second: u32 },
 }
 
-/// State of the learning; see the [module](self).
+/// Time until which no I/O may be dispatched, as [`CapLearner::hold`] returns it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hold {
+    /// End of the hold; `None`: I/Os may be dispatched.
+    pub(super) until: Option<Nanos>,
+    /// True if the phase has changed, so that a measuring window begins now.
+    pub(super) window_restarts: bool,
+}
+
+/// State machine that learns the cap of one device; see the [module](self).
 pub(super) struct CapLearner {
     state: State,
     /// Begin of the present state, and of its windows.
@@ -123,7 +146,7 @@ pub(super) struct CapLearner {
     rates: Option<CapRates>,
     /// Rates that a queue in the bucket showed last, before a probe raised them; `None`: not
     /// raised since.
-    before: Option<CapRates>,
+    rates_before_probe: Option<CapRates>,
     /// Time since which some cap has been known.
     known_since: Nanos,
     pace: Pace,
@@ -133,32 +156,33 @@ pub(super) struct CapLearner {
     suspect_run: usize,
     /// Second with the most I/Os by workload class, and the mean time of an I/O in it in
     /// picoseconds.
-    earlier: Box<[(Throughput, u128); Window::PATTERNS]>,
+    best_seconds: Box<[(Throughput, u128); Window::PATTERNS]>,
     /// Depth in force and the configured one, where adaption keeps it smaller.
     pub(super) adapted: Option<(u32, u32)>,
     /// Earliest time of the next test, and the pause after it if it fails.
     test_at: Nanos,
     test_pause: Nanos,
-    /// I/Os in flight that are usual behind the cap, and the most that this may be.
-    usual: u32,
-    usual_most: u32,
-    /// Factor on the measured usual number; doubled after each false alarm.
-    patience: u32,
-    /// Measurement of the usual number, after the queue in the bucket was gone.
-    baseline: Option<InFlightBaseline>,
+    /// I/Os in flight at the pace of the cap with an empty bucket; more are a queue in it.
+    baseline: u32,
+    /// Upper bound of `baseline`.
+    baseline_max: u32,
+    /// Factor on the measured baseline; doubled after each false alarm.
+    baseline_factor: u32,
+    /// Measurement of the baseline, from the time at which the bucket was empty.
+    baseline_meter: Option<InFlightBaseline>,
     /// Bytes of the largest I/O in the last second.
     largest: u32,
-    /// Last time at which no more than the usual number were in flight.
-    seen_few: Nanos,
-    /// Time for which more than usual must be in flight to count as a queue.
-    queued_up: Nanos,
+    /// Last time at which no more than `baseline` I/Os were in flight.
+    last_at_baseline: Nanos,
+    /// Time for which more than `baseline` I/Os must be in flight to count as a queue.
+    queue_time: Nanos,
     /// Earliest time of the next probe, and the number of probes of this cap.
     probe_at: Nanos,
     probes: usize,
-    /// Time at which the last probe began to go faster.
-    probed: Nanos,
-    /// Last time at which the cap was in the way.
-    used: Nanos,
+    /// Time at which the last probe began.
+    last_probe_started: Nanos,
+    /// Last time at which the cap limited the load.
+    last_limiting: Nanos,
     /// Cap that [`CapLearner::take_change`] returned last.
     announced: Option<LearntCap>,
 }
@@ -167,7 +191,7 @@ impl CapLearner {
     /// Creates a learner that knows no cap.
     pub(super) fn new(now: Nanos) -> CapLearner {
         let nothing = Second {
-            at: Throughput { ios: 0, bytes: 0 },
+            throughput: Throughput { ios: 0, bytes: 0 },
             largest: 0,
             len: Nanos::ZERO,
             in_flight: 0,
@@ -176,26 +200,26 @@ impl CapLearner {
             state: State::Searching,
             since: now,
             rates: None,
-            before: None,
-            patience: 1,
+            rates_before_probe: None,
+            baseline_factor: 1,
             known_since: now,
             pace: Pace::NONE,
             seconds: [nothing; SUSPECT_SECONDS],
             suspect_run: 0,
-            earlier: Box::new([(Throughput { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
+            best_seconds: Box::new([(Throughput { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
             adapted: None,
             test_at: Nanos::ZERO,
             test_pause: TEST_PAUSE_MIN,
-            usual: 1,
-            usual_most: 1,
-            baseline: None,
+            baseline: 1,
+            baseline_max: 1,
+            baseline_meter: None,
             largest: 0,
-            seen_few: now,
-            queued_up: QUEUE_TIME_MIN,
+            last_at_baseline: now,
+            queue_time: QUEUE_TIME_MIN,
             probe_at: now,
             probes: 0,
-            probed: now,
-            used: now,
+            last_probe_started: now,
+            last_limiting: now,
             announced: None,
         }
     }
@@ -228,17 +252,17 @@ impl CapLearner {
         }
     }
 
-    /// Starts with a cap, in thousandths of an I/O and bytes per second. Its `reach` is zero: rates
-    /// that passed in another life prove nothing today.
+    /// Starts with a cap, in thousandths of an I/O and bytes per second. Its `reach` is zero,
+    /// because rates that passed in an earlier engine prove nothing now.
     fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
         let rates = CapRates {
-            // At least one a second: at a rate of zero nothing would ever go.
+            // At least one a second: at a rate of zero no I/O would ever be dispatched.
             ios: ios.map(|rate| rate.max(1000)),
             bytes: bytes.map(|rate| rate.max(1)),
             either,
             reach: Throughput { ios: 0, bytes: 0 },
         };
-        self.adopt(now, rates, USUAL_IN_FLIGHT_MAX);
+        self.adopt(now, rates, BASELINE_MAX_FLOOR);
     }
 
     /// Returns the state of the known cap, to be persisted.
@@ -271,20 +295,25 @@ impl CapLearner {
         Ok(())
     }
 
-    /// Adopts a cap and drains its queue; `usual_most` bounds the I/Os in flight that are usual
+    /// Adopts a cap and drains its queue; `baseline_max` bounds the baseline of I/Os in flight
     /// behind it.
-    fn adopt(&mut self, now: Nanos, rates: CapRates, usual_most: u32) {
-        self.usual_most = usual_most.max(USUAL_IN_FLIGHT_MAX);
-        (self.patience, self.rates, self.before) = (1, Some(rates), None);
-        (self.known_since, self.used) = (now, now);
+    fn adopt(&mut self, now: Nanos, rates: CapRates, baseline_max: u32) {
+        assert!(
+            rates.ios.is_some() || rates.bytes.is_some(),
+            "a cap has a rate"
+        );
+        self.baseline_max = baseline_max.max(BASELINE_MAX_FLOOR);
+        self.baseline_factor = 1;
+        (self.rates, self.rates_before_probe) = (Some(rates), None);
+        (self.known_since, self.last_limiting) = (now, now);
         (self.probe_at, self.probes) = (now + PROBE_INTERVAL, 0);
         self.drain(now);
     }
 
-    /// Takes the cap if it differs by 5 % or more from the one announced last; `Some(None)`: it is
-    /// gone.
+    /// Takes the cap if it differs by more than [`ANNOUNCED_CHANGE_MIN`] from the one announced
+    /// last; `Some(None)`: it is gone.
     pub(super) fn take_change(&mut self) -> Option<Option<LearntCap>> {
-        let differs = |a: f64, b: f64| (a - b).abs() > 0.05 * b;
+        let differs = |a: f64, b: f64| (a - b).abs() > ANNOUNCED_CHANGE_MIN * b;
         let cap = self.cap();
         let same = match (&cap, &self.announced) {
             (None, None) => true,
@@ -312,58 +341,62 @@ impl CapLearner {
         }
     }
 
-    /// Returns the time until which nothing may go, if any, and `true` if a window begins here.
-    /// `waits`: a unit would go.
-    pub(super) fn hold(
-        &mut self,
-        now: Nanos,
-        in_flight: u32,
-        waits: bool,
-    ) -> (Option<Nanos>, bool) {
+    /// Returns the time until which no I/O may be dispatched. `waits`: a unit waits for dispatch.
+    pub(super) fn hold(&mut self, now: Nanos, in_flight: u32, waits: bool) -> Hold {
+        let hold_until = |until| Hold {
+            until,
+            window_restarts: false,
+        };
         match self.state {
-            State::Searching | State::Raise { .. } => (None, false),
+            State::Searching | State::Raise { .. } => hold_until(None),
             State::Test { bound, .. } | State::Measure { bound, .. } => {
                 let over = self.since + BOUND_TIME_MAX;
-                ((in_flight >= bound && now < over).then_some(over), false)
+                hold_until((in_flight >= bound && now < over).then_some(over))
             }
             State::Drain { until } => {
                 if in_flight > 0 && now < until {
-                    return (Some(until), false);
+                    return hold_until(Some(until));
                 }
-                self.enter(State::Paced { scale: 64 }, now);
-                (self.pace, self.baseline) = (Pace::NONE, Some(InFlightBaseline::new(now)));
-                self.set_pace(64, now);
-                // The last I/O may have passed just now, with the bucket in debt for it.
+                self.enter(State::Paced { scale: SCALE_ONE }, now);
+                self.pace = Pace::NONE;
+                self.baseline_meter = Some(InFlightBaseline::new(now));
+                self.set_pace(SCALE_ONE, now);
+                // The last I/O may have passed just now, with the bucket in debt for it. Charged
+                // from `now` on: `spend` allows for a delay of `CATCH_UP_MAX`, which this time
+                // cancels.
                 self.pace.spend(now + CATCH_UP_MAX, self.largest);
                 let due = self.pace.due();
-                ((due > now).then_some(due), true)
+                Hold {
+                    until: (due > now).then_some(due),
+                    window_restarts: true,
+                }
             }
             State::Paced { scale } => {
-                if in_flight <= self.usual {
-                    self.seen_few = now;
-                } else if now.since(self.seen_few) > self.queued_up {
-                    return self.queue_up(scale, now);
+                if in_flight <= self.baseline {
+                    self.last_at_baseline = now;
+                } else if now.since(self.last_at_baseline) > self.queue_time {
+                    return self.handle_queue(scale, now);
                 }
                 let due = self.pace.due();
-                let long = Nanos(self.queued_up.0 * 2);
-                if let Some(baseline) = &mut self.baseline
-                    && let Some(usual) = baseline.update(now, in_flight, waits && due > now, long)
+                let long = Nanos(self.queue_time.0 * 2);
+                if let Some(meter) = &mut self.baseline_meter
+                    && let Some(mean) = meter.update(now, in_flight, waits && due > now, long)
                 {
-                    let usual = usual.saturating_mul(self.patience);
-                    self.usual = usual.clamp(1, self.usual_most);
-                    (self.baseline, self.seen_few) = (None, now);
+                    let baseline = mean.saturating_mul(self.baseline_factor);
+                    self.baseline = baseline.clamp(1, self.baseline_max);
+                    (self.baseline_meter, self.last_at_baseline) = (None, now);
                 }
-                ((due > now).then_some(due), false)
+                hold_until((due > now).then_some(due))
             }
         }
     }
 
     /// Enters a state.
     fn enter(&mut self, state: State, now: Nanos) {
-        (self.state, self.since, self.seen_few) = (state, now, now);
+        (self.state, self.since, self.last_at_baseline) = (state, now, now);
     }
 
-    /// Sets the pace to `scale` 64ths of the cap's.
+    /// Sets the pace to `scale` / [`SCALE_ONE`] of the cap's.
     fn set_pace(&mut self, scale: u64, now: Nanos) {
         if let Some(rates) = &self.rates {
             self.pace.set(rates, scale, now);
@@ -371,46 +404,55 @@ impl CapLearner {
     }
 
     /// Handles a queue behind the cap: ends a probe, or measures a cap that may have changed.
-    fn queue_up(&mut self, scale: u64, now: Nanos) -> (Option<Nanos>, bool) {
+    fn handle_queue(&mut self, scale: u64, now: Nanos) -> Hold {
         // The probe went faster than the cap and queued up: the cap still holds.
-        if scale > 64 {
+        if scale > SCALE_ONE {
             self.probe_at = now + PROBE_INTERVAL;
             return self.drain(now);
         }
-        // More than usual, so that the bucket never runs dry while its rate is measured.
-        let bound = 2 * self.usual + 2;
+        // More than the baseline, so that the bucket's queue never runs dry while its rate is
+        // measured.
+        let bound = 2 * self.baseline + 2;
         self.enter(State::Measure { bound, second: 1 }, now);
-        (None, true)
+        Hold {
+            until: None,
+            window_restarts: true,
+        }
     }
 
-    /// Stops I/Os until those in flight are back; returns what [`CapLearner::hold`] does.
-    fn drain(&mut self, now: Nanos) -> (Option<Nanos>, bool) {
+    /// Stops I/Os until those in flight are back.
+    fn drain(&mut self, now: Nanos) -> Hold {
         let until = now + DRAIN_MAX;
-        // Until the usual number is measured behind the empty bucket.
-        self.usual = self.usual_most;
+        // Until the baseline is measured behind the empty bucket.
+        self.baseline = self.baseline_max;
         self.enter(State::Drain { until }, now);
-        (Some(until), true)
+        Hold {
+            until: Some(until),
+            window_restarts: true,
+        }
     }
 
     /// Evaluates a window. Returns `true` if the next one begins anew, in another state.
     pub(super) fn window(&mut self, window: &Window) -> bool {
-        let (now, at) = (window.end, Throughput::in_window(window));
+        let (now, throughput) = (window.end, Throughput::in_window(window));
         self.largest = window.largest as u32;
         match self.state {
-            State::Searching => self.search(window, at),
+            State::Searching => self.search(window, throughput),
             State::Test {
-                at: before, rates, ..
+                throughput: before,
+                rates,
+                ..
             } => {
-                self.finish_test(window, at, before, rates);
+                self.finish_test(window, throughput, before, rates);
                 true
             }
             State::Raise {
                 in_flight,
-                at: before,
+                throughput: before,
                 rates,
                 ..
             } => {
-                self.finish_raise(window, at, before, in_flight, rates);
+                self.finish_raise(window, throughput, before, in_flight, rates);
                 true
             }
             State::Drain { .. } => false,
@@ -422,21 +464,22 @@ impl CapLearner {
                 }
                 if let Some(rates) = &mut self.rates {
                     let mut after = *rates;
-                    let found = after.measured_after(self.before, at, window.largest);
-                    if found == Evidence::Over && second < TOKENS_USED_UP_S {
+                    let before = self.rates_before_probe;
+                    let evidence = after.measured_after(before, throughput, window.largest);
+                    if evidence == Evidence::Over && second < TOKENS_USED_UP_S {
                         let second = second + 1;
                         self.enter(State::Measure { bound, second }, now);
                         return true;
                     }
                     *rates = after;
-                    self.before = None;
-                    match found {
-                        // Even this many in flight are usual: the cap holds nothing back.
-                        Evidence::Same if self.usual >= self.usual_most => {
+                    self.rates_before_probe = None;
+                    match evidence {
+                        // The baseline cannot grow further, so queues cannot be recognised.
+                        Evidence::Same if self.baseline >= self.baseline_max => {
                             self.postpone_test(now);
                             return true;
                         }
-                        Evidence::Same => self.patience *= 2,
+                        Evidence::Same => self.baseline_factor *= 2,
                         Evidence::More => {}
                         Evidence::Over | Evidence::Other => {
                             self.drop_cap(now);
@@ -448,7 +491,7 @@ impl CapLearner {
                 true
             }
             State::Paced { scale } => {
-                self.evaluate_pace(window, at, scale);
+                self.evaluate_pace(window, throughput, scale);
                 false
             }
         }
@@ -456,11 +499,11 @@ impl CapLearner {
 
     /// Drops the cap and looks for another.
     fn drop_cap(&mut self, now: Nanos) {
-        (self.rates, self.before, self.suspect_run) = (None, None, 0);
+        (self.rates, self.rates_before_probe, self.suspect_run) = (None, None, 0);
         self.enter(State::Searching, now);
     }
 
-    /// Changes the pace alone: I/Os in flight and their usual number stay valid.
+    /// Changes the pace alone: I/Os in flight and their baseline stay valid.
     fn enter_pace(&mut self, scale: u64, now: Nanos) {
         self.set_pace(scale, now);
         self.state = State::Paced { scale };

@@ -160,7 +160,7 @@ impl ActivePolicy {
 
     /// Opens all gates and lanes of VMs, before another policy takes over.
     pub(in crate::engine) fn open_all_gates(&mut self, view: &mut View, vms: &[VmId]) {
-        view.queues.memory.starved = 0;
+        view.queues.memory.vms_lacking = 0;
         for vm in vms {
             for lane in Lane::ALL {
                 let of_vm = &mut view.queues.vms[vm.index()];

@@ -6,44 +6,44 @@ use crate::view::{Hot, Queues, View, flag, shut};
 use tidegate_base::request::{Lane, Op};
 
 impl ActivePolicy {
-    /// Keeps a unit whose reads lack memory from being picked again before there is some. While a
-    /// holder waits in its lane, that must stay open, so the unit is shelved; otherwise the lane
-    /// closes.
-    pub(in crate::engine) fn starve(&mut self, view: &mut View, unit: u32) {
+    /// Keeps a unit whose reads lack memory from being picked again before there is some. If a read
+    /// of its VM that already holds payload memory waits in the lane, the lane must stay open, and
+    /// only this unit is shelved; otherwise the lane closes.
+    pub(in crate::engine) fn hold_for_memory(&mut self, view: &mut View, unit: u32) {
         let vm = view.queues.reqs.hot[unit as usize].vm;
         if view.queues.holder_waits(vm) {
             self.shelve(view, unit);
         } else {
-            self.set_starved(view, vm, true);
+            self.set_lacks_memory(view, vm, true);
         }
     }
 
     /// Records whether a VM's reads lack memory, and opens or closes its read lane accordingly.
-    pub(in crate::engine) fn set_starved(&mut self, view: &mut View, vm: u32, starved: bool) {
+    pub(in crate::engine) fn set_lacks_memory(&mut self, view: &mut View, vm: u32, lacks: bool) {
         let of_vm = &mut view.queues.vms[vm as usize];
         let id = of_vm.id(vm);
-        let reasons = &mut of_vm.shut[Lane::Read.index()];
-        let (was_open, before) = (*reasons == 0, *reasons);
-        if starved {
-            *reasons |= shut::STARVED;
+        let closed_by = &mut of_vm.shut[Lane::Read.index()];
+        let (was_open, before) = (*closed_by == 0, *closed_by);
+        if lacks {
+            *closed_by |= shut::LACKS_MEMORY;
         } else {
-            *reasons &= !shut::STARVED;
+            *closed_by &= !shut::LACKS_MEMORY;
         }
         // The lane may stay shut for the regulator's reason, or have lacked memory before.
-        let (open, changed) = (*reasons == 0, *reasons != before);
-        if changed && starved {
+        let (open, changed) = (*closed_by == 0, *closed_by != before);
+        if changed && lacks {
             // The VM may wait in vain: checked once the device is idle.
-            view.queues.memory.starved += 1;
-            view.queues.memory.asks = true;
+            view.queues.memory.vms_lacking += 1;
+            view.queues.memory.recheck_when_idle = true;
         } else if changed {
-            view.queues.memory.starved -= 1;
+            view.queues.memory.vms_lacking -= 1;
         }
         if open != was_open {
             let roles = &mut self.roles;
             roles.dispatcher.gate(view, id, Lane::Read, open);
         }
         if self.hears(Interests::MEMORY) && changed {
-            view.queues.memory.told = true;
+            view.queues.memory.event_emitted = true;
             self.emit(view, &Event::Memory(id));
         }
     }
@@ -53,12 +53,13 @@ impl ActivePolicy {
         let vm = view.queues.reqs.hot[unit as usize].vm;
         view.queues.vms[vm as usize].shelved = true;
         view.queues.memory.shelf.push(unit);
-        self.take_out(view, unit);
+        self.park(view, unit);
     }
 
-    /// Puts the shelved reads of a VM that has some back into their lane.
+    /// Puts the shelved reads of a VM that has some back into their lane. Out of line, so that
+    /// [`ActivePolicy::unshelve`] is one branch.
     #[cold]
-    pub(in crate::engine) fn put_back(&mut self, view: &mut View, vm: u32) {
+    fn unshelve_vm(&mut self, view: &mut View, vm: u32) {
         view.queues.vms[vm as usize].shelved = false;
         let Queues { reqs, memory, .. } = &mut view.queues;
         let hot = &reqs.hot;
@@ -69,11 +70,11 @@ impl ActivePolicy {
         self.unpark(view, shelved);
     }
 
-    /// Puts a VM's shelved reads back into their lane.
+    /// Puts a VM's shelved reads, if there are any, back into their lane.
     #[inline]
     pub(in crate::engine) fn unshelve(&mut self, view: &mut View, vm: u32) {
         if view.queues.vms[vm as usize].shelved {
-            self.put_back(view, vm);
+            self.unshelve_vm(view, vm);
         }
     }
 
@@ -81,11 +82,12 @@ impl ActivePolicy {
     pub(in crate::engine) fn unshelve_all(&mut self, view: &mut View) {
         // Each round takes all shelved reads of one VM, so the loop ends.
         while let Some(&unit) = view.queues.memory.shelf.first() {
-            self.put_back(view, view.queues.reqs.hot[unit as usize].vm);
+            self.unshelve_vm(view, view.queues.reqs.hot[unit as usize].vm);
         }
     }
 
-    /// Opens the lane of a read that holds memory and comes back into it: nothing may hold it back.
+    /// Reopens the read lane if the request that returns to it already holds payload memory:
+    /// otherwise that memory would stay bound, a deadlock.
     pub(in crate::engine) fn open_holders_lane(&mut self, view: &mut View, slot: u32) {
         let Hot {
             vm,
@@ -95,7 +97,7 @@ impl ActivePolicy {
         } = view.queues.reqs.hot[slot as usize];
         let holds = view.queues.reqs.hot[chain_first as usize].flags & flag::HOLDS != 0;
         if op == Op::Read && holds {
-            self.set_starved(view, vm, false);
+            self.set_lacks_memory(view, vm, false);
         }
     }
 }

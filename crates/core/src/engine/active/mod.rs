@@ -7,7 +7,7 @@ mod swap;
 mod transfers;
 mod units;
 
-pub(super) use units::LeftBehind;
+pub(super) use units::IoStarted;
 
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;

@@ -1,4 +1,4 @@
-//! Deadline transfers of VMs, as far as roles are concerned.
+//! Notifications of the policy's roles about deadline transfers of VMs.
 
 use super::super::transfer_accounts;
 use super::ActivePolicy;
@@ -9,13 +9,13 @@ use tidegate_capacity::transfers::{Class, Standing, TransferEnd, TransferOutcome
 
 impl ActivePolicy {
     /// Restarts the measurement of a VM whose class has changed: its past throughput does not
-    /// predict the next.
+    /// predict that in the new class.
     pub(in crate::engine) fn class_changed(&mut self, view: &mut View, vm: VmId) {
         let now = view.queues.now;
         // Bytes moved until now belong to the former class.
         transfer_accounts::report_moved(view, vm.index()..vm.index() + 1);
-        if let Some(book) = &mut view.transfers {
-            book.predictor_mut().restart_user(now, vm.index());
+        if let Some(transfers) = &mut view.transfers {
+            transfers.predictor_mut().restart_user(now, vm.index());
         }
     }
 
@@ -28,45 +28,43 @@ impl ActivePolicy {
         slot: u32,
         outcome: TransferOutcome,
     ) -> Option<TransferEnd> {
-        let of_vm = &mut view.queues.vms[slot as usize];
-        if !core::mem::take(&mut of_vm.has_transfer) {
+        let vm_state = &mut view.queues.vms[slot as usize];
+        if !core::mem::take(&mut vm_state.has_transfer) {
             return None;
         }
-        let (now, vm) = (view.queues.now, of_vm.id(slot));
+        let (now, vm) = (view.queues.now, vm_state.id(slot));
         let end = view.transfers.as_mut()?.end(now, vm, outcome);
-        // After the book's end, so that roles see the VM without a transfer.
+        // After its removal from `view.transfers`, so that roles see the VM without a transfer.
         self.emit(view, &Event::TransferEnded(vm));
         end
     }
 
-    /// Tells roles that a deadline transfer is over (`is_over`), once all other consequences are
-    /// done.
-    pub(in crate::engine) fn announce_transfers_changed(&mut self, view: &mut View, is_over: bool) {
-        if is_over {
-            self.emit(view, &Event::TransfersChanged);
-        }
+    /// Notifies roles that deadline transfers have changed; called after an end, once all its other
+    /// consequences are done.
+    pub(in crate::engine) fn announce_transfers_changed(&mut self, view: &mut View) {
+        self.emit(view, &Event::TransfersChanged);
     }
 
-    /// Measures the throughput of all VMs for their deadline transfers, and tells roles.
+    /// Measures the throughput of all VMs for their deadline transfers, and notifies roles.
     #[cold]
     pub(in crate::engine) fn measure_transfers(&mut self, view: &mut View) {
         let (now, device) = (view.queues.now, transfer_accounts::device_time(view));
         transfer_accounts::report_moved(view, 0..view.queues.vms.len());
-        if let Some(book) = &mut view.transfers {
-            book.measure(now, device);
-            view.measure_at = book.due();
+        if let Some(transfers) = &mut view.transfers {
+            transfers.measure(now, device);
+            view.measure_at = transfers.due();
         }
         self.emit(view, &Event::TransfersChanged);
     }
 
-    /// Tells the roles of a new policy of the deadline transfers that run.
+    /// Notifies the roles of a new policy of the deadline transfers that run.
     pub(in crate::engine) fn announce_running_transfers(&mut self, view: &mut View) {
         let terms = self.transfer_terms();
-        let Some(book) = &mut view.transfers else {
+        let Some(transfers) = &mut view.transfers else {
             return;
         };
-        book.set_terms(terms);
-        view.measure_at = book.due();
+        transfers.set_terms(terms);
+        view.measure_at = transfers.due();
         for slot in 0..view.queues.vms.len() {
             if view.queues.vms[slot].has_transfer {
                 let vm = view.vm_at(slot);
@@ -83,13 +81,13 @@ impl ActivePolicy {
         })
     }
 
-    /// Returns the class of a VM just now, with or without a deadline transfer: the controller's
-    /// where that changes classes for transfers, or its objective's where the policy enforces
-    /// priorities. Panics on a handle that was never given out.
+    /// Returns the class in force for a VM, and whether its deadline transfer is given up: from the
+    /// controller if it manages classes for transfers, otherwise the class of the objective if the
+    /// policy enforces priorities. Panics on a handle that was never given out.
     pub(in crate::engine) fn standing(&self, view: &View, vm: VmId) -> Standing {
-        let of_controller = self.roles.controller.as_ref();
-        let of_controller = of_controller.and_then(|controller| controller.standing(vm));
-        of_controller.unwrap_or_else(|| Standing {
+        let controller = self.roles.controller.as_ref();
+        let managed = controller.and_then(|controller| controller.standing(vm));
+        managed.unwrap_or_else(|| Standing {
             class: if self.policy.enforces().priority {
                 view.objective(vm).priority.into()
             } else {

@@ -6,19 +6,21 @@ use crate::view::{NIL, View, flag, state};
 use tidegate_base::request::{Lane, Op, ReqId};
 
 /// State of a unit after an I/O of it was started.
-pub(in crate::engine) struct LeftBehind {
+pub(in crate::engine) struct IoStarted {
+    /// Unit of which the I/O is the whole or a part.
     pub unit: ReqId,
+    /// Operation of the unit.
     pub op: Op,
     /// Slot of the VM.
     pub vm: u32,
-    /// The whole unit has gone.
-    pub whole: bool,
-    /// The I/O is the unit's first.
-    pub begins: bool,
-    /// The lane has no admitted unit any more.
-    pub lane_left: bool,
-    /// Request behind it whose first bytes went along.
-    pub advanced: Option<u32>,
+    /// True if the whole unit has been dispatched.
+    pub unit_done: bool,
+    /// True if the I/O is the unit's first.
+    pub first_io: bool,
+    /// True if the lane has no admitted unit any more.
+    pub lane_emptied: bool,
+    /// Following request whose first bytes were included in this I/O.
+    pub trimmed_follower: Option<u32>,
 }
 
 impl ActivePolicy {
@@ -26,7 +28,7 @@ impl ActivePolicy {
     /// that came first stands first. Returns the half with the requests behind.
     pub(in crate::engine) fn split_unit(&mut self, view: &mut View, unit: u32, reqs: u32) -> u32 {
         // A dispatcher may order by length or address, so the unit leaves its index first.
-        self.withdraw(view, unit);
+        self.remove_from_index(view, unit);
         let next = view.queues.unlink(unit);
         let (rest, in_order) = view.queues.reqs.divide(unit, reqs);
         let [ahead, behind] = in_order;
@@ -34,7 +36,7 @@ impl ActivePolicy {
         view.queues.link(behind, next);
         view.queues.link(ahead, behind);
         for slot in in_order {
-            self.announce(view, slot);
+            self.insert_into_index(view, slot);
         }
         rest
     }
@@ -48,7 +50,7 @@ impl ActivePolicy {
     }
 
     /// Removes a unit from the dispatcher's index, if it is admitted.
-    pub(in crate::engine) fn withdraw(&mut self, view: &mut View, unit: u32) {
+    pub(in crate::engine) fn remove_from_index(&mut self, view: &mut View, unit: u32) {
         if view.queues.reqs.hot[unit as usize].state == state::ADMITTED {
             let id = view.req_id(unit);
             self.roles.dispatcher.remove(view, id);
@@ -56,7 +58,7 @@ impl ActivePolicy {
     }
 
     /// Inserts a unit into the dispatcher's index, if it is admitted.
-    pub(in crate::engine) fn announce(&mut self, view: &mut View, unit: u32) {
+    pub(in crate::engine) fn insert_into_index(&mut self, view: &mut View, unit: u32) {
         if view.queues.reqs.hot[unit as usize].state == state::ADMITTED {
             let id = view.req_id(unit);
             self.roles.dispatcher.insert(view, id);
@@ -65,7 +67,7 @@ impl ActivePolicy {
 
     /// Takes an admitted unit out of its lane and the dispatcher's index until
     /// [`ActivePolicy::unpark`].
-    pub(in crate::engine) fn take_out(&mut self, view: &mut View, unit: u32) {
+    pub(in crate::engine) fn park(&mut self, view: &mut View, unit: u32) {
         let (vm, lane) = {
             let hot = &view.queues.reqs.hot[unit as usize];
             (hot.vm, hot.op.lane())
@@ -102,14 +104,14 @@ impl ActivePolicy {
             view.queues.reqs.hot[slot as usize].state = state::ADMITTED;
             view.queues.link(slot, *next);
             self.ask_gate(view, vm, lane);
-            self.announce(view, slot);
+            self.insert_into_index(view, slot);
             self.open_holders_lane(view, slot);
         }
     }
 
-    /// Takes a unit out of its lane and the dispatcher's index: its requests are cancelled or have
-    /// failed, and wait no more.
-    pub(in crate::engine) fn take_back(&mut self, view: &mut View, unit: u32) {
+    /// Takes a unit out of its lane and the dispatcher's index, because its requests are cancelled
+    /// or have failed.
+    pub(in crate::engine) fn cancel_waiting(&mut self, view: &mut View, unit: u32) {
         let id = view.req_id(unit);
         let hot = &view.queues.reqs.hot[unit as usize];
         let (admitted, vm, reqs) = (hot.state == state::ADMITTED, hot.vm, hot.unit_reqs);
@@ -123,20 +125,22 @@ impl ActivePolicy {
         }
     }
 
-    /// Has a request whose rest still waits go again from its beginning, alone.
-    pub(in crate::engine) fn begin_again(&mut self, view: &mut View, slot: u32) {
-        self.withdraw(view, slot);
+    /// Resets a partly dispatched request so that it is dispatched again from its first byte,
+    /// unmerged.
+    pub(in crate::engine) fn restart_request(&mut self, view: &mut View, slot: u32) {
+        self.remove_from_index(view, slot);
         let hot = &mut view.queues.reqs.hot[slot as usize];
-        debug_assert_eq!(hot.unit_reqs, 1, "what has begun to go is alone");
+        debug_assert_eq!(hot.unit_reqs, 1, "a partly dispatched unit is one request");
         hot.issued = 0;
         hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
         // The time with the device counts as such; from now on the request waits once more.
         view.queues.begin_wait(slot);
-        self.announce(view, slot);
+        self.insert_into_index(view, slot);
         self.open_holders_lane(view, slot);
     }
 
-    /// Returns whether a unit that goes now, wholly, may take adjacent units along.
+    /// Returns true if units that continue a unit may be merged into the I/O that dispatches all of
+    /// it.
     #[inline]
     pub(in crate::engine) fn is_followed(&self, view: &View, unit: u32) -> bool {
         // Where rates are allocated the parts of a request are charged apart, so none is extended.
@@ -144,22 +148,22 @@ impl ActivePolicy {
         view.queues.reqs.is_followed(unit) && !(self.fan_out.allocates && begun)
     }
 
-    /// Returns whether requests of a VM may be cut to fill an I/O: only where its I/Os are kept
+    /// Returns true if requests of a VM may be cut to fill an I/O: only where its I/Os are kept
     /// below the device's largest.
-    pub(in crate::engine) fn cuts(&self, view: &View, vm: u32) -> bool {
+    pub(in crate::engine) fn may_cut(&self, view: &View, vm: u32) -> bool {
         let largest = view.queues.vms[vm as usize].largest_io;
         // With allocated rates each part of a request is charged, so a cut would cost its VM.
         largest < view.queues.device.spec.max_io && !self.fan_out.allocates
     }
 
-    /// Returns whether a unit is so near the limit that no request is cut for the rest.
+    /// Returns true if a unit is so near the limit that no request is cut to fill the rest.
     pub(in crate::engine) fn is_full(&self, view: &View, unit: u32, limit: u32) -> bool {
         let fill = u64::from(self.roles.regulator.fill());
-        u64::from(view.queues.reqs.left_of(unit)) * 100 >= u64::from(limit) * fill
+        u64::from(view.queues.reqs.bytes_left(unit)) * 100 >= u64::from(limit) * fill
     }
 
-    /// Joins a waiting unit to the one before it on the disk, which goes now. To roles the waiting
-    /// unit has gone, too.
+    /// Merges a waiting unit into the one before it on the disk, which is being dispatched. For
+    /// roles the waiting unit is dispatched, too.
     pub(in crate::engine) fn absorb(&mut self, view: &mut View, unit: u32, next: u32) {
         view.queues.unlink(next);
         view.queues.reqs.append_unit(unit, next);
@@ -167,7 +171,7 @@ impl ActivePolicy {
         view.ledgers[vm as usize].at_once().merged += 1;
         // A dispatcher that orders lanes holds no entry of a unit behind a lane's head.
         if !self.fan_out.by_lane {
-            self.withdraw(view, next);
+            self.remove_from_index(view, next);
         }
     }
 
@@ -186,30 +190,35 @@ impl ActivePolicy {
     /// Drops the rest of a failed request that still waits, so that no more parts of it start.
     #[cold]
     pub(in crate::engine) fn drop_rest(&mut self, view: &mut View, slot: u32) {
-        if view.queues.reqs.hot[slot as usize].state != state::ADMITTED
-            && view.queues.reqs.hot[slot as usize].state != state::PENDING
-        {
+        let waits = matches!(
+            view.queues.reqs.hot[slot as usize].state,
+            state::ADMITTED | state::PENDING
+        );
+        if !waits {
             return;
         }
-        self.take_back(view, slot);
+        self.cancel_waiting(view, slot);
         // Out of all queues; its parts in flight end the request.
         view.queues.reqs.hot[slot as usize].state = state::STARTED;
     }
 
-    /// Tells roles of the consequences of a started I/O: the dispatcher of a unit, or of a lane,
-    /// that has gone; the regulator of the rate that was used.
+    /// Notifies roles of the consequences of a started I/O: the dispatcher of a unit or a lane that
+    /// is completely dispatched, the regulator of the rate that was used.
     #[inline(always)]
-    pub(in crate::engine) fn left_behind(&mut self, view: &mut View, of: &LeftBehind) {
-        if of.whole && (of.lane_left || !self.fan_out.by_lane) {
-            self.roles.dispatcher.remove(view, of.unit);
+    pub(in crate::engine) fn after_io_started(&mut self, view: &mut View, io: &IoStarted) {
+        if io.unit_done && (io.lane_emptied || !self.fan_out.by_lane) {
+            self.roles.dispatcher.remove(view, io.unit);
         }
-        if !view.queues.memory.shelf.is_empty() && (of.whole || of.begins) && of.op == Op::Read {
-            // Reads that were shelved because of it may ask again. A read that begins to go in
-            // parts has just got memory for all of them, and taking that ended its VM's wait in the
-            // budget.
-            self.unshelve(view, of.vm);
+        if !view.queues.memory.shelf.is_empty()
+            && (io.unit_done || io.first_io)
+            && io.op == Op::Read
+        {
+            // Reads that were shelved because this unit had the first claim on memory may claim
+            // some again. A read that is dispatched in parts got memory for all of them with the
+            // first, which ended its VM's wait in the budget.
+            self.unshelve(view, io.vm);
         }
-        if let Some(slot) = of.advanced
+        if let Some(slot) = io.trimmed_follower
             && self.hears(Interests::ADVANCED)
         {
             let rest = view.req_id(slot);
@@ -219,7 +228,7 @@ impl ActivePolicy {
             // The rate that was used may hold back the other lane, too: the total limit is common
             // to both.
             for lane in Lane::ALL {
-                self.ask_gate(view, of.vm, lane);
+                self.ask_gate(view, io.vm, lane);
             }
         }
     }

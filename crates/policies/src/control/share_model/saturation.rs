@@ -47,7 +47,9 @@ impl Saturation {
     /// Returns the relative variation of a VM's share by which costs are learnt; 0 with a profile.
     pub fn dither(&self, view: &View, vm: VmId, pattern: &Pattern) -> f64 {
         match (view.profile(), view.estimator()) {
-            (None, Some(estimator)) => estimator.dither(vm, estimator.cost(pattern).within),
+            (None, Some(estimator)) => {
+                estimator.share_variation(vm, estimator.cost(pattern).relative_half_width)
+            }
             _ => 0.0,
         }
     }

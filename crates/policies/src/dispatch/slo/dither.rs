@@ -36,7 +36,7 @@ impl Dither {
         }
         // Divided first, so that the product cannot overflow; the remainder does not matter.
         let by = cost / DITHER_ONE * self.by;
-        if estimator.dithers_up(vm) {
+        if estimator.raises_share(vm) {
             cost + by
         } else {
             cost - by
@@ -46,7 +46,9 @@ impl Dither {
     /// Updates the variation for the current window.
     #[cold]
     fn update(&mut self, estimator: &CostEstimator, vm: VmId) {
-        let by = estimator.dither(vm, estimator.learnt().within()).abs();
+        let by = estimator
+            .share_variation(vm, estimator.learnt().relative_half_width())
+            .abs();
         self.windows_ended = estimator.windows_ended();
         // The only step in floating point; all that follows is whole numbers.
         self.by = (by.min(DITHER_MAX) * DITHER_ONE as f64) as u64;

@@ -99,7 +99,7 @@ fn costs() -> LearntCosts {
         size: 4096,
         cost: LearntCost {
             time_ps: 1_234_567.5,
-            within: 0.125,
+            relative_half_width: 0.125,
         },
     };
     LearntCosts {

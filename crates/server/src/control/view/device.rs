@@ -75,7 +75,7 @@ pub(super) fn cap(cap: &LearntCap) -> CapView {
 }
 
 pub(super) fn costs(learnt: &LearntCosts) -> CostsView {
-    let within = learnt.within();
+    let within = learnt.relative_half_width();
     let seen = learnt.kinds.iter().filter(|kind| kind.ios > 0);
     CostsView {
         windows: learnt.windows,
@@ -93,7 +93,7 @@ fn cost(kind: &LearntKind) -> CostView {
         size_bytes: kind.size,
         // Picoseconds to nanoseconds.
         time_ns: kind.cost.time_ps / 1000.0,
-        relative_half_width: kind.cost.within,
+        relative_half_width: kind.cost.relative_half_width,
         known: kind.cost.is_known(),
     }
 }

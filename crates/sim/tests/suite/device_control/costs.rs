@@ -64,7 +64,7 @@ fn what_comes_alone_is_learnt_in_seconds_and_the_rest_is_said_to_be_unknown() {
             lab.guest(&Objective::default(), work);
             let before = learnt(&lab, &work);
             assert!(
-                before.within.is_infinite() && before.time_ps > 0.0,
+                before.relative_half_width.is_infinite() && before.time_ps > 0.0,
                 "{before:?}"
             );
             lab.seconds(seconds);
@@ -111,7 +111,7 @@ fn together(model: &str, seconds: u64) -> [(f64, LearntCost); 3] {
         for (guest, work) in works.iter().enumerate() {
             let cost = learnt(&lab, work);
             let estimator = lab.driver.engine.view().estimator().expect("it learns");
-            let dither = 1.0 + estimator.dither(lab.vm(guest), cost.within);
+            let dither = 1.0 + estimator.share_variation(lab.vm(guest), cost.relative_half_width);
             let weight = (1000.0 * first / cost.time_ps * dither).clamp(1.0, 10_000.0) as u32;
             lab.promise(
                 guest,
@@ -268,7 +268,10 @@ fn costs_that_were_kept_count_at_once_and_are_less_sure_until_they_are_seen_agai
             "{cost:?}"
         );
         assert!(before.is_known(), "{before:?}");
-        assert!(!cost.is_known() && cost.within < 1.0, "{cost:?}");
+        assert!(
+            !cost.is_known() && cost.relative_half_width < 1.0,
+            "{cost:?}"
+        );
     }
     let again = under_vfair(ssd, Some(&kept), 3);
     for (work, before) in UNLIKE.iter().zip(before) {
