@@ -7,7 +7,7 @@
 //! An I/O passes when both buckets have enough: one counts I/Os, one counts bytes. I/Os pass in
 //! order of submission, as with QEMU's `throttling.iops-total` and `throttling.bps-total` or a
 //! cloud volume's provisioned rates. What waits in the bucket is in flight for the driver, which is
-//! not told of the cap: it sees a device whose latency is its number of I/Os in flight divided by
+//! unaware of the cap: it sees a device whose latency is its number of I/Os in flight divided by
 //! the rate (Little's law).
 //!
 //! A bucket fills at its rate, holds [`CapFigures::burst`] of it and is full at time zero. An I/O

@@ -39,14 +39,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Creates a direction for at most `room` transfers at a time, at `rate` bytes per second.
-    pub(super) fn new(rate: u64, room: u32) -> Link {
+    /// Creates a direction for at most `max_transfers` at a time, at `rate` bytes per second.
+    pub(super) fn new(rate: u64, max_transfers: u32) -> Link {
         Link {
             rate,
             now: 0,
             unused: 0,
             carried: 0,
-            transfers: BinaryHeap::with_capacity(room as usize),
+            transfers: BinaryHeap::with_capacity(max_transfers as usize),
             next: u64::MAX,
         }
     }
@@ -62,8 +62,10 @@ impl Link {
         u128::from(self.rate) * u128::from(time) + self.unused
     }
 
-    /// Begins a transfer of `bytes` at `at`. Transfers that end by then must have left.
-    pub(super) fn enter(&mut self, at: u64, bytes: u64, order: u64, place: u32) {
+    /// Begins the transfer of `bytes` of the command with index `command` at `at`. Of transfers
+    /// that end together, the one with the lowest `sequence` leaves first. Transfers that end by
+    /// `at` must have left.
+    pub(super) fn enter(&mut self, at: u64, bytes: u64, sequence: u64, command: u32) {
         let work = self.work_until(at);
         match self.transfers.len() as u128 {
             // An idle interface saves nothing up.
@@ -75,19 +77,19 @@ impl Link {
         }
         self.now = at;
         let tag = self.carried + u128::from(bytes) * UNITS_PER_BYTE;
-        self.transfers.push(Reverse((tag, order, place)));
+        self.transfers.push(Reverse((tag, sequence, command)));
         self.update_next();
     }
 
     /// Ends the transfer that is complete at [`Link::next`]; returns its command index.
     pub(super) fn leave(&mut self) -> u32 {
         let missing = self.work_to_next_end();
-        let Reverse((tag, _, place)) = self.transfers.pop().expect("one is under way");
+        let Reverse((tag, _, command)) = self.transfers.pop().expect("a transfer is in progress");
         self.unused = self.work_until(self.next) - missing;
         self.carried = tag;
         self.now = self.next;
         self.update_next();
-        place
+        command
     }
 
     /// Returns the units to be carried, over all transfers, until the first one ends.
@@ -103,7 +105,8 @@ impl Link {
             u64::MAX
         } else {
             let missing = self.work_to_next_end().saturating_sub(self.unused);
-            // A transfer of 4 GiB beside 4095 others takes less than 2^62 ns at the lowest rate.
+            // A transfer of 4 GiB beside 4095 others takes less than 2^62 ns at 1 MB/s or more:
+            // 2^32 x 2^12 bytes at 10^6 bytes a second are 1.8 x 10^16 ns.
             self.now + missing.div_ceil(u128::from(self.rate)) as u64
         };
     }
@@ -127,7 +130,8 @@ mod tests {
             Fraction(self.0 / a.max(1), self.1 / a.max(1))
         }
 
-        fn plus(self, other: Fraction, times: i128) -> Fraction {
+        /// Returns `self + other * times`.
+        fn add_scaled(self, other: Fraction, times: i128) -> Fraction {
             let times = times.checked_mul(other.0).unwrap();
             let left = self.0.checked_mul(other.1).unwrap();
             let right = times.checked_mul(self.1).unwrap();
@@ -140,7 +144,7 @@ mod tests {
         }
 
         fn is_less(self, other: Fraction) -> bool {
-            self.plus(other, -1).0 < 0
+            self.add_scaled(other, -1).0 < 0
         }
 
         fn min(self, other: Fraction) -> Fraction {
@@ -167,13 +171,13 @@ mod tests {
             let least = under_way.iter().map(|(_, left)| *left);
             let through = least
                 .reduce(Fraction::min)
-                .map(|left| now.plus(Fraction(left.0 * n, left.1).over(rate), 1));
+                .map(|left| now.add_scaled(Fraction(left.0 * n, left.1).over(rate), 1));
             let Some(then) = [next, through].into_iter().flatten().reduce(Fraction::min) else {
                 return ends;
             };
-            let had = then.plus(now, -1).over(n.max(1));
+            let had = then.add_scaled(now, -1).over(n.max(1));
             for (_, left) in &mut under_way {
-                *left = left.plus(had, -rate);
+                *left = left.add_scaled(had, -rate);
             }
             now = then;
             under_way.retain(|(which, left)| {
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn those_under_way_have_equal_parts() {
+    fn transfers_in_progress_share_the_rate_equally() {
         // Ten bytes a nanosecond. The second enters when a half of the first is through, and
         // both have five from then on.
         assert_eq!(
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_nanosecond_has_left_is_not_lost() {
+    fn the_rest_of_a_nanosecond_is_not_lost() {
         // Three bytes in ten nanoseconds: each hundred take 333.3.
         let transfers = vec![(0, 100); 30];
         assert_eq!(on_a_link(300_000_000, &transfers), vec![10_000; 30]);
@@ -274,7 +278,7 @@ mod tests {
         /// However many there are: the interface is never idle while there is work, and never does
         /// more than it can.
         #[test]
-        fn no_work_is_lost_or_made_up(
+        fn no_work_is_lost_or_added(
             rate in 1_000_000_u64..4_000_000_000,
             steps in proptest::collection::vec((0_u64..3_000, 1_u64..100_000), 1..400),
             long: bool,

@@ -232,7 +232,7 @@ impl Ssd {
         Ssd {
             room,
             interface: self.interface.fresh(room),
-            reclaim: self.reclaim.as_ref().map(Reclaim::fresh),
+            reclaim: self.reclaim.as_ref().map(Reclaim::clone_with_capacity),
             ends: BinaryHeap::with_capacity(room as usize),
             ..self.clone()
         }

@@ -10,12 +10,14 @@ pub(super) const MAX_PAGES: usize = 256;
 struct Stream {
     /// Address behind the last byte read.
     next: u64,
-    /// Prefetched pages `from..until` that are still held.
-    until: u32,
+    /// First prefetched page that is still held.
     from: u32,
+    /// Page behind the last prefetched one; equal to `from` if none is held.
+    until: u32,
     /// Time at which each held page is in memory, indexed by page number modulo `MAX_PAGES`.
     ready: Box<[u64]>,
-    used: u64,
+    /// Value of [`Prefetch::clock`] at the last read.
+    last_use: u64,
 }
 
 /// Streams that a drive follows.
@@ -24,7 +26,8 @@ pub(super) struct Prefetch {
     streams: Box<[Stream]>,
     /// Bytes to be read ahead of a stream.
     pub(super) ahead: u64,
-    uses: u64,
+    /// Number of reads so far: orders the streams by their last use.
+    clock: u64,
 }
 
 impl Prefetch {
@@ -32,26 +35,26 @@ impl Prefetch {
         let stream = Stream {
             // No read begins there, so no stream is continued before it exists.
             next: u64::MAX,
-            until: 0,
             from: 0,
+            until: 0,
             ready: vec![0; MAX_PAGES].into(),
-            used: 0,
+            last_use: 0,
         };
         Prefetch {
             streams: vec![stream; streams as usize].into(),
             ahead,
-            uses: 0,
+            clock: 0,
         }
     }
 
     /// Finds the stream that a read of `start..end` continues, or replaces the least recently used
     /// one, and records `end`. Returns its index and whether the read continues it.
     pub(super) fn follow(&mut self, start: u64, end: u64) -> (usize, bool) {
-        self.uses += 1;
+        self.clock += 1;
         let known = self.streams.iter().position(|s| s.next == start);
         let index = known.unwrap_or_else(|| {
             let streams = self.streams.iter().enumerate();
-            let oldest = streams.min_by_key(|(_, s)| s.used);
+            let oldest = streams.min_by_key(|(_, s)| s.last_use);
             oldest.map_or(0, |(index, _)| index)
         });
         let stream = &mut self.streams[index];
@@ -60,7 +63,7 @@ impl Prefetch {
             (stream.from, stream.until) = (0, 0);
         }
         stream.next = end;
-        stream.used = self.uses;
+        stream.last_use = self.clock;
         (index, known.is_some())
     }
 
@@ -71,16 +74,16 @@ impl Prefetch {
         held.then(|| stream.ready[page as usize % MAX_PAGES])
     }
 
-    /// Returns the pages up to `end` that are still to be read ahead, and drops the pages before
-    /// `from`.
-    pub(super) fn missing(&mut self, index: usize, from: u32, end: u32) -> core::ops::Range<u32> {
+    /// Drops the pages before `from`, and returns the pages up to `end` that are still to be read
+    /// ahead.
+    pub(super) fn advance(&mut self, index: usize, from: u32, end: u32) -> core::ops::Range<u32> {
         let stream = &mut self.streams[index];
         stream.from = from;
         stream.until.max(from)..end.min(from + MAX_PAGES as u32)
     }
 
     /// Records that a page was read ahead and is in memory at `at`.
-    pub(super) fn keep(&mut self, index: usize, page: u32, at: u64) {
+    pub(super) fn record_ready(&mut self, index: usize, page: u32, at: u64) {
         let stream = &mut self.streams[index];
         stream.ready[page as usize % MAX_PAGES] = at;
         stream.until = page + 1;

@@ -64,10 +64,10 @@ impl Ssd {
             (end >> self.page_bits) as u32,
             ((until - 1) >> self.page_bits) as u32,
         );
-        for page in prefetch.missing(index, from, last + 1) {
+        for page in prefetch.advance(index, from, last + 1) {
             let at = self.read_page(now, ready, page, 1 << self.page_bits);
             if let Some(prefetch) = &mut self.prefetch {
-                prefetch.keep(index, page, at);
+                prefetch.record_ready(index, page, at);
             }
         }
     }

@@ -26,6 +26,9 @@ const NONE: u32 = u32::MAX;
 const MAX_GROUPS: u64 = 1 << 16;
 /// Free blocks reserved for moves, so that a collection can always begin and finish.
 const RESERVED_BLOCKS: usize = 2;
+/// Blocks that even the smallest sample has beyond its data: the two open ones, the reserved ones,
+/// and two of stale places, so that a collection always gains room.
+const MIN_SPARE_BLOCKS: u64 = 4 + RESERVED_BLOCKS as u64;
 /// Fixed-point one of the ratio of moves.
 const ONE: u64 = 1 << 16;
 
@@ -33,7 +36,7 @@ const ONE: u64 = 1 << 16;
 #[derive(Clone, Debug)]
 pub(super) struct Reclaim {
     /// Number of units in a group.
-    group: u64,
+    group_units: u64,
     /// Place of each group's unit in the sample's blocks; `NONE`: not written.
     places: Box<[u32]>,
     /// Group whose unit is at each place; stale unless `places` points back to it.
@@ -41,12 +44,13 @@ pub(super) struct Reclaim {
     /// Number of valid units in each block.
     valid: Box<[u32]>,
     /// Number of places in a block.
-    block: u32,
+    block_units: u32,
     /// Erased blocks; the last one is used next. Never grows beyond its capacity.
     free: Vec<u32>,
-    /// Next place for what the host writes, and next place for what is moved.
-    host: u32,
-    moves: u32,
+    /// Next place for what the host writes.
+    host_head: u32,
+    /// Next place for what collections move.
+    gc_head: u32,
     /// Units moved per unit of room made, smoothed over 16 collections; in units of `1 / ONE`.
     ratio: u64,
     /// True once a block had to be collected.
@@ -62,29 +66,27 @@ impl Reclaim {
         // About 1024 blocks, so that one block is a small step of the free space.
         let block = (groups / 1024).clamp(4, 64);
         let physical = groups + (groups * spare).div_ceil(units);
-        // Two blocks are open and two are reserved; a sample so small that these matter gets them
-        // in addition.
-        let blocks = (physical / block).max(groups.div_ceil(block) + 6);
+        let blocks = (physical / block).max(groups.div_ceil(block) + MIN_SPARE_BLOCKS);
         let mut reclaim = Reclaim {
-            group,
+            group_units: group,
             places: vec![NONE; groups as usize].into(),
             owners: vec![NONE; (blocks * block) as usize].into(),
             valid: vec![0; blocks as usize].into(),
-            block: block as u32,
+            block_units: block as u32,
             free: (0..blocks as u32).rev().collect(),
-            host: 0,
-            moves: 0,
+            host_head: 0,
+            gc_head: 0,
             ratio: 0,
             begun: false,
         };
-        reclaim.host = reclaim.open_block();
-        reclaim.moves = reclaim.open_block();
+        reclaim.host_head = reclaim.open_block();
+        reclaim.gc_head = reclaim.open_block();
         reclaim.write(0, filled);
         reclaim
     }
 
     /// Copies the sample with full capacity for free blocks. (A clone's list would grow later.)
-    pub(super) fn fresh(&self) -> Reclaim {
+    pub(super) fn clone_with_capacity(&self) -> Reclaim {
         let mut free = Vec::with_capacity(self.valid.len());
         free.extend_from_slice(&self.free);
         Reclaim {
@@ -115,7 +117,7 @@ impl Reclaim {
 
     /// Iterates over the groups whose followed unit lies in `start..end`.
     fn followed(&self, start: u64, end: u64) -> impl Iterator<Item = u32> + use<> {
-        let group = self.group;
+        let group = self.group_units;
         let range = if start < end {
             start / group..(end - 1) / group + 1
         } else {
@@ -136,7 +138,7 @@ impl Reclaim {
     pub(super) fn write(&mut self, start: u64, end: u64) {
         for n in self.followed(start, end) {
             self.invalidate(n);
-            self.host = self.append(n, self.host);
+            self.host_head = self.append(n, self.host_head);
             while self.free.len() < RESERVED_BLOCKS {
                 self.collect();
             }
@@ -153,23 +155,26 @@ impl Reclaim {
     fn invalidate(&mut self, n: u32) {
         let place = std::mem::replace(&mut self.places[n as usize], NONE);
         if place != NONE {
-            self.valid[(place / self.block) as usize] -= 1;
+            self.valid[(place / self.block_units) as usize] -= 1;
         }
     }
 
     /// Takes a free block; returns its first place.
     fn open_block(&mut self) -> u32 {
-        let block = self.free.pop().expect("moves never need more than is kept");
-        block * self.block
+        let block = self
+            .free
+            .pop()
+            .expect("reserved blocks are free whenever a block is opened");
+        block * self.block_units
     }
 
     /// Writes a group's unit at `place`; returns the place for the next unit.
     fn append(&mut self, n: u32, place: u32) -> u32 {
         self.places[n as usize] = place;
         self.owners[place as usize] = n;
-        self.valid[(place / self.block) as usize] += 1;
+        self.valid[(place / self.block_units) as usize] += 1;
         let next = place + 1;
-        if next.is_multiple_of(self.block) {
+        if next.is_multiple_of(self.block_units) {
             self.open_block()
         } else {
             next
@@ -178,7 +183,10 @@ impl Reclaim {
 
     /// Moves the valid units of the block that has fewest, and frees the block.
     fn collect(&mut self) {
-        let (host, moves) = (self.host / self.block, self.moves / self.block);
+        let (host, moves) = (
+            self.host_head / self.block_units,
+            self.gc_head / self.block_units,
+        );
         let mut victim: Option<(u32, u32)> = None;
         for (block, valid) in (0..).zip(self.valid.iter().copied()) {
             let least = victim.is_none_or(|(v, _)| valid < v);
@@ -187,18 +195,21 @@ impl Reclaim {
             }
         }
         let (moved, block) = victim.expect("some blocks are closed");
-        assert!(moved < self.block, "there is spare room, so some is stale");
-        for place in block * self.block..(block + 1) * self.block {
+        assert!(
+            moved < self.block_units,
+            "there is spare room, so some is stale"
+        );
+        for place in block * self.block_units..(block + 1) * self.block_units {
             let n = self.owners[place as usize];
             // A place whose owner is elsewhere is stale.
             if n != NONE && self.places[n as usize] == place {
                 self.invalidate(n);
-                self.moves = self.append(n, self.moves);
+                self.gc_head = self.append(n, self.gc_head);
             }
         }
-        self.owners[(block * self.block) as usize..][..self.block as usize].fill(NONE);
+        self.owners[(block * self.block_units) as usize..][..self.block_units as usize].fill(NONE);
         self.free.insert(0, block);
-        let ratio = u64::from(moved) * ONE / u64::from(self.block - moved);
+        let ratio = u64::from(moved) * ONE / u64::from(self.block_units - moved);
         // The first collection has no predecessors to be averaged with.
         self.ratio = if self.begun {
             (self.ratio * 15 + ratio) / 16

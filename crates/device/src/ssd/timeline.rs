@@ -1,8 +1,8 @@
 //! Resource that carries one transfer at a time and is booked ahead: a channel, or an interface
 //! that serves commands in order.
 //!
-//! A page that leaves a busy die in a millisecond books its channel for that time. A page that is
-//! ready earlier still goes first, because a booking takes the first gap that is long enough.
+//! A page that leaves a busy die in a millisecond books its channel from that time on. A page that
+//! is ready earlier still goes first, because a booking takes the first gap that is long enough.
 //! Adjacent bookings are stored as one, so there are seldom more than a few. Beyond a fixed number,
 //! the gap before a new booking is given up.
 
@@ -32,8 +32,10 @@ impl Clone for Timeline {
 }
 
 impl Timeline {
-    /// Creates a calendar that stores at most `max_spans` separate busy times.
+    /// Creates a calendar that stores at most `max_spans` (at least 1) separate busy times.
     pub(super) fn new(max_spans: usize) -> Timeline {
+        // Without a stored span there is no neighbour to extend.
+        assert!(max_spans > 0, "a calendar stores at least one busy time");
         Timeline {
             busy: Vec::with_capacity(2 * max_spans),
             first: 0,
@@ -41,9 +43,9 @@ impl Timeline {
         }
     }
 
-    /// Books `time` in the first gap from `from` on; returns its begin. `now` must never decrease,
-    /// because bookings that ended before it are dropped.
-    pub(super) fn book(&mut self, now: u64, from: u64, time: u64) -> u64 {
+    /// Books `duration` in the first gap from `from` on; returns its start time. `now` must never
+    /// decrease, because bookings that ended before it are dropped.
+    pub(super) fn book(&mut self, now: u64, from: u64, duration: u64) -> u64 {
         while self.busy.get(self.first).is_some_and(|s| s.end <= now) {
             self.first += 1;
         }
@@ -55,12 +57,12 @@ impl Timeline {
         let mut next = self.first + self.busy[self.first..].partition_point(|s| s.end <= from);
         let mut begin = from;
         while let Some(span) = self.busy.get(next)
-            && begin + time > span.begin
+            && begin + duration > span.begin
         {
             begin = span.end;
             next += 1;
         }
-        self.insert(next, begin, begin + time);
+        self.insert(next, begin, begin + duration);
         begin
     }
 
@@ -110,15 +112,15 @@ mod tests {
     proptest! {
         #[test]
         fn never_carries_two_at_a_time_nor_grows(
-            asks in proptest::collection::vec((0_u64..5_000, 1_u64..100, 0_u64..50), 1..200)
+            bookings in proptest::collection::vec((0_u64..5_000, 1_u64..100, 0_u64..50), 1..200)
         ) {
             let (mut timeline, mut booked, mut now) = (Timeline::new(8), Vec::new(), 0);
             let room = timeline.busy.capacity();
-            for (from, time, pass) in asks {
-                now += pass;
-                let begin = timeline.book(now, now + from, time);
+            for (from, duration, wait) in bookings {
+                now += wait;
+                let begin = timeline.book(now, now + from, duration);
                 prop_assert!(begin >= now + from);
-                booked.push((begin, begin + time));
+                booked.push((begin, begin + duration));
             }
             prop_assert_eq!(timeline.busy.capacity(), room);
             booked.sort_unstable();

@@ -1,4 +1,4 @@
-//! A cap in front of a device lets its rates pass, and no more.
+//! Tests of caps: a device with a cap reaches the cap's rates and no more.
 
 use crate::common::{KIB, MIB, Rng, keep, once};
 use tidegate_core::request::Op;
@@ -16,38 +16,44 @@ fn capped(cap: &str) -> Entry {
     catalogue::parse(&format!("{text}\n[cap]\n{cap}\n"), "test").unwrap()
 }
 
+/// Returns a duration in tenths of a second, rounded to the nearest.
+fn tenths_of_s(duration: Nanos) -> u64 {
+    (duration.0 + SECOND / 20) / (SECOND / 10)
+}
+
 /// Returns the duration of `count` random reads of one size with a fixed number in flight.
-fn time(disk: &mut dyn Model, now: Nanos, depth: u32, count: u64, size: u64) -> Nanos {
+fn time_random_reads(disk: &mut dyn Model, now: Nanos, depth: u32, count: u64, size: u64) -> Nanos {
     let rng = &mut Rng(7);
     let read = |id| ModelIo::read(id, rng.below(1 << 27) * 4 * KIB, size as u32);
     Nanos(keep(disk, now, depth, count, read).0 - now.0)
 }
 
 #[test]
-fn ios_and_bytes_pass_at_their_rates_whatever_the_depth() {
+fn ios_and_bytes_pass_at_the_caps_rates_at_any_depth() {
     for depth in [1, 8, 256] {
-        let iops = time(
+        let by_iops = time_random_reads(
             &mut *capped("iops = 500").build(),
             Nanos::ZERO,
             depth,
             5000,
             4 * KIB,
         );
-        assert_eq!((iops.0 + SECOND / 20) / (SECOND / 10), 100, "{iops}");
-        let bytes = capped("bandwidth = \"50 MB/s\"");
-        let bytes = time(&mut *bytes.build(), Nanos::ZERO, depth, 500, MIB);
-        assert_eq!((bytes.0 + SECOND / 20) / (SECOND / 10), 105, "{bytes}");
+        assert_eq!(tenths_of_s(by_iops), 100, "{by_iops}");
+        let device = capped("bandwidth = \"50 MB/s\"");
+        let by_bytes = time_random_reads(&mut *device.build(), Nanos::ZERO, depth, 500, MIB);
+        // 500 MiB at 50 MB/s.
+        assert_eq!(tenths_of_s(by_bytes), 105, "{by_bytes}");
     }
     // The lower of both rates holds: 100 I/Os of 1 MiB are 105 MB.
     let both = capped("iops = 500\nbandwidth = \"50 MB/s\"");
-    let large = time(&mut *both.build(), Nanos::ZERO, 8, 100, MIB);
+    let large = time_random_reads(&mut *both.build(), Nanos::ZERO, 8, 100, MIB);
     assert!((2_000_000_000..2_200_000_000).contains(&large.0), "{large}");
-    let small = time(&mut *both.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
+    let small = time_random_reads(&mut *both.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
     assert!((1_990_000_000..2_010_000_000).contains(&small.0), "{small}");
 }
 
 #[test]
-fn below_its_rate_the_device_is_as_quick_as_without() {
+fn below_its_rate_a_cap_adds_no_latency() {
     let (mut with, mut without) = (capped("iops = 500").build(), catalogue::load("nvme-1tb"));
     let without = &mut *without.as_mut().unwrap().build();
     for n in 0..100 {
@@ -57,27 +63,27 @@ fn below_its_rate_the_device_is_as_quick_as_without() {
 }
 
 #[test]
-fn a_burst_is_what_was_saved_up_and_comes_again_after_a_rest() {
+fn burst_credit_is_spent_and_refills_while_idle() {
     let mut disk = capped("iops = 1000\nburst = \"10 s\"").build();
     // The credit of 10,000 I/Os passes at the speed of the device, in about 0.1 s.
-    let first = time(&mut *disk, Nanos::ZERO, 32, 10_000, 4 * KIB);
+    let first = time_random_reads(&mut *disk, Nanos::ZERO, 32, 10_000, 4 * KIB);
     assert!(first.0 < SECOND / 5, "{first}");
-    let then = time(&mut *disk, first, 32, 5000, 4 * KIB);
+    let then = time_random_reads(&mut *disk, first, 32, 5000, 4 * KIB);
     assert!(
         (4 * SECOND..5 * SECOND + SECOND / 10).contains(&then.0),
         "{then}"
     );
     // Four idle seconds save up 4,000 I/Os, and an hour no more than 10,000.
     let now = Nanos(first.0 + then.0 + 4 * SECOND);
-    let rested = time(&mut *disk, now, 32, 4000, 4 * KIB);
+    let rested = time_random_reads(&mut *disk, now, 32, 4000, 4 * KIB);
     assert!(rested.0 < SECOND / 5, "{rested}");
     let later = Nanos(now.0 + 3600 * SECOND);
-    let full = time(&mut *disk, later, 32, 12_000, 4 * KIB);
+    let full = time_random_reads(&mut *disk, later, 32, 12_000, 4 * KIB);
     assert!((19 * SECOND / 10..2 * SECOND).contains(&full.0), "{full}");
 }
 
 #[test]
-fn a_flush_costs_nothing_and_waits_for_what_came_before_it() {
+fn a_flush_costs_no_credit_and_waits_for_earlier_commands() {
     let mut disk = capped("iops = 10").build();
     for id in 0..3 {
         disk.submit(Nanos::ZERO, ModelIo::write(id, id * MIB, 4096));
@@ -100,7 +106,7 @@ fn a_flush_costs_nothing_and_waits_for_what_came_before_it() {
 }
 
 #[test]
-fn another_cap_holds_from_then_on() {
+fn a_new_cap_applies_from_its_change_on() {
     let cap = |iops| CapFigures {
         iops: Some(iops),
         bandwidth: None,
@@ -108,9 +114,9 @@ fn another_cap_holds_from_then_on() {
     };
     let device = catalogue::load("nvme-1tb").unwrap().build();
     let mut disk = Capped::new(device, &cap(1000)).unwrap();
-    let first = time(&mut disk, Nanos::ZERO, 8, 1000, 4 * KIB);
+    let first = time_random_reads(&mut disk, Nanos::ZERO, 8, 1000, 4 * KIB);
     disk.set_cap(first, &cap(100)).unwrap();
-    let then = time(&mut disk, first, 8, 1000, 4 * KIB);
+    let then = time_random_reads(&mut disk, first, 8, 1000, 4 * KIB);
     assert!((9_900_000_000..10_010_000_000).contains(&then.0), "{then}");
     let nothing = CapFigures {
         iops: None,
@@ -133,8 +139,8 @@ fn a_cap_stands_in_front_of_a_built_in_device() {
     let cap = "[cap]\niops = 500\n";
     let entry = parse(&format!("model = \"nvme-1tb\"\n{cap}")).unwrap();
     assert_eq!(entry.name, "capped");
-    let took = time(&mut *entry.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
-    assert_eq!((took.0 + SECOND / 20) / (SECOND / 10), 20, "{took}");
+    let took = time_random_reads(&mut *entry.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
+    assert_eq!(tenths_of_s(took), 20, "{took}");
     for (rest, expected) in [
         (
             "model = \"nvme-1tb\"\n",
@@ -149,19 +155,21 @@ fn a_cap_stands_in_front_of_a_built_in_device() {
             "found none, allowed: exactly one of [hdd], [ssd], [raid0] and model",
         ),
     ] {
-        let said = parse(rest).unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}");
+        let message = parse(rest).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn a_wrong_cap_is_refused_at_its_place() {
+fn errors_of_a_cap_name_its_line_and_key() {
     let refused = |cap: &str, expected: &str| {
         let text = include_str!("../../../../devices/nvme-1tb.toml");
         let text = format!("{text}\n[cap]\n{cap}\n");
-        let said = catalogue::parse(&text, "my.toml").unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}");
+        let error = catalogue::parse(&text, "my.toml").unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains(expected), "{message}");
     };
+    // After the file: a blank line, [cap], then its first key.
     let line = include_str!("../../../../devices/nvme-1tb.toml")
         .lines()
         .count()

@@ -1,4 +1,4 @@
-//! Contract between every model of the catalogue and its driver.
+//! Tests of the contract that every model of the catalogue has with its driver.
 
 use crate::common::{KIB, MIB, any_op, array_of, in_order, interleaved};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_device::{Completion, Model, ModelIo};
 
-/// Returns every built-in entry, and models of cases that no built-in entry has: order of arrival
+/// Every built-in entry, and models of cases that no built-in entry has: order of arrival
 /// with a write cache, a flash disk in garbage collection, arrays of every kind of member with I/Os
 /// in several parts, flash disks with an interleaved interface.
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
@@ -52,31 +52,42 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     entries
 });
 
+/// Address of an I/O in terms that do not depend on the device.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Number of a block near the beginning, so that some I/Os overlap.
+    Block(u64),
+    /// Fraction of the capacity, in 65535ths.
+    Fraction(u16),
+}
+
 /// I/O in terms that do not depend on the device, and the time that the driver waits before it.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     op: Op,
-    /// Place: a fraction of the capacity, or near the beginning, so that some I/Os overlap.
-    place: Result<u64, u16>,
+    place: Place,
     blocks: u64,
     fua: bool,
     wait: u64,
     /// True if the driver polls before it submits.
-    looks: bool,
+    polls: bool,
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let place = prop_oneof![(0_u64..2_000).prop_map(Ok), any::<u16>().prop_map(Err)];
+    let place = prop_oneof![
+        (0_u64..2_000).prop_map(Place::Block),
+        any::<u16>().prop_map(Place::Fraction)
+    ];
     let blocks = prop_oneof![Just(8_u64), 1_u64..64, 1_u64..1_000];
     let wait = prop_oneof![4 => Just(0_u64), 2 => 0..300_000_u64, 1 => 0..100_000_000_u64];
     (any_op(), place, blocks, any::<bool>(), wait, any::<bool>()).prop_map(
-        |(op, place, blocks, fua, wait, looks)| Step {
+        |(op, place, blocks, fua, wait, polls)| Step {
             op,
             place,
             blocks,
             fua: fua && op == Op::Write,
             wait,
-            looks,
+            polls,
         },
     )
 }
@@ -87,11 +98,13 @@ fn io(step: &Step, id: u64, disk: &dyn Model) -> ModelIo {
     let len = (step.blocks * block).min(u64::from(spec.max_io));
     let last = (spec.capacity - len) / block;
     let at = match step.place {
-        Ok(block) => block.min(last),
-        Err(share) => (u128::from(last) * u128::from(share) / u128::from(u16::MAX)) as u64,
+        Place::Block(block) => block.min(last),
+        Place::Fraction(share) => {
+            (u128::from(last) * u128::from(share) / u128::from(u16::MAX)) as u64
+        }
     };
     let (addr, len) = if step.op == Op::Flush {
-        // A flush has no address, so any value must be accepted.
+        // A flush has no address, so any value must be accepted: 0, or one beyond the capacity.
         (spec.capacity.saturating_mul(2 * (id % 2)), 0)
     } else {
         (at * block, len as u32)
@@ -117,7 +130,8 @@ struct Run {
 fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
     let mut disk = entry.build();
     let (mut now, mut sent, mut ended) = (Nanos::ZERO, Vec::new(), Vec::new());
-    let may_be_none = entry.name.contains("interleaved");
+    // An interleaved interface may postpone a completion when another transfer begins.
+    let may_postpone = entry.name.contains("interleaved");
     for (id, step) in steps.iter().enumerate() {
         let mut target = now + Nanos(step.wait);
         loop {
@@ -132,12 +146,12 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
                 let completion = disk.pop_completed(at.max(now));
                 match completion {
                     Some(ended) => assert_eq!(ended.at, at),
-                    None => assert!(may_be_none && disk.next_completion() > Some(at)),
+                    None => assert!(may_postpone && disk.next_completion() > Some(at)),
                 }
                 ended.extend(completion);
             }
             now = target;
-            while (step.looks || !disk.has_room())
+            while (step.polls || !disk.has_room())
                 && let Some(completion) = disk.pop_completed(now)
             {
                 ended.push(completion);
@@ -152,24 +166,25 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
         assert_eq!(disk.in_flight(), before + 1);
         // The end that was named is kept, or an I/O submitted later ends sooner.
         let next = disk.next_completion().expect("something is in flight");
-        assert!(may_be_none || promised.is_none_or(|at| next <= at));
+        assert!(may_postpone || promised.is_none_or(|at| next <= at));
         sent.push((now, io));
     }
     while let Some(at) = disk.next_completion() {
         match disk.pop_completed(at.max(now)) {
             Some(completion) => {
-                assert!(completion.at == at || (may_be_none && completion.at > at && at < now));
+                assert!(completion.at == at || (may_postpone && completion.at > at && at < now));
                 ended.push(completion);
             }
-            None => assert!(may_be_none && disk.next_completion() > Some(at.max(now))),
+            None => assert!(may_postpone && disk.next_completion() > Some(at.max(now))),
         }
     }
     assert_eq!(disk.in_flight(), 0);
     Run { sent, ended }
 }
 
-/// Returns the minimum time of an I/O on the interface.
-fn least(entry: &Entry, io: &ModelIo) -> u64 {
+/// Returns the minimum time of an I/O on the interface in nanoseconds, by the interface rates of
+/// the entries' files. Arrays serve in parallel; they are named after their members.
+fn min_interface_ns(entry: &Entry, io: &ModelIo) -> u64 {
     let fastest = match entry.spec().name.as_str() {
         name if name.contains(" x 3") => 3 * 3_500_000_000,
         name if name.starts_with("raid0") => 16 * 300_000_000,
@@ -204,7 +219,8 @@ proptest! {
             for c in &ended {
                 prop_assert_eq!(at[c.id as usize].replace(c.at), None, "{} twice", c.id);
                 let (begun, io) = &sent[c.id as usize];
-                prop_assert!(c.at.since(*begun).0 >= least(entry, io), "{}: {:?}", name, io);
+                let took = c.at.since(*begun).0;
+                prop_assert!(took >= min_interface_ns(entry, io), "{}: {:?}", name, io);
             }
             // A flush ends after all that was submitted before it.
             let mut latest = Nanos::ZERO;
@@ -229,7 +245,7 @@ proptest! {
 
     /// Results depend on the times of submission and never on the times of polling.
     #[test]
-    fn a_late_driver_loses_nothing_but_its_own_time(
+    fn late_polling_does_not_change_completion_times(
         steps in proptest::collection::vec(any_step(), 1..30)
     ) {
         // Few enough that the queue is never full, or the late driver would submit later, too.

@@ -1,4 +1,4 @@
-//! The hard disk model against what its datasheet promises.
+//! Tests of the hard disk model: compared with the figures of its datasheet.
 
 use crate::common::{KIB, Load, MIB, Rng, close, in_order, io, keep, once};
 use proptest::prelude::*;
@@ -8,7 +8,15 @@ use tidegate_device::hdd::{Hdd, HddFigures, ReadAheadFigures, SeekFigures};
 use tidegate_device::{Completion, Model, ModelIo, catalogue};
 use tidegate_units::{Bandwidth, Bytes, Duration, Rotation};
 
-const OVERHEAD: f64 = 0.3e6;
+// Figures of devices/hdd-7200-1tb.toml.
+/// Time of the controller for a command, in nanoseconds.
+const OVERHEAD_NS: f64 = 0.3e6;
+/// Rate of the outermost zone in bytes per second.
+const OUTER_RATE: f64 = 175e6;
+/// Rate of the innermost zone in bytes per second.
+const INNER_RATE: f64 = 83e6;
+/// Rate of the interface in bytes per second.
+const INTERFACE_RATE: f64 = 600e6;
 
 fn disk() -> Box<dyn Model> {
     in_order().build()
@@ -47,7 +55,7 @@ fn small() -> Hdd {
 }
 
 #[test]
-fn a_stream_has_no_more_than_the_outermost_zone_and_no_less_than_the_innermost() {
+fn sequential_rates_lie_between_those_of_the_innermost_and_outermost_zone() {
     let small = small();
     let spec = small.spec();
     assert_eq!(
@@ -78,14 +86,14 @@ fn sequential_rate(op: Op, depth: u32, from: u64) -> f64 {
     (count * len) as f64 / end.as_secs_f64()
 }
 
-/// Returns the time at which 4000 sequential reads of 128 KiB end on the innermost tracks.
-fn inside() -> u64 {
+/// Returns the first byte of the last 4000 x 128 KiB of the disk, in whole blocks of 4 KiB.
+fn innermost_addr() -> u64 {
     (disk().spec().capacity - 4_000 * 128 * KIB) / 4_096 * 4_096
 }
 
 #[test]
 fn a_random_read_takes_overhead_seek_and_half_a_revolution() {
-    let expected = OVERHEAD + 8.5e6 + 60e9 / 7_200.0 / 2.0;
+    let expected = OVERHEAD_NS + 8.5e6 + 60e9 / 7_200.0 / 2.0;
     close(1e9 / random_iops(Op::Read, 1), expected, 3.0);
     let iops = random_iops(Op::Read, 1);
     assert!((70.0..85.0).contains(&iops), "{iops} IOPS");
@@ -123,7 +131,7 @@ fn overhead_hides_behind_the_mechanism_when_commands_queue() {
         1e9 / random_iops(Op::Read, 1),
         1e9 / random_iops(Op::Read, 4),
     );
-    close(alone - queued, OVERHEAD, 15.0);
+    close(alone - queued, OVERHEAD_NS, 15.0);
     // In order of arrival a greater depth gains nothing.
     close(random_iops(Op::Read, 32), 1e9 / queued, 0.1);
 }
@@ -131,36 +139,41 @@ fn overhead_hides_behind_the_mechanism_when_commands_queue() {
 #[test]
 fn sequential_reads_reach_the_rate_of_their_zone() {
     for depth in [1, 2, 32] {
-        close(sequential_rate(Op::Read, depth, 0), 175e6, 3.0);
-        close(sequential_rate(Op::Read, depth, inside()), 83e6, 3.0);
+        close(sequential_rate(Op::Read, depth, 0), OUTER_RATE, 3.0);
+        close(
+            sequential_rate(Op::Read, depth, innermost_addr()),
+            INNER_RATE,
+            3.0,
+        );
     }
 }
 
 #[test]
 fn sequential_writes_lose_a_revolution_each_unless_they_queue() {
-    close(sequential_rate(Op::Write, 2, 0), 175e6, 3.0);
+    close(sequential_rate(Op::Write, 2, 0), OUTER_RATE, 3.0);
     let alone = sequential_rate(Op::Write, 1, 0);
     // 128 KiB in a revolution and what the write itself takes.
     assert!((12e6..16e6).contains(&alone), "{alone} B/s");
 }
 
 #[test]
-fn what_was_read_ahead_is_served_at_interface_speed() {
+fn data_read_ahead_is_served_at_interface_rate() {
     let mut disk = disk();
     let len = 64 * KIB;
     let mut now = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, len as u32));
     now += Nanos::from_millis(100);
-    let transfer = len as f64 / 600e6 * 1e9;
-    // 2 MiB were read ahead in this time and then it stopped.
+    let transfer = len as f64 / INTERFACE_RATE * 1e9;
+    // The read-ahead filled its segment of 2 MiB, 32 reads of 64 KiB, and stopped.
     for id in 1..=32 {
         let end = once(&mut *disk, now, ModelIo::read(id, id * len, len as u32));
-        close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
+        close(end.since(now).0 as f64, OVERHEAD_NS + transfer, 0.1);
         now = end;
     }
-    // The read made room, so the head went on when that position came round again.
+    // The reads made room in the segment, so the read-ahead went on when its position came under
+    // the head again.
     now += Nanos::from_millis(100);
     let end = once(&mut *disk, now, ModelIo::read(33, 33 * len, len as u32));
-    close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
+    close(end.since(now).0 as f64, OVERHEAD_NS + transfer, 0.1);
 }
 
 #[test]
@@ -169,7 +182,11 @@ fn a_read_that_the_head_is_about_to_pass_waits_for_it() {
     let first = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096));
     // Submitted at once, so 1 MiB comes at the track's rate without a lost revolution.
     let end = once(&mut *disk, first, ModelIo::read(1, 4_096, MIB as u32));
-    close(end.since(first).0 as f64, MIB as f64 / 175e6 * 1e9, 15.0);
+    close(
+        end.since(first).0 as f64,
+        MIB as f64 / OUTER_RATE * 1e9,
+        15.0,
+    );
 }
 
 #[test]
@@ -181,11 +198,11 @@ fn a_stream_interleaved_with_random_reads_collapses() {
         _ => ModelIo::read(id, rng.below(blocks) * 4_096, 4_096),
     });
     let rate = (2_000 * len) as f64 / end.as_secs_f64();
-    assert!(rate < 175e6 / 20.0, "{rate} B/s");
+    assert!(rate < OUTER_RATE / 20.0, "{rate} B/s");
 }
 
 #[test]
-fn as_many_streams_as_segments_keep_what_was_read_for_them() {
+fn each_of_as_many_streams_as_segments_keeps_its_read_ahead() {
     let mut disk = small();
     let spread = 200 * MIB;
     // A pause after each read lets the head read ahead for it before the next stream's turn.
@@ -213,7 +230,7 @@ fn as_many_streams_as_segments_keep_what_was_read_for_them() {
 }
 
 #[test]
-fn a_write_drops_what_the_buffer_held_of_it() {
+fn a_write_drops_its_range_from_the_buffer() {
     let mut disk = small();
     let now = once(&mut disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096)) + Nanos::from_millis(50);
     let now = once(&mut disk, now, ModelIo::write(1, 8_192, 4_096));
@@ -266,7 +283,7 @@ fn flush_and_discard_cost_their_overhead_and_flush_ends_last() {
 }
 
 #[test]
-fn a_driver_that_looks_late_loses_only_its_own_time() {
+fn late_polling_does_not_change_completion_times() {
     let (mut prompt, mut late) = (small(), small());
     let ios: Vec<ModelIo> = (0..8)
         .map(|i| ModelIo::read(i, i * 100 * MIB, 4_096))
@@ -432,10 +449,13 @@ proptest! {
             last = c.at;
             let (io, _) = ios[i];
             let data = matches!(io.op, Op::Read | Op::Write);
+            // 300 MB/s: 10/3 ns a byte.
             let transfer = if data { u64::from(io.len) * 10 / 3 } else { 0 };
             prop_assert!(c.at >= sent[i] + Nanos(100_000 + transfer));
-            // Alone in the drive: overhead, the longest seek, a turn to find the place, the
-            // length at the innermost rate, a turn to read a partial block first.
+            // Alone in the drive: overhead (100 us), the longest seek (16 ms) with settling (0.5
+            // ms), a revolution of 10 ms to find the place and one to read a partial block first
+            // (each with 10 % for the layout of tracks), and the length at the innermost rate of 50
+            // MB/s (20 ns a byte, also with 10 %).
             let begun = sent[i].max(if i > 0 { ended[i - 1].at } else { Nanos::ZERO });
             let medium = if io.op == Op::Discard { 0 } else { u64::from(io.len) * 22 };
             let most = Nanos(100_000 + 16_500_000 + 2 * 11_000_000 + medium + transfer);

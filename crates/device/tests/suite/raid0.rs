@@ -1,10 +1,13 @@
-//! The array against its members.
+//! Tests of the RAID 0 model: an array compared with its member model.
 
 use crate::common::{KIB, Load, MIB, array_of, close, interleaved, io, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_device::{Completion, ModelIo};
+
+/// Tolerance of rates over thousands of I/Os, in per cent.
+const RATE_PERCENT: f64 = 3.0;
 
 const MEMBER: &str = "hdd-7200-250gb";
 
@@ -26,7 +29,7 @@ fn of(member: &str, members: u32, chunk: &str, depth: u32) -> Entry {
 }
 
 #[test]
-fn its_specification_comes_from_the_members() {
+fn spec_is_derived_from_the_members() {
     let (one, all) = (member(), array(4, "64 KiB", 100));
     let (one, all) = (one.spec(), all.spec());
     assert_eq!(all.capacity, one.capacity / (64 * KIB) * 64 * KIB * 4);
@@ -47,12 +50,12 @@ fn an_io_within_a_chunk_is_served_by_its_member_alone() {
         Nanos::ZERO,
         ModelIo::read(0, 2 * 65_536 + 4_096, 8_192),
     );
-    let found = once(
+    let ended = once(
         &mut *all,
         Nanos::ZERO,
         ModelIo::read(0, 9 * 65_536 + 4_096, 8_192),
     );
-    assert_eq!(found, expected);
+    assert_eq!(ended, expected);
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn an_io_over_several_members_ends_with_the_last_of_its_parts() {
     let mut all = array(4, "64 KiB", 8).build();
     // The second half of chunk 1 to the first half of chunk 6: members 1, 2, 3, 0, 1, 2.
     let (from, to) = (65_536 + 32_768, 6 * 65_536 + 32_768);
-    let found = once(
+    let ended = once(
         &mut *all,
         Nanos::ZERO,
         ModelIo::read(0, from, (to - from) as u32),
@@ -78,21 +81,21 @@ fn an_io_over_several_members_ends_with_the_last_of_its_parts() {
             ModelIo::read(0, addr, len),
         )
     });
-    assert_eq!(Some(&found), ends.iter().max());
+    assert_eq!(Some(&ended), ends.iter().max());
 }
 
 #[test]
-fn streams_are_as_many_times_as_fast_as_there_are_members() {
+fn sequential_rate_grows_with_the_number_of_members() {
     for op in [Op::Read, Op::Write] {
         let one = Load::sequential(op, 256 * KIB, 8, 4_000).iops(&mut *member().build());
         let all =
             Load::sequential(op, 2 * MIB, 8, 4_000).iops(&mut *array(8, "64 KiB", 32).build());
-        close(all * 8.0, one * 8.0, 3.0);
+        close(all * 8.0, one * 8.0, RATE_PERCENT);
     }
 }
 
 #[test]
-fn random_reads_are_as_many_times_as_fast_if_the_queue_is_deep_enough() {
+fn random_iops_grow_with_the_number_of_members_at_depth() {
     let one = Load::random(Op::Read, 4 * KIB, 8, 4_000).iops(&mut *member().build());
     let all =
         Load::random(Op::Read, 4 * KIB, 64, 32_000).iops(&mut *array(8, "64 KiB", 64).build());
@@ -104,6 +107,7 @@ fn random_reads_are_as_many_times_as_fast_if_the_queue_is_deep_enough() {
 fn one_request_at_a_time_gains_nothing() {
     let one = Load::random(Op::Read, 4 * KIB, 1, 4_000).iops(&mut *member().build());
     let all = Load::random(Op::Read, 4 * KIB, 1, 4_000).iops(&mut *array(8, "64 KiB", 64).build());
+    // In per cent: each member sees its own sequence of seeks.
     close(all, one, 5.0);
 }
 
@@ -111,6 +115,7 @@ fn one_request_at_a_time_gains_nothing() {
 fn flush_waits_for_every_member() {
     let mut all = of("hdd-7200-1tb-cached", 4, "64 KiB", 32).build();
     let mut alone = catalogue::load("hdd-7200-1tb-cached").unwrap().build();
+    // Far from the head of the cached disk, so that the write-back has to seek: 400 GB, in chunks.
     let far = 400_000_000_000 / 65_536 * 65_536;
     // Member 2 has something to write back, the others do not.
     let now = once(
@@ -135,13 +140,15 @@ fn a_discard_goes_to_every_member_it_touches() {
     });
     let now = once(&mut *all, now, io(Op::Discard, 8, 0, MIB));
     let end = once(&mut *all, now, ModelIo::flush(9));
+    // The overhead of the command alone: the discard has left nothing to write back.
     assert_eq!(end.since(now), Nanos::from_micros(300));
 }
 
 #[test]
 fn the_queue_may_be_deeper_than_a_members() {
     let mut all = array(2, "64 KiB", 300).build();
-    // All on one member.
+    // Member 0 has the even chunks of 64 KiB, so addresses in steps of two chunks are all its own;
+    // 40 MB apart they need seeks.
     for id in 0..300 {
         all.submit(
             Nanos::ZERO,
@@ -155,14 +162,15 @@ fn the_queue_may_be_deeper_than_a_members() {
 }
 
 #[test]
-fn the_papers_array_streams_at_sixteen_disks() {
+fn the_array_of_v_cup_streams_at_the_rate_of_sixteen_disks() {
     let entry = catalogue::load("raid0-16x250gb").unwrap();
     let rate = Load::sequential(Op::Read, MIB, 8, 8_000).iops(&mut *entry.build()) * MIB as f64;
-    close(rate, 16.0 * 64.8e6, 3.0);
+    // Li et al., ToS 2017: a RAID 0 of 16 disks; 64.8 MB/s is the outer rate of the member.
+    close(rate, 16.0 * 64.8e6, RATE_PERCENT);
 }
 
 #[test]
-fn members_that_share_are_served_when_their_time_comes() {
+fn interleaved_members_revise_their_completion_times() {
     let array = || array_of(&interleaved("ssd-sata-300gb"), 2, 64).build();
     let large = |id, chunk: u64| ModelIo::read(id, chunk * 16 * KIB, 16 * KIB as u32);
     let end = |ids: &[(u64, u64)]| {
@@ -178,17 +186,17 @@ fn members_that_share_are_served_when_their_time_comes() {
     assert_eq!(end(&[(0, 0), (1, 1)]), [(0, alone), (1, alone)]);
     let both = end(&[(0, 0), (1, 2)]);
     assert!(both[0].1 > alone && both[1].1 > alone, "{both:?}");
-    // What comes before the end that was expected is still taken into account.
+    // An I/O that is submitted before the announced end of another still shares with it.
     let mut disk = array();
     disk.submit(Nanos::ZERO, large(0, 0));
-    let mut looked = Nanos::ZERO;
+    let mut polled = Nanos::ZERO;
     while let Some(at) = disk.next_completion().filter(|at| at.0 < alone) {
         assert_eq!(disk.pop_completed(at), None);
-        looked = at;
+        polled = at;
     }
-    assert!(looked > Nanos::ZERO, "its transfer has begun");
+    assert!(polled > Nanos::ZERO, "the transfer has begun");
     assert_eq!(disk.next_completion(), Some(Nanos(alone)));
-    disk.submit(looked, large(1, 2));
+    disk.submit(polled, large(1, 2));
     let ended: Vec<_> = std::iter::from_fn(|| disk.pop_completed(Nanos::MAX)).collect();
     assert_eq!(ended.len(), 2);
     assert!(ended[0].at.0 >= alone && ended[1].at > ended[0].at);

@@ -1,6 +1,9 @@
-//! The flash disk model against arithmetic on its figures.
+//! Tests of the flash disk model: compared with arithmetic on its figures.
 
-use crate::common::flash::{ssd, us};
+use crate::common::flash::{
+    CHANNEL_RATE, DIES, ERASE_US, INTERFACE_RATE, PAGE, PAGES_PER_BLOCK, PROGRAM_US,
+    READ_OVERHEAD_US, READ_US, WRITE_OVERHEAD_US, ssd, us,
+};
 use crate::common::{KIB, Load, MIB, Rng, close, io, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -16,14 +19,30 @@ fn random_reads(depth: u32, disk: &mut Ssd) -> f64 {
     Load::random(Op::Read, 4 * KIB, depth, 50_000).iops(disk)
 }
 
-/// 4 KiB on the channel and on the interface (microseconds).
-const CHANNEL: f64 = 4_096.0 / 400.0;
-const INTERFACE: f64 = 4_096.0 / 2_000.0;
+// Times in microseconds.
+/// 4 KiB on the channel.
+const CHANNEL: f64 = 4_096.0 * 1e6 / CHANNEL_RATE as f64;
+/// 4 KiB on the interface.
+const INTERFACE: f64 = 4_096.0 * 1e6 / INTERFACE_RATE as f64;
+/// Controller, for a read.
+const READ_OVERHEAD: f64 = READ_OVERHEAD_US as f64;
+/// Controller, for a write or a flush.
+const WRITE_OVERHEAD: f64 = WRITE_OVERHEAD_US as f64;
+/// Read of a page from the flash.
+const READ: f64 = READ_US as f64;
+/// Program of a page.
+const PROGRAM: f64 = PROGRAM_US as f64;
+/// A page on the channel, and then its program: 541 us.
+const PAGE_WRITE: f64 = PAGE as f64 * 1e6 / CHANNEL_RATE as f64 + PROGRAM;
 
 #[test]
 fn a_read_takes_overhead_flash_channel_and_interface() {
     let iops = random_reads(1, &mut plain());
-    close(iops, 1e6 / (10.0 + 50.0 + CHANNEL + INTERFACE), 0.1);
+    close(
+        iops,
+        1e6 / (READ_OVERHEAD + READ + CHANNEL + INTERFACE),
+        0.1,
+    );
 }
 
 #[test]
@@ -33,7 +52,7 @@ fn iops_grow_with_depth_until_the_dies_are_busy() {
     let four = random_reads(4, &mut plain());
     assert!((2.7..3.6).contains(&(four / one)), "{}", four / one);
     // A die is busy until its register is empty.
-    let dies = 8.0 * 1e6 / (50.0 + CHANNEL);
+    let dies = DIES as f64 * 1e6 / (READ + CHANNEL);
     let deep = random_reads(256, &mut plain());
     assert!(deep < dies && deep > 0.93 * dies, "{deep} of {dies}");
 }
@@ -85,7 +104,11 @@ fn a_write_ends_in_the_buffer() {
     let mut now = Nanos::ZERO;
     for id in 0..32 {
         let end = once(&mut disk, now, ModelIo::write(id, id * 16_384, 4_096));
-        close(end.since(now).0 as f64, 1e3 * (20.0 + INTERFACE), 0.1);
+        close(
+            end.since(now).0 as f64,
+            1e3 * (WRITE_OVERHEAD + INTERFACE),
+            0.1,
+        );
         now = end;
     }
 }
@@ -94,8 +117,7 @@ fn a_write_ends_in_the_buffer() {
 fn a_full_buffer_writes_at_the_speed_of_the_flash() {
     let mut disk = plain();
     let rate = Load::sequential(Op::Write, 64 * KIB, 8, 20_000).iops(&mut disk) * 65_536.0;
-    let program = 500.0 + 16_384.0 / 400.0;
-    close(rate, 8.0 * 16_384.0 / program * 1e6, 1.0);
+    close(rate, DIES as f64 * PAGE as f64 / PAGE_WRITE * 1e6, 1.0);
     // Without garbage collection this rate lasts.
     let mut disk = plain();
     let load = Load::random(Op::Write, 4 * KIB, 8, 100_000);
@@ -110,11 +132,15 @@ fn a_full_buffer_writes_at_the_speed_of_the_flash() {
 }
 
 #[test]
-fn what_is_in_the_buffer_is_read_from_there() {
+fn buffered_data_is_read_from_the_buffer() {
     let mut disk = plain();
     let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 16_384, 4_096));
     let end = once(&mut disk, now, ModelIo::read(1, 16_384, 4_096));
-    close(end.since(now).0 as f64, 1e3 * (10.0 + INTERFACE), 0.1);
+    close(
+        end.since(now).0 as f64,
+        1e3 * (READ_OVERHEAD + INTERFACE),
+        0.1,
+    );
     // Neither pages that were not written nor pages that have been programmed are in the buffer.
     let now = end;
     let end = once(&mut disk, now, ModelIo::read(2, 20_480, 4_096));
@@ -127,7 +153,7 @@ fn what_is_in_the_buffer_is_read_from_there() {
     let end = once(&mut disk, now, ModelIo::read(3, 16_384, 4_096));
     close(
         end.since(now).0 as f64,
-        1e3 * (10.0 + 50.0 + CHANNEL + INTERFACE),
+        1e3 * (READ_OVERHEAD + READ + CHANNEL + INTERFACE),
         0.1,
     );
 }
@@ -135,7 +161,7 @@ fn what_is_in_the_buffer_is_read_from_there() {
 #[test]
 fn a_read_waits_for_the_program_of_its_die() {
     let mut disk = plain();
-    // A full program begins as soon as it is there.
+    // A page's program begins as soon as the whole page is in the buffer.
     let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 0, 16_384));
     let now = now + Nanos::from_micros(100);
     let busy = once(&mut disk, now, ModelIo::read(1, 8 * 16_384, 4_096)).since(now);
@@ -155,10 +181,14 @@ fn flush_waits_for_the_flash_and_for_all_before_it() {
     let mut disk = plain();
     let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 0, 4_096));
     let end = once(&mut disk, now, ModelIo::flush(1));
-    close(end.since(now).0 as f64, 1e3 * (20.0 + CHANNEL + 500.0), 0.1);
+    close(
+        end.since(now).0 as f64,
+        1e3 * (WRITE_OVERHEAD + CHANNEL + PROGRAM),
+        0.1,
+    );
     // The buffer is empty, so a second flush costs only its overhead.
     let again = once(&mut disk, end, ModelIo::flush(2));
-    assert_eq!(again.since(end), Nanos::from_micros(20));
+    assert_eq!(again.since(end), Nanos::from_micros(WRITE_OVERHEAD_US));
 
     let mut disk = plain();
     for id in 0..100 {
@@ -179,35 +209,37 @@ fn fua_waits_for_its_own_program_only() {
     let end = once(&mut disk, Nanos::ZERO, fua(0, 0));
     close(
         end.0 as f64,
-        1e3 * (20.0 + INTERFACE + CHANNEL + 500.0),
+        1e3 * (WRITE_OVERHEAD + INTERFACE + CHANNEL + PROGRAM),
         0.1,
     );
 }
 
 #[test]
-fn with_protection_neither_waits() {
+fn power_loss_protection_makes_flush_and_fua_immediate() {
     let mut disk = ssd(|f| f.write_buffer.power_loss_protection = true);
     let fua = ModelIo {
         fua: true,
         ..ModelIo::write(0, 0, 4_096)
     };
     let now = once(&mut disk, Nanos::ZERO, fua);
-    close(now.0 as f64, 1e3 * (20.0 + INTERFACE), 0.1);
+    close(now.0 as f64, 1e3 * (WRITE_OVERHEAD + INTERFACE), 0.1);
     assert_eq!(
         once(&mut disk, now, ModelIo::flush(1)).since(now),
-        Nanos::from_micros(20)
+        Nanos::from_micros(WRITE_OVERHEAD_US)
     );
 }
 
 #[test]
 fn discard_and_zeroes_cost_what_the_figures_say() {
+    // 64 pages of 16 KiB over 8 dies: 8 x 541 us.
+    let written = (MIB / PAGE / DIES) as f64 * PAGE_WRITE * 1e3;
     for (zeroes, most) in [
-        (ZeroesFigure::Deallocate, 20_000),
-        (ZeroesFigure::Write, 4_330_000),
+        (ZeroesFigure::Deallocate, WRITE_OVERHEAD_US * 1_000),
+        (ZeroesFigure::Write, written.ceil() as u64),
     ] {
         let mut disk = ssd(|f| f.write_zeroes = zeroes);
         let end = once(&mut disk, Nanos::ZERO, io(Op::Discard, 0, 0, 64 * MIB));
-        assert_eq!(end, Nanos::from_micros(20));
+        assert_eq!(end, Nanos::from_micros(WRITE_OVERHEAD_US));
         // More than the buffer holds, so written ones wait for the flash.
         let mut now = Nanos::SECOND;
         for id in 0..8 {
@@ -230,9 +262,13 @@ fn prefetch_serves_streams_and_leaves_random_reads_alone() {
     };
     let stream = Load::sequential(Op::Read, 16 * KIB, 1, 10_000);
     let (slow, fast) = (stream.iops(&mut plain()), stream.iops(&mut with()));
-    close(slow, 1e6 / (10.0 + 50.0 + 4.0 * (CHANNEL + INTERFACE)), 0.1);
+    close(
+        slow,
+        1e6 / (READ_OVERHEAD + READ + 4.0 * (CHANNEL + INTERFACE)),
+        0.1,
+    );
     // Only the overhead and the interface are left.
-    close(fast, 1e6 / (10.0 + 4.0 * INTERFACE), 2.0);
+    close(fast, 1e6 / (READ_OVERHEAD + 4.0 * INTERFACE), 2.0);
     close(
         random_reads(4, &mut with()),
         random_reads(4, &mut plain()),
@@ -242,7 +278,7 @@ fn prefetch_serves_streams_and_leaves_random_reads_alone() {
 
 /// Returns a drive with `spare` bytes of flash beyond its capacity; its first `filled` bytes hold
 /// data.
-fn worn(spare: u64, filled: u64) -> Ssd {
+fn with_garbage_collection(spare: u64, filled: u64) -> Ssd {
     ssd(|f| {
         f.garbage_collection = Some(GarbageFigures {
             spare: Bytes(spare),
@@ -253,7 +289,11 @@ fn worn(spare: u64, filled: u64) -> Ssd {
 
 #[test]
 fn random_overwrites_fall_off_the_cliff_when_the_spare_flash_is_used_up() {
-    let (spare, mut disk, mut rng) = (200 * MIB, worn(200 * MIB, 1 << 30), Rng(7));
+    let (spare, mut disk, mut rng) = (
+        200 * MIB,
+        with_garbage_collection(200 * MIB, 1 << 30),
+        Rng(7),
+    );
     let count = spare / 4_096 / 2;
     let mut round = |disk: &mut Ssd, begun| {
         let end = keep(disk, begun, 8, count, |id| {
@@ -262,7 +302,8 @@ fn random_overwrites_fall_off_the_cliff_when_the_spare_flash_is_used_up() {
         (count as f64 / end.since(begun).as_secs_f64(), end)
     };
     let (fresh, mut now) = round(&mut disk, Nanos::ZERO);
-    let flash = 8.0 * 4.0 * 1e6 / (500.0 + 41.0);
+    // Four requests fill a page.
+    let flash = DIES as f64 * 4.0 * 1e6 / PAGE_WRITE;
     assert!(fresh > 0.95 * flash, "{fresh} of {flash}");
     assert_eq!(disk.write_amplification(), 1.0);
     let mut last = 0.0;
@@ -271,9 +312,11 @@ fn random_overwrites_fall_off_the_cliff_when_the_spare_flash_is_used_up() {
     }
     let amplification = disk.write_amplification();
     assert!(amplification > 1.8, "{amplification}");
-    // A move costs 50 us more than a program and twice its channel; erases come on top.
-    let cost = 541.0 + (amplification - 1.0) * (550.0 + 82.0) + amplification * 3_000.0 / 64.0;
-    close(last, 8.0 * 4.0 * 1e6 / cost, 12.0);
+    // A move costs a read more than a program, and the channel twice; erases come on top.
+    let move_time = READ + PROGRAM + 2.0 * (PAGE_WRITE - PROGRAM);
+    let erase = ERASE_US as f64 / f64::from(PAGES_PER_BLOCK);
+    let cost = PAGE_WRITE + (amplification - 1.0) * move_time + amplification * erase;
+    close(last, DIES as f64 * 4.0 * 1e6 / cost, 12.0);
 }
 
 #[test]
@@ -281,7 +324,11 @@ fn amplification_grows_with_utilisation() {
     let mut last = 1.0;
     for tenths in [5, 7, 9] {
         let filled = (1_u64 << 30) / 10 * tenths;
-        let (mut disk, mut rng, mut now) = (worn(128 * MIB, filled), Rng(9), Nanos::ZERO);
+        let (mut disk, mut rng, mut now) = (
+            with_garbage_collection(128 * MIB, filled),
+            Rng(9),
+            Nanos::ZERO,
+        );
         let (mut sum, rounds) = (0.0, 40);
         for round in 0..rounds + 40 {
             now = keep(&mut disk, now, 32, 10_000, |id| {
@@ -291,9 +338,9 @@ fn amplification_grows_with_utilisation() {
                 sum += disk.write_amplification();
             }
         }
-        let found = sum / f64::from(rounds);
-        assert!(found > last + 0.05, "{found} after {last} at 0.{tenths}");
-        last = found;
+        let mean = sum / f64::from(rounds);
+        assert!(mean > last + 0.05, "{mean} after {last} at 0.{tenths}");
+        last = mean;
     }
 }
 
@@ -324,6 +371,9 @@ fn collection_delays_reads() {
         took.sort_unstable();
         took[took.len() * 99 / 100]
     };
-    let (without, with) = (p99(plain()), p99(worn(100 * MIB, 1 << 30)));
+    let (without, with) = (
+        p99(plain()),
+        p99(with_garbage_collection(100 * MIB, 1 << 30)),
+    );
     assert!(with > without + 300_000, "{with} ns, {without} ns");
 }

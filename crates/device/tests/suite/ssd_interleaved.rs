@@ -1,7 +1,9 @@
-//! The flash disk whose commands share the interface, against arithmetic and against the same disk
-//! in order.
+//! Tests of the flash disk whose commands share the interface: compared with arithmetic on its
+//! figures and with the same disk serving in order.
 
-use crate::common::flash::{figures, ssd, us};
+use crate::common::flash::{
+    CHANNEL_RATE, PROGRAM_US, READ_OVERHEAD_US, READ_US, WRITE_OVERHEAD_US, figures, ssd, us,
+};
 use crate::common::{KIB, MIB, Rng, any_op, close, io, keep, once};
 use proptest::prelude::*;
 use tidegate_core::request::Op;
@@ -14,6 +16,16 @@ use tidegate_units::{Bandwidth, Bytes};
 
 /// Interface rate at which 1 KiB takes 10.24 us.
 const RATE: u64 = 100_000_000;
+
+/// Returns the nanoseconds that `bytes` take on a channel.
+fn on_channel(bytes: u64) -> u64 {
+    bytes * 1_000_000_000 / CHANNEL_RATE
+}
+
+/// Time to program a page, in nanoseconds.
+const PROGRAM_NS: u64 = PROGRAM_US * 1_000;
+/// Time of the controller for a write or a flush, in nanoseconds.
+const WRITE_OVERHEAD_NS: u64 = WRITE_OVERHEAD_US * 1_000;
 
 /// Returns the nanoseconds that `bytes` take on an otherwise idle interface.
 fn alone(bytes: u64) -> u64 {
@@ -40,9 +52,9 @@ fn end_of(ended: &[Completion], id: u64) -> u64 {
 }
 
 #[test]
-fn a_lone_small_read_has_its_part_of_the_interface() {
+fn a_small_read_gets_an_equal_share_of_the_interface() {
     // Overhead, flash and channel, and then an equal share of the interface.
-    let before = 10_000 + 50_000 + 16 * KIB * 1_000_000_000 / 400_000_000;
+    let before = (READ_OVERHEAD_US + READ_US) * 1_000 + on_channel(16 * KIB);
     for large in [0, 1, 7, 31] {
         let mut disk = shared(|_| ());
         for id in 0..large {
@@ -65,8 +77,8 @@ fn a_lone_small_read_has_its_part_of_the_interface() {
     }
 }
 
-/// Two sizes of write, as many of each in flight, at a few places: bytes that each has moved in ten
-/// seconds. The flash is so fast that the buffer always has room.
+/// Writes in two sizes, as many of each in flight, at a few places; returns the bytes that each
+/// size has moved in one second. The flash is so fast that the buffer always has room.
 fn two_streams(sharing: SharingFigure) -> [f64; 2] {
     let mut disk = shared(|f| {
         f.interface_sharing = sharing;
@@ -103,7 +115,7 @@ fn streams_of_two_sizes_share_evenly_in_bytes() {
 }
 
 #[test]
-fn as_much_is_moved_as_in_order() {
+fn total_throughput_equals_that_of_serving_in_order() {
     for read_parts in [0, 5, 10] {
         let time = |sharing| {
             let mut rng = Rng(3);
@@ -131,7 +143,7 @@ fn as_much_is_moved_as_in_order() {
 }
 
 #[test]
-fn what_comes_later_puts_an_end_off() {
+fn a_later_transfer_postpones_completion() {
     let mut disk = shared(|f| f.write_overhead = us(0));
     disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 64 * KIB as u32));
     // Each has half of the rate from the middle of the first transfer on.
@@ -139,6 +151,8 @@ fn what_comes_later_puts_an_end_off() {
     assert_eq!(disk.pop_completed(half), None);
     assert_eq!(disk.next_completion(), Some(Nanos(alone(64 * KIB))));
     disk.submit(half, ModelIo::write(1, MIB, 64 * KIB as u32));
+    // A new transfer makes the driver poll once more: the announced time may be too early, never
+    // too late.
     assert_eq!(disk.next_completion(), Some(half));
     assert_eq!(disk.pop_completed(half), None);
     let end = Nanos(alone(96 * KIB));
@@ -149,7 +163,7 @@ fn what_comes_later_puts_an_end_off() {
 }
 
 #[test]
-fn a_driver_may_go_on_from_the_end_that_it_took() {
+fn polling_far_ahead_stops_at_the_first_completion() {
     // Polling far ahead stops at the first end, so an I/O submitted at that time still shares.
     let two = |disk: &mut Ssd| {
         disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 4 * KIB as u32));
@@ -167,7 +181,7 @@ fn a_driver_may_go_on_from_the_end_that_it_took() {
 }
 
 #[test]
-fn a_flush_waits_for_what_came_before_it_and_for_nothing_else() {
+fn a_flush_waits_only_for_earlier_commands() {
     let mut disk = shared(|f| f.write_overhead = us(0));
     disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 64 * KIB as u32));
     disk.submit(Nanos::ZERO, ModelIo::flush(1));
@@ -185,7 +199,7 @@ fn a_flush_waits_for_what_came_before_it_and_for_nothing_else() {
     let large = small + 2 * alone(60 * KIB);
     assert_eq!(end_of(&ended, 0), large);
     // Its four pages lie on dies of four channels.
-    let flash = 16 * KIB * 1_000_000_000 / 400_000_000 + 500_000;
+    let flash = on_channel(16 * KIB) + PROGRAM_NS;
     assert_eq!(end_of(&ended, 1), large + flash);
     assert_eq!(end_of(&ended, 4), large + flash);
     assert_eq!(end_of(&ended, 5), alone(MIB + 68 * KIB));
@@ -193,7 +207,7 @@ fn a_flush_waits_for_what_came_before_it_and_for_nothing_else() {
 }
 
 #[test]
-fn with_protection_a_flush_ends_with_the_last_before_it() {
+fn with_power_loss_protection_a_flush_ends_with_the_last_write_before_it() {
     let mut disk = shared(|f| f.write_buffer.power_loss_protection = true);
     disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 64 * KIB as u32));
     disk.submit(Nanos::ZERO, ModelIo::flush(1));
@@ -201,10 +215,17 @@ fn with_protection_a_flush_ends_with_the_last_before_it() {
     let ended = drain(&mut disk);
     let order: Vec<_> = ended.iter().map(|c| c.id).collect();
     assert_eq!(order, [0, 1, 2]);
-    assert!(ended.iter().all(|c| c.at.0 == 20_000 + alone(64 * KIB)));
+    assert!(
+        ended
+            .iter()
+            .all(|c| c.at.0 == WRITE_OVERHEAD_NS + alone(64 * KIB))
+    );
     // No I/O ends before the time that was named.
     let now = Nanos::SECOND;
-    assert_eq!(once(&mut disk, now, ModelIo::flush(3)), now + us(20).0);
+    assert_eq!(
+        once(&mut disk, now, ModelIo::flush(3)),
+        now + us(WRITE_OVERHEAD_US).0
+    );
 }
 
 #[test]
@@ -213,13 +234,13 @@ fn fua_waits_for_its_data_and_then_for_its_program() {
         fua: true,
         ..ModelIo::write(0, 0, 4 * KIB as u32)
     };
-    let program = 4 * KIB * 1_000_000_000 / 400_000_000 + 500_000;
+    let program = on_channel(4 * KIB) + PROGRAM_NS;
     for (protected, after) in [(false, program), (true, 0)] {
         let mut disk = shared(|f| f.write_buffer.power_loss_protection = protected);
         disk.submit(Nanos::ZERO, fua);
         disk.submit(Nanos::ZERO, ModelIo::write(1, MIB, 64 * KIB as u32));
         let end = end_of(&drain(&mut disk), 0);
-        assert_eq!(end, 20_000 + 2 * alone(4 * KIB) + after);
+        assert_eq!(end, WRITE_OVERHEAD_NS + 2 * alone(4 * KIB) + after);
     }
 }
 
@@ -268,7 +289,7 @@ fn any_io() -> impl Strategy<Value = (Op, u64, u64, bool, u64)> {
 proptest! {
     /// With one command at a time both ways of sharing give equal times.
     #[test]
-    fn alone_it_is_the_disk_that_serves_in_order(
+    fn at_depth_one_both_modes_agree(
         steps in proptest::collection::vec(any_io(), 1..60),
         full_duplex: bool,
         collects: bool,
