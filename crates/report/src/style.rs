@@ -17,8 +17,9 @@ pub enum Style {
 const SERIES_CODES: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
 impl Style {
-    /// Returns `text` with grouped digits: spaces in place of [`GROUP`] on a terminal, nothing
-    /// elsewhere, where scripts read plain digits.
+    /// Returns `text` with grouped digits: spaces in place of [`GROUP`] with colours, which only a
+    /// person's terminal has; nothing without them, because scripts read plain digits. A terminal
+    /// without colours (`NO_COLOR`) gets plain digits, too.
     pub fn group_digits(self, text: &str) -> String {
         match self {
             Style::Colour => text.replace(GROUP, " "),
@@ -26,7 +27,7 @@ impl Style {
         }
     }
 
-    /// `text` in a tone, or as it is where there are no colours.
+    /// Returns `text` in the colour of `tone`, or unchanged without colours.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match (self, tone.code()) {
             (Style::Colour, Some(code)) => format!("\x1b[{code}m{text}\x1b[0m"),

@@ -39,7 +39,8 @@ impl Cell {
         Cell { tone, ..self }
     }
 
-    /// Appends another cell's text; the result has the other's tone.
+    /// Appends another cell's text. The result has the other's tone: a cell has one tone, and the
+    /// appended part, such as a verdict, is the one that needs it.
     pub fn append(mut self, other: Cell) -> Cell {
         self.text.push_str(&other.text);
         Cell {
@@ -193,7 +194,8 @@ fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
     let mut rest = line;
     for cell in cells.iter().filter(|cell| !cell.text.is_empty()) {
         let text = style.group_digits(&cell.text);
-        // Between two texts there are blanks alone.
+        // Only padding lies between two cells, so the next occurrence of the text is the cell
+        // itself.
         let Some((blanks, behind)) = rest.split_once(&text) else {
             break;
         };

@@ -16,6 +16,17 @@ const ASCII: Screen = Screen {
     ..PLAIN
 };
 
+// Layout of SVG documents, in SVG units.
+/// Distance from the middle of a line of text down to its baseline.
+const BASELINE_SHIFT: f64 = 4.5;
+/// Greatest sum of the rounding of two coordinates to one decimal, and a bit.
+const ROUNDING: f64 = 0.11;
+/// Line height less the rounding of two coordinates.
+const LINE_HEIGHT: f64 = 19.9;
+const FRAME_HEIGHT: f64 = 340.0;
+/// Distance from the frame to the name of the x axis below it.
+const X_NAME_BASELINE: f64 = 40.0;
+
 /// IOPS by request size, measured and estimated, as of a disk of 20,000 IOPS and 400 MB/s.
 fn profile() -> Plot {
     let size = Axis::log2("request size", Unit::Bytes);
@@ -100,7 +111,7 @@ fn colours_change_only_where_the_series_does() {
 }
 
 #[test]
-fn points_in_one_place_are_said_to_be_more_than_one() {
+fn overlapping_points_get_a_legend_entry() {
     let time = Axis::linear("time", Unit::Seconds);
     let mut plot = Plot::new("Same", time, Axis::linear("IOPS", Unit::Number));
     plot.add(Series::marks("a").points([(0.0, 1.0), (1.0, 2.0)]));
@@ -113,7 +124,7 @@ fn points_in_one_place_are_said_to_be_more_than_one() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn omitted_points_are_noted() {
     let time = Axis::linear("time", Unit::Seconds);
     let mut plot = Plot::new("Gaps", time, Axis::log10("IOPS", Unit::Number));
     plot.add(Series::line("a").points([
@@ -134,17 +145,32 @@ fn what_cannot_be_shown_is_said() {
     }
     let text = svg(&[plot]);
     let document = Document::parse(&text).expect("XML");
-    let said = document.descendants().filter(is("note"));
-    let said: Vec<&str> = said.filter_map(|n| n.text()).collect();
-    assert_eq!(said.join(" "), notes);
+    let shown = document.descendants().filter(is("note"));
+    let shown: Vec<&str> = shown.filter_map(|n| n.text()).collect();
+    assert_eq!(shown.join(" "), notes);
 }
 
 #[test]
-fn nothing_is_called_nothing() {
+fn an_empty_plot_says_nothing_to_plot() {
     let time = Axis::linear("time", Unit::Seconds);
     let plot = Plot::new("Empty", time, Axis::log10("IOPS", Unit::Number));
     assert!(plot.render(&ASCII).contains("nothing to plot"));
     assert!(svg(&[plot]).contains(">nothing to plot</text>"));
+}
+
+#[test]
+fn an_empty_plot_with_a_reference_line_stays_within_the_width() {
+    let time = Axis::linear("time", Unit::Seconds);
+    let mut plot = Plot::new("Empty", time, Axis::linear("IOPS", Unit::Number));
+    plot.level(500_000.0, "limit");
+    // 24 columns are the minimum.
+    for width in [24, 40, 72] {
+        let text = plot.render(&Screen { width, ..ASCII });
+        assert!(text.contains("nothing to plot"), "{text}");
+        for line in text.lines() {
+            assert!(line.width() <= width, "{width} columns:\n{text}");
+        }
+    }
 }
 
 #[test]
@@ -184,7 +210,10 @@ fn a_point_stands_where_its_ticks_are() {
     };
     assert_eq!(x, label("64K", "x"));
     // Labels stand on their line of text.
-    assert!((label("1k", "y") - 4.5 - y).abs() < 0.11, "{path}");
+    assert!(
+        (label("1k", "y") - BASELINE_SHIFT - y).abs() < ROUNDING,
+        "{path}"
+    );
 }
 
 #[test]
@@ -234,7 +263,7 @@ fn names_at_the_ends_of_lines_are_apart_and_replace_the_legend() {
         panic!("{labels:?}");
     };
     assert_eq!((above, below), ("ours", "theirs"));
-    assert!(low - high >= 19.9, "{labels:?}");
+    assert!(low - high >= LINE_HEIGHT, "{labels:?}");
     for name in ["ours", "theirs", "bound", "neighbour"] {
         assert_eq!(
             text.matches(&format!(">{name}</text>")).count(),
@@ -281,7 +310,10 @@ fn a_level_and_a_stretch_are_within_the_axes() {
     );
     let level = coordinates(one("level").attribute("d").expect("a path"));
     let top = number(stretch, "y");
-    assert!(level[0].1 > top && level[0].1 < top + 340.0, "{level:?}");
+    assert!(
+        level[0].1 > top && level[0].1 < top + FRAME_HEIGHT,
+        "{level:?}"
+    );
     let drawn = named_lines().render(&ASCII);
     assert!(drawn.contains("bound"), "{drawn}");
     assert!(
@@ -476,7 +508,7 @@ proptest! {
         prop_assert_eq!(&without_colours(&coloured), &text);
 
         let drawn = canvas(&text);
-        let said = words(&text);
+        let shown_words = words(&text);
         for (i, raw) in raw.iter().enumerate() {
             let mark = "●▲■◆○△□◇ABCD".chars().nth(i).expect("enough marks");
             let shows = |p: &&RawPoint| has_place(p.0, x_log) && has_place(p.1, y_log);
@@ -485,21 +517,21 @@ proptest! {
             prop_assert!(is_there || shown.is_empty(), "{mark} in\n{text}");
             prop_assert!(!drawn.contains(mark) || !shown.is_empty(), "{mark} in\n{text}");
 
-            let is_infinite = |p: &&&RawPoint| !(p.0.is_finite() && p.1.is_finite());
-            let infinite = rest.iter().filter(is_infinite).count();
+            let is_not_finite = |p: &&&RawPoint| !(p.0.is_finite() && p.1.is_finite());
+            let infinite = rest.iter().filter(is_not_finite).count();
             for (n, why) in [
                 (infinite, "not finite"),
                 (rest.len() - infinite, "at 0 or below on a logarithmic axis"),
             ] {
                 let plural = if n == 1 { "" } else { "s" };
                 let note = format!("{n} point{plural} {why}");
-                prop_assert!(n == 0 || said.contains(&note), "{note} of s{i} in\n{text}");
+                prop_assert!(n == 0 || shown_words.contains(&note), "{note} of s{i} in\n{text}");
             }
             let mut intervals = shown.iter().filter_map(|point| point.2);
             let is_bad = |(a, b)| !(has_place(a, y_log) && has_place(b, y_log));
             let expected = !rest.is_empty() || intervals.any(is_bad);
             let note = format!("left out of \"s{i}\":");
-            prop_assert_eq!(said.contains(&note), expected, "{} in\n{}", note, text);
+            prop_assert_eq!(shown_words.contains(&note), expected, "{} in\n{}", note, text);
         }
     }
 
@@ -541,7 +573,7 @@ proptest! {
                 let within = (left - 3.0..=right + 3.0).contains(&x);
                 let in_frame = (top..=bottom).contains(&y);
                 // The legend is beneath.
-                prop_assert!(within && (in_frame || y > bottom + 40.0), "{path}");
+                prop_assert!(within && (in_frame || y > bottom + X_NAME_BASELINE), "{path}");
             }
             let class = node.attribute("class").unwrap_or_default();
             // A line that is filled would hide what it goes around.

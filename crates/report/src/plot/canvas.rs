@@ -4,13 +4,24 @@
 //! point, which hides them.
 
 use super::Series;
-use super::fitted::{Spot, marked};
+use super::fitted::{Spot, points_to_mark};
 use super::text::clip;
 
-/// Minimum distance in cells between two marks on one line if its points are closer.
+/// Minimum distance in cells of marks along one line; closer points get none.
 const MARKS_APART: usize = 6;
 /// Dash patterns of series, used in turn: numbers of dots drawn and skipped.
 const DASHES: [(usize, usize); 4] = [(1, 0), (4, 3), (1, 2), (9, 3)];
+
+/// Characters of the left and the lower edge of a plot.
+pub(super) struct Frame {
+    /// Left edge at a tick.
+    pub(super) left_tick: char,
+    pub(super) left: char,
+    pub(super) corner: char,
+    pub(super) bottom: char,
+    /// Lower edge at a tick.
+    pub(super) bottom_tick: char,
+}
 
 /// Characters that a terminal can show.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -63,11 +74,17 @@ impl Glyphs {
     /// Mark of a cell with points of several series.
     pub(super) const SEVERAL: char = '*';
 
-    /// Returns left edge with and without a tick, corner, lower edge without and with a tick.
-    pub(super) fn frame(self) -> [char; 5] {
-        match self {
+    pub(super) fn frame(self) -> Frame {
+        let [left_tick, left, corner, bottom, bottom_tick] = match self {
             Glyphs::Unicode => ['┤', '│', '└', '─', '┬'],
             Glyphs::Ascii => ['+', '|', '+', '-', '+'],
+        };
+        Frame {
+            left_tick,
+            left,
+            corner,
+            bottom,
+            bottom_tick,
         }
     }
 
@@ -95,7 +112,8 @@ impl Glyphs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mark {
     None,
-    Of(usize),
+    /// Mark of the series with this index.
+    Series(usize),
     Several,
 }
 
@@ -103,7 +121,7 @@ enum Mark {
 struct Cell {
     dots: u8,
     /// Series whose dots were drawn last.
-    ink: usize,
+    series: usize,
     mark: Mark,
 }
 
@@ -118,7 +136,7 @@ impl Canvas {
     pub(super) fn new(glyphs: Glyphs, columns: usize, rows: usize) -> Canvas {
         let empty = Cell {
             dots: 0,
-            ink: 0,
+            series: 0,
             mark: Mark::None,
         };
         Canvas {
@@ -153,17 +171,17 @@ impl Canvas {
         (x / across, y / down)
     }
 
-    fn set(&mut self, (x, y): (usize, usize), ink: usize) {
+    fn set(&mut self, (x, y): (usize, usize), series: usize) {
         let (across, down) = self.glyphs.dots();
         let cell = &mut self.cells[y / down * self.columns + x / across];
         cell.dots |= 1 << (y % down * across + x % across);
-        cell.ink = ink;
+        cell.series = series;
     }
 
     /// Draws a line between two dots. `drawn` counts the dots since the series began, so that
     /// dashes continue across its points.
-    fn line(&mut self, from: (usize, usize), to: (usize, usize), ink: usize, drawn: &mut usize) {
-        let (on, off) = DASHES[ink % DASHES.len()];
+    fn line(&mut self, from: (usize, usize), to: (usize, usize), series: usize, drawn: &mut usize) {
+        let (on, off) = DASHES[series % DASHES.len()];
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, i: usize| {
             // Integer interpolation, rounded to the nearest.
@@ -172,7 +190,7 @@ impl Canvas {
         for i in 0..=steps {
             if *drawn % (on + off) < on {
                 let dot = (between(from.0, to.0, i), between(from.1, to.1, i));
-                self.set(dot, ink);
+                self.set(dot, series);
             }
             // The last dot is also the first of the next line.
             *drawn += usize::from(i < steps);
@@ -182,9 +200,9 @@ impl Canvas {
     fn mark(&mut self, (column, row): (usize, usize), series: usize) {
         let mark = &mut self.cells[row * self.columns + column].mark;
         *mark = match *mark {
-            Mark::None => Mark::Of(series),
-            Mark::Of(other) if other == series => Mark::Of(series),
-            Mark::Of(_) | Mark::Several => Mark::Several,
+            Mark::None => Mark::Series(series),
+            Mark::Series(other) if other == series => Mark::Series(series),
+            Mark::Series(_) | Mark::Several => Mark::Several,
         };
     }
 
@@ -210,7 +228,7 @@ impl Canvas {
         }
         for run in runs {
             let cells: Vec<_> = run.iter().map(|spot| self.cell(spot.x, spot.y)).collect();
-            for i in marked(&cells, MARKS_APART, index) {
+            for i in points_to_mark(&cells, MARKS_APART, index) {
                 self.mark(cells[i], index);
             }
         }
@@ -223,11 +241,11 @@ impl Canvas {
         let mut before = None;
         let shown = cells.iter().map(|cell| {
             let (shown, series) = match cell.mark {
-                Mark::Of(series) => (self.glyphs.mark(series), Some(series)),
+                Mark::Series(series) => (self.glyphs.mark(series), Some(series)),
                 Mark::Several => (Glyphs::SEVERAL, None),
                 // A space has no visible colour, so it continues the one before.
                 Mark::None if cell.dots == 0 => (' ', before),
-                Mark::None => (self.glyphs.dotted(cell.dots), Some(cell.ink)),
+                Mark::None => (self.glyphs.dotted(cell.dots), Some(cell.series)),
             };
             before = series;
             (shown, series)

@@ -24,13 +24,17 @@ pub(super) struct Spot {
     pub(super) interval: Option<(f64, f64)>,
 }
 
-/// Numbers of what was left out of a series.
+/// Numbers of points and intervals that were left out of a series.
 #[derive(Default)]
 struct LeftOut {
+    /// Points with a coordinate that is not finite.
     not_finite: u64,
+    /// Points at 0 or below on a logarithmic axis.
     not_positive: u64,
-    intervals: u64,
-    cut: u64,
+    /// Intervals with an end that is not finite.
+    intervals_not_finite: u64,
+    /// Intervals cut off at the end of a logarithmic axis.
+    intervals_cut: u64,
 }
 
 impl<'a> Fitted<'a> {
@@ -98,11 +102,11 @@ impl<'a> Fitted<'a> {
         }
         let interval = point.interval.filter(is_finite);
         if interval != point.interval {
-            left_out.intervals += 1;
+            left_out.intervals_not_finite += 1;
         }
         let interval = interval.map(|(a, b)| {
             if !(y.shows(a) && y.shows(b)) {
-                left_out.cut += 1;
+                left_out.intervals_cut += 1;
             }
             // An end at 0 or below on a logarithmic axis is drawn at the axis's end.
             (self.y.position(a.min(b)), self.y.position(a.max(b)))
@@ -116,30 +120,34 @@ impl<'a> Fitted<'a> {
 }
 
 /// Returns the indices of a line's points that get a mark: all, or some of them if points are
-/// closer than `apart`; then different `series` mark different points. `places` are the positions
-/// of the points.
-pub(super) fn marked(places: &[(usize, usize)], apart: usize, series: usize) -> Vec<usize> {
+/// closer than `min_distance`. Different series then mark different points, so that their marks
+/// seldom cover each other. `cells` are the positions of the points.
+pub(super) fn points_to_mark(
+    cells: &[(usize, usize)],
+    min_distance: usize,
+    series_index: usize,
+) -> Vec<usize> {
     let far = |i: usize, j: usize| {
-        let (a, b) = (places[i], places[j]);
+        let (a, b) = (cells[i], cells[j]);
         a.0.abs_diff(b.0).max(a.1.abs_diff(b.1))
     };
-    if (1..places.len()).all(|i| far(i - 1, i) >= apart) {
-        return (0..places.len()).collect();
+    if (1..cells.len()).all(|i| far(i - 1, i) >= min_distance) {
+        return (0..cells.len()).collect();
     }
     let mut marked = Vec::new();
     let mut last = 0;
-    // Series begin a third of the distance apart, so that their marks seldom cover each other.
-    let mut wanted = series * apart / 3 % apart;
-    for i in 0..places.len() {
+    // The first marks of successive series are a third of the distance apart.
+    let mut wanted = series_index * min_distance / 3 % min_distance;
+    for i in 0..cells.len() {
         if far(last, i) >= wanted {
             marked.push(i);
             last = i;
-            wanted = apart;
+            wanted = min_distance;
         }
     }
     // A line without a mark could not be told from others.
     if marked.is_empty() {
-        marked.push(places.len() - 1);
+        marked.push(cells.len() - 1);
     }
     marked
 }
@@ -163,8 +171,12 @@ impl LeftOut {
                 "point",
                 "at 0 or below on a logarithmic axis",
             ),
-            (self.intervals, "interval", "not finite"),
-            (self.cut, "interval", "cut off at a logarithmic axis' end"),
+            (self.intervals_not_finite, "interval", "not finite"),
+            (
+                self.intervals_cut,
+                "interval",
+                "cut off at a logarithmic axis' end",
+            ),
         ]
         .into_iter()
         .filter(|(n, ..)| *n > 0)

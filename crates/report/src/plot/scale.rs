@@ -52,9 +52,9 @@ impl Span {
         let all = values.chain(axis.including.iter().copied());
         let mut values = Values::None;
         for value in all.filter(|value| axis.scale.shows(*value)) {
-            let along = axis.scale.coordinate(value);
-            low = low.min(along);
-            high = high.max(along);
+            let coordinate = axis.scale.coordinate(value);
+            low = low.min(coordinate);
+            high = high.max(coordinate);
             values = match values {
                 Values::None => Values::One(value),
                 Values::One(other) if other == value => values,
@@ -90,9 +90,9 @@ impl Span {
         }
     }
 
-    fn fraction(&self, along: f64) -> f64 {
+    fn fraction(&self, coordinate: f64) -> f64 {
         // Halved, because the difference of the largest floats overflows.
-        let part = (along / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0);
+        let part = (coordinate / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0);
         part.clamp(0.0, 1.0)
     }
 
@@ -104,6 +104,7 @@ impl Span {
             Values::One(value) => return vec![self.tick(value)],
             Values::Many => {}
         }
+        // Tried from the largest set on.
         let mut fewer = (1..=most).rev().map(|most| self.ticks_up_to(most));
         fewer.find(|ticks| fit(ticks)).unwrap_or_default()
     }
@@ -214,6 +215,7 @@ impl Span {
         while step.is_finite() {
             let (first, last) = ((low / step).ceil(), (high / step).floor());
             if last - first + 1.0 > most as f64 {
+                // Just above `step`, so that the next larger round step is returned.
                 step = round_step(step * 1.5, self.unit);
                 continue;
             }

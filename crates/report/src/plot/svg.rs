@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fitted::{Fitted, Spot, counted, marked};
+use super::fitted::{Fitted, Spot, counted, points_to_mark};
 use super::scale::{Tick, label};
 use super::text::{clip, wrap};
 use super::{Plot, Scale, svg_style};
@@ -19,10 +19,40 @@ const WIDTH: f64 = 720.0;
 const FRAME_HEIGHT: f64 = 340.0;
 /// Distance from the upper edge to the frame, in SVG units.
 const TOP_MARGIN: f64 = 48.0;
-/// Additional space above the frame for the names of stretches.
+/// Additional space above the frame for the names of stretches, the shaded ranges of the x axis.
 const STRETCH_NAMES_HEIGHT: f64 = 16.0;
 /// Minimum distance from the frame to the right edge, in SVG units.
 const RIGHT_MARGIN: f64 = 24.0;
+/// Baseline of the title.
+const TITLE_BASELINE: f64 = 28.0;
+/// Distance of a stretch's name from the frame below it.
+const STRETCH_NAME_GAP: f64 = 5.0;
+/// Height of the tick labels and the name of the x axis below the frame.
+const AXIS_BAND: f64 = 56.0;
+/// Distance from the frame down to the baseline of the x axis's tick labels.
+const X_TICK_BASELINE: f64 = 18.0;
+/// Distance from the frame down to the baseline of the x axis's name.
+const X_NAME_BASELINE: f64 = 40.0;
+/// Distance of the y axis's tick labels from the frame.
+const Y_TICK_GAP: f64 = 7.0;
+/// Distance of the y axis's name, which is turned, from the left edge.
+const Y_NAME_X: f64 = 18.0;
+/// Width left of the y axis's tick labels, for the axis's name.
+const Y_NAME_WIDTH: f64 = 40.0;
+/// Distance from the middle of a line of text down to its baseline: a third of the font's 13 units.
+const BASELINE_SHIFT: f64 = 4.5;
+/// Place of a level's name beside the left end of its reference line: to the right, and above.
+const LEVEL_NAME_SHIFT: (f64, f64) = (8.0, 6.0);
+/// Distance from the frame down to the baseline of the first line of the legend.
+const LEGEND_BASELINE: f64 = 68.0;
+/// Length of a line in the legend, with the mark in its middle.
+const LEGEND_LINE: f64 = 26.0;
+/// Width of a line or mark in the legend, with the gap to its name.
+const LEGEND_MARK_WIDTH: f64 = 34.0;
+/// Distance between two entries of the legend.
+const LEGEND_GAP: f64 = 18.0;
+/// Half of the width of the bar at an end of an interval.
+const INTERVAL_BAR: f64 = 3.0;
 /// Distance from the frame to a label at a line's end.
 const LABEL_GAP: f64 = 8.0;
 /// Line height of legend and notes.
@@ -31,7 +61,7 @@ const LINE_HEIGHT: f64 = 20.0;
 const COLUMN_WIDTH: f64 = 7.2;
 /// Approximate width of a column of a label, which is bold.
 const LABEL_COLUMN_WIDTH: f64 = 8.2;
-/// Minimum distance between two marks on one line if its points are closer.
+/// Minimum distance of marks along one line; closer points get none.
 const MARKS_APART: usize = 24;
 /// Character that replaces text that is cut off.
 const ELLIPSIS: char = '…';
@@ -95,8 +125,8 @@ impl<'a> Drawing<'a> {
         let fitted = Fitted::new(plot);
         let y_ticks = fitted.y.ticks(8, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
-        // Room for the axis's label (40 units) and for labels of ticks of up to 24 columns.
-        let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
+        // Labels of ticks may have up to 24 columns. They are ASCII, so a byte is a column.
+        let left = Y_NAME_WIDTH + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
         let right = right_margin(plot);
         let across = |tick: &Tick| tick.at * (WIDTH - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
@@ -132,28 +162,27 @@ impl<'a> Drawing<'a> {
     }
 
     fn place_legend(&mut self) {
-        const MARK: f64 = 34.0;
-        const GAP: f64 = 18.0;
+        // Full, so that the first entry opens a line.
         let mut from = WIDTH;
         for series in &self.fitted.plot.series {
             let name = clip(
                 &series.name,
-                columns(WIDTH - RIGHT_MARGIN - self.left - MARK),
+                columns(WIDTH - RIGHT_MARGIN - self.left - LEGEND_MARK_WIDTH),
                 ELLIPSIS,
             );
-            let width = MARK + name.width() as f64 * COLUMN_WIDTH;
+            let width = LEGEND_MARK_WIDTH + name.width() as f64 * COLUMN_WIDTH;
             if from + width > WIDTH - RIGHT_MARGIN {
                 from = self.left;
                 self.legend_lines += 1;
             }
             self.legend.push((from, self.legend_lines - 1, name));
-            from += width + GAP;
+            from += width + LEGEND_GAP;
         }
     }
 
     fn height(&self) -> f64 {
         let lines = self.legend_lines + self.notes.len();
-        self.above + FRAME_HEIGHT + 56.0 + lines as f64 * LINE_HEIGHT
+        self.above + FRAME_HEIGHT + AXIS_BAND + lines as f64 * LINE_HEIGHT
     }
 
     /// Converts a position within the frame (0 to 1) into coordinates.
@@ -175,7 +204,8 @@ impl<'a> Drawing<'a> {
             columns(WIDTH - 2.0 * RIGHT_MARGIN) * 3 / 4,
             ELLIPSIS,
         );
-        text(&mut out, "class=\"title\"", (RIGHT_MARGIN, 28.0), &title);
+        let at = (RIGHT_MARGIN, TITLE_BASELINE);
+        text(&mut out, "class=\"title\"", at, &title);
         self.stretches(&mut out);
         self.axes(&mut out);
         self.levels(&mut out);
@@ -210,11 +240,12 @@ impl<'a> Drawing<'a> {
             );
             let name = clip(&it.name, columns(width), ELLIPSIS);
             let middle = "class=\"aside\" text-anchor=\"middle\"";
-            text(out, middle, ((from + to) / 2.0, top - 5.0), &name);
+            let at = ((from + to) / 2.0, top - STRETCH_NAME_GAP);
+            text(out, middle, at, &name);
         }
     }
 
-    /// Draws the lines of levels.
+    /// Draws the reference lines of levels.
     fn levels(&self, out: &mut String) {
         let mut lines = String::new();
         for level in self.shown_levels() {
@@ -232,7 +263,8 @@ impl<'a> Drawing<'a> {
         for level in self.shown_levels() {
             let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.y));
             let name = clip(&level.name, columns(WIDTH - self.right - left), ELLIPSIS);
-            text(out, "class=\"aside\"", (left + 8.0, y - 6.0), &name);
+            let (right, up) = LEVEL_NAME_SHIFT;
+            text(out, "class=\"aside\"", (left + right, y - up), &name);
         }
     }
 
@@ -263,7 +295,7 @@ impl<'a> Drawing<'a> {
             let class = format!("class=\"label t{}\"", i % svg_style::COLOURS);
             let room = ((self.right - LABEL_GAP) / LABEL_COLUMN_WIDTH) as usize;
             let name = clip(&plot.series[i].name, room, ELLIPSIS);
-            text(out, &class, (x, y + 4.5), &name);
+            text(out, &class, (x, y + BASELINE_SHIFT), &name);
         }
     }
 
@@ -285,21 +317,24 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(out, "<path class=\"frame\" d=\"{frame}\"/>");
         for tick in &self.x_ticks {
             let (x, y) = self.coordinates(tick.at, 0.0);
-            text(out, "text-anchor=\"middle\"", (x, y + 18.0), &tick.label);
+            let at = (x, y + X_TICK_BASELINE);
+            text(out, "text-anchor=\"middle\"", at, &tick.label);
         }
         for tick in &self.y_ticks {
             let (x, y) = self.coordinates(0.0, tick.at);
-            text(out, "text-anchor=\"end\"", (x - 7.0, y + 4.5), &tick.label);
+            let at = (x - Y_TICK_GAP, y + BASELINE_SHIFT);
+            text(out, "text-anchor=\"end\"", at, &tick.label);
         }
         let heading = clip(&plot.x.heading(), columns(right - left), ELLIPSIS);
-        let below = ((left + right) / 2.0, bottom + 40.0);
+        let below = ((left + right) / 2.0, bottom + X_NAME_BASELINE);
         text(out, "text-anchor=\"middle\"", below, &heading);
         let middle = (top + bottom) / 2.0;
-        let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 18 {middle:.1})\"");
+        let turned =
+            format!("text-anchor=\"middle\" transform=\"rotate(-90 {Y_NAME_X} {middle:.1})\"");
         text(
             out,
             &turned,
-            (18.0, middle),
+            (Y_NAME_X, middle),
             &clip(&plot.y.heading(), columns(FRAME_HEIGHT), ELLIPSIS),
         );
         if self.fitted.is_empty() {
@@ -347,7 +382,12 @@ impl<'a> Drawing<'a> {
                 );
                 let _ = write!(bars, "M{x:.1} {low:.1}V{high:.1}");
                 for y in [low, high] {
-                    let _ = write!(bars, "M{:.1} {y:.1}h6", x - 3.0);
+                    let _ = write!(
+                        bars,
+                        "M{:.1} {y:.1}h{}",
+                        x - INTERVAL_BAR,
+                        2.0 * INTERVAL_BAR
+                    );
                 }
             }
         }
@@ -383,7 +423,7 @@ impl<'a> Drawing<'a> {
                 .map(|&(x, y)| (x as usize, y as usize))
                 .collect();
             let apart = if series.joined { MARKS_APART } else { 0 };
-            for i in marked(&whole, apart, index) {
+            for i in points_to_mark(&whole, apart, index) {
                 let (x, y) = places[i];
                 let _ = write!(marks, "M{x:.1} {y:.1}{}", MARKS[index % MARKS.len()]);
             }
@@ -393,20 +433,23 @@ impl<'a> Drawing<'a> {
 
     /// Draws legend and notes.
     fn legend_and_notes(&self, out: &mut String) {
-        let first = self.above + FRAME_HEIGHT + 68.0;
+        let first = self.above + FRAME_HEIGHT + LEGEND_BASELINE;
         for (i, (x, line, name)) in self.legend.iter().enumerate() {
-            let y = first + *line as f64 * LINE_HEIGHT - 4.5;
+            let y = first + *line as f64 * LINE_HEIGHT - BASELINE_SHIFT;
             let colour = i % svg_style::COLOURS;
             if self.fitted.plot.series[i].joined {
                 let class = format!("s{colour} line d{}", i % svg_style::DASHES.len());
-                let _ = writeln!(out, "<path class=\"{class}\" d=\"M{x:.1} {y:.1}h26\"/>");
+                let _ = writeln!(
+                    out,
+                    "<path class=\"{class}\" d=\"M{x:.1} {y:.1}h{LEGEND_LINE}\"/>"
+                );
             }
-            let (middle, mark) = (x + 13.0, MARKS[i % MARKS.len()]);
+            let (middle, mark) = (x + LEGEND_LINE / 2.0, MARKS[i % MARKS.len()]);
             let _ = writeln!(
                 out,
                 "<path class=\"s{colour} f{colour}\" d=\"M{middle:.1} {y:.1}{mark}\"/>"
             );
-            text(out, "", (x + 34.0, y + 4.5), name);
+            text(out, "", (x + LEGEND_MARK_WIDTH, y + BASELINE_SHIFT), name);
         }
         for (i, note) in self.notes.iter().enumerate() {
             let y = first + (self.legend_lines + i) as f64 * LINE_HEIGHT;
@@ -425,7 +468,7 @@ impl<'a> Drawing<'a> {
             let labels: Vec<&str> = ticks.iter().map(|tick| tick.label.as_str()).collect();
             format!("{heading}, {kind}, with ticks at {}", labels.join(", "))
         };
-        let mut said = format!(
+        let mut description = format!(
             "Across: {}. Up: {}.",
             axis(plot.x.scale, plot.x.heading(), &self.x_ticks),
             axis(plot.y.scale, plot.y.heading(), &self.y_ticks),
@@ -434,20 +477,20 @@ impl<'a> Drawing<'a> {
             let kind = if series.joined { "Line" } else { "Marks" };
             let points = runs.iter().map(Vec::len).sum::<usize>();
             let points = counted(points as u64, "point");
-            let _ = write!(said, " {kind} \"{}\" of {points}.", series.name);
+            let _ = write!(description, " {kind} \"{}\" of {points}.", series.name);
         }
         for level in &plot.levels {
             let value = label(level.y, plot.y.unit);
-            let _ = write!(said, " Level \"{}\" at {value}.", level.name);
+            let _ = write!(description, " Level \"{}\" at {value}.", level.name);
         }
         for it in &plot.stretches {
             let (from, to) = (label(it.from, plot.x.unit), label(it.to, plot.x.unit));
-            let _ = write!(said, " Stretch \"{}\" from {from} to {to}.", it.name);
+            let _ = write!(description, " Stretch \"{}\" from {from} to {to}.", it.name);
         }
         for note in &self.fitted.notes {
-            let _ = write!(said, " Note: {note}.");
+            let _ = write!(description, " Note: {note}.");
         }
-        said
+        description
     }
 }
 

@@ -1,8 +1,11 @@
 //! Style sheet of SVG documents, with a palette for light and one for dark schemes.
 //!
 //! The light palette is that of Okabe and Ito (Color Universal Design, 2008), which is
-//! distinguishable with colour blindness; the dark one has lighter colours of the same hues. All
-//! rules are below the class `tidegate-plot`.
+//! distinguishable with colour blindness; the dark one has lighter colours of the same hues. Every
+//! selector starts with `.tidegate-plot`.
+//!
+//! Classes of series are a letter and a number: `s` is the stroke, `f` the fill and `t` the text in
+//! the colour of that number, `d` the dashes; numbers are series modulo the length of the list.
 
 use std::fmt::Write as _;
 
@@ -17,6 +20,7 @@ const DARK: [&str; 7] = [
 ];
 /// Dash patterns of lines, used in turn.
 pub(super) const DASHES: [&str; 4] = ["none", "7 4", "2 3", "10 3 2 3"];
+
 /// Returns the rules for both schemes; viewers without media queries use the light one.
 pub(super) fn rules() -> String {
     let mut rules = String::new();
@@ -61,8 +65,8 @@ pub(super) fn rules() -> String {
     rules
 }
 
-/// Adds the classes of each colour for strokes, fills and text. They set different properties or
-/// elements, so that they can be combined.
+/// Adds the classes of each colour for strokes, fills and text. The three kinds of class set
+/// different properties or elements, so that they can be combined.
 fn colours(colours: &[&str], rule: &mut impl FnMut(&str, &str)) {
     for (i, colour) in colours.iter().enumerate() {
         rule(&format!(".s{i}"), &format!("stroke:{colour}"));

@@ -16,6 +16,9 @@ const MIN_SIZE: (usize, usize) = (24, 3);
 /// Maximum width in columns and height in lines of a plot.
 const MAX_SIZE: (usize, usize) = (1000, 1000);
 
+/// Columns between two entries of the legend.
+const ENTRY_GAP: usize = 3;
+
 /// Size and capabilities of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Screen {
@@ -29,8 +32,8 @@ pub struct Screen {
     pub glyphs: Glyphs,
 }
 
-/// Layout of a plot.
-struct Page<'a> {
+/// Plot on a screen: its canvas, the ticks of the y axis and the margin.
+struct TextLayout<'a> {
     fitted: Fitted<'a>,
     screen: Screen,
     canvas: Canvas,
@@ -42,19 +45,19 @@ struct Page<'a> {
 impl Plot {
     /// Renders the plot as text; every line is ended, and none has trailing spaces.
     pub fn render(&self, screen: &Screen) -> String {
-        Page::new(self, *screen).render()
+        TextLayout::new(self, *screen).render()
     }
 }
 
-impl<'a> Page<'a> {
-    fn new(plot: &'a Plot, screen: Screen) -> Page<'a> {
+impl<'a> TextLayout<'a> {
+    fn new(plot: &'a Plot, screen: Screen) -> TextLayout<'a> {
         let fitted = Fitted::new(plot);
         let screen = Screen {
             width: screen.width.clamp(MIN_SIZE.0, MAX_SIZE.0),
             height: screen.height.clamp(MIN_SIZE.1, MAX_SIZE.1),
             ..screen
         };
-        // Of one column: only the rows of ticks are asked of it.
+        // One column is enough: this canvas only maps the positions of ticks to rows.
         let rows = Canvas::new(screen.glyphs, 1, screen.height);
         let y_ticks = fitted.y.ticks((screen.height / 2).min(8), |ticks| {
             let row = |tick: &Tick| rows.cell(0.0, tick.at).1;
@@ -79,7 +82,7 @@ impl<'a> Page<'a> {
         for (i, runs) in fitted.series.iter().enumerate().rev() {
             canvas.draw(i, &plot.series[i], runs);
         }
-        Page {
+        TextLayout {
             fitted,
             screen,
             canvas,
@@ -118,20 +121,26 @@ impl<'a> Page<'a> {
 
     /// Renders a line between the axes, with the y axis's label.
     fn row(&self, row: usize) -> String {
-        let [tick_edge, edge, ..] = self.screen.glyphs.frame();
+        let frame = self.screen.glyphs.frame();
         let room = self.margin - 1;
         let is_here = |tick: &&Tick| self.canvas.cell(0.0, tick.at).1 == row;
         let mut text = match self.y_ticks.iter().find(is_here) {
             Some(tick) => {
                 let label = self.screen.glyphs.clip(&tick.label, room);
-                format!("{label:>room$} {tick_edge}")
+                format!("{label:>room$} {}", frame.left_tick)
             }
-            None => format!("{:room$} {edge}", ""),
+            None => format!("{:room$} {}", "", frame.left),
         };
+        let mut cells = self.canvas.row(row);
         if self.fitted.is_empty() && row == self.screen.height / 2 {
-            text.push_str(" nothing to plot");
+            // The words replace the begin of a reference line that crosses this row.
+            let words = self
+                .screen
+                .glyphs
+                .clip(" nothing to plot", self.canvas.columns());
+            cells.drain(..words.width().min(cells.len()));
+            text.push_str(&words);
         }
-        let cells = self.canvas.row(row);
         for run in cells.chunk_by(|a, b| a.1 == b.1) {
             let shown: String = run.iter().map(|(c, _)| c).collect();
             match run[0].1 {
@@ -144,7 +153,7 @@ impl<'a> Page<'a> {
 
     /// Renders the lower edge, and the labels below it.
     fn x_axis(&self) -> (String, String) {
-        let [.., corner, edge, tick_edge] = self.screen.glyphs.frame();
+        let frame = self.screen.glyphs.frame();
         let column = |tick: &Tick| self.canvas.cell(tick.at, 0.0).0;
         // A label is centred below its tick, within the terminal.
         let begin = |tick: &Tick| {
@@ -157,16 +166,16 @@ impl<'a> Page<'a> {
         // A label with its gap takes five columns at least.
         let most = (self.canvas.columns() / 5).clamp(2, 12);
         let ticks = (self.fitted.x).ticks(most, |ticks| ticks.windows(2).all(apart));
-        let mut axis: Vec<char> = vec![edge; self.canvas.columns()];
+        let mut axis: Vec<char> = vec![frame.bottom; self.canvas.columns()];
         let mut labels = String::new();
         for tick in &ticks {
-            axis[column(tick)] = tick_edge;
+            axis[column(tick)] = frame.bottom_tick;
             let blanks = begin(tick) - labels.len();
             let _ = write!(labels, "{:blanks$}{}", "", tick.label);
         }
         let axis: String = axis.into_iter().collect();
         (
-            format!("{:margin$}{corner}{axis}", "", margin = self.margin),
+            format!("{:1$}{2}{axis}", "", self.margin, frame.corner),
             labels,
         )
     }
@@ -212,11 +221,10 @@ impl<'a> Page<'a> {
         // Full, so that the first entry begins a line.
         let mut used = width;
         for (columns, entry) in entries {
-            let gap = 3;
-            match lines.last_mut().filter(|_| used + gap + columns <= width) {
+            match (lines.last_mut()).filter(|_| used + ENTRY_GAP + columns <= width) {
                 Some(line) => {
-                    let _ = write!(line, "{:gap$}{entry}", "");
-                    used += gap + columns;
+                    let _ = write!(line, "{:ENTRY_GAP$}{entry}", "");
+                    used += ENTRY_GAP + columns;
                 }
                 None => {
                     lines.push(format!("{:indent$}{entry}", ""));
