@@ -64,7 +64,20 @@ impl Findings {
         self.path.pop();
     }
 
-    /// Records a mistake unless `fine` is true.
+    /// Records the first of the properties that holds, as one that the path's last part cannot be
+    /// combined with.
+    pub(crate) fn expect_none(
+        &mut self,
+        properties: &[(bool, &'static str)],
+        allowed: &'static str,
+    ) {
+        if let Some((_, name)) = properties.iter().find(|(holds, _)| *holds) {
+            self.expect(false, "", format_args!("combined with {name}"), allowed);
+        }
+    }
+
+    /// Records a mistake of `field` unless `fine` is true. Shown as `PATH.FIELD is FOUND; allowed:
+    /// ALLOWED`; with an empty `field` the mistake is that of the path's last part.
     pub(crate) fn expect(
         &mut self,
         fine: bool,

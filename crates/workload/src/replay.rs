@@ -33,13 +33,13 @@ impl Factor {
     }
 
     /// Multiplies `n`, rounding down; saturates.
-    pub(crate) fn down(self, n: u64) -> u64 {
+    pub(crate) fn mul_floor(self, n: u64) -> u64 {
         let product = u128::from(n) * u128::from(self.0) / 1_000_000;
         u64::try_from(product).unwrap_or(u64::MAX)
     }
 
     /// Multiplies `n`, rounding up; saturates.
-    pub(crate) fn up(self, n: u64) -> u64 {
+    pub(crate) fn mul_ceil(self, n: u64) -> u64 {
         let product = (u128::from(n) * u128::from(self.0)).div_ceil(1_000_000);
         u64::try_from(product).unwrap_or(u64::MAX)
     }
@@ -60,7 +60,8 @@ pub enum Mode {
 #[derive(Clone, PartialEq, Eq)]
 struct Requests {
     all: Arc<[Record]>,
-    /// Hash of the content, which stands for it in debug output and comparisons of text.
+    /// Hash of the content. Debug output has it instead of the content, so that it stays short and
+    /// still tells traces apart.
     digest: u64,
 }
 
@@ -87,9 +88,9 @@ pub struct Replay {
     pub mode: Mode,
     /// Factor of sizes and addresses.
     pub size_factor: Factor,
-    /// True to begin again after the last request, as long after it as requests are apart on
-    /// average.
-    pub again: bool,
+    /// True to begin again after the last request, after a pause of the average gap between
+    /// requests (`loop` in a scenario).
+    pub looped: bool,
 }
 
 impl Replay {
@@ -127,7 +128,7 @@ impl Replay {
             disks,
             mode: Mode::NextWhenDone,
             size_factor: Factor::ONE,
-            again: false,
+            looped: false,
         })
     }
 
@@ -136,8 +137,8 @@ impl Replay {
         &self.requests.all
     }
 
-    /// Number of requests, at least 1.
-    pub fn requests(&self) -> usize {
+    /// Returns the number of requests, at least 1.
+    pub fn request_count(&self) -> usize {
         self.requests.all.len()
     }
 
@@ -150,7 +151,7 @@ impl Replay {
     pub(crate) fn largest(&self) -> u64 {
         let all = self.requests.all.iter();
         let largest = all.map(|record| record.len).max().unwrap_or(0);
-        let bytes = self.size_factor.up(largest.into());
+        let bytes = self.size_factor.mul_ceil(largest.into());
         // Beyond 64 bits no disk holds the request anyway, and the check of the region refuses it.
         bytes.checked_next_multiple_of(SECTOR).unwrap_or(bytes)
     }
@@ -161,14 +162,15 @@ impl Replay {
         let span = all.last().map_or(Nanos::ZERO, |last| last.at);
         // A trace of one request has no gap; 1 avoids a division by 0.
         let gaps = (all.len() as u64).saturating_sub(1).max(1);
-        Nanos(factor.down(span.0.saturating_add(span.0 / gaps)))
+        Nanos(factor.mul_floor(span.0.saturating_add(span.0 / gaps)))
     }
 
     pub(crate) fn check_into(&self, findings: &mut Findings) {
-        if let (true, Mode::Timed(factor)) = (self.again, self.mode) {
+        if let (true, Mode::Timed(factor)) = (self.looped, self.mode) {
             let fine = self.period(factor) > Nanos::ZERO;
-            let allowed = "at times only for requests that do not all come at one";
-            findings.expect(fine, "loop", true, allowed);
+            let found = "true, but all requests of the trace are at one time";
+            let allowed = "false, or mode = \"next-when-done\"";
+            findings.expect(fine, "loop", found, allowed);
         }
     }
 }

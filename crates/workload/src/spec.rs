@@ -41,6 +41,13 @@ pub enum Mix {
     TrimWrite,
 }
 
+impl Mix {
+    /// Returns true if there are discards among the operations.
+    pub(crate) fn has_discards(self) -> bool {
+        matches!(self, Mix::Trim | Mix::TrimWrite)
+    }
+}
+
 /// Sizes of the requests of one operation, with their weights: 1 to 4096 of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub Vec<SizeShare>);
@@ -173,8 +180,12 @@ pub(crate) const SECTOR: u64 = 512;
 pub(crate) const REQUEST_MAX: u32 = 1 << 30;
 /// Maximum number of sizes of an operation.
 pub(crate) const SIZES_MAX: usize = 4096;
-/// Maximum number of copies of a workload, and of requests that one keeps outstanding.
+/// Maximum number of copies of a workload; 1 to 65536 in messages.
 pub(crate) const COPIES_MAX: u32 = 1 << 16;
+/// Maximum number of requests that a copy keeps outstanding; 1 to 65536 in messages.
+pub(crate) const IODEPTH_MAX: u32 = 1 << 16;
+/// Maximum number of files of a copy; 1 to 65536 in messages.
+pub(crate) const FILES_MAX: u32 = 1 << 16;
 
 /// Workload of fio without options: sequential reads of 4 KiB, one after the other, over the whole
 /// disk. Unlike fio's it has no end, and random requests, if chosen, are drawn independently.

@@ -45,9 +45,9 @@ impl AddressMap {
     /// Returns the first byte on the disk, and the length in bytes.
     fn place(&self, record: &Record) -> (u64, u64) {
         // Up, so that no request becomes empty.
-        let len = self.factor.up(record.len.into()).div_ceil(self.block);
+        let len = self.factor.mul_ceil(record.len.into()).div_ceil(self.block);
         let len = len.saturating_mul(self.block).min(self.part);
-        let at = self.factor.down(record.offset) / self.block * self.block;
+        let at = self.factor.mul_floor(record.offset) / self.block * self.block;
         // Moved rather than split where it would pass the end: its length is what the trace says.
         let at = (at % self.part).min(self.part - len);
         (self.base + u64::from(record.disk) * self.part + at, len)
@@ -139,7 +139,7 @@ impl TraceReplay {
     fn begin(&mut self) -> Option<()> {
         let all = self.replay.records();
         if self.next == all.len() {
-            if !self.replay.again {
+            if !self.replay.looped {
                 return None;
             }
             (self.next, self.rounds) = (0, self.rounds + 1);
@@ -152,7 +152,7 @@ impl TraceReplay {
             index: self.rounds * all.len() as u64 + self.next as u64,
             op: record.op,
             at: match self.replay.mode {
-                Mode::Timed(factor) => Nanos(before.saturating_add(factor.down(record.at.0))),
+                Mode::Timed(factor) => Nanos(before.saturating_add(factor.mul_floor(record.at.0))),
                 Mode::NextWhenDone => Nanos::ZERO,
             },
             bytes,
@@ -164,7 +164,7 @@ impl TraceReplay {
 
     /// Returns true if [`TraceReplay::next`] returns no more pieces.
     pub(crate) fn is_over(&self) -> bool {
-        self.left == 0 && self.next == self.replay.requests() && !self.replay.again
+        self.left == 0 && self.next == self.replay.request_count() && !self.replay.looped
     }
 
     /// Returns the request to which the piece returned last belongs.

@@ -312,7 +312,7 @@ impl HostModel {
     }
 
     /// Replay of these requests, one after the other.
-    fn replay(&self, mut records: Vec<Record>, again: bool) -> Option<Replay> {
+    fn replay(&self, mut records: Vec<Record>, looped: bool) -> Option<Replay> {
         for record in &mut records {
             // Times and disks of the traces do not matter: requests come one after the other, to
             // one disk.
@@ -329,7 +329,7 @@ impl HostModel {
         let mut replay = Replay::new(&trace, None, None)?;
         replay.mode = Mode::NextWhenDone;
         replay.size_factor = Factor::new(self.setting.factor() as f64);
-        replay.again = again;
+        replay.looped = looped;
         Some(replay)
     }
 }

@@ -402,10 +402,7 @@ fn what_is_wrong_with_a_replay_is_said_where_it_is() {
         ),
         (
             "deadline = \"1 s\"\nreplay = { file = \"five\", mode = \"timed\" }",
-            &[
-                "deadline is for requests that come at times",
-                "next-when-done",
-            ],
+            &["deadline is combined with a timed replay", "next-when-done"],
         ),
     ] {
         let said = said(words);
@@ -429,10 +426,7 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         ),
         (
             "rw = \"trim\"\nio_size = \"1 MiB\"\ndeadline = \"1 s\"",
-            &[
-                "deadline is combined with other requests",
-                "reads and writes",
-            ],
+            &["deadline is combined with discards", "reads and writes"],
         ),
         (
             &format!("{whole}numjobs = 2\ndeadline = \"1 s\""),

@@ -322,8 +322,8 @@ mod tests {
                 format!("`{name}="),
                 format!("\n{name}="),
             ];
-            let told = word.iter().any(|word| page.contains(word));
-            assert!(told, "{name} is not in docs/fio-jobs.md");
+            let is_documented = word.iter().any(|word| page.contains(word));
+            assert!(is_documented, "{name} is not in docs/fio-jobs.md");
         }
     }
 

@@ -15,7 +15,7 @@ use tidegate_core::time::Nanos;
 
 const GIB: u64 = 1 << 30;
 
-/// The file's only job, on a disk of 1 GiB, and its notes.
+/// Returns the workload of the file's only job, on a disk of 1 GiB, and its notes.
 fn read(text: &str) -> (Workload, Vec<String>) {
     let file = parse(text, "f.fio", false).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(file.sections.len(), 1);
@@ -25,7 +25,7 @@ fn read(text: &str) -> (Workload, Vec<String>) {
     (workload, notes)
 }
 
-/// The job that these lines make; more lines, separated by ` | `.
+/// Returns the workload of a job with these options, separated by ` | `.
 fn workload(lines: &str) -> Workload {
     read(&format!("[job]\n{}\n", lines.replace(" | ", "\n"))).0
 }
@@ -34,8 +34,8 @@ fn notes(lines: &str) -> Vec<String> {
     read(&format!("[job]\n{}\n", lines.replace(" | ", "\n"))).1
 }
 
-/// Returns the only error of these lines: option, message and help.
-fn wrong(lines: &str) -> (String, String, String) {
+/// Returns the only error of a job with these options: option, message and help.
+fn only_error(lines: &str) -> (String, String, String) {
     let text = format!("[job]\n{}\n", lines.replace(" | ", "\n"));
     let errors = parse(&text, "f.fio", false).expect_err(lines).0;
     assert_eq!(errors.len(), 1, "{lines}: {errors:?}");
@@ -43,11 +43,11 @@ fn wrong(lines: &str) -> (String, String, String) {
     (error.option, error.what, error.help.unwrap_or_default())
 }
 
-/// Each of these lines is wrong in one option, the first in the line.
+/// Asserts that each of these lines has one error, in its first option.
 fn all_wrong(cases: &[&str]) {
     for lines in cases {
         let name = lines.split(['=', ' ']).next().unwrap();
-        let (option, what, _) = wrong(lines);
+        let (option, what, _) = only_error(lines);
         assert_eq!(option, name, "{lines}: {what}");
     }
 }
@@ -72,7 +72,7 @@ fn shares(list: &[(u32, u32)]) -> Sizes {
 }
 
 #[test]
-fn a_percentage_past_the_last_number_still_begins_a_sector() {
+fn offset_increment_of_100_percent_of_u64_max_is_rounded_to_a_sector() {
     let file = parse("[job]\noffset_increment=100%\n", "f.fio", false).unwrap();
     let workload = file.sections[0].workload(u64::MAX).unwrap();
     assert_eq!(workload.check(), Ok(()));

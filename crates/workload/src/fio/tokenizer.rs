@@ -135,16 +135,19 @@ mod tests {
                 seen.push(format!("{} {:?}", line.name, line.value));
             }
         }
-        let said = remarks.located("f", text);
-        (seen, said.into_iter().map(|remark| remark.what).collect())
+        let messages = remarks.located("f", text);
+        (
+            seen,
+            messages.into_iter().map(|remark| remark.what).collect(),
+        )
     }
 
     #[test]
     fn comments_and_blanks_do_not_matter() {
         let text = "; first\n\n# second\r\n  [ a ] ; third\r\n\tbs = 4k # fourth\n norandommap;x\n";
-        let (seen, said) = taken_apart(text);
+        let (seen, messages) = taken_apart(text);
         assert_eq!(seen, ["[a]", "bs Some(\"4k\")", "norandommap None"]);
-        assert!(said.is_empty(), "{said:?}");
+        assert!(messages.is_empty(), "{messages:?}");
     }
 
     #[test]
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_nothing_are_told() {
+    fn lines_without_a_meaning_are_reported() {
         for (text, what) in [
             ("bs=4k\n", "an option outside of a section"),
             ("[a\n", "a section needs a name"),
@@ -170,10 +173,10 @@ mod tests {
             ("[a] bs=4k\n", "a section needs a name"),
             ("[a]\ninclude other.fio\n", "other files are not included"),
         ] {
-            let (_, said) = taken_apart(text);
+            let (_, messages) = taken_apart(text);
             assert!(
-                said.len() == 1 && said[0].starts_with(what),
-                "{text}: {said:?}"
+                messages.len() == 1 && messages[0].starts_with(what),
+                "{text}: {messages:?}"
             );
         }
     }

@@ -6,7 +6,8 @@ use crate::arrival_process::{Arrivals, Bursts};
 use crate::spec::{Flow, Think};
 use tidegate_config::{Field, Section};
 
-/// Largest rate in requests a second.
+/// Largest rate in requests a second: more than any disk serves, and far enough from the clock's
+/// resolution of 1 ns.
 const RATE_MAX: u64 = 10_000_000;
 
 /// Keys of a workload's flow that are present.
@@ -34,8 +35,8 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Flow> {
     }
 }
 
-/// Returns true if the key is missing; reports it otherwise.
-fn without(field: &Option<Field<'_>>, what: &str, allowed: &str) -> bool {
+/// Reports the key as an error if it is present; returns true if it is absent.
+fn report_if_present(field: &Option<Field<'_>>, what: &str, allowed: &str) -> bool {
     if let Some(field) = field {
         field.error(what, allowed);
     }
@@ -45,6 +46,7 @@ fn without(field: &Option<Field<'_>>, what: &str, allowed: &str) -> bool {
 impl Keys<'_> {
     fn iodepth(&self, default: u32) -> Option<u32> {
         match &self.depth {
+            // The key's range ends at 65536.
             Some(field) => field.number(&keys::IODEPTH).map(|n| n as u32),
             None => Some(default),
         }
@@ -57,7 +59,8 @@ impl Keys<'_> {
             "add rate_iops = \"200 IOPS\", or leave it out",
         );
         // `&` evaluates both sides, so that all mistakes are reported.
-        let alone = without(&self.spacing, why, add) & without(&self.bursts, why, add);
+        let alone =
+            report_if_present(&self.spacing, why, add) & report_if_present(&self.bursts, why, add);
         let think = self.think();
         let iodepth = self.iodepth(1);
         alone.then_some(Flow::Closed {
@@ -66,11 +69,12 @@ impl Keys<'_> {
         })
     }
 
-    /// Reads the pauses of a closed loop.
+    /// Reads the pauses of a closed loop. `None`: a mistake was reported; `Some(None)`: no pauses.
     fn think(&self) -> Option<Option<Think>> {
         let Some(field) = &self.think else {
             let add = "add thinktime = \"2 ms\", or leave it out";
-            return without(&self.blocks, "there is no pause for it", add).then_some(None);
+            return report_if_present(&self.blocks, "there is no pause for it", add)
+                .then_some(None);
         };
         let time = times(field)?;
         let key = &keys::THINKTIME_BLOCKS;
@@ -87,7 +91,8 @@ impl Keys<'_> {
         let what = "a workload with a rate does not wait for its answers";
         let either = "leave out either this or rate_iops";
         // `&` evaluates both sides, so that all mistakes are reported.
-        let open = without(&self.think, what, either) & without(&self.blocks, what, either);
+        let open = report_if_present(&self.think, what, either)
+            & report_if_present(&self.blocks, what, either);
         let per_s = per_second(rate);
         let spacing = match &self.spacing {
             Some(field) => field.choice(&keys::SPACINGS),

@@ -22,9 +22,27 @@ use value::{is_table, sectors, whole, whole_if_any};
 /// Default size of a piece of a trace's request: 1 MiB.
 const PIECE: u32 = 1 << 20;
 
-/// Meaning of a word of `rw`: the operations, and true for random places.
-type Word = (Kind, bool);
+/// Meaning of a word of `rw`.
+#[derive(Clone, Copy, PartialEq)]
+struct RwWord {
+    kind: Kind,
+    /// True if the addresses are random.
+    random: bool,
+}
 
+impl RwWord {
+    const fn sequential(kind: Kind) -> RwWord {
+        let random = false;
+        RwWord { kind, random }
+    }
+
+    const fn random(kind: Kind) -> RwWord {
+        let random = true;
+        RwWord { kind, random }
+    }
+}
+
+/// Operations of a word of `rw`.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Read,
@@ -51,8 +69,8 @@ pub fn workload(
             mistake.allowed,
         );
     }
+    // Copies differ in their offset: the last one may leave the disk although the first fits.
     let misfit =
-        // Copies differ in their offset: the last one may leave the disk although the first fits.
         disk.and_then(|disk| (0..workload.numjobs).find_map(|n| workload.region(n, disk).err()));
     if let Some(error) = &misfit {
         field.error(
@@ -79,8 +97,8 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Workl
         replay::deadline(field).map(Some)
     });
     let requests = match section.field(&keys::REPLAY) {
-        Some(field) => replayed(&mut section, &field, library),
-        None => drawn(&mut section),
+        Some(field) => read_replay(&mut section, &field, library),
+        None => read_generated(&mut section),
     };
     // Before `?` returns early below, so that unknown keys are reported together with wrong values.
     section.finish();
@@ -99,7 +117,7 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Workl
 }
 
 /// Reads the keys of a workload whose requests are drawn.
-fn drawn(section: &mut Section<'_>) -> Option<Workload> {
+fn read_generated(section: &mut Section<'_>) -> Option<Workload> {
     let rw = rw(section);
     let sizes = sizes(section, 4096);
     let io_size = whole_if_any(section, &keys::IO_SIZE);
@@ -135,7 +153,7 @@ fn drawn(section: &mut Section<'_>) -> Option<Workload> {
 }
 
 /// Reads the keys of a workload that replays a trace; `trace` is the field that names it.
-fn replayed(
+fn read_replay(
     section: &mut Section<'_>,
     trace: &Field<'_>,
     library: &dyn Library,
@@ -181,7 +199,7 @@ fn rw(section: &mut Section<'_>) -> Option<Rw> {
         Some(field) => field.number(key),
         None => Some(key.default_number()),
     };
-    let (kind, random) = word?;
+    let RwWord { kind, random } = word?;
     // fio ignores `rwmixread` then; here a key without effect is an error.
     if let (Some(field), false) = (&share, kind == Kind::Mixed) {
         field.error(
@@ -231,8 +249,8 @@ fn by_operation(
         return Some([all.clone(), all.clone(), all]);
     }
     let mut section = Section::with_keys(field, info)?;
-    let mut of = |key: &KeyInfo| section.value(key, Sizes::fixed(default), &read);
-    let sizes: Vec<Option<Sizes>> = info.keys.iter().map(&mut of).collect();
+    let mut read_key = |key: &KeyInfo| section.value(key, Sizes::fixed(default), &read);
+    let sizes: Vec<Option<Sizes>> = info.keys.iter().map(&mut read_key).collect();
     section.finish();
     let sizes: Vec<Sizes> = sizes.into_iter().collect::<Option<_>>()?;
     sizes.try_into().ok()

@@ -38,11 +38,11 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
     let size_factor = section.value(key, Factor::ONE, |field| {
         field.plain_number(key).map(Factor::new)
     });
-    let again = section.flag(&keys::LOOP);
+    let looped = section.flag(&keys::LOOP);
     section.finish();
     let disk = disk?.map(|disk| disk as u32);
     let mut replay = Replay::new(&trace?, disk, limit?)?;
-    (replay.mode, replay.size_factor, replay.again) = (mode?, size_factor?, again?);
+    (replay.mode, replay.size_factor, replay.looped) = (mode?, size_factor?, looped?);
     Some(replay)
 }
 

@@ -2,7 +2,9 @@
 
 mod guest;
 
-use super::{COPIES_MAX, Flow, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes, Workload};
+use super::{
+    COPIES_MAX, Flow, IODEPTH_MAX, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes, Workload,
+};
 use crate::error::{Findings, WorkloadErrors};
 use crate::guest::Files;
 use crate::replay::{Mode, Replay};
@@ -74,38 +76,50 @@ impl Workload {
     /// Checks that nothing contradicts the trace, which determines the requests and their times.
     fn check_replay(&self, replay: &Replay, findings: &mut Findings) {
         replay.check_into(findings);
-        let plain = matches!(self.flow, Flow::Closed { think: None, .. })
-            && (self.page_cache.is_none() && self.copy_to.is_none() && self.files == Files::ONE)
-            && (self.fsync == 0 && self.io_size.is_none() && self.number_ios.is_none());
+        let in_the_way = [
+            (matches!(self.flow, Flow::Open { .. }), "arrivals"),
+            (
+                matches!(self.flow, Flow::Closed { think: Some(_), .. }),
+                "pauses",
+            ),
+            (self.page_cache.is_some(), "page_cache"),
+            (self.copy_to.is_some(), "copy_to"),
+            (self.files != Files::ONE, "files"),
+            (self.fsync != 0, "fsync"),
+            (self.io_size.is_some(), "io_size"),
+            (self.number_ios.is_some(), "number_ios"),
+        ];
         let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, \
                        io_size and number_ios";
-        findings.expect(plain, "", "combined with other requests", allowed);
+        findings.expect_none(&in_the_way, allowed);
         // Traces have no discards, so the third size is not used.
         let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
-        let allowed = "for a trace, one size each of reads and writes";
+        let allowed = "one size each of reads and writes with a trace";
         findings.expect(single, "sizes", "several", allowed);
     }
 
     /// Checks that a deadline covers a known amount of data, and all that its VM requests.
     fn check_deadline(&self, findings: &mut Findings) {
-        let allowed = "for a job with a deadline, 1";
+        let allowed = "1 with a deadline";
         findings.expect(self.numjobs == 1, "numjobs", self.numjobs, allowed);
         match &self.replay {
             Some(replay) => {
                 let fine = replay.mode == Mode::NextWhenDone;
-                let allowed = "one request after the other, mode = \"next-when-done\"";
-                findings.expect(fine, "", "for requests that come at times", allowed);
+                let allowed = "mode = \"next-when-done\", one request after the other";
+                findings.expect(fine, "", "combined with a timed replay", allowed);
             }
             None => {
                 let allowed = "with a deadline, the bytes that are to be done by then";
                 findings.expect(self.io_size.is_some(), "io_size", "missing", allowed);
                 // A page cache or a copy moves other bytes than the workload requests, so that the
                 // amount is not known.
-                let moves = matches!(self.rw.mix, Mix::Read | Mix::Write | Mix::ReadWrite { .. })
-                    && self.page_cache.is_none()
-                    && self.copy_to.is_none();
+                let in_the_way = [
+                    (self.rw.mix.has_discards(), "discards"),
+                    (self.page_cache.is_some(), "page_cache"),
+                    (self.copy_to.is_some(), "copy_to"),
+                ];
                 let allowed = "reads and writes without page_cache and copy_to";
-                findings.expect(moves, "", "combined with other requests", allowed);
+                findings.expect_none(&in_the_way, allowed);
             }
         }
     }
@@ -152,7 +166,7 @@ impl Sizes {
 impl Flow {
     fn check_into(&self, findings: &mut Findings) {
         let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = *self;
-        let fine = (1..=COPIES_MAX).contains(&iodepth);
+        let fine = (1..=IODEPTH_MAX).contains(&iodepth);
         findings.expect(fine, "iodepth", iodepth, "1 to 65536");
         match self {
             Flow::Closed { think: None, .. } => {}

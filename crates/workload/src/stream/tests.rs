@@ -95,6 +95,7 @@ fn random_requests_are_uniform_over_the_aligned_blocks_of_the_region() {
         assert_eq!((io.offset - 512) % 4096, 0);
         counts[((io.offset - 512) / 4096) as usize] += 1;
     }
+    // In standard deviations; the seed is fixed.
     assert!(chi_squared(&counts, &[0.01; 100]) < 4.0, "{counts:?}");
 }
 
@@ -117,7 +118,7 @@ fn random_requests_are_aligned_to_the_smallest_size_of_their_operation() {
             large[(io.offset / 4096) as usize] += 1;
         }
     }
-    // The last three blocks hold none of four; the others hold them evenly.
+    // A 16 KiB read cannot start in the last three 4 KiB blocks.
     assert_eq!(large[13..], [0; 3]);
     assert!(chi_squared(&large[..13], &[1.0 / 13.0; 13]) < 4.0);
 }

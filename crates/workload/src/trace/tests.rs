@@ -1,3 +1,5 @@
+//! Tests of the trace reader: formats, mistakes, order and figures.
+
 use super::*;
 use proptest::prelude::*;
 use std::fs::File;
@@ -128,6 +130,7 @@ fn bad_records_are_named_with_their_place() {
         ("1,a,0,Read,0,512", "6 fields"),
         ("1,a,0,Read,0,512,1,1", "8 fields"),
         ("t,a,0,Read,0,512,1", "timestamp"),
+        // Units of 100 ns from 1601 on: 2^64 ns end in the year 2185.
         ("184467440737095517,a,0,Read,0,512,1", "2185"),
         ("1,,0,Read,0,512,1", "host"),
         ("1,a,x,Read,0,512,1", "disk number"),
@@ -212,7 +215,7 @@ fn skipped_records_are_counted_and_the_first_of_them_kept() {
 }
 
 #[test]
-fn what_stands_behind_a_later_one_is_put_in_its_place_and_counted() {
+fn records_out_of_order_are_sorted_and_counted() {
     let trace = read_text("5 0 0 1 1\n3 0 1 1 1\n5 0 2 1 1\n4 0 3 1 0\n").expect("four");
     let order: Vec<_> = trace
         .records
@@ -224,7 +227,7 @@ fn what_stands_behind_a_later_one_is_put_in_its_place_and_counted() {
 }
 
 #[test]
-fn a_trace_is_told_in_figures() {
+fn info_summarises_a_trace() {
     let text = "0 0 0 8 1\n\
                 5000000 0 8 8 1\n\
                 5000000 1 8 16 0\n\

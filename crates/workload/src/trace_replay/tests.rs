@@ -82,7 +82,7 @@ fn sizes_and_addresses_grow_alike_and_what_passes_the_end_moves_to_the_last_plac
 fn times_are_the_trace_s_from_its_first_request_on_by_a_factor() {
     let at = |factor, again| {
         let mode = Mode::Timed(Factor::new(factor));
-        let workload = workload(THREE, |replay| (replay.mode, replay.again) = (mode, again));
+        let workload = workload(THREE, |replay| (replay.mode, replay.looped) = (mode, again));
         let mut all = pieces(&workload, 1 << 20, 512, 18);
         all.dedup_by_key(|(_, whole)| whole.index);
         assert!(all.iter().all(|(io, _)| !io.waits));
@@ -99,7 +99,7 @@ fn times_are_the_trace_s_from_its_first_request_on_by_a_factor() {
 
 #[test]
 fn rounds_count_on() {
-    let again = workload(THREE, |replay| replay.again = true);
+    let again = workload(THREE, |replay| replay.looped = true);
     let all = pieces(&again, 1 << 20, 512, 600);
     assert_eq!(all.len(), 600, "it goes on");
     assert!(all.windows(2).all(|two| two[0].1.index <= two[1].1.index));
@@ -113,9 +113,9 @@ fn one_disk_or_the_first_requests_are_a_replay_too() {
     let trace = trace(text);
     let of = |disk, limit| Replay::new(&trace, disk, limit);
     let nine = of(Some(1), None).expect("one");
-    assert_eq!((nine.requests(), nine.disks()), (1, 1));
+    assert_eq!((nine.request_count(), nine.disks()), (1, 1));
     let first = of(None, Some(3)).expect("three");
-    assert_eq!((first.requests(), first.disks()), (3, 2));
+    assert_eq!((first.request_count(), first.disks()), (3, 2));
     assert_eq!(of(Some(3), None), None);
     let all = of(None, None).expect("four");
     // Three disks side by side on 9 sectors, which have 3 each.
@@ -176,7 +176,7 @@ fn what_a_trace_does_not_go_with_is_refused() {
     assert_eq!(fields(&sizes), ["replay.sizes"]);
     let at_once = |workload: &mut Workload| {
         let mut replay = Replay::new(&trace("5 0 0 1 1\n5 0 1 1 1\n"), None, None).expect("two");
-        (replay.mode, replay.again) = (Mode::Timed(Factor::ONE), true);
+        (replay.mode, replay.looped) = (Mode::Timed(Factor::ONE), true);
         workload.replay = Some(replay);
     };
     assert_eq!(fields(&at_once), ["replay.loop"]);
@@ -200,11 +200,11 @@ fn factors_are_whole_millionths() {
     assert_eq!(Factor::new(1.0), Factor::ONE);
     let third = Factor::new(1.0 / 3.0);
     assert_eq!(
-        (third.down(3_000_000), third.up(3_000_000)),
+        (third.mul_floor(3_000_000), third.mul_ceil(3_000_000)),
         (999_999, 999_999)
     );
-    assert_eq!((third.down(10), third.up(10)), (3, 4));
-    assert_eq!(Factor::new(1e6).down(u64::MAX), u64::MAX);
+    assert_eq!((third.mul_floor(10), third.mul_ceil(10)), (3, 4));
+    assert_eq!(Factor::new(1e6).mul_floor(u64::MAX), u64::MAX);
 }
 
 proptest! {

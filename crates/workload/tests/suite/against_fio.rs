@@ -105,8 +105,8 @@ fn both(name: &str, cases: &[&'static str]) -> Vec<Case> {
                 ours.pop();
             }
             let output = fio.wait_with_output().unwrap();
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{lines}: {told}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{lines}: {stderr}");
             let fios = logged(&fs::read_to_string(directory.join("log")).unwrap());
             Case { lines, ours, fios }
         });

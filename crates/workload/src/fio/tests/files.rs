@@ -86,7 +86,7 @@ fn everything_on_the_list_of_the_ignored_is_passed_over() {
 fn everything_on_the_list_of_the_refused_is_refused_unless_it_asks_for_nothing() {
     for (why, harmless, names) in option_list::REFUSED {
         for name in *names {
-            let (option, what, _) = wrong(&format!("{name}=17"));
+            let (option, what, _) = only_error(&format!("{name}=17"));
             assert_eq!(
                 (option.as_str(), what),
                 (*name, format!("not supported: {why}"))
@@ -103,13 +103,13 @@ fn everything_on_the_list_of_the_refused_is_refused_unless_it_asks_for_nothing()
 
 #[test]
 fn options_that_nobody_knows_are_named_with_their_like() {
-    let (option, what, help) = wrong("iodpeth=4");
+    let (option, what, help) = only_error("iodpeth=4");
     assert_eq!(
         (option.as_str(), what.as_str()),
         ("iodpeth", "unknown option")
     );
     assert_eq!(help, "did you mean \"iodepth\"?");
-    assert_eq!(wrong("colour=blue").2, "");
+    assert_eq!(only_error("colour=blue").2, "");
 }
 
 #[test]
@@ -133,9 +133,12 @@ fn variables_and_arithmetic_are_refused() {
         "numjobs=$ncpus",
         "size=$pagesize*4",
     ] {
-        assert!(wrong(lines).1.starts_with("variables such as"), "{lines}");
+        assert!(
+            only_error(lines).1.starts_with("variables such as"),
+            "{lines}"
+        );
     }
-    assert_eq!(wrong("size=(4*1024)").2, "write the result");
+    assert_eq!(only_error("size=(4*1024)").2, "write the result");
 }
 
 #[test]
@@ -154,10 +157,10 @@ fn a_file_without_a_job_is_refused() {
 }
 
 #[test]
-fn all_mistakes_are_told_together_each_once_at_its_place() {
+fn all_mistakes_are_reported_together_each_once_at_its_place() {
     let text = "[global]\nbs=4x\nbanana=1\n[a]\nrw=reed\n[b]\niodepth=0 # none\n";
     let errors = parse(text, "jobs/f.fio", false).unwrap_err();
-    let told: Vec<_> = (errors.0.iter())
+    let places: Vec<_> = (errors.0.iter())
         .map(|error| {
             (
                 error.place.line,
@@ -167,7 +170,7 @@ fn all_mistakes_are_told_together_each_once_at_its_place() {
         })
         .collect();
     assert_eq!(
-        told,
+        places,
         [
             (2, "global", "bs"),
             (3, "global", "banana"),

@@ -32,7 +32,7 @@ fn rw_names_the_operations_and_their_order() {
         "rw=randread:8",
     ]);
     assert!(
-        wrong("rw=reed").2.contains("randtrimwrite"),
+        only_error("rw=reed").2.contains("randtrimwrite"),
         "all are listed"
     );
 }

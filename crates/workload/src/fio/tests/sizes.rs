@@ -30,13 +30,15 @@ fn bs_is_one_size_or_one_each() {
 #[test]
 fn bsrange_spreads_over_the_multiples_of_the_smallest() {
     let sizes = |text: &str| workload(&format!("bsrange={text}")).sizes;
+    // fio draws a number of bytes evenly from the range, and cuts it to a multiple of the smallest
+    // size: each size has the weight of the bytes that are cut to it.
     assert_eq!(
         sizes("1k-4k")[0],
         shares(&[(1024, 2), (2048, 2), (3072, 2), (4096, 2)])
     );
     assert_eq!(sizes("4k:4k")[1].single(), Some(4096));
     assert_eq!(sizes("4k-1k")[0].largest(), 4096, "either order");
-    // fio draws from 1k up to 1k + 2.5k, and cuts to multiples and to the largest.
+    // From 1k up to 1k + 2.5k; 2560 is what is left above 2k, half of a step.
     assert_eq!(
         sizes("1k-2560")[0],
         shares(&[(1024, 2), (2048, 2), (2560, 1)])
@@ -69,7 +71,7 @@ fn bssplit_weighs_sizes() {
 }
 
 #[test]
-fn what_a_split_leaves_is_shared() {
+fn sizes_without_a_percentage_share_the_rest() {
     let reads = |text: &str| workload(&format!("bssplit={text}")).sizes[0].clone();
     assert_eq!(reads("64k"), shares(&[(65536, 100)]));
     // 50 % and twice 25 %.
@@ -90,20 +92,20 @@ fn what_a_split_leaves_is_shared() {
         "bssplit=4k/100,4k/100,4k/100,4k/100",
     ]);
     assert_eq!(
-        wrong("bssplit=4k/50:8k/40").1,
+        only_error("bssplit=4k/50:8k/40").1,
         "the percentages add up to 90, not to 100"
     );
 }
 
 #[test]
-fn a_split_stands_above_a_range_and_a_range_above_a_size() {
+fn bssplit_overrides_bsrange_and_bsrange_overrides_bs() {
     let lines = "bssplit=1k/100 | bsrange=2k-4k | bs=8k";
     assert_eq!(workload(lines).sizes[0].single(), Some(1024));
     assert_eq!(workload("bs=8k | bsrange=2k-4k").sizes[0].largest(), 4096);
 }
 
 #[test]
-fn blockalign_may_say_what_holds_anyway() {
+fn blockalign_equal_to_the_smallest_size_is_accepted() {
     workload("ba=4k");
     workload("rw=randread | bssplit=4k/50:8k/50 | blockalign=4k");
     all_wrong(&["ba=8k", "ba=512 | bssplit=4k/50:8k/50"]);

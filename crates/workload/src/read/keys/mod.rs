@@ -9,7 +9,7 @@ pub use times::{DISTRIBUTION, TIME, time};
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
 use tidegate_core::time::Nanos;
 
-use super::{Kind, Word};
+use super::{Kind, RwWord};
 use crate::arrival_process::Spacing;
 
 /// Unit of sizes and offsets in bytes.
@@ -27,18 +27,18 @@ pub(super) const OPEN_DEPTH: u32 = 1024;
 pub(super) const MAX_DEPTH: u64 = 1 << 16;
 
 /// Words of `rw`.
-pub(super) const RWS: [(&str, Word); 11] = [
-    ("read", (Kind::Read, false)),
-    ("write", (Kind::Write, false)),
-    ("trim", (Kind::Trim, false)),
-    ("randread", (Kind::Read, true)),
-    ("randwrite", (Kind::Write, true)),
-    ("randtrim", (Kind::Trim, true)),
-    ("rw", (Kind::Mixed, false)),
-    ("readwrite", (Kind::Mixed, false)),
-    ("randrw", (Kind::Mixed, true)),
-    ("trimwrite", (Kind::TrimWrite, false)),
-    ("randtrimwrite", (Kind::TrimWrite, true)),
+pub(super) const RWS: [(&str, RwWord); 11] = [
+    ("read", RwWord::sequential(Kind::Read)),
+    ("write", RwWord::sequential(Kind::Write)),
+    ("trim", RwWord::sequential(Kind::Trim)),
+    ("randread", RwWord::random(Kind::Read)),
+    ("randwrite", RwWord::random(Kind::Write)),
+    ("randtrim", RwWord::random(Kind::Trim)),
+    ("rw", RwWord::sequential(Kind::Mixed)),
+    ("readwrite", RwWord::sequential(Kind::Mixed)),
+    ("randrw", RwWord::random(Kind::Mixed)),
+    ("trimwrite", RwWord::sequential(Kind::TrimWrite)),
+    ("randtrimwrite", RwWord::random(Kind::TrimWrite)),
 ];
 /// Words of `rate_process`.
 pub(super) const SPACINGS: [(&str, Spacing); 2] =

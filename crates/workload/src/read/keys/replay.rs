@@ -47,7 +47,7 @@ pub(in crate::read) const FILE: KeyInfo = KeyInfo::new(
 pub(in crate::read) const FORMAT: KeyInfo = KeyInfo::new(
     "format",
     KeyKind::Choice(&words(&FORMATS)),
-    KeyDefault::Unset("told by its beginning"),
+    KeyDefault::Unset("detected from its beginning"),
     "format of the trace",
 );
 /// Leniency towards bad records.

@@ -2,13 +2,13 @@
 
 use crate::error::Findings;
 use crate::guest::{CopyTo, Files, PageCache};
-use crate::spec::{Mix, SECTOR, Workload};
+use crate::spec::{FILES_MAX, IODEPTH_MAX, Mix, REQUEST_MAX, SECTOR, Workload};
 
 impl Workload {
     pub(super) fn check_guest(&self, findings: &mut Findings) {
         let sectors = "a multiple of 512 bytes";
         let Files { count, gap } = self.files;
-        let fine = (1..=1 << 16).contains(&count);
+        let fine = (1..=FILES_MAX).contains(&count);
         findings.expect(fine, "files.count", count, "1 to 65536");
         findings.expect(gap.is_multiple_of(SECTOR), "files.gap", gap, sectors);
         if count > 1 {
@@ -29,37 +29,33 @@ impl Workload {
 
     fn check_cache(&self, cache: &PageCache, findings: &mut Findings) {
         let sectors = |bytes: u64| bytes.is_multiple_of(SECTOR);
-        // 1 GiB, the largest request of a workload.
-        let size = |bytes: u32| sectors(bytes.into()) && (1..=1 << 30).contains(&bytes);
-        let what = cache.hit_percent;
-        findings.expect(what < 100, "hit_percent", what, "0 to 99");
-        let (what, allowed) = (cache.merge_limit, "a multiple of 512 bytes up to 1 GiB");
-        findings.expect(size(what), "merge_limit", what, allowed);
-        let fine = (1..=1 << 16).contains(&cache.depth);
+        let size = |bytes: u32| sectors(bytes.into()) && (1..=REQUEST_MAX).contains(&bytes);
+        let found = cache.hit_percent;
+        findings.expect(found < 100, "hit_percent", found, "0 to 99");
+        let (found, allowed) = (cache.merge_limit, "a multiple of 512 bytes up to 1 GiB");
+        findings.expect(size(found), "merge_limit", found, allowed);
+        let fine = (1..=IODEPTH_MAX).contains(&cache.depth);
         findings.expect(fine, "depth", cache.depth, "1 to 65536");
-        let plain = matches!(self.rw.mix, Mix::Read | Mix::Write | Mix::ReadWrite { .. });
-        // A durable write does not stay in the cache, which the model of write-back assumes.
-        let plain = plain && !self.sync;
-        findings.expect(
-            plain,
-            "",
-            "combined with other requests",
-            "reads and writes, without `sync`",
-        );
+        let in_the_way = [
+            (self.rw.mix.has_discards(), "discards"),
+            // A durable write does not stay in the cache, which the model of write-back assumes.
+            (self.sync, "sync"),
+        ];
+        findings.expect_none(&in_the_way, "reads and writes without sync");
         // Without `fsync` the dirty writes would pile up in memory until the end of the run.
         let ends = self.fsync > 0 || matches!(self.rw.mix, Mix::Read);
-        let allowed = "an `fsync` for a job that writes";
+        let allowed = "an fsync for a workload that writes";
         findings.expect(ends, "", "never written back", allowed);
         let Some(journal) = &cache.journal else {
             return;
         };
         findings.within("journal", |findings| {
-            let (what, allowed) = (journal.offset, "a multiple of 512 bytes");
-            findings.expect(sectors(what), "offset", what, allowed);
+            let (found, allowed) = (journal.offset, "a multiple of 512 bytes");
+            findings.expect(sectors(found), "offset", found, allowed);
             let fine = (1..=1024).contains(&journal.requests);
             findings.expect(fine, "requests", journal.requests, "1 to 1024");
-            let (what, allowed) = (journal.bytes, "a multiple of 512 bytes up to 1 GiB");
-            findings.expect(size(what), "bytes", what, allowed);
+            let (found, allowed) = (journal.bytes, "a multiple of 512 bytes up to 1 GiB");
+            findings.expect(size(found), "bytes", found, allowed);
             // The product of two 32-bit numbers fits 64 bits.
             let commit = u64::from(journal.requests) * u64::from(journal.bytes);
             let fine = sectors(journal.size) && journal.size >= commit;
@@ -74,9 +70,13 @@ impl Workload {
         let fine = copy.piece >= u64::from(self.largest_request());
         findings.expect(fine, "piece", copy.piece, "at least the largest request");
         // Parts are written in the order in which they were read, to the same distances.
-        let reads = self.rw.mix == Mix::Read && !self.rw.random;
-        let alone = self.page_cache.is_none() && self.fsync == 0;
-        let allowed = "a sequential read without page cache and fsync";
-        findings.expect(reads && alone, "", "combined with other requests", allowed);
+        let in_the_way = [
+            (self.rw.mix != Mix::Read, "writes or discards"),
+            (self.rw.random, "random requests"),
+            (self.page_cache.is_some(), "page_cache"),
+            (self.fsync != 0, "fsync"),
+        ];
+        let allowed = "a sequential read without page_cache and fsync";
+        findings.expect_none(&in_the_way, allowed);
     }
 }
