@@ -17,10 +17,12 @@ use crate::replies::Replies;
 use crate::tally::Tally;
 
 /// Size of a disk that [`Driver::disk`] adds, in bytes. Disks lie side by side on the device.
-pub const DISK: u64 = 1 << 40;
+pub const DISK_SIZE: u64 = 1 << 40;
 
-/// Time from which a limit of 1 B/s may hold a request back until after the end of 64 bits.
-pub const AGES: u64 = u64::MAX / 2;
+/// Time in nanoseconds above which the clock leaves too little room before `u64::MAX`: the wake-up
+/// of a very low limit may overflow, and is then not set. Half of the range: no run lasts 292
+/// years.
+pub const CLOCK_NEAR_END: u64 = u64::MAX / 2;
 
 /// Engine with its clock, the I/Os with its device, and the tallies of both.
 pub struct Driver {
@@ -101,11 +103,11 @@ impl Driver {
         self.try_vm(objective).expect("room for a VM")
     }
 
-    /// Adds a disk of [`DISK`] bytes behind all that were added before.
+    /// Adds a disk of [`DISK_SIZE`] bytes behind all that were added before.
     pub fn disk(&mut self, vm: VmId) -> DiskId {
-        let base = self.disks * DISK;
+        let base = self.disks * DISK_SIZE;
         self.disks += 1;
-        self.disk_at(vm, base, DISK)
+        self.disk_at(vm, base, DISK_SIZE)
     }
 
     /// Adds a disk of `size` bytes at address `base` of the device.
@@ -116,7 +118,7 @@ impl Driver {
             read_only: false,
         };
         let disk = self.try_disk(vm, spec);
-        disk.expect("the VM is there and the range sound")
+        disk.expect("the VM is there and the range valid")
     }
 
     /// Adds a disk, if the VM is there and the range valid.
@@ -160,7 +162,7 @@ impl Driver {
         let removed = self.engine.vms_mut().remove_vm(self.now, vm);
         removed.expect("the VM is there");
         assert!(self.ledger.remove_vm(vm));
-        self.take();
+        self.collect_answers();
     }
 
     /// Removes a disk with its clients.
@@ -168,30 +170,30 @@ impl Driver {
         let removed = self.engine.vms_mut().remove_disk(self.now, disk);
         removed.expect("the disk is there");
         assert!(self.ledger.remove_disk(disk));
-        self.take();
+        self.collect_answers();
     }
 
     /// Moves a disk to address `base` and gives it `size` bytes.
     pub fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) {
         let mut vms = self.engine.vms_mut();
         let resized = vms.resize_disk(self.now, disk, base, size);
-        resized.expect("the disk is there and the range sound");
+        resized.expect("the disk is there and the range valid");
         assert!(self.ledger.resize_disk(disk, base, size));
-        self.take();
+        self.collect_answers();
     }
 
     /// Disconnects a client, whether or not it is there.
     pub fn disconnect(&mut self, client: ClientId) {
         self.ledger.disconnect(client);
         self.engine.handle_disconnect(self.now, client);
-        self.take();
+        self.collect_answers();
     }
 
     /// Changes the objective of a VM.
     pub fn set_objective(&mut self, vm: VmId, objective: &Objective) {
         let mut vms = self.engine.vms_mut();
         let set = vms.set_objective(self.now, vm, objective);
-        set.expect("the VM is there and the objective sound");
+        set.expect("the VM is there and the objective valid");
     }
 
     /// Changes the policy.
@@ -295,8 +297,8 @@ impl Driver {
         let view = self.engine.view();
         let waits = view.vms().any(|vm| view.waiting(vm) > 0);
         assert!(
-            // Beyond `AGES` a wake-up may lie behind the end of 64 bits, and then there is none.
-            !waits || next.is_some() || self.now.0 > AGES || !self.in_flight.is_empty(),
+            // Near the end of the clock a wake-up may overflow, and then there is none.
+            !waits || next.is_some() || self.now.0 > CLOCK_NEAR_END || !self.in_flight.is_empty(),
             "requests wait, nothing is in flight, and there is no wake-up at {}: {:?}",
             self.now,
             self.engine.policy()
@@ -316,7 +318,7 @@ impl Driver {
         self.ledger.ended(io.id, outcome);
         self.engine.handle_completion(self.now, io.id, outcome);
         assert!(!self.engine.is_in_flight(io.id));
-        self.take();
+        self.collect_answers();
         io
     }
 
@@ -328,7 +330,7 @@ impl Driver {
     }
 
     /// Takes the answers and checks each against the ledger.
-    fn take(&mut self) {
+    fn collect_answers(&mut self) {
         while let Some(done) = self.engine.poll_done() {
             let len = self.ledger.answered(self.now, &done);
             self.tallies.entry(done.vm).or_default().answers(&done, len);
@@ -341,7 +343,7 @@ impl Driver {
 
     /// Returns the answers since the last call, in order.
     pub fn answers(&mut self) -> Vec<Done> {
-        self.take();
+        self.collect_answers();
         std::mem::take(&mut self.done)
     }
 
@@ -396,7 +398,7 @@ impl Driver {
             assert!(
                 steps < 100_000,
                 "{} requests do not drain: {:?}",
-                self.ledger.owed(),
+                self.ledger.unanswered(),
                 self.engine.policy()
             );
         }
@@ -423,13 +425,13 @@ impl Driver {
 
     /// Checks that the engine's gauges agree with the ledger; valid between any two calls.
     pub fn check(&mut self) {
-        self.take();
+        self.collect_answers();
         self.ledger.check(&self.engine);
     }
 }
 
 impl Drop for Driver {
-    /// Disconnects everybody and completes all I/Os: nothing may be left inside.
+    /// Disconnects all clients and completes all I/Os: nothing may be left inside.
     fn drop(&mut self) {
         // A second panic while the first unwinds would abort, and hide the message of the first.
         if std::thread::panicking() {
@@ -441,7 +443,7 @@ impl Drop for Driver {
             self.disconnect(client);
         }
         self.end_all();
-        self.replies.return_kept(&mut self.engine, self.now);
+        self.replies.return_held(&mut self.engine, self.now);
         assert!(
             self.engine.is_idle() && self.ledger.is_empty(),
             "all I/Os ended and all clients disconnected, but the engine or the ledger is not empty"

@@ -22,21 +22,21 @@ struct Owed {
     fua: bool,
     keep_allocated: bool,
     arrived: Nanos,
-    /// `true` once the client has disconnected.
-    gone: bool,
+    /// `true` once the client has disconnected: the request may be answered as cancelled.
+    cancellable: bool,
     /// `true` once it was served at least in part, and therefore charged.
     served: bool,
     /// `true` from the failure of a merged I/O until the request starts again, which it does once
     /// none of its I/Os is in flight.
-    again: bool,
+    repeat_pending: bool,
     /// `true` once the request is repeated; it must not be merged any more.
-    alone: bool,
+    repeated_alone: bool,
     /// Ranges that the device has moved; all ranges are moved again in a repetition.
-    handed: Vec<(u32, u32)>,
+    moved_ranges: Vec<(u32, u32)>,
     /// Number of I/Os in flight that carry a part of it.
-    outstanding: u32,
-    /// Bytes of it in these I/Os.
-    with_device: u32,
+    ios_in_flight: u32,
+    /// Bytes of the request in these I/Os.
+    bytes_in_flight: u32,
     /// Errors of I/Os of this request alone.
     errors: Vec<IoError>,
     /// For a flush: `true` once the device's flush for it has started.
@@ -70,7 +70,7 @@ pub struct Ledger {
     /// VMs that exist; `false` for one that was removed and is not empty yet.
     vms: BTreeMap<VmId, bool>,
     disks: BTreeMap<DiskId, Disk>,
-    /// Largest number of disks held at a time, as far as a slot beyond them was given out.
+    /// Most disks held at once; raised only when a disk gets a slot index above it.
     most_disks: usize,
     /// `true` once a VM or a disk was removed.
     any_removed: bool,
@@ -122,7 +122,7 @@ impl Ledger {
             self.owed
                 .values_mut()
                 .filter(|o| o.vm == vm)
-                .for_each(|o| o.gone = true);
+                .for_each(|o| o.cancellable = true);
             self.forget_vm(vm);
         }
         live
@@ -161,7 +161,8 @@ impl Ledger {
         );
     }
 
-    /// A removed VM keeps its disks until its last request is out.
+    /// Returns `true` if the disk exists. A removed VM keeps its disks until its last request is
+    /// answered.
     fn has_disk(&self, disk: DiskId) -> bool {
         let there = |d: &Disk| d.live && self.vms.contains_key(&d.vm);
         self.disks.get(&disk).is_some_and(there)
@@ -187,7 +188,7 @@ impl Ledger {
                 client.connected = false;
             }
             let theirs = self.owed.values_mut().filter(|o| o.disk == disk);
-            theirs.for_each(|o| o.gone = true);
+            theirs.for_each(|o| o.cancellable = true);
         }
         there
     }
@@ -241,7 +242,7 @@ impl Ledger {
         self.owed
             .values_mut()
             .filter(|o| o.client == client)
-            .for_each(|o| o.gone = true);
+            .for_each(|o| o.cancellable = true);
     }
 
     /// Returns the VM that a client belongs to.
@@ -249,12 +250,12 @@ impl Ledger {
         self.clients[&client].vm
     }
 
-    /// Number of a VM's requests inside the engine.
+    /// Returns the number of a VM's requests inside the engine.
     pub fn inside(&self, vm: VmId) -> u32 {
         self.owed.values().filter(|o| o.vm == vm).count() as u32
     }
 
-    /// Number of further requests for which the configured bounds leave room.
+    /// Returns the number of further requests for which the configured bounds leave room.
     pub fn room(&self, client: ClientId) -> u32 {
         let client = &self.clients[&client];
         if !client.connected {
@@ -267,8 +268,9 @@ impl Ledger {
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
     }
 
-    /// Returns the refusal that a request must meet, given the room that the engine reports.
-    pub fn refusal(&self, client: ClientId, request: &Request, said: u32) -> Option<Refusal> {
+    /// Returns the refusal that a request must meet, given the number of `available` slots that the
+    /// engine reports.
+    pub fn refusal(&self, client: ClientId, request: &Request, available: u32) -> Option<Refusal> {
         let known = &self.clients[&client];
         if !known.connected {
             return Some(Refusal::NotConnected);
@@ -288,7 +290,7 @@ impl Ledger {
                 return Some(Refusal::ReadOnly);
             }
         }
-        (said == 0).then_some(Refusal::Full)
+        (available == 0).then_some(Refusal::Full)
     }
 
     /// Records a request that the engine has accepted under this handle.
@@ -306,13 +308,13 @@ impl Ledger {
             fua: request.fua && !matches!(request.op, Op::Read | Op::Flush),
             keep_allocated: request.keep_allocated,
             arrived,
-            gone: false,
+            cancellable: false,
             served: false,
-            again: false,
-            alone: false,
-            handed: Vec::new(),
-            outstanding: 0,
-            with_device: 0,
+            repeat_pending: false,
+            repeated_alone: false,
+            moved_ranges: Vec::new(),
+            ios_in_flight: 0,
+            bytes_in_flight: 0,
             errors: Vec::new(),
             flushed: false,
         };
@@ -345,8 +347,8 @@ impl Ledger {
                 first_ops += 1;
                 first_bytes += owed.len as u64;
             }
-            owed.outstanding += 1;
-            owed.with_device += to - from;
+            owed.ios_in_flight += 1;
+            owed.bytes_in_flight += to - from;
         }
         assert_eq!(
             (io.first_ops, io.first_bytes),
@@ -403,7 +405,7 @@ impl Ledger {
             );
             assert_eq!((owed.fua, owed.keep_allocated), (io.fua, io.keep_allocated));
             assert!(
-                !owed.gone,
+                !owed.cancellable,
                 "a request of a vanished client went to the device"
             );
             assert!(
@@ -424,7 +426,8 @@ impl Ledger {
             let begins = n == 0 || segment.offset == 0;
             let ends = n + 1 == segments.len() || end == owed.len;
             assert!(
-                segments.len() == 1 || (begins && ends && !owed.alone && !owed.again),
+                segments.len() == 1
+                    || (begins && ends && !owed.repeated_alone && !owed.repeat_pending),
                 "merged: {segment:?}"
             );
             let on_block = |at: u32| {
@@ -455,23 +458,23 @@ impl Ledger {
                 .owed
                 .get_mut(&req)
                 .expect("not answered while in flight");
-            owed.outstanding -= 1;
-            owed.with_device -= to - from;
+            owed.ios_in_flight -= 1;
+            owed.bytes_in_flight -= to - from;
             match outcome {
-                Ok(()) => owed.hand(from, to),
+                Ok(()) => owed.record_moved(from, to),
                 Err(_) if is_merged => {
                     // The error may be another request's: each is repeated alone, and the bytes
                     // count as moved until then.
-                    owed.hand(from, to);
-                    owed.again = true;
+                    owed.record_moved(from, to);
+                    owed.repeat_pending = true;
                 }
                 Err(error) => owed.errors.push(error),
             }
-            let over = owed.gone || !owed.errors.is_empty();
-            if owed.again && owed.outstanding == 0 && !over {
+            let over = owed.cancellable || !owed.errors.is_empty();
+            if owed.repeat_pending && owed.ios_in_flight == 0 && !over {
                 // The repetition moves all ranges again, also those of I/Os that succeeded.
-                owed.handed.clear();
-                (owed.again, owed.alone) = (false, true);
+                owed.moved_ranges.clear();
+                (owed.repeat_pending, owed.repeated_alone) = (false, true);
                 let spec = &self.disks[&owed.disk].spec;
                 if owed.is_beyond(spec.base, spec.size) {
                     owed.errors.push(IoError::BeyondEnd);
@@ -491,12 +494,12 @@ impl Ledger {
             (owed.client, owed.vm, owed.op, owed.tag)
         );
         assert_eq!(
-            owed.outstanding, 0,
+            owed.ios_in_flight, 0,
             "answered while the device has its memory"
         );
         match done.outcome {
             Ok(()) => assert!(owed.is_complete(), "success before every byte was done"),
-            Err(IoError::Cancelled) => assert!(owed.gone, "cancelled for no reason"),
+            Err(IoError::Cancelled) => assert!(owed.cancellable, "cancelled for no reason"),
             Err(error) => assert!(owed.errors.contains(&error), "an error of another request"),
         }
         assert!(
@@ -514,7 +517,7 @@ impl Ledger {
         owed.len
     }
 
-    /// A removed VM holds its slot until its last request is answered.
+    /// Drops a removed VM that has no unanswered request; it holds its slot until then.
     fn forget_vm(&mut self, vm: VmId) {
         if self.vms.get(&vm) == Some(&false) && self.owed.values().all(|o| o.vm != vm) {
             self.vms.remove(&vm);
@@ -529,9 +532,9 @@ impl Ledger {
         leaving.into_iter().for_each(|vm| self.forget_vm(vm));
         for (req, owed) in &self.owed {
             // Memory of a request belongs to the device until its last I/O has ended.
-            let over = owed.gone || !owed.errors.is_empty() || owed.is_complete();
+            let over = owed.cancellable || !owed.errors.is_empty() || owed.is_complete();
             assert!(
-                !over || owed.outstanding > 0,
+                !over || owed.ios_in_flight > 0,
                 "request {req:?} should have been answered"
             );
         }
@@ -547,8 +550,8 @@ impl Ledger {
         }
     }
 
-    /// Number of requests that are not answered yet.
-    pub fn owed(&self) -> usize {
+    /// Returns the number of requests that are not answered yet.
+    pub fn unanswered(&self) -> usize {
         self.owed.len()
     }
 
@@ -558,19 +561,19 @@ impl Ledger {
         connected.map(|(&id, _)| id).collect()
     }
 
-    /// Number of a VM's device I/Os in flight.
+    /// Returns the number of a VM's device I/Os in flight.
     pub fn vm_in_flight(&self, vm: VmId) -> u32 {
         self.flights.values().filter(|f| f.io.vm == vm).count() as u32
     }
 
-    /// Number of a VM's requests with bytes that the device was not given yet.
+    /// Returns the number of a VM's requests with bytes that the device was not given yet.
     pub fn vm_waiting(&self, vm: VmId) -> u32 {
         let of_vm = self.owed.values().filter(|o| o.vm == vm);
         of_vm.filter(|o| o.waits()).count() as u32
     }
 
-    /// Returns `true` if something waits that data or time could move, which excludes a flush
-    /// behind its disk's flush.
+    /// Returns `true` if a request waits that can start; a flush that waits for another flush of
+    /// its disk does not count.
     pub fn anything_waits(&self) -> bool {
         let flushes = self.flights.values().filter(|f| f.io.op == Op::Flush);
         let flushing: Vec<DiskId> = flushes.map(|f| f.io.disk).collect();
@@ -587,13 +590,13 @@ impl Ledger {
 impl Owed {
     /// Returns `true` if the device still has to be given bytes of the request.
     fn waits(&self) -> bool {
-        if self.gone || !self.errors.is_empty() {
+        if self.cancellable || !self.errors.is_empty() {
             return false;
         }
         if self.op == Op::Flush {
             return !self.flushed;
         }
-        self.with_device + self.handed_bytes() < self.len
+        self.bytes_in_flight + self.moved_bytes() < self.len
     }
 
     /// Returns `true` if the request reaches beyond the end of its disk, which may have shrunk
@@ -603,25 +606,25 @@ impl Owed {
         self.op != Op::Flush && self.addr.wrapping_sub(base) + self.len as u64 > size
     }
 
-    fn hand(&mut self, from: u32, to: u32) {
+    fn record_moved(&mut self, from: u32, to: u32) {
         if from == to {
             return; // a flush
         }
-        let overlaps = self.handed.iter().any(|&(a, b)| from < b && a < to);
+        let overlaps = self.moved_ranges.iter().any(|&(a, b)| from < b && a < to);
         assert!(!overlaps, "bytes {from}..{to} went to the device twice");
-        self.handed.push((from, to));
+        self.moved_ranges.push((from, to));
     }
 
-    fn handed_bytes(&self) -> u32 {
-        self.handed.iter().map(|(from, to)| to - from).sum()
+    fn moved_bytes(&self) -> u32 {
+        self.moved_ranges.iter().map(|(from, to)| to - from).sum()
     }
 
     fn is_complete(&self) -> bool {
         let all = match self.op {
             Op::Flush => self.flushed && self.errors.is_empty(),
-            _ => self.handed_bytes() == self.len,
+            _ => self.moved_bytes() == self.len,
         };
-        all && !self.again && self.outstanding == 0
+        all && !self.repeat_pending && self.ios_in_flight == 0
     }
 }
 

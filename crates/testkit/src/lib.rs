@@ -12,12 +12,12 @@ mod tally;
 mod windows;
 mod world;
 
-pub use driver::{AGES, DISK, Driver};
+pub use driver::{CLOCK_NEAR_END, DISK_SIZE, Driver};
 pub use guest::{Guest, Start};
 pub use ledger::Ledger;
 pub use replies::Replies;
 pub use serial::SerialDevice;
-pub use setup::{bursting, config, limited, only_client, open_disk, policy, weighted};
+pub use setup::{bursting, config, connect_single_vm, limited, open_disk, policy, weighted};
 pub use tally::Tally;
 pub use windows::{assert_below, busiest_100_ms, max_lateness, quietest_100_ms, total, within};
 pub use world::World;

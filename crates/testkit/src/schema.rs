@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tidegate_config::document;
 use tidegate_config::keys::{KeyDefault, SectionInfo};
 
-/// Schema that was itself validated, as a validator of values.
+/// Validator for values against one JSON Schema.
 pub struct Checker {
     schemas: Schemas,
     index: SchemaIndex,
@@ -36,12 +36,12 @@ impl Checker {
 
     /// Validates a document in TOML; the error describes the mismatch.
     pub fn check_toml(&self, text: &str) -> Result<(), String> {
-        self.check(&to_json(text)?)
+        self.check(&toml_to_json(text)?)
     }
 }
 
-/// Returns the schema of a part of a document, which may leave out required keys.
-pub fn of_parts(mut schema: Value) -> Value {
+/// Returns the schema with no key required, for parts of a document.
+pub fn without_required(mut schema: Value) -> Value {
     fn relax(schema: &mut Value) {
         if let Value::Object(keys) = schema {
             if keys.get("required").is_some_and(Value::is_array) {
@@ -55,7 +55,7 @@ pub fn of_parts(mut schema: Value) -> Value {
 }
 
 /// Converts a TOML document to JSON; the error describes why it is not TOML.
-pub fn to_json(text: &str) -> Result<Value, String> {
+pub fn toml_to_json(text: &str) -> Result<Value, String> {
     let read = document::read(text, "f.toml", |root| Some(root.node().to_json()));
     read.map(|loaded| loaded.config)
         .map_err(|refused| refused.to_string())
@@ -69,7 +69,10 @@ pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder is there");
     let paths = entries.map(|entry| entry.expect("readable").path());
     let mut paths: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|found| found == ending))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == ending)
+        })
         .collect();
     paths.sort();
     paths
@@ -77,7 +80,7 @@ pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 /// Asserts that the schema accepts `whole`, which `read` reads, and that both refuse a misspelt key
 /// in each of its tables. Returns the headings of these tables.
-pub fn refuse_misspelt_keys(
+pub fn assert_misspelt_keys_are_refused(
     schema: Value,
     whole: &str,
     read: impl Fn(&str) -> Result<(), String>,
@@ -108,8 +111,8 @@ pub fn refuse_misspelt_keys(
 }
 
 /// Asserts that the schema of each section has the defaults of its keys, and accepts them.
-pub fn accept_defaults(schema: Value, sections: &[&SectionInfo]) {
-    let mut schema = of_parts(schema);
+pub fn assert_schema_defaults_are_valid(schema: Value, sections: &[&SectionInfo]) {
+    let mut schema = without_required(schema);
     let (mut defaults, mut references) = (Map::new(), Map::new());
     for section in sections {
         let properties = &schema["$defs"][section.name]["properties"];
@@ -137,7 +140,7 @@ pub fn accept_defaults(schema: Value, sections: &[&SectionInfo]) {
 
 /// Asserts that the pages of the documentation have the tables of `sections`, each on one of the
 /// pages between its markers. With `TIDEGATE_BLESS=1` in the environment it writes them anew.
-pub fn hold_tables(pages: &[&Path], sections: &[&SectionInfo]) {
+pub fn assert_doc_tables_are_current(pages: &[&Path], sections: &[&SectionInfo]) {
     let read = |path: &&Path| std::fs::read_to_string(path).expect("the page is there");
     let texts: Vec<String> = pages.iter().map(read).collect();
     let mut fresh = texts.clone();

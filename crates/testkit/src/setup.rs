@@ -1,4 +1,4 @@
-//! Policies, configurations and objectives in few words.
+//! Shorthand constructors for tests: policies, engine configurations, objectives.
 
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
@@ -18,7 +18,7 @@ pub fn open_disk(engine: &mut Engine, vm: VmId, base: u64, bytes: u64) -> (DiskI
 }
 
 /// Adds a VM without an objective, with a disk from address 0 on and its client.
-pub fn only_client(engine: &mut Engine) -> ClientId {
+pub fn connect_single_vm(engine: &mut Engine) -> ClientId {
     let vm = engine.vms_mut().add_vm(Nanos::ZERO, &Objective::default());
     open_disk(engine, vm.expect("there is room"), 0, 1 << 40).1
 }
@@ -39,7 +39,8 @@ pub fn policy(name: &str) -> PolicySpec {
     .expect("the policy is known")
 }
 
-/// Returns the configuration of an engine with room for 128 VMs and 1024 requests of each.
+/// Returns the configuration of an engine for at most 128 VMs, 1024 requests of each VM and 16,384
+/// in all; I/Os have up to 1 MiB.
 pub fn config(depth: u32, merge_limit: u32) -> EngineConfig {
     EngineConfig {
         device: DeviceSpec {

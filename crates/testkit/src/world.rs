@@ -1,9 +1,11 @@
-//! Guests that keep a number of requests outstanding, a device that serves one I/O at a time, and a
-//! clock that advances from event to event.
+//! Closed-loop bench: guests that keep a number of requests outstanding, a device that serves one
+//! I/O at a time, and a clock that advances from event to event.
+
+use std::collections::BTreeMap;
 
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{Done, Op, Request};
+use tidegate_core::request::{Done, Op, ReqId, Request};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -12,12 +14,14 @@ use crate::guest::Guest;
 use crate::serial::SerialDevice;
 use crate::setup::{config, policy};
 
+/// Closed loop of one guest: as many requests outstanding as its depth.
 struct Load {
     guest: Guest,
     op: Op,
     len: u32,
     depth: u32,
     outstanding: u32,
+    /// Number of requests so far, from which the next offset follows.
     next: u64,
 }
 
@@ -32,6 +36,8 @@ pub struct World {
     /// `true` to keep answers in `done`.
     pub keep_done: bool,
     loads: Vec<Load>,
+    /// Index of the load of each of its requests inside the engine.
+    load_requests: BTreeMap<ReqId, usize>,
 }
 
 impl World {
@@ -54,6 +60,7 @@ impl World {
             done: Vec::new(),
             keep_done: false,
             loads: Vec::new(),
+            load_requests: BTreeMap::new(),
         }
     }
 
@@ -116,7 +123,8 @@ impl World {
     pub fn remove_vm(&mut self, guest: Guest) {
         self.unload(guest);
         self.driver.remove_vm(guest.vm);
-        // Long enough for what is in flight: the slot is free when it has ended.
+        // Long enough for what is in flight at the usual service time: the slot is free when it has
+        // ended.
         self.run(10 * self.device.service);
     }
 
@@ -130,14 +138,15 @@ impl World {
                     ..Request::read(offset, load.len, index as u64)
                 };
                 let taken = self.driver.request(load.guest.client, request);
-                taken.expect("depth is below the bounds");
+                let req = taken.expect("depth is below the bounds");
+                self.load_requests.insert(req, index);
                 load.next += 1;
                 load.outstanding += 1;
             }
         }
     }
 
-    /// Submits a request beside the guest's load.
+    /// Submits a request beside the guest's load, with any tag.
     pub fn ask(&mut self, guest: Guest, request: Request) {
         let taken = self.driver.request(guest.client, request);
         taken.expect("there is room");
@@ -162,7 +171,7 @@ impl World {
     pub fn run(&mut self, nanos: u64) {
         let end = self.now() + nanos;
         loop {
-            self.turn();
+            self.run_events();
             let completion = self.device.next_completion().unwrap_or(u64::MAX);
             let timeout = self.driver.engine.next_timeout().map_or(u64::MAX, |t| t.0);
             let next = completion.min(timeout);
@@ -175,16 +184,16 @@ impl World {
         self.driver.now = Nanos(end);
     }
 
-    /// Runs one turn of a driver's loop: completions, timeouts, dispatches.
-    fn turn(&mut self) {
+    /// Runs the events that are due now: completions, timeouts, dispatches.
+    fn run_events(&mut self) {
         while let Some(id) = self.device.pop_completed(self.now()) {
             let nth = self.driver.in_flight.iter().position(|io| io.id == id);
             (self.driver).end_nth(nth.expect("it is with the device"), Ok(()));
         }
         for done in self.driver.answers() {
-            // Tags of requests beside a load are no index of one.
-            if let Some(load) = self.loads.get_mut(done.tag as usize) {
-                load.outstanding -= 1;
+            // By the handle: a request beside a load may have any tag.
+            if let Some(index) = self.load_requests.remove(&done.req) {
+                self.loads[index].outstanding -= 1;
             }
             if self.keep_done {
                 self.done.push(done);
@@ -197,7 +206,8 @@ impl World {
         }
     }
 
-    /// Events of a guest's requests served for the first time, with their number.
+    /// Returns the start time in nanoseconds of each I/O of a guest, without flushes, and the
+    /// number of requests that it is the first to serve.
     pub fn ops(&self, guest: Guest) -> Vec<(u64, u64)> {
         let of = self
             .driver
@@ -207,9 +217,27 @@ impl World {
         of.map(|s| (s.at, s.io.first_ops as u64)).collect()
     }
 
-    /// Events of a guest's dispatched bytes, with their number.
+    /// Returns the start time in nanoseconds and the length in bytes of each I/O of a guest.
     pub fn bytes(&self, guest: Guest) -> Vec<(u64, u64)> {
         let of = self.driver.log.iter().filter(|s| s.io.vm == guest.vm);
         of.map(|s| (s.at, s.io.len as u64)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_beside_a_load_does_not_count_as_the_loads() {
+        let mut world = World::new("fifo", 1_000_000);
+        let guest = world.guest(&Objective::default());
+        world.load(guest, Op::Read, 4096, 2);
+        world.keep_done = true;
+        // The tag is the index of the load.
+        world.ask(guest, Request::read(1 << 30, 4096, 0));
+        world.run(10_000_000);
+        assert!(world.done.iter().any(|done| done.tag == 0));
+        assert_eq!(world.driver.engine.view().requests(guest.vm), 2);
     }
 }

@@ -354,7 +354,7 @@ impl Churn {
         }
         self.driver.end_all();
         self.driver.assert_drained();
-        assert_eq!(self.driver.ledger.owed(), 0);
+        assert_eq!(self.driver.ledger.unanswered(), 0);
         // All slots are there again: handles go up to how many there were at once, not beyond.
         let objective = Objective::default();
         let vms = std::iter::from_fn(|| self.driver.try_vm(&objective));

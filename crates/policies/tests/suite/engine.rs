@@ -1,7 +1,7 @@
 //! Tests of the engine's behaviours, one by one. Random sequences are in `tests/`.
 
 use crate::common::credit::Credits;
-use crate::common::{Driver, config, only_client};
+use crate::common::{Driver, config, connect_single_vm};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, Refusal};
 use tidegate_core::objective::{Objective, Rate};
@@ -622,7 +622,7 @@ fn dropping_a_request_unfinished_is_noticed() {
     // By hand: a driver that is dropped leaves nothing unfinished.
     let policy = PolicySpec::named("fifo").expect("a registered policy");
     let mut engine = Engine::new(config(1, 0), &policy).expect("a valid configuration");
-    let client = only_client(&mut engine);
+    let client = connect_single_vm(&mut engine);
     let taken = engine.handle_request(Nanos::ZERO, client, Request::read(0, 4096, 0));
     taken.expect("room for a request");
 }

@@ -81,7 +81,7 @@ impl Crowd {
             now,
             ..
         } = &mut self.driver;
-        replies.return_kept(engine, *now);
+        replies.return_held(engine, *now);
     }
 
     /// Lets time pass until all requests are answered.
@@ -138,7 +138,7 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
     for spec in PolicySpec::every_composition() {
         let mut crowd = Crowd::new(spec, 1 << 20, &plain(4));
         let deaf = crowd.clients[0].0;
-        crowd.driver.replies.deaf.push(deaf);
+        crowd.driver.replies.unread_by.push(deaf);
         for n in 0..200 {
             let _ = crowd.ask(0, Op::Read, n << 16, 64 * KIB);
         }
@@ -164,7 +164,7 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
         let holdings = crowd.driver.engine.admission().holdings(deaf);
         assert!(holdings.payload > 0, "{name}");
         // Once its memory is returned, the VM continues.
-        crowd.driver.replies.deaf.clear();
+        crowd.driver.replies.unread_by.clear();
         crowd.return_kept();
         crowd.drain(name);
         assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0), "{name}");
@@ -323,10 +323,10 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
 fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
     let (vm, client) = crowd.clients[0];
-    crowd.driver.replies.deaf.push(vm);
+    crowd.driver.replies.unread_by.push(vm);
     crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
     (0..8).for_each(|_| crowd.pass());
-    assert_eq!(crowd.driver.replies.kept.len(), 1);
+    assert_eq!(crowd.driver.replies.held.len(), 1);
     assert_eq!(
         crowd.driver.engine.admission().holdings(vm).payload_part,
         128 << 10
@@ -421,7 +421,7 @@ fn requests_with_memory_of_their_own_need_slots_only_and_do_not_wait_for_others_
         let own = own.expect("the disk is there");
         crowd.driver.ledger.connect(own, disk);
         crowd.clients.push((vm, own));
-        crowd.driver.replies.deaf.push(vm);
+        crowd.driver.replies.unread_by.push(vm);
         // A reply that is not taken keeps all memory for reads, and one more read waits for some.
         assert!(crowd.driver.engine.admission_mut().take_reply(
             crowd.driver.now,

@@ -15,7 +15,8 @@ mod tests {
     use std::path::Path;
 
     use tidegate_testkit::schema::{
-        Checker, accept_defaults, files, of_parts, refuse_misspelt_keys,
+        Checker, assert_misspelt_keys_are_refused, assert_schema_defaults_are_valid, files,
+        without_required,
     };
 
     use super::*;
@@ -113,7 +114,7 @@ error = "EIO"
             let read = parse(text, "f.toml", Path::new("/"));
             read.map(|_| ()).map_err(|refused| refused.to_string())
         };
-        let headings = refuse_misspelt_keys(schema(), WHOLE, read);
+        let headings = assert_misspelt_keys_are_refused(schema(), WHOLE, read);
         let sections = keys::sections().len();
         assert_eq!(headings.len(), sections - 1, "all but the top level");
         let typo = "[[listen]]\nunix = \"s\"\n[[devise]]\nname = \"d\"\nkind = \"memory\"\n";
@@ -123,7 +124,10 @@ error = "EIO"
 
     #[test]
     fn examples_and_documentation_go_by_the_schema() {
-        let (whole, part) = (Checker::new(schema()), Checker::new(of_parts(schema())));
+        let (whole, part) = (
+            Checker::new(schema()),
+            Checker::new(without_required(schema())),
+        );
         let mut checked = 0;
         let mut check = |checker: &Checker, text: &str, place: &str| {
             assert_eq!(checker.check_toml(text), Ok(()), "{place}:\n{text}");
@@ -154,9 +158,9 @@ error = "EIO"
 
     #[test]
     fn defaults_are_values_of_their_keys() {
-        accept_defaults(schema(), &keys::FILE.with_inner()[1..]);
+        assert_schema_defaults_are_valid(schema(), &keys::FILE.with_inner()[1..]);
         let wrong = serde_json::json!({ "daemon": { "open_timeout": "30" } });
-        let checker = Checker::new(of_parts(schema()));
+        let checker = Checker::new(without_required(schema()));
         assert!(checker.check(&wrong).is_err(), "a figure without its unit");
     }
 }

@@ -22,7 +22,8 @@ mod tests {
     use tidegate_core::profile::Profile;
     use tidegate_device::catalogue::Entry;
     use tidegate_testkit::schema::{
-        Checker, accept_defaults, files, hold_tables, refuse_misspelt_keys,
+        Checker, assert_doc_tables_are_current, assert_misspelt_keys_are_refused,
+        assert_schema_defaults_are_valid, files,
     };
 
     use super::*;
@@ -180,9 +181,13 @@ bandwidth_loss = "17 MB/s"
 
     #[test]
     fn every_table_is_accepted_and_a_misspelt_key_of_each_refused_as_by_the_reader() {
-        let mut headings = refuse_misspelt_keys(schema(), HOST, read_whole);
+        let mut headings = assert_misspelt_keys_are_refused(schema(), HOST, read_whole);
         let disks = format!("{DISKS}{WORKLOADS}");
-        headings.extend(refuse_misspelt_keys(schema(), &disks, read_whole));
+        headings.extend(assert_misspelt_keys_are_refused(
+            schema(),
+            &disks,
+            read_whole,
+        ));
         for section in &keys::SCENARIO.with_inner()[1..] {
             // Random durations have one section `distribution`; it appears under the key that uses
             // it.
@@ -232,7 +237,7 @@ bandwidth_loss = "17 MB/s"
 
     #[test]
     fn defaults_are_values_of_their_keys() {
-        accept_defaults(schema(), &keys::SCENARIO.with_inner()[1..]);
+        assert_schema_defaults_are_valid(schema(), &keys::SCENARIO.with_inner()[1..]);
     }
 
     /// `TIDEGATE_BLESS=1` writes the tables anew.
@@ -254,6 +259,6 @@ bandwidth_loss = "17 MB/s"
         sections.retain(|section| {
             !left_out.contains(&section.name) && !section.name.starts_with("vm.objective")
         });
-        hold_tables(&pages, &sections);
+        assert_doc_tables_are_current(&pages, &sections);
     }
 }

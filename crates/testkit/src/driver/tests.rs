@@ -1,3 +1,5 @@
+//! Tests of the driver: order of completions, draining, refusals and cancellation.
+
 use super::*;
 use crate::setup::{config, limited, policy};
 use tidegate_core::engine::PayloadBounds;
@@ -9,7 +11,7 @@ fn driver(depth: u32) -> Driver {
 }
 
 #[test]
-fn completions_come_in_the_order_that_the_test_chooses() {
+fn completions_keep_the_order_of_the_test() {
     let mut driver = driver(3);
     let guest = driver.guest(&Objective::default());
     let tags = [0, 1, 2].map(|n| driver.ask(guest.client, Op::Read, n << 20, 4096));
@@ -68,7 +70,7 @@ fn a_refusal_must_have_its_reason() {
 }
 
 #[test]
-fn whoever_leaves_is_answered() {
+fn removal_cancels_waiting_requests() {
     let mut driver = driver(1);
     let [first, second] = [(); 2].map(|()| driver.guest(&Objective::default()));
     for guest in [first, second] {
@@ -89,7 +91,7 @@ fn whoever_leaves_is_answered() {
 }
 
 #[test]
-fn replies_that_nobody_takes_hold_their_memory() {
+fn unread_replies_hold_their_payload_memory() {
     let mut driver = driver(1);
     let largest = 1 << 20;
     driver.engine.admission_mut().bound_payload(&PayloadBounds {
@@ -98,13 +100,14 @@ fn replies_that_nobody_takes_hold_their_memory() {
         largest,
     });
     let guest = driver.guest(&Objective::default());
-    driver.replies.deaf.push(guest.vm);
+    driver.replies.unread_by.push(guest.vm);
     driver.ask(guest.client, Op::Read, 0, 65_536).expect("room");
     driver.start().expect("there is memory");
     driver.end_all();
-    assert_eq!(driver.replies.kept, [(guest.vm, Op::Read, 65_536)]);
-    assert_eq!(driver.engine.admission().in_use(), (0, 65_536));
+    assert_eq!(driver.replies.held, [(guest.vm, Op::Read, 65_536)]);
+    let (slots, payload_bytes) = driver.engine.admission().in_use();
+    assert_eq!((slots, payload_bytes), (0, 65_536));
     let now = driver.now;
-    driver.replies.return_kept(&mut driver.engine, now);
+    driver.replies.return_held(&mut driver.engine, now);
     assert_eq!(driver.engine.admission().in_use(), (0, 0));
 }

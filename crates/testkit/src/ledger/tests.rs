@@ -1,11 +1,13 @@
+//! Tests of the ledger: each broken promise of an engine is noticed.
+
 use super::*;
 use crate::driver::Driver;
 use crate::setup::{config, policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidegate_core::objective::Objective;
 
-/// Runs `lie` on the ledger of one read that is with the device; returns its complaint.
-fn complaint(lie: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
+/// Runs `violate` on the ledger of one read in flight; returns the message of the panic.
+fn panic_message(violate: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
     let mut driver = Driver::new(config(1, 0), &policy("fifo"));
     let guest = driver.guest(&Objective::default());
     let request = Request::read(0, 4096, 7);
@@ -21,10 +23,10 @@ fn complaint(lie: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
         account: Default::default(),
         payload: 0,
     };
-    let told = catch_unwind(AssertUnwindSafe(|| lie(&mut driver.ledger, &io, &done)));
-    // The ledger is wrong from here on.
+    let result = catch_unwind(AssertUnwindSafe(|| violate(&mut driver.ledger, &io, &done)));
+    // Dropping the driver would drain it and panic on the inconsistent ledger.
     std::mem::forget(driver);
-    let panic = told.expect_err("the ledger sees it");
+    let panic = result.expect_err("the ledger sees it");
     match panic.downcast::<String>() {
         Ok(message) => *message,
         Err(panic) => (*panic.downcast::<&str>().expect("a message")).to_string(),
@@ -33,39 +35,42 @@ fn complaint(lie: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
 
 #[test]
 fn an_answer_before_its_io_has_ended_is_seen() {
-    let said = complaint(|ledger, _, done| _ = ledger.answered(Nanos::ZERO, done));
-    assert!(said.contains("while the device has its memory"), "{said}");
+    let message = panic_message(|ledger, _, done| _ = ledger.answered(Nanos::ZERO, done));
+    assert!(
+        message.contains("while the device has its memory"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_second_answer_is_seen() {
-    let said = complaint(|ledger, io, done| {
+    let message = panic_message(|ledger, io, done| {
         ledger.ended(io.id, Ok(()));
         ledger.answered(Nanos::ZERO, done);
         ledger.answered(Nanos::ZERO, done);
     });
-    assert!(said.contains("answered twice"), "{said}");
+    assert!(message.contains("answered twice"), "{message}");
 }
 
 #[test]
 fn an_error_that_is_swallowed_or_made_up_is_seen() {
-    let said = complaint(|ledger, io, done| {
+    let message = panic_message(|ledger, io, done| {
         ledger.ended(io.id, Err(IoError::Io));
         ledger.answered(Nanos::ZERO, done);
     });
-    assert!(said.contains("success before every byte"), "{said}");
-    let said = complaint(|ledger, io, done| {
+    assert!(message.contains("success before every byte"), "{message}");
+    let message = panic_message(|ledger, io, done| {
         ledger.ended(io.id, Ok(()));
         let outcome = Err(IoError::NoSpace);
         ledger.answered(Nanos::ZERO, &Done { outcome, ..*done });
     });
-    assert!(said.contains("an error of another request"), "{said}");
-    let said = complaint(|ledger, io, done| {
+    assert!(message.contains("an error of another request"), "{message}");
+    let message = panic_message(|ledger, io, done| {
         ledger.ended(io.id, Ok(()));
         let outcome = Err(IoError::Cancelled);
         ledger.answered(Nanos::ZERO, &Done { outcome, ..*done });
     });
-    assert!(said.contains("cancelled for no reason"), "{said}");
+    assert!(message.contains("cancelled for no reason"), "{message}");
 }
 
 #[test]
@@ -77,13 +82,13 @@ fn an_io_of_a_client_that_left_and_a_second_charge_are_seen() {
         offset: 0,
         len: io.len,
     };
-    let said = complaint(|ledger, io, done| {
+    let message = panic_message(|ledger, io, done| {
         ledger.disconnect(done.client);
         ledger.started(io, &[part(io, done)]);
     });
-    assert!(said.contains("vanished client"), "{said}");
-    let said = complaint(|ledger, io, done| ledger.started(io, &[part(io, done)]));
-    assert!(said.contains("charged once"), "{said}");
+    assert!(message.contains("vanished client"), "{message}");
+    let message = panic_message(|ledger, io, done| ledger.started(io, &[part(io, done)]));
+    assert!(message.contains("charged once"), "{message}");
 }
 
 #[test]

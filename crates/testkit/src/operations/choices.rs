@@ -1,6 +1,7 @@
 //! Choices of operations: policies and objectives by number.
 
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -10,33 +11,49 @@ pub(super) fn policy(n: u8) -> PolicySpec {
     // Modulo: every byte stands for some policy, so that no input of the fuzzer is wasted.
     let mut spec = all[n as usize % all.len()].clone();
     if n >= 128 {
-        // Compositions without the parameter refuse it.
-        let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
-        let _ = spec.set("catch_up", (n as u64 - 128) * 1_000_000);
-        let _ = spec.set("depth", n as u64 % 4);
-        let _ = spec.set("cost", n as u64 % 3);
-        let _ = spec.set("quantum", (n as u64 - 112) << 10);
-        let _ = spec.set("read_expire", (n as u64 - 128) * 10_000);
-        let _ = spec.set("fifo_batch", 1 + n as u64 % 5);
-        let _ = spec.set("writes_starved", 1 + n as u64 % 3);
-        let _ = spec.set("margin", n as u64 % 4 * 1_000_000);
-        let _ = spec.set("default_latency", (n as u64 - 128) * 100_000);
-        let _ = spec.set("max_wait", n as u64 % 3 * 1_000_000);
-        let _ = spec.set("bound_waits", n as u64 % 2);
-        let _ = spec.set("deep_queue", n as u64 / 2 % 2);
-        let _ = spec.set("beta", 1 + n as u64 % 5);
-        let _ = spec.set("max_interval", n as u64 % 7 * 5);
-        let _ = spec.set("literal", n as u64 / 2 % 2);
-        let _ = spec.set("pages", n as u64 % 3);
-        let _ = spec.set("fill", n as u64 % 3 * 50);
-        let _ = spec.set("max_ml", 1 + n as u64 % 20);
-        let _ = spec.set("window_max", 1_000_000 << (n % 6));
-        let _ = spec.set("window_min", 4_000_000);
-        let _ = spec.set("statistical_interval", 1_000_000_000);
-        let _ = spec.set("profiling", n as u64 % 2);
-        let _ = spec.set("headroom", n as u64 / 2 % 3 * 10);
+        for (name, value) in parameters(n.into()) {
+            // Most compositions have only some of the parameters.
+            if spec.params().iter().any(|(info, _)| info.name == name) {
+                (spec.set(name, value)).unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
     }
     spec
+}
+
+/// Returns values of parameters for a number from 128 to 255; times in nanoseconds. Each is within
+/// its parameter's range.
+fn parameters(n: u64) -> [(&'static str, u64); 24] {
+    // 0 to 127.
+    let step = n - 128;
+    [
+        ("slack", step * 1_000_000),
+        ("catch_up", step * 1_000_000),
+        ("depth", n % 4),
+        ("cost", n % 3),
+        // 16 KiB to 143 KiB.
+        ("quantum", (n - 112) << 10),
+        ("read_expire", step * 10_000),
+        ("fifo_batch", 1 + n % 5),
+        ("writes_starved", 1 + n % 3),
+        ("margin", n % 4 * 1_000_000),
+        ("default_latency", step * 100_000),
+        ("max_wait", n % 3 * 1_000_000),
+        ("bound_waits", n % 2),
+        ("deep_queue", n / 2 % 2),
+        ("beta", 1 + n % 5),
+        ("max_interval", n % 7 * 5),
+        ("literal", n / 2 % 2),
+        ("pages", n % 3),
+        ("fill", n % 3 * 50),
+        ("max_ml", 1 + n % 20),
+        // 1 ms to 32 ms: for some numbers below the minimum, which the policy must bear.
+        ("window_max", 1_000_000 << (n % 6)),
+        ("window_min", 4_000_000),
+        ("statistical_interval", 1_000_000_000),
+        ("profiling", n % 2),
+        ("headroom", n / 2 % 3 * 10),
+    ]
 }
 
 fn total(total: Rate) -> Limit {
@@ -64,84 +81,107 @@ fn both() -> Rate {
     }
 }
 
-/// Returns an objective of one of many kinds: reservations, limits, both, targets, weights, bursts,
-/// latencies, none.
+/// 90 IOPS, and ten times that for 20 ms.
+fn with_burst() -> Limit {
+    Limit {
+        burst: Some(Burst {
+            total: Rate::iops(900),
+            read: Rate::NONE,
+            write: Rate::NONE,
+            length: Nanos::from_millis(20),
+        }),
+        ..total(Rate::iops(90))
+    }
+}
+
+/// Returns one of 19 objectives: reservations, limits, both, targets, weights, bursts, latencies,
+/// none.
 pub(super) fn objective(n: u8) -> Objective {
-    // 19 is above the largest number that a function below knows.
-    let n = n % 19;
-    Objective {
-        reservation: reservation(n),
-        limit: limit(n),
-        target: target(n),
-        weight: weight(n),
-        latency: latency(n),
-        ..Objective::default()
-    }
-}
-
-fn reservation(n: u8) -> Rate {
-    match n {
-        4 => Rate::iops(200),
-        5 => Rate::iops(500),
-        6 => Rate::bytes(5_000_000),
-        11 => both(),
-        _ => Rate::NONE,
-    }
-}
-
-fn limit(n: u8) -> Limit {
-    match n {
-        2 => total(Rate::iops(1000)),
-        3 => total(Rate::bytes(50_000_000)),
-        5 => total(Rate::iops(500)),
-        6 | 17 => total(both()),
-        7 => Limit {
+    let none = Objective::default();
+    let weight = |weight| Objective { weight, ..none };
+    let reservation = |reservation| Objective {
+        reservation,
+        ..none
+    };
+    let limit = |limit| Objective { limit, ..none };
+    let target = |target| Objective { target, ..none };
+    let latency = |ms| Objective {
+        latency: Some(Nanos::from_millis(ms)),
+        ..none
+    };
+    match n % 19 {
+        0 => weight(1),
+        1 => weight(Objective::MAX_WEIGHT),
+        2 => limit(total(Rate::iops(1000))),
+        3 => limit(total(Rate::bytes(50_000_000))),
+        4 => reservation(Rate::iops(200)),
+        5 => Objective {
+            limit: total(Rate::iops(500)),
+            ..reservation(Rate::iops(500))
+        },
+        6 => Objective {
+            limit: total(both()),
+            ..reservation(Rate::bytes(5_000_000))
+        },
+        7 => limit(Limit {
             read: Rate::iops(100),
             ..Limit::NONE
-        },
-        8 => Limit {
+        }),
+        8 => limit(Limit {
             write: Rate::bytes(9_000_000),
             ..Limit::NONE
+        }),
+        9 => limit(total(normalised(2000, 4096))),
+        10 => Objective {
+            limit: with_burst(),
+            ..weight(7)
         },
-        9 => total(normalised(2000, 4096)),
-        10 => Limit {
-            burst: Some(Burst {
-                total: Rate::iops(900),
-                read: Rate::NONE,
-                write: Rate::NONE,
-                length: Nanos::from_millis(20),
-            }),
-            ..total(Rate::iops(90))
+        11 => Objective {
+            reservation: both(),
+            ..weight(3)
         },
-        12 => total(Rate::iops(1_000_000_000)),
-        14 => total(Rate::iops(700)),
-        _ => Limit::NONE,
+        // Above what any device does: it never holds a request back.
+        12 => limit(total(Rate::iops(1_000_000_000))),
+        13 => latency(2),
+        14 => Objective {
+            limit: total(Rate::iops(700)),
+            ..latency(60)
+        },
+        15 => none,
+        16 => target(Rate::bytes(4_000_000)),
+        17 => Objective {
+            limit: total(both()),
+            ..target(both())
+        },
+        _ => Objective {
+            weight: 3,
+            ..target(normalised(900, 16_384))
+        },
     }
 }
 
-fn target(n: u8) -> Rate {
-    match n {
-        16 => Rate::bytes(4_000_000),
-        17 => both(),
-        18 => normalised(900, 16_384),
-        _ => Rate::NONE,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn weight(n: u8) -> u32 {
-    match n {
-        0 => 1,
-        1 => 10_000,
-        10 => 7,
-        11 | 18 => 3,
-        _ => Objective::default().weight,
+    #[test]
+    fn every_chosen_parameter_exists() {
+        let all = PolicySpec::every_composition();
+        for (name, _) in parameters(128) {
+            let has = |spec: &PolicySpec| spec.params().iter().any(|(info, _)| info.name == name);
+            assert!(all.iter().any(has), "no composition has {name}");
+        }
     }
-}
 
-fn latency(n: u8) -> Option<Nanos> {
-    match n {
-        13 => Some(Nanos::from_millis(2)),
-        14 => Some(Nanos::from_millis(60)),
-        _ => None,
+    #[test]
+    fn every_number_gives_a_policy_with_parameters_in_range() {
+        (0..=u8::MAX).for_each(|n| drop(policy(n)));
+    }
+
+    #[test]
+    fn every_objective_is_valid() {
+        for n in 0..19 {
+            assert_eq!(objective(n).validate(), Ok(()), "{n}");
+        }
     }
 }

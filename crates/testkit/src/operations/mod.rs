@@ -95,6 +95,19 @@ pub enum Operation {
     },
 }
 
+/// Decodes an operation from five bytes. The first one selects the operation, and later bytes
+/// select among those of one line:
+///
+/// | in 32 | operation |
+/// |---|---|
+/// | 10 | `Request` |
+/// | 5 | `Complete` |
+/// | 4 each | `Step`, `Dispatch` |
+/// | 1 each | `AddVm`, `AddDisk`, `Connect`, `SetObjective`, `Swap` |
+/// | 1 | `RemoveVm` (1/4), `Connect` (3/4) |
+/// | 1 | `Disconnect` (1/2), `RemoveDisk` (1/8), `ResizeDisk` (15/64), `Request` (9/64) |
+/// | 1 | `Import` (1/4), `ResizeDisk` (3/8), `Timeout` (3/8) |
+/// | 1 | `BeginTransfer` (5/8), `EndTransfer` (3/16), `ImportBandwidths` (3/16) |
 impl From<[u8; 5]> for Operation {
     fn from([what, a, b, c, d]: [u8; 5]) -> Operation {
         match what % 32 {
@@ -117,6 +130,7 @@ impl From<[u8; 5]> for Operation {
                 byte: b,
                 bits: c,
             },
+            // 4 with a higher `d` is a request, below.
             4 | 7 if d < 160 => Operation::ResizeDisk {
                 disk: a,
                 size: b,
@@ -157,7 +171,7 @@ pub struct Setup {
     pub merge: u8,
     /// Flags for tight bounds on requests, and for zeroes that are written out.
     pub bounds: u8,
-    /// Number of the policy at the begin.
+    /// Index of the initial policy.
     pub policy: u8,
 }
 
@@ -345,6 +359,7 @@ impl Operator {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let exported = self.driver.engine.vms().export_learnt(vm);
         assert_eq!(exported.is_ok(), self.driver.ledger.is_live(vm));
+        let is_own = matches!(exported, Ok(Some(_)));
         if let Ok(Some(blob)) = exported {
             self.learnt = blob.as_bytes().to_vec();
         }
@@ -368,8 +383,11 @@ impl Operator {
                 .import_moved(self.driver.now, [(vm, &blob)]),
         };
         let again = self.driver.engine.vms().export_learnt(vm);
-        // Only a whole state must be taken over; a damaged one may be refused or, by chance,
-        // accepted.
+        // A whole state of another VM or policy may be refused, and a damaged one may be accepted
+        // by chance.
+        if is_own && whole {
+            assert!(refused.is_empty(), "the VM's own state is accepted");
+        }
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
@@ -488,12 +506,13 @@ impl Operator {
     /// Returns the number of a client's requests for which the engine has room, and checks it
     /// against the bounds and the VM's guaranteed part.
     fn room(&mut self, client: ClientId) -> u32 {
-        let said = (self.driver.engine.admission_mut()).available_slots(self.driver.now, client);
+        let available =
+            (self.driver.engine.admission_mut()).available_slots(self.driver.now, client);
         let ledger = &self.driver.ledger;
         let bounds = ledger.room(client);
         assert!(
-            said <= bounds,
-            "{said} requests beyond the bounds of {bounds}"
+            available <= bounds,
+            "{available} requests beyond the bounds of {bounds}"
         );
         let vm = ledger.vm_of(client);
         if bounds > 0 && ledger.is_live(vm) {
@@ -501,11 +520,11 @@ impl Operator {
             let part = self.driver.engine.admission().holdings(vm).slots_part;
             let left = part.saturating_sub(ledger.inside(vm).into());
             assert!(
-                u64::from(said) >= left.min(bounds.into()),
-                "a part is not lent"
+                u64::from(available) >= left.min(bounds.into()),
+                "the VM's guaranteed slots are not available to it"
             );
         }
-        said
+        available
     }
 
     fn complete(&mut self, io: u8, error: u8) {
@@ -540,8 +559,8 @@ impl Operator {
             .map(|(_, depth)| depth as u32)
             .fold(self.driver.engine.config().device.depth, u32::min);
         let in_flight = self.driver.engine.device_stats().in_flight;
-        // Units may have to wait for the end of an I/O: deadlines leave no room for another one
-        // beside it, or the device is one VM's for a time.
+        // Units may have to wait for the end of an I/O: bd-edf may leave the device idle to protect
+        // a deadline; cfq gives the device to one VM for a slice.
         let (_, _, dispatcher) = self.driver.engine.policy().parts();
         let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
         // Credits may wait for the end of an I/O in flight, but admitted units must not.
@@ -600,7 +619,7 @@ impl Operator {
     }
 }
 
-/// Draws an operation, in most cases a read or write, so that many can merge.
+/// Decodes the operation of a request, in most cases a read or write, so that many can merge.
 fn op(kind: u8) -> Op {
     match kind % 16 {
         0..=5 => Op::Read,

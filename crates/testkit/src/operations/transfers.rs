@@ -80,15 +80,15 @@ impl Transfers {
         }
         assert!(
             self.ended.is_empty(),
-            "ends were not told: {:?}",
+            "ends were not reported: {:?}",
             self.ended
         );
         for &vm in vms {
             let status = engine.transfers().transfer(now, vm);
             let expected = self.running.get(&vm);
-            let told = status.map(|status| (status.transfer.bytes, status.transfer.moved));
+            let reported = status.map(|status| (status.transfer.bytes, status.transfer.moved));
             assert_eq!(
-                told,
+                reported,
                 expected.map(|transfer| (transfer.bytes, transfer.moved)),
                 "{vm:?}"
             );

@@ -60,7 +60,8 @@ mod tests {
     use std::path::Path;
 
     use tidegate_testkit::schema::{
-        Checker, accept_defaults, files, hold_tables, refuse_misspelt_keys,
+        Checker, assert_doc_tables_are_current, assert_misspelt_keys_are_refused,
+        assert_schema_defaults_are_valid, files,
     };
 
     use super::*;
@@ -113,7 +114,7 @@ name = "client"
 
     #[test]
     fn every_table_is_accepted_and_a_misspelt_key_of_each_refused_as_by_the_reader() {
-        let headings = refuse_misspelt_keys(schema(), WHOLE, read_whole);
+        let headings = assert_misspelt_keys_are_refused(schema(), WHOLE, read_whole);
         for section in &keys::SCENARIO.with_inner()[1..] {
             assert!(headings.contains(section.name), "[{}]", section.name);
         }
@@ -144,7 +145,7 @@ name = "client"
 
     #[test]
     fn defaults_are_values_of_their_keys() {
-        accept_defaults(schema(), &keys::SCENARIO.with_inner()[1..]);
+        assert_schema_defaults_are_valid(schema(), &keys::SCENARIO.with_inner()[1..]);
     }
 
     /// Compares the tables in docs/vcpu-scenarios.md; `TIDEGATE_BLESS=1` rewrites them.
@@ -153,6 +154,6 @@ name = "client"
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vcpu-scenarios.md");
         let mut sections = keys::SCENARIO.with_inner();
         sections.retain(|section| section.name != "host");
-        hold_tables(&[Path::new(page)], &sections);
+        assert_doc_tables_are_current(&[Path::new(page)], &sections);
     }
 }

@@ -3,7 +3,7 @@
 //! there must be a wake-up, and at the end everything must drain to zero.
 
 use crate::attacks::rig::{Draws, config, policies};
-use crate::common::{AGES, DISK, Driver};
+use crate::common::{CLOCK_NEAR_END, DISK_SIZE, Driver};
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::request::{ClientId, DiskId, IoError, Op, VmId};
 use tidegate_core::time::Nanos;
@@ -129,7 +129,7 @@ impl Chaos {
         }
         _ = self.rig.answers();
         let stats = self.rig.engine.device_stats();
-        assert_eq!(stats.requests as usize, self.rig.ledger.owed());
+        assert_eq!(stats.requests as usize, self.rig.ledger.unanswered());
         assert_eq!(stats.in_flight as usize, self.rig.in_flight.len());
         let view = self.rig.engine.view();
         for &vm in &self.vms {
@@ -225,11 +225,11 @@ impl Chaos {
         let len = len.min(256 * self.rig.engine.config().device.max_io);
         let offset = match self.draws.below(8) {
             _ if op == Op::Flush => 0,
-            0 => DISK - len as u64,
+            0 => DISK_SIZE - len as u64,
             1 => self.draws.below(64) << 12,
             _ => next,
         };
-        let offset = offset.min(DISK - len as u64);
+        let offset = offset.min(DISK_SIZE - len as u64);
         if self.rig.ask(client, op, offset, len).is_ok() && op != Op::Flush {
             self.clients[n].2 = offset + len as u64;
         }
@@ -270,7 +270,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
     for _ in 0..400 {
         chaos.step();
     }
-    if chaos.rig.now.0 > AGES {
+    if chaos.rig.now.0 > CLOCK_NEAR_END {
         // Too little time is left for what limits hold back, and the background waits for quiet.
         chaos.lift();
         while chaos.rig.dispatch(usize::MAX) + chaos.rig.in_flight.len() > 0 {

@@ -56,7 +56,7 @@ fn saturate(
 fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl FnMut(&mut Driver) {
     let mut next = 0;
     move |rig| {
-        while rig.ledger.owed() < depth {
+        while rig.ledger.unanswered() < depth {
             rig.ask(client, op, next % (1 << 35), len).expect("room");
             next += (len + gap) as u64;
         }
@@ -254,7 +254,7 @@ fn what_is_cancelled_before_it_starts_costs_nothing() {
                     rig.disconnect(goes);
                     goes = rig.client(disk);
                 }
-                while rig.ledger.owed() < 32 {
+                while rig.ledger.unanswered() < 32 {
                     for client in [stays, goes] {
                         rig.ask(client, Op::Write, next % (1 << 35), 4096)
                             .expect("room");

@@ -2,7 +2,7 @@
 //! again, and of stale handles to them.
 
 use crate::attacks::rig::{config, policies};
-use crate::common::{DISK, Driver, Guest};
+use crate::common::{DISK_SIZE, Driver, Guest};
 use tidegate_core::engine::{DiskSpec, EngineError, Refusal};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, DiskId, IoError, IoId, Op, Request, VmId};
@@ -64,7 +64,7 @@ fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
     ));
     let spec = DiskSpec {
         base: 0,
-        size: DISK,
+        size: DISK_SIZE,
         read_only: false,
     };
     assert!(unknown(engine.vms_mut().add_disk(vm, spec).unwrap_err()));

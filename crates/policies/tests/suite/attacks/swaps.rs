@@ -74,11 +74,11 @@ fn nothing_is_lost_between_any_two_policies() {
                 rig.now.0 += draws.below(2 * MS);
                 if turn % 5 == 0 {
                     let policy = if turn % 10 == 0 { to } else { from };
-                    let inside = rig.ledger.owed();
+                    let inside = rig.ledger.unanswered();
                     let now = rig.now;
                     rig.engine.set_policy(now, policy);
                     _ = rig.answers();
-                    assert_eq!(rig.ledger.owed(), inside, "a swap answers nothing");
+                    assert_eq!(rig.ledger.unanswered(), inside, "a swap answers nothing");
                     let requests = rig.engine.device_stats().requests;
                     assert_eq!(requests as usize, inside);
                 }
@@ -111,7 +111,7 @@ fn under_swaps(from: &PolicySpec, to: &PolicySpec, iops: u64, period: u64) -> Ve
     let Guest { client, .. } = rig.guest(&capped(Rate::iops(iops)));
     let (mut next, mut swaps, mut swapped) = (0u64, 0u64, 0u64);
     while rig.now.0 < SECOND {
-        while rig.ledger.owed() < 16 {
+        while rig.ledger.unanswered() < 16 {
             let op = if next % 2 == 0 { Op::Read } else { Op::Write };
             rig.ask(client, op, next % 4096 * 8192, 4096).expect("room");
             next += 1;
