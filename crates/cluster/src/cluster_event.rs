@@ -30,12 +30,12 @@ pub enum ClusterEvent {
         transfer: String,
     },
     /// The daemon of a drained host did not answer.
-    SilentDrained {
+    DrainedDaemonUnreachable {
         /// Name of the host.
         host: String,
     },
     /// The daemon of a host that is not drained did not answer, so the operation fails.
-    Silent {
+    DaemonUnreachable {
         /// Name of the host.
         host: String,
     },
@@ -73,7 +73,7 @@ pub enum ClusterEvent {
         left: u64,
     },
     /// A transfer of a removed host was dropped, because no other host would meet its deadline.
-    Homeless {
+    Unplaced {
         /// Name of the transfer.
         transfer: String,
         /// Bytes still to be moved.

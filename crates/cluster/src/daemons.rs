@@ -27,10 +27,11 @@ pub trait Daemons {
 /// Error of a daemon; displays the text of its source.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The daemon did not answer or refused.
+    /// The daemon did not answer, as behind a dead socket, or refused the request.
     #[error("{0}")]
-    Refused(Box<dyn std::error::Error + Send + Sync>),
-    /// The daemon could not be asked, or its answer was not understood.
+    Unavailable(Box<dyn std::error::Error + Send + Sync>),
+    /// No request could be sent, because the socket's path is not valid, or the answer was not
+    /// understood.
     #[error("{0}")]
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -73,22 +74,22 @@ pub struct LiveTransfer {
 
 /// Selection of daemons that a session asks for their transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ask<'a> {
+pub enum DaemonSelection<'a> {
     /// All daemons.
     All,
     /// All daemons but that of the named host.
-    AllBut(&'a str),
+    AllExcept(&'a str),
     /// No daemon.
-    NoDaemon,
+    None,
 }
 
-impl Ask<'_> {
+impl DaemonSelection<'_> {
     /// Returns whether the daemon of a host is asked.
     pub(crate) fn includes(self, host: &str) -> bool {
         match self {
-            Ask::All => true,
-            Ask::AllBut(other) => host != other,
-            Ask::NoDaemon => false,
+            DaemonSelection::All => true,
+            DaemonSelection::AllExcept(other) => host != other,
+            DaemonSelection::None => false,
         }
     }
 }

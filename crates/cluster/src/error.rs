@@ -1,10 +1,10 @@
-//! Errors of the driver.
+//! Errors of the driver. The messages say job, as the command `tidegate place job` does.
 
 use crate::daemons::DaemonError;
 use crate::state::HostError;
 use crate::store::StoreError;
 
-/// Failed operation on a cluster; nothing of it is stored.
+/// Error of a cluster operation; the stored state is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Name of a new transfer is taken.
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// Progress report of a waiting transfer.
     #[error("job {transfer:?} still waits for a host and cannot have moved any bytes")]
-    Waits {
+    StillWaiting {
         /// Name of the transfer.
         transfer: String,
     },
@@ -35,20 +35,24 @@ pub enum Error {
     MovedBack {
         /// Name of the transfer.
         transfer: String,
-        /// Reported bytes.
+        /// Bytes of this report.
         bytes: u64,
-        /// Bytes of the last report, and size of the transfer.
-        allowed: (u64, u64),
+        /// Bytes of the last report: the least that is allowed.
+        reported: u64,
+        /// Size of the transfer in bytes: the most that is allowed.
+        size: u64,
     },
     /// Progress report with more bytes than the size of the transfer.
     #[error("{bytes} bytes are more than the size of {transfer:?}")]
     MovedBeyond {
         /// Name of the transfer.
         transfer: String,
-        /// Reported bytes.
+        /// Bytes of this report.
         bytes: u64,
-        /// Bytes of the last report, and size of the transfer.
-        allowed: (u64, u64),
+        /// Bytes of the last report: the least that is allowed.
+        reported: u64,
+        /// Size of the transfer in bytes: the most that is allowed.
+        size: u64,
     },
     /// Transfer that is managed by its host's daemon.
     #[error("job {transfer:?} is managed by its host's daemon, which reports its progress")]

@@ -26,7 +26,7 @@ pub mod store;
 
 pub use change::{Change, difference};
 pub use cluster_event::{ClusterEvent, Started};
-pub use daemons::{Ask, DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
+pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm, VmTransfer};
 pub use driver::{Cluster, Session};
 pub use error::Error;
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};

@@ -23,8 +23,8 @@ pub struct HostRecord {
     pub device: Option<String>,
     /// Time since which no transfer started, ended or changed class.
     pub steady_since: Nanos,
-    /// Time at which the priority database last learnt from the daemon.
-    pub taught_at: Nanos,
+    /// Time at which rates from the daemon were last recorded in the priority database.
+    pub rates_recorded_at: Nanos,
     /// Drained: accepts no more transfers, while running ones continue.
     pub drained: bool,
 }
@@ -36,7 +36,8 @@ pub struct Transfer {
     pub name: String,
     /// Total bytes, read and written.
     pub bytes: u64,
-    /// Allowed duration from the start, and longest wait before it.
+    /// Maximum duration from the start. A transfer that waits longer than this for a host is
+    /// discarded.
     pub deadline: Nanos,
     /// Time of the request.
     pub arrived: Nanos,
@@ -105,7 +106,7 @@ impl HostRecord {
             socket: None,
             device: None,
             steady_since: Nanos::ZERO,
-            taught_at: Nanos::ZERO,
+            rates_recorded_at: Nanos::ZERO,
             drained: false,
         }
     }

@@ -180,7 +180,7 @@ impl ClusterState {
             if let Some(before) = self.hosts.iter().find(|before| before.name == host.name) {
                 // A file describes hosts, but not what happened on them.
                 host.steady_since = before.steady_since;
-                host.taught_at = before.taught_at;
+                host.rates_recorded_at = before.rates_recorded_at;
                 host.drained = before.drained;
             }
         }

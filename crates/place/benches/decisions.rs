@@ -53,7 +53,7 @@ fn main() {
         updates: Vec::new(),
     };
     let begun = Instant::now();
-    let report = data_centre::run(&spec, Strategy::Pcos, &mut clock);
+    let report = data_centre::simulate(&spec, Strategy::Pcos, &mut clock);
     println!("{report:#?}");
     for (name, times) in [
         ("arrival", &mut clock.arrivals),

@@ -73,24 +73,24 @@ pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignmen
     let why = match found.verdict {
         Ok(()) => {
             return Ok(Assignment {
-                class: what_if.own(),
+                class: what_if.newcomer_class(),
                 lowered: what_if.changed(),
             });
         }
         Err(StopReason::OwnDeadline) => RejectionReason::OwnDeadline,
         Err(StopReason::Steps) => RejectionReason::Steps,
         // A tenant is late where the search stops with `Misses`, so the default is never used.
-        Err(StopReason::Misses) => (what_if.latest())
+        Err(StopReason::Misses) => (what_if.most_late())
             .map_or(RejectionReason::Steps, |(who, late)| {
                 RejectionReason::Misses { who, late }
             }),
     };
     // The rejection names the lateness, which depends on the newcomer's own limit as well.
-    let (now, rate) = (snapshot.now, what_if.own_rate().min(request.limit()));
-    let forecast = request.begun(now).forecast(now, rate);
+    let (now, rate) = (snapshot.now, what_if.newcomer_rate().min(request.limit()));
+    let forecast = request.start_at(now).forecast(now, rate);
     Err(Rejection {
         why,
-        class: what_if.own(),
+        class: what_if.newcomer_class(),
         late: forecast.late,
     })
 }

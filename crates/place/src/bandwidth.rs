@@ -2,11 +2,11 @@
 
 use crate::MAX_TENANTS;
 
-/// Total bandwidth of a disk by number of users.
+/// Total bandwidth of a disk by the number of transfers on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bandwidth {
     max: u64,
-    /// Loss in bytes per second with one, two and more users.
+    /// Loss in bytes per second with one, two and more transfers.
     lost: Vec<u64>,
 }
 
@@ -15,34 +15,34 @@ pub struct Bandwidth {
 pub enum BandwidthError {
     /// Maximum bandwidth of 0.
     #[error("the bandwidth is 0 B/s; it must be at least 1 B/s")]
-    Nothing,
+    Zero,
     /// Loss that leaves no bandwidth.
     #[error(
         "with {n} transfers the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the \
          loss must be smaller"
     )]
     AllLost {
-        /// Number of users with which the loss occurs.
+        /// Number of transfers with which the loss occurs.
         n: usize,
         /// Loss in bytes per second.
         lost: u64,
         /// Maximum bandwidth in bytes per second.
         max: u64,
     },
-    /// More losses than a host can have users ([`MAX_TENANTS`]).
-    #[error("{0} losses given; at most {MAX_TENANTS} are allowed, one per number of users")]
+    /// More losses than a host can have transfers ([`MAX_TENANTS`]).
+    #[error("{0} losses given; at most {MAX_TENANTS} are allowed, one per number of transfers")]
     TooMany(usize),
 }
 
 impl Bandwidth {
     /// Creates the bandwidth of a disk with `max` bytes per second, less `lost[n - 1]` with `n`
-    /// users; more users lose as much as the last value.
+    /// transfers; more transfers lose as much as the last value.
     ///
     /// # Errors
     /// `max` is 0, a loss leaves nothing, or there are more than [`MAX_TENANTS`] losses.
     pub fn new(max: u64, lost: &[u64]) -> Result<Bandwidth, BandwidthError> {
         if max == 0 {
-            return Err(BandwidthError::Nothing);
+            return Err(BandwidthError::Zero);
         }
         if lost.len() > MAX_TENANTS {
             return Err(BandwidthError::TooMany(lost.len()));
@@ -66,9 +66,9 @@ impl Bandwidth {
         &self.lost
     }
 
-    /// Total bandwidth with `n` users in bytes per second.
-    pub fn with(&self, n: usize) -> u64 {
-        // An idle disk counts as one user.
+    /// Returns the total bandwidth with `n` transfers in bytes per second.
+    pub fn total_for(&self, n: usize) -> u64 {
+        // An idle disk counts as one with a single transfer.
         let lost = self.lost.get(n.saturating_sub(1)).or(self.lost.last());
         self.max - lost.copied().unwrap_or(0)
     }
@@ -79,16 +79,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_were_measured_lose_what_the_last_lost() {
-        let bandwidth = Bandwidth::new(54, &[0, 17, 14]).expect("it is one");
-        let with: Vec<_> = (0..6).map(|n| bandwidth.with(n)).collect();
-        assert_eq!(with, [54, 54, 37, 40, 40, 40]);
-        assert_eq!(Bandwidth::new(54, &[]).expect("it is one").with(9), 54);
+    fn beyond_the_given_losses_the_last_one_applies() {
+        let bandwidth = Bandwidth::new(54, &[0, 17, 14]).expect("valid");
+        let totals: Vec<_> = (0..6).map(|n| bandwidth.total_for(n)).collect();
+        assert_eq!(totals, [54, 54, 37, 40, 40, 40]);
+        assert_eq!(Bandwidth::new(54, &[]).expect("valid").total_for(9), 54);
     }
 
     #[test]
-    fn what_leaves_nothing_is_refused_with_what_is_wrong() {
-        assert_eq!(Bandwidth::new(0, &[]), Err(BandwidthError::Nothing));
+    fn a_bandwidth_of_zero_is_refused_with_its_cause() {
+        assert_eq!(Bandwidth::new(0, &[]), Err(BandwidthError::Zero));
         let all = Bandwidth::new(54, &[0, 54]).expect_err("nothing left");
         assert_eq!(
             all.to_string(),

@@ -6,9 +6,9 @@ use crate::Combination;
 
 /// Rate of one tenant of each class in bytes per second, lowest class first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Rates(pub [u64; 3]);
+pub struct ClassRates(pub [u64; 3]);
 
-impl Rates {
+impl ClassRates {
     /// Rate of one tenant of `class` in bytes per second; 0 for a class without a rate.
     pub fn for_class(&self, class: Class) -> u64 {
         self.0[class as usize]
@@ -26,18 +26,19 @@ impl Rates {
     ///
     /// The minimum: a class that was measured gets no more than its measured rate, because a tenant
     /// that is lowered to it does not bring its former rate along.
-    pub(crate) fn extrapolate(&self, measured: &Combination, wanted: &Combination) -> Rates {
+    pub(crate) fn extrapolate(&self, measured: &Combination, wanted: &Combination) -> ClassRates {
         let pairs = wanted.pair_counts(measured);
-        Rates(Class::ALL.map(|class| {
+        ClassRates(Class::ALL.map(|class| {
             let pairs = pairs[class as usize];
             let n: usize = pairs.iter().sum();
             let all = pairs.into_iter().zip(self.0);
             // 128 bits, because rates may be as large as `u64::MAX` when unlimited.
             let sum: u128 = all.map(|(n, rate)| n as u128 * u128::from(rate)).sum();
             let mean = u64::try_from(sum / n.max(1) as u128).unwrap_or(u64::MAX);
-            match measured.count(class) {
-                0 => mean,
-                _ => mean.min(self.for_class(class)),
+            if measured.count(class) == 0 {
+                mean
+            } else {
+                mean.min(self.for_class(class))
             }
         }))
     }
@@ -61,15 +62,15 @@ mod tests {
     fn a_lowered_tenant_gets_the_measured_rate_of_its_new_class() {
         let measured = Combination::from_classes([Idle, BestEffort, RealTime]);
         let wanted = Combination::from_classes([Idle, BestEffort, BestEffort]);
-        let rates = Rates([5, 20, 60]).extrapolate(&measured, &wanted);
-        assert_eq!(rates, Rates([5, 20, 0]));
+        let rates = ClassRates([5, 20, 60]).extrapolate(&measured, &wanted);
+        assert_eq!(rates, ClassRates([5, 20, 0]));
     }
 
     #[test]
     fn a_class_without_a_measured_rate_gets_the_mean_of_its_pairs() {
         let measured = Combination::from_classes([Idle, RealTime]);
         let wanted = Combination::from_classes([BestEffort, BestEffort]);
-        let rates = Rates([5, 0, 60]).extrapolate(&measured, &wanted);
-        assert_eq!(rates, Rates([0, 32, 0]));
+        let rates = ClassRates([5, 0, 60]).extrapolate(&measured, &wanted);
+        assert_eq!(rates, ClassRates([0, 32, 0]));
     }
 }

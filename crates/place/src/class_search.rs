@@ -38,10 +38,10 @@ pub(crate) enum StopReason {
 
 /// Runs the search of figure 5.8 for a newcomer that needs `need` bytes per second.
 pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
-    what_if.start();
+    what_if.reset();
     let mut up_to = u64::MAX;
     for _ in 0..Class::ALL.len() * (what_if.len() + 1) {
-        let rate = what_if.own_rate();
+        let rate = what_if.newcomer_rate();
         let in_time = rate >= need;
         if in_time {
             // A larger need would be late at this step, and the search would go another way.
@@ -49,8 +49,8 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
         }
         let verdict = match (what_if.is_violated(), in_time) {
             // Case 1.
-            (true, true) if what_if.own() > Class::Idle => {
-                what_if.set_own(what_if.own().lowered(1));
+            (true, true) if what_if.newcomer_class() > Class::Idle => {
+                what_if.set_newcomer_class(what_if.newcomer_class().lowered(1));
                 continue;
             }
             // Case 2, or case 1 at the lowest class.
@@ -61,8 +61,8 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
                 if what_if.lower_one() {
                     continue;
                 }
-                if what_if.own() < Class::RealTime {
-                    what_if.set_own(what_if.own().raised(1));
+                if what_if.newcomer_class() < Class::RealTime {
+                    what_if.set_newcomer_class(what_if.newcomer_class().raised(1));
                     continue;
                 }
                 Err(StopReason::OwnDeadline)

@@ -5,7 +5,7 @@ use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::transfers::Class;
 
 use crate::interval::{Interval, RATE_MAX};
-use crate::{Bandwidth, Combination, MAX_TENANTS, Rates};
+use crate::{Bandwidth, ClassRates, Combination, MAX_TENANTS};
 
 /// Descriptor of the exported bytes.
 const DESCRIPTOR: &str = "priority-database";
@@ -22,7 +22,7 @@ pub struct Entry {
     /// Combination of classes.
     pub classes: Combination,
     /// Rate of one tenant of each class, as an exponential average.
-    pub rates: Rates,
+    pub rates: ClassRates,
     /// Number of intervals that contributed.
     pub intervals: u64,
 }
@@ -78,8 +78,8 @@ impl PriorityDatabase {
         };
         let classes = interval.classes;
         let earlier = self.exact_entry_mut(&classes).map(|entry| entry.rates);
-        let assumed = self.bandwidth.with(classes.len());
-        let Some(Rates(rates)) = interval.class_rates(earlier.as_ref(), assumed) else {
+        let assumed = self.bandwidth.total_for(classes.len());
+        let Some(ClassRates(rates)) = interval.class_rates(earlier.as_ref(), assumed) else {
             return;
         };
         match self.exact_entry_mut(&classes) {
@@ -92,14 +92,14 @@ impl PriorityDatabase {
             }
             None => self.insert(Entry {
                 classes,
-                rates: Rates(rates),
+                rates: ClassRates(rates),
                 intervals: 1,
             }),
         }
     }
 
     /// Rate of one tenant of each class in this combination, in bytes per second.
-    pub fn rates(&self, classes: &Combination) -> Rates {
+    pub fn rates(&self, classes: &Combination) -> ClassRates {
         let entry = self.entry_or_default(classes);
         if entry.classes == *classes {
             entry.rates
@@ -115,8 +115,8 @@ impl PriorityDatabase {
             return *entry;
         }
         let (n, own) = (classes.len(), Class::default());
-        let each = self.bandwidth.with(n) / n.max(1) as u64;
-        let mut rates = Rates::default();
+        let each = self.bandwidth.total_for(n) / n.max(1) as u64;
+        let mut rates = ClassRates::default();
         rates.0[own as usize] = each;
         Entry {
             classes: Combination::from_classes((0..n).map(|_| own)),
@@ -181,7 +181,7 @@ impl PriorityDatabase {
             }
             read.insert(Entry {
                 classes,
-                rates: Rates(rates),
+                rates: ClassRates(rates),
                 intervals: fields.u64_in("a number of intervals", 1..=u64::MAX)?,
             });
         }

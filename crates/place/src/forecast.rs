@@ -64,7 +64,7 @@ pub fn admit_by_forecast(
             simulated[who].class = Class::Idle;
         }
         simulated.push(Simulated {
-            transfer: Some(request.begun(now)),
+            transfer: Some(request.start_at(now)),
             class,
             stays: false,
             after: class,
@@ -189,7 +189,7 @@ mod tests {
 
     fn present(class: Class, mb: u64, seconds: u64) -> Present {
         let request = Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one");
-        let transfer = Some(request.begun(Nanos::ZERO));
+        let transfer = Some(request.start_at(Nanos::ZERO));
         let tenant = Tenant { class, transfer };
         let stays = false;
         Present { tenant, stays }

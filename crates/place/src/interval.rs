@@ -7,7 +7,7 @@
 
 use tidegate_core::transfers::Class;
 
-use crate::{Combination, MAX_TENANTS, Rates};
+use crate::{ClassRates, Combination, MAX_TENANTS};
 
 /// Upper bound of a plausible rate: an exbibyte per second.
 pub(crate) const RATE_MAX: u64 = 1 << 60;
@@ -58,8 +58,12 @@ impl Interval {
     /// placement relies on it beside a greedy tenant. Example without an earlier estimate: a real
     /// time tenant had 10 MB/s of limited demand and a greedy idle one had 40 MB/s. The estimate is
     /// 50 MB/s for real time and 0 for idle.
-    pub(crate) fn class_rates(&self, earlier: Option<&Rates>, assumed: u64) -> Option<Rates> {
-        let (mut unused_above, mut rates, mut is_informative) = (0, Rates::default(), false);
+    pub(crate) fn class_rates(
+        &self,
+        earlier: Option<&ClassRates>,
+        assumed: u64,
+    ) -> Option<ClassRates> {
+        let (mut unused_above, mut rates, mut is_informative) = (0, ClassRates::default(), false);
         for class in Class::ALL.into_iter().rev() {
             let (at, n) = (class as usize, self.classes.count(class) as u128);
             if n == 0 {
@@ -109,14 +113,20 @@ mod tests {
     fn limited_demand_without_an_earlier_estimate_counts_lower_rates_as_unused() {
         let interval = Interval::from_rates([(RealTime, 10, false), (Idle, 40, true)]);
         let rates = interval.and_then(|interval| interval.class_rates(None, 100));
-        assert_eq!(rates, Some(Rates([0, 0, 50])));
+        assert_eq!(rates, Some(ClassRates([0, 0, 50])));
     }
 
     #[test]
     fn limited_demand_below_the_earlier_estimate_adds_nothing() {
         let interval = Interval::from_rates([(RealTime, 10, false)]).expect("one tenant");
-        assert_eq!(interval.class_rates(Some(&Rates([0, 0, 20])), 100), None);
-        let higher = Some(Rates([0, 0, 10]));
-        assert_eq!(interval.class_rates(Some(&Rates([0, 0, 9])), 100), higher);
+        assert_eq!(
+            interval.class_rates(Some(&ClassRates([0, 0, 20])), 100),
+            None
+        );
+        let higher = Some(ClassRates([0, 0, 10]));
+        assert_eq!(
+            interval.class_rates(Some(&ClassRates([0, 0, 9])), 100),
+            higher
+        );
     }
 }

@@ -55,7 +55,7 @@ pub use acceptance::Acceptance;
 pub use admission::{Assignment, Rejection, RejectionReason, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
 pub use class_combination::{Combination, MAX_TENANTS};
-pub use class_rates::Rates;
+pub use class_rates::ClassRates;
 pub use database::{Entry, PriorityDatabase};
 pub use forecast::{Present, admit_by_forecast};
 pub use grace::Grace;

@@ -66,12 +66,13 @@ impl Request {
         self.limit
     }
 
-    /// R: total bytes, read and written.
+    /// Total bytes, read and written (R).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// D: allowed duration from the start, and longest wait before it.
+    /// Maximum duration from the start (D). A request that waits longer than this for a host is
+    /// discarded.
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
@@ -83,12 +84,12 @@ impl Request {
 
     /// Shortest deadline that `bytes_per_s` meets; `None` if that is 0.
     pub(crate) fn deadline_at(&self, bytes_per_s: u64) -> Option<Nanos> {
-        let latency = self.begun(Nanos::ZERO).latency(bytes_per_s);
+        let latency = self.start_at(Nanos::ZERO).latency(bytes_per_s);
         (latency < Nanos::MAX).then_some(latency)
     }
 
-    /// Returns the transfer as it starts at `now`.
-    pub fn begun(&self, now: Nanos) -> Transfer {
+    /// Returns the transfer that starts at `now`.
+    pub fn start_at(&self, now: Nanos) -> Transfer {
         Transfer {
             bytes: self.bytes,
             begun: now,
@@ -121,7 +122,7 @@ mod tests {
     fn a_request_has_bytes_and_time() {
         assert_eq!(Request::new(0, Nanos::SECOND), Err(RequestError::NoBytes));
         assert_eq!(Request::new(1, Nanos::ZERO), Err(RequestError::NoTime));
-        let request = Request::new(10, Nanos::from_secs(3)).expect("it is one");
+        let request = Request::new(10, Nanos::from_secs(3)).expect("valid");
         assert_eq!(request.rate(), 4);
         assert_eq!(request.deadline_at(4), Some(Nanos(2_500_000_000)));
         assert_eq!(request.deadline_at(0), None);
@@ -129,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_is_enough_exactly_from_the_needed_one_on(
+        fn the_needed_rate_is_the_lowest_that_meets_the_deadline(
             bytes in 0_u64..1 << 45,
             time in 0_u64..1 << 42,
             by in 0_u64..3,

@@ -1,5 +1,5 @@
-//! Rates and lateness of the transfers on a host if they had other classes (proactive agent of
-//! figure 5.9 of Jain's thesis, which all figures in this file are of).
+//! Rates and lateness of the transfers on a host if they had other classes. Figures cited in this
+//! file are those of Jain's thesis; this is the proactive agent of figure 5.9.
 //!
 //! A transfer is in time exactly if its rate is at least the rate it needs, the remaining bytes
 //! over the remaining time. The needed rates are computed once, so the evaluation of a combination
@@ -10,7 +10,7 @@ use tidegate_core::transfers::{Class, Forecast, Transfer};
 
 use crate::fair_share::{FairShare, fair_share};
 use crate::request::needed;
-use crate::{Combination, Grace, HostSnapshot, Rates, Tenant};
+use crate::{ClassRates, Combination, Grace, HostSnapshot, Tenant};
 
 /// Latest time from which the rest of a transfer, at `bytes_per_s` without a pause, ends no later
 /// than its deadline plus grace.
@@ -55,10 +55,10 @@ pub(crate) struct WhatIf<'a> {
     /// grace, and is then protected no more.
     protected_until: Nanos,
     /// Tentative class of the newcomer.
-    own: Class,
+    newcomer_class: Class,
     combination: Combination,
     /// Rate of a tenant with unlimited demand, of each class.
-    rates: Rates,
+    rates: ClassRates,
 }
 
 impl<'a> WhatIf<'a> {
@@ -79,8 +79,8 @@ impl<'a> WhatIf<'a> {
             classes,
             lowest_sufficient: Vec::with_capacity(tenants.len()),
             protected_until: Nanos::MAX,
-            own: Class::default(),
-            rates: Rates::default(),
+            newcomer_class: Class::default(),
+            rates: ClassRates::default(),
         };
         what_if.update_rates();
         what_if
@@ -94,27 +94,28 @@ impl<'a> WhatIf<'a> {
             let need = tenant.transfer.map_or(0, |transfer| {
                 needed(transfer.left(), transfer.due().since(snapshot.now))
             });
-            let latest_start = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
+            let protected_until = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
                 latest_start(&transfer, rate, snapshot.grace)
             });
             // A transfer that is late even without the newcomer cannot be harmed by it.
-            let late_anyway = latest_start < snapshot.now;
+            let late_anyway = protected_until < snapshot.now;
             if !late_anyway {
-                what_if.protected_until = what_if.protected_until.min(latest_start);
+                what_if.protected_until = what_if.protected_until.min(protected_until);
             }
             what_if.needs.push(if late_anyway { 0 } else { need });
             what_if.lowest_sufficient.push(u64::MAX);
         }
-        what_if.start();
+        what_if.reset();
         what_if
     }
 
     /// Resets all tenants to their current classes and the newcomer to the default class.
-    pub(crate) fn start(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.classes.clear();
         (self.classes).extend(self.snapshot.tenants.iter().map(|tenant| tenant.class));
-        self.own = Class::default();
-        self.combination = Combination::from_classes(self.classes.iter().copied()).with(self.own);
+        self.newcomer_class = Class::default();
+        self.combination =
+            Combination::from_classes(self.classes.iter().copied()).with(self.newcomer_class);
         self.update_rates();
     }
 
@@ -131,13 +132,15 @@ impl<'a> WhatIf<'a> {
     /// goes to others of their class, then to lower classes; never to higher ones, which might not
     /// get it.
     ///
-    /// Bandwidth is shared among the tenants of the database entry, each of which stands for the
-    /// tenant paired with it, and keeps its own class: a tenant that is tentatively a class lower
-    /// than its counterpart does not use less for that.
-    fn rates_with_limits(&self) -> Rates {
+    /// Bandwidth is shared among the tenants of the database entry. Each of them stands for the
+    /// tenant paired with it, and keeps its own class. For example, an entry for idle + real time
+    /// is used for idle + best effort: the best-effort tenant has the share of the real-time one,
+    /// so its tentatively lower class does not make it use less (see the example in
+    /// [`ClassRates::extrapolate`]).
+    fn rates_with_limits(&self) -> ClassRates {
         let entry = (self.snapshot.database).entry_or_default(&self.combination);
         let pairs = self.combination.pair_counts(&entry.classes);
-        let (mut greedy_rates, mut unused) = ([0; 3], 0);
+        let (mut unlimited_rates, mut unused) = ([0; 3], 0);
         // From the highest class down, because unused bandwidth only goes down.
         for class in Class::ALL.into_iter().rev() {
             let n = entry.classes.count(class);
@@ -145,7 +148,7 @@ impl<'a> WhatIf<'a> {
                 continue;
             }
             // Where a class is paired with several of the entry, its limits cannot be attributed to
-            // one of them, so its tenants count as greedy.
+            // one of them, so its tenants count as of unlimited demand.
             let is_paired_here = |tenant: &&usize| {
                 let tentative = self.classes[**tenant];
                 let paired = pairs[tentative as usize][class as usize];
@@ -155,9 +158,9 @@ impl<'a> WhatIf<'a> {
             let limits: Vec<u64> = limited.map(|&at| self.snapshot.limit(at)).collect();
             let all = u128::from(entry.rates.for_class(class)) * n as u128 + unused;
             let FairShare { each, rest } = fair_share(all, n - limits.len(), limits.into_iter());
-            (greedy_rates[class as usize], unused) = (each, rest);
+            (unlimited_rates[class as usize], unused) = (each, rest);
         }
-        Rates(greedy_rates).extrapolate(&entry.classes, &self.combination)
+        ClassRates(unlimited_rates).extrapolate(&entry.classes, &self.combination)
     }
 
     /// Rate of a running tenant in bytes per second.
@@ -171,19 +174,19 @@ impl<'a> WhatIf<'a> {
     }
 
     /// Tentative class of the newcomer.
-    pub(crate) fn own(&self) -> Class {
-        self.own
+    pub(crate) fn newcomer_class(&self) -> Class {
+        self.newcomer_class
     }
 
     /// Rate of the newcomer in bytes per second.
-    pub(crate) fn own_rate(&self) -> u64 {
-        self.rates.for_class(self.own)
+    pub(crate) fn newcomer_rate(&self) -> u64 {
+        self.rates.for_class(self.newcomer_class)
     }
 
     /// Changes the class of the newcomer.
-    pub(crate) fn set_own(&mut self, class: Class) {
-        self.combination = self.combination.changed(self.own, class);
-        self.own = class;
+    pub(crate) fn set_newcomer_class(&mut self, class: Class) {
+        self.combination = self.combination.changed(self.newcomer_class, class);
+        self.newcomer_class = class;
         self.update_rates();
     }
 
@@ -243,8 +246,8 @@ impl<'a> WhatIf<'a> {
             .collect()
     }
 
-    /// Tenant that would be latest because of the newcomer, with its lateness.
-    pub(crate) fn latest(&self) -> Option<(usize, Nanos)> {
+    /// Returns the tenant with the greatest lateness because of the newcomer, with that lateness.
+    pub(crate) fn most_late(&self) -> Option<(usize, Nanos)> {
         let lateness = |at: usize| {
             let rate = self.rate_of(at);
             let transfer =
@@ -262,8 +265,8 @@ impl<'a> WhatIf<'a> {
     pub(crate) fn valid_until(&self) -> Nanos {
         let until = |(tenant, &rate): (&Tenant, &u64)| {
             let transfer = tenant.transfer.filter(|_| rate < u64::MAX)?;
-            // Without grace, as in `is_violated`, whose answer ends here: grace decides only who is
-            // protected, and `protected_until` has it. A finished transfer never becomes late.
+            // Grace is not added: `is_violated` does not use it. Grace only decides which tenants
+            // are protected; `protected_until` covers that. A finished transfer never becomes late.
             (transfer.left() > 0).then(|| transfer.due().since(transfer.latency(rate)))
         };
         let both = self.snapshot.tenants.iter().zip(&self.lowest_sufficient);
@@ -285,7 +288,7 @@ impl<'a> WhatIf<'a> {
     /// had limited demand.
     pub(crate) fn total(&self) -> u64 {
         let database = self.snapshot.database;
-        let assumed = database.bandwidth().with(self.combination.len());
+        let assumed = database.bandwidth().total_for(self.combination.len());
         (database.rates(&self.combination).total(&self.combination)).max(assumed)
     }
 }

@@ -8,59 +8,61 @@ use tidegate_core::transfers::Class;
 use tidegate_place::HostId;
 
 use crate::cluster_event::ClusterEvent;
-use crate::daemons::{Ask, DaemonError, Daemons, LiveTransfer, VmTransfer};
+use crate::daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, VmTransfer};
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Transfer};
 use crate::state::ClusterState;
 
-/// Interval over which a daemon measures rates. A report within it would teach the same rates
-/// twice.
-const INTERVAL: Nanos = Nanos::from_secs(3);
+/// Interval over which a daemon averages the rates of transfers. A second report inside it repeats
+/// the first and must not be recorded again.
+const RATE_INTERVAL: Nanos = Nanos::from_secs(3);
 
 /// Rates of all transfers of a host over its daemon's last interval.
 #[derive(Debug)]
-pub(super) struct LearntRates {
+pub(super) struct ReportedRates {
     pub(super) host: HostId,
     pub(super) rates: Vec<(Class, u64)>,
 }
 
 /// Asks the daemons of hosts, and merges their transfers into the state. The daemon of a drained
-/// host may be gone. `known` lists the hosts in the stored state.
+/// host may be gone. `stored_hosts` are the names of the hosts in the stored state.
 pub(super) fn ask_daemons(
     state: &mut ClusterState,
     daemons: &dyn Daemons,
     now: Nanos,
-    (ask, known): (Ask<'_>, &[String]),
+    which: DaemonSelection<'_>,
+    stored_hosts: &[String],
     notify: &mut dyn FnMut(ClusterEvent),
-) -> Result<Vec<LearntRates>, DaemonError> {
+) -> Result<Vec<ReportedRates>, DaemonError> {
     let hosts = state.hosts.clone();
     let mut all = Vec::new();
     for (at, host) in hosts.iter().enumerate() {
         let socket = host.socket.as_deref();
-        let Some(socket) = socket.filter(|_| ask.includes(&host.name)) else {
+        let Some(socket) = socket.filter(|_| which.includes(&host.name)) else {
             continue;
         };
         let transfers = match daemons.transfers(socket) {
             Ok(transfers) => transfers,
             // A host is often drained because its daemon is to be stopped.
-            Err(DaemonError::Refused(_)) if host.drained => {
+            Err(DaemonError::Unavailable(_)) if host.drained => {
                 let host = host.name.clone();
-                notify(ClusterEvent::SilentDrained { host });
+                notify(ClusterEvent::DrainedDaemonUnreachable { host });
                 continue;
             }
             Err(error) => {
-                if matches!(error, DaemonError::Refused(_)) && known.contains(&host.name) {
+                let is_unavailable = matches!(error, DaemonError::Unavailable(_));
+                if is_unavailable && stored_hosts.contains(&host.name) {
                     let host = host.name.clone();
-                    notify(ClusterEvent::Silent { host });
+                    notify(ClusterEvent::DaemonUnreachable { host });
                 }
                 return Err(error);
             }
         };
         let rates = merge_transfers(state, host, transfers, now);
-        let is_new = now.since(host.taught_at) >= INTERVAL;
+        let is_new = now.since(host.rates_recorded_at) >= RATE_INTERVAL;
         if let Some(rates) = rates.filter(|rates| is_new && !rates.is_empty()) {
-            state.hosts[at].taught_at = now;
+            state.hosts[at].rates_recorded_at = now;
             let host = HostId(at);
-            all.push(LearntRates { host, rates });
+            all.push(ReportedRates { host, rates });
         }
     }
     Ok(all)
@@ -76,11 +78,11 @@ fn merge_transfers(
 ) -> Option<Vec<(Class, u64)>> {
     let mut rates = Some(Vec::new());
     for on_vm in transfers {
-        let is_there = host
+        let on_hosts_device = host
             .device
             .as_ref()
             .is_none_or(|name| *name == on_vm.device);
-        if let (true, Some(live)) = (is_there, on_vm.transfer) {
+        if let (true, Some(live)) = (on_hosts_device, on_vm.transfer) {
             merge_transfer(state, &host.name, &on_vm.vm, &live, now);
             // One unknown rate makes the whole interval useless for learning.
             rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
@@ -89,11 +91,11 @@ fn merge_transfers(
             });
         }
     }
-    let there = state.running.iter();
-    let there = there.filter(|running| running.placement.host == host.name);
-    let there = there.count();
+    let placed_here = (state.running.iter())
+        .filter(|running| running.placement.host == host.name)
+        .count();
     // A placed transfer that its daemon does not know has no rate, so the interval is incomplete.
-    rates.filter(|rates| rates.len() == there)
+    rates.filter(|rates| rates.len() == placed_here)
 }
 
 fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
@@ -110,7 +112,8 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
         transfer: Transfer {
             name: format!("{host}/{vm}"),
             bytes: live.bytes,
-            // The daemon reports the remaining time, so the transfer counts as started now.
+            // A deadline is relative to `arrived`, and the daemon reports the remaining time: the
+            // transfer counts as requested now.
             deadline: Nanos::from_secs_f64(live.due_in_s),
             arrived: now,
             limit: None,
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_of_the_hosts_device_count_and_teach_if_all_rates_are_known() {
+    fn rates_of_the_hosts_device_are_recorded_only_if_all_are_known() {
         let (mut state, host) = state();
         let now = Nanos::from_secs(10);
         let all = vec![of("dss", "sdb", LIVE), of("far", "sdc", LIVE)];
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transfer_that_was_placed_for_a_vm_is_that_vms() {
+    fn a_placed_transfer_takes_the_progress_of_its_vms_transfer() {
         let (mut state, host) = state();
         merge_transfer(&mut state, "a", "dss", &LIVE, Nanos(1));
         state.running[0].transfer.name = "dss".to_owned();

@@ -19,12 +19,12 @@ use tidegate_place::{
 
 use crate::change::{Change, difference};
 use crate::cluster_event::{ClusterEvent, Started};
-use crate::daemons::{Ask, Daemons};
+use crate::daemons::{DaemonSelection, Daemons};
 use crate::error::Error;
 use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot};
-use daemon_transfers::LearntRates;
+use daemon_transfers::ReportedRates;
 use names::Names;
 
 /// Environment of one session on a cluster.
@@ -38,7 +38,7 @@ pub struct Session<'a> {
     /// Time since 1970-01-01 00:00 UTC.
     pub now: Nanos,
     /// Daemons that are asked for their transfers.
-    pub ask: Ask<'a>,
+    pub ask: DaemonSelection<'a>,
     /// Read-only session: nothing is stored or started, and waiting transfers cause no events.
     pub read_only: bool,
 }
@@ -71,11 +71,17 @@ impl<'a> Cluster<'a> {
         });
         let mut state = stored.state.clone();
         // Names before `change`, which may add hosts whose daemons never answered.
-        let known: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
+        let stored_hosts: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut state).map_err(Into::into)?;
-        let (now, ask) = (session.now, (session.ask, known.as_slice()));
-        let taught =
-            daemon_transfers::ask_daemons(&mut state, session.daemons, now, ask, session.notify)?;
+        let now = session.now;
+        let reported = daemon_transfers::ask_daemons(
+            &mut state,
+            session.daemons,
+            now,
+            session.ask,
+            &stored_hosts,
+            session.notify,
+        )?;
         let (pcos, names) = resume::resume(&state, session.store, now)?;
         let mut cluster = Cluster {
             session,
@@ -85,15 +91,15 @@ impl<'a> Cluster<'a> {
             names,
             learnt: Vec::new(),
         };
-        cluster.learn(taught);
+        cluster.record_rates(reported);
         Ok(cluster)
     }
 
     /// Feeds the rates that daemons reported to the hosts' priority databases.
-    fn learn(&mut self, taught: Vec<LearntRates>) {
-        for LearntRates { host, rates } in taught {
+    fn record_rates(&mut self, reported: Vec<ReportedRates>) {
+        for ReportedRates { host, rates } in reported {
             let update = Update {
-                had: &rates,
+                measured: &rates,
                 ..Update::default()
             };
             self.pcos.update(self.session.now, host, &update);
@@ -261,7 +267,7 @@ impl Cluster<'_> {
                 self.state.waiting.push(again);
                 ClusterEvent::Requeued { transfer, left }
             }
-            Outcome::Refused(_) => ClusterEvent::Homeless { transfer, left },
+            Outcome::Refused(_) => ClusterEvent::Unplaced { transfer, left },
         };
         (self.session.notify)(event);
     }

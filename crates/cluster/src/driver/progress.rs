@@ -1,4 +1,4 @@
-//! Progress reports of transfers, from which a host's priority database learns.
+//! Progress reports of transfers, whose rates are recorded in the host's priority database.
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Update};
@@ -7,12 +7,15 @@ use super::Cluster;
 use crate::error::Error;
 use crate::record::RunningTransfer;
 
-/// Shortest interval between reports whose rates are meaningful.
+/// Shortest interval between reports whose rates are recorded: 1 s. Over less, one large request
+/// more or less changes the rate of a disk by several per cent.
 pub(super) const SHORTEST_INTERVAL: Nanos = Nanos::SECOND;
 
+/// Percentage of its own limit from which on a transfer's demand, not its class, decided its rate.
+const DEMAND_LIMITED_PERCENT: u64 = 95;
+
 impl Cluster<'_> {
-    /// Applies reports of the bytes that transfers, by name, have moved since their start; and
-    /// saves.
+    /// Applies progress reports (name, total bytes moved since the start), and saves.
     ///
     /// # Errors
     /// A transfer cannot have moved this number of bytes, or the store fails.
@@ -21,7 +24,7 @@ impl Cluster<'_> {
         for (name, bytes) in moved {
             self.check_moved(name, *bytes)?;
         }
-        // Host by host, because a database learns from all transfers of its host at once.
+        // Host by host, because an interval counts only with the rates of all its transfers.
         for host in (0..self.state.hosts.len()).map(HostId) {
             if self.apply_reports(host, moved) {
                 self.learnt.push(host);
@@ -36,51 +39,51 @@ impl Cluster<'_> {
         let transfer = name.to_owned();
         let Some(running) = self.state.running(name) else {
             return Err(if self.state.has_transfer(name) {
-                Error::Waits { transfer }
+                Error::StillWaiting { transfer }
             } else {
                 self.unknown_transfer(name)
             });
         };
-        let allowed = (running.placement.reported, running.transfer.bytes);
+        let (reported, size) = (running.placement.reported, running.transfer.bytes);
         match bytes {
-            bytes if bytes < allowed.0 => Err(Error::MovedBack {
+            bytes if bytes < reported => Err(Error::MovedBack {
                 transfer,
                 bytes,
-                allowed,
+                reported,
+                size,
             }),
-            bytes if bytes > allowed.1 => Err(Error::MovedBeyond {
+            bytes if bytes > size => Err(Error::MovedBeyond {
                 transfer,
                 bytes,
-                allowed,
+                reported,
+                size,
             }),
             _ => Ok(()),
         }
     }
 
-    /// Applies the progress reports of a host's transfers. Returns whether its database has learnt:
-    /// it does if all its transfers were reported at the same time before and again now, without a
-    /// change in between.
+    /// Applies the progress reports of a host's transfers. Returns true if the interval's rates
+    /// were recorded in its priority database: if all its transfers were reported at the same time
+    /// before and again now, without a change in between.
     pub(super) fn apply_reports(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
         let now = self.session.now;
         let report = |running: &RunningTransfer| {
-            let found = moved
+            let own = moved
                 .iter()
                 .find(|(name, _)| *name == running.transfer.name);
-            found.map(|report| report.1)
+            own.map(|report| report.1)
         };
-        let (mut had, mut sated) = (Vec::new(), Vec::new());
+        let (mut measured, mut demand_limited) = (Vec::new(), Vec::new());
         if let Some(length) = self.common_interval(host, |running| report(running).is_some()) {
             for running in self.transfers_on(host) {
                 let before = running.placement.reported;
                 let bytes = report(running).unwrap_or(before).saturating_sub(before);
                 let rate = per_s(bytes, length);
-                had.push((running.entitlement.class, rate));
-                // Within 5 % of its limit, a transfer may have been able to get more: its demand
-                // was limited.
-                let limit = running.transfer.limit;
-                let is_sated = limit.is_some_and(|most| rate >= most - most / 20);
-                let id = self.names.id(running.name()).filter(|_| is_sated);
-                sated.extend(id.map(|id| (id, rate)));
+                measured.push((running.entitlement.class, rate));
+                let is_limited = (running.transfer.limit)
+                    .is_some_and(|limit| rate >= demand_limited_from(limit));
+                let id = self.names.id(running.name()).filter(|_| is_limited);
+                demand_limited.extend(id.map(|id| (id, rate)));
             }
         }
         let name = self.state.hosts[host.0].name.clone();
@@ -96,12 +99,12 @@ impl Cluster<'_> {
         }
         let update = Update {
             moved: &now_moved,
-            had: &had,
-            sated: &sated,
+            measured: &measured,
+            demand_limited: &demand_limited,
             ..Update::default()
         };
         self.pcos.update(now, host, &update);
-        !had.is_empty()
+        !measured.is_empty()
     }
 
     /// Returns the transfers that run on a host.
@@ -130,6 +133,12 @@ impl Cluster<'_> {
     }
 }
 
+/// Returns the rate from which on a transfer with this limit counts as limited by its own demand.
+fn demand_limited_from(limit: u64) -> u64 {
+    // Divided first: the product may exceed 64 bits.
+    limit - limit / (100 / (100 - DEMAND_LIMITED_PERCENT))
+}
+
 fn per_s(bytes: u64, length: Nanos) -> u64 {
     let bytes = u128::from(bytes) * u128::from(Nanos::SECOND.0);
     // The interval is at least `SHORTEST_INTERVAL`; `max` only rules out a division by zero.
@@ -141,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_rounded_down_and_never_beyond_what_a_number_holds() {
+    fn a_rate_is_rounded_down_and_saturates() {
         assert_eq!(per_s(10, Nanos::from_secs(3)), 3);
         assert_eq!(per_s(u64::MAX, Nanos::ZERO), u64::MAX);
     }

@@ -1,4 +1,5 @@
-//! Reconstruction of the state machine from a stored state.
+//! Reconstruction of [`Pcos`], the state machine that places transfers on hosts, from a stored
+//! state.
 
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::time::Nanos;
@@ -8,8 +9,8 @@ use super::names::Names;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, StoreError};
 
-/// Builds the state machine of a state, with the learnt priority databases. The numbers of hosts
-/// are their indices in the state.
+/// Builds the state machine of a state, with the stored priority databases (rates that the I/O
+/// classes had on each host). The numbers of hosts are their indices in the state.
 pub(super) fn resume(
     state: &ClusterState,
     store: &dyn ClusterStore,
@@ -54,7 +55,7 @@ pub(super) fn resume(
         let id = pcos.resume_waiting(transfer.arrived, request);
         names.add(id, &transfer.name);
     }
-    // Hosts are computed once, after all transfers and limits are known.
+    // Rates of all hosts are computed once, after all transfers and limits are known.
     pcos.refresh_all(now);
     Ok((pcos, names))
 }

@@ -16,34 +16,34 @@ const MB: u64 = 1_000_000;
 
 /// Daemons that all answer alike, with the transfers they were asked to start.
 #[derive(Default)]
-struct Played {
+struct FakeDaemons {
     transfers: Vec<VmTransfer>,
     vms: Vec<ServedVm>,
-    silent: bool,
+    unreachable: bool,
     started: RefCell<Vec<(String, u64)>>,
 }
 
-impl Played {
-    fn refused(&self) -> Result<(), DaemonError> {
-        if self.silent {
-            Err(DaemonError::Refused("no daemon listens".into()))
+impl FakeDaemons {
+    fn check_reachable(&self) -> Result<(), DaemonError> {
+        if self.unreachable {
+            Err(DaemonError::Unavailable("no daemon listens".into()))
         } else {
             Ok(())
         }
     }
 }
 
-impl Daemons for Played {
+impl Daemons for FakeDaemons {
     fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
-        self.refused().map(|()| self.transfers.clone())
+        self.check_reachable().map(|()| self.transfers.clone())
     }
 
     fn vms(&self, _: &str) -> Result<Vec<ServedVm>, DaemonError> {
-        self.refused().map(|()| self.vms.clone())
+        self.check_reachable().map(|()| self.vms.clone())
     }
 
     fn start(&self, _: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
-        self.refused()?;
+        self.check_reachable()?;
         let bytes = request.bytes();
         self.started.borrow_mut().push((vm.to_owned(), bytes));
         Ok(())
@@ -52,29 +52,29 @@ impl Daemons for Played {
 
 /// Store, daemons, time, and the events so far.
 #[derive(Default)]
-struct World {
+struct Fixture {
     store: MemoryStore,
-    daemons: Played,
+    daemons: FakeDaemons,
     now: Nanos,
     read_only: bool,
     events: Vec<ClusterEvent>,
 }
 
-impl World {
-    /// World whose store has the given hosts, of 60 MB/s each.
-    fn with_hosts(names: &[&str]) -> World {
-        let mut world = World {
+impl Fixture {
+    /// Fixture whose store has the given hosts, of 60 MB/s each.
+    fn with_hosts(names: &[&str]) -> Fixture {
+        let mut fixture = Fixture {
             now: Nanos::from_secs(1_000),
-            ..World::default()
+            ..Fixture::default()
         };
-        world.session(|cluster| {
+        fixture.session(|cluster| {
             for name in names {
                 let host = HostRecord::new((*name).to_owned(), 60 * MB, Vec::new(), 4);
                 cluster.state.add_host(host).expect("new");
             }
             cluster.save().expect("writes");
         });
-        world
+        fixture
     }
 
     /// Runs one session and collects its events, also if it fails to open.
@@ -86,7 +86,7 @@ impl World {
             daemons: &self.daemons,
             notify: &mut notify,
             now: self.now,
-            ask: Ask::All,
+            ask: DaemonSelection::All,
             read_only: self.read_only,
         };
         let opened = Cluster::open(session, |_| Ok::<_, Error>(()));
@@ -108,23 +108,24 @@ impl World {
         })
     }
 
-    /// Reports moved bytes `seconds` later; returns whether a database has learnt.
-    fn moved(&mut self, seconds: u64, all: &[(&str, u64)]) -> bool {
+    /// Reports moved megabytes `seconds` later; returns true if their rates were recorded.
+    fn report_moved(&mut self, seconds: u64, all: &[(&str, u64)]) -> bool {
         self.now += Nanos::from_secs(seconds);
         let all: Vec<_> = (all.iter())
             .map(|(name, mb)| ((*name).to_owned(), mb * MB))
             .collect();
         self.session(|cluster| {
-            let learnt = cluster.apply_reports(HostId(0), &all);
+            let is_recorded = cluster.apply_reports(HostId(0), &all);
+            // As `Cluster::report_moved` does, so that the database is saved.
             cluster.learnt.push(HostId(0));
             cluster.save().expect("writes");
-            learnt
+            is_recorded
         })
     }
 }
 
 fn request(mb: u64, seconds: u64) -> Request {
-    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("valid")
 }
 
 fn best_effort(cluster: &Cluster<'_>, n: usize) -> u64 {
@@ -134,34 +135,38 @@ fn best_effort(cluster: &Cluster<'_>, n: usize) -> u64 {
 }
 
 #[test]
-fn an_interval_teaches_where_all_were_reported_and_nothing_has_changed() {
-    let mut world = World::with_hosts(&["a"]);
-    world.ask("x", 6_000, 1_000);
-    assert!(world.moved(10, &[("x", 500)]), "50 MB/s alone");
-    world.ask("y", 6_000, 1_000);
-    // A report of one of two transfers teaches nothing.
-    assert!(!world.moved(10, &[("x", 700)]));
+fn rates_are_recorded_if_all_transfers_were_reported_and_nothing_has_changed() {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.ask("x", 6_000, 1_000);
+    assert!(fixture.report_moved(10, &[("x", 500)]), "50 MB/s alone");
+    fixture.ask("y", 6_000, 1_000);
+    // A report of one of two transfers is not recorded.
+    assert!(!fixture.report_moved(10, &[("x", 700)]));
     // Reports of both, but over different intervals.
-    assert!(!world.moved(10, &[("x", 900), ("y", 400)]));
-    assert!(world.moved(10, &[("x", 1_100), ("y", 800)]));
-    world.now += Nanos(SHORTEST_INTERVAL.0 - 1);
-    assert!(!world.moved(0, &[("x", 1_100), ("y", 800)]), "too short");
-    let rates = world.session(|cluster| [1, 2].map(|n| best_effort(cluster, n)));
+    assert!(!fixture.report_moved(10, &[("x", 900), ("y", 400)]));
+    assert!(fixture.report_moved(10, &[("x", 1_100), ("y", 800)]));
+    fixture.now += Nanos(SHORTEST_INTERVAL.0 - 1);
+    assert!(
+        !fixture.report_moved(0, &[("x", 1_100), ("y", 800)]),
+        "too short"
+    );
+    let rates = fixture.session(|cluster| [1, 2].map(|n| best_effort(cluster, n)));
     assert_eq!(rates, [50 * MB, 30 * MB], "the mean of 20 and 40 MB/s");
 }
 
 #[test]
-fn a_transfer_that_had_what_it_takes_says_nothing_of_what_its_class_has() {
-    let mut world = World::with_hosts(&["a"]);
-    world.ask("x", 6_000, 1_000);
-    world.ask("y", 6_000, 1_000);
-    world.session(|cluster| {
+fn a_transfer_at_its_limit_is_not_recorded_for_its_class() {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.ask("x", 6_000, 1_000);
+    fixture.ask("y", 6_000, 1_000);
+    fixture.session(|cluster| {
         cluster.state.running[0].transfer.limit = Some(10 * MB);
         cluster.save().expect("writes");
     });
-    // 9.6 of 10 MB/s count as limited; the other one had 48 of 57.6 MB/s left to it.
-    assert!(world.moved(10, &[("x", 96), ("y", 480)]));
-    world.session(|cluster| {
+    // In 10 s, x moved 9.6 MB/s, 96 % of its limit, and y 48 MB/s: 57.6 MB/s together. Half of that
+    // is what the class would have without the limit, 28.8 MB/s.
+    assert!(fixture.report_moved(10, &[("x", 96), ("y", 480)]));
+    fixture.session(|cluster| {
         assert_eq!(best_effort(cluster, 2), 28_800_000);
         let view = cluster.pcos().host(HostId(0)).expect("there");
         let rates: Vec<_> = view
@@ -169,21 +174,22 @@ fn a_transfer_that_had_what_it_takes_says_nothing_of_what_its_class_has() {
             .iter()
             .map(|transfer| view.rate(transfer))
             .collect();
-        assert_eq!(rates, [10 * MB, 47_600_000]);
+        // x has its limit, and y the rest of 57.6 MB/s.
+        assert_eq!(rates, [10 * MB, 57_600_000 - 10 * MB]);
     });
 }
 
 #[test]
-fn a_transfer_that_was_lowered_for_another_is_restored_when_that_ends() {
-    let mut world = World::with_hosts(&["a"]);
-    world.ask("x", 600, 1_000);
-    world.session(|cluster| {
+fn a_lowered_transfer_is_restored_when_the_protected_one_ends() {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.ask("x", 600, 1_000);
+    fixture.session(|cluster| {
         // Beside an idle transfer one has 50 MB/s, the idle one 10.
         let beside_idle = [(Class::BestEffort, 50 * MB), (Class::Idle, 10 * MB)];
         let both = [(Class::BestEffort, 30 * MB); 2];
         for had in [&beside_idle, &both] {
             let update = Update {
-                had,
+                measured: had,
                 ..Update::default()
             };
             cluster.pcos.update(cluster.session.now, HostId(0), &update);
@@ -191,15 +197,15 @@ fn a_transfer_that_was_lowered_for_another_is_restored_when_that_ends() {
         cluster.learnt.push(HostId(0));
         cluster.save().expect("writes");
     });
-    world.ask("y", 4_500, 100);
-    world.session(|cluster| {
+    fixture.ask("y", 4_500, 100);
+    fixture.session(|cluster| {
         let entitlement = &cluster.state().running[0].entitlement;
         assert_eq!(entitlement.class, Class::Idle);
         assert_eq!(entitlement.lowered_for, ["y"]);
     });
-    world.now += Nanos::from_secs(5);
-    world.session(|cluster| cluster.end("y").expect("it runs"));
-    world.session(|cluster| {
+    fixture.now += Nanos::from_secs(5);
+    fixture.session(|cluster| cluster.end("y").expect("it runs"));
+    fixture.session(|cluster| {
         assert_eq!(cluster.state().running.len(), 1);
         let entitlement = &cluster.state().running[0].entitlement;
         assert_eq!(entitlement.class, Class::BestEffort);
@@ -209,9 +215,9 @@ fn a_transfer_that_was_lowered_for_another_is_restored_when_that_ends() {
 }
 
 #[test]
-fn of_two_writers_the_later_one_has_to_begin_again() {
-    let World { store, now, .. } = World::with_hosts(&["a"]);
-    let daemons = Played::default();
+fn the_later_of_two_writers_gets_a_conflict() {
+    let Fixture { store, now, .. } = Fixture::with_hosts(&["a"]);
+    let daemons = FakeDaemons::default();
     let (mut notify, mut notify_second) = (|_| {}, |_| {});
     let open = |notify| {
         let session = Session {
@@ -219,7 +225,7 @@ fn of_two_writers_the_later_one_has_to_begin_again() {
             daemons: &daemons,
             notify,
             now,
-            ask: Ask::All,
+            ask: DaemonSelection::All,
             read_only: false,
         };
         Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens")
@@ -242,44 +248,44 @@ fn of_two_writers_the_later_one_has_to_begin_again() {
 }
 
 #[test]
-fn a_session_that_just_looks_stores_and_starts_nothing() {
-    let mut world = World::with_hosts(&["a"]);
-    world.read_only = true;
-    world.session(|cluster| {
+fn a_read_only_session_stores_and_starts_nothing() {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.read_only = true;
+    fixture.session(|cluster| {
         let outcome = cluster.request("x", request(60, 10), true).expect("asks");
         assert!(matches!(outcome, Outcome::Placed(_)));
         assert_eq!(cluster.state().running.len(), 1);
         cluster.save().expect("stores nothing");
     });
-    assert!(world.daemons.started.borrow().is_empty());
-    assert_eq!(world.session(|cluster| cluster.state().running.len()), 0);
+    assert!(fixture.daemons.started.borrow().is_empty());
+    assert_eq!(fixture.session(|cluster| cluster.state().running.len()), 0);
 }
 
-/// World whose host `a` has a daemon that serves the VM `x`.
-fn with_daemon() -> World {
-    let mut world = World::with_hosts(&["a"]);
-    world.session(|cluster| {
+/// Fixture whose host `a` has a daemon that serves the VM `x`.
+fn with_daemon() -> Fixture {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.session(|cluster| {
         cluster.state.hosts[0].socket = Some("a.sock".to_owned());
         cluster.save().expect("writes");
     });
-    world.daemons.vms = vec![ServedVm {
+    fixture.daemons.vms = vec![ServedVm {
         vm: "x".to_owned(),
         device: "sdb".to_owned(),
     }];
-    world
+    fixture
 }
 
 #[test]
-fn a_transfer_is_started_where_its_vm_is_served_also_after_it_has_waited() {
-    let mut world = with_daemon();
-    world.session(|cluster| {
-        let refused = cluster.only_where_served("nobody").expect_err("no such VM");
+fn a_transfer_is_started_on_its_vms_host_also_after_a_wait() {
+    let mut fixture = with_daemon();
+    fixture.session(|cluster| {
+        let refused = cluster.only_where_served("absent").expect_err("no such VM");
         let Error::NotServed { with_daemon, .. } = refused else {
             panic!("{refused}");
         };
         assert_eq!(with_daemon, ["a"]);
     });
-    world.session(|cluster| {
+    fixture.session(|cluster| {
         cluster.only_where_served("x").expect("served");
         // The first transfer needs all of the host's bandwidth: a second one waits.
         cluster
@@ -289,8 +295,8 @@ fn a_transfer_is_started_where_its_vm_is_served_also_after_it_has_waited() {
         assert_eq!(outcome, Outcome::Waiting);
         cluster.save().expect("writes");
     });
-    world.session(|cluster| cluster.end("x").expect("it runs"));
-    let started = world.daemons.started.borrow().clone();
+    fixture.session(|cluster| cluster.end("x").expect("it runs"));
+    let started = fixture.daemons.started.borrow().clone();
     assert_eq!(
         started,
         [("x".to_owned(), 600 * MB), ("y".to_owned(), 600 * MB)]
@@ -299,17 +305,17 @@ fn a_transfer_is_started_where_its_vm_is_served_also_after_it_has_waited() {
         ClusterEvent::Placed {
             transfer, started, ..
         },
-    ] = world.events.as_slice()
+    ] = fixture.events.as_slice()
     else {
-        panic!("{:?}", world.events);
+        panic!("{:?}", fixture.events);
     };
     assert_eq!((transfer.as_str(), started), ("y", &Started::Yes));
 }
 
 #[test]
-fn a_daemons_transfers_count_and_are_not_stored() {
-    let mut world = with_daemon();
-    world.daemons.transfers = vec![VmTransfer {
+fn live_transfers_of_a_daemon_count_but_are_not_stored() {
+    let mut fixture = with_daemon();
+    fixture.daemons.transfers = vec![VmTransfer {
         vm: "dss".to_owned(),
         device: "sdb".to_owned(),
         transfer: Some(LiveTransfer {
@@ -320,63 +326,66 @@ fn a_daemons_transfers_count_and_are_not_stored() {
             bytes_per_s: Some(40 * MB),
         }),
     }];
-    world.session(|cluster| {
+    fixture.session(|cluster| {
         assert_eq!(best_effort(cluster, 1), 40 * MB, "learnt");
         let refused = cluster.end("a/dss").expect_err("the daemon's");
         assert!(matches!(refused, Error::DaemonOwns { socket, .. } if socket == "a.sock"));
         cluster.save().expect("writes");
     });
-    let stored = world
+    let stored = fixture
         .store
         .load(Revision::EMPTY)
         .expect("reads")
         .expect("there");
     assert_eq!(stored.state.running, []);
-    assert_eq!(stored.state.hosts[0].taught_at, world.now);
-    assert!(world.store.learnt("a").expect("reads").is_some());
+    assert_eq!(stored.state.hosts[0].rates_recorded_at, fixture.now);
+    assert!(fixture.store.learnt("a").expect("reads").is_some());
 }
 
 #[test]
-fn a_silent_daemon_is_an_error_unless_its_host_is_drained() {
-    let mut world = with_daemon();
-    world.daemons.silent = true;
-    assert!(matches!(world.try_session(|_| {}), Err(Error::Daemon(_))));
-    let silent = |host: &str| ClusterEvent::Silent {
+fn an_unreachable_daemon_is_an_error_unless_its_host_is_drained() {
+    let mut fixture = with_daemon();
+    fixture.daemons.unreachable = true;
+    assert!(matches!(fixture.try_session(|_| {}), Err(Error::Daemon(_))));
+    let unreachable = |host: &str| ClusterEvent::DaemonUnreachable {
         host: host.to_owned(),
     };
-    assert_eq!(std::mem::take(&mut world.events), [silent("a")]);
-    world.daemons.silent = false;
-    world.session(|cluster| {
+    assert_eq!(std::mem::take(&mut fixture.events), [unreachable("a")]);
+    fixture.daemons.unreachable = false;
+    fixture.session(|cluster| {
         cluster.state.set_drained("a", true).expect("known");
         cluster.save().expect("writes");
     });
-    world.daemons.silent = true;
-    world.session(|_| {});
+    fixture.daemons.unreachable = true;
+    fixture.session(|_| {});
     let host = "a".to_owned();
-    assert_eq!(world.events, [ClusterEvent::SilentDrained { host }]);
+    assert_eq!(
+        fixture.events,
+        [ClusterEvent::DrainedDaemonUnreachable { host }]
+    );
 }
 
 #[test]
-fn transfers_of_a_removed_host_go_elsewhere_with_what_is_left() {
-    let mut world = World::with_hosts(&["a", "b"]);
-    world.ask("x", 600, 100);
-    world.now += Nanos::from_secs(2);
-    world.session(|cluster| cluster.remove_host("a", true).expect("known"));
+fn transfers_of_a_removed_host_are_placed_elsewhere_with_their_remaining_bytes() {
+    let mut fixture = Fixture::with_hosts(&["a", "b"]);
+    fixture.ask("x", 600, 100);
+    fixture.now += Nanos::from_secs(2);
+    fixture.session(|cluster| cluster.remove_host("a", true).expect("known"));
     let moved = ClusterEvent::Moved {
         transfer: "x".to_owned(),
         host: "b".to_owned(),
         left: 480 * MB,
         class: Class::BestEffort,
     };
-    assert_eq!(world.events, [moved]);
-    world.session(|cluster| {
+    assert_eq!(fixture.events, [moved]);
+    fixture.session(|cluster| {
         let x = cluster.state().running("x").expect("it runs");
         let (left, deadline) = (x.transfer.bytes, x.transfer.deadline);
         assert_eq!((left, deadline), (480 * MB, Nanos::from_secs(98)));
         assert!(cluster.state().host("a").is_none());
     });
-    world.events.clear();
-    world.session(|cluster| cluster.remove_host("b", true).expect("known"));
+    fixture.events.clear();
+    fixture.session(|cluster| cluster.remove_host("b", true).expect("known"));
     let (transfer, left) = ("x".to_owned(), 480 * MB);
-    assert_eq!(world.events, [ClusterEvent::Homeless { transfer, left }]);
+    assert_eq!(fixture.events, [ClusterEvent::Unplaced { transfer, left }]);
 }

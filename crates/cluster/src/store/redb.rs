@@ -1,8 +1,7 @@
 //! Store in a file with the embedded database redb, in the format of the daemon's store.
 //!
 //! One JSON row (format 1) holds everything but the learnt priority databases, which have one row
-//! per host. Versions of Tidegate without revisions wrote this row without one, and read rows with
-//! one.
+//! per host. Releases before revisions omit the revision; they can still read rows that have it.
 
 mod row;
 
@@ -16,7 +15,8 @@ use crate::change::Change;
 use crate::state::ClusterState;
 use row::StateRow;
 
-/// Device and part of the row with the state.
+/// Device and part of the row with the state. The daemon's store keys rows by (device, part); no
+/// host has the empty name, so its rows hold what belongs to the whole cluster.
 const STATE: (&str, &str) = ("", "place");
 /// Part of the rows with learnt priority databases; their device is the host's name.
 const LEARNT: &str = "priority-database";
@@ -38,20 +38,20 @@ impl RedbStore {
     pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
         Ok(RedbStore {
             // A file of a newer version is refused before anything is written to it.
-            store: Store::open_known(path, |copy| present(copy).map(drop))?,
+            store: Store::open_known(path, |copy| read_snapshot(copy).map(drop))?,
             commit: Mutex::default(),
         })
     }
 
-    fn present(&self) -> Result<Snapshot, StoreError> {
-        present(&self.store)
+    fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        read_snapshot(&self.store)
     }
 }
 
 /// Reads the state of the cluster from a store file.
-fn present(store: &Store) -> Result<Snapshot, StoreError> {
+fn read_snapshot(store: &Store) -> Result<Snapshot, StoreError> {
     match store.device(STATE.0, STATE.1)? {
-        Some((_, bytes)) => StateRow::from_bytes(&bytes).map(StateRow::into_snapshot),
+        Some((_, bytes)) => StateRow::from_bytes(&bytes)?.into_snapshot(),
         None => Ok(Snapshot {
             revision: Revision::EMPTY,
             state: ClusterState::default(),
@@ -61,7 +61,7 @@ fn present(store: &Store) -> Result<Snapshot, StoreError> {
 
 impl ClusterStore for RedbStore {
     fn load(&self, known: Revision) -> Result<Option<Snapshot>, StoreError> {
-        Ok(Some(self.present()?).filter(|present| present.revision != known))
+        Ok(Some(self.snapshot()?).filter(|snapshot| snapshot.revision != known))
     }
 
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -70,11 +70,11 @@ impl ClusterStore for RedbStore {
     }
 
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let _only = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+        let _commit_guard = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
         let Snapshot {
             revision: present,
             mut state,
-        } = self.present()?;
+        } = self.snapshot()?;
         if present != revision {
             return Err(StoreError::Conflict { present });
         }

@@ -23,11 +23,11 @@ macro_rules! conformance {
                 a_new_store_is_empty,
                 a_commit_is_loaded_with_its_revision,
                 a_commit_for_another_revision_changes_nothing,
-                changes_are_made_in_their_order_and_keep_the_records_order,
-                deletes_take_what_belongs_to_the_record,
+                changes_apply_in_order_and_records_keep_theirs,
+                deletes_include_what_belongs_to_the_record,
                 an_inconsistent_commit_changes_nothing,
-                what_was_learnt_outlives_its_host,
-                of_many_writers_none_is_lost,
+                a_priority_database_outlives_its_host,
+                concurrent_commits_are_all_applied,
             );
         }
     };
@@ -46,7 +46,7 @@ conformance!(memory, ((), MemoryStore::default()));
 
 conformance!(redb, {
     let dir = tempfile::tempdir().expect("a directory");
-    let store = RedbStore::open(&dir.path().join("place.redb")).expect("made");
+    let store = RedbStore::open(&dir.path().join("place.redb")).expect("creates the file");
     (dir, store)
 });
 
@@ -97,7 +97,10 @@ fn conflict(refused: Result<Revision, StoreError>) -> Revision {
 }
 
 fn names(store: &dyn ClusterStore) -> (Vec<String>, Vec<String>) {
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     let running = loaded.state.running.iter();
     let waiting = loaded.state.waiting.into_iter();
     (
@@ -107,11 +110,12 @@ fn names(store: &dyn ClusterStore) -> (Vec<String>, Vec<String>) {
 }
 
 fn a_new_store_is_empty(store: &dyn ClusterStore) {
+    // `load` gives `None` if the store is still at the revision that the caller knows.
     assert_eq!(store.load(Revision::EMPTY).expect("reads"), None);
     let loaded = store
         .load(Revision(7))
         .expect("reads")
-        .expect("another one");
+        .expect("the store is at another revision");
     assert_eq!(loaded.revision, Revision::EMPTY);
     assert_eq!(loaded.state, tidegate_cluster::ClusterState::default());
     assert_eq!(store.learnt("a").expect("reads"), None);
@@ -122,7 +126,7 @@ fn a_commit_is_loaded_with_its_revision(store: &dyn ClusterStore) {
         socket: Some("a.sock".to_owned()),
         device: Some("sdb".to_owned()),
         steady_since: Nanos(1),
-        taught_at: Nanos(2),
+        rates_recorded_at: Nanos(2),
         drained: true,
         ..host("a")
     };
@@ -144,7 +148,10 @@ fn a_commit_is_loaded_with_its_revision(store: &dyn ClusterStore) {
     ];
     let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
     assert!(revision > Revision::EMPTY);
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     assert_eq!(loaded.revision, revision);
     assert_eq!(loaded.state.hosts, [full]);
     assert_eq!(loaded.state.settings, settings);
@@ -183,7 +190,7 @@ fn a_commit_for_another_revision_changes_nothing(store: &dyn ClusterStore) {
     assert!(next > revision);
 }
 
-fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn ClusterStore) {
+fn changes_apply_in_order_and_records_keep_theirs(store: &dyn ClusterStore) {
     let changes = [
         Change::PutHost(host("b")),
         Change::PutHost(host("a")),
@@ -209,7 +216,10 @@ fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn Cluste
     ];
     let revision = store.commit(revision, &changes).expect("writes");
     assert_eq!(names(store), (own(&["z", "x"]), own(&["y", "w"])));
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     let hosts = loaded.state.hosts.iter();
     let hosts: Vec<_> = hosts
         .map(|host| (host.name.as_str(), host.drained))
@@ -222,7 +232,7 @@ fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn Cluste
     assert_eq!(names(store), (own(&["z", "x"]), own(&["w", "y"])));
 }
 
-fn deletes_take_what_belongs_to_the_record(store: &dyn ClusterStore) {
+fn deletes_include_what_belongs_to_the_record(store: &dyn ClusterStore) {
     let named = || "x".to_owned();
     let changes = [
         Change::PutHost(host("a")),
@@ -233,7 +243,10 @@ fn deletes_take_what_belongs_to_the_record(store: &dyn ClusterStore) {
     let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
     let delete = [Change::DeleteEntitlement { transfer: named() }];
     let revision = store.commit(revision, &delete).expect("writes");
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     assert_eq!(loaded.state.running[0].entitlement, Entitlement::default());
     let changes = [
         entitle("x", Class::RealTime),
@@ -244,7 +257,10 @@ fn deletes_take_what_belongs_to_the_record(store: &dyn ClusterStore) {
     assert_eq!(names(store), (vec![], vec![named()]));
     let changes = [Change::PutHost(host("a")), place("x", "a")];
     let revision = store.commit(revision, &changes).expect("writes");
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     assert_eq!(loaded.state.running[0].entitlement, Entitlement::default());
     // A delete of an absent record changes nothing.
     let changes = [
@@ -280,7 +296,7 @@ fn an_inconsistent_commit_changes_nothing(store: &dyn ClusterStore) {
     assert_eq!(store.learnt("a").expect("reads"), None);
 }
 
-fn what_was_learnt_outlives_its_host(store: &dyn ClusterStore) {
+fn a_priority_database_outlives_its_host(store: &dyn ClusterStore) {
     let learnt = |database: &[u8]| Change::PutLearnt {
         host: "a".to_owned(),
         database: database.to_vec(),
@@ -294,7 +310,7 @@ fn what_was_learnt_outlives_its_host(store: &dyn ClusterStore) {
     assert_eq!(store.learnt("b").expect("reads"), None);
 }
 
-fn of_many_writers_none_is_lost(store: &dyn ClusterStore) {
+fn concurrent_commits_are_all_applied(store: &dyn ClusterStore) {
     const WRITERS: u64 = 4;
     const COMMITS: u64 = 10;
     let barrier = Barrier::new(WRITERS as usize);
@@ -322,6 +338,9 @@ fn of_many_writers_none_is_lost(store: &dyn ClusterStore) {
             scope.spawn(write);
         }
     });
-    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let loaded = store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("not empty");
     assert_eq!(loaded.state.settings.last_number, WRITERS * COMMITS);
 }

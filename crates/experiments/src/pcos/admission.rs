@@ -194,8 +194,8 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             ended: &ended,
             classes: &classes,
             moved: &moved,
-            had: &had,
-            sated: &sated,
+            measured: &had,
+            demand_limited: &sated,
         };
         // One update of everything, as an agent's report is one message.
         self.pcos.update(now, self.host, &update);

@@ -26,14 +26,15 @@ pub(super) struct Arrivals {
     at: Nanos,
 }
 
-/// Distance of the two generators' seeds: "limits" in ASCII, so that their streams differ.
-const LIMITS_SEED: u64 = 0x6c69_6d69_7473;
+/// Number XORed with the seed for the second generator, so that the streams differ: "limits" in
+/// ASCII.
+const LIMITS_SEED_MASK: u64 = 0x6c69_6d69_7473;
 
 impl Arrivals {
     pub(super) fn new(seed: u64) -> Arrivals {
         Arrivals {
             random: SplitMix64::new(seed),
-            limits: SplitMix64::new(seed ^ LIMITS_SEED),
+            limits: SplitMix64::new(seed ^ LIMITS_SEED_MASK),
             at: Nanos::ZERO,
         }
     }
@@ -46,9 +47,9 @@ impl Arrivals {
         // In thousandths of the best duration.
         let (from, to) = spec.tolerance;
         let tolerance = u64::from(from) + self.random.below(u64::from(to.saturating_sub(from)) + 1);
-        // Deadlines are relative to the duration alone on a host, as in
-        // Jain's thesis.
-        let alone = makespan(bytes, spec.bandwidth.with(1), 0, 1, false);
+        // Deadlines are relative to the duration alone on a host, as in Jain's thesis: one
+        // transfer, no further loss of bandwidth, and equation 4.1 as corrected, not as printed.
+        let alone = makespan(bytes, spec.bandwidth.total_for(1), 0, 1, false);
         let deadline = with_tolerance(alone, tolerance);
         let request = Request::new(bytes, deadline);
         let request = request.unwrap_or_else(|error| unreachable!("{error}"));

@@ -39,8 +39,8 @@ pub(super) struct HostReport {
     pub(super) ended: Vec<RequestId>,
     pub(super) classes: Vec<(RequestId, Class)>,
     pub(super) moved: Vec<(RequestId, u64)>,
-    pub(super) had: Vec<(Class, u64)>,
-    pub(super) sated: Vec<(RequestId, u64)>,
+    pub(super) measured: Vec<(Class, u64)>,
+    pub(super) demand_limited: Vec<(RequestId, u64)>,
 }
 
 /// Simulated host.
@@ -113,7 +113,7 @@ impl SimHost {
         }
         if !report.ended.is_empty() {
             self.manager
-                .set_capacity(self.bandwidth.with(self.transfers.len()));
+                .set_capacity(self.bandwidth.total_for(self.transfers.len()));
             self.manager.cycle(now, &mut changes);
         }
         if now >= self.next_interval {
@@ -140,9 +140,9 @@ impl SimHost {
         let is_free = |who: &usize| self.transfers.iter().all(|transfer| transfer.who != *who);
         // PriDyn addresses transfers by small numbers, which are reused.
         let who = (0..).find(is_free).unwrap_or_default();
-        let transfer = arrival.request.begun(now);
+        let transfer = arrival.request.start_at(now);
         self.manager
-            .set_capacity(self.bandwidth.with(self.transfers.len() + 1));
+            .set_capacity(self.bandwidth.total_for(self.transfers.len() + 1));
         self.manager.add(now, who);
         self.manager.begin(who, transfer, &mut changes);
         let number = |&(id, class): &(RequestId, Class)| {
@@ -199,15 +199,17 @@ impl SimHost {
     fn report_rates(&mut self, now: Nanos, report: &mut HostReport) {
         let steady = now.since(self.steady_since).0;
         if steady.saturating_mul(3) >= self.interval.0 && !self.transfers.is_empty() {
-            let had = self
+            let measured = self
                 .transfers
                 .iter()
                 .map(|transfer| (transfer.class, transfer.rate));
-            report.had = had.collect();
-            let is_sated = |transfer: &&FluidTransfer| transfer.rate == transfer.limit;
-            let sated = self.transfers.iter().filter(is_sated);
-            report.sated = sated.map(|transfer| (transfer.id, transfer.rate)).collect();
-            for transfer in self.transfers.iter().filter(is_sated) {
+            report.measured = measured.collect();
+            let is_limited = |transfer: &&FluidTransfer| transfer.rate == transfer.limit;
+            let limited = self.transfers.iter().filter(is_limited);
+            report.demand_limited = limited
+                .map(|transfer| (transfer.id, transfer.rate))
+                .collect();
+            for transfer in self.transfers.iter().filter(is_limited) {
                 self.manager.set_limit(transfer.who, Some(transfer.rate));
             }
             self.steady_since = now;
@@ -248,7 +250,7 @@ impl SimHost {
     /// Distributes the bandwidth: the highest class gets all of it in equal parts, the unused rest
     /// goes to the next class.
     fn share_disk(&mut self) {
-        let mut left = u128::from(self.bandwidth.with(self.transfers.len()));
+        let mut left = u128::from(self.bandwidth.total_for(self.transfers.len()));
         for class in Class::ALL.into_iter().rev() {
             let of_class = || {
                 self.transfers

@@ -1,5 +1,8 @@
-//! Simulation of a data centre: hosts that run PriDyn, randomly arriving transfers, and a placement
-//! strategy.
+//! Simulation of a data centre: hosts, randomly arriving transfers, and a placement strategy.
+//!
+//! Each host runs PriDyn, which raises and lowers the I/O classes of its transfers to meet their
+//! deadlines (Jain and Lakshmi, IEEE TSC 2014). PCOS places transfers on hosts by measured rates of
+//! classes (Jain's thesis, chapter 5).
 //!
 //! A host's disk is modelled as a fluid: transfers of the highest class share its bandwidth evenly;
 //! what they cannot use goes to the others of the class, then to lower classes. A transfer's rate
@@ -30,7 +33,7 @@ pub struct Spec {
     /// Range of transfer sizes in bytes, log-uniform.
     pub sizes: (u64, u64),
     /// Range of the additional duration that a deadline allows, in thousandths of the duration
-    /// alone on a host (delta in the thesis).
+    /// alone on a host (delta in Jain's thesis).
     pub tolerance: (u32, u32),
     /// Number of transfers in a thousand whose demand is limited; the strategy does not know which
     /// ones.
@@ -135,7 +138,7 @@ impl Observer for () {
 ///
 /// # Panics
 /// There is no host, the rate of arrivals is not positive, or the interval is 0.
-pub fn run(spec: &Spec, strategy: Strategy, observer: &mut dyn Observer) -> Report {
+pub fn simulate(spec: &Spec, strategy: Strategy, observer: &mut dyn Observer) -> Report {
     assert!(spec.hosts > 0, "a data centre needs at least one host");
     assert!(
         spec.arrivals_per_s.is_finite() && spec.arrivals_per_s > 0.0,
@@ -144,5 +147,5 @@ pub fn run(spec: &Spec, strategy: Strategy, observer: &mut dyn Observer) -> Repo
     );
     // Events would otherwise repeat at one time for ever.
     assert!(spec.interval > Nanos::ZERO, "the interval must not be 0");
-    world::World::new(spec, strategy).run(observer)
+    world::Simulation::new(spec, strategy).run(observer)
 }

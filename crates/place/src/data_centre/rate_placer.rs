@@ -1,4 +1,4 @@
-//! Baselines of the meta-scheduler: placement by the rates that transfers need.
+//! First-fit, best-fit and random placement by the rates that transfers need, compared with PCOS.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ impl Placer for Pcos {
     }
 }
 
-/// Hosts by reserved rates. Transfers have the default class, and no tenant is lowered.
+/// Placement by reserved rates. Transfers have the default class, and no transfer is lowered.
 #[derive(Debug)]
 pub(super) struct RatePlacer {
     strategy: Strategy,
@@ -84,7 +84,8 @@ impl Placer for RatePlacer {
         if update.ended.is_empty() {
             return;
         }
-        while let Some((_, &waiter)) = self.waiting.oldest(0, self.free(host.0)) {
+        // From the first slot on: any request that fits may be placed.
+        while let Some((_, &waiter)) = self.waiting.oldest(0, self.available_rate(host.0)) {
             self.waiting.remove(waiter.id);
             let placement = self.place(now, host.0, &waiter);
             self.events.push_back(Event::Placed(placement));
@@ -114,23 +115,24 @@ impl RatePlacer {
             hosts: vec![Vec::new(); spec.hosts],
             waiting: Waiting::new(),
             next: 0,
-            // Another stream than that of the arrivals, which have the seed itself.
+            // Another stream than that of the arrivals, which have the seed itself: XORed with the
+            // upper bits of 2^64 over the golden ratio; any constant will do.
             random: SplitMix64::new(spec.seed ^ 0x9e37_79b9),
             events: VecDeque::new(),
         }
     }
 
-    /// Highest rate in bytes per second that another transfer on the host may need.
-    fn free(&self, host: usize) -> u64 {
-        let there = &self.hosts[host];
-        match (self.strategy, there.len() < MAX_TENANTS) {
+    /// Returns the highest rate in bytes per second that another transfer on the host may need.
+    fn available_rate(&self, host: usize) -> u64 {
+        let transfers = &self.hosts[host];
+        match (self.strategy, transfers.len() < MAX_TENANTS) {
             (_, false) => 0,
             // Any request fits; `u64::MAX` itself marks empty slots of the waiting list.
             (Strategy::Random, true) => u64::MAX - 1,
             (_, true) => {
-                let promised: u64 = there.iter().map(|(_, rate)| rate).sum();
+                let promised: u64 = transfers.iter().map(|(_, rate)| rate).sum();
                 self.bandwidth
-                    .with(there.len() + 1)
+                    .total_for(transfers.len() + 1)
                     .saturating_sub(promised)
             }
         }
@@ -142,10 +144,10 @@ impl RatePlacer {
             // From a random host on, so that a request waits only if no host takes it.
             let first = self.random.below(n as u64) as usize;
             let mut all = (0..n).map(|at| (first + at) % n);
-            return all.find(|&at| self.free(at) >= rate);
+            return all.find(|&at| self.available_rate(at) >= rate);
         }
         let mut takers = (0..n)
-            .map(|at| (self.free(at), at))
+            .map(|at| (self.available_rate(at), at))
             .filter(|(free, _)| *free >= rate);
         let taker = match self.strategy {
             Strategy::FirstFit => takers.next(),

@@ -15,16 +15,18 @@ use crate::{
     Answer, Event, HostId, HostSpec, Outcome, Pcos, Placement, RequestId, Update, WAITING_CAPACITY,
 };
 
-/// Data centre with its hosts, placement strategy and arrivals, in virtual time.
-pub(super) struct World<'a> {
+/// Data centre with its hosts, placement strategy and arrivals, in virtual time. PCOS is the
+/// placement by priority databases of chapter 5 of Jain's thesis.
+pub(super) struct Simulation<'a> {
     spec: &'a Spec,
     placer: Box<dyn Placer>,
-    /// The strategy decides the classes of a host's tenants; otherwise PriDyn, the host's own
-    /// scheduler of deadlines by classes, does so after placement.
+    /// True if the strategy decides the classes of a host's transfers. Otherwise PriDyn does so
+    /// after placement: the host's scheduler that raises and lowers classes to meet deadlines (Jain
+    /// and Lakshmi, IEEE TSC 2014).
     strategy_sets_classes: bool,
     hosts: Vec<SimHost>,
     /// Next event of each host.
-    next: IndexedHeap<Nanos>,
+    host_events: IndexedHeap<Nanos>,
     arrivals: Arrivals,
     /// Arrivals that wait for a host or are about to be placed.
     pending: BTreeMap<RequestId, Arrival>,
@@ -33,8 +35,8 @@ pub(super) struct World<'a> {
     counts: Counts,
 }
 
-impl<'a> World<'a> {
-    pub(super) fn new(spec: &'a Spec, strategy: Strategy) -> World<'a> {
+impl<'a> Simulation<'a> {
+    pub(super) fn new(spec: &'a Spec, strategy: Strategy) -> Simulation<'a> {
         let placer: Box<dyn Placer> = match strategy {
             Strategy::Pcos => {
                 let mut pcos = Pcos::new(WAITING_CAPACITY);
@@ -45,7 +47,7 @@ impl<'a> World<'a> {
             }
             other => Box::new(RatePlacer::new(spec, other)),
         };
-        let mut next = IndexedHeap::with_capacity(spec.hosts);
+        let mut host_events = IndexedHeap::with_capacity(spec.hosts);
         let hosts: Vec<SimHost> = (0..spec.hosts as u64)
             .map(|at| {
                 // Staggered, so that the intervals of the hosts do not coincide.
@@ -54,14 +56,14 @@ impl<'a> World<'a> {
             })
             .collect();
         for (at, host) in hosts.iter().enumerate() {
-            next.set(at, host.next());
+            host_events.set(at, host.next());
         }
-        World {
+        Simulation {
             spec,
             placer,
             strategy_sets_classes: strategy == Strategy::Pcos,
             hosts,
-            next,
+            host_events,
             arrivals: Arrivals::new(spec.seed),
             pending: BTreeMap::new(),
             running: 0,
@@ -75,7 +77,7 @@ impl<'a> World<'a> {
         let mut arrival = self.arrivals.next(self.spec);
         let mut moved_before = None;
         loop {
-            let next_host_event = self.next.peek().map_or(Nanos::MAX, |next| next.0);
+            let next_host_event = self.host_events.peek().map_or(Nanos::MAX, |next| next.0);
             let timeout = self.placer.next_timeout().unwrap_or(Nanos::MAX);
             // Ties are resolved by the order of the branches below.
             let now = next_host_event.min(timeout).min(arrival.at);
@@ -102,8 +104,8 @@ impl<'a> World<'a> {
         let overdue: usize = self.hosts.iter().map(|host| host.overdue(end)).sum();
         self.counts.report.overdue = overdue as u64;
         // Bytes per second times nanoseconds exceed 64 bits.
-        let of_one = u128::from(self.spec.bandwidth.max()) * u128::from(self.spec.length.0);
-        let possible = of_one * self.spec.hosts as u128 / u128::from(Nanos::SECOND.0);
+        let per_host = u128::from(self.spec.bandwidth.max()) * u128::from(self.spec.length.0);
+        let possible = per_host * self.spec.hosts as u128 / u128::from(Nanos::SECOND.0);
         self.counts.finish(moved, possible, self.spec.length)
     }
 
@@ -146,7 +148,7 @@ impl<'a> World<'a> {
 
     /// Processes the next event of a host.
     fn process_events(&mut self, observer: &mut dyn Observer) {
-        let Some((_, at)) = self.next.peek() else {
+        let Some((_, at)) = self.host_events.peek() else {
             return;
         };
         let mut ended = Vec::new();
@@ -190,13 +192,13 @@ impl<'a> World<'a> {
     }
 
     fn send_report(&mut self, at: usize, report: &HostReport, observer: &mut dyn Observer) {
-        self.next.set(at, self.hosts[at].next());
+        self.host_events.set(at, self.hosts[at].next());
         let update = Update {
             ended: &report.ended,
             classes: &report.classes,
             moved: &report.moved,
-            had: &report.had,
-            sated: &report.sated,
+            measured: &report.measured,
+            demand_limited: &report.demand_limited,
         };
         let (now, counted) = (self.now, self.is_counted());
         observer.begin(counted);

@@ -80,9 +80,9 @@ pub struct Update<'a> {
     /// Progress of transfers: bytes moved since their start.
     pub moved: &'a [(RequestId, u64)],
     /// Class and rate in bytes per second of each tenant, over an interval in which no tenant came,
-    /// went or changed class. The host's priority database learns from it.
-    pub had: &'a [(Class, u64)],
-    /// Tenants of `had` whose rate was limited by their own demand, with that rate in bytes per
-    /// second. Their demand is assumed not to exceed it until a later interval shows otherwise.
-    pub sated: &'a [(RequestId, u64)],
+    /// went or changed class. The rates are recorded in the host's priority database.
+    pub measured: &'a [(Class, u64)],
+    /// Tenants of `measured` whose rate was limited by their own demand, with that rate in bytes
+    /// per second. Their demand is assumed not to exceed it until a later interval shows otherwise.
+    pub demand_limited: &'a [(RequestId, u64)],
 }

@@ -200,28 +200,34 @@ impl Host {
     /// Learns the rates of classes from an interval, and the demand of transfers that had less than
     /// they could get.
     fn learn(&mut self, update: &Update<'_>) {
-        if update.had.is_empty() {
+        if update.measured.is_empty() {
             return;
         }
-        let mut sated = [0_usize; 3];
+        let mut demand_limited = [0_usize; 3];
         for running in &self.running {
-            let is_sated = update.sated.iter().any(|(id, _)| *id == running.id);
-            sated[running.tenant.class as usize] += usize::from(is_sated);
+            let is_limited = update
+                .demand_limited
+                .iter()
+                .any(|(id, _)| *id == running.id);
+            demand_limited[running.tenant.class as usize] += usize::from(is_limited);
         }
         // Only the number of limited tenants of a class matters, not which ones they are.
-        let had = update.had.iter().map(|&(class, rate)| {
-            let left = &mut sated[class as usize];
+        let measured = update.measured.iter().map(|&(class, rate)| {
+            let left = &mut demand_limited[class as usize];
             let took_all = *left == 0;
             *left = left.saturating_sub(1);
             (class, rate, took_all)
         });
         // The database is updated first, because the limits below refer to the new rates.
-        self.database.learn_with_demand(had);
+        self.database.learn_with_demand(measured);
         let classes =
             Combination::from_classes(self.running.iter().map(|running| running.tenant.class));
         let known = self.database.rates(&classes);
         for running in &mut self.running {
-            let at = update.sated.iter().find(|(id, _)| *id == running.id);
+            let at = update
+                .demand_limited
+                .iter()
+                .find(|(id, _)| *id == running.id);
             running.update_limit(
                 at.map(|(_, rate)| *rate),
                 known.for_class(running.tenant.class),
@@ -285,7 +291,7 @@ impl Host {
             Some((running.id, class))
         };
         let lowered = lowered.into_iter().filter_map(lower).collect();
-        let transfer = Some(request.begun(now));
+        let transfer = Some(request.start_at(now));
         let tenant = Tenant { class, transfer };
         self.push(Running::new(id, tenant, now, request.limit()));
         Some((class, lowered))

@@ -1,4 +1,5 @@
-//! Admission controller: hand-computed cases, and properties against a direct check.
+//! Admission controller: hand-computed cases, and properties against a direct check. Case numbers
+//! are those of figure 5.8 of Jain's thesis.
 
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
@@ -14,31 +15,36 @@ const NOW: Nanos = Nanos::from_secs(100);
 
 /// Database of a host with 60 MB/s for any number of tenants.
 fn database() -> PriorityDatabase {
-    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
+    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("valid"))
 }
 
-/// Teaches `database` the rate of one tenant of each class for the given combination.
-fn knows(mut database: PriorityDatabase, had: &[(Class, u64)]) -> PriorityDatabase {
-    database.learn(had.iter().map(|&(class, mb)| (class, mb * MB)));
+/// Records the rates in MB/s of the tenants of one combination of classes.
+fn with_measured_rates(mut database: PriorityDatabase, rates: &[(Class, u64)]) -> PriorityDatabase {
+    database.learn(rates.iter().map(|&(class, mb)| (class, mb * MB)));
     database
 }
 
-/// Tenant with `left` megabytes to move in `seconds`.
+/// Time in seconds for which each tenant's transfer has run at [`NOW`].
+const RUNNING_S: u64 = 10;
+/// Megabytes that each tenant's transfer has moved by then.
+const MOVED_MB: u64 = 5;
+
+/// Tenant whose transfer has `left` megabytes to move in `seconds` from [`NOW`] on.
 fn tenant(class: Class, left: u64, seconds: u64) -> Tenant {
     let transfer = Some(Transfer {
-        bytes: (left + 5) * MB,
-        begun: Nanos::from_secs(90),
-        deadline: Nanos::from_secs(10 + seconds),
-        moved: 5 * MB,
+        bytes: (MOVED_MB + left) * MB,
+        begun: NOW - Nanos::from_secs(RUNNING_S),
+        deadline: Nanos::from_secs(RUNNING_S + seconds),
+        moved: MOVED_MB * MB,
     });
     Tenant { class, transfer }
 }
 
 fn request(mb: u64, seconds: u64) -> Request {
-    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("valid")
 }
 
-fn asks(
+fn admit_request(
     database: &PriorityDatabase,
     tenants: &[Tenant],
     mb: u64,
@@ -60,9 +66,9 @@ fn rejected(why: RejectionReason, class: Class, late: u64) -> Result<Assignment,
     Err(Rejection { why, class, late })
 }
 
-fn misses(who: usize, seconds: u64) -> RejectionReason {
+fn misses(victim: usize, seconds: u64) -> RejectionReason {
     let late = Nanos::from_secs(seconds);
-    RejectionReason::Misses { who, late }
+    RejectionReason::Misses { who: victim, late }
 }
 
 #[test]
@@ -70,51 +76,57 @@ fn case_3_all_in_time_is_accepted_with_the_default_class() {
     // 30 MB/s each: 300 MB take 10 s.
     let running = [tenant(BestEffort, 300, 10)];
     assert_eq!(
-        asks(&database(), &running, 300, 10),
+        admit_request(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    assert_eq!(asks(&database(), &[], 600, 10), accepted(BestEffort, &[]));
+    assert_eq!(
+        admit_request(&database(), &[], 600, 10),
+        accepted(BestEffort, &[])
+    );
 }
 
 #[test]
 fn case_2_both_late_is_rejected() {
     let running = [tenant(BestEffort, 300, 9)];
     assert_eq!(
-        asks(&database(), &running, 600, 17),
+        admit_request(&database(), &running, 600, 17),
         rejected(misses(0, 1), BestEffort, 3)
     );
 }
 
 #[test]
-fn case_1_the_newcomer_is_lowered_for_who_would_be_late() {
+fn case_1_newcomer_is_lowered_to_protect_a_running_transfer() {
     let running = [tenant(BestEffort, 300, 6)];
     // Beside an idle one it has 50 MB/s and is in time; the newcomer has 10.
-    let knows = knows(database(), &[(BestEffort, 50), (Idle, 10)]);
-    let knows = self::knows(knows, &[(BestEffort, 30), (BestEffort, 30)]);
-    assert_eq!(asks(&knows, &running, 300, 30), accepted(Idle, &[]));
+    let measured = with_measured_rates(database(), &[(BestEffort, 50), (Idle, 10)]);
+    let measured = with_measured_rates(measured, &[(BestEffort, 30), (BestEffort, 30)]);
+    assert_eq!(
+        admit_request(&measured, &running, 300, 30),
+        accepted(Idle, &[])
+    );
     // In time in the idle class as well: that is the lowest.
     let running = [tenant(BestEffort, 300, 5)];
     assert_eq!(
-        asks(&knows, &running, 300, 30),
+        admit_request(&measured, &running, 300, 30),
         rejected(misses(0, 1), Idle, 0)
     );
 }
 
 #[test]
-fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
+fn case_4_the_transfer_with_most_slack_is_lowered_for_the_newcomer() {
     // Equal classes: 20 MB/s each; beside one idle tenant 27 and 6, beside two 50 and 5.
-    let mut knows = knows(database(), &[(BestEffort, 20); 3]);
-    knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
-    knows = self::knows(knows, &[(BestEffort, 50), (Idle, 5), (Idle, 5)]);
+    let mut measured = with_measured_rates(database(), &[(BestEffort, 20); 3]);
+    measured = with_measured_rates(measured, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
+    measured = with_measured_rates(measured, &[(BestEffort, 50), (Idle, 5), (Idle, 5)]);
     let running = [tenant(BestEffort, 100, 20), tenant(BestEffort, 100, 95)];
     // 270 MB in 10 s need 27 MB/s: the second tenant has 90 s of slack, the first 15.
     assert_eq!(
-        asks(&knows, &running, 270, 10),
+        admit_request(&measured, &running, 270, 10),
         accepted(BestEffort, &[(1, Idle)])
     );
     // A higher need lowers the first one as well; with 5 MB/s that one ends after 20 s exactly.
     assert_eq!(
-        asks(&knows, &running, 500, 10),
+        admit_request(&measured, &running, 500, 10),
         accepted(BestEffort, &[(0, Idle), (1, Idle)])
     );
     // A tenant without a transfer is lowered before those with one.
@@ -124,42 +136,45 @@ fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
     };
     let running = [running[1], best_effort];
     assert_eq!(
-        asks(&knows, &running, 270, 10),
+        admit_request(&measured, &running, 270, 10),
         accepted(BestEffort, &[(1, Idle)])
     );
 }
 
 #[test]
-fn case_4_of_those_with_as_much_to_spare_the_first_is_lowered() {
-    let mut knows = knows(database(), &[(BestEffort, 20); 3]);
-    knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
+fn case_4_of_equal_slack_the_first_transfer_is_lowered() {
+    let mut measured = with_measured_rates(database(), &[(BestEffort, 20); 3]);
+    measured = with_measured_rates(measured, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
     let running = [tenant(BestEffort, 100, 95); 2];
     assert_eq!(
-        asks(&knows, &running, 270, 10),
+        admit_request(&measured, &running, 270, 10),
         accepted(BestEffort, &[(0, Idle)])
     );
 }
 
 #[test]
 fn case_4_then_the_newcomer_is_raised_and_rejected_at_the_highest() {
-    let mut knows = knows(database(), &[(BestEffort, 30); 2]);
-    knows = self::knows(knows, &[(BestEffort, 40), (Idle, 20)]);
-    knows = self::knows(knows, &[(RealTime, 55), (Idle, 5)]);
+    let mut measured = with_measured_rates(database(), &[(BestEffort, 30); 2]);
+    measured = with_measured_rates(measured, &[(BestEffort, 40), (Idle, 20)]);
+    measured = with_measured_rates(measured, &[(RealTime, 55), (Idle, 5)]);
     let running = [tenant(BestEffort, 50, 10)];
     assert_eq!(
-        asks(&knows, &running, 550, 10),
+        admit_request(&measured, &running, 550, 10),
         accepted(RealTime, &[(0, Idle)])
     );
     assert_eq!(
-        asks(&knows, &running, 560, 10),
+        admit_request(&measured, &running, 560, 10),
         rejected_late(RealTime, 181_818_182)
     );
     // An idle tenant cannot be lowered.
     let running = [tenant(Idle, 50, 10)];
-    assert_eq!(asks(&knows, &running, 550, 10), accepted(RealTime, &[]));
+    assert_eq!(
+        admit_request(&measured, &running, 550, 10),
+        accepted(RealTime, &[])
+    );
     // Without running tenants none can be lowered.
     assert_eq!(
-        asks(&database(), &[], 601, 10),
+        admit_request(&database(), &[], 601, 10),
         rejected_late(RealTime, 16_666_667)
     );
 }
@@ -175,46 +190,47 @@ fn rejected_late(class: Class, late: u64) -> Result<Assignment, Rejection> {
 #[test]
 fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
     // Late as best effort; as real time it makes the other late: raised and lowered for ever.
-    let mut knows = knows(database(), &[(BestEffort, 30), (Idle, 30)]);
-    knows = self::knows(knows, &[(RealTime, 50), (Idle, 10)]);
+    let mut measured = with_measured_rates(database(), &[(BestEffort, 30), (Idle, 30)]);
+    measured = with_measured_rates(measured, &[(RealTime, 50), (Idle, 10)]);
     let running = [tenant(Idle, 100, 5)];
-    let said = asks(&knows, &running, 500, 10).expect_err("no class is right");
-    assert_eq!(said.why, RejectionReason::Steps);
+    let rejection = admit_request(&measured, &running, 500, 10).expect_err("no class is right");
+    assert_eq!(rejection.why, RejectionReason::Steps);
 }
 
 #[test]
-fn one_that_is_late_anyway_keeps_nobody_out() {
+fn an_already_late_transfer_blocks_no_admission() {
     // 60 MB/s alone are too little for the running transfer: it is late with or without the
     // newcomer.
     let running = [tenant(BestEffort, 700, 10)];
     assert_eq!(
-        asks(&database(), &running, 300, 10),
+        admit_request(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // The same holds past its deadline.
+    // A transfer past its deadline blocks none either.
     let running = [tenant(BestEffort, 7, 0)];
     assert_eq!(
-        asks(&database(), &running, 300, 10),
+        admit_request(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // Late by less than a hundredth of its deadline (0.17 of 20 s), it is still protected;
+    // 610 MB at 60 MB/s end after 10.17 s. Late by 0.17 s, less than a hundredth of its deadline of
+    // 20 s, the transfer is within its grace and still protected.
     let running = [tenant(BestEffort, 610, 10)];
-    assert!(asks(&database(), &running, 300, 10).is_err());
-    // a fifth of a second reaches the grace.
+    assert!(admit_request(&database(), &running, 300, 10).is_err());
+    // 612 MB end after 10.2 s: late by exactly the grace. With 613 MB it is exceeded.
     let running = [tenant(BestEffort, 612, 10)];
-    assert!(asks(&database(), &running, 300, 10).is_err());
+    assert!(admit_request(&database(), &running, 300, 10).is_err());
     let running = [tenant(BestEffort, 613, 10)];
-    assert!(asks(&database(), &running, 300, 10).is_ok());
+    assert!(admit_request(&database(), &running, 300, 10).is_ok());
     // A transfer that is in time without the newcomer is protected.
     let running = [tenant(BestEffort, 600, 10)];
     assert_eq!(
-        asks(&database(), &running, 300, 10),
+        admit_request(&database(), &running, 300, 10),
         rejected(misses(0, 10), Idle, 0)
     );
 }
 
 #[test]
-fn of_several_that_would_be_late_the_latest_is_named() {
+fn a_rejection_names_the_most_late_transfer() {
     let running = [
         tenant(BestEffort, 20, 30),
         tenant(BestEffort, 300, 15),
@@ -222,21 +238,21 @@ fn of_several_that_would_be_late_the_latest_is_named() {
     ];
     // 15 MB/s each: both end after 20 s, which is late for the second only.
     assert_eq!(
-        asks(&database(), &running, 10, 90),
+        admit_request(&database(), &running, 10, 90),
         rejected(misses(1, 5), Idle, 0)
     );
     assert_eq!(
-        asks(&database(), &running[1..], 10, 90),
+        admit_request(&database(), &running[1..], 10, 90),
         accepted(BestEffort, &[])
     );
 }
 
 #[test]
-fn a_full_host_takes_nobody() {
+fn a_full_host_rejects_every_request() {
     let running = [tenant(BestEffort, 0, 1); MAX_TENANTS];
-    assert!(asks(&database(), &running[1..], 1, 1000).is_ok());
+    assert!(admit_request(&database(), &running[1..], 1, 1000).is_ok());
     assert_eq!(
-        asks(&database(), &running, 1, 1000),
+        admit_request(&database(), &running, 1, 1000),
         rejected(RejectionReason::Full, BestEffort, 0)
     );
     let none = Acceptance::for_snapshot(&HostSnapshot::new(NOW, &database(), &running));
@@ -252,7 +268,7 @@ fn the_nearest_deadline_is_the_first_that_is_accepted() {
     let nearest = takes.nearest(&request(500, 10)).expect("there is one");
     assert_eq!(nearest, Nanos(16_666_666_667));
     let with = |deadline| {
-        let request = Request::new(500 * MB, deadline).expect("it is one");
+        let request = Request::new(500 * MB, deadline).expect("valid");
         admit(&HostSnapshot::new(NOW, &database(), &running), &request).is_ok()
     };
     assert!(with(nearest) && !with(Nanos(nearest.0 - 1)));
@@ -283,10 +299,12 @@ fn host() -> impl Strategy<Value = (PriorityDatabase, Vec<Tenant>)> {
         prop::collection::vec(tenant, 0..5),
     );
     all.prop_map(|(lost, intervals, tenants)| {
-        let bandwidth = Bandwidth::new(60 * MB, &lost).expect("it is one");
+        let bandwidth = Bandwidth::new(60 * MB, &lost).expect("valid");
         let database = intervals
             .iter()
-            .fold(PriorityDatabase::new(bandwidth), |all, had| knows(all, had));
+            .fold(PriorityDatabase::new(bandwidth), |all, rates| {
+                with_measured_rates(all, rates)
+            });
         (database, tenants)
     })
 }
@@ -308,12 +326,12 @@ fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assign
 
 /// Request that needs exactly `rate` bytes per second.
 fn needing(rate: u64) -> Request {
-    Request::new(rate, Nanos::SECOND).expect("it is one")
+    Request::new(rate, Nanos::SECOND).expect("valid")
 }
 
 proptest! {
     #[test]
-    fn what_a_host_takes_ends_where_its_rates_do((database, tenants) in host()) {
+    fn acceptance_threshold_is_one_of_the_class_rates((database, tenants) in host()) {
         let snapshot = HostSnapshot::new(NOW, &database, &tenants);
         let takes = Acceptance::for_snapshot(&snapshot);
         let n = tenants.len() + 1;
@@ -336,7 +354,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_let_in_where_its_own_prediction_has_somebody_late(
+    fn admitted_requests_are_predicted_in_time(
         (database, tenants) in host(),
         mb in 1_u64..600,
         seconds in 1_u64..40,
@@ -346,7 +364,7 @@ proptest! {
             return Ok(());
         };
         let rates = foreseen(&database, &tenants, &assignment);
-        let own = request.begun(NOW).forecast(NOW, rates[tenants.len()]);
+        let own = request.start_at(NOW).forecast(NOW, rates[tenants.len()]);
         prop_assert_eq!(own.late, Nanos::ZERO);
         let classes = tenants.iter().map(|tenant| tenant.class);
         let before = database.rates(&Combination::from_classes(classes));
@@ -360,7 +378,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_host_takes_is_what_it_admits(
+    fn acceptance_agrees_with_admission(
         (database, tenants) in host(),
         requests in prop::collection::vec((1_u64..600, 1_u64..40), 1..40),
         later in 0_u64..20_000,
@@ -379,7 +397,7 @@ proptest! {
             // The nearest deadline is accepted; one that is a nanosecond shorter is not.
             if let Some(nearest) = takes.nearest(&request) {
                 let with = |deadline| {
-                    let request = Request::new(mb * MB, deadline).expect("it is one");
+                    let request = Request::new(mb * MB, deadline).expect("valid");
                     admit(&snapshot, &request).is_ok()
                 };
                 prop_assert!(with(nearest));

@@ -10,7 +10,7 @@ const MB: u64 = 1_000_000;
 fn few(arrivals: f64) -> Spec {
     Spec {
         hosts: 20,
-        bandwidth: Bandwidth::new(500 * MB, &[0, 20 * MB, 40 * MB]).expect("it is one"),
+        bandwidth: Bandwidth::new(500 * MB, &[0, 20 * MB, 40 * MB]).expect("valid"),
         arrivals_per_s: arrivals,
         warm_up: Nanos::ZERO,
         length: Nanos::from_secs(400),
@@ -19,11 +19,11 @@ fn few(arrivals: f64) -> Spec {
 }
 
 fn run(spec: &Spec, strategy: Strategy) -> Report {
-    data_centre::run(spec, strategy, &mut ())
+    data_centre::simulate(spec, strategy, &mut ())
 }
 
 #[test]
-fn the_same_is_the_same_and_another_seed_is_not() {
+fn equal_specs_give_equal_reports() {
     for strategy in Strategy::ALL {
         let spec = few(3.0);
         let report = run(&spec, strategy);
@@ -33,7 +33,7 @@ fn the_same_is_the_same_and_another_seed_is_not() {
 }
 
 #[test]
-fn every_transfer_that_comes_is_somewhere() {
+fn report_counts_are_consistent() {
     struct Arrivals(u64);
     impl Observer for Arrivals {
         fn begin(&mut self, counted: bool) {
@@ -45,12 +45,12 @@ fn every_transfer_that_comes_is_somewhere() {
     }
     for strategy in Strategy::ALL {
         let mut arrivals = Arrivals(0);
-        let report = data_centre::run(&few(3.0), strategy, &mut arrivals);
+        let report = data_centre::simulate(&few(3.0), strategy, &mut arrivals);
         assert_eq!(report.arrived, arrivals.0);
         // 3 a second for 400 s: within five standard deviations.
         assert!(report.arrived.abs_diff(1_200) < 175, "{report:?}");
-        let gone = report.placed + report.placed_later + report.discarded + report.refused;
-        assert!(gone <= report.arrived, "{report:?}");
+        let decided = report.placed + report.placed_later + report.discarded + report.refused;
+        assert!(decided <= report.arrived, "{report:?}");
         assert!(
             report.ended <= report.placed + report.placed_later,
             "{report:?}"
@@ -63,16 +63,13 @@ fn every_transfer_that_comes_is_somewhere() {
             report.utilisation > 0.2 && report.utilisation <= 1.0,
             "{report:?}"
         );
-        assert!(
-            report.mean_wait <= report.p99_wait.max(report.longest_wait),
-            "{report:?}"
-        );
+        assert!(report.mean_wait <= report.longest_wait, "{report:?}");
         assert!(report.p99_wait <= report.longest_wait, "{report:?}");
     }
 }
 
 #[test]
-fn where_there_is_room_everybody_is_placed_at_once_and_in_time() {
+fn without_overload_all_transfers_are_placed_at_once_and_in_time() {
     for strategy in Strategy::ALL {
         let report = run(&few(0.2), strategy);
         assert_eq!(
@@ -85,7 +82,7 @@ fn where_there_is_room_everybody_is_placed_at_once_and_in_time() {
 }
 
 #[test]
-fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
+fn pcos_misses_no_deadline_under_overload() {
     let spec = few(4.0);
     let [pcos, first, random] =
         [Strategy::Pcos, Strategy::FirstFit, Strategy::Random].map(|strategy| run(&spec, strategy));
@@ -101,11 +98,11 @@ fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
 }
 
 #[test]
-fn transfers_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() {
-    for told in [false, true] {
+fn pcos_misses_no_deadline_with_rate_limited_transfers() {
+    for declared in [false, true] {
         let spec = Spec {
             limited: 400,
-            limits_declared: told,
+            limits_declared: declared,
             ..few(4.0)
         };
         let [pcos, first] =

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_place::{Bandwidth, Combination, MAX_TENANTS, PriorityDatabase, Rates};
+use tidegate_place::{Bandwidth, ClassRates, Combination, MAX_TENANTS, PriorityDatabase};
 
 const MB: u64 = 1_000_000;
 
@@ -14,7 +14,7 @@ fn database() -> PriorityDatabase {
 #[test]
 fn where_nothing_is_known_each_has_its_part() {
     let rates = database().rates(&Combination::from_classes([BestEffort, Idle]));
-    assert_eq!(rates, Rates([18_500_000, 18_500_000, 0]));
+    assert_eq!(rates, ClassRates([18_500_000, 18_500_000, 0]));
     let rates = database().rates(&Combination::from_classes([RealTime; 4]));
     assert_eq!(rates.for_class(RealTime), 10 * MB);
 }
@@ -25,9 +25,9 @@ fn an_interval_is_taken_over_by_an_eighth() {
     let classes = Combination::from_classes([BestEffort, BestEffort, Idle]);
     // The first interval counts fully: the mean of each class.
     database.learn([(BestEffort, 20 * MB), (Idle, 2 * MB), (BestEffort, 10 * MB)]);
-    assert_eq!(database.rates(&classes), Rates([2 * MB, 15 * MB, 0]));
+    assert_eq!(database.rates(&classes), ClassRates([2 * MB, 15 * MB, 0]));
     database.learn([(Idle, 10 * MB), (BestEffort, 7 * MB), (BestEffort, 7 * MB)]);
-    assert_eq!(database.rates(&classes), Rates([3 * MB, 14 * MB, 0]));
+    assert_eq!(database.rates(&classes), ClassRates([3 * MB, 14 * MB, 0]));
     let entries: Vec<_> = database.entries().collect();
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].classes, entries[0].intervals), (classes, 2));
@@ -43,7 +43,7 @@ fn an_interval_is_taken_over_by_an_eighth() {
 }
 
 #[test]
-fn nobody_and_too_many_teach_nothing() {
+fn no_tenant_and_too_many_tenants_are_not_recorded() {
     let mut database = database();
     database.learn([]);
     database.learn([(Idle, MB); MAX_TENANTS + 1]);
@@ -59,13 +59,13 @@ fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
     // Sorted and aligned: idle with idle, the first real time with best effort, the second with
     // real time.
     let rates = database.rates(&Combination::from_classes([RealTime, Idle, RealTime]));
-    assert_eq!(rates, Rates([3 * MB, 0, 18 * MB]));
+    assert_eq!(rates, ClassRates([3 * MB, 0, 18 * MB]));
     // 3, 12 and 24 are aligned with them, but best effort was measured with 12.
     let rates = database.rates(&Combination::from_classes([BestEffort; 3]));
-    assert_eq!(rates, Rates([0, 12 * MB, 0]));
+    assert_eq!(rates, ClassRates([0, 12 * MB, 0]));
     // Only for the same number: nothing is known of four tenants.
     let rates = database.rates(&Combination::from_classes([BestEffort; 4]));
-    assert_eq!(rates, Rates([0, 10 * MB, 0]));
+    assert_eq!(rates, ClassRates([0, 10 * MB, 0]));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn who_is_lowered_beside_the_lowest_has_what_that_had() {
     let had = [(Idle, MB), (BestEffort, 30 * MB), (BestEffort, 30 * MB)];
     database.learn(had);
     let rates = database.rates(&Combination::from_classes([Idle, Idle, BestEffort]));
-    assert_eq!(rates, Rates([MB, 30 * MB, 0]));
+    assert_eq!(rates, ClassRates([MB, 30 * MB, 0]));
 }
 
 #[test]
@@ -100,15 +100,15 @@ fn who_took_less_than_it_was_given_says_what_its_class_has_at_least() {
     assert_eq!(database.nearest_entry(&two), None);
     // The rates exceed the assumed bandwidth of 37 MB/s.
     database.learn_with_demand([(BestEffort, 50 * MB, false), (BestEffort, 6 * MB, false)]);
-    assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
-    // Lower rates than known teach nothing; higher ones do.
+    assert_eq!(database.rates(&two), ClassRates([0, 28 * MB, 0]));
+    // Lower rates than known are not recorded; higher ones are.
     database.learn_with_demand([(BestEffort, 20 * MB, false); 2]);
-    assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
+    assert_eq!(database.rates(&two), ClassRates([0, 28 * MB, 0]));
     database.learn_with_demand([(BestEffort, 36 * MB, false); 2]);
-    assert_eq!(database.rates(&two), Rates([0, 29 * MB, 0]));
+    assert_eq!(database.rates(&two), ClassRates([0, 29 * MB, 0]));
     // One leaves bandwidth to the other: 20 MB/s each if both had unlimited demand.
     database.learn_with_demand([(BestEffort, 5 * MB, false), (BestEffort, 37 * MB, true)]);
-    assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
+    assert_eq!(database.rates(&two), ClassRates([0, 28 * MB, 0]));
 }
 
 #[test]
@@ -124,15 +124,15 @@ fn what_the_stronger_left_was_not_the_weaker_ones_own() {
     };
     // With unlimited demand, it is unknown what it would leave.
     database.learn_with_demand(had(10, false, 20));
-    assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
+    assert_eq!(database.rates(&classes), ClassRates([0, 0, 50 * MB]));
     database.learn_with_demand(had(30, false, 10));
-    assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
+    assert_eq!(database.rates(&classes), ClassRates([0, 0, 50 * MB]));
     // With unlimited demand it is measured, and has an entry of its own from then on.
     let mut database = self::database();
     database.learn_with_demand(had(40, true, 5));
-    assert_eq!(database.rates(&classes), Rates([0, 5 * MB, 40 * MB]));
+    assert_eq!(database.rates(&classes), ClassRates([0, 5 * MB, 40 * MB]));
     database.learn_with_demand(had(10, false, 20));
-    assert_eq!(database.rates(&classes), Rates([0, 5 * MB, 40 * MB]));
+    assert_eq!(database.rates(&classes), ClassRates([0, 5 * MB, 40 * MB]));
 }
 
 fn class() -> impl Strategy<Value = Class> {
@@ -178,12 +178,12 @@ proptest! {
         database.learn(had);
         let known = database.rates(&classes).total(&classes);
         let other = Combination::from_classes(other.into_iter().take(n));
-        let said = database.rates(&other).total(&other);
-        prop_assert!(said <= known, "{said} of {known}");
+        let total = database.rates(&other).total(&other);
+        prop_assert!(total <= known, "{total} of {known}");
         // The total is kept, rounded down per class, where the combinations share no class.
         let apart = |class| classes.count(class) == 0 || other.count(class) == 0;
         if Class::ALL.into_iter().all(apart) {
-            prop_assert!(known - said < 3 * n as u64, "{said} of {known}");
+            prop_assert!(known - total < 3 * n as u64, "{total} of {known}");
         }
         for class in Class::ALL.into_iter().filter(|class| classes.count(*class) > 0) {
             let rate = |of| database.rates(of).for_class(class);
@@ -214,8 +214,8 @@ proptest! {
 }
 
 #[test]
-fn bytes_that_say_what_cannot_be_are_refused() {
-    let said = |fields: &[u64]| {
+fn damaged_bytes_are_refused_with_their_field() {
+    let import_error = |fields: &[u64]| {
         let mut blob = Blob::new("priority-database", 1);
         for &field in fields {
             blob.push_u64(field);
@@ -225,23 +225,23 @@ fn bytes_that_say_what_cannot_be_are_refused() {
     };
     let entry = [2, 5, 1, 7, 0, 0, 1];
     assert_eq!(
-        said(&[&[2][..], &entry, &entry].concat()),
+        import_error(&[&[2][..], &entry, &entry].concat()),
         "a repeated combination of classes is 2 idle, 1 best effort, 0 real time, which cannot be"
     );
     assert_eq!(
-        said(&[1, 65, 0, 0, 0, 0, 0, 1]),
+        import_error(&[1, 65, 0, 0, 0, 0, 0, 1]),
         "a number of transfers is 65, which cannot be"
     );
     assert_eq!(
-        said(&[1, 0, 0, 0, 0, 0, 0, 1]),
+        import_error(&[1, 0, 0, 0, 0, 0, 0, 1]),
         "a number of transfers is 0, which cannot be"
     );
     assert_eq!(
-        said(&[1, 1, 0, 0, 0, 0, 0, 0]),
+        import_error(&[1, 1, 0, 0, 0, 0, 0, 0]),
         "a number of intervals is 0, which cannot be"
     );
     assert_eq!(
-        said(&[1, 1, u64::MAX, 0, 0, 0, 0, 1]),
+        import_error(&[1, 1, u64::MAX, 0, 0, 0, 0, 1]),
         format!("a bandwidth is {}, which cannot be", u64::MAX)
     );
 }

@@ -107,9 +107,9 @@ fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
     let known = knows(&[(BestEffort, 50), (Idle, 9)]);
     let running = [tenant(BestEffort, 100, 10)];
     let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
-    let said = admit(&snapshot, &request(500, 9)).expect_err("refused");
+    let rejection = admit(&snapshot, &request(500, 9)).expect_err("refused");
     let late = Nanos(1_111_111_112);
-    assert_eq!(said.why, RejectionReason::Misses { who: 0, late });
+    assert_eq!(rejection.why, RejectionReason::Misses { who: 0, late });
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn a_transfer_that_takes_less_than_it_needs_is_no_transfer() {
     assert_eq!(asked.limit(), u64::MAX);
     let limited = asked.limited(10 * MB).expect("just enough");
     assert_eq!(limited.limit(), 10 * MB);
-    let said = asked.limited(10 * MB - 1).expect_err("late");
+    let error = asked.limited(10 * MB - 1).expect_err("late");
     let (limit, needs) = (10 * MB - 1, 10 * MB);
-    assert_eq!(said, RequestError::TooSlow { limit, needs });
+    assert_eq!(error, RequestError::TooSlow { limit, needs });
 }
 
 /// One host of 60 MB/s with the given transfers placed in order.
@@ -159,14 +159,14 @@ fn what_was_said_of_a_transfer_counts_from_its_beginning_and_is_never_more() {
     let had = [(BestEffort, 6 * MB), (BestEffort, 54 * MB)];
     let sated = [(ids[0], 6 * MB)];
     let update = Update {
-        had: &had,
-        sated: &sated,
+        measured: &had,
+        demand_limited: &sated,
         ..Update::default()
     };
     pcos.update(START, HostId(0), &update);
     assert_eq!(has(&pcos), [6, 54]);
     let update = Update {
-        had: &[(BestEffort, 30 * MB); 2],
+        measured: &[(BestEffort, 30 * MB); 2],
         ..Update::default()
     };
     pcos.update(START, HostId(0), &update);
@@ -184,8 +184,8 @@ fn a_transfer_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
     let tell = |pcos: &mut Pcos, had: [u64; 2], sated: &[(RequestId, u64)]| {
         let had = had.map(|mb| (BestEffort, mb * MB));
         let update = Update {
-            had: &had,
-            sated,
+            measured: &had,
+            demand_limited: sated,
             ..Update::default()
         };
         pcos.update(START, HostId(0), &update);
@@ -212,7 +212,7 @@ fn a_transfer_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
     let had = [(Idle, 2 * MB), (BestEffort, 58 * MB)];
     for _ in 0..2 {
         let update = Update {
-            had: &had,
+            measured: &had,
             ..Update::default()
         };
         pcos.update(START, HostId(0), &update);

@@ -111,7 +111,7 @@ fn one_that_is_placed_may_make_room_for_an_older_one() {
     // Two have 15 MB/s each, enough for 12; then three have 30, enough for 20.
     let update = Update {
         classes: &[(lenient, Idle)],
-        had: &[(BestEffort, 50 * MB); 2],
+        measured: &[(BestEffort, 50 * MB); 2],
         ..Update::default()
     };
     pcos.update(at(2), HostId(0), &update);
@@ -200,16 +200,16 @@ fn reasons_and_nearest_deadlines_are_those_of_the_hosts() {
     placed(&mut pcos, at(0), 200, 10);
     let asked = request(600, 12);
     // 30 MB/s for both: 600 MB take 20 s, 9 s late.
-    let said = pcos.rejection(at(0), HostId(0), &asked).expect("rejected");
+    let rejection = pcos.rejection(at(0), HostId(0), &asked).expect("rejected");
     assert_eq!(
-        said.why,
+        rejection.why,
         RejectionReason::Misses {
             who: 0,
             late: at(9)
         }
     );
-    let said = pcos.rejection(at(0), HostId(1), &asked).expect("rejected");
-    assert_eq!(said.why, RejectionReason::OwnDeadline);
+    let rejection = pcos.rejection(at(0), HostId(1), &asked).expect("rejected");
+    assert_eq!(rejection.why, RejectionReason::OwnDeadline);
     assert_eq!(pcos.nearest(at(0), &asked), Some((HostId(1), at(24))));
     assert_eq!(pcos.rejection(at(0), HostId(1), &request(600, 24)), None);
     assert_eq!(pcos.rejection(at(0), HostId(2), &asked), None);
@@ -269,7 +269,7 @@ struct Drive {
     pcos: Pcos,
     now: Nanos,
     /// Log of all answers and events, in order.
-    said: Vec<String>,
+    outcomes: Vec<String>,
     waiting: Vec<(RequestId, Request, Nanos)>,
 }
 
@@ -323,7 +323,7 @@ impl Drive {
         let mut takers: Vec<_> = (0..3).map(HostId).collect();
         takers.retain(|host| self.pcos.rejection(self.now, *host, &request).is_none());
         let answer = self.pcos.request(self.now, request);
-        self.said.push(format!("{answer:?}"));
+        self.outcomes.push(format!("{answer:?}"));
         match answer.outcome {
             Outcome::Placed(placement) => prop_assert!(takers.contains(&placement.host)),
             Outcome::Waiting => {
@@ -364,7 +364,7 @@ impl Drive {
             .map(|class| (class, (class as u64 + 1) * 5 * MB))
             .collect();
         let update = Update {
-            had: &had,
+            measured: &had,
             ..Update::default()
         };
         self.pcos.update(self.now, host, &update);
@@ -374,7 +374,7 @@ impl Drive {
     /// order.
     fn events(&mut self) -> Result<(), TestCaseError> {
         while let Some(event) = self.pcos.poll_event() {
-            self.said.push(format!("{event:?}"));
+            self.outcomes.push(format!("{event:?}"));
             let (id, is_placed) = match &event {
                 Event::Placed(placement) => (placement.id, true),
                 Event::Discarded(id) => (*id, false),
@@ -408,13 +408,13 @@ fn drive(steps: &[Step]) -> Result<Vec<String>, TestCaseError> {
     let mut drive = Drive {
         pcos: hosts(&[60, 40, 20]),
         now: Nanos::ZERO,
-        said: Vec::new(),
+        outcomes: Vec::new(),
         waiting: Vec::new(),
     };
     for step in steps {
         drive.step(*step)?;
     }
-    Ok(drive.said)
+    Ok(drive.outcomes)
 }
 
 proptest! {

@@ -47,13 +47,13 @@ struct VmOfHost {
 
 impl Daemons for Sockets {
     fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError> {
-        let answer = client(socket)?.get("/v1/jobs").map_err(refused)?;
+        let answer = client(socket)?.get("/v1/jobs").map_err(unavailable)?;
         let jobs: Vec<VmTransfers> = read(answer).map_err(failed)?;
         Ok(jobs.into_iter().map(VmTransfers::into_transfer).collect())
     }
 
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError> {
-        let answer = client(socket)?.get("/v1/vms").map_err(refused)?;
+        let answer = client(socket)?.get("/v1/vms").map_err(unavailable)?;
         let vms: Vec<VmOfHost> = read(answer).map_err(failed)?;
         let served = |VmOfHost { name: vm, device }| ServedVm { vm, device };
         Ok(vms.into_iter().map(served).collect())
@@ -67,7 +67,7 @@ impl Daemons for Sockets {
         };
         let path = format!("/v1/vms/{}/job", percent_encode(vm));
         let answer = client(socket)?.change(Method::PUT, &path, &order);
-        answer.map(drop).map_err(refused)
+        answer.map(drop).map_err(unavailable)
     }
 }
 
@@ -75,8 +75,8 @@ fn client(socket: &str) -> Result<Client, DaemonError> {
     Client::new(Path::new(socket)).map_err(failed)
 }
 
-fn refused(error: anyhow::Error) -> DaemonError {
-    DaemonError::Refused(Box::new(Carried(error)))
+fn unavailable(error: anyhow::Error) -> DaemonError {
+    DaemonError::Unavailable(Box::new(Carried(error)))
 }
 
 fn failed(error: anyhow::Error) -> DaemonError {
@@ -119,7 +119,7 @@ impl std::error::Error for Carried {}
 
 /// Returns the client's error that was carried through the driver.
 pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
-    let (DaemonError::Refused(source) | DaemonError::Failed(source)) = error;
+    let (DaemonError::Unavailable(source) | DaemonError::Failed(source)) = error;
     match source.downcast::<Carried>() {
         Ok(carried) => carried.0,
         Err(other) => anyhow::anyhow!("{other}"),
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_client_comes_back_as_it_was() {
-        let error = refused(Problem::new("no daemon").help("start one").into());
+        let error = unavailable(Problem::new("no daemon").help("start one").into());
         assert!(error.to_string().contains("no daemon"), "{error}");
         let problem = unpack(error).downcast::<Problem>().expect("a problem");
         assert!(problem.to_string().contains("start one"), "{problem}");

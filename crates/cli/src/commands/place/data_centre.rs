@@ -131,9 +131,9 @@ fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
         updates: Vec::new(),
     };
     let report = if timed {
-        data_centre::run(spec, strategy, &mut clock)
+        data_centre::simulate(spec, strategy, &mut clock)
     } else {
-        data_centre::run(spec, strategy, &mut ())
+        data_centre::simulate(spec, strategy, &mut ())
     };
     let times = timed.then(|| Times {
         arrival: Percentiles::from_times(&mut clock.arrivals),

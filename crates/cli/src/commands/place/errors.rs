@@ -65,11 +65,11 @@ fn of_transfer(error: &Error) -> Problem {
         )),
         Error::NameEmpty => problem.at("NAME"),
         Error::UnknownTransfer { known, .. } => problem.help(there_are(known)),
-        Error::MovedBack { allowed, .. } | Error::MovedBeyond { allowed, .. } => {
+        Error::MovedBack { reported, size, .. } | Error::MovedBeyond { reported, size, .. } => {
             problem.help(format!(
                 "from {} to {}, counted since the job began",
-                bytes(allowed.0),
-                bytes(allowed.1)
+                bytes(*reported),
+                bytes(*size)
             ))
         }
         Error::DaemonOwns { socket, .. } => problem.help(format!(
@@ -86,7 +86,7 @@ fn of_transfer(error: &Error) -> Problem {
                 ),
             })
         }
-        Error::Waits { .. } | Error::Host(_) | Error::Store(_) | Error::Daemon(_) => problem,
+        Error::StillWaiting { .. } | Error::Host(_) | Error::Store(_) | Error::Daemon(_) => problem,
     }
 }
 

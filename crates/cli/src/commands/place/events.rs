@@ -25,10 +25,10 @@ pub(super) fn text(event: &ClusterEvent) -> String {
             format!("{transfer} waited until its deadline and is discarded")
         }
         ClusterEvent::Withdrawn { transfer } => format!("{transfer} is withdrawn"),
-        ClusterEvent::SilentDrained { host } => {
+        ClusterEvent::DrainedDaemonUnreachable { host } => {
             format!("the daemon of the drained host {host} does not answer")
         }
-        ClusterEvent::Silent { host } => format!(
+        ClusterEvent::DaemonUnreachable { host } => format!(
             "the daemon of host {host} does not answer; if the host is gone: \
              `tidegate place host drain {host}`, or `remove`"
         ),
@@ -53,7 +53,7 @@ pub(super) fn text(event: &ClusterEvent) -> String {
             "{transfer} waits for a host with the {} that are left",
             bytes(*left)
         ),
-        ClusterEvent::Homeless { transfer, left } => format!(
+        ClusterEvent::Unplaced { transfer, left } => format!(
             "{transfer} is lost with its host: no other host could do the {} that are left in time",
             bytes(*left)
         ),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_cluster::{Ask, Cluster, ClusterState, HostRecord};
+use tidegate_cluster::{Cluster, ClusterState, DaemonSelection, HostRecord};
 use tidegate_place::{Bandwidth, HostId};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::bytes_per_s;
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 pub(super) fn run(command: &PlaceHostCommand, out: Output) -> Result<()> {
     match command {
         PlaceHostCommand::List { db } => {
-            let all = Ask::All;
+            let all = DaemonSelection::All;
             session::with_cluster(
                 &db.path,
                 true,
@@ -131,7 +131,7 @@ fn add(args: &AddHostArgs, out: Output) -> Result<()> {
         )
     };
     let add = |state: &mut ClusterState| state.add_host(host);
-    session::with_cluster(&args.db.path, false, Ask::All, add, |cluster| {
+    session::with_cluster(&args.db.path, false, DaemonSelection::All, add, |cluster| {
         finish(cluster, out)
     })
 }
@@ -144,7 +144,7 @@ fn finish(cluster: &mut Cluster<'_>, out: Output) -> Result<()> {
 
 fn set_drained(name: &str, drained: bool, db: &DbArg, out: Output) -> Result<()> {
     let set = |state: &mut ClusterState| state.set_drained(name, drained);
-    session::with_cluster(&db.path, false, Ask::All, set, |cluster| {
+    session::with_cluster(&db.path, false, DaemonSelection::All, set, |cluster| {
         finish(cluster, out)
     })
 }
@@ -158,7 +158,7 @@ fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
             state.check_empty(name)
         }
     };
-    let others = Ask::AllBut(name);
+    let others = DaemonSelection::AllExcept(name);
     session::with_cluster(&args.db.path, false, others, check, |cluster| {
         cluster.remove_host(name, args.requeue).map_err(problem)?;
         list(cluster, out)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_cluster::{Ask, Cluster};
+use tidegate_cluster::{Cluster, DaemonSelection};
 use tidegate_core::transfers::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
 use tidegate_report::{Align, Table};
@@ -60,7 +60,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         let help = "`tidegate place job` creates it; choose another file with --db";
         return Err(problem.help(help).into());
     }
-    let ask = Ask::NoDaemon;
+    let ask = DaemonSelection::None;
     session::with_cluster(file, true, ask, |_| Ok(()), |cluster| show(cluster, out))
 }
 

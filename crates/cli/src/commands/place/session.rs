@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use tidegate_cluster::store::{ClusterStore, MemoryStore, RedbStore};
-use tidegate_cluster::{Ask, Cluster, ClusterState, HostError, HostList, Session};
+use tidegate_cluster::{Cluster, ClusterState, DaemonSelection, HostError, HostList, Session};
 use tidegate_core::time::Nanos;
 
 use super::daemons::Sockets;
@@ -26,7 +26,7 @@ pub(super) fn with_hosts<T>(
         Some(hosts) => state.replace_hosts(hosts),
         None => Ok(()),
     };
-    with_cluster(path, read_only, Ask::All, replace, |cluster| {
+    with_cluster(path, read_only, DaemonSelection::All, replace, |cluster| {
         if cluster.state().hosts.is_empty() {
             let problem = Problem::new("there are no hosts yet").at(path.display().to_string());
             let help = "define them in a file, given once: --hosts place.toml (`tidegate place job \
@@ -42,7 +42,7 @@ pub(super) fn with_hosts<T>(
 pub(super) fn with_cluster<T>(
     path: &Path,
     read_only: bool,
-    ask: Ask<'_>,
+    ask: DaemonSelection<'_>,
     change: impl FnOnce(&mut ClusterState) -> Result<(), HostError>,
     act: impl FnOnce(&mut Cluster<'_>) -> Result<T>,
 ) -> Result<T> {

@@ -11,7 +11,8 @@ use crate::store::{Revision, Snapshot, StoreError};
 /// Format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// State of a cluster. Fields with a default are absent in rows of earlier versions.
+/// State of a cluster. Fields with a default are absent in rows of earlier releases of format 1.
+/// Fields keep the names that they had when the format was made, because files have them.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StateRow {
     version: u32,
@@ -20,7 +21,9 @@ pub(super) struct StateRow {
     hosts: Vec<HostRow>,
     running: Vec<RunningRow>,
     waiting: Vec<WaitingRow>,
+    /// [`Settings::last_number`].
     numbered: u64,
+    /// [`Settings::grace`].
     #[serde(default)]
     grace: Option<u32>,
 }
@@ -33,19 +36,22 @@ fn first_revision() -> u64 {
 #[derive(Serialize, Deserialize)]
 struct HostRow {
     name: String,
+    /// Bytes per second.
     bandwidth: u64,
+    /// Bytes per second, by the number of transfers.
     loss: Vec<u64>,
-    // Files keep the name that transfers had when the format was made.
     #[serde(rename = "jobs")]
     transfers: usize,
     #[serde(default)]
     socket: Option<String>,
     #[serde(default)]
     device: Option<String>,
+    /// [`HostRecord::steady_since`] in nanoseconds.
     #[serde(default)]
     steady_ns: u64,
     #[serde(default)]
     drained: bool,
+    /// [`HostRecord::rates_recorded_at`] in nanoseconds.
     #[serde(default)]
     learnt_ns: u64,
 }
@@ -59,13 +65,16 @@ struct RunningRow {
     begun_ns: u64,
     moved: u64,
     as_of_ns: u64,
+    /// [`Placement::reported`] in bytes.
     told: u64,
+    /// [`Placement::reported_at`] in nanoseconds.
     told_ns: u64,
+    /// [`Class::name`].
     class: String,
     lowered_for: Vec<String>,
     #[serde(default)]
     limit: Option<u64>,
-    /// Time of the request; `None` in rows of earlier versions, read as `begun_ns`.
+    /// Time of the request; `None` in rows of earlier releases, read as `begun_ns`.
     #[serde(default)]
     arrived_ns: Option<u64>,
     #[serde(default)]
@@ -98,14 +107,18 @@ impl StateRow {
         }
     }
 
-    pub(super) fn into_snapshot(self) -> Snapshot {
+    /// Returns the state of the row.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: a transfer has an I/O class that does not exist.
+    pub(super) fn into_snapshot(self) -> Result<Snapshot, StoreError> {
         let state = ClusterState {
             hosts: self.hosts.into_iter().map(HostRow::into_record).collect(),
             running: self
                 .running
                 .into_iter()
                 .map(RunningRow::into_record)
-                .collect(),
+                .collect::<Result<_, _>>()?,
             waiting: self
                 .waiting
                 .into_iter()
@@ -116,10 +129,10 @@ impl StateRow {
                 grace: self.grace,
             },
         };
-        Snapshot {
+        Ok(Snapshot {
             revision: Revision(self.revision),
             state,
-        }
+        })
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<StateRow, StoreError> {
@@ -150,7 +163,7 @@ impl HostRow {
             device: host.device.clone(),
             steady_ns: host.steady_since.0,
             drained: host.drained,
-            learnt_ns: host.taught_at.0,
+            learnt_ns: host.rates_recorded_at.0,
         }
     }
 
@@ -160,7 +173,7 @@ impl HostRow {
             device: self.device,
             steady_since: Nanos(self.steady_ns),
             drained: self.drained,
-            taught_at: Nanos(self.learnt_ns),
+            rates_recorded_at: Nanos(self.learnt_ns),
             ..HostRecord::new(self.name, self.bandwidth, self.loss, self.transfers)
         }
     }
@@ -192,10 +205,18 @@ impl RunningRow {
         }
     }
 
-    fn into_record(self) -> RunningTransfer {
+    fn into_record(self) -> Result<RunningTransfer, StoreError> {
         let mut classes = Class::ALL.into_iter();
-        let class = classes.find(|class| class.name() == self.class);
-        RunningTransfer {
+        // No default: the next commit would store it, and the transfer would lose its class.
+        let class = (classes.find(|class| class.name() == self.class)).ok_or_else(|| {
+            StoreError::Damaged(format!(
+                "job {:?} has I/O class {:?}; allowed are {}",
+                self.name,
+                self.class,
+                Class::ALL.map(Class::name).join(", ")
+            ))
+        })?;
+        Ok(RunningTransfer {
             transfer: Transfer {
                 name: self.name,
                 bytes: self.bytes,
@@ -213,13 +234,11 @@ impl RunningRow {
                 reported_at: Nanos(self.told_ns),
             },
             entitlement: Entitlement {
-                // A class that this version does not know counts as the default instead of blocking
-                // the cluster.
-                class: class.unwrap_or_default(),
+                class,
                 lowered_for: self.lowered_for,
             },
             live: false,
-        }
+        })
     }
 }
 
@@ -258,9 +277,9 @@ mod tests {
         "waiting":[],"numbered":2}"#;
 
     #[test]
-    fn a_row_without_a_revision_is_read_and_one_with_it_comes_back() {
+    fn rows_with_and_without_a_revision_are_read() {
         let row = StateRow::from_bytes(EARLIER.as_bytes()).expect("format 1");
-        let snapshot = row.into_snapshot();
+        let snapshot = row.into_snapshot().expect("known classes");
         assert_eq!(snapshot.revision, Revision(1));
         let running = &snapshot.state.running[0];
         assert_eq!(running.entitlement.class, Class::Idle);
@@ -271,11 +290,23 @@ mod tests {
         };
         let bytes = StateRow::new(&again).to_bytes().expect("JSON");
         let read = StateRow::from_bytes(&bytes).expect("format 1");
-        assert_eq!(read.into_snapshot(), again);
+        assert_eq!(read.into_snapshot().expect("known classes"), again);
     }
 
     #[test]
-    fn other_formats_and_other_bytes_are_refused() {
+    fn an_unknown_class_is_an_error_that_names_the_transfer() {
+        let other = EARLIER.replace("\"class\":\"idle\"", "\"class\":\"urgent\"");
+        let row = StateRow::from_bytes(other.as_bytes()).expect("format 1");
+        let error = row.into_snapshot().expect_err("an unknown class");
+        assert_eq!(
+            error.to_string(),
+            "the stored state is damaged: job \"x\" has I/O class \"urgent\"; allowed are \
+             idle, best-effort, realtime"
+        );
+    }
+
+    #[test]
+    fn rows_of_other_formats_and_damaged_rows_are_refused() {
         let other = EARLIER.replace("\"version\":1", "\"version\":2");
         let refused = StateRow::from_bytes(other.as_bytes()).map(drop);
         assert!(matches!(refused, Err(StoreError::Version { found: 2, .. })));
