@@ -1,5 +1,6 @@
-//! Bytes that a VM moved in each of the last seconds: the samples of its [`Precision`] (definitions
-//! 2.1 to 2.3 of the V-Cup paper).
+//! Bytes that a VM moved in each of the last seconds: the samples of its [`Precision`] (Li et al.,
+//! "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, definitions
+//! 2.1 to 2.3).
 //!
 //! Seconds are whole seconds of the driver's clock. The present second is not a sample, nor is the
 //! one in which counting began. A sample holds the bytes of reads and writes that were answered
@@ -26,34 +27,34 @@ const IDLE_SECOND: u64 = u64::MAX;
 
 /// Ring of per-second byte counts of one VM; 2.4 KB of heap memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seconds {
+pub struct BandwidthSamples {
     /// Bytes moved in each second, or [`IDLE_SECOND`]; second number `n` since the begin is at `n %
     /// SECONDS_KEPT`.
     ring: Box<[u64; SECONDS_KEPT]>,
     /// Number of seconds closed since counting began.
     closed: u64,
-    /// Number of the present second, as of [`Seconds::number`].
-    running: u32,
+    /// Number of the present second, as of [`BandwidthSamples::number`].
+    current_second: u32,
     /// True if the present second was counted from its begin, so that it will be a sample.
     whole: bool,
     /// Total bytes that the VM had moved at the begin of the present second.
-    before: u64,
+    total_at_start: u64,
 }
 
-impl Default for Seconds {
+impl Default for BandwidthSamples {
     fn default() -> Self {
-        Seconds {
+        BandwidthSamples {
             ring: Box::new([0; SECONDS_KEPT]),
             closed: 0,
-            running: 0,
+            current_second: 0,
             whole: false,
-            before: 0,
+            total_at_start: 0,
         }
     }
 }
 
-impl Seconds {
-    /// Heap memory of one [`Seconds`], in bytes.
+impl BandwidthSamples {
+    /// Heap memory of one [`BandwidthSamples`], in bytes.
     pub const HEAP_BYTES: usize = size_of::<[u64; SECONDS_KEPT]>();
 
     /// Returns the number of the second that contains `now`, modulo 2^32 (136 years).
@@ -66,35 +67,35 @@ impl Seconds {
     /// moved so far.
     pub fn restart(&mut self, second: u32, total: u64) {
         (self.closed, self.whole) = (0, false);
-        (self.running, self.before) = (second, total);
+        (self.current_second, self.total_at_start) = (second, total);
     }
 
     /// Closes the seconds before `second`.
     ///
-    /// `total`: bytes that the VM had moved before this event. `asked`: true if the VM had requests
-    /// inside the engine since the last call, false if it had none; the seconds between count as
-    /// empty or as idle accordingly.
-    pub fn pass(&mut self, second: u32, total: u64, asked: bool) {
+    /// `total`: bytes that the VM had moved before this event. `had_requests`: true if
+    /// the VM had requests inside the engine since the last call, false if it had none; the seconds
+    /// between count as empty or as idle accordingly.
+    pub fn advance_to(&mut self, second: u32, total: u64, had_requests: bool) {
         // Numbers of seconds wrap after 136 years; their difference does not.
-        let passed = second.wrapping_sub(self.running);
+        let passed = second.wrapping_sub(self.current_second);
         if passed == 0 {
             return;
         }
         assert!(
-            total >= self.before,
+            total >= self.total_at_start,
             "a VM's total of moved bytes does not fall"
         );
-        let moved = total - self.before;
+        let moved = total - self.total_at_start;
         // The second in which counting began was not counted from its begin.
         if core::mem::replace(&mut self.whole, true) {
             self.close(moved);
         }
-        let between = if asked { 0 } else { IDLE_SECOND };
+        let between = if had_requests { 0 } else { IDLE_SECOND };
         // At most one round of the ring: more would overwrite itself.
         for _ in 1..passed.min(SECONDS_KEPT as u32 + 1) {
             self.close(between);
         }
-        (self.running, self.before) = (second, total);
+        (self.current_second, self.total_at_start) = (second, total);
     }
 
     fn close(&mut self, moved: u64) {
@@ -125,22 +126,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn known(seconds: &Seconds) -> Vec<Option<u64>> {
+    fn known(seconds: &BandwidthSamples) -> Vec<Option<u64>> {
         seconds.iter().collect()
     }
 
     #[test]
-    fn the_second_in_which_it_begins_and_the_one_that_runs_are_not_known() {
-        let mut seconds = Seconds::default();
+    fn the_first_and_the_present_second_are_not_samples() {
+        let mut seconds = BandwidthSamples::default();
         seconds.restart(7, 1000);
-        seconds.pass(7, 1500, true);
+        seconds.advance_to(7, 1500, true);
         assert_eq!(known(&seconds), []);
-        seconds.pass(8, 1700, true);
+        seconds.advance_to(8, 1700, true);
         assert_eq!(known(&seconds), [], "what moved in second 7 is not whole");
-        seconds.pass(9, 2000, true);
+        seconds.advance_to(9, 2000, true);
         assert_eq!(known(&seconds), [Some(300)]);
         seconds.restart(9, 2100);
-        seconds.pass(11, 2500, true);
+        seconds.advance_to(11, 2500, true);
         assert_eq!(
             known(&seconds),
             [Some(0)],
@@ -149,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn seconds_without_anything_inside_are_told_from_those_without_an_answer() {
-        let mut seconds = Seconds::default();
+    fn idle_seconds_are_counted_apart_from_seconds_without_an_answer() {
+        let mut seconds = BandwidthSamples::default();
         seconds.restart(0, 0);
-        seconds.pass(1, 0, true);
-        seconds.pass(4, 50, true);
-        seconds.pass(7, 80, false);
+        seconds.advance_to(1, 0, true);
+        seconds.advance_to(4, 50, true);
+        seconds.advance_to(7, 80, false);
         let (some, none) = (Some, None);
         let expected = [some(50), some(0), some(0), some(30), none, none];
         assert_eq!(known(&seconds), expected);
@@ -169,11 +170,11 @@ mod tests {
     proptest! {
         /// Model: keeps every second, and compares the last ones.
         #[test]
-        fn the_last_ones_are_known(
+        fn the_last_seconds_are_kept(
             steps in prop::collection::vec((0u32..500, 0u64..1000, any::<bool>()), 1..40),
             start in prop::sample::select(vec![0, u32::MAX - 200]),
         ) {
-            let mut seconds = Seconds::default();
+            let mut seconds = BandwidthSamples::default();
             seconds.restart(start, 0);
             let (mut second, mut total, mut all) = (start, 0u64, Vec::new());
             let mut running = None;
@@ -183,7 +184,7 @@ mod tests {
                     all.extend((1..passed).map(|_| asked.then_some(0)));
                 }
                 second = second.wrapping_add(passed);
-                seconds.pass(second, total, asked);
+                seconds.advance_to(second, total, asked);
                 total += moved;
                 if let Some(running) = &mut running {
                     *running += moved;

@@ -7,14 +7,14 @@
 
 use tidegate_units::{Rate, Thousandths};
 
-/// Thousandths in a whole.
+/// [`Thousandths::WHOLE`] as a bare number, for the shares of [`ExpectedWorkload`].
 pub const THOUSAND: u32 = Thousandths::WHOLE.0;
 
 /// Expected read share, access pattern, request size and envelope of a VM.
 ///
 /// For a field that is `None`, `tidegate_capacity::fit` assumes a value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Expects {
+pub struct ExpectedWorkload {
     /// Reads among all requests, in thousandths, 0 to 1000.
     pub reads: Option<u32>,
     /// Sequential requests among reads and writes, in thousandths, 0 to 1000.
@@ -24,22 +24,23 @@ pub struct Expects {
     /// Requests per second for which a latency bound holds, 1 to [`Rate::MAX`]; `None`: the
     /// reserved rate.
     pub iops: Option<u64>,
-    /// Requests that may arrive at once within that rate, 1 to [`Expects::BURST_MAX`]; `None`: 1.
+    /// Requests that may arrive at once within that rate, 1 to [`ExpectedWorkload::BURST_MAX`];
+    /// `None`: 1.
     pub burst: Option<u32>,
 }
 
 /// Rate and burst of the requests for which a latency bound is promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Rate of the requests; a request costs as much of it as of a reservation.
+    /// Rate; requests are counted as for a reservation, with the rate's normalisation size.
     pub rate: Rate,
     /// Requests that may arrive at once, at least 1.
     pub burst: u32,
 }
 
-impl Expects {
+impl ExpectedWorkload {
     /// Expectation with no field set.
-    pub const NOTHING: Expects = Expects {
+    pub const NOTHING: ExpectedWorkload = ExpectedWorkload {
         reads: None,
         sequential: None,
         size: None,

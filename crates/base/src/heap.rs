@@ -1,7 +1,8 @@
 //! Four-ary min-heap over dense ids, with keys that can be changed in place.
 //!
-//! The four children of a node, of 16 bytes each, share a cache line, which halves the depth and
-//! the cache misses of a binary heap. A table of positions makes `set` and `remove` O(log n).
+//! The four children of a node are adjacent: 64 bytes with a 64-bit key, so a level costs one or
+//! two cache lines and the heap has half the levels of a binary one. A table of positions makes
+//! `set` and `remove` O(log n).
 
 /// Min-heap of `(key, id)`; equal keys leave in the order of their ids.
 ///
@@ -15,15 +16,16 @@ pub struct IndexedHeap<K> {
 
 /// Position of an id that is not in the heap.
 const ABSENT: u32 = u32::MAX;
-/// Children per node; four nodes of 16 bytes fill a cache line.
+/// Children per node: four nodes with a 64-bit key are as large as a cache line of 64 bytes.
 const ARITY: usize = 4;
 
 impl<K: Ord + Copy> IndexedHeap<K> {
     /// Memory of one id in the heap, in bytes.
     pub const BYTES_PER_ID: usize = size_of::<(K, u32)>() + size_of::<u32>();
 
-    /// Creates an empty heap for the ids `0..ids`.
+    /// Creates an empty heap for the ids `0..ids`, at most `u32::MAX` of them.
     pub fn with_capacity(ids: usize) -> Self {
+        assert!(ids <= ABSENT as usize, "ids are below u32::MAX");
         IndexedHeap {
             nodes: Vec::with_capacity(ids),
             position: vec![ABSENT; ids],
@@ -51,9 +53,11 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.position.get(id).is_some_and(|&p| p != ABSENT)
     }
 
-    /// Inserts `id` with `key`, or changes its key.
+    /// Inserts `id`, below `u32::MAX`, with `key`, or changes its key.
     pub fn set(&mut self, id: usize, key: K) {
         if id >= self.position.len() {
+            // The highest 32-bit number marks an absent id.
+            assert!(id < ABSENT as usize, "ids are below u32::MAX");
             self.position.resize(id + 1, ABSENT);
         }
         let at = self.position[id];
@@ -120,7 +124,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     fn sift_up(&mut self, mut at: usize) {
         let node = self.nodes[at];
         while at > 0 {
-            // Children of node n are ARITY n + 1 to ARITY n + ARITY.
+            // Children of node n: `ARITY * n + 1 ..= ARITY * n + ARITY`.
             let parent = (at - 1) / ARITY;
             if self.nodes[parent] <= node {
                 break;

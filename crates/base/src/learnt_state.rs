@@ -251,13 +251,13 @@ mod tests {
     fn another_version_and_impossible_values_are_named() {
         let mut blob = Blob::new("thermostat", 2);
         blob.push_f64(f64::NAN).push_f64(7.0);
-        let said = blob.fields("thermostat", 1).map(drop).unwrap_err();
+        let error = blob.fields("thermostat", 1).map(drop).unwrap_err();
         let (found, known) = (2, 1);
         let part = "thermostat";
-        assert_eq!(said, BlobError::Version { part, found, known });
+        assert_eq!(error, BlobError::Version { part, found, known });
         let mut fields = blob.fields("thermostat", 2).expect("its own");
-        let said = fields.f64_in("warmth", 0.0..=9.0).unwrap_err();
-        assert_eq!(said.to_string(), "warmth is NaN, which cannot be");
+        let error = fields.f64_in("warmth", 0.0..=9.0).unwrap_err();
+        assert_eq!(error.to_string(), "warmth is NaN, which cannot be");
         assert_eq!(fields.f64_in("warmth", 0.0..=9.0), Ok(7.0));
     }
 }

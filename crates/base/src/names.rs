@@ -1,9 +1,9 @@
 //! Suggestions for mistyped names ("did you mean").
 
-/// Returns the name that is nearest to `found`, if it is a typing mistake away.
+/// Returns the name that is nearest to `input`, if it is a typing mistake away.
 ///
 /// A typing mistake changes, adds, leaves out or swaps with its neighbour at most a third of the
-/// letters of `found`, or one letter of a shorter name. Case is ignored. Of equally near names the
+/// letters of `input`, or one letter of a shorter name. Case is ignored. Of equally near names the
 /// first in alphabetical order is returned.
 ///
 /// ```
@@ -12,26 +12,29 @@
 /// assert_eq!(nearest("mclokc", ["fifo", "limit", "mclock"]), Some("mclock"));
 /// assert_eq!(nearest("zebra", ["fifo", "limit", "mclock"]), None);
 /// ```
-pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(input: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // One mistake at least, or names of two letters would have none.
-    let allowed = (found.chars().count() / 3).max(1);
+    let allowed = (input.chars().count() / 3).max(1);
     names
         .into_iter()
-        .map(|name| (distance(found, name, allowed), name))
+        .map(|name| (distance(input, name, allowed), name))
         .filter(|(distance, _)| *distance <= allowed)
         // The distance comes first in the tuple, then the name, so ties go by the alphabet.
         .min()
         .map(|(_, name)| name)
 }
 
-/// Returns the edit distance (optimal string alignment), ignoring case, or `enough + 1` if the
-/// names are certainly further apart than `enough`.
-fn distance(a: &str, b: &str, enough: usize) -> usize {
+/// Longest input, in characters, that is compared. No key or option name comes near it.
+const LONGEST_INPUT: usize = 64;
+
+/// Returns the edit distance (optimal string alignment), ignoring case, or `max_distance + 1` if
+/// the names are certainly further apart than `max_distance`.
+fn distance(a: &str, b: &str, max_distance: usize) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let (len, other) = (a.chars().count(), b.chars().count());
     // The table of distances has `len * other` entries, and `a` is user input of any length.
-    if len.abs_diff(other) > enough || len > 64 {
-        return enough + 1;
+    if len.abs_diff(other) > max_distance || len > LONGEST_INPUT {
+        return max_distance + 1;
     }
     strsim::osa_distance(&a, &b)
 }

@@ -13,14 +13,14 @@ const SECOND: u64 = 1_000_000_000;
 /// Interval in which a limit may be exceeded by at most one request and 1 %: 100 ms.
 const WINDOW: Nanos = Nanos(100_000_000);
 
-/// Maximum lateness of a request that a limit of `per_s` requests a second (0: none) makes good:
+/// Maximum lateness of a request that a limit of `per_s` requests a second (0: none) forgives:
 /// later requests are then due as if this one had been on time.
 ///
-/// If lateness up to `t` is made good, n requests take at least (n - 1) / rate - t. A window of 100
-/// ms may hold one request plus 1.01 times those that the rate allows. Both are whole numbers, so
-/// `t` is the time of the next whole number of requests above 1.01 times the rate's, minus the
-/// window: at least 1 ms, at most one request's period more. It is 1 ns less, because a window's
-/// both ends count.
+/// The result is `too_many / per_s - WINDOW - 1 ns`: at least 1 ms, at most one request's period
+/// more. `too_many` is the first number of requests above 1.01 times those of a window, that is
+/// `floor(1.01 * per_s * WINDOW) + 1`. If lateness up to `t` is forgiven, n requests take at least
+/// `(n - 1) / per_s - t`, so `too_many + 1` requests take longer than the window. 1 ns is
+/// subtracted because both ends of a window count.
 fn max_lateness(per_s: u64) -> Nanos {
     const ONE_PER_CENT: Nanos = Nanos(WINDOW.0 / 100);
     // Above this rate the products below overflow, and a request takes less than a nanosecond.
@@ -30,6 +30,10 @@ fn max_lateness(per_s: u64) -> Nanos {
     let too_many = per_s * 101 / 1000 + 1;
     Nanos(too_many * SECOND / per_s) - WINDOW - Nanos(1)
 }
+
+/// Highest rate of a [`Pacer`] in units per second: 2^60, at which pacing fits 64 bits. Validated
+/// objectives stay below it.
+const RATE_MAX: u64 = 1 << 60;
 
 /// Time at which the next unit of one rate is due, and what is needed to move it on exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,14 +57,19 @@ impl Pacer {
         unit: 1,
     };
 
-    /// Creates a pacer of `per_s` times `unit` units per second (0: no rate) that is due at `now`.
+    /// Creates a pacer of `per_s` times `unit` units per second (0: no rate), at most 2^60, that is
+    /// due at `now`.
     pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
         // 0 would make the rate 0, which silently means no rate at all.
         assert!(unit > 0, "a request counts at least one unit of its rate");
+        assert!(
+            unit <= RATE_MAX,
+            "a request counts at most 2^60 units of its rate"
+        );
         Pacer {
             next_due: now,
-            // Validated objectives stay below 2^60; a saturated rate is as good as none.
-            rate: per_s.saturating_mul(unit),
+            // Above the maximum a unit takes less than 10^-18 s: as good as no rate.
+            rate: per_s.saturating_mul(unit).min(RATE_MAX),
             carry: 0,
             unit,
         }
@@ -121,7 +130,7 @@ impl Pacer {
             return;
         }
         if units <= 1 << 33 {
-            // units x 10^9 + carry < 2^63 + 2^50: one 64-bit division.
+            // units x 10^9 + carry < 2^63 + RATE_MAX: one 64-bit division.
             let due = units * SECOND + self.carry;
             self.next_due += Nanos(due / self.rate);
             self.carry = due % self.rate;
@@ -144,8 +153,9 @@ impl Pacer {
     ///
     /// Raising a tiny limit therefore frees its VM at once, and lowering one grants no burst.
     /// Without a rate the debt is dropped. The debt is converted exactly, to a fraction of a
-    /// nanosecond: at 2^50 requests a second one nanosecond is a million requests, which a slow
-    /// limit set later would have to wait for.
+    /// nanosecond (a changed unit rounds it up by less than one request x nanosecond): at 2^50
+    /// requests a second one nanosecond is a million requests, which a slow limit set later would
+    /// have to wait for.
     pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
         let new = Pacer::new(per_s, unit, now);
         // An objective is often set again with the same rate; the carry must not be dropped then.
@@ -157,7 +167,8 @@ impl Pacer {
             *self = new;
             return;
         }
-        // In requests x nanoseconds, times the units of one request where that stays the same.
+        // Debt in units x nanoseconds. If the unit changes, it is first converted to requests x
+        // nanoseconds.
         let owed = self.next_due.since(now).0 as u128 * self.rate as u128 + self.carry as u128;
         let (wait, carry) = if unit == self.unit {
             (owed / new.rate as u128, (owed % new.rate as u128) as u64)
@@ -183,11 +194,13 @@ impl Pacer {
         }
     }
 
-    /// Reduces the credit that may have been saved up from `from` to `to`. Requests that conform
-    /// now still do, with at most `to` of credit left; debt beyond `now` stays.
-    pub fn shrink_tolerance(&mut self, from: Nanos, to: Nanos, now: Nanos) {
-        if to < from {
-            self.next_due = self.next_due.min((self.next_due - from).max(now) + to);
+    /// Reduces the credit that may have been saved up from `old_tolerance` to `new_tolerance`.
+    /// Requests that conform now still do, with at most `new_tolerance` of credit left; debt beyond
+    /// `now` stays.
+    pub fn shrink_tolerance(&mut self, old_tolerance: Nanos, new_tolerance: Nanos, now: Nanos) {
+        if new_tolerance < old_tolerance {
+            let within = (self.next_due - old_tolerance).max(now) + new_tolerance;
+            self.next_due = self.next_due.min(within);
         }
     }
 
@@ -205,10 +218,10 @@ pub struct RatePacer {
     pub bytes: Pacer,
     /// Normalisation size: smallest size in bytes that a request counts as; 0: each counts as one.
     norm: u32,
-    /// Lateness made good beyond the slack, in nanoseconds, below 1 s: the next request would be
-    /// due this much later if only the slack had ever been made good.
-    lent: u32,
-    /// Maximum lateness of a plain request that is made good, in nanoseconds. Stored, because one
+    /// Lateness forgiven beyond the slack, in nanoseconds, below 1 s: the next request would be
+    /// due this much later if only the slack had ever been forgiven.
+    forgiven_ns: u32,
+    /// Maximum lateness of a plain request that is forgiven, in nanoseconds. Stored, because one
     /// division per request takes a twentieth of the engine's request path.
     max_lateness_ns: u32,
 }
@@ -219,7 +232,7 @@ impl RatePacer {
         ops: Pacer::NONE,
         bytes: Pacer::NONE,
         norm: 0,
-        lent: 0,
+        forgiven_ns: 0,
         max_lateness_ns: 0,
     };
 
@@ -245,7 +258,7 @@ impl RatePacer {
             ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
             bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
             norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
-            lent: 0,
+            forgiven_ns: 0,
         }
     }
 
@@ -294,26 +307,27 @@ impl RatePacer {
         }
     }
 
-    /// Moves the requests' due time to `earliest` and records in `lent` how much later it would be
-    /// with `strictly`, if only the slack were made good.
-    fn forget_requests(&mut self, earliest: Nanos, strictly: Nanos) {
-        if self.lent == 0 && self.ops.next_due >= earliest.max(strictly) {
-            // Due later than all that: nothing is lost, and nothing lent.
+    /// Moves the requests' due time to `earliest` and records in `forgiven_ns` how much later it
+    /// would be with `earliest_by_slack`, if only the slack were forgiven.
+    fn forget_requests(&mut self, earliest: Nanos, earliest_by_slack: Nanos) {
+        if self.forgiven_ns == 0 && self.ops.next_due >= earliest.max(earliest_by_slack) {
+            // Due later than both: no time is lost, and no lateness forgiven.
             return;
         }
-        let strict = (self.ops.next_due + Nanos(self.lent.into())).max(strictly);
+        let due_by_slack =
+            (self.ops.next_due + Nanos(self.forgiven_ns.into())).max(earliest_by_slack);
         self.ops.forget_before(earliest);
-        self.lent = u32::try_from((strict - self.ops.next_due).0).unwrap_or(u32::MAX);
+        self.forgiven_ns = u32::try_from((due_by_slack - self.ops.next_due).0).unwrap_or(u32::MAX);
     }
 
-    /// Makes requests due as if only the slack had ever been made good. Called where a rate ends: a
+    /// Makes requests due as if only the slack had ever been forgiven. Called where a rate ends: a
     /// window may already hold all that the rate allows, and requests of the next rate must not be
     /// added to it.
-    pub fn pay_back(&mut self) {
+    pub fn revoke_forgiven(&mut self) {
         if self.ops.is_set() {
-            self.ops.next_due += Nanos(self.lent.into());
+            self.ops.next_due += Nanos(self.forgiven_ns.into());
         }
-        self.lent = 0;
+        self.forgiven_ns = 0;
     }
 
     /// Charges a device I/O: its `bytes`, and the guest requests that it is the first to serve.
@@ -330,11 +344,11 @@ impl RatePacer {
     /// Lateness brings the next request forward by at most `slack`: a VM does not catch up on a
     /// stall, and time before `asked`, in which it requested nothing, is lost.
     ///
-    /// Requests that waited for the device are made good for longer, up to about the time of one
+    /// Requests that waited for the device are forgiven for longer, up to about the time of one
     /// request, if a window of 100 ms still holds at most one request and 1 % above the rate. The
     /// wait then costs their VM nothing. Bytes, and requests that count by size, come in any
     /// amounts, so anything above the 1 % might be one request too many: for them only `slack` is
-    /// made good.
+    /// forgiven.
     #[inline]
     pub fn spend_late(
         &mut self,
@@ -343,26 +357,26 @@ impl RatePacer {
         [asked, now]: [Nanos; 2],
         slack: Nanos,
     ) {
-        let strictly = now - slack;
+        let earliest_by_slack = now - slack;
         if self.ops.is_set() && first.ops > 0 {
-            // Otherwise the request is on time and nothing is lent: the common case.
-            if self.ops.next_due < strictly || self.lent > 0 {
+            // Otherwise the request is on time and no lateness is forgiven: the common case.
+            if self.ops.next_due < earliest_by_slack || self.forgiven_ns > 0 {
                 let most = Nanos(self.max_lateness_ns.into()).max(slack);
-                self.forget_requests((now - most).max(asked - slack), strictly);
+                self.forget_requests((now - most).max(asked - slack), earliest_by_slack);
             }
             self.ops.spend(first.units(self.norm));
         }
         if self.bytes.is_set() {
-            self.bytes.forget_before(strictly);
+            self.bytes.forget_before(earliest_by_slack);
             self.bytes.spend(bytes);
         }
     }
 
-    /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].
+    /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::revoke_forgiven`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
-        // A rate that stays keeps its loan: its windows go on.
+        // A rate that stays keeps what it forgave: its windows go on.
         if !self.has_rate(rate) {
-            self.pay_back();
+            self.revoke_forgiven();
         }
         self.ops
             .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
@@ -373,12 +387,11 @@ impl RatePacer {
 }
 
 /// Returns [`max_lateness`] in nanoseconds for plain requests, or 0 for requests that count by
-/// size, of which only the slack is made good.
+/// size, of which only the slack is forgiven.
 fn max_lateness_ns(rate: &Rate) -> u32 {
     match rate.ops {
-        Some(OpsRate { per_s, norm: None }) => {
-            u32::try_from(max_lateness(per_s).0).expect("0.9 s at one a second, less at more")
-        }
+        Some(OpsRate { per_s, norm: None }) => u32::try_from(max_lateness(per_s).0)
+            .expect("max_lateness is at most 0.9 s, which fits u32 nanoseconds"),
         _ => 0,
     }
 }
@@ -413,12 +426,13 @@ fn ops_unit(rate: Option<OpsRate>) -> u64 {
     rate.and_then(|o| o.norm).unwrap_or(1) as u64
 }
 
-/// Rate at which late slots are caught up, in per cent of the VM's rate.
-const REPAID_PERCENT: u64 = 110;
+/// Rate at which missed due times are caught up, in per cent of the VM's rate.
+const CATCH_UP_PERCENT: u64 = 110;
 
-/// Returns the rate at which late slots of a rate of `per_s` units a second are caught up.
-pub fn repaid(per_s: u64) -> u64 {
-    let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
+/// Returns the rate at which missed due times of a rate of `per_s` units a second are caught up:
+/// 110 % of it, rounded up.
+pub fn catch_up_rate(per_s: u64) -> u64 {
+    let faster = u128::from(per_s) * u128::from(CATCH_UP_PERCENT);
     u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
 }
 
@@ -435,6 +449,18 @@ mod tests {
             pacer.spend(1);
         }
         assert_eq!(pacer.due(), Nanos::from_secs(1_000_000));
+    }
+
+    #[test]
+    fn a_rate_beyond_the_maximum_is_paced_without_overflow() {
+        let mut pacer = Pacer::new(u64::MAX, 1, Nanos::ZERO);
+        for _ in 0..8 {
+            pacer.spend(1 << 33);
+        }
+        // 8 x 2^33 units at 2^60 a second.
+        assert_eq!(pacer.due(), Nanos(59));
+        pacer.set_rate(1 << 50, 1 << 32, Nanos::ZERO);
+        assert_eq!(pacer.per_s(), 1 << 28);
     }
 
     #[test]
@@ -474,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn made_good_lateness_fills_a_window_exactly() {
+    fn forgiven_lateness_fills_a_window_exactly() {
         for per_s in (1..=3000).chain([9_999, 10_007, 1 << 20]) {
             let most = max_lateness(per_s);
             let held = |late| most_in_a_window(&on_time_after(per_s, late));
@@ -489,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn time_before_it_was_asked_for_is_not_made_good() {
+    fn lateness_from_before_the_request_is_not_forgiven() {
         let ms = Nanos::from_millis;
         // When the next one is due after one that was due at 50 ms, in nanoseconds after `at`.
         let next = |per_s, asked, at: Nanos| {

@@ -19,7 +19,7 @@
 //! assert_eq!(precision::variability(&seconds), Some(95_238));
 //! ```
 
-/// Default length of a statistical interval of beta in seconds: that of the paper's section 5.
+/// Default statistical interval of the absolute error (beta), in seconds; section 5 of the paper.
 pub const INTERVAL_S: u32 = 30;
 
 /// Millionths in a whole.
@@ -45,10 +45,16 @@ pub fn error(samples: &[u64], target: u64) -> Option<i64> {
 pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u64> {
     // `None` for an interval of 0 seconds.
     let intervals = samples.len().checked_div(interval)?;
+    if intervals == 0 {
+        return None;
+    }
     let due_in_each = expected_sum(interval, target)?;
-    let off = samples.chunks_exact(interval);
-    let off: u128 = off.map(|of| sum(of).abs_diff(due_in_each)).sum();
-    Some(millionths(off, expected_sum(intervals, 1)? * due_in_each))
+    let deviations = (samples.chunks_exact(interval))
+        .map(|interval_samples| sum(interval_samples).abs_diff(due_in_each));
+    Some(millionths(
+        deviations.sum(),
+        intervals as u128 * due_in_each,
+    ))
 }
 
 /// Variability V (definition 2.3): mean absolute deviation of the samples from their mean, relative
@@ -60,11 +66,11 @@ pub fn variability(samples: &[u64]) -> Option<u64> {
     let seconds = samples.len() as u128;
     // Deviation and mean are both multiplied by the number of samples, so that the mean is not
     // rounded.
-    let off: u128 = samples
+    let deviation: u128 = samples
         .iter()
-        .map(|&one| (u128::from(one) * seconds).abs_diff(moved))
+        .map(|&sample| (u128::from(sample) * seconds).abs_diff(moved))
         .sum();
-    (moved > 0).then(|| millionths(off, moved * seconds))
+    (moved > 0).then(|| millionths(deviation, moved * seconds))
 }
 
 /// Error, absolute error and variability of a VM's bandwidth over its kept seconds.
@@ -107,14 +113,15 @@ impl Precision {
             target,
             mean: mean.map(|mean| mean as u64),
             error: target.and_then(|target| error(samples, target)),
-            absolute_error: target.and_then(|of| absolute_error(whole, of, interval as usize)),
+            absolute_error: target
+                .and_then(|target| absolute_error(whole, target, interval as usize)),
             variability: variability(samples),
         }
     }
 }
 
 fn sum(samples: &[u64]) -> u128 {
-    samples.iter().map(|&one| u128::from(one)).sum()
+    samples.iter().map(|&sample| u128::from(sample)).sum()
 }
 
 /// Returns the sum that this many samples ought to have; `None` if it is 0.

@@ -66,9 +66,9 @@ handle! {
 /// Operation of a request or of a device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// Read `len` bytes.
+    /// Read [`Request::len`] bytes.
     Read,
-    /// Write `len` bytes; with `fua`, durable before the reply.
+    /// Write [`Request::len`] bytes; with [`Request::fua`], durable before the reply.
     Write,
     /// Make every write that was answered before this request arrived durable.
     Flush,
@@ -199,7 +199,7 @@ pub struct DeviceIo {
     /// Total length in bytes of the guest request of which this I/O carries a part. Equal to `len`
     /// if the I/O carries a whole request or several, or if the request was charged before it was
     /// split.
-    pub part_of: u32,
+    pub whole_len: u32,
     /// Arrival time of the oldest of its guest requests, also of one that earlier I/Os have begun.
     pub arrived: Nanos,
 }
@@ -282,13 +282,14 @@ pub struct Done {
 /// last device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Account {
-    /// Time in which its VM's own limit or credits held it back.
+    /// Time in which its VM's own limit or burst credit held it back.
     pub regulated: Nanos,
     /// Time in which it was ready while the device served other requests, of its VM or of others.
     pub queued: Nanos,
     /// Time in which it waited as part of the request that it had been merged into.
     pub merged_wait: Nanos,
-    /// Time in which the device had room and the dispatcher left it unused on purpose.
+    /// Time in which the device had room and the dispatcher left it unused on purpose, in
+    /// anticipation of another request.
     pub deliberate: Nanos,
     /// Time with the device.
     pub device: Nanos,
@@ -302,7 +303,7 @@ impl Account {
 
     /// Returns the stages in nanoseconds, in the order of the fields.
     #[inline]
-    pub fn parts(&self) -> [u64; 5] {
+    pub fn to_nanos_array(&self) -> [u64; 5] {
         [
             self.regulated.0,
             self.queued.0,
@@ -312,7 +313,7 @@ impl Account {
         ]
     }
 
-    /// Adds stages in nanoseconds, in the order of [`Account::parts`].
+    /// Adds stages in nanoseconds, in the order of [`Account::to_nanos_array`].
     pub fn add(&mut self, parts: [u64; 5]) {
         let [regulated, queued, merged_wait, deliberate, device] = parts.map(Nanos);
         self.regulated += regulated;

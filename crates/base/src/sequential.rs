@@ -4,13 +4,14 @@ use crate::request::{DeviceIo, VmId};
 use crate::slab::NIL;
 
 /// Number of requests that a stream remembers, and therefore the number of files that a guest may
-/// read in turn while each of them still counts as sequential.
-pub const REACH: usize = 32;
+/// read in turn while each of them still counts as sequential. 32, because the fingerprints of that
+/// many (2 bytes each) fill one cache line.
+pub const REMEMBERED_ENDS: usize = 32;
 
 /// Filler of unused entries: no request begins at the end of the address space.
 const NO_END: u64 = u64::MAX;
 
-/// End addresses, in bytes, of the last [`REACH`] requests of a stream.
+/// End addresses, in bytes, of the last [`REMEMBERED_ENDS`] requests of a stream.
 ///
 /// The owner counts the stream's requests and passes the count to [`Ends::push`] and
 /// [`Ends::reset`].
@@ -20,17 +21,18 @@ const NO_END: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Ends {
-    fingerprints: [u16; REACH],
-    ends: [u64; REACH],
+    fingerprints: [u16; REMEMBERED_ENDS],
+    ends: [u64; REMEMBERED_ENDS],
 }
 
-const _: () = assert!(size_of::<Ends>() == 320);
+// 64 bytes of fingerprints and 32 x 8 bytes of addresses: no padding.
+const _: () = assert!(size_of::<Ends>() == 64 + 32 * 8);
 
 impl Ends {
     /// Stream without requests.
     pub const NONE: Ends = Ends {
-        fingerprints: [0; REACH],
-        ends: [NO_END; REACH],
+        fingerprints: [0; REMEMBERED_ENDS],
+        ends: [NO_END; REMEMBERED_ENDS],
     };
 
     #[inline]
@@ -40,9 +42,9 @@ impl Ends {
         (addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
     }
 
-    /// Returns whether a request that begins at `begin` continues one of the remembered requests.
+    /// Returns true if a request that begins at `begin` starts at one of the remembered ends.
     #[inline]
-    pub fn meet(&self, begin: u64) -> bool {
+    pub fn continues(&self, begin: u64) -> bool {
         let fingerprint = Ends::fingerprint(begin);
         // No early exit: the comparisons become a few vector instructions.
         let maybe = self
@@ -57,7 +59,7 @@ impl Ends {
     #[inline]
     pub fn push(&mut self, count: u64, end: u64) {
         // The entries are a ring, whose place follows from the count.
-        let oldest = (count % REACH as u64) as usize;
+        let oldest = (count % REMEMBERED_ENDS as u64) as usize;
         self.fingerprints[oldest] = Ends::fingerprint(end);
         self.ends[oldest] = end;
     }
@@ -65,7 +67,7 @@ impl Ends {
     /// Forgets the stream, which has had `count` requests so far.
     #[inline]
     pub fn reset(&mut self, count: u64) {
-        let used = count.min(REACH as u64) as usize;
+        let used = count.min(REMEMBERED_ENDS as u64) as usize;
         // Fingerprints may stay: a match only leads to the addresses, none of which is equal then.
         self.ends[..used].fill(NO_END);
     }
@@ -77,7 +79,8 @@ impl Ends {
 #[derive(Clone, Debug)]
 pub struct Run {
     ends: Ends,
-    len: u64,
+    /// Number of I/Os in the run.
+    ios: u64,
     /// Slot of the VM that issued the run; [`NIL`] if there is none.
     owner: u32,
 }
@@ -86,22 +89,22 @@ impl Run {
     /// Run of a device that has done nothing.
     pub const NONE: Run = Run {
         ends: Ends::NONE,
-        len: 0,
+        ios: 0,
         owner: NIL,
     };
 
     /// Records an I/O that moves data and was handed to the device.
     ///
-    /// Returns whether it is sequential: whether it begins where one of the last [`REACH`] I/Os of
-    /// the run ended.
+    /// Returns whether it is sequential: whether it begins where one of the last
+    /// [`REMEMBERED_ENDS`] I/Os of the run ended.
     pub fn started(&mut self, io: &DeviceIo) -> bool {
         if self.owner != io.vm.index {
-            self.ends.reset(self.len);
-            (self.len, self.owner) = (0, io.vm.index);
+            self.ends.reset(self.ios);
+            (self.ios, self.owner) = (0, io.vm.index);
         }
-        let sequential = self.ends.meet(io.addr);
-        self.ends.push(self.len, io.addr + u64::from(io.len));
-        self.len += 1;
+        let sequential = self.ends.continues(io.addr);
+        self.ends.push(self.ios, io.addr + u64::from(io.len));
+        self.ios += 1;
         sequential
     }
 
@@ -136,12 +139,12 @@ mod tests {
             let mut place = || places[random.below(60) as usize];
             for step in 0..2000 {
                 let begin = place();
-                assert_eq!(fast.meet(begin), slow.contains(&begin));
+                assert_eq!(fast.continues(begin), slow.contains(&begin));
                 let end = place();
                 fast.push(count, end);
                 count += 1;
                 slow.push_back(end);
-                if slow.len() > REACH {
+                if slow.len() > REMEMBERED_ENDS {
                     slow.pop_front();
                 }
                 if step % 97 == 0 {
@@ -153,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_has_not_begun_is_met_nowhere() {
+    fn no_request_continues_an_empty_stream() {
         for addr in [0, 512, 1 << 40, u64::MAX - 1] {
-            assert!(!Ends::NONE.meet(addr));
+            assert!(!Ends::NONE.continues(addr));
         }
     }
 }

@@ -46,8 +46,8 @@ impl Bucket {
             return;
         }
         // Slack lent at the old rate may already fill a window: the new rate must not add to it.
-        self.steady.pay_back();
-        self.burst.pay_back();
+        self.steady.revoke_forgiven();
+        self.burst.revoke_forgiven();
         // First the burst at the old rate, then the rate: what is owed is kept in requests.
         let (ops, bytes) = tolerance(self.steady.per_s(), burst);
         self.steady.ops.shrink_tolerance(self.tolerance.0, ops, now);
@@ -222,8 +222,8 @@ impl LimitAccounts {
         if let Some(Some(buckets)) = self.vms.get(vm.index()) {
             for (spent, bucket) in consumed.0.iter_mut().zip(buckets.iter()) {
                 let (mut steady, mut burst) = (bucket.steady, bucket.burst);
-                steady.pay_back();
-                burst.pay_back();
+                steady.revoke_forgiven();
+                burst.revoke_forgiven();
                 let (ops, bytes) = bucket.tolerance;
                 *spent = [
                     spent_of(&steady.ops, &burst.ops, ops, now),

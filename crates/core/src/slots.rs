@@ -378,7 +378,7 @@ pub(crate) struct Vm {
     pub arrived: u32,
     pub answered: u32,
     /// Second of the last reply, or of the request that ended a quiet time: see
-    /// [`Seconds`](tidegate_base::bandwidth_samples::Seconds).
+    /// [`BandwidthSamples`](tidegate_base::bandwidth_samples::BandwidthSamples).
     pub second: u32,
     /// Units in the read lane that hold payload memory.
     pub holders: u32,

@@ -11,7 +11,7 @@ pub use histogram::Histogram;
 
 use core::cell::{Ref, RefCell};
 use histogram::{BUCKETS, bucket_of};
-use tidegate_base::bandwidth_samples::Seconds;
+use tidegate_base::bandwidth_samples::BandwidthSamples;
 use tidegate_base::request::{Account, Lane, Op, VmId};
 use tidegate_base::time::Nanos;
 
@@ -105,7 +105,7 @@ impl Answer {
     /// time that has passed, so none of the sums overflows.
     #[inline(always)]
     fn times(&self) -> [Nanos; 3] {
-        let [waits @ .., device] = self.account.parts();
+        let [waits @ .., device] = self.account.to_nanos_array();
         let waited = waits.iter().sum::<u64>();
         [waited, device, waited + device].map(Nanos)
     }
@@ -123,7 +123,7 @@ pub(crate) struct Ledger {
     answers: [Answer; ANSWERS],
     /// Behind a cell, since readers with `&self` count the open entries first.
     counted: RefCell<Counted>,
-    seconds: Seconds,
+    seconds: BandwidthSamples,
 }
 
 /// Statistics with the numbers of arrivals and replies that they include.
@@ -153,7 +153,7 @@ impl Default for Ledger {
             arrivals: [arrival; ARRIVALS],
             answers: [answer; ANSWERS],
             counted: RefCell::default(),
-            seconds: Seconds::default(),
+            seconds: BandwidthSamples::default(),
         }
     }
 }
@@ -200,14 +200,20 @@ impl Ledger {
     /// Advances to a second; entries so far belong to the seconds before.
     pub(crate) fn pass_seconds(&mut self, second: u32, asked: bool, arrivals: u32, answers: u32) {
         let total = self.read(arrivals, answers).total_bytes();
-        self.seconds.pass(second, total, asked);
+        self.seconds.advance_to(second, total, asked);
     }
 
     /// Returns the bytes moved in the last seconds, up to this one.
-    pub(crate) fn seconds(&self, second: u32, asked: bool, arrivals: u32, answers: u32) -> Seconds {
+    pub(crate) fn seconds(
+        &self,
+        second: u32,
+        asked: bool,
+        arrivals: u32,
+        answers: u32,
+    ) -> BandwidthSamples {
         let mut seconds = self.seconds.clone();
         let total = self.read(arrivals, answers).total_bytes();
-        seconds.pass(second, total, asked);
+        seconds.advance_to(second, total, asked);
         seconds
     }
 
@@ -265,7 +271,8 @@ fn open<T, const N: usize>(ledger: &[T; N], from: u32, to: u32) -> [&[T]; 2] {
 
 impl VmStats {
     /// Heap memory of one VM's histograms and last seconds, in bytes; the rest lies in its ledger.
-    pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>() + Seconds::HEAP_BYTES;
+    pub(crate) const HEAP_BYTES: usize =
+        5 * size_of::<[u32; BUCKETS]>() + BandwidthSamples::HEAP_BYTES;
 
     /// Returns the counters of one operation.
     pub fn op(&self, op: Op) -> &OpCount {
@@ -460,7 +467,7 @@ impl Totals {
         for answer in entries {
             bytes += u64::from(answer.len);
             behind |= u32::from(answer.behind.is_some());
-            for (sum, part) in parts.iter_mut().zip(answer.account.parts()) {
+            for (sum, part) in parts.iter_mut().zip(answer.account.to_nanos_array()) {
                 *sum = sum.wrapping_add(part);
             }
         }
@@ -494,7 +501,7 @@ impl Totals {
     fn with_long_times(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
         let mut parts = [0u64; 5];
         for answer in entries {
-            for (sum, part) in parts.iter_mut().zip(answer.account.parts()) {
+            for (sum, part) in parts.iter_mut().zip(answer.account.to_nanos_array()) {
                 *sum = sum.saturating_add(part);
             }
         }

@@ -191,7 +191,7 @@ impl Patterns {
         let of_vm = &mut self.vms[vm.index()];
         let stream = &mut self.streams[vm.index()];
         of_vm.advance(now);
-        let sequential = stream.meet(addr);
+        let sequential = stream.continues(addr);
         stream.push(of_vm.arrived.into(), addr + u64::from(len));
         of_vm.arrived = of_vm.arrived.wrapping_add(1);
         let window = &mut of_vm.own.window;
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use tidegate_base::random::SplitMix64;
     use tidegate_base::request::{DiskId, IoId};
-    use tidegate_base::sequential::REACH;
+    use tidegate_base::sequential::REMEMBERED_ENDS;
 
     const VMS: usize = 3;
 
@@ -279,7 +279,7 @@ mod tests {
             keep_allocated: false,
             first_ops: ops,
             first_bytes: if ops > 0 { len.into() } else { 0 },
-            part_of: len,
+            whole_len: len,
             arrived: Nanos::ZERO,
         }
     }
@@ -298,7 +298,7 @@ mod tests {
         /// sequential.
         fn own(&self, of: usize) -> Vec<(u64, Op, u64, u32, u32)> {
             let mine: Vec<_> = self.arrived.iter().filter(|a| a.1 == of).collect();
-            let last = |n: usize| &mine[n.saturating_sub(REACH)..n];
+            let last = |n: usize| &mine[n.saturating_sub(REMEMBERED_ENDS)..n];
             let all = mine
                 .iter()
                 .enumerate()
@@ -314,7 +314,7 @@ mod tests {
             let counted = all.filter(|(_, s)| s.5 > 0);
             let of_io = |(n, &(at, _, op, addr, len, ops)): (usize, &(_, _, _, u64, u32, u32))| {
                 let before = self.started[..n].iter().rev().take_while(|s| s.1 == of);
-                let met = (before.take(REACH)).any(|s| s.3 + u64::from(s.4) == addr);
+                let met = (before.take(REMEMBERED_ENDS)).any(|s| s.3 + u64::from(s.4) == addr);
                 (at, op, u64::from(len), ops, ops - 1 + u32::from(met))
             };
             counted.map(of_io).collect()

@@ -63,7 +63,7 @@ mod tests {
             keep_allocated: false,
             first_ops: 1,
             first_bytes: u64::from(len),
-            part_of: len,
+            whole_len: len,
             arrived: Nanos::ZERO,
         }
     }

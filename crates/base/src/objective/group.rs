@@ -23,20 +23,21 @@ impl Group {
     }
 }
 
-/// Name of a group: 1 to [`GroupName::LONGEST`] bytes of UTF-8, stored in place.
+/// Name of a group: 1 to [`GroupName::MAX_LEN`] bytes of UTF-8, stored in place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName {
-    bytes: [u8; GroupName::LONGEST],
+    bytes: [u8; GroupName::MAX_LEN],
     len: u8,
 }
 
 impl GroupName {
     /// Maximum length in bytes.
-    pub const LONGEST: usize = 31;
+    pub const MAX_LEN: usize = 31;
 
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.len.into()]).expect("it was made of text")
+        core::str::from_utf8(&self.bytes[..self.len.into()])
+            .expect("a name is only built from a str")
     }
 }
 
@@ -53,13 +54,14 @@ impl fmt::Debug for GroupName {
 }
 
 impl FromStr for GroupName {
+    /// The text is empty or longer than [`GroupName::MAX_LEN`] bytes.
     type Err = ();
 
     fn from_str(text: &str) -> Result<GroupName, ()> {
-        if !(1..=GroupName::LONGEST).contains(&text.len()) {
+        if !(1..=GroupName::MAX_LEN).contains(&text.len()) {
             return Err(());
         }
-        let mut bytes = [0; GroupName::LONGEST];
+        let mut bytes = [0; GroupName::MAX_LEN];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
         // Fits: the maximum was checked above.
         let len = text.len() as u8;
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_text_of_some_length() {
+    fn names_of_1_to_31_bytes_are_accepted() {
         for text in ["q", "chunk servers", "Größe", &"n".repeat(31)] {
             let name: GroupName = text.parse().expect("short");
             assert_eq!(

@@ -5,9 +5,13 @@ mod group;
 pub use group::{Group, GroupName};
 pub use tidegate_units::{OpsRate, Rate};
 
-use crate::expected_workload::{Envelope, Expects};
+use crate::expected_workload::{Envelope, ExpectedWorkload, THOUSAND};
 use crate::time::Nanos;
 use core::fmt;
+
+/// Maximum of a rate of requests that count by size, in bytes per second: beyond it pacing would
+/// not fit 64 bits.
+const NORMALISED_RATE_MAX: u128 = 1 << 60;
 
 /// Checks that both figures of a rate are in their range.
 fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> {
@@ -21,12 +25,11 @@ fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> 
     }
     match rate.ops {
         Some(OpsRate { norm: Some(0), .. }) => Err(ObjectiveError::ZeroNorm { what }),
-        // Both together are bytes a second; beyond 2^60 pacing would not fit 64 bits.
         Some(OpsRate {
             per_s,
             norm: Some(norm),
-        }) if per_s as u128 * norm as u128 > 1 << 60 => {
-            Err(ObjectiveError::RateOutOfRange { what, value: per_s })
+        }) if per_s as u128 * norm as u128 > NORMALISED_RATE_MAX => {
+            Err(ObjectiveError::NormalisedRateTooHigh { what, per_s, norm })
         }
         _ => Ok(()),
     }
@@ -37,8 +40,8 @@ fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> 
 fn first_excess(rate: &Rate, other: &Rate) -> Option<(String, String)> {
     if let (Some(a), Some(b)) = (rate.ops, other.ops) {
         // Rates with different normalisation sizes compare at the larger of both sizes.
-        let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
-        if requests_per_1000_s(a, at) > requests_per_1000_s(b, at) {
+        let len = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
+        if requests_per_1000_s(a, len) > requests_per_1000_s(b, len) {
             return Some((a.to_string(), b.to_string()));
         }
     }
@@ -120,7 +123,7 @@ pub struct Objective {
     pub priority: Priority,
     /// Expected requests of the VM: plans are made for them, and a latency bound holds inside their
     /// envelope.
-    pub expects: Expects,
+    pub expects: ExpectedWorkload,
 }
 
 /// I/O priority class, as in Linux's `ionice`. The smallest value goes first.
@@ -136,7 +139,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Class of a VM without one, as of a Linux process.
+    /// Class of a VM that sets none; the default of a Linux process, too.
     pub const DEFAULT: Priority = Priority::BestEffort(4);
     /// Lowest best-effort level.
     pub const LEVEL_MAX: u8 = 7;
@@ -229,12 +232,46 @@ impl Objective {
         check_not_above("reservation", &self.reservation, "target", &self.target)?;
         check_not_above("limit.read", &self.limit.read, "limit", &self.limit.total)?;
         check_not_above("limit.write", &self.limit.write, "limit", &self.limit.total)?;
-        // Levels end at `Priority::LEVEL_MAX`, 7.
-        if let Priority::BestEffort(value @ 8..) = self.priority {
+        if let Priority::BestEffort(value) = self.priority
+            && value > Priority::LEVEL_MAX
+        {
             return Err(ObjectiveError::PriorityOutOfRange { value });
         }
+        validate_expected_workload(&self.expects)?;
         self.limit.validate_burst()
     }
+}
+
+/// Checks that the fields of an expected workload are in their range.
+fn validate_expected_workload(expects: &ExpectedWorkload) -> Result<(), ObjectiveError> {
+    let share = (0, u64::from(THOUSAND));
+    let burst_max = ExpectedWorkload::BURST_MAX.into();
+    let fields = [
+        ("expects.reads", expects.reads.map(u64::from), share),
+        ("expects.access", expects.sequential.map(u64::from), share),
+        (
+            "expects.size",
+            expects.size.map(u64::from),
+            (1, u32::MAX.into()),
+        ),
+        ("expects.iops", expects.iops, (1, Rate::MAX)),
+        (
+            "expects.burst",
+            expects.burst.map(u64::from),
+            (1, burst_max),
+        ),
+    ];
+    for (what, value, (min, max)) in fields {
+        if let Some(value) = value.filter(|value| !(min..=max).contains(value)) {
+            return Err(ObjectiveError::ExpectsOutOfRange {
+                what,
+                value,
+                min,
+                max,
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Limit {
@@ -260,8 +297,8 @@ impl Limit {
         for (low, limit, high, rate) in pairs {
             validate_rate(rate, high)?;
             // A burst adds to a limit; without one there is nothing to exceed.
-            let bytes_alone = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
-            if bytes_alone || (rate.ops.is_some() && limit.ops.is_none()) {
+            let bytes_unlimited = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
+            if bytes_unlimited || (rate.ops.is_some() && limit.ops.is_none()) {
                 return Err(ObjectiveError::BurstWithoutLimit {
                     burst: high,
                     limit: low,
@@ -300,7 +337,7 @@ impl Default for Objective {
             group: None,
             latency: None,
             priority: Priority::DEFAULT,
-            expects: Expects::NOTHING,
+            expects: ExpectedWorkload::NOTHING,
         }
     }
 }
@@ -327,6 +364,16 @@ pub enum ObjectiveError {
         what: &'static str,
         /// Rate per second that was given.
         value: u64,
+    },
+    /// A rate of requests times their normalisation size is above 2^60 bytes per second.
+    #[error("{what}: {per_s} requests of {norm} bytes a second exceed 2^60 bytes a second")]
+    NormalisedRateTooHigh {
+        /// Name of the part.
+        what: &'static str,
+        /// Requests per second that were given.
+        per_s: u64,
+        /// Normalisation size in bytes.
+        norm: u32,
     },
     /// A normalisation size is 0.
     #[error("{what}: a normalisation size of zero; name a size such as 4 KiB")]
@@ -355,6 +402,18 @@ pub enum ObjectiveError {
         /// Level that was given.
         value: u8,
     },
+    /// A field of the expected workload is out of range.
+    #[error("{what} {value}: allowed is {min} to {max}")]
+    ExpectsOutOfRange {
+        /// Name of the field.
+        what: &'static str,
+        /// Value that was given; shares in thousandths.
+        value: u64,
+        /// Smallest allowed value.
+        min: u64,
+        /// Largest allowed value.
+        max: u64,
+    },
     /// The burst length is out of range.
     #[error("limit.burst.length {value}: allowed is 1 ms to 1 hour")]
     BurstLength {
@@ -376,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_is_what_is_expected_or_else_the_floor() {
+    fn an_envelope_is_the_expected_iops_or_else_the_target_or_reservation() {
         let mut objective = Objective {
             reservation: Rate::iops(100),
             ..Objective::default()
@@ -422,6 +481,52 @@ mod tests {
         assert_eq!(first_excess(&rate(100, Some(65536)), &fine), None);
         assert!(first_excess(&rate(101, Some(65536)), &fine).is_some());
         assert!(first_excess(&rate(500, None), &rate(400, Some(4096))).is_some());
+    }
+
+    #[test]
+    fn a_normalised_rate_above_2_60_names_rate_and_size() {
+        let with_norm = |norm| Objective {
+            target: Rate {
+                ops: Some(OpsRate {
+                    per_s: 1 << 40,
+                    norm: Some(norm),
+                }),
+                bytes_per_s: None,
+            },
+            ..Objective::default()
+        };
+        assert_eq!(with_norm(1 << 20).validate(), Ok(()));
+        assert_eq!(
+            with_norm(1 << 21).validate().unwrap_err().to_string(),
+            "target: 1099511627776 requests of 2097152 bytes a second exceed 2^60 bytes a second"
+        );
+    }
+
+    #[test]
+    fn an_expected_workload_out_of_range_is_refused() {
+        let with = |expects| Objective {
+            expects,
+            ..Objective::default()
+        };
+        let good = ExpectedWorkload {
+            reads: Some(1000),
+            sequential: Some(0),
+            size: Some(1),
+            iops: Some(Rate::MAX),
+            burst: Some(ExpectedWorkload::BURST_MAX),
+        };
+        assert_eq!(with(good).validate(), Ok(()));
+        let mut wrong = [good; 5];
+        wrong[0].reads = Some(1001);
+        wrong[1].sequential = Some(1001);
+        wrong[2].size = Some(0);
+        wrong[3].iops = Some(0);
+        wrong[4].burst = Some(65_537);
+        let names = ["reads", "access", "size", "iops", "burst"];
+        for (expects, name) in wrong.into_iter().zip(names) {
+            let error = with(expects).validate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("expects.{name} ")), "{error}");
+        }
     }
 
     #[test]

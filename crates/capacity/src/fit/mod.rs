@@ -22,9 +22,10 @@
 //! order of VMs does not matter. Times are integers of picoseconds, rounded up.
 //!
 //! Properties of requests that a VM's objective leaves out
-//! ([`Expects`](tidegate_base::expected_workload::Expects)) are assumed: random; of the size at
-//! which their rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a bandwidth, the
-//! quotient of both where there are both); all reads or all writes, whichever costs more.
+//! ([`ExpectedWorkload`](tidegate_base::expected_workload::ExpectedWorkload)) are assumed: random;
+//! of the size at which their rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a
+//! bandwidth, the quotient of both where there are both); all reads or all writes, whichever costs
+//! more.
 //!
 //! ```
 //! use tidegate_capacity::fit::{Assumed, Device, Queueing, PlannedVm, evaluate};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};
-use tidegate_base::expected_workload::Expects;
+use tidegate_base::expected_workload::ExpectedWorkload;
 use tidegate_base::objective::{Limit, OpsRate, Rate};
 
 fn flat(iops: f64) -> Curve {
@@ -27,11 +27,11 @@ fn on(profile: &Profile) -> Device<'_> {
 fn iops(per_s: u64, sequential: u32) -> Objective {
     Objective {
         reservation: Rate::iops(per_s),
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(1000),
             sequential: Some(sequential),
             size: Some(4096),
-            ..Expects::NOTHING
+            ..ExpectedWorkload::NOTHING
         },
         ..Objective::default()
     }
@@ -93,9 +93,9 @@ fn rates_are_requests_of_the_expected_size() {
         (100_000_000, 10_000)
     );
     // Requests of four times the size that counts as one: a quarter of the requests.
-    let expects = Expects {
+    let expects = ExpectedWorkload {
         size: Some(65536),
-        ..Expects::NOTHING
+        ..ExpectedWorkload::NOTHING
     };
     let longer = Objective {
         expects,
@@ -156,9 +156,9 @@ fn mixes() -> Profile {
 #[test]
 fn reads_and_writes_that_meet_are_dearer_by_their_mix() {
     let of = |per_s, reads| Objective {
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(reads),
-            ..Expects::NOTHING
+            ..ExpectedWorkload::NOTHING
         },
         ..iops(per_s, 0)
     };
@@ -488,10 +488,10 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
     };
     let profile = server().with_beside_writes(vec![beside(1, 40), beside(8, 90)]);
     let writer = |reads| Objective {
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(reads),
             size: Some(65536),
-            ..Expects::NOTHING
+            ..ExpectedWorkload::NOTHING
         },
         ..Objective::default()
     };
@@ -543,12 +543,12 @@ fn transfers_need_their_rate_and_floors_are_part_of_it() {
 fn a_bound_holds_inside_its_envelope() {
     let with = |iops: Option<u64>, burst| Objective {
         latency: Some(Nanos::from_millis(100)),
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(1000),
             size: Some(4096),
             iops,
             burst,
-            ..Expects::NOTHING
+            ..ExpectedWorkload::NOTHING
         },
         ..Objective::default()
     };

@@ -1,7 +1,7 @@
 //! Expected workload of a VM (`expects`), used by plans only.
 
 use serde_json::json;
-use tidegate_core::expected_workload::{Expects, THOUSAND};
+use tidegate_core::expected_workload::{ExpectedWorkload, THOUSAND};
 use tidegate_units::{Rate, Thousandths, format_bytes};
 
 use super::part::FlagInfo;
@@ -47,7 +47,7 @@ const BURST: KeyInfo = KeyInfo::new(
     KeyDefault::Unset("1"),
     "requests that may arrive at once within the rate `iops`",
 )
-.within(1, Expects::BURST_MAX as u64);
+.within(1, ExpectedWorkload::BURST_MAX as u64);
 
 /// `[vm.objective.expects]`
 pub(super) const EXPECTS: SectionInfo = SectionInfo {
@@ -90,7 +90,7 @@ pub(super) const FLAGS: [FlagInfo; 5] = [
 ];
 
 /// Returns the expected workload in the document's notation; `null` if nothing is expected.
-pub(super) fn view(expects: &Expects) -> serde_json::Value {
+pub(super) fn view(expects: &ExpectedWorkload) -> serde_json::Value {
     // One `null` instead of a table of them, so that the table can be left out as a whole.
     if expects.is_nothing() {
         return serde_json::Value::Null;
@@ -105,9 +105,9 @@ pub(super) fn view(expects: &Expects) -> serde_json::Value {
 }
 
 /// Reads a table and merges it into `base`.
-pub(super) fn read(field: &Field<'_>, base: &Expects) -> Option<Expects> {
+pub(super) fn read(field: &Field<'_>, base: &ExpectedWorkload) -> Option<ExpectedWorkload> {
     if is_none(field) {
-        return Some(Expects::NOTHING);
+        return Some(ExpectedWorkload::NOTHING);
     }
     let mut section = Section::with_keys(field, &EXPECTS)?;
     let mut new = *base;

@@ -83,6 +83,13 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
         ObjectiveError::RateOutOfRange { what, .. } | ObjectiveError::ZeroNorm { what } => {
             (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
         }
+        ObjectiveError::NormalisedRateTooHigh { what, .. } => (
+            vec![*what],
+            "a lower rate, or a smaller normalisation size".to_owned(),
+        ),
+        ObjectiveError::ExpectsOutOfRange { what, min, max, .. } => {
+            (vec![*what], format!("{min} to {max}"))
+        }
         ObjectiveError::WeightOutOfRange { .. } => (vec!["weight"], "1 to 10000".to_owned()),
         ObjectiveError::GroupWeightOutOfRange { .. } => (vec!["group"], "1 to 10000".to_owned()),
         ObjectiveError::PriorityOutOfRange { .. } => {
@@ -116,7 +123,7 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tidegate_core::expected_workload::{Expects, THOUSAND};
+    use tidegate_core::expected_workload::{ExpectedWorkload, THOUSAND};
     use tidegate_core::objective::Group;
 
     #[test]
@@ -126,7 +133,7 @@ mod tests {
         let whole = json!({
             "reads": "70 %", "access": "40 % sequential", "size": "16 KiB", "iops": 500, "burst": 8,
         });
-        let expects = Expects {
+        let expects = ExpectedWorkload {
             reads: Some(700),
             sequential: Some(400),
             size: Some(16384),
@@ -137,7 +144,7 @@ mod tests {
         let base = merged(&Objective::default(), whole).expect("good");
         let change = json!({ "access": "random", "size": null, "burst": "none" });
         let changed = merged(&base, change).expect("good");
-        let random = Expects {
+        let random = ExpectedWorkload {
             sequential: Some(0),
             size: None,
             burst: None,

@@ -407,7 +407,7 @@ impl Engine {
             keep_allocated: false,
             first_ops: reqs,
             first_bytes: 0,
-            part_of: 0,
+            whole_len: 0,
             arrived,
         };
         (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
@@ -491,7 +491,7 @@ fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
     io.op = this.op;
     io.fua = this.flags & flag::FUA != 0;
     io.keep_allocated = this.flags & flag::KEEP_ALLOCATED != 0;
-    io.part_of = if reqs == 1 && this.flags & flag::ALONE == 0 {
+    io.whole_len = if reqs == 1 && this.flags & flag::ALONE == 0 {
         this.unit_len
     } else {
         io.len
@@ -618,7 +618,7 @@ impl Moment {
         flight.io.first_ops += ops;
         flight.io.first_bytes += of_request;
         flight.io.len += bytes;
-        flight.io.part_of = flight.io.len;
+        flight.io.whole_len = flight.io.len;
     }
 
     /// Links the first bytes of a request behind the request `last`; the rest waits on. Returns its

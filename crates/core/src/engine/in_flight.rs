@@ -62,7 +62,7 @@ impl InFlightIo {
             keep_allocated: false,
             first_ops: 0,
             first_bytes: 0,
-            part_of: 0,
+            whole_len: 0,
             arrived: Nanos::ZERO,
         },
         first: NIL,

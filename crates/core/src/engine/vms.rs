@@ -10,7 +10,7 @@ use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
 use crate::view::{Life, NIL, Queues, Requests, Vm, state};
 use core::cell::Ref;
-use tidegate_base::bandwidth_samples::Seconds;
+use tidegate_base::bandwidth_samples::BandwidthSamples;
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
@@ -48,10 +48,10 @@ impl<'a> Vms<'a> {
     ///
     /// # Panics
     /// If the handle was never given out, or its VM was removed.
-    pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
+    pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> BandwidthSamples {
         let view = &self.engine.view;
         let (vm_state, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
-        let second = Seconds::number(now.max(view.queues.now));
+        let second = BandwidthSamples::number(now.max(view.queues.now));
         let has_requests = vm_state.requests > 0;
         ledger.seconds(second, has_requests, vm_state.arrived, vm_state.answered)
     }

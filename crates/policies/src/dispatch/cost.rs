@@ -328,11 +328,11 @@ impl CostModel {
     /// bytes; if the first part cost the whole request, the others would be free and go in a row.
     #[inline]
     pub(super) fn charge_parts(&mut self, view: &View, io: &DeviceIo, finer: u32) -> u64 {
-        if self.params.by != CostBy::Requests || io.len >= io.part_of {
+        if self.params.by != CostBy::Requests || io.len >= io.whole_len {
             return self.charge(view, io) << finer;
         }
         let request = 1_u128 << (self.params.by.shift() + finer);
-        (request * u128::from(io.len) / u128::from(io.part_of)) as u64
+        (request * u128::from(io.len) / u128::from(io.whole_len)) as u64
     }
 
     /// Returns the largest cost that a unit's next I/O can have if it is no longer than `most`
@@ -391,7 +391,7 @@ impl CostModel {
     /// last I/Os.
     #[inline]
     fn access(&self, vm: usize, addr: u64) -> Access {
-        if self.streams[vm].meet(addr) {
+        if self.streams[vm].continues(addr) {
             Access::Sequential
         } else {
             Access::Random

@@ -8,7 +8,7 @@
 //! not served.
 
 use tidegate_base::objective::{Objective, OpsRate, Rate};
-use tidegate_base::pace::repaid;
+use tidegate_base::pace::catch_up_rate;
 use tidegate_core::part::{ParamInfo, Params};
 
 /// Parameter `target_floor`: a target is a floor, too.
@@ -51,12 +51,15 @@ impl Floor {
             };
         }
         let ops = target.ops.map(|ops| OpsRate {
-            per_s: repaid(ops.per_s),
+            per_s: catch_up_rate(ops.per_s),
             ..ops
         });
         let rate = Rate {
             ops: ops.or(reservation.ops),
-            bytes_per_s: target.bytes_per_s.map(repaid).max(reservation.bytes_per_s),
+            bytes_per_s: target
+                .bytes_per_s
+                .map(catch_up_rate)
+                .max(reservation.bytes_per_s),
         };
         Floor {
             rate,

@@ -651,7 +651,7 @@ impl Dispatcher for MClock {
     fn consumed(&self, view: &View, vm: VmId) -> Consumed {
         let mut limit = self.tags[vm.index()].limit;
         // On a copy: what remains owed is handed over, and this dispatcher goes.
-        limit.pay_back();
+        limit.revoke_forgiven();
         let spent = |pacer: &Pacer| {
             let owed = pacer.due() - view.now();
             pacer.is_set().then_some(Spent {

@@ -10,18 +10,18 @@
 //!                       pace of 1.1 x the target, which is never behind)
 //! ```
 //!
-//! - What a stall of the device took from a VM, up to two seconds, is repaid at no more than 1.1
+//! - What a stall of the device took from a VM, up to two seconds, is caught up at no more than 1.1
 //!   times the target, so that the mean over seconds is the target's (V-Cup, ToS 2017, section 2.2:
 //!   errors are reckoned over intervals).
 //! - On a disk that seeks, lateness up to 100 ms is made good at once, so that a stream goes in
 //!   batches.
-//! - Time in which the VM had nothing inside for 100 ms or longer is not repaid: it did not ask.
+//! - Time in which the VM had nothing inside for 100 ms or longer is not caught up: it did not ask.
 //! - A target in IOPS counts guest requests, as reservations and limits do.
 //! - A flush passes freely and costs nothing.
 
 use super::token_bucket::TokenBucket;
 use tidegate_base::objective::Rate;
-use tidegate_base::pace::{RatePacer, repaid};
+use tidegate_base::pace::{RatePacer, catch_up_rate};
 use tidegate_core::part::{Enforces, PartDescriptor, SLACK};
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
@@ -100,10 +100,10 @@ impl Target {
 fn faster(rate: &Rate) -> Rate {
     Rate {
         ops: rate.ops.map(|ops| tidegate_base::objective::OpsRate {
-            per_s: repaid(ops.per_s),
+            per_s: catch_up_rate(ops.per_s),
             ..ops
         }),
-        bytes_per_s: rate.bytes_per_s.map(repaid),
+        bytes_per_s: rate.bytes_per_s.map(catch_up_rate),
     }
 }
 

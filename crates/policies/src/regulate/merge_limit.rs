@@ -24,7 +24,7 @@
 use super::lateness::Lateness;
 use super::token_bucket::TokenBucket;
 use tidegate_base::objective::OpsRate;
-use tidegate_base::pace::{Pacer, repaid};
+use tidegate_base::pace::{Pacer, catch_up_rate};
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::part::{ParamInfo, ParamKind, PartDescriptor, SLACK};
@@ -142,7 +142,7 @@ impl Throttled {
         let (steady, fast) = match throttle {
             Throttle::Off => (0, 0),
             // Late slots are made good at a tenth above the rate.
-            Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),
+            Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, catch_up_rate(rate)),
             Throttle::AtMost(rate) => (0, rate),
         };
         self.steady = self.steady.with_rate(steady);

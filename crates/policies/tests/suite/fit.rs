@@ -1,7 +1,7 @@
 //! Fit of promises to a device: properties that hold for any profile and any VMs.
 
 use proptest::prelude::*;
-use tidegate_core::expected_workload::Expects;
+use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::fit::{
     Assumed, Device, Fit, PlannedVm, Queueing, Streams, evaluate, nearest, nearest_of_all,
 };
@@ -72,11 +72,11 @@ fn objectives() -> impl Strategy<Value = Objective> {
                 ..Limit::NONE
             },
             latency,
-            expects: Expects {
+            expects: ExpectedWorkload {
                 reads,
                 sequential,
                 size,
-                ..Expects::NOTHING
+                ..ExpectedWorkload::NOTHING
             },
             ..Objective::default()
         },

@@ -106,7 +106,7 @@ fn io(op: Op, offset: u64, len: u32, fua: bool) -> DeviceIo {
         keep_allocated: false,
         first_ops: 1,
         first_bytes: u64::from(len),
-        part_of: len,
+        whole_len: len,
         arrived: Nanos::ZERO,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::PartAttainment;
-use tidegate_core::bandwidth_samples::Seconds;
+use tidegate_core::bandwidth_samples::BandwidthSamples;
 use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
@@ -99,7 +99,7 @@ pub struct VmSnapshot {
     /// Counters since the VM was added.
     pub stats: Box<VmStats>,
     /// Bytes moved in each of the last seconds.
-    pub seconds: Seconds,
+    pub seconds: BandwidthSamples,
     /// Attainment of each part of the objective.
     pub attainment: Vec<PartAttainment>,
     /// State of the tuning to the VM's target; `None` if nothing tunes it.

@@ -619,7 +619,7 @@ pub fn picks_with_knobs(
                 keep_allocated: false,
                 first_ops: 1,
                 first_bytes: unit.len as u64,
-                part_of: unit.len,
+                whole_len: unit.len,
                 arrived: unit.arrived,
             };
             dispatcher.on_event(view, &Event::Started(&io));

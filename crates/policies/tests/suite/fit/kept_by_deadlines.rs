@@ -4,7 +4,7 @@
 //! parts of a VM that always has requests.
 
 use proptest::prelude::*;
-use tidegate_core::expected_workload::Expects;
+use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::fit::{Assumed, Device, Fit, PlannedVm, Queueing, evaluate};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
@@ -57,7 +57,7 @@ fn objective(promise: &Promise, bound: Nanos) -> Objective {
     Objective {
         reservation: if promise.floor { rate } else { Rate::NONE },
         latency: (promise.burst > 0).then_some(bound),
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(1000),
             sequential: Some(0),
             size: Some(promise.size),
@@ -70,11 +70,11 @@ fn objective(promise: &Promise, bound: Nanos) -> Objective {
 
 fn bulk() -> Objective {
     Objective {
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(1000),
             sequential: Some(0),
             size: Some(1 << 20),
-            ..Expects::NOTHING
+            ..ExpectedWorkload::NOTHING
         },
         ..Objective::default()
     }

@@ -113,7 +113,7 @@ mod tests {
             keep_allocated: false,
             first_ops: 1,
             first_bytes: 4096,
-            part_of: 4096,
+            whole_len: 4096,
             arrived: Nanos::ZERO,
         };
         let mut flights = Flights::new(2);

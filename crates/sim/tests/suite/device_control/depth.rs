@@ -2,7 +2,7 @@
 
 use super::lab::*;
 use std::sync::Arc;
-use tidegate_core::expected_workload::Expects;
+use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::queue_depth::{DepthBound, DepthReason};
 use tidegate_core::request::Op;
@@ -297,10 +297,10 @@ fn reads_within(bound: Nanos) -> Objective {
     Objective {
         reservation: Rate::iops(200),
         latency: Some(bound),
-        expects: Expects {
+        expects: ExpectedWorkload {
             reads: Some(1000),
             size: Some(8 * KIB),
-            ..Expects::default()
+            ..ExpectedWorkload::default()
         },
         ..Objective::default()
     }
