@@ -5,7 +5,7 @@ use std::io;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Change, PriorityManager, Transfer};
 
-use crate::host::{Host, Process, TargetError, Thread};
+use crate::host::{Host, Process, TargetError, TaskId};
 use crate::io_accounting::IoAccounting;
 use crate::process_tree;
 use crate::report::{Event, Report, State, TargetSpec, TransferSpec};
@@ -43,12 +43,13 @@ impl TrackedTransfer {
 
     /// Returns `true` once per transfer: on the first call after its deadline while it still runs.
     fn becomes_late(&mut self, now: Nanos) -> bool {
-        let is_late = self.state == State::Running && now > self.transfer.due();
+        let is_late = self.state == State::Running && now > self.transfer.due_time();
         is_late && !core::mem::replace(&mut self.late_reported, true)
     }
 
-    /// State of a transfer that ends at `now` with `unseen` bytes not observed.
-    fn done(&self, now: Nanos, unseen: u64) -> State {
+    /// Returns the state of a transfer that ends at `now` with `unseen` bytes not observed.
+    fn completed_state(&self, now: Nanos, unseen: u64) -> State {
+        // With nothing left, the forecast's end is `now`, which gives how early or late it is.
         let forecast = Transfer {
             moved: self.transfer.bytes,
             ..self.transfer
@@ -68,13 +69,13 @@ impl TrackedTransfer {
 pub struct AgentConfig {
     /// Time after which priorities are reconsidered; more than 0.
     pub interval: Nanos,
-    /// Bandwidth of the disk in bytes per second; `None`: the highest throughput seen.
+    /// Bandwidth of the disk in bytes per second, more than 0; `None`: the highest throughput seen.
     pub bandwidth: Option<u64>,
     /// Decide and report, but set no priority.
     pub dry_run: bool,
 }
 
-/// Bytes that a target has moved.
+/// Bytes and rate of a target in the current and the last interval.
 #[derive(Clone, Copy, Default, Debug)]
 struct IntervalTally {
     /// Bytes moved in the current interval.
@@ -93,17 +94,17 @@ pub struct Agent<H: Host> {
     accounting: IoAccounting,
     /// Deadline transfer of each target, by its index in `targets`.
     transfers: Vec<Option<TrackedTransfer>>,
-    /// Bytes that each target has moved, by its index.
+    /// Bytes and rate of each target, by its index.
     tallies: Vec<IntervalTally>,
     interval: Nanos,
     /// Start of the current interval.
     interval_start: Nanos,
     /// Time of the last scan.
     last_scan: Nanos,
-    /// Take the highest throughput seen as the device's bandwidth.
-    learns_capacity: bool,
+    /// Take the highest throughput seen as the disk's bandwidth.
+    learns_bandwidth: bool,
     /// Bandwidth of the disk in bytes per second; `None`: not known yet.
-    capacity: Option<u64>,
+    bandwidth: Option<u64>,
     /// Targets of which a thread refused its class at the last attempt, by index.
     refused: Vec<bool>,
 }
@@ -116,7 +117,7 @@ impl<H: Host> Agent<H> {
     /// A target does not exist or cannot be inspected.
     ///
     /// # Panics
-    /// `config.interval` is 0.
+    /// `config.interval` or `config.bandwidth` is 0.
     pub fn new(
         mut host: H,
         now: Nanos,
@@ -125,6 +126,8 @@ impl<H: Host> Agent<H> {
     ) -> Result<(Agent<H>, Vec<Event>), TargetError> {
         // The driver would otherwise scan without a pause.
         assert!(config.interval > Nanos::ZERO, "the interval must not be 0");
+        // 0 would count as known, so that no bandwidth is learnt and every transfer is given up.
+        assert!(config.bandwidth != Some(0), "the bandwidth must not be 0");
         let mut manager = PriorityManager::new(now, config.bandwidth.unwrap_or(0));
         let (mut targets, mut transfers) = (Vec::new(), Vec::new());
         for (index, spec) in specs.into_iter().enumerate() {
@@ -138,7 +141,7 @@ impl<H: Host> Agent<H> {
         let processes = process_tree::find(&mut host, &mut targets).into_iter();
         let processes = processes.collect::<Result<Vec<_>, _>>()?;
         let mut accounting = IoAccounting::default();
-        accounting.open(&mut host, processes.iter().flatten())?;
+        accounting.set_baseline(&mut host, processes.iter().flatten())?;
         let count = targets.len();
         let mut agent = Agent {
             host,
@@ -151,8 +154,8 @@ impl<H: Host> Agent<H> {
             interval: config.interval,
             interval_start: now,
             last_scan: now,
-            learns_capacity: config.bandwidth.is_none(),
-            capacity: config.bandwidth.filter(|&bytes_per_s| bytes_per_s > 0),
+            learns_bandwidth: config.bandwidth.is_none(),
+            bandwidth: config.bandwidth,
             refused: vec![false; count],
         };
         let mut events = Vec::new();
@@ -169,12 +172,12 @@ impl<H: Host> Agent<H> {
             };
             let is_feasible = (self.manager).begin(index, transfer.transfer, &mut changes);
             // The verdict needs the bandwidth, as does the decision below.
-            if !is_feasible && !self.learns_capacity {
+            if !is_feasible && !self.learns_bandwidth {
                 let name = self.targets[index].name.clone();
                 events.push(Event::GivenUp { name });
             }
         }
-        if !self.learns_capacity {
+        if !self.learns_bandwidth {
             self.manager.cycle(now, &mut changes);
         }
         self.report_classes(&changes, events);
@@ -200,7 +203,7 @@ impl<H: Host> Agent<H> {
             if let Some(transfer) = transfer
                 && transfer.becomes_late(now)
             {
-                let (name, left) = (tracked.name.clone(), transfer.transfer.left());
+                let (name, left) = (tracked.name.clone(), transfer.transfer.bytes_left());
                 events.push(Event::Late { name, left });
             }
         }
@@ -230,7 +233,7 @@ impl<H: Host> Agent<H> {
         let current = per_s(tally.bytes, now.since(self.interval_start));
         current
             .max(tally.last_bytes_per_s.unwrap_or(0))
-            .max(self.capacity.unwrap_or(0))
+            .max(self.bandwidth.unwrap_or(0))
     }
 
     /// Finds the processes of all targets. A target that is gone has none; it may reappear.
@@ -263,8 +266,8 @@ impl<H: Host> Agent<H> {
         changes: &mut Vec<Change>,
         events: &mut Vec<Event>,
     ) {
-        // Twice the possible amount, because rates vary.
         let gap = now.since(self.last_scan);
+        // Twice the possible amount, because rates vary.
         let max_unseen_bytes = in_time(self.max_rate(index, self.last_scan), gap).saturating_mul(2);
         let tracked = &mut self.targets[index];
         let name = || tracked.name.clone();
@@ -280,20 +283,20 @@ impl<H: Host> Agent<H> {
         }
         tracked.present = tracked.has_processes();
         self.tallies[index].bytes += scan.moved;
-        let done = self.manager.moved(index, scan.moved);
+        let done = self.manager.record_moved(index, scan.moved);
         let running = |transfer: &&mut TrackedTransfer| transfer.state == State::Running;
         let Some(transfer) = self.transfers[index].as_mut().filter(running) else {
             return;
         };
         transfer.transfer.moved = transfer.transfer.moved.saturating_add(scan.moved);
-        let left = transfer.transfer.left();
+        let left = transfer.transfer.bytes_left();
         // Processes that have exited may have moved the rest since the last scan, if it is small.
         transfer.state = if done {
-            transfer.done(now, 0)
+            transfer.completed_state(now, 0)
         } else if !has_exited {
             return;
         } else if left <= max_unseen_bytes {
-            transfer.done(now, left)
+            transfer.completed_state(now, left)
         } else {
             State::EndedEarly { left }
         };
@@ -301,7 +304,7 @@ impl<H: Host> Agent<H> {
         events.push(Event::Ended { name, state });
         self.manager.end(index, changes);
         // A cycle needs a bandwidth; it is unknown until the first interval has passed.
-        if self.capacity.is_some() {
+        if self.bandwidth.is_some() {
             self.manager.cycle(now, changes);
         }
     }
@@ -313,8 +316,8 @@ impl<H: Host> Agent<H> {
             tally.last_bytes_per_s = Some(per_s(std::mem::take(&mut tally.bytes), length));
         }
         // Only ever raised: a quiet interval says nothing about the disk.
-        if self.learns_capacity && total > self.capacity.unwrap_or(0) {
-            self.capacity = Some(total);
+        if self.learns_bandwidth && total > self.bandwidth.unwrap_or(0) {
+            self.bandwidth = Some(total);
             self.manager.set_capacity(total);
         }
         // Compared with the state after `measure`, to report each give-up once.
@@ -350,7 +353,7 @@ impl<H: Host> Agent<H> {
         if self.dry_run {
             return;
         }
-        self.list_threads();
+        self.refresh_threads();
         for index in 0..self.targets.len() {
             let class = self.manager.class(index).unwrap_or_default();
             let refused = self.targets[index].apply(&mut self.host, class);
@@ -359,9 +362,9 @@ impl<H: Host> Agent<H> {
     }
 
     /// Runs before any class is set, because a thread that left one target may belong to another.
-    fn list_threads(&mut self) {
+    fn refresh_threads(&mut self) {
         for tracked in &mut self.targets {
-            tracked.list_threads(&mut self.host);
+            tracked.refresh_threads(&mut self.host);
         }
     }
 
@@ -369,7 +372,7 @@ impl<H: Host> Agent<H> {
     fn report_refusal(
         &mut self,
         index: usize,
-        refused: Option<(Thread, io::Error)>,
+        refused: Option<(TaskId, io::Error)>,
         events: &mut Vec<Event>,
     ) {
         let reported = std::mem::replace(&mut self.refused[index], refused.is_some());
@@ -396,7 +399,7 @@ impl<H: Host> Agent<H> {
             forecast: self
                 .manager
                 .forecast(index, now)
-                .filter(|_| self.capacity.is_some()),
+                .filter(|_| self.bandwidth.is_some()),
         };
         self.targets.iter().enumerate().map(report).collect()
     }
@@ -415,7 +418,7 @@ impl<H: Host> Agent<H> {
         for (tracked, processes) in self.targets.iter_mut().zip(&processes) {
             tracked.scan(processes, &moved);
         }
-        self.list_threads();
+        self.refresh_threads();
         for index in 0..self.targets.len() {
             // A failure to restore is reported even if setting the class failed before.
             self.refused[index] = false;

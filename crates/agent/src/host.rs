@@ -39,7 +39,7 @@ impl fmt::Display for Target {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The target does not exist.
-    #[error("{0} not found{hint}", hint = hint(.0))]
+    #[error("{0} not found{hint}", hint = missing_hint(.0))]
     Missing(Target),
     /// The target cannot be inspected.
     #[error("cannot read {path}: {error}")]
@@ -62,10 +62,10 @@ pub enum TargetError {
     },
 }
 
-/// Identity of a process or thread: number and start time, because numbers are reused. A process
-/// has that of its main thread.
+/// Identity of a process or thread: its number, and its start time because numbers are reused. A
+/// process is identified by its main thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Thread {
+pub struct TaskId {
     /// PID or TID.
     pub id: u32,
     /// Start time in clock ticks after boot.
@@ -75,8 +75,8 @@ pub struct Thread {
 /// Running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Main thread.
-    pub thread: Thread,
+    /// Identity of the process, which is that of its main thread.
+    pub thread: TaskId,
     /// PID of the parent, which waits for the process: the one that started it, or the reaper that
     /// has adopted it.
     pub parent: u32,
@@ -94,44 +94,44 @@ pub trait Host {
     fn process(&mut self, id: u32) -> Option<Process>;
 
     /// Returns the running children of a process.
-    fn children(&mut self, process: Thread) -> Vec<Process>;
+    fn children(&mut self, process: TaskId) -> Vec<Process>;
 
     /// Returns the bytes that a process has read from and written to disks since its start,
     /// including those of children that it has waited for.
     ///
     /// # Errors
     /// The process has ended, or this user may not read its statistics.
-    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64>;
+    fn bytes_moved(&mut self, process: TaskId) -> io::Result<u64>;
 
     /// Returns the threads of a process, including the main thread; empty if it has ended.
-    fn threads(&mut self, process: Thread) -> Vec<Thread>;
+    fn threads(&mut self, process: TaskId) -> Vec<TaskId>;
 
     /// Returns the I/O priority of a thread.
     ///
     /// # Errors
     /// The thread has ended, or this user may not read it.
-    fn priority(&mut self, thread: Thread) -> io::Result<IoPriority>;
+    fn priority(&mut self, thread: TaskId) -> io::Result<IoPriority>;
 
     /// Sets the I/O priority of a thread.
     ///
     /// # Errors
     /// The thread has ended, belongs to another user, or this user may not set the real-time class.
-    fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()>;
+    fn set_priority(&mut self, thread: TaskId, priority: IoPriority) -> io::Result<()>;
 }
 
-/// Returns where a target is looked for, to complete the message that it was not found.
-fn hint(target: &Target) -> String {
+/// Returns the explanation that is appended to the message that a target was not found.
+fn missing_hint(target: &Target) -> String {
     match target {
         Target::Pid(_) => String::new(),
         Target::Cgroup(_) => ": the directory has no file cgroup.procs".to_owned(),
         Target::Libvirt(name) => {
-            format!(" or not running: there is no file /run/libvirt/qemu/{name}.pid")
+            format!(" or not running: libvirt has no PID file {name}.pid under /run/libvirt/qemu")
         }
     }
 }
 
 /// Returns the process of `thread` if it still runs and its number was not reused.
-pub(crate) fn running_process(host: &mut impl Host, thread: Thread) -> Option<Process> {
+pub(crate) fn running_process(host: &mut impl Host, thread: TaskId) -> Option<Process> {
     let process = host.process(thread.id);
     process.filter(|process| process.thread == thread)
 }

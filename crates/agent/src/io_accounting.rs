@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::host::{Host, Process, TargetError, Thread};
+use crate::host::{Host, Process, TargetError, TaskId, running_process};
 
 /// Statistics of a process at the last scan.
 #[derive(Clone, Copy, Debug)]
 struct LastScan {
+    /// Bytes moved since the start of the process.
     bytes: u64,
+    /// PID of the parent.
     parent: u32,
 }
 
@@ -16,15 +18,17 @@ struct LastScan {
 /// it.
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
-    heir: Thread,
+    heir: TaskId,
     bytes: u64,
 }
 
 /// I/O statistics of every process at the last scan.
 #[derive(Debug, Default)]
 pub(crate) struct IoAccounting {
-    seen: HashMap<Thread, LastScan>,
-    /// Inherited bytes that no heir's statistics have shown yet.
+    /// Running processes. One that cannot be read at present, or that left its target, keeps the
+    /// statistics of the last scan that could read it.
+    seen: HashMap<TaskId, LastScan>,
+    /// Bytes of processes that ended in the last scan, and that no heir's statistics have shown.
     inherited: Vec<Inherited>,
 }
 
@@ -33,7 +37,7 @@ impl IoAccounting {
     ///
     /// # Errors
     /// This user may not read the statistics of a process.
-    pub(crate) fn open<'a>(
+    pub(crate) fn set_baseline<'a>(
         &mut self,
         host: &mut impl Host,
         processes: impl Iterator<Item = &'a Process>,
@@ -59,7 +63,7 @@ impl IoAccounting {
         &mut self,
         host: &mut impl Host,
         processes: impl Iterator<Item = &'a Process>,
-    ) -> HashMap<Thread, u64> {
+    ) -> HashMap<TaskId, u64> {
         let mut processes: Vec<Process> = processes.copied().collect();
         // Parents first: if a child ends during the scan, its end is noticed no later than the
         // inherited bytes in the parent's statistics.
@@ -75,15 +79,27 @@ impl IoAccounting {
             moved.insert(thread, bytes.saturating_sub(before));
             seen.insert(thread, LastScan { bytes, parent });
         }
-        // Processes that are missing from the new scan have ended.
         let before = std::mem::replace(&mut self.seen, seen);
-        self.settle(&before, &mut moved);
+        // A process that is missing from the scan may still run: it left the cgroup, or could not
+        // be read. Nobody inherits its bytes, and they count from here on if it comes back.
+        for (&thread, &last) in &before {
+            if !self.seen.contains_key(&thread) && running_process(host, thread).is_some() {
+                self.seen.insert(thread, last);
+            }
+        }
+        self.subtract_inherited(&before, &mut moved);
         moved
     }
 
-    /// Subtracts the bytes of ended processes from those of their heirs. An heir that moved less
-    /// has not inherited them yet: it may by the next scan, or it does not wait for its children.
-    fn settle(&mut self, before: &HashMap<Thread, LastScan>, moved: &mut HashMap<Thread, u64>) {
+    /// Subtracts the bytes of ended processes from those of their heirs, in the scan that finds
+    /// them ended and, where the heir moved less by then, in the next one. This is a heuristic: an
+    /// heir that moved as much by itself and never waits for the child loses bytes, and one that
+    /// waits later than the next scan counts the child's twice.
+    fn subtract_inherited(
+        &mut self,
+        before: &HashMap<TaskId, LastScan>,
+        moved: &mut HashMap<TaskId, u64>,
+    ) {
         let mut subtracted_from_heir = |inherited: &Inherited| match moved.get_mut(&inherited.heir)
         {
             Some(bytes) if *bytes >= inherited.bytes => {
@@ -92,10 +108,10 @@ impl IoAccounting {
             }
             _ => false,
         };
-        let late = std::mem::take(&mut self.inherited);
-        late.iter().for_each(|inherited| {
+        for inherited in &std::mem::take(&mut self.inherited) {
+            // The last attempt, whose failure means that the heir does not wait for its children.
             subtracted_from_heir(inherited);
-        });
+        }
         let ended = before
             .iter()
             .filter(|(thread, seen)| seen.bytes > 0 && !self.seen.contains_key(thread));
@@ -108,8 +124,8 @@ impl IoAccounting {
             .collect();
     }
 
-    /// Nearest running ancestor of an ended process.
-    fn heir(&self, before: &HashMap<Thread, LastScan>, ended: LastScan) -> Option<Thread> {
+    /// Returns the nearest running ancestor of an ended process, which inherits its bytes.
+    fn heir(&self, before: &HashMap<TaskId, LastScan>, ended: LastScan) -> Option<TaskId> {
         let mut parent = ended.parent;
         // A chain of ancestors has at most as many links as there were processes.
         for _ in 0..before.len() {

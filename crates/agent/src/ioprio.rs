@@ -11,6 +11,10 @@ pub struct IoPriority(u16);
 
 /// `IOPRIO_CLASS_SHIFT`: position of the class in the value.
 const CLASS_SHIFT: u16 = 13;
+/// `IOPRIO_CLASS_RT`, `IOPRIO_CLASS_BE` and `IOPRIO_CLASS_IDLE`: classes in the value; 0 is none.
+const CLASS_REAL_TIME: u16 = 1;
+const CLASS_BEST_EFFORT: u16 = 2;
+const CLASS_IDLE: u16 = 3;
 /// `IOPRIO_WHO_PROCESS`: the system call addresses one thread.
 const WHO_PROCESS: libc::c_int = 1;
 /// Level within a class: the middle one of 0 to 7, and the kernel's default.
@@ -24,9 +28,9 @@ impl IoPriority {
     /// Priority at the middle level of a class; the idle class has no levels.
     pub const fn for_class(class: Class) -> IoPriority {
         match class {
-            Class::RealTime => IoPriority(1 << CLASS_SHIFT | LEVEL),
-            Class::BestEffort => IoPriority(2 << CLASS_SHIFT | LEVEL),
-            Class::Idle => IoPriority(3 << CLASS_SHIFT),
+            Class::RealTime => IoPriority(CLASS_REAL_TIME << CLASS_SHIFT | LEVEL),
+            Class::BestEffort => IoPriority(CLASS_BEST_EFFORT << CLASS_SHIFT | LEVEL),
+            Class::Idle => IoPriority(CLASS_IDLE << CLASS_SHIFT),
         }
     }
 
@@ -64,9 +68,9 @@ impl fmt::Display for IoPriority {
         let level = self.0 & ((1 << CLASS_SHIFT) - 1);
         match self.0 >> CLASS_SHIFT {
             0 => f.write_str("none"),
-            1 => write!(f, "realtime {level}"),
-            2 => write!(f, "best-effort {level}"),
-            3 => f.write_str("idle"),
+            CLASS_REAL_TIME => write!(f, "realtime {level}"),
+            CLASS_BEST_EFFORT => write!(f, "best-effort {level}"),
+            CLASS_IDLE => f.write_str("idle"),
             class => write!(f, "class {class}, {level}"),
         }
     }

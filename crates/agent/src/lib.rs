@@ -7,7 +7,7 @@
 //! a process has ended, the kernel adds its bytes to its parent's; they are counted once
 //! (`io_accounting`).
 //!
-//! [`Agent`] decides, and reaches the host only through [`Host`]; [`Linux`] is the real one. It
+//! [`Agent`] decides, and reaches the host only through [`Host`]; [`LinuxHost`] is the real one. It
 //! reads no clock: the driver passes in the time, and at the end asks the agent to restore
 //! all priorities.
 
@@ -24,8 +24,8 @@ mod tests;
 mod tracked_target;
 
 pub use agent::{Agent, AgentConfig};
-pub use host::{Host, Process, Target, TargetError, Thread};
+pub use host::{Host, Process, Target, TargetError, TaskId};
 pub use ioprio::IoPriority;
-pub use linux::Linux;
+pub use linux::LinuxHost;
 pub use report::{Event, Report, State, TargetSpec, TransferSpec};
 pub use scheduler::{Scheduler, SchedulerError, scheduler_of};

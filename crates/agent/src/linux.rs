@@ -1,10 +1,10 @@
-//! Host that the agent runs on, through `/proc` and the cgroup file system.
+//! Real host, through `/proc` and the cgroup file system.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::host::{Host, Process, Target, TargetError, Thread};
+use crate::host::{Host, Process, Target, TargetError, TaskId};
 use crate::ioprio::IoPriority;
 
 /// Directories in which libvirt's QEMU driver stores the PIDs of domains.
@@ -14,26 +14,26 @@ const PPID_FIELD: usize = 1;
 /// Index of the start time (22nd field) in `/proc/PID/stat` after the process name.
 const START_TIME_FIELD: usize = 19;
 
-/// Host that the agent runs on.
+/// [`Host`] that reads `/proc`, cgroup v2 directories and libvirt's PID files.
 #[derive(Debug)]
-pub struct Linux {
+pub struct LinuxHost {
     proc: PathBuf,
     libvirt: Vec<PathBuf>,
 }
 
-impl Default for Linux {
-    fn default() -> Linux {
-        Linux::new("/proc", LIBVIRT_PID_DIRECTORIES)
+impl Default for LinuxHost {
+    fn default() -> LinuxHost {
+        LinuxHost::new("/proc", LIBVIRT_PID_DIRECTORIES)
     }
 }
 
-impl Linux {
+impl LinuxHost {
     /// Uses other directories for the process file system and libvirt, for tests.
     pub fn new<P: Into<PathBuf>>(
         proc: impl Into<PathBuf>,
         libvirt: impl IntoIterator<Item = P>,
-    ) -> Linux {
-        Linux {
+    ) -> LinuxHost {
+        LinuxHost {
             proc: proc.into(),
             libvirt: libvirt.into_iter().map(Into::into).collect(),
         }
@@ -47,20 +47,20 @@ impl Linux {
 
     fn read_process(&self, id: u32) -> Option<Process> {
         let stat = fs::read_to_string(self.proc.join(id.to_string()).join("stat")).ok()?;
-        parse(id, &stat)
+        parse_stat(id, &stat)
     }
 
     /// Returns the threads of a process by number, with their directories below `/proc`.
-    fn thread_directories(&self, process: Thread) -> Vec<(u32, PathBuf)> {
+    fn thread_directories(&self, process: TaskId) -> Vec<(u32, PathBuf)> {
         let task = self.proc.join(process.id.to_string()).join("task");
         let Ok(entries) = fs::read_dir(&task) else {
             return Vec::new();
         };
-        let id = |entry: fs::DirEntry| {
+        let numbered = |entry: fs::DirEntry| {
             let id = entry.file_name().to_str()?.parse().ok()?;
             Some((id, entry.path()))
         };
-        entries.flatten().filter_map(id).collect()
+        entries.flatten().filter_map(numbered).collect()
     }
 
     /// Collects all processes of a cgroup and of the cgroups below it.
@@ -86,25 +86,28 @@ impl Linux {
     }
 
     fn libvirt_pid(&self, name: &str) -> Option<u32> {
-        let read =
-            |directory: &PathBuf| fs::read_to_string(directory.join(format!("{name}.pid"))).ok();
-        self.libvirt.iter().find_map(read)?.trim().parse().ok()
+        // A file without a PID is skipped like a missing one: the other directory may have it.
+        let read = |directory: &PathBuf| {
+            let text = fs::read_to_string(directory.join(format!("{name}.pid"))).ok()?;
+            text.trim().parse().ok()
+        };
+        self.libvirt.iter().find_map(read)
     }
 }
 
 /// Parses `/proc/PID/stat`. The process name may contain parentheses and spaces, so parsing starts
 /// after the last parenthesis.
-fn parse(id: u32, stat: &str) -> Option<Process> {
+fn parse_stat(id: u32, stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(')')?;
     let field = |n: usize| fields.split_whitespace().nth(n);
     let start_ticks = field(START_TIME_FIELD)?.parse().ok()?;
     Some(Process {
-        thread: Thread { id, start_ticks },
+        thread: TaskId { id, start_ticks },
         parent: field(PPID_FIELD)?.parse().ok()?,
     })
 }
 
-impl Host for Linux {
+impl Host for LinuxHost {
     fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError> {
         let missing = || TargetError::Missing(target.clone());
         match target {
@@ -136,7 +139,7 @@ impl Host for Linux {
         self.read_process(id)
     }
 
-    fn children(&mut self, process: Thread) -> Vec<Process> {
+    fn children(&mut self, process: TaskId) -> Vec<Process> {
         let mut children = Vec::new();
         for (_, task) in self.thread_directories(process) {
             // The thread may end at any time.
@@ -147,7 +150,7 @@ impl Host for Linux {
         children
     }
 
-    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64> {
+    fn bytes_moved(&mut self, process: TaskId) -> io::Result<u64> {
         let text = fs::read_to_string(self.proc.join(process.id.to_string()).join("io"))?;
         let field = |name: &str| {
             let line = text
@@ -163,10 +166,10 @@ impl Host for Linux {
         }
     }
 
-    fn threads(&mut self, process: Thread) -> Vec<Thread> {
+    fn threads(&mut self, process: TaskId) -> Vec<TaskId> {
         let thread = |(id, task): (u32, PathBuf)| {
             let stat = fs::read_to_string(task.join("stat")).ok()?;
-            parse(id, &stat).map(|process| process.thread)
+            parse_stat(id, &stat).map(|process| process.thread)
         };
         self.thread_directories(process)
             .into_iter()
@@ -174,11 +177,11 @@ impl Host for Linux {
             .collect()
     }
 
-    fn priority(&mut self, thread: Thread) -> io::Result<IoPriority> {
+    fn priority(&mut self, thread: TaskId) -> io::Result<IoPriority> {
         IoPriority::get(thread.id)
     }
 
-    fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()> {
+    fn set_priority(&mut self, thread: TaskId, priority: IoPriority) -> io::Result<()> {
         priority.set(thread.id)
     }
 }
@@ -192,20 +195,20 @@ mod tests {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         for name in ["(fio)", "(a b)", "(x) (y)", "())"] {
             let stat = format!("77 {name} S {}", fields.join(" "));
-            let found = parse(77, &stat).expect(name);
-            let thread = Thread {
+            let found = parse_stat(77, &stat).expect(name);
+            let thread = TaskId {
                 id: 77,
                 start_ticks: 22,
             };
             assert_eq!((found.thread, found.parent), (thread, 4), "{name}");
         }
-        assert_eq!(parse(77, "77 (fio) S 1"), None);
-        assert_eq!(parse(77, ""), None);
+        assert_eq!(parse_stat(77, "77 (fio) S 1"), None);
+        assert_eq!(parse_stat(77, ""), None);
     }
 
     #[test]
     fn own_process_is_found_with_threads_and_bytes() {
-        let mut host = Linux::default();
+        let mut host = LinuxHost::default();
         let me = Target::Pid(std::process::id());
         let found = host.processes(&me).expect("it runs");
         assert_eq!(found.len(), 1);
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn children_include_those_started_by_other_threads() {
         use std::process::{Command, Stdio};
-        let mut host = Linux::default();
+        let mut host = LinuxHost::default();
         assert!(host.knows_children());
         let (send_pid, pid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
@@ -250,12 +253,12 @@ mod tests {
     #[test]
     fn thread_priority_is_set_and_read_back() {
         use tidegate_core::transfers::Class;
-        let mut host = Linux::default();
+        let mut host = LinuxHost::default();
         // On a thread of its own, so that the other test threads keep their priorities.
         let done = std::thread::spawn(move || {
             // SAFETY: it takes nothing and touches no memory.
             let id = unsafe { libc::gettid() } as u32;
-            let thread = Thread { id, start_ticks: 0 };
+            let thread = TaskId { id, start_ticks: 0 };
             let before = host.priority(thread).expect("it runs");
             host.set_priority(thread, IoPriority::for_class(Class::Idle))
                 .expect("anybody may");
@@ -276,7 +279,9 @@ mod tests {
         fs::write(dir.path().join("a/cgroup.procs"), "4294967294\n").expect("written");
         fs::write(below.join("cgroup.procs"), format!("{me}\n")).expect("written");
         fs::write(dir.path().join("web.pid"), format!("{me}\n")).expect("written");
-        let mut host = Linux::new("/proc", [dir.path()]);
+        // An empty file in the first directory does not hide the second one.
+        fs::write(below.join("web.pid"), "").expect("written");
+        let mut host = LinuxHost::new("/proc", [below.as_path(), dir.path()]);
         let group = host
             .processes(&Target::Cgroup(dir.path().to_owned()))
             .expect("it is there");
@@ -294,8 +299,8 @@ mod tests {
         let libvirt = host.processes(&Target::Libvirt("db".to_owned()));
         assert_eq!(
             libvirt.expect_err("no file").to_string(),
-            "libvirt domain db not found or not running: there is no file \
-             /run/libvirt/qemu/db.pid"
+            "libvirt domain db not found or not running: libvirt has no PID file db.pid under \
+             /run/libvirt/qemu"
         );
         let directory = dir.path().join("c");
         let cgroup = host.processes(&Target::Cgroup(directory.clone()));

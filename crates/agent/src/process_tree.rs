@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::host::{Host, Process, TargetError, Thread, running_process};
+use crate::host::{Host, Process, TargetError, TaskId, running_process};
 use crate::tracked_target::TrackedTarget;
 
 /// Finds the running processes of all targets. A process belongs to the target that names it, or
@@ -15,7 +15,7 @@ pub(crate) fn find(
     // All named processes first, so that no target takes another's by descent.
     let mut named_by_target = Vec::new();
     for tracked in targets.iter_mut() {
-        let named = tracked.named(host).map(|mut processes| {
+        let named = tracked.named_processes(host).map(|mut processes| {
             processes.retain(|process| assigned.insert(process.thread));
             processes
         });
@@ -38,7 +38,7 @@ fn with_descendants(
     host: &mut impl Host,
     tracked: &TrackedTarget,
     named: Result<Vec<Process>, TargetError>,
-    assigned: &mut HashSet<Thread>,
+    assigned: &mut HashSet<TaskId>,
 ) -> Result<Vec<Process>, TargetError> {
     // Known processes stay, even after their parent has ended and init has adopted them.
     let known = tracked.processes.iter();

@@ -5,7 +5,7 @@ use std::io;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Forecast, Transfer};
 
-use crate::host::{Target, Thread};
+use crate::host::{Target, TaskId};
 
 /// Deadline transfer of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ pub enum Event {
         /// Name of the target.
         name: String,
         /// First thread of the process.
-        process: Thread,
+        process: TaskId,
     },
     /// All processes of a target have ended.
     Exited {
@@ -97,8 +97,8 @@ pub enum Event {
     Refused {
         /// Name of the target.
         name: String,
-        /// Thread.
-        thread: Thread,
+        /// TaskId.
+        thread: TaskId,
         /// Error of the system call.
         error: io::Error,
     },

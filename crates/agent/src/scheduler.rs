@@ -12,8 +12,8 @@ pub struct Scheduler {
     pub disk: String,
     /// Active scheduler.
     pub active: String,
-    /// Available schedulers.
-    pub offered: Vec<String>,
+    /// Schedulers that the kernel offers for the disk, the active one included.
+    pub available: Vec<String>,
 }
 
 /// Failure to determine the scheduler of a disk.
@@ -34,11 +34,11 @@ pub enum SchedulerError {
 
 impl Scheduler {
     /// Schedulers that support priority classes: BFQ, and mq-deadline since Linux 5.14.
-    pub const ENFORCES_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
+    pub const ENFORCING_SCHEDULERS: [&'static str; 2] = ["bfq", "mq-deadline"];
 
     /// Returns whether the active scheduler supports priority classes.
     pub fn enforces_classes(&self) -> bool {
-        Scheduler::ENFORCES_CLASSES.contains(&self.active.as_str())
+        Scheduler::ENFORCING_SCHEDULERS.contains(&self.active.as_str())
     }
 
     /// Parses `/sys/block/DISK/queue/scheduler`: all schedulers, the active one in brackets.
@@ -47,8 +47,9 @@ impl Scheduler {
         let active = text.split_whitespace().find(|word| word.starts_with('['));
         Scheduler {
             disk,
+            // Some kernels print a bare "none" for a disk that has no other scheduler.
             active: active.map(name).unwrap_or_else(|| text.trim().to_owned()),
-            offered: text.split_whitespace().map(name).collect(),
+            available: text.split_whitespace().map(name).collect(),
         }
     }
 }
@@ -63,7 +64,7 @@ pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
         move |error| SchedulerError::Io { path, error }
     };
     let metadata = fs::metadata(path).map_err(unread(path))?;
-    let is_device = metadata.rdev() != 0 && metadata.mode() & libc::S_IFMT == libc::S_IFBLK;
+    let is_device = metadata.mode() & libc::S_IFMT == libc::S_IFBLK;
     // A block device names itself; a file names the device that holds it.
     let number = if is_device {
         metadata.rdev()
@@ -98,13 +99,13 @@ mod tests {
     fn scheduler_in_brackets_is_active() {
         let scheduler = Scheduler::parse("vda".to_owned(), "none mq-deadline kyber [bfq]\n");
         assert_eq!(
-            (scheduler.active.as_str(), scheduler.offered.len()),
+            (scheduler.active.as_str(), scheduler.available.len()),
             ("bfq", 4)
         );
         assert!(scheduler.enforces_classes());
         let scheduler = Scheduler::parse("vda".to_owned(), "[none]\n");
         assert!(!scheduler.enforces_classes());
-        assert_eq!(scheduler.offered, ["none"]);
+        assert_eq!(scheduler.available, ["none"]);
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::io;
 
 use tidegate_core::transfers::Class;
 
-use crate::host::{Host, Process, Target, TargetError, Thread, running_process};
+use crate::host::{Host, Process, Target, TargetError, TaskId, running_process};
 use crate::ioprio::IoPriority;
 
 /// Original and current priority of a thread.
 #[derive(Clone, Copy, Debug)]
 struct SavedPriority {
-    before: IoPriority,
-    now: IoPriority,
+    original: IoPriority,
+    current: IoPriority,
 }
 
 /// Target under observation.
@@ -22,18 +22,20 @@ pub(crate) struct TrackedTarget {
     pub name: String,
     pub target: Target,
     /// Processes of the target at the last scan.
-    pub processes: HashSet<Thread>,
-    /// Threads of those processes.
-    listed: Vec<Thread>,
+    pub processes: HashSet<TaskId>,
+    /// Threads of those processes, from [`TrackedTarget::refresh_threads`] to the next
+    /// [`TrackedTarget::apply`].
+    listed: Vec<TaskId>,
     /// Threads whose priority the agent manages.
-    threads: HashMap<Thread, SavedPriority>,
+    threads: HashMap<TaskId, SavedPriority>,
     /// Original priority of the first managed thread. A thread started later inherits the priority
     /// in force, so its own value does not tell the original.
-    before: Option<IoPriority>,
+    first_original: Option<IoPriority>,
     /// Priorities that the agent has set on threads of the target.
     set_by_agent: HashSet<IoPriority>,
     /// Process that had the PID of the target at first; the number may be reused.
-    first_with_pid: Option<Thread>,
+    first_with_pid: Option<TaskId>,
+    /// The target had a process at the last scan.
     pub present: bool,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct Scan {
     /// Bytes moved since the last scan.
     pub moved: u64,
     /// Processes that were not there at the last scan.
-    pub new: Vec<Thread>,
+    pub new: Vec<TaskId>,
 }
 
 impl TrackedTarget {
@@ -54,7 +56,7 @@ impl TrackedTarget {
             processes: HashSet::new(),
             listed: Vec::new(),
             threads: HashMap::new(),
-            before: None,
+            first_original: None,
             set_by_agent: HashSet::new(),
             first_with_pid: None,
             present: false,
@@ -63,7 +65,10 @@ impl TrackedTarget {
 
     /// Returns the processes that the target names. A process that reuses the PID of an ended one
     /// is not included.
-    pub(crate) fn named(&mut self, host: &mut impl Host) -> Result<Vec<Process>, TargetError> {
+    pub(crate) fn named_processes(
+        &mut self,
+        host: &mut impl Host,
+    ) -> Result<Vec<Process>, TargetError> {
         let mut named = host.processes(&self.target)?;
         if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
             let first = *self.first_with_pid.get_or_insert(process.thread);
@@ -74,7 +79,7 @@ impl TrackedTarget {
 
     /// Updates the processes of the target; `moved` has the bytes of all processes since the last
     /// scan.
-    pub(crate) fn scan(&mut self, processes: &[Process], moved: &HashMap<Thread, u64>) -> Scan {
+    pub(crate) fn scan(&mut self, processes: &[Process], moved: &HashMap<TaskId, u64>) -> Scan {
         let mut scan = Scan::default();
         let mut running = HashSet::new();
         for Process { thread, .. } in processes {
@@ -95,52 +100,56 @@ impl TrackedTarget {
         !self.processes.is_empty()
     }
 
-    /// Lists the threads of the target. Managed threads that no longer belong to it, because their
-    /// process left the cgroup, get their original priority back.
-    pub(crate) fn list_threads(&mut self, host: &mut impl Host) {
+    /// Lists the threads of the target for the next [`TrackedTarget::apply`]. Managed threads that
+    /// no longer belong to it, because their process left the cgroup, get their original priority
+    /// back.
+    pub(crate) fn refresh_threads(&mut self, host: &mut impl Host) {
         let processes = self.processes.iter();
         self.listed = processes
             .flat_map(|&process| host.threads(process))
             .collect();
-        let there: HashSet<&Thread> = self.listed.iter().collect();
+        let listed: HashSet<&TaskId> = self.listed.iter().collect();
         self.threads.retain(|thread, saved| {
-            let stays = there.contains(thread);
-            if !stays && saved.now != saved.before && running_process(host, *thread).is_some() {
+            let stays = listed.contains(thread);
+            let is_changed = saved.current != saved.original;
+            if !stays && is_changed && running_process(host, *thread).is_some() {
                 // A user that could change the priority may restore it, unless the thread is just
                 // ending.
-                let _ = host.set_priority(*thread, saved.before);
+                let _ = host.set_priority(*thread, saved.original);
             }
             stays
         });
     }
 
-    /// Restores the original priority of all listed threads. Returns the first failure.
+    /// Restores the original priority of all listed threads. Must follow
+    /// [`TrackedTarget::refresh_threads`]. Returns the first failure.
     pub(crate) fn restore_priorities(
         &mut self,
         host: &mut impl Host,
-    ) -> Option<(Thread, io::Error)> {
+    ) -> Option<(TaskId, io::Error)> {
         // Best effort is the class of targets that the agent does not manage.
         self.apply(host, Class::BestEffort)
     }
 
     /// Sets the priority of a class on all listed threads, new ones too. Best effort restores their
-    /// original priorities. Returns the first failure.
+    /// original priorities. Must follow [`TrackedTarget::refresh_threads`], whose list it consumes:
+    /// threads that are not listed are no longer managed. Returns the first failure.
     pub(crate) fn apply(
         &mut self,
         host: &mut impl Host,
         class: Class,
-    ) -> Option<(Thread, io::Error)> {
+    ) -> Option<(TaskId, io::Error)> {
         let mut refused = None;
-        let mut there = HashMap::new();
+        let mut managed = HashMap::new();
         for thread in std::mem::take(&mut self.listed) {
             match self.set_class(host, thread, class) {
                 Ok(Some(saved)) => {
-                    there.insert(thread, saved);
+                    managed.insert(thread, saved);
                 }
                 Ok(None) => {}
                 Err(error) => {
                     if let Some(&saved) = self.threads.get(&thread) {
-                        there.insert(thread, saved);
+                        managed.insert(thread, saved);
                     }
                     // A thread that has ended is no failure.
                     if error.raw_os_error() != Some(libc::ESRCH) {
@@ -149,7 +158,7 @@ impl TrackedTarget {
                 }
             }
         }
-        self.threads = there;
+        self.threads = managed;
         if class != Class::BestEffort {
             self.set_by_agent.insert(IoPriority::for_class(class));
         }
@@ -160,34 +169,36 @@ impl TrackedTarget {
     fn set_class(
         &mut self,
         host: &mut impl Host,
-        thread: Thread,
+        thread: TaskId,
         class: Class,
     ) -> io::Result<Option<SavedPriority>> {
         let saved = match self.threads.get(&thread) {
             Some(&saved) => saved,
             // Nothing was ever changed, so there is nothing to restore.
-            None if class == Class::BestEffort && self.before.is_none() => return Ok(None),
+            None if class == Class::BestEffort && self.first_original.is_none() => return Ok(None),
             None => {
-                let now = host.priority(thread)?;
-                let before = match self.before {
+                let current = host.priority(thread)?;
+                let original = match self.first_original {
                     // A priority that the agent itself has set was inherited, not the thread's
                     // original.
-                    Some(before) if self.set_by_agent.contains(&now) => before,
-                    _ => now,
+                    Some(first) if self.set_by_agent.contains(&current) => first,
+                    _ => current,
                 };
-                SavedPriority { before, now }
+                SavedPriority { original, current }
             }
         };
-        self.before.get_or_insert(saved.before);
+        self.first_original.get_or_insert(saved.original);
         let wanted = match class {
-            Class::BestEffort => saved.before,
+            Class::BestEffort => saved.original,
             class => IoPriority::for_class(class),
         };
         // Saves a system call per thread and scan.
-        if saved.now != wanted {
+        if saved.current != wanted {
             host.set_priority(thread, wanted)?;
         }
-        let now = wanted;
-        Ok(Some(SavedPriority { now, ..saved }))
+        Ok(Some(SavedPriority {
+            current: wanted,
+            ..saved
+        }))
     }
 }

@@ -80,7 +80,8 @@ pub struct Scheduling {
     pub policy: PolicySpec,
     /// Saturation profile; `None`: not measured.
     pub profile: Option<Arc<Profile>>,
-    /// True to learn a cap below the device and stay below it.
+    /// True to learn a throughput limit that something outside (a hypervisor, a cloud volume)
+    /// imposes below the device's own, and to schedule within it.
     pub learn_cap: bool,
     /// Maximum number of I/Os in flight at the device, 1 to 1024 and at most the model's queue.
     pub depth: u32,
@@ -146,12 +147,12 @@ impl Scheduling {
         let longest = max_io.map_or(u64::MAX, u64::from);
         let merge_limit = bounded(section, &keys::MERGE_LIMIT, longest, "max_io");
         let max_requests = section.number(&keys::MAX_REQUESTS);
-        let most = max_requests.unwrap_or(u64::MAX);
+        let limit = max_requests.unwrap_or(u64::MAX);
         section.renamed("max_pending_per_vm", keys::MAX_REQUESTS_PER_VM.name);
-        let pending = bounded(section, &keys::MAX_REQUESTS_PER_VM, most, "max_requests");
+        let pending = bounded(section, &keys::MAX_REQUESTS_PER_VM, limit, "max_requests");
         let total = section.number(&keys::BUFFER_MEMORY);
-        let most = total.unwrap_or(u64::MAX);
-        let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, most, "buffer_memory");
+        let limit = total.unwrap_or(u64::MAX);
+        let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, limit, "buffer_memory");
         let adaptive_depth = section.flag(&keys::ADAPTIVE_DEPTH);
         let max_io_shared = max_io_shared(section, max_io);
         let tuning = section.word(&keys::TUNING, &DepthTuning::ALL);
@@ -248,17 +249,18 @@ impl Scheduling {
     }
 }
 
-/// Reads a number of at most `most`, a bound that messages call `what`. Where the key is left out,
-/// returns its default or `most`, whichever is less. `None`: it was wrong, which has been reported.
+/// Reads a number of at most `limit`, a bound that messages call `limit_name`. Where the key is
+/// left out, returns its default or `limit`, whichever is less. `None`: it was wrong, which has
+/// been reported.
 fn bounded<T: TryFrom<u64>>(
     section: &mut Section<'_>,
     key: &KeyInfo,
-    most: u64,
-    what: &str,
+    limit: u64,
+    limit_name: &str,
 ) -> Option<T> {
     match section.field(key) {
-        Some(field) => at_most(&field, key, field.number(key)?, most, what),
-        None => T::try_from(key.default_number().min(most)).ok(),
+        Some(field) => at_most(&field, key, field.number(key)?, limit, limit_name),
+        None => T::try_from(key.default_number().min(limit)).ok(),
     }
 }
 
@@ -306,22 +308,22 @@ fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
     at_most(&field, key, bytes, longest, "the model's largest I/O")
 }
 
-/// Returns `value` if it is at most `most`, a bound that messages call `what`; reports it
+/// Returns `value` if it is at most `limit`, a bound that messages call `limit_name`; reports it
 /// otherwise.
 fn at_most<T: TryFrom<u64>>(
     field: &Field<'_>,
     key: &KeyInfo,
     value: u64,
-    most: u64,
-    what: &str,
+    limit: u64,
+    limit_name: &str,
 ) -> Option<T> {
-    if value <= most {
+    if value <= limit {
         return T::try_from(value).ok();
     }
-    let most = key.written(most);
+    let limit = key.written(limit);
     field.error(
-        format!("{} is more than {what}, {most}", key.written(value)),
-        &format!("at most {most}"),
+        format!("{} is more than {limit_name}, {limit}", key.written(value)),
+        &format!("at most {limit}"),
     );
     None
 }
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_follows_what_is() {
+    fn omitted_keys_get_defaults_bounded_by_given_ones() {
         let usual = usual();
         assert_eq!(read("", None), Ok(usual.clone()));
         assert_eq!((usual.depth, usual.max_io), (32, 1 << 20));
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_while_others_wait_is_no_longer_than_what_goes_at_all() {
+    fn max_io_shared_is_at_most_max_io() {
         let automatic = usual();
         assert!(automatic.is_automatic());
         assert_eq!(automatic.tuning, DepthTuning::Balanced);
@@ -402,8 +404,8 @@ mod tests {
             ("max_io_shared = \"512 B\"", "is out of range"),
             ("max_io_shared = 16384", "is a bare number"),
         ] {
-            let said = read(&format!("{max_io}\n{text}"), None).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let message = read(&format!("{max_io}\n{text}"), None).unwrap_err();
+            assert!(message.contains(why), "{message}");
         }
     }
 
@@ -437,8 +439,11 @@ mod tests {
         let spec = model::built_in("hdd-7200-1tb").expect("of the catalogue");
         let more = format!("depth = {}", spec.spec().queue_depth + 1);
         assert!(read(&more, None).is_ok());
-        let said = read(&more, Some("hdd-7200-1tb")).unwrap_err();
-        assert!(said.contains("is more than the model's queue"), "{said}");
+        let message = read(&more, Some("hdd-7200-1tb")).unwrap_err();
+        assert!(
+            message.contains("is more than the model's queue"),
+            "{message}"
+        );
         let mut deep = read(&more, None).expect("good");
         deep.fit_model(spec.spec());
         assert_eq!(deep.depth, spec.spec().queue_depth);

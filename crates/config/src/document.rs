@@ -94,12 +94,11 @@ pub fn read_text(path: &FilePath) -> Result<String, String> {
         return Err(fail(&TOO_LARGE));
     }
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-        // People count bytes from 1.
+        // From 1, as editors count bytes.
         let at = at + 1;
         return Err(fail(&format!("not a text file (byte {at} is NUL)")));
     }
     String::from_utf8(bytes).map_err(|error| {
-        // People count bytes from 1.
         let at = error.utf8_error().valid_up_to() + 1;
         fail(&format!("not a text file (byte {at} is not UTF-8)"))
     })
@@ -111,7 +110,7 @@ mod tests {
     use crate::section::Section;
 
     #[test]
-    fn warnings_do_not_refuse_a_document_but_go_with_its_errors() {
+    fn warnings_are_returned_with_the_config_or_the_errors() {
         let reader = |root: &Field<'_>| {
             root.warn("looks odd", "another");
             let mut section = Section::open(root)?;
@@ -136,17 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_said_to_be_none() {
+    fn non_text_files_are_refused_with_reason() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("f.toml");
-        let said = |bytes: &[u8]| {
+        let read_error = |bytes: &[u8]| {
             std::fs::write(&path, bytes).expect("writable");
             read_text(&path).map_err(|what| what.replace(&path.display().to_string(), "F"))
         };
         let no = |what: &str| Err(format!("cannot read F: {what}"));
-        assert_eq!(said(b"a = 1"), Ok("a = 1".to_owned()));
-        assert_eq!(said(b"a\0"), no("not a text file (byte 2 is NUL)"));
-        assert_eq!(said(b"# \xff"), no("not a text file (byte 3 is not UTF-8)"));
+        assert_eq!(read_error(b"a = 1"), Ok("a = 1".to_owned()));
+        assert_eq!(read_error(b"a\0"), no("not a text file (byte 2 is NUL)"));
+        assert_eq!(
+            read_error(b"# \xff"),
+            no("not a text file (byte 3 is not UTF-8)")
+        );
         let endless = read_text(FilePath::new("/dev/zero"));
         assert_eq!(
             endless,

@@ -11,8 +11,9 @@ use tidegate_core::time::Nanos;
 use tidegate_units::{self as units, Thousandths, UnitError};
 
 use crate::diagnostic::{Diagnostic, Issues, Place, one_of};
-use crate::figure::{self, NAMES, explain, is_name, suggest};
+use crate::figure::{self, explain_unit, suggest};
 use crate::keys::{KeyInfo, KeyKind};
+use crate::name_form::{NAME_FORM, is_name};
 use crate::node::{Node, Value};
 use crate::path::Path;
 
@@ -327,7 +328,7 @@ impl<'a> Field<'a> {
             Value::Text(text) => match parse(text) {
                 Ok(value) => return Some(value),
                 Err(error) => {
-                    let (what, allowed) = explain(&error);
+                    let (what, allowed) = explain_unit(&error);
                     self.error(what, &allowed);
                 }
             },
@@ -337,7 +338,10 @@ impl<'a> Field<'a> {
                     &suggest(quantity, &self.describe()),
                 );
             }
-            _ => self.refuse(quantity.name(), &format!("\"{}\"", quantity.example())),
+            _ => self.refuse(
+                quantity.with_article(),
+                &format!("\"{}\"", quantity.example()),
+            ),
         }
         None
     }
@@ -411,7 +415,7 @@ impl<'a> Field<'a> {
         if is_name(text) {
             return Some(text.to_owned());
         }
-        self.error(format!("{} cannot be a name", self.describe()), NAMES);
+        self.error(format!("{} cannot be a name", self.describe()), NAME_FORM);
         None
     }
 }

@@ -29,7 +29,7 @@
 //! fn job(field: &Field<'_>, names: &mut Names) -> Option<Job> {
 //!     let field = field.labelled("job");
 //!     let mut section = Section::open(&field)?;
-//!     let name = section.own_name("job", "scan", names);
+//!     let name = section.require_unique_name("job", "scan", names);
 //!     let block = section.read("block", 4096, |field| field.bytes(512..=1 << 20));
 //!     let pause = section.read("pause", Nanos::ZERO, |field| {
 //!         field.duration(Nanos::ZERO..=Nanos::from_secs(60))
@@ -85,6 +85,7 @@ pub mod frame;
 pub mod keys;
 pub mod library;
 pub mod model;
+mod name_form;
 pub mod names;
 pub mod node;
 pub mod objective;

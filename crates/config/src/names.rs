@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::Span;
 use crate::field::Field;
 
-pub use crate::figure::{NAMES, is_name};
+pub use crate::name_form::{NAME_FORM, is_name};
 
 /// Names taken so far, each with its first place.
 #[derive(Default, Debug)]

@@ -43,10 +43,17 @@ fn accept<T>(field: &Field<'_>, result: Result<T, PolicyError>) -> Option<T> {
     }
 }
 
-const PARTS: [&str; 4] = ["name", "controller", "regulator", "dispatcher"];
+/// Word for a policy without a controller.
+const NO_CONTROLLER: &str = "none";
+/// Regulator where none is named: the one that never holds a request.
+const DEFAULT_REGULATOR: &str = "open";
+/// Dispatcher where none is named: the one that keeps the order of arrival.
+const DEFAULT_DISPATCHER: &str = "fifo";
+/// Keys that name a policy or its parts; all others are parameters.
+const STRUCTURE_KEYS: [&str; 4] = ["name", "controller", "regulator", "dispatcher"];
 
 fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
-    let [name, controller, regulator, dispatcher] = PARTS.map(|part| section.take(part));
+    let [name, controller, regulator, dispatcher] = STRUCTURE_KEYS.map(|key| section.take(key));
     let mut spec = match &name {
         Some(field) => {
             // Reported at each part, so that the reader need not guess which one is too much.
@@ -66,19 +73,23 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
         .copied()
         .map(|(info, _)| info)
         .collect();
-    let mut good = true;
+    let mut all_valid = true;
     // Not `Section::finish`: the keys allowed here depend on the policy, known only now.
     for (entry, field) in section.entries() {
-        if PARTS.contains(&entry.key.as_str()) {
+        if STRUCTURE_KEYS.contains(&entry.key.as_str()) {
             continue;
         }
         match known.iter().find(|info| info.name == entry.key) {
             // Goes on after a wrong parameter, so that all mistakes are reported.
-            Some(info) => good &= set(&mut spec, info, &field).is_some(),
+            Some(info) => all_valid &= set_param(&mut spec, info, &field).is_some(),
             None => {
-                let known: Vec<&str> = known.iter().map(|info| info.name).chain(PARTS).collect();
+                let known: Vec<&str> = known
+                    .iter()
+                    .map(|info| info.name)
+                    .chain(STRUCTURE_KEYS)
+                    .collect();
                 section.unknown(entry, &known);
-                good = false;
+                all_valid = false;
             }
         }
     }
@@ -89,7 +100,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
             field.warn("has no effect with this tuner", &help);
         }
     }
-    good.then_some(spec)
+    all_valid.then_some(spec)
 }
 
 fn composed(
@@ -108,9 +119,12 @@ fn composed(
         );
         return None;
     }
-    let controller_name = word(&controller, "none")?;
-    let controller_name = Some(controller_name).filter(|name| *name != "none");
-    let (regulator_name, dispatcher_name) = (word(&regulator, "open")?, word(&dispatcher, "fifo")?);
+    let controller_name = part_name(&controller, NO_CONTROLLER)?;
+    let controller_name = Some(controller_name).filter(|name| *name != NO_CONTROLLER);
+    let (regulator_name, dispatcher_name) = (
+        part_name(&regulator, DEFAULT_REGULATOR)?,
+        part_name(&dispatcher, DEFAULT_DISPATCHER)?,
+    );
     let spec = PolicySpec::composed(controller_name, regulator_name, dispatcher_name);
     // An unknown part is reported at the key that names it.
     let blamed = match &spec {
@@ -124,18 +138,19 @@ fn composed(
     };
     match (spec, blamed) {
         (spec, Some(field)) => accept(&field, spec),
+        // Only an unknown part is refused here, and defaults are known: no error goes unreported.
         (spec, None) => spec.ok(),
     }
 }
 
-fn word<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str> {
+fn part_name<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str> {
     match field {
         Some(field) => field.text(),
         None => Some(default),
     }
 }
 
-fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()> {
+fn set_param(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()> {
     let value = match info.kind {
         ParamKind::Bytes | ParamKind::Duration | ParamKind::Count => {
             field.number(&KeyInfo::from(info))?
@@ -167,25 +182,28 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_with_the_tuner_that_is_chosen_is_told() {
+    fn parameter_of_another_tuner_gets_a_warning() {
         let paced = "{ name = \"vcup\", tuner = \"paced\", grain = \"9 ms\", profiling = true, \
                      headroom = 5 }";
-        let said = warned(paced);
-        assert_eq!(said.len(), 2, "{said:?}");
+        let warnings = warned(paced);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(
-            said[0].contains("policy.profiling: has no effect with this tuner"),
-            "{said:?}"
+            warnings[0].contains("policy.profiling: has no effect with this tuner"),
+            "{warnings:?}"
         );
-        assert!(said[0].contains("add tuner = \"window\""), "{said:?}");
+        assert!(
+            warnings[0].contains("add tuner = \"window\""),
+            "{warnings:?}"
+        );
         let windows = "{ name = \"vcup\", tuner = \"window\", grain = \"9 ms\", profiling = true }";
-        let said = warned(windows);
+        let warnings = warned(windows);
         assert!(
-            said.len() == 1 && said[0].contains("policy.grain"),
-            "{said:?}"
+            warnings.len() == 1 && warnings[0].contains("policy.grain"),
+            "{warnings:?}"
         );
-        let said =
+        let warnings =
             warned("{ name = \"vcup\", tuner = \"paced\", tolerance = 3, batch = \"1 ms\" }");
-        assert!(said.is_empty(), "{said:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
         assert!(warned("{ name = \"mclock\", cost_size = \"16 KiB\" }").is_empty());
     }
 }

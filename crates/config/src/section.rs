@@ -1,5 +1,10 @@
-//! Reading of tables key by key: each key is taken by name, and keys that were not taken are
-//! reported as unknown.
+//! Reading of tables key by key: each key is taken, and keys that were not taken are reported as
+//! unknown.
+//!
+//! Keys of a table with a [`SectionInfo`] are taken by their [`KeyInfo`], which also says whether
+//! they are required: [`Section::field`], [`Section::value`] and the functions for one kind of
+//! value. Keys that depend on the document are taken by name: [`Section::take`],
+//! [`Section::need`], [`Section::read`].
 
 use tidegate_core::names::nearest;
 
@@ -78,7 +83,7 @@ impl<'a> Section<'a> {
 
     /// Returns a key's spelling in the document, for messages: its name, or an old spelling that
     /// the document uses.
-    pub fn written(&self, key: &'static str) -> &'static str {
+    pub fn spelling_in_document(&self, key: &'static str) -> &'static str {
         let mut spellings = self.renamed.iter().filter(|(_, name)| *name == key);
         let is_there = |name: &str| self.entries.iter().any(|entry| entry.key == name);
         let old = spellings.find(|(old, _)| is_there(old) && !is_there(key));
@@ -102,7 +107,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key; reports it if it is required and missing.
+    /// Takes a key by its description; reports it if it is required and missing.
     pub fn field(&mut self, key: &KeyInfo) -> Option<Field<'a>> {
         match key.default {
             KeyDefault::Required(example) => self.need(key.name, example),
@@ -110,8 +115,9 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key and reads it with `read`; returns `default` where it is left out. `None`: the
-    /// value is wrong, or the key is required and missing, which has been reported.
+    /// Takes a key by its description and reads it with `read`; returns `default` where it is left
+    /// out. `None`: the value is wrong, or the key is required and missing, which has been
+    /// reported.
     pub fn value<T>(
         &mut self,
         key: &KeyInfo,
@@ -175,16 +181,19 @@ impl<'a> Section<'a> {
         field.choice(choices)
     }
 
-    /// Takes the key of a name that every `what` (`"VM"`) must have and that must be unique among
-    /// `taken`. `None`: the name is invalid or missing, which has been reported.
-    pub fn unique_name(&mut self, key: &KeyInfo, what: &str, taken: &mut Names) -> Option<String> {
-        let field = self.field(key)?;
-        let name = field.name()?;
-        taken.claim(&name, what, &field);
-        Some(name)
+    /// Takes the key of a name that every `what` (`"VM"`) must have and that must not be in
+    /// `names_in_use`, and adds it there. `None`: the name is invalid or missing, which has been
+    /// reported.
+    pub fn unique_name(
+        &mut self,
+        key: &KeyInfo,
+        what: &str,
+        names_in_use: &mut Names,
+    ) -> Option<String> {
+        claim_name(&self.field(key)?, what, names_in_use)
     }
 
-    /// Takes a key: returns its field if present, and marks the key as known.
+    /// Takes a key by its name: returns its field if present, and marks the key as known.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         let listed = self.info.is_none_or(|info| info.has(key));
         // Only in debug builds, because every key of every document passes here; tests read all
@@ -196,7 +205,7 @@ impl<'a> Section<'a> {
         self.entry(key).map(|entry| self.field_of(entry))
     }
 
-    /// Takes a required key and reports it if missing; `allowed` is the help text.
+    /// Takes a required key by its name and reports it if missing; `allowed` is the help text.
     pub fn need(&mut self, key: &'static str, allowed: &str) -> Option<Field<'a>> {
         let field = self.take(key);
         if field.is_none() {
@@ -236,7 +245,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key and reads it with `read`; returns `default` where it is left out.
+    /// Takes a key by its name and reads it with `read`; returns `default` where it is left out.
     pub fn read<T>(
         &mut self,
         key: &'static str,
@@ -249,13 +258,16 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes the key `name`, required and unique among `taken` for every `what` (`"VM"`); `example`
-    /// is shown where it is missing.
-    pub fn own_name(&mut self, what: &str, example: &str, taken: &mut Names) -> Option<String> {
+    /// Takes the key `name` as [`Section::unique_name`] does, in a table without a description of
+    /// its keys; `example` is shown where it is missing.
+    pub fn require_unique_name(
+        &mut self,
+        what: &str,
+        example: &str,
+        names_in_use: &mut Names,
+    ) -> Option<String> {
         let field = self.need("name", &format!("a name of its own: name = {example:?}"))?;
-        let name = field.name()?;
-        taken.claim(&name, what, &field);
-        Some(name)
+        claim_name(&field, what, names_in_use)
     }
 
     /// Returns the field of a key without taking it.
@@ -324,13 +336,20 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Reads a name and adds it to the names in use, which reports a repeated one.
+fn claim_name(field: &Field<'_>, what: &str, names_in_use: &mut Names) -> Option<String> {
+    let name = field.name()?;
+    names_in_use.claim(&name, what, field);
+    Some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::document;
 
     #[test]
-    fn one_bracket_for_two_is_answered_with_the_whole_heading() {
+    fn single_brackets_error_names_the_full_heading() {
         fn list<'a>(field: &Field<'a>, key: &'static str) -> Vec<Field<'a>> {
             let mut section = Section::open(field).expect("a table");
             let list = section.take_tables(key);
@@ -338,7 +357,7 @@ mod tests {
             list
         }
         // The label is what the table is called; the heading is what it is written under.
-        let said = |text: &str, outer: &'static str, inner: &'static str| {
+        let message = |text: &str, outer: &'static str, inner: &'static str| {
             let refused = document::read(text, "f.toml", |root| {
                 for field in list(root, outer) {
                     list(&field.labelled(outer), inner);
@@ -347,20 +366,20 @@ mod tests {
             });
             refused.map(|_| ()).unwrap_err().to_string()
         };
-        let vm = said("[[vm]]\n[vm.job]\n", "vm", "job");
+        let vm = message("[[vm]]\n[vm.job]\n", "vm", "job");
         assert!(vm.starts_with("error: vm[0].job: one table"), "{vm}");
         assert!(vm.contains("help: write [[vm.job]] with two"), "{vm}");
-        let background = said("[[background]]\njob = 3\n", "background", "job");
+        let background = message("[[background]]\njob = 3\n", "background", "job");
         assert!(
             background.contains("like [[background.job]]"),
             "{background}"
         );
-        let event = said("[event]\n", "event", "at");
+        let event = message("[event]\n", "event", "at");
         assert!(event.contains("write [[event]] with two"), "{event}");
     }
 
     #[test]
-    fn an_old_spelling_is_read_with_a_note_and_refused_beside_the_new_one() {
+    fn old_spelling_is_read_with_a_note_and_refused_beside_the_new_one() {
         let read = |text: &str| {
             let loaded = document::read(text, "f.toml", |root| {
                 let mut list = Section::open(root)?.take_tables("vm");

@@ -157,7 +157,7 @@ pub enum Event<'a> {
     },
     /// A guest request was answered.
     Answered(&'a Done),
-    /// An interval of the regulator ended. Knobs turned now take effect before the first unit of
+    /// An interval of the regulator ended. Knobs set now take effect before the first unit of
     /// the next interval is admitted.
     IntervalEnded(Interval),
     /// A VM was added.
@@ -405,13 +405,13 @@ impl Reopened {
     }
 }
 
-/// Knobs that a controller turned in one call. The engine applies the last one first.
+/// Knobs that a controller set in one call. The engine applies the last one first.
 #[derive(Debug, Default)]
 pub struct Knobs(pub(crate) Vec<(VmId, Knob)>);
 
 impl Knobs {
     /// Sets a knob of a VM; at most once a call for each knob, since the order is not kept.
-    pub fn turn(&mut self, vm: VmId, knob: Knob) {
+    pub fn set(&mut self, vm: VmId, knob: Knob) {
         self.0.push((vm, knob));
     }
 }

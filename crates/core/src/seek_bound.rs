@@ -32,7 +32,7 @@ pub(crate) fn seeks_dominate_by_learnt_costs(estimator: &CostEstimator) -> Optio
             size: 4096.0,
         });
         // A less certain cost could flip the answer from one window to the next.
-        (cost.relative_half_width <= LearntCost::JUDGED).then_some(cost.time_ps as u64)
+        (cost.relative_half_width <= LearntCost::JUDGED_WITHIN).then_some(cost.time_ps as u64)
     };
     let random = time(0.0)?;
     // Sequential costs need not be known where random I/O is fast.

@@ -186,7 +186,7 @@ pub(crate) fn reproduce<E: Experiment>(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<Findings, ExperimentError> {
-    let runs = run_all(experiment, &keys::<E>(wanted), wanted.jobs, progress)?;
+    let runs = run_all(experiment, &keys::<E>(wanted), wanted.threads, progress)?;
     gather::<E>(&runs, wanted)
 }
 

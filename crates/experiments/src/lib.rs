@@ -55,7 +55,7 @@ pub struct Paper {
     /// Tables that can be compared; figures and sections by their names.
     pub tables: &'static [&'static str],
     /// Members of `tables` that have plots.
-    pub curves: &'static [&'static str],
+    pub plots: &'static [&'static str],
     /// Traces of the paper's measurements, which users may supply.
     pub traces: &'static [TraceFile],
     /// Runs what is wanted and returns the findings.
@@ -89,7 +89,7 @@ pub struct Wanted {
     /// Single member of [`Paper::tables`]; `None` for all.
     pub table: Option<String>,
     /// Number of threads; 0 counts as 1.
-    pub jobs: usize,
+    pub threads: usize,
     /// Traces to replay instead of the built-in ones, by [`TraceFile::stream`].
     pub traces: BTreeMap<&'static str, Arc<[u8]>>,
 }
@@ -116,7 +116,8 @@ pub fn papers() -> &'static [Paper] {
     ]
 }
 
-/// Error of an experiment whose folder does not match its module.
+/// Error of an experiment: a file of its folder that is malformed, or that does not match its
+/// module.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// Malformed scenario or list of schedulers.

@@ -95,7 +95,7 @@ fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     let need = |who: &usize| {
         let transfer = present[*who].tenant.transfer;
         transfer.map_or(0, |transfer| {
-            crate::request::needed(transfer.left(), transfer.due().since(now))
+            crate::request::needed(transfer.bytes_left(), transfer.due_time().since(now))
         })
     };
     order.sort_by_key(need);
@@ -121,8 +121,8 @@ fn simulate(
                 .0
                 .saturating_add(transfer.latency(rates.for_class(tenant.class)).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
-            let guard = if transfer.due() >= now && tenant.class < Class::RealTime {
-                transfer.due().0.saturating_add(1)
+            let guard = if transfer.due_time() >= now && tenant.class < Class::RealTime {
+                transfer.due_time().0.saturating_add(1)
             } else {
                 u64::MAX
             };
@@ -142,9 +142,9 @@ fn simulate(
                 continue;
             };
             let moved = u128::from(rates.for_class(tenant.class)) * u128::from(at.since(now).0);
-            let left = transfer.left();
+            let left = transfer.bytes_left();
             if transfer.latency(rates.for_class(tenant.class)) <= at.since(now) {
-                tenant.in_time = at <= transfer.due();
+                tenant.in_time = at <= transfer.due_time();
                 tenant.transfer = None;
                 // A VM that stays continues with ordinary I/O.
                 tenant.class = Class::BestEffort;
@@ -152,7 +152,7 @@ fn simulate(
                 continue;
             }
             transfer.moved += u128::from(left).min(moved / u128::from(Nanos::SECOND.0)) as u64;
-            if transfer.due() < at {
+            if transfer.due_time() < at {
                 tenant.class = Class::RealTime;
                 tenant.after = Class::RealTime;
             }

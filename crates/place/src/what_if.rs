@@ -15,11 +15,11 @@ use crate::{ClassRates, Combination, Grace, HostSnapshot, Tenant};
 /// Latest time from which the rest of a transfer, at `bytes_per_s` without a pause, ends no later
 /// than its deadline plus grace.
 fn latest_start(transfer: &Transfer, bytes_per_s: u64, grace: Grace) -> Nanos {
-    match transfer.left() {
+    match transfer.bytes_left() {
         0 => Nanos::MAX,
         // At a rate of 0 it is never in time.
         _ if bytes_per_s == 0 => Nanos::ZERO,
-        _ => (transfer.due() + grace.of_deadline(transfer.deadline))
+        _ => (transfer.due_time() + grace.of_deadline(transfer.deadline))
             .since(transfer.latency(bytes_per_s)),
     }
 }
@@ -92,7 +92,10 @@ impl<'a> WhatIf<'a> {
         for (index, tenant) in snapshot.tenants.iter().enumerate() {
             let rate = what_if.rate_of(index);
             let need = tenant.transfer.map_or(0, |transfer| {
-                needed(transfer.left(), transfer.due().since(snapshot.now))
+                needed(
+                    transfer.bytes_left(),
+                    transfer.due_time().since(snapshot.now),
+                )
             });
             let protected_until = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
                 latest_start(&transfer, rate, snapshot.grace)
@@ -218,7 +221,7 @@ impl<'a> WhatIf<'a> {
                 // In nanoseconds; negative if it is late.
                 Some(transfer) => {
                     let latency = transfer.latency(self.rate_of(at));
-                    i128::from(transfer.due().0)
+                    i128::from(transfer.due_time().0)
                         - i128::from(self.snapshot.now.0)
                         - i128::from(latency.0)
                 }
@@ -265,9 +268,9 @@ impl<'a> WhatIf<'a> {
     pub(crate) fn valid_until(&self) -> Nanos {
         let until = |(tenant, &rate): (&Tenant, &u64)| {
             let transfer = tenant.transfer.filter(|_| rate < u64::MAX)?;
-            // Grace is not added: `is_violated` does not use it. Grace only decides which tenants
-            // are protected; `protected_until` covers that. A finished transfer never becomes late.
-            (transfer.left() > 0).then(|| transfer.due().since(transfer.latency(rate)))
+            // Without grace, as in `is_violated`, whose answer ends here: grace decides only who is
+            // protected, and `protected_until` has it. A finished transfer never becomes late.
+            (transfer.bytes_left() > 0).then(|| transfer.due_time().since(transfer.latency(rate)))
         };
         let both = self.snapshot.tenants.iter().zip(&self.lowest_sufficient);
         both.filter_map(until)

@@ -137,7 +137,10 @@ impl VmConnections {
 impl Drop for VmConnections {
     fn drop(&mut self) {
         let mut vms = self.device.lock();
-        vms[self.at] = None;
+        let tally = vms[self.at].take().expect("counted until it is dropped");
+        // Permits hold the VM, so none can be left. A VM that shares the index later would be
+        // charged for it.
+        assert_eq!(tally.open, 0, "a VM is dropped before its connections");
         // Indices of VMs that still exist must not change, so only the tail can go.
         while vms.last().is_some_and(Option::is_none) {
             vms.pop();
@@ -155,7 +158,11 @@ pub struct ConnectionPermit(Arc<VmConnections>);
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.tally(|tally| tally.open -= 1);
+        self.0.tally(|tally| {
+            // A wrapped count would refuse every later connection of the VM.
+            assert!(tally.open > 0, "a connection ends that was not counted");
+            tally.open -= 1;
+        });
     }
 }
 

@@ -17,13 +17,13 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     /// Name of the lines in the plural, for the report of suppressed ones.
-    what: &'static str,
+    lines_name: &'static str,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Begin of the window; `None` before its first line.
+    /// Start of the window; `None` before its first line.
     since: Option<Instant>,
     lines: u32,
     suppressed: u64,
@@ -42,6 +42,7 @@ pub(crate) static GONE: LogLimit = LogLimit::new("clients gone");
 /// Clients that were cut off for a protocol violation or for making no progress.
 pub(crate) static CUT_OFF: LogLimit = LogLimit::new("clients cut off");
 
+/// Every limit: the suppressed lines of one that is missing here are never reported.
 static ALL: [&LogLimit; 6] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
@@ -52,15 +53,15 @@ static ALL: [&LogLimit; 6] = [
 ];
 
 impl LogLimit {
-    /// Creates a limit for one cause; `what` names its lines in the plural.
-    const fn new(what: &'static str) -> LogLimit {
+    /// Creates a limit for one cause; `lines_name` names its lines in the plural.
+    const fn new(lines_name: &'static str) -> LogLimit {
         let state = State {
             since: None,
             lines: 0,
             suppressed: 0,
         };
         LogLimit {
-            what,
+            lines_name,
             state: Mutex::new(state),
         }
     }
@@ -119,14 +120,15 @@ pub(crate) async fn report_suppressed() {
 
 /// Logs all suppressed lines that were not reported yet; called when the daemon ends.
 pub(crate) fn report_remaining() {
+    // From then on, every window counts as over.
     report(Instant::now() + WINDOW);
 }
 
 fn report(now: Instant) {
     for limit in ALL {
         if let Some(lines) = limit.take_suppressed(now) {
-            let what = limit.what;
-            tracing::warn!("{lines} more lines were left out of the log: {what}");
+            let name = limit.lines_name;
+            tracing::warn!("{lines} more lines were left out of the log: {name}");
         }
     }
 }
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(through(1000, 7), 0);
         let suppressed = 1000 - u64::from(LINES_PER_WINDOW) + 7;
         assert_eq!(limit.take_suppressed(at(10_000)), Some(suppressed));
-        assert_eq!(limit.take_suppressed(at(10_000)), None, "it was said");
+        assert_eq!(limit.take_suppressed(at(10_000)), None, "it was reported");
         assert_eq!(through(10_000, 1000), LINES_PER_WINDOW as usize);
     }
 
@@ -166,24 +168,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_said_even_where_lines_go_on_and_on() {
+    fn suppressed_lines_are_reported_during_a_continuous_flood() {
         let limit = LogLimit::new("tests");
         let start = Instant::now();
-        let mut said = 0;
+        let mut reported = 0;
         let mut through = 0;
         for millis in 0..60_000 {
             let now = start + Duration::from_millis(millis);
             through += u64::from(limit.allows(now));
             // Reports come every 0.7 s, the longest delay expected on a busy machine.
             if millis % 700 == 0 {
-                said += limit.take_suppressed(now).unwrap_or_default();
+                reported += limit.take_suppressed(now).unwrap_or_default();
             }
         }
-        let unsaid = limit.lock().suppressed;
-        assert_eq!(through + said + unsaid, 60_000);
+        let unreported = limit.lock().suppressed;
+        assert_eq!(through + reported + unreported, 60_000);
         assert!(
-            through <= 6 * u64::from(LINES_PER_WINDOW) && said > 40_000,
-            "{through}, {said}"
+            through <= 6 * u64::from(LINES_PER_WINDOW) && reported > 40_000,
+            "{through}, {reported}"
         );
     }
 }

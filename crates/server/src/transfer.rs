@@ -36,7 +36,7 @@ impl TransferOrder {
             deadline: deadline.max(Nanos(1)),
             moved: 0,
         };
-        transfer.needs(Nanos::ZERO)
+        transfer.required_bytes_per_s(Nanos::ZERO)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Findings that were there when their rule came: `debts.txt`, whose figures only fall.
+//! Baseline of accepted findings, `debts.txt`: its figures may only fall.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -30,8 +30,8 @@ pub enum Problem {
         /// Figure of the debt; 0 if there is none.
         allowed: usize,
     },
-    /// A debt above what is left of it.
-    Paid {
+    /// A debt above the figure that is left of it.
+    Stale {
         /// The line of `debts.txt`, without its figure.
         entry: String,
         /// Figure in `debts.txt`.
@@ -107,7 +107,7 @@ impl Debts {
             let left = found.figures.get(key).copied().unwrap_or(0);
             // A debt above what is left would let new findings in unseen.
             if left < debt {
-                problems.push(Problem::Paid {
+                problems.push(Problem::Stale {
                     entry: key.to_string(),
                     debt,
                     left,
@@ -117,9 +117,9 @@ impl Debts {
         problems
     }
 
-    /// Debts with the figures that are left. What has moved keeps its debt at its new place: an
-    /// item with its name and no higher figure, and lines as far as other files have fewer. No
-    /// other figure rises and no entry is added.
+    /// Debts with the figures that are left. An item that moved keeps its debt at its new place if
+    /// its name is unchanged and its figure no higher. For rules with [`Moves::WithTotal`], a file
+    /// may take over what other files have freed. No other figure rises and no entry is added.
     #[must_use]
     pub fn lower(&self, findings: &[Finding]) -> Self {
         let found = Self::from_findings(findings);
@@ -138,7 +138,7 @@ impl Debts {
         }
         for (key, &figure) in &found.figures {
             let known = figures.get(key).copied().unwrap_or(0);
-            match rules::moves(&key.rule) {
+            match rules::moves_of(&key.rule) {
                 Moves::Nowhere => {}
                 Moves::WithTotal => {
                     let pool = freed.entry(&key.rule).or_default();
@@ -176,7 +176,7 @@ impl Debts {
             *sum += figure;
         }
         let lines = rules.iter().map(|(rule, (entries, sum))| {
-            format!("debts of {rule}: {entries} entries, figures of {sum} in all")
+            format!("debts of {rule}: {entries} entries, sum of figures {sum}")
         });
         let lines: Vec<String> = lines.collect();
         if lines.is_empty() {
@@ -208,16 +208,16 @@ impl fmt::Display for Problem {
                         "  crates/tidy/debts.txt allows {allowed} here, and no more"
                     )?;
                 }
-                let Some(rule) = rules::named(finding.rule) else {
+                let Some(rule) = rules::rule_by_name(finding.rule) else {
                     return Ok(());
                 };
                 write!(
                     f,
                     "  rule {}: {}\n  to do: {}",
-                    rule.name, rule.says, rule.remedy
+                    rule.name, rule.statement, rule.remedy
                 )
             }
-            Self::Paid {
+            Self::Stale {
                 entry,
                 debt,
                 left: 0,
@@ -226,7 +226,7 @@ impl fmt::Display for Problem {
                 "crates/tidy/debts.txt: {entry}  {debt}\n  nothing is left of this debt: remove \
                  the line, or run `cargo run -p tidy -- --lower`"
             ),
-            Self::Paid { entry, debt, left } => write!(
+            Self::Stale { entry, debt, left } => write!(
                 f,
                 "crates/tidy/debts.txt: {entry}  {debt}\n  only {left} is left of this debt: \
                  lower the figure, or run `cargo run -p tidy -- --lower`"
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_above_their_debt_and_paid_debts_are_problems() {
+    fn findings_above_their_debt_and_stale_debts_are_problems() {
         let debts = Debts::parse("a.rs  line-width  -  3\n").expect("a well-formed line");
         assert_eq!(debts.compare(&[lines("a.rs", 3)]), []);
         let more = debts.compare(&[lines("a.rs", 4)]);
@@ -268,7 +268,7 @@ mod tests {
         assert!(
             matches!(
                 fewer[..],
-                [Problem::Paid {
+                [Problem::Stale {
                     debt: 3,
                     left: 2,
                     ..

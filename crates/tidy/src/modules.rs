@@ -24,10 +24,11 @@ pub(crate) struct Crate {
 pub(crate) struct Module {
     /// Index of its file in `Workspace::sources`.
     pub(crate) source: usize,
-    /// Index of its extract in the file's `Facts::scopes`.
+    /// Index of its scope in the file's `ParsedFile::scopes`.
     pub(crate) scope: usize,
-    /// Module that the file itself is, above inline modules.
-    pub(crate) room: ModulePath,
+    /// Path of the module that the file itself is; differs from the module's path for inline
+    /// modules.
+    pub(crate) file_module: ModulePath,
     pub(crate) private: bool,
 }
 
@@ -83,7 +84,7 @@ impl Crate {
         sources: &[Source],
         by_path: &BTreeMap<&str, usize>,
         source: usize,
-        room: ModulePath,
+        file_module: ModulePath,
         private: bool,
         owns_folder: bool,
     ) {
@@ -94,13 +95,13 @@ impl Crate {
         } else {
             file.with_extension("")
         };
-        for (index, scope) in sources[source].facts.scopes.iter().enumerate() {
-            let mut path = room.clone();
+        for (index, scope) in sources[source].parsed.scopes.iter().enumerate() {
+            let mut path = file_module.clone();
             path.extend(scope.path.iter().cloned());
             let module = Module {
                 source,
                 scope: index,
-                room: room.clone(),
+                file_module: file_module.clone(),
                 private,
             };
             // The first one counts: a module may be declared once for each platform.
@@ -125,15 +126,15 @@ impl Crate {
         }
     }
 
-    /// Extract of a module.
+    /// Scope of a module: its items, imports and impls.
     pub(crate) fn scope<'a>(&self, sources: &'a [Source], path: &ModulePath) -> Option<&'a Scope> {
         let module = self.modules.get(path)?;
-        sources[module.source].facts.scopes.get(module.scope)
+        sources[module.source].parsed.scopes.get(module.scope)
     }
 
-    /// File module of a module.
-    pub(crate) fn room(&self, path: &ModulePath) -> Option<&ModulePath> {
-        Some(&self.modules.get(path)?.room)
+    /// Path of the module that the file of a module is.
+    pub(crate) fn file_module(&self, path: &ModulePath) -> Option<&ModulePath> {
+        Some(&self.modules.get(path)?.file_module)
     }
 
     /// Follows a path that is written in the module `from`, through imports and re-exports. `None`

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Mutex, thread};
 use anyhow::{Context, Result, bail};
 use walkdir::{DirEntry, WalkDir};
 
-use crate::{modules::Crate, parse::Facts, source::Source};
+use crate::{modules::Crate, parse::ParsedFile, source::Source};
 
 /// Folders whose Rust sources the rules are about.
 const SOURCES: [&str; 2] = ["crates", "fuzz"];
@@ -113,8 +113,8 @@ fn parse_all(files: Vec<(String, String)>) -> Result<Vec<Source>> {
                 .expect("no thread panics with the lock held")
                 .pop();
             let Some((path, text)) = next else { break };
-            let facts = Facts::parse(&text).with_context(|| format!("cannot parse {path}"));
-            let source = facts.map(|facts| Source { path, text, facts });
+            let parsed = ParsedFile::parse(&text).with_context(|| format!("cannot parse {path}"));
+            let source = parsed.map(|parsed| Source { path, text, parsed });
             done.lock()
                 .expect("no thread panics with the lock held")
                 .push(source);

@@ -19,8 +19,8 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Returns the name with its article, for messages.
-    pub const fn name(self) -> &'static str {
+    /// Returns the name with its indefinite article, for messages.
+    pub const fn with_article(self) -> &'static str {
         match self {
             Quantity::Bytes => "a size",
             Quantity::Duration => "a duration",
@@ -29,7 +29,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the accepted units as a list for messages, in ascending order of each kind.
+    /// Returns the accepted units as a list for messages: in ascending order, decimal units before
+    /// binary ones.
     pub const fn allowed(self) -> &'static str {
         match self {
             Quantity::Bytes => "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
@@ -67,8 +68,8 @@ impl Quantity {
         match self {
             Quantity::Bytes => "bytes",
             Quantity::Duration => "nanoseconds",
-            Quantity::Bandwidth => "bytes a second",
-            Quantity::Rotation => "revolutions a minute",
+            Quantity::Bandwidth => "bytes per second",
+            Quantity::Rotation => "revolutions per minute",
         }
     }
 
@@ -141,7 +142,7 @@ impl fmt::Display for UnitError {
                 f,
                 "found \"{found}\", expected {}: a decimal number and a unit ({units}), such as \
                  \"{example}\"",
-                q.name()
+                q.with_article()
             ),
             UnitErrorKind::NoUnit => write!(
                 f,
@@ -151,7 +152,7 @@ impl fmt::Display for UnitError {
                 f,
                 "found \"{found}\" with an unknown unit, allowed for {} are {units}, such as \
                  \"{example}\"",
-                q.name()
+                q.with_article()
             ),
             UnitErrorKind::NotWhole => {
                 write!(
@@ -254,18 +255,30 @@ pub fn parse_rotation(text: &str) -> Result<u64, UnitError> {
     parse(text, Quantity::Rotation)
 }
 
+/// Decimal units of size above the byte, in descending order.
 const DECIMAL: [(u64, &str); 4] = [
     (1_000_000_000_000, "TB"),
     (1_000_000_000, "GB"),
     (1_000_000, "MB"),
     (1_000, "kB"),
 ];
+/// Binary units of size, in descending order.
 pub(crate) const BINARY: [(u64, &str); 4] = [
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
     (1 << 20, "MiB"),
     (1 << 10, "KiB"),
 ];
+/// Units of time above the nanosecond in which durations are formatted, in descending order.
+const TIME: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+
+/// Returns the largest of `units`, which grow by a factor of 1000 and stand in descending order, in
+/// which `value` is at least 1 when rounded to three decimals; `None`: less than every unit.
+fn rounded_unit(value: u64, units: &[(u64, &'static str)]) -> Option<(u64, &'static str)> {
+    // From half a thousandth of the next smaller unit below `scale` on, that unit would show 1000.
+    let fits = |(scale, _): &&(u64, &str)| value >= *scale - *scale / 2_000_000;
+    units.iter().find(fits).copied()
+}
 
 /// Formats `value` in units of `scale`, rounded half up to at most three decimals, without trailing
 /// zeroes.
@@ -291,13 +304,14 @@ pub fn format_bytes(bytes: u64) -> String {
     if let Some((scale, unit)) = binary {
         return format!("{} {unit}", bytes / scale);
     }
-    match DECIMAL.iter().find(|(scale, _)| bytes >= *scale) {
-        Some((scale, unit)) => decimals(bytes, *scale, unit),
+    match rounded_unit(bytes, &DECIMAL) {
+        Some((scale, unit)) => decimals(bytes, scale, unit),
         None => format!("{bytes} B"),
     }
 }
 
-/// Formats a bandwidth in bytes per second for people: at most three decimals (`"175 MB/s"`).
+/// Formats a bandwidth in bytes per second for people, in the unit that [`format_bytes`] chooses
+/// (`"175 MB/s"`, `"1 MiB/s"`).
 pub fn format_bandwidth(bytes_per_second: u64) -> String {
     format!("{}/s", format_bytes(bytes_per_second))
 }
@@ -318,9 +332,8 @@ pub(crate) fn format_decimal_bandwidth(bytes_per_second: u64) -> String {
 /// Formats a duration for people, in the largest unit up to seconds that gives at least 1, with at
 /// most three decimals (`"8.9 ms"`).
 pub fn format_duration(span: Nanos) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    match units.iter().find(|(scale, _)| span.0 >= *scale) {
-        Some((scale, unit)) => decimals(span.0, *scale, unit),
+    match rounded_unit(span.0, &TIME) {
+        Some((scale, unit)) => decimals(span.0, scale, unit),
         None => format!("{} ns", span.0),
     }
 }
@@ -361,7 +374,7 @@ macro_rules! figure {
                         write!(
                             f,
                             "{} with its unit ({}), in quotes, such as \"{}\"",
-                            q.name(),
+                            q.with_article(),
                             q.allowed(),
                             q.example()
                         )
@@ -492,6 +505,16 @@ mod tests {
         assert_eq!(format_duration(Nanos(17)), "17 ns");
         assert_eq!(format_duration(Nanos(1_500_000_000)), "1.5 s");
         assert_eq!(format_rotation(7_200), "7200 rpm");
+    }
+
+    #[test]
+    fn rounding_up_moves_to_the_next_unit() {
+        assert_eq!(format_bytes(999_999_499), "999.999 MB");
+        assert_eq!(format_bytes(999_999_500), "1 GB");
+        assert_eq!(format_bandwidth(999_999_999_999), "1 TB/s");
+        assert_eq!(format_duration(Nanos(999_999)), "999.999 us");
+        assert_eq!(format_duration(Nanos(999_999_999)), "1 s");
+        assert_eq!(format_duration(Nanos(999)), "999 ns");
     }
 
     #[cfg(feature = "serde")]

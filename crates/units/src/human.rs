@@ -5,14 +5,19 @@
 
 use crate::figure::BINARY;
 
-/// Divides `value` by `step` while it is at least `full` and a larger unit is left; returns the
-/// result and its unit.
+/// Divides `value` by `step` while it is at least `threshold` and a larger unit is left; returns
+/// the result and its unit.
 ///
 /// # Panics
 /// If there are no units.
-pub fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f64, &'a str) {
+pub fn scale_to_unit<'a>(
+    mut value: f64,
+    step: f64,
+    threshold: f64,
+    units: &[&'a str],
+) -> (f64, &'a str) {
     let mut unit = 0;
-    while value.abs() >= full && unit + 1 < units.len() {
+    while value.abs() >= threshold && unit + 1 < units.len() {
         value /= step;
         unit += 1;
     }
@@ -23,7 +28,7 @@ pub fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f6
 /// before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     // From 999.95 on, four digits would show 1000: use the next unit instead.
-    let (value, unit) = climb(value, step, step * 0.99995, units);
+    let (value, unit) = scale_to_unit(value, step, step * 0.99995, units);
     let space = if unit.is_empty() { "" } else { " " };
     format!("{}{space}{unit}", digits(value))
 }
@@ -79,7 +84,8 @@ pub fn duration(nanos: u64) -> String {
     if nanos >= 1_000_000_000 {
         return format!("{} s", digits(nanos as f64 / 1e9));
     }
-    scaled(nanos as f64, 1000.0, &["ns", "us", "ms"])
+    // Seconds too, for spans just below one that round up to it.
+    scaled(nanos as f64, 1000.0, &["ns", "us", "ms", "s"])
 }
 
 /// Separator of thousands in [`count`]. It marks where digits may be grouped: whoever prints the
@@ -132,6 +138,7 @@ mod tests {
     fn rounding_up_moves_to_the_next_unit() {
         assert_eq!(bytes_per_s(999_999.0), "1 MB/s");
         assert_eq!(duration(999_999), "1 ms");
+        assert_eq!(duration(999_999_999), "1 s");
     }
 
     #[test]
@@ -149,6 +156,7 @@ mod tests {
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");
     }
+
     /// Reads a number with its unit, without asking that it be whole.
     fn approximately(text: &str, quantity: Quantity) -> f64 {
         let (number, unit) = text.split_once(' ').expect("a number and a unit");
@@ -172,6 +180,7 @@ mod tests {
                 (duration(n), Quantity::Duration),
             ] {
                 let read = approximately(&text, quantity);
+                // Half of the third digit of 1.00, and some slack for floating point.
                 prop_assert!((read - n as f64).abs() <= 0.005_001 * n as f64, "{n}: {text}");
             }
         }

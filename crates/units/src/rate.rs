@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::figure::{UnitError, format_decimal_bandwidth, parse_bandwidth, parse_bytes};
 
-/// Rate in requests per second, bytes per second, or both, of which both hold.
+/// Rate in requests per second, bytes per second, or both; then both figures apply.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rate {
     /// Guest requests per second; `None`: not part of the rate.
@@ -84,7 +84,7 @@ impl fmt::Display for Rate {
 pub enum RateErrorKind {
     /// Two figures in IOPS.
     OpsTwice,
-    /// Two figures in bytes a second.
+    /// Two figures in bytes per second.
     BandwidthTwice,
     /// Normalisation size behind a figure that is not in IOPS.
     SizeWithoutOps,
@@ -97,7 +97,7 @@ pub enum RateErrorKind {
     /// Bandwidth, as found, that is 0 or above [`Rate::MAX`].
     BandwidthRange(String),
     /// Empty figure before or behind a comma.
-    LeftOut,
+    EmptyFigure,
     /// Figure that is neither IOPS nor a bandwidth.
     Bandwidth(UnitError),
 }
@@ -147,7 +147,7 @@ impl fmt::Display for RateError {
                     "{found:?}: a bandwidth of {rate}, allowed are 1 B/s to 2^50 B/s"
                 )
             }
-            RateErrorKind::LeftOut => {
+            RateErrorKind::EmptyFigure => {
                 write!(f, "{found:?} has an empty figure before or behind a comma")
             }
             RateErrorKind::Bandwidth(error) => error.fmt(f),
@@ -200,7 +200,10 @@ fn parse_ops(part: &str) -> Result<Option<OpsRate>, RateErrorKind> {
         };
     }
     let number = number.trim();
-    let per_s = (number.parse().ok())
+    // Digits alone: `u64::from_str` would accept a sign.
+    let per_s = (number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| number.parse().ok())
+        .flatten()
         .filter(|n| (1..=Rate::MAX).contains(n))
         .ok_or_else(|| RateErrorKind::OpsNumber(number.to_owned()))?;
     let norm = norm.map(parse_norm).transpose()?;
@@ -217,7 +220,7 @@ fn parse_bytes_per_s(part: &str) -> Result<u64, RateErrorKind> {
     match parse_bandwidth(part) {
         Ok(rate) if (1..=Rate::MAX).contains(&rate) => Ok(rate),
         Ok(_) => Err(RateErrorKind::BandwidthRange(part.to_owned())),
-        Err(_) if part.is_empty() => Err(RateErrorKind::LeftOut),
+        Err(_) if part.is_empty() => Err(RateErrorKind::EmptyFigure),
         Err(error) => Err(RateErrorKind::Bandwidth(error)),
     }
 }
@@ -243,39 +246,43 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_wrong() {
-        let said = |text| parse_rate(text).expect_err("no rate").to_string();
+    fn errors_name_the_faulty_figure_and_what_is_allowed() {
+        let message = |text| parse_rate(text).expect_err("no rate").to_string();
         assert_eq!(
-            said("5 IOPS, 6 iops"),
+            message("5 IOPS, 6 iops"),
             "\"5 IOPS, 6 iops\" names IOPS twice"
         );
         assert_eq!(
-            said("1 B/s, 2 B/s"),
+            message("1 B/s, 2 B/s"),
             "\"1 B/s, 2 B/s\" names a bandwidth twice"
         );
         assert_eq!(
-            said("5 MB/s @ 4 KiB"),
+            message("5 MB/s @ 4 KiB"),
             "\"5 MB/s @ 4 KiB\": only a figure in IOPS can have a size behind `@`"
         );
         assert_eq!(
-            said("0 IOPS"),
+            message("0 IOPS"),
             "\"0 IOPS\": \"0\" is not a whole number of requests per second from 1 to 2^50"
         );
         assert_eq!(
-            said("5 IOPS @ 4 GiB"),
+            message("+5 IOPS"),
+            "\"+5 IOPS\": \"+5\" is not a whole number of requests per second from 1 to 2^50"
+        );
+        assert_eq!(
+            message("5 IOPS @ 4 GiB"),
             "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request, allowed are 1 B to \
              4294967295 B"
         );
         assert_eq!(
-            said("5 IOPS,"),
+            message("5 IOPS,"),
             "\"5 IOPS,\" has an empty figure before or behind a comma"
         );
         assert_eq!(
-            said("0 B/s"),
+            message("0 B/s"),
             "\"0 B/s\": a bandwidth of 0 B/s, allowed are 1 B/s to 2^50 B/s"
         );
-        assert!(said("5 IOPS @ 4").contains("one request: found \"4\" without a unit"));
-        assert!(said("5").starts_with("found \"5\" without a unit"));
+        assert!(message("5 IOPS @ 4").contains("one request: found \"4\" without a unit"));
+        assert!(message("5").starts_with("found \"5\" without a unit"));
     }
 
     proptest! {

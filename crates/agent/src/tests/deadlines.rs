@@ -52,7 +52,7 @@ fn infeasible_deadline_is_reported_at_start_and_refused_priority_once() {
 #[test]
 fn unknown_bandwidth_is_measured_before_any_decision() {
     let mut world = SetUp {
-        capacity: None,
+        bandwidth: None,
         ..SetUp::new((1_500, 20))
     }
     .start();
@@ -110,7 +110,7 @@ fn scan_interval_shrinks_as_a_transfer_nears_its_end() {
     assert_eq!(time_to_next_scan(&world), Nanos::SECOND);
 }
 
-/// The scan interval allows for the whole bandwidth at any time, even at a third of it.
+/// The scan interval assumes the whole bandwidth of the disk, although the transfer gets a third.
 #[test]
 fn scan_interval_assumes_the_whole_bandwidth() {
     let mut world = SetUp {
@@ -118,6 +118,7 @@ fn scan_interval_assumes_the_whole_bandwidth() {
         ..SetUp::new((1_000, 200))
     }
     .start();
+    // 24 s at 33 MB/s leave 200 MB: 2 s at 100 MB/s, of which a quarter is 0.5 s.
     world.run(24);
     assert!((199 * MB..201 * MB).contains(&(1_000 * MB - world.moved(0))));
     let next = time_to_next_scan(&world).as_secs_f64();
@@ -161,6 +162,7 @@ fn lateness_of_an_idle_process_is_reported_once() {
         .filter(|(_, text)| text.contains("Late"))
         .collect();
     assert_eq!(late.len(), 1, "{events:?}");
+    // At the scan at the deadline, or at one of the next two.
     assert!((5..=7).contains(&late[0].0), "{events:?}");
     assert_eq!(world.state(), State::Running);
 }

@@ -13,35 +13,38 @@ use tidegate_core::transfers::Class;
 
 use crate::{
     Agent, AgentConfig, Event, Host, IoPriority, Process, State, Target, TargetError, TargetSpec,
-    Thread, TransferSpec,
+    TaskId, TransferSpec,
 };
 
 const MB: u64 = 1_000_000;
 /// Bandwidth of the disk in bytes per second.
-const DISK: u64 = 100 * MB;
+const DISK_BYTES_PER_S: u64 = 100 * MB;
 /// Interval of the agents.
 const INTERVAL: Nanos = Nanos::from_secs(3);
 
 /// Simulated process: bytes moved, and priorities of its threads.
 #[derive(Clone)]
-struct Fake {
+struct FakeProcess {
     parent: u32,
     moved: u64,
+    /// `bytes_moved` fails with EACCES.
+    unreadable: bool,
     /// Bytes per second that the process moves if the disk has them.
     demand: u64,
-    threads: BTreeMap<Thread, IoPriority>,
+    threads: BTreeMap<TaskId, IoPriority>,
 }
 
 #[derive(Clone, Default)]
 struct FakeHost {
-    processes: Rc<RefCell<BTreeMap<Thread, Fake>>>,
+    processes: Rc<RefCell<BTreeMap<TaskId, FakeProcess>>>,
     /// Processes of the only cgroup.
     cgroup: Rc<RefCell<Vec<u32>>>,
+    /// `set_priority` fails with EPERM.
     refuses: Rc<RefCell<bool>>,
 }
 
-fn thread(id: u32, start_ticks: u64) -> Thread {
-    Thread { id, start_ticks }
+fn thread(id: u32, start_ticks: u64) -> TaskId {
+    TaskId { id, start_ticks }
 }
 
 fn no_such() -> io::Error {
@@ -49,16 +52,15 @@ fn no_such() -> io::Error {
 }
 
 impl FakeHost {
-    /// Starts a process of two threads that has moved 7 MB before.
+    /// Starts a process of two threads that has moved 7 MB before, which must not count.
     fn start(&self, id: u32, start_ticks: u64, demand: u64) {
-        let threads = [(thread(id, start_ticks), IoPriority::NONE); 2];
-        let mut threads = BTreeMap::from(threads);
-        threads.insert(thread(id + 1, start_ticks), IoPriority::NONE);
-        let fake = Fake {
+        let threads = [id, id + 1].map(|id| (thread(id, start_ticks), IoPriority::NONE));
+        let fake = FakeProcess {
             parent: 1,
             moved: 7 * MB,
+            unreadable: false,
             demand,
-            threads,
+            threads: threads.into(),
         };
         self.processes
             .borrow_mut()
@@ -68,9 +70,10 @@ impl FakeHost {
     /// Starts a child of one thread, which inherits its parent's priority, as in Linux.
     fn fork(&self, parent: u32, id: u32, start_ticks: u64, demand: u64) {
         let priority = self.priorities(parent)[0];
-        let fake = Fake {
+        let fake = FakeProcess {
             parent,
             moved: 0,
+            unreadable: false,
             demand,
             threads: [(thread(id, start_ticks), priority)].into(),
         };
@@ -96,7 +99,7 @@ impl FakeHost {
         }
     }
 
-    fn change(&self, id: u32, change: impl FnOnce(&mut Fake)) {
+    fn change(&self, id: u32, change: impl FnOnce(&mut FakeProcess)) {
         let mut processes = self.processes.borrow_mut();
         let process = processes.iter_mut().find(|(process, _)| process.id == id);
         change(process.expect("it runs").1);
@@ -113,13 +116,13 @@ impl FakeHost {
 
     /// Advances the disk by one second.
     fn advance_second(&self) {
-        let mut left = DISK;
-        let class = |fake: &Fake| fake.threads.values().next().copied().unwrap_or_default();
+        let mut left = DISK_BYTES_PER_S;
+        let class = |fake: &FakeProcess| fake.threads.values().next().copied().unwrap_or_default();
         let idle = IoPriority::for_class(Class::Idle);
         let real_time = IoPriority::for_class(Class::RealTime);
         let mut processes = self.processes.borrow_mut();
         for rank in 0..3 {
-            let rank_of = |fake: &Fake| match class(fake) {
+            let rank_of = |fake: &FakeProcess| match class(fake) {
                 priority if priority == real_time => 0,
                 priority if priority == idle => 2,
                 _ => 1,
@@ -166,24 +169,27 @@ impl Host for FakeHost {
         })
     }
 
-    fn children(&mut self, process: Thread) -> Vec<Process> {
+    fn children(&mut self, process: TaskId) -> Vec<Process> {
         let processes = self.processes.borrow();
         let children = processes
             .iter()
             .filter(|(_, fake)| fake.parent == process.id);
-        let child = |(&thread, fake): (&Thread, &Fake)| Process {
+        let child = |(&thread, fake): (&TaskId, &FakeProcess)| Process {
             thread,
             parent: fake.parent,
         };
         children.map(child).collect()
     }
 
-    fn bytes_moved(&mut self, process: Thread) -> io::Result<u64> {
-        let found = self.processes.borrow().get(&process).map(|fake| fake.moved);
-        found.ok_or_else(no_such)
+    fn bytes_moved(&mut self, process: TaskId) -> io::Result<u64> {
+        match self.processes.borrow().get(&process) {
+            Some(fake) if fake.unreadable => Err(io::Error::from_raw_os_error(libc::EACCES)),
+            Some(fake) => Ok(fake.moved),
+            None => Err(no_such()),
+        }
     }
 
-    fn threads(&mut self, process: Thread) -> Vec<Thread> {
+    fn threads(&mut self, process: TaskId) -> Vec<TaskId> {
         let processes = self.processes.borrow();
         processes
             .get(&process)
@@ -191,7 +197,7 @@ impl Host for FakeHost {
             .unwrap_or_default()
     }
 
-    fn priority(&mut self, thread: Thread) -> io::Result<IoPriority> {
+    fn priority(&mut self, thread: TaskId) -> io::Result<IoPriority> {
         let processes = self.processes.borrow();
         let found = processes
             .values()
@@ -199,7 +205,7 @@ impl Host for FakeHost {
         found.ok_or_else(no_such)
     }
 
-    fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()> {
+    fn set_priority(&mut self, thread: TaskId, priority: IoPriority) -> io::Result<()> {
         if *self.refuses.borrow() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
@@ -218,7 +224,7 @@ struct SetUp {
     /// Megabytes to move, and seconds allowed.
     transfer: (u64, u64),
     others: u32,
-    capacity: Option<u64>,
+    bandwidth: Option<u64>,
     dry_run: bool,
     host: FakeHost,
 }
@@ -229,7 +235,7 @@ impl SetUp {
         SetUp {
             transfer,
             others: 1,
-            capacity: Some(DISK),
+            bandwidth: Some(DISK_BYTES_PER_S),
             dry_run: false,
             host,
         }
@@ -237,7 +243,7 @@ impl SetUp {
 
     fn start(self) -> World {
         let host = self.host;
-        (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK));
+        (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK_BYTES_PER_S));
         let (bytes, seconds) = self.transfer;
         let mut specs = vec![spec("job", Target::Pid(100))];
         specs[0].transfer = Some(transfer(bytes, seconds));
@@ -245,7 +251,7 @@ impl SetUp {
             specs.push(spec(name, Target::Pid((n + 1) * 100)));
         }
         let config = AgentConfig {
-            bandwidth: self.capacity,
+            bandwidth: self.bandwidth,
             dry_run: self.dry_run,
             ..config()
         };
@@ -257,7 +263,7 @@ impl SetUp {
 fn config() -> AgentConfig {
     AgentConfig {
         interval: INTERVAL,
-        bandwidth: Some(DISK),
+        bandwidth: Some(DISK_BYTES_PER_S),
         dry_run: false,
     }
 }

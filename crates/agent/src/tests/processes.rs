@@ -4,15 +4,18 @@
 use super::*;
 
 const IDLE: IoPriority = IoPriority::for_class(Class::Idle);
+/// Transfer of 3,000 MB in 31 s: it takes 30 s alone on the disk, so that all others are lowered.
+const TIGHT: (u64, u64) = (3_000, 31);
 
 #[test]
 fn new_threads_get_the_class_and_all_priorities_are_restored() {
-    let mut world = SetUp::new((3_000, 31)).start();
+    let mut world = SetUp::new(TIGHT).start();
     world.run(2);
     assert_eq!(world.host.priorities(200), [IDLE; 2]);
     // In Linux a thread inherits its parent's priority.
     world.host.change(200, |fake| {
         fake.threads.insert(thread(205, 9), IDLE);
+        // Another one has set its own.
         fake.threads.insert(thread(206, 9), IoPriority::NONE);
         fake.threads.remove(&thread(201, 1));
     });
@@ -24,14 +27,14 @@ fn new_threads_get_the_class_and_all_priorities_are_restored() {
 
 #[test]
 fn process_with_a_reused_number_is_left_alone() {
-    let mut world = SetUp::new((3_000, 31)).start();
+    let mut world = SetUp::new(TIGHT).start();
     let host = world.host.clone();
     world.run(2);
     host.end(200, false);
     let events = world.run(1);
     assert!(has_event(&events, "Exited"), "{events:?}");
     // Another process with the same number: not the named one, so it is left alone.
-    host.start(200, 77, DISK);
+    host.start(200, 77, DISK_BYTES_PER_S);
     let own = IoPriority::for_class(Class::RealTime);
     host.change(200, |fake| {
         fake.threads.values_mut().for_each(|now| *now = own)
@@ -64,15 +67,15 @@ fn missing_process_is_an_error() {
 
 #[test]
 fn descendants_count_for_the_target_and_get_its_class() {
-    let mut world = SetUp::new((3_000, 31)).start();
+    let mut world = SetUp::new(TIGHT).start();
     let host = world.host.clone();
     // The transfer's process only waits for a child that does the work, and another target has
     // children as well.
     host.change(100, |fake| fake.demand = 0);
-    host.fork(100, 110, 5, DISK);
+    host.fork(100, 110, 5, DISK_BYTES_PER_S);
     host.change(200, |fake| fake.demand = 0);
-    host.fork(200, 210, 5, DISK);
-    host.fork(210, 220, 6, DISK);
+    host.fork(200, 210, 5, DISK_BYTES_PER_S);
+    host.fork(210, 220, 6, DISK_BYTES_PER_S);
     let events = world.run(31);
     let State::Done { late, .. } = world.state() else {
         panic!("{events:?}")
@@ -84,12 +87,13 @@ fn descendants_count_for_the_target_and_get_its_class() {
             "{id}: {events:?}"
         );
     }
-    let mut world = SetUp::new((3_000, 31)).start();
-    world.host.fork(200, 210, 5, DISK);
+    let mut world = SetUp::new(TIGHT).start();
+    world.host.fork(200, 210, 5, DISK_BYTES_PER_S);
+    // A process that has set its own priority instead of the inherited one.
     world.host.change(210, |fake| {
         fake.threads.insert(thread(210, 5), IoPriority::NONE);
     });
-    world.host.fork(210, 220, 6, DISK);
+    world.host.fork(210, 220, 6, DISK_BYTES_PER_S);
     world.run(2);
     assert_eq!(
         (world.host.priorities(210), world.host.priorities(220)),
@@ -161,6 +165,45 @@ fn inherited_bytes_count_once_if_parent_reaps_late_or_ends_too() {
     assert_eq!(world.moved(0), 80 * MB);
 }
 
+/// A child leaves the cgroup of its parent, which moves as much by itself.
+#[test]
+fn bytes_of_a_process_that_left_are_not_taken_from_its_parent() {
+    let host = FakeHost::default();
+    host.start(100, 1, 50 * MB);
+    host.fork(100, 110, 5, 10 * MB);
+    *host.cgroup.borrow_mut() = vec![100, 110];
+    let mut specs = vec![spec("job", Target::Cgroup("all".into()))];
+    specs[0].transfer = Some(transfer(100_000, 2_000));
+    let mut world = World::new(host.clone(), config(), specs);
+    world.run(2);
+    assert_eq!(world.moved(0), 120 * MB);
+    *host.cgroup.borrow_mut() = vec![100];
+    world.run(2);
+    assert_eq!(world.moved(0), 220 * MB);
+    // It ends elsewhere, and its parent inherits 40 MB: what it moved in the cgroup has counted.
+    host.end(110, true);
+    world.run(1);
+    assert_eq!(world.moved(0), 290 * MB);
+}
+
+#[test]
+fn process_that_could_not_be_read_once_counts_from_the_scan_before() {
+    let mut world = SetUp::new((100_000, 2_000)).start();
+    let host = world.host.clone();
+    for id in [100, 200] {
+        host.change(id, |fake| fake.demand = 20 * MB);
+    }
+    host.fork(100, 110, 5, 10 * MB);
+    world.run(2);
+    assert_eq!(world.moved(0), 60 * MB);
+    host.change(110, |fake| fake.unreadable = true);
+    world.run(1);
+    assert_eq!(world.moved(0), 80 * MB);
+    host.change(110, |fake| fake.unreadable = false);
+    world.run(1);
+    assert_eq!(world.moved(0), 120 * MB);
+}
+
 #[test]
 fn process_belongs_to_the_target_that_names_it() {
     let host = FakeHost::default();
@@ -191,9 +234,9 @@ fn process_belongs_to_the_target_that_names_it() {
 #[test]
 fn process_that_leaves_a_cgroup_gets_its_priority_back() {
     let host = FakeHost::default();
-    host.start(100, 1, DISK);
-    host.start(200, 1, DISK);
-    host.start(300, 1, DISK);
+    host.start(100, 1, DISK_BYTES_PER_S);
+    host.start(200, 1, DISK_BYTES_PER_S);
+    host.start(300, 1, DISK_BYTES_PER_S);
     let own = IoPriority::for_class(Class::BestEffort);
     host.change(200, |fake| {
         fake.threads.values_mut().for_each(|now| *now = own)
@@ -203,7 +246,7 @@ fn process_that_leaves_a_cgroup_gets_its_priority_back() {
         spec("job", Target::Pid(100)),
         spec("rest", Target::Cgroup("all".into())),
     ];
-    specs[0].transfer = Some(transfer(3_000, 31));
+    specs[0].transfer = Some(transfer(TIGHT.0, TIGHT.1));
     let mut world = World::new(host.clone(), config(), specs);
     world.run(1);
     assert_eq!(

@@ -46,8 +46,8 @@ const CHANGE_RATIO: f64 = 1.3;
 const OUTLIER_SIGMA: f64 = 3.0;
 /// Part of the way to the prior's covariance that a changed device, or a restored state, goes: with
 /// a prior variance of about 5, the standard deviation of a well-known cost is then about 30 %, so
-/// that it counts as unknown ([`LearntCost::KNOWN`](super::LearntCost::KNOWN)) and a few windows
-/// correct it.
+/// that it counts as unknown ([`LearntCost::KNOWN_WITHIN`](super::LearntCost::KNOWN_WITHIN)) and a
+/// few windows correct it.
 const COVARIANCE_RESET_SHARE: f64 = 0.02;
 /// Range in nanoseconds of the cost of an I/O of up to 1 MiB, on any device; bounds imported
 /// values.

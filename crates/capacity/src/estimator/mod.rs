@@ -2,9 +2,8 @@
 //!
 //! vFair (Lu et al., SoCC 2015, section 4.1) uses 1 / P of its equation 3, where P is the rate of
 //! requests of a pattern at which the device saturates: the device time of such a request. Its P
-//! come from a profile. Without one, the same equation
-//! gives them in reverse: in a window in which the device always had enough to do, the costs of all
-//! I/Os add up to the window's length,
+//! come from a profile. Without one, equation 3 is solved for the costs: in a window in which the
+//! device always had enough to do, the costs of all I/Os add up to the window's length,
 //! ```text
 //!   length = sum over kinds and sizes of  I/Os x cost
 //! ```
@@ -30,7 +29,7 @@
 //!
 //! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
 //! covariance: [`LearntCost::relative_half_width`]. I/Os that are rare, were last seen
-//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN`] a
+//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN_WITHIN`] a
 //! cost counts as unknown.
 //!
 //! Memory is fixed; an I/O costs a few additions, a window some ten thousand operations.
@@ -99,23 +98,24 @@ pub struct LearntCost {
 
 impl LearntCost {
     /// Largest relative half width at which a cost counts as known.
-    pub const KNOWN: f64 = 0.15;
+    pub const KNOWN_WITHIN: f64 = 0.15;
     /// Largest relative half width at which promises are judged by the learnt cost itself, the same
     /// as for a profile's points. Plans keep a headroom of 20 %.
-    pub const JUDGED: f64 = TRUSTED_WITHIN_PERCENT / 100.0;
+    pub const JUDGED_WITHIN: f64 = TRUSTED_WITHIN_PERCENT / 100.0;
     /// Largest allowance for an uncertain cost, as a part of it. Before the first window costs are
-    /// the prior's, which is right to about a factor of four.
+    /// the prior's, whose standard deviation is 2.2 times the cost: up to 3.2 times it, with a
+    /// margin.
     const ALLOWANCE_MAX: f64 = 3.0;
 
-    /// Returns true if the cost is known to within [`LearntCost::KNOWN`].
+    /// Returns true if the cost is known to within [`LearntCost::KNOWN_WITHIN`].
     pub fn is_known(&self) -> bool {
-        self.relative_half_width <= LearntCost::KNOWN
+        self.relative_half_width <= LearntCost::KNOWN_WITHIN
     }
 
     /// Returns the device time for judging promises, in picoseconds: the learnt cost, or the upper
-    /// end of its interval while that is wider than [`LearntCost::JUDGED`].
+    /// end of its interval while that is wider than [`LearntCost::JUDGED_WITHIN`].
     pub fn pessimistic_ps(&self) -> f64 {
-        if self.relative_half_width <= LearntCost::JUDGED {
+        if self.relative_half_width <= LearntCost::JUDGED_WITHIN {
             return self.time_ps;
         }
         self.time_ps * (1.0 + self.relative_half_width.min(LearntCost::ALLOWANCE_MAX))
@@ -142,8 +142,8 @@ pub struct LearntKind {
 pub struct LearntCosts {
     /// Windows that counted.
     pub windows: u64,
-    /// Windows in which the device had too little to do or an I/O failed, and that did not count.
-    pub idle_windows: u64,
+    /// Windows that did not count, because the device had too little to do or an I/O failed.
+    pub discarded_windows: u64,
     /// Sequential reads, random reads, sequential writes, random writes.
     pub kinds: [LearntKind; KINDS],
 }
@@ -220,7 +220,7 @@ impl CostEstimator {
     /// Creates an estimator with the prior costs of a device of this specification.
     pub fn new(now: Nanos, spec: &DeviceSpec) -> CostEstimator {
         CostEstimator {
-            filter: Filter::new(prior::costs(spec)),
+            filter: Filter::new(prior::prior_costs_ns(spec)),
             run: Run::NONE,
             kinds: vec![Kind::Unknown; spec.io_slots() as usize],
             window: Window::new(now),
@@ -351,7 +351,8 @@ impl CostEstimator {
         self.cost_of(&parts(pattern), bytes(pattern))
     }
 
-    /// Device time as of [`CostEstimator::cost`], in picoseconds, without its costlier uncertainty.
+    /// Device time as of [`CostEstimator::cost`], in picoseconds, without
+    /// computing the uncertainty, which is the slow part.
     pub fn time_ps(&self, pattern: &Pattern) -> f64 {
         self.filter.cost(&weights(&parts(pattern), bytes(pattern))) * 1000.0
     }
@@ -395,7 +396,7 @@ impl CostEstimator {
         };
         LearntCosts {
             windows: self.filter.windows(),
-            idle_windows: self.windows_ended - self.filter.windows(),
+            discarded_windows: self.windows_ended - self.filter.windows(),
             kinds: [
                 kind(Direction::Read, Access::Sequential),
                 kind(Direction::Read, Access::Random),
@@ -405,20 +406,21 @@ impl CostEstimator {
         }
     }
 
-    /// Returns a profile of the learnt costs, pessimistic where they are uncertain, and whether
-    /// promises can be judged by it: the costs seen are known to within [`LearntCost::JUDGED`]. The
-    /// profile has no latencies, and no mixes, because costs are learnt within the present mix.
+    /// Returns a profile of the learnt costs, pessimistic where they are uncertain, and true if
+    /// promises can be judged by it: the costs seen are known to within
+    /// [`LearntCost::JUDGED_WITHIN`]. The profile has no latencies, and no mixes, because costs are
+    /// learnt within the present mix.
     pub fn profile(&self) -> (Profile, bool) {
         let profile = self.profile_of(|parts, bytes| self.cost_of(parts, bytes).pessimistic_ps());
         (
             profile,
-            self.learnt().relative_half_width() <= LearntCost::JUDGED,
+            self.learnt().relative_half_width() <= LearntCost::JUDGED_WITHIN,
         )
     }
 
     /// Returns a profile of the expected costs, however uncertain. For shares of the device, where
     /// a cost that is too high is as unfair as one that is too low.
-    pub fn expected(&self) -> Profile {
+    pub fn expected_profile(&self) -> Profile {
         self.profile_of(|parts, bytes| self.filter.cost(&weights(parts, bytes)) * 1000.0)
     }
 

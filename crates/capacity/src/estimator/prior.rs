@@ -20,10 +20,10 @@ const DEFAULT_BYTES_PER_NS: f64 = 0.25;
 /// I/Os separate a stream's now and then. Assumed; windows correct it.
 const SEQUENTIAL_POSITIONING_SHARE: f64 = 1.0 / 40.0;
 
-/// Relative standard deviations of the prior, by what costs have in common. Chosen, not measured:
-/// their squares add up to about 5, so that a cost may be wrong by a factor of two or three, mostly
-/// together with all others or with those of its direction.
-///
+// Relative standard deviations of the prior, by what costs have in common. Chosen, not measured:
+// their squares add up to about 5, so that one standard deviation is 2.2 times the cost, mostly
+// together with all others or with those of its direction.
+
 /// Deviation that all costs share.
 const SD_COMMON: f64 = 1.0;
 /// Deviation that the costs of a direction share; writes of some devices cost many times a read.
@@ -38,7 +38,7 @@ const SD_SINGLE: f64 = 0.2;
 
 /// Prior costs in nanoseconds: positioning and data transfer. Without a specified positioning time,
 /// sequential and random I/Os cost the same.
-pub(super) fn costs(spec: &DeviceSpec) -> Weights {
+pub(super) fn prior_costs_ns(spec: &DeviceSpec) -> Weights {
     let mut costs = [0.0; COSTS];
     let bytes_per_ns = match spec.bytes_per_s {
         0 => DEFAULT_BYTES_PER_NS,
@@ -47,8 +47,7 @@ pub(super) fn costs(spec: &DeviceSpec) -> Weights {
     let positioning = spec.positioning.0 as f64;
     for (index, cost) in costs.iter_mut().enumerate() {
         let (kind, node) = (index / NODES, index % NODES);
-        // Odd kinds are random, see `kind_index`.
-        let random = kind % 2 == 1;
+        let random = is_random(kind);
         let transfer = node_bytes(node) / bytes_per_ns;
         *cost = transfer
             + match (positioning > 0.0, random) {
@@ -73,7 +72,7 @@ pub(super) fn relative_covariance() -> [[f64; COSTS]; COSTS] {
             // quarter to a kind.
             let slope = SD_SIZE_SLOPE * SD_SIZE_SLOPE * distance(nodes[0]) * distance(nodes[1]);
             *value = SD_COMMON * SD_COMMON + slope / 2.0;
-            if kinds[0] / 2 == kinds[1] / 2 {
+            if direction(kinds[0]) == direction(kinds[1]) {
                 *value += SD_DIRECTION * SD_DIRECTION + slope / 4.0;
             }
             if kinds[0] == kinds[1] {
@@ -85,6 +84,16 @@ pub(super) fn relative_covariance() -> [[f64; COSTS]; COSTS] {
         }
     }
     covariance
+}
+
+/// Returns true for the kinds of random I/Os: the odd ones, see `kind_index`.
+fn is_random(kind: usize) -> bool {
+    kind % 2 == 1
+}
+
+/// Returns the direction of a kind, as a number: its two access patterns follow each other.
+fn direction(kind: usize) -> usize {
+    kind / 2
 }
 
 // Kinds are paired by direction above, and the exported state is of these kinds and sizes.

@@ -54,7 +54,7 @@ fn observed_costs_are_learnt_within_their_uncertainty() {
     for seed in 0..20 {
         let (mut random, mut filter) = (
             SplitMix64::new(seed),
-            Filter::new(prior::costs(&UNSPECIFIED)),
+            Filter::new(prior::prior_costs_ns(&UNSPECIFIED)),
         );
         for _ in 0..600 {
             let (ios, len) = window(&mut random, &costs, &of);
@@ -80,7 +80,10 @@ fn observed_costs_are_learnt_within_their_uncertainty() {
 fn collinear_costs_are_known_in_sum_alone() {
     let costs = true_costs();
     let (small, large) = (NODES + 2, NODES + 6);
-    let (mut random, mut filter) = (SplitMix64::new(1), Filter::new(prior::costs(&UNSPECIFIED)));
+    let (mut random, mut filter) = (
+        SplitMix64::new(1),
+        Filter::new(prior::prior_costs_ns(&UNSPECIFIED)),
+    );
     for _ in 0..1000 {
         let mut ios = [0.0; COSTS];
         (ios[small], ios[large]) = (40.0, 10.0);
@@ -102,8 +105,10 @@ fn scaled_costs_are_learnt_anew() {
     let mut costs = true_costs();
     let of = [NODES, NODES + 4, 3 * NODES];
     for by in [8.0, 0.1] {
-        let (mut random, mut filter) =
-            (SplitMix64::new(3), Filter::new(prior::costs(&UNSPECIFIED)));
+        let (mut random, mut filter) = (
+            SplitMix64::new(3),
+            Filter::new(prior::prior_costs_ns(&UNSPECIFIED)),
+        );
         for _ in 0..3000 {
             let (ios, len) = window(&mut random, &costs, &of);
             filter.learn(&ios, len);
@@ -125,7 +130,7 @@ fn costs_stay_positive_and_variances_finite_for_inconsistent_windows() {
     for seed in 0..30 {
         let (mut random, mut filter) = (
             SplitMix64::new(seed),
-            Filter::new(prior::costs(&UNSPECIFIED)),
+            Filter::new(prior::prior_costs_ns(&UNSPECIFIED)),
         );
         for _ in 0..500 {
             // Inconsistent input: lengths are unrelated to the I/Os.

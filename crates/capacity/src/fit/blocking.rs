@@ -5,8 +5,8 @@
 //! - **I/Os in flight:** as many as the depth allows, of the largest part that any VM may send.
 //!   They take their device time, or the 99th percentile of their latency by the profile, whichever
 //!   is longer;
-//! - **one background part**, where background I/Os go one at a time: as one of those in flight,
-//!   so that only its time beyond one of them counts;
+//! - **one background part**, where background I/Os go one at a time: it takes the place of one VM
+//!   I/O, so only the time by which it is longer counts;
 //! - **held-up reads:** a device that answers writes before it has done them delays reads by the
 //!   work that is left. The profile's latencies of reads beside saturating writes give the delay,
 //!   beyond the I/Os in flight.
@@ -21,27 +21,30 @@ use tidegate_base::time::Nanos;
 /// Blocking time of a device by its causes, in picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Blocking {
-    /// Time of the I/Os in flight: the depth times the largest part.
+    /// Time of the I/Os in flight: the depth times the device time of the largest part, or the 99th
+    /// percentile of its latency at that depth if that is longer.
     pub in_flight: u64,
     /// Time of one background part.
     pub background: u64,
     /// Time of one of the I/Os in flight, whose place the background part takes.
-    pub one: u64,
+    pub one_in_flight: u64,
     /// Delay by writes that the device has answered and not done, beyond the I/Os in flight.
     pub held_up: u64,
     /// Latency of a request beyond its device time: a flash disk serves many requests at a time,
-    /// each slowly.
+    /// each slowly. 0 from [`Blocking::new`]; `latency::bounds` sets it from the VMs with promises.
     pub service: u64,
     /// True if the profile has latencies; without them only device time is known.
     pub is_measured: bool,
 }
 
 impl Blocking {
+    /// Computes all causes but `service`. `mix_factor`: factor, in millionths, by which an I/O of a
+    /// size costs more in the worst mix of reads and writes.
     pub(super) fn new(
         costs: &Costs<'_>,
         vms: &[PlannedVm<'_>],
         loads: &[Load],
-        dearer: impl Fn(u32) -> u64,
+        mix_factor: impl Fn(u32) -> u64,
     ) -> Blocking {
         let device = &costs.device;
         // I/Os are split only where several VMs share the device.
@@ -61,19 +64,20 @@ impl Blocking {
                 (Direction::Write, load.may_write),
             ];
             for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
-                let factor = dearer(load.longest);
-                let takes = times(costs.blended_ps(direction, longest), factor);
-                if let (true, Some(most)) = (vm.background, device.queueing.background_part) {
-                    let most = most.0.saturating_mul(1000);
+                let factor = mix_factor(load.longest);
+                let device_ps = times(costs.blended_ps(direction, longest), factor);
+                if let (true, Some(part_max)) = (vm.background, device.queueing.background_part) {
+                    let background_max_ps = part_max.0.saturating_mul(1000);
                     // One background I/O at a time goes beside VMs, and the dispatcher cuts it to
-                    // `most`.
-                    blocking.background = blocking.background.max(takes.min(most));
+                    // that length.
+                    let part_ps = device_ps.min(background_max_ps);
+                    blocking.background = blocking.background.max(part_ps);
                 } else {
-                    let all = takes.saturating_mul(device.depth.into());
-                    let stay = stay(costs, direction, longest, device.depth);
-                    blocking.is_measured &= stay.is_some();
-                    let stay = times(stay.unwrap_or(0), factor).max(all);
-                    blocking.in_flight = blocking.in_flight.max(stay);
+                    let all_ps = device_ps.saturating_mul(device.depth.into());
+                    let p99_ps = p99_latency_ps(costs, direction, longest, device.depth);
+                    blocking.is_measured &= p99_ps.is_some();
+                    let in_flight = times(p99_ps.unwrap_or(0), factor).max(all_ps);
+                    blocking.in_flight = blocking.in_flight.max(in_flight);
                 }
                 if direction == Direction::Write {
                     longest_write = longest_write.max(Some(longest));
@@ -81,7 +85,7 @@ impl Blocking {
             }
         }
         // Depths are at least 1 by the device's specification.
-        blocking.one = blocking.in_flight / u64::from(device.depth);
+        blocking.one_in_flight = blocking.in_flight / u64::from(device.depth);
         let held = longest_write.map_or(0, |size| beside_writes(costs, size, device.depth));
         // The I/Os in flight are part of the measured delay, so only the rest is added.
         blocking.held_up = held.saturating_sub(blocking.in_flight);
@@ -90,12 +94,12 @@ impl Blocking {
 
     /// B: time for which the device is busy with other requests than those due.
     pub(super) fn device_ps(&self) -> u128 {
-        u128::from(self.in_flight) + u128::from(self.beyond_one()) + u128::from(self.held_up)
+        u128::from(self.in_flight) + u128::from(self.background_excess()) + u128::from(self.held_up)
     }
 
     /// Time of the background part beyond that of the I/O whose place it takes.
-    pub fn beyond_one(&self) -> u64 {
-        self.background.saturating_sub(self.one)
+    pub fn background_excess(&self) -> u64 {
+        self.background.saturating_sub(self.one_in_flight)
     }
 
     /// T: time by which a floor may be late after its tag and 1/rate.
@@ -120,14 +124,19 @@ fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
     let Some(longest) = within.map(|it| it.p99).max() else {
         return 0;
     };
-    let alone = stay(costs, Direction::Read, BesideWrites::READ_SIZE, 1).unwrap_or(0);
+    let alone = p99_latency_ps(costs, Direction::Read, BesideWrites::READ_SIZE, 1).unwrap_or(0);
     longest.0.saturating_mul(1000).saturating_sub(alone)
 }
 
 /// 99th percentile of the latency of random requests at a depth, in picoseconds; `None`: not
 /// measured. Interpolates linearly between measured depths, never below that of a smaller depth;
 /// beyond the deepest it grows in proportion. Beyond the measured sizes it grows with the cost.
-pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u32) -> Option<u64> {
+pub(super) fn p99_latency_ps(
+    costs: &Costs<'_>,
+    direction: Direction,
+    size: u32,
+    depth: u32,
+) -> Option<u64> {
     let other = match direction {
         Direction::Read => Direction::Write,
         Direction::Write => Direction::Read,
@@ -146,11 +155,14 @@ pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u3
     let cost = |direction, access, bytes| costs.time_ps(direction, access, bytes);
     let own = cost(direction, Access::Random, size);
     let measured = cost(deepest.direction, deepest.access, deepest.size);
-    Some(times(stay_at(&points, depth), longer(own, measured)))
+    Some(times(
+        interpolated_p99_ps(&points, depth),
+        at_least_one_ratio(own, measured),
+    ))
 }
 
-/// Latency in picoseconds at a depth, from points in order of depth.
-fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
+/// 99th percentile of the latency in picoseconds at a depth, from points in order of depth.
+fn interpolated_p99_ps(points: &[DepthPoint], depth: u32) -> u64 {
     let ps = |time: Nanos| u128::from(time.0) * 1000;
     let (mut before, mut longest) = (0, 0);
     for point in points {
@@ -170,7 +182,7 @@ fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
 }
 
 /// Ratio of `cost` to `measured` in millionths, rounded up, at least one.
-fn longer(cost: u64, measured: u64) -> u64 {
+fn at_least_one_ratio(cost: u64, measured: u64) -> u64 {
     let one = super::cost::ONE;
     let factor = (u128::from(cost) * u128::from(one)).div_ceil(measured.into());
     u64::try_from(factor).unwrap_or(u64::MAX).max(one)
@@ -178,7 +190,7 @@ fn longer(cost: u64, measured: u64) -> u64 {
 
 /// Ranges of depth in which costs are constant, each as its smallest and largest depth. The deepest
 /// range comes first; the ranges cover the device's depth down to `least`.
-pub(super) fn stretches(device: &Device<'_>, least: u32) -> Vec<(u32, u32)> {
+pub(super) fn constant_cost_depths(device: &Device<'_>, least: u32) -> Vec<(u32, u32)> {
     let least = least.clamp(1, device.depth);
     let measured = device.profile.latency().iter().map(|p| p.depth);
     let mut from: Vec<u32> = measured

@@ -26,9 +26,9 @@
 //! answered by tag + 1/rate + T, where T is B plus the longest service beyond a request's own cost.
 //! `blocking` computes the parts of both.
 
-use super::blocking::{Blocking, stay};
+use super::blocking::{Blocking, p99_latency_ps};
 use super::cost::{Costs, Mixing, ONE, times};
-use super::load::{Load, MILLION};
+use super::load::{Load, MICRO_REQUESTS};
 use super::mix::{nanos, per_second};
 use super::{Bound, PlannedVm, SECOND_PS};
 use crate::profile::{Access, Direction};
@@ -197,7 +197,8 @@ impl VmDemand {
             used += time
                 .saturating_add(random.saturating_mul(cost.into()))
                 .div_ceil(1000);
-            let alone = stay(costs, direction, load.size, 1).map(|alone| times(alone, factor));
+            let alone =
+                p99_latency_ps(costs, direction, load.size, 1).map(|alone| times(alone, factor));
             vm.alone = vm.alone.max(alone);
         }
         // Floor and envelope are parts of the VM's requests, which are the larger of the two.
@@ -218,5 +219,5 @@ impl VmDemand {
 fn is_due_after(load: &Load, bound: Nanos) -> bool {
     let inside = load.envelope.is_some_and(|rate| rate >= load.floor);
     let by_bound = u128::from(load.floor) * u128::from(bound.0);
-    inside && by_bound <= MILLION * u128::from(Nanos::SECOND.0)
+    inside && by_bound <= MICRO_REQUESTS * u128::from(Nanos::SECOND.0)
 }

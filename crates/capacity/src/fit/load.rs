@@ -1,4 +1,5 @@
-//! Promised requests of a VM at most, with the properties assumed of them.
+//! Upper bound on the requests that a VM may send under its promises, with the properties assumed
+//! of them.
 
 use super::PlannedVm;
 use super::cost::Costs;
@@ -6,14 +7,16 @@ use crate::profile::{Access, Direction};
 use tidegate_base::expected_workload::THOUSAND;
 use tidegate_base::objective::{Objective, Rate};
 
-/// Unit of rates: one millionth of a request per second, negligible on any device.
-pub(super) const MILLION: u128 = 1_000_000;
-/// Size in bytes of a request of an IOPS rate that names none.
-const IOPS_SIZE: u32 = 4096;
-/// Size in bytes of a request of a bandwidth: Linux's default read-ahead.
-const BANDWIDTH_SIZE: u32 = 128 << 10;
+/// Rates are counted in millionths of a request per second, so that rounding up one is negligible
+/// on any device.
+pub(super) const MICRO_REQUESTS: u128 = 1_000_000;
+/// Size of a request of an IOPS rate that names none: the page size of most guests, and the size at
+/// which data sheets count IOPS.
+const DEFAULT_IOPS_REQUEST_BYTES: u32 = 4096;
+/// Size of a request of a bandwidth: Linux's default read-ahead.
+const DEFAULT_BANDWIDTH_REQUEST_BYTES: u32 = 128 << 10;
 
-/// Promised requests of a VM, with the properties assumed of them.
+/// Upper bound on the promised requests of a VM, with the properties assumed of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Reads at most, in millionths of a request per second.
@@ -44,37 +47,41 @@ impl Load {
     pub(super) fn for_vm(vm: &PlannedVm<'_>, costs: &Costs<'_>) -> Load {
         let objective = vm.objective;
         let expects = &objective.expects;
-        let floor = [&objective.reservation, &objective.target];
+        let floor_rates = [&objective.reservation, &objective.target];
         let transfer = Rate {
             ops: None,
             bytes_per_s: Some(vm.transfer).filter(|&bytes| bytes > 0),
         };
         let size = expects
             .size
-            .unwrap_or_else(|| usual_size([floor[0], floor[1], &transfer]));
-        let share = expects.reads.unwrap_or_else(|| dearer(costs, size));
+            .unwrap_or_else(|| usual_size([floor_rates[0], floor_rates[1], &transfer]));
+        let share = expects
+            .reads
+            .unwrap_or_else(|| read_share_of_costlier_direction(costs, size));
         let limit = &objective.limit;
         let limit_total = at_most(&limit.total, size);
-        let (mut due, mut envelope) = (0, None);
+        let (mut floor, mut envelope) = (0, None);
         if !vm.background {
             // The transfer's bytes count towards the floors, and theirs towards it: the largest is
             // due.
-            let floors = [floor[0], floor[1], &transfer].map(|rate| at_least(rate, size));
-            due = floors.into_iter().fold(0, u128::max).min(limit_total);
+            let rates = [floor_rates[0], floor_rates[1], &transfer];
+            floor = (rates.into_iter().map(|rate| at_least(rate, size)))
+                .fold(0, u128::max)
+                .min(limit_total);
             let inside = objective.envelope();
             envelope = inside.map(|inside| at_least(&inside.rate, size).min(limit_total));
         }
-        let promised = due.max(envelope.unwrap_or(0));
+        let promised = floor.max(envelope.unwrap_or(0));
         let part = |share: u32, limit: &Rate| {
             let part = (promised * u128::from(share)).div_ceil(u128::from(THOUSAND));
             u64::try_from(part.min(at_most(limit, size))).unwrap_or(u64::MAX)
         };
-        let whole = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX);
+        let saturated = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX);
         Load {
             reads: part(share, &limit.read),
             writes: part(THOUSAND - share, &limit.write),
-            floor: whole(due),
-            envelope: envelope.map(whole),
+            floor: saturated(floor),
+            envelope: envelope.map(saturated),
             // A rate without a burst still has the one request that is due.
             burst: expects.burst.unwrap_or(1).max(1),
             sequential: expects.sequential.unwrap_or(0),
@@ -91,33 +98,37 @@ impl Load {
     }
 }
 
-/// Size at which the rates count: that of the first rate given, in the order of `floor`.
-fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
-    let first = floor.into_iter().find(|rate| !rate.is_none());
+/// Size at which the rates count: that of the first rate given, in their order.
+fn usual_size<const N: usize>(rates: [&Rate; N]) -> u32 {
+    let first = rates.into_iter().find(|rate| !rate.is_none());
     match first.map(|rate| (rate.ops, rate.bytes_per_s)) {
-        None => IOPS_SIZE,
+        None => DEFAULT_IOPS_REQUEST_BYTES,
         Some((Some(ops), bytes)) => ops.norm.unwrap_or_else(|| match bytes {
-            None => IOPS_SIZE,
+            None => DEFAULT_IOPS_REQUEST_BYTES,
             // Both rates are meant to be reached together, so their quotient is the size.
             Some(bytes) => u32::try_from((bytes / ops.per_s).max(1)).unwrap_or(u32::MAX),
         }),
-        Some((None, _)) => BANDWIDTH_SIZE,
+        Some((None, _)) => DEFAULT_BANDWIDTH_REQUEST_BYTES,
     }
 }
 
 /// Returns an objective whose requests are `size` bytes long, whatever its floors are changed to.
-pub(super) fn of_size(objective: Objective, size: u32) -> Objective {
-    let floor = [&objective.reservation, &objective.target];
-    let has_no_floor = floor.iter().all(|rate| rate.is_none());
+pub(super) fn with_fixed_size(objective: Objective, size: u32) -> Objective {
     let mut sized = objective;
-    if sized.expects.size.is_none() && !has_no_floor && usual_size(floor) != size {
+    let usual = || usual_size([&objective.reservation, &objective.target]);
+    if sized.expects.size.is_none() && !has_no_floor(&objective) && usual() != size {
         sized.expects.size = Some(size);
     }
     sized
 }
 
-/// Thousandths of reads of the costlier direction: all reads or all writes.
-fn dearer(costs: &Costs<'_>, size: u32) -> u32 {
+/// Returns true if an objective promises no rate.
+fn has_no_floor(objective: &Objective) -> bool {
+    objective.reservation.is_none() && objective.target.is_none()
+}
+
+/// Thousandths of reads if all requests go in the costlier direction: 1000 or 0.
+fn read_share_of_costlier_direction(costs: &Costs<'_>, size: u32) -> u32 {
     let time = |direction| costs.time_ps(direction, Access::Random, size);
     if time(Direction::Write) > time(Direction::Read) {
         0
@@ -130,10 +141,9 @@ fn dearer(costs: &Costs<'_>, size: u32) -> u32 {
 /// limit if its requests may be adjacent.
 fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
     let expects = &objective.expects;
-    let silent = objective.reservation.is_none() && objective.target.is_none();
     match (expects.size, expects.sequential) {
         // Neither a size nor a rate hints at its requests, so the longest I/O is assumed.
-        (None, _) if silent => costs.device.max_io.max(size),
+        (None, _) if has_no_floor(objective) => costs.device.max_io.max(size),
         // Requests that are never adjacent are never merged.
         (_, Some(0)) => size,
         _ => size.max(costs.device.merge_limit),
@@ -158,8 +168,8 @@ fn requests_per_s(rate: &Rate, size: u32) -> [Option<u128>; 2] {
     let ops = rate.ops.map(|ops| {
         // A request counts as max(1, size / norm) requests.
         let norm = ops.norm.map_or(size, u128::from);
-        (u128::from(ops.per_s) * MILLION * norm).div_ceil(norm.max(size))
+        (u128::from(ops.per_s) * MICRO_REQUESTS * norm).div_ceil(norm.max(size))
     });
-    let bytes = (rate.bytes_per_s).map(|bytes| (u128::from(bytes) * MILLION).div_ceil(size));
+    let bytes = (rate.bytes_per_s).map(|bytes| (u128::from(bytes) * MICRO_REQUESTS).div_ceil(size));
     [ops, bytes]
 }

@@ -7,7 +7,7 @@
 //! of these costs no less than any part of the load; so an added load never reduces it.
 
 use super::cost::{Costs, Mixing, times};
-use super::load::{Load, MILLION};
+use super::load::{Load, MICRO_REQUESTS};
 use crate::profile::{Access, Direction};
 use tidegate_base::time::Nanos;
 
@@ -24,7 +24,7 @@ struct Stream {
 
 /// Converts millionths of a picosecond per second to picoseconds per second, rounded up.
 pub(super) fn per_second(time: u128) -> u64 {
-    u64::try_from(time.div_ceil(MILLION)).unwrap_or(u64::MAX)
+    u64::try_from(time.div_ceil(MICRO_REQUESTS)).unwrap_or(u64::MAX)
 }
 
 /// Converts picoseconds to nanoseconds, rounded up.

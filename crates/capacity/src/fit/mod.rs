@@ -5,9 +5,9 @@
 //!
 //! - **Device time.** A reservation, a target, a deadline transfer or the envelope of a latency
 //!   bound takes its requests per second times the device time of one, by the saturation profile
-//!   (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The sum may be at most the headroom, by
-//!   default 80 %; the rest covers what no profile knows. `mix` describes the worst mix of reads
-//!   and writes.
+//!   (vFair, Lu et al., SoCC 2015, section 4.1; here by direction, access pattern and size). The
+//!   sum may be at most the headroom, by default 80 %; the rest covers what no profile knows.
+//!   `mix` describes the worst mix of reads and writes.
 //! - **Latency.** A request with a bound waits for the device's blocking time (`blocking`) and for
 //!   requests due before it, and is then served itself: a demand-bound test for non-preemptive
 //!   deadlines (`latency`). The sum may be at most the headroom's part of the bound.
@@ -177,7 +177,7 @@ pub enum Resource {
 /// Requirements of one VM.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Need {
-    /// Promised requests at most, and the properties assumed of them.
+    /// Upper bound on the promised requests, and the properties assumed of them.
     pub load: Load,
     /// Device time in picoseconds per second, in the mix in which all VMs together need most.
     pub time_ps: u64,
@@ -221,8 +221,8 @@ pub struct Fit {
     /// Bytes of the device; `None`: not known.
     pub capacity: Option<u64>,
     /// Blocking time T of the device at `depth_bound`: a floor's request is on time if it is
-    /// answered by tag + 1/rate + T. T is the worst case; the engine judges by less where the
-    /// device, at its measured pace, completes its queue sooner.
+    /// answered by its mClock reservation tag + 1/rate + T. T is the worst case; the engine judges
+    /// by less where the device, at its measured pace, completes its queue sooner.
     pub blocking: Nanos,
     /// Causes of the blocking time.
     pub blocked_by: Blocking,
@@ -252,9 +252,9 @@ impl Fit {
         }
     }
 
-    /// Returns true if promises do not fit and exceed the device by more than `before`, which has
-    /// the same VMs in the same order, or the first of them. Where too much is promised already, a
-    /// change may reduce the excess but not raise it.
+    /// Returns true if promises do not fit and exceed the device by more than `before`. `before` is
+    /// the fit of the same VMs in the same order, or of the first ones of them. Where too much is
+    /// promised already, a change may reduce the excess but not raise it.
     pub fn is_worse_than(&self, before: &Fit) -> bool {
         let time = self.time_ps > self.budget_ps && self.time_ps > before.time_ps;
         let disks = self.capacity.is_some_and(|bytes| self.disk_bytes > bytes)
@@ -289,7 +289,9 @@ impl Fit {
     }
 }
 
-/// Rounds in which bounds that hold at no depth are dropped; the last drops all bounds.
+/// Rounds in which bounds that hold at no depth are dropped; the last drops all bounds. One round
+/// suffices unless the bounds kept miss only without the dropped ones' depth; each costs a whole
+/// search for the depth.
 const DROP_ROUNDS_MAX: u32 = 4;
 
 /// Checks the promises of all VMs against the device, at the largest depth at which they fit. If no
@@ -349,7 +351,7 @@ fn at_best_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) 
     if best.short_of() != Some(Resource::Latency) {
         return best;
     }
-    for (low, high) in blocking::stretches(device, least) {
+    for (low, high) in blocking::constant_cost_depths(device, least) {
         let lowest = at(low);
         match lowest.short_of() {
             None | Some(Resource::Capacity) => return deepest(lowest, low, high, at),
@@ -362,16 +364,16 @@ fn at_best_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) 
     best
 }
 
-/// Returns the fit at the largest depth of a stretch at which every bound holds, as it does at the
-/// smallest. Costs are constant in a stretch, so that blocking alone grows with the depth.
+/// Returns the fit at the largest depth of a range at which every bound holds, as it does at the
+/// smallest. Costs are constant in the range, so that blocking alone grows with the depth.
 fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
-    let (mut best, mut yes, mut no) = (lowest, low, high + 1);
-    while no - yes > 1 {
-        let middle = yes + (no - yes) / 2;
+    let (mut best, mut holds, mut fails) = (lowest, low, high + 1);
+    while fails - holds > 1 {
+        let middle = holds + (fails - holds) / 2;
         let fit = at(middle);
         match fit.short_of() {
-            None | Some(Resource::Capacity) => (best, yes) = (fit, middle),
-            _ => no = middle,
+            None | Some(Resource::Capacity) => (best, holds) = (fit, middle),
+            _ => fails = middle,
         }
     }
     best
@@ -395,7 +397,7 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
     let bounds = latency::bounds(&costs, &mixing, vms, &loads, assumptions, worst);
     if let Some(first) = vms.iter().position(|vm| vm.background) {
         let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS_PER_S;
-        taken[first] = taken[first].saturating_add(parts * load::MILLION);
+        taken[first] = taken[first].saturating_add(parts * load::MICRO_REQUESTS);
     }
     let needs = loads.iter().zip(&taken).zip(bounds.verdicts);
     let needs = needs.map(|((&load, &time), bound)| Need {
@@ -409,7 +411,7 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
         needs: needs.collect(),
         time_ps: mix::per_second(all),
         budget_ps: SECOND_PS / 1000 * u64::from(assumed.headroom),
-        disk_bytes: (vms.iter()).fold(0, |sum: u64, t| sum.saturating_add(t.disk_bytes)),
+        disk_bytes: (vms.iter()).fold(0, |sum: u64, vm| sum.saturating_add(vm.disk_bytes)),
         capacity: device.capacity,
         blocking: bounds.blocking.total(),
         blocked_by: bounds.blocking,

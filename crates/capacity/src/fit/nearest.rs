@@ -1,6 +1,6 @@
 //! Nearest objectives that fit a device.
 
-use super::load::of_size;
+use super::load::with_fixed_size;
 use super::{Assumed, Device, PlannedVm, evaluate};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::time::Nanos;
@@ -35,7 +35,7 @@ pub fn nearest(
     let steps = steps_of(&asked);
     let size = fit.needs[index].load.size;
     let lowered = |step| {
-        let mut lowered = of_size(scaled(&asked, step, steps), size);
+        let mut lowered = with_fixed_size(scaled(&asked, step, steps), size);
         if steps > 0 && step == 0 {
             // The size of requests is assumed by the rate of a floor. An objective without one
             // needs that size stated, or another would be assumed.
@@ -44,11 +44,11 @@ pub fn nearest(
         lowered
     };
     // Floors first: they take device time, and are due before bounds of others.
-    let unbounded = |step| Objective {
+    let without_latency = |step| Objective {
         latency: None,
         ..lowered(step)
     };
-    let Some(step) = largest_where(steps, |step| fit_with(&unbounded(step)).fits()) else {
+    let Some(step) = largest_where(steps, |step| fit_with(&without_latency(step)).fits()) else {
         // Not even step 0 fits, in which only the assumed size is promised. Without it, the VM's
         // I/Os count as the largest, which may block others for less time where a profile measures
         // larger I/Os as cheaper.
@@ -80,7 +80,10 @@ pub fn nearest(
 }
 
 /// Returns the largest part of all reservations and targets that the device has time for, in
-/// thousandths, with the objectives lowered to it. `None`: the device has time for all of them.
+/// thousandths, with the objectives lowered to it. `None`: the device has time for all of them, or
+/// lacks it even without them. The envelopes of latency bounds and background I/Os, which are not
+/// lowered, then take more than may be promised; [`Fit::short_of`](super::Fit::short_of) tells the
+/// two apart.
 pub fn nearest_of_all(
     device: &Device<'_>,
     vms: &[PlannedVm<'_>],
@@ -93,7 +96,9 @@ pub fn nearest_of_all(
     let lowered = |thousandths: u64| -> Vec<Objective> {
         let needs = vms.iter().zip(&asked.needs);
         needs
-            .map(|(t, need)| of_size(scaled(t.objective, thousandths, 1000), need.load.size))
+            .map(|(vm, need)| {
+                with_fixed_size(scaled(vm.objective, thousandths, 1000), need.load.size)
+            })
             .collect()
     };
     let in_time = |objectives: &[Objective]| {
@@ -104,6 +109,7 @@ pub fn nearest_of_all(
         let fit = evaluate(device, &changed, assumed);
         fit.time_ps <= fit.budget_ps
     };
+    // 999: the whole of them was tested above.
     let thousandths = largest_where(999, |thousandths| in_time(&lowered(thousandths)))?;
     Some((thousandths as u32, lowered(thousandths)))
 }
@@ -140,14 +146,7 @@ fn scaled_rate(rate: &Rate, step: u64, steps: u64) -> Rate {
         per_s: scaled(ops.per_s),
         ..ops
     });
-    let bytes = rate.bytes_per_s.map(|bytes| {
-        let bytes = scaled(bytes);
-        if bytes >= BANDWIDTH_STEP {
-            bytes / BANDWIDTH_STEP * BANDWIDTH_STEP
-        } else {
-            0
-        }
-    });
+    let bytes = (rate.bytes_per_s).map(|bytes| scaled(bytes) / BANDWIDTH_STEP * BANDWIDTH_STEP);
     // A rate of 0 would be a promise of nothing, so that figure is left out.
     Rate {
         ops: ops.filter(|ops| ops.per_s > 0),
@@ -161,16 +160,16 @@ fn largest_where(max: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if !holds(0) {
         return None;
     }
-    let (mut yes, mut no) = (0, max.saturating_add(1));
-    while no - yes > 1 {
-        let middle = yes + (no - yes) / 2;
+    let (mut true_at, mut false_at) = (0, max.saturating_add(1));
+    while false_at - true_at > 1 {
+        let middle = true_at + (false_at - true_at) / 2;
         if holds(middle) {
-            yes = middle;
+            true_at = middle;
         } else {
-            no = middle;
+            false_at = middle;
         }
     }
-    Some(yes)
+    Some(true_at)
 }
 
 /// Rounds up to three significant digits.

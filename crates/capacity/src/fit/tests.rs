@@ -1,3 +1,6 @@
+//! Tests of device time, latency bounds, queue depth and nearest objectives. "The paper" is vFair
+//! (Lu et al., SoCC 2015).
+
 use super::*;
 use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};
 use tidegate_base::expected_workload::ExpectedWorkload;
@@ -13,7 +16,7 @@ fn paper() -> Profile {
     Profile::new(reads.clone(), Some(reads), Vec::new(), Vec::new())
 }
 
-fn on(profile: &Profile) -> Device<'_> {
+fn device_with(profile: &Profile) -> Device<'_> {
     Device {
         profile,
         depth: 32,
@@ -50,11 +53,11 @@ fn fit(profile: &Profile, objectives: &[Objective], streams: Streams) -> Fit {
         streams,
         ..Assumed::default()
     };
-    evaluate(&on(profile), &vms(objectives), &assumed)
+    evaluate(&device_with(profile), &vms(objectives), &assumed)
 }
 
 #[test]
-fn the_papers_two_vms_fit_until_their_streams_meet() {
+fn the_papers_two_vms_need_the_whole_device_until_their_streams_meet() {
     // Figure 4: half of 8000 and half of 1200 are a whole device while the stream stays sequential.
     let both = [iops(4000, 1000), iops(600, 0)];
     let kept = fit(&paper(), &both, Streams::Kept);
@@ -73,7 +76,7 @@ fn the_papers_two_vms_fit_until_their_streams_meet() {
 #[test]
 fn rates_are_requests_of_the_expected_size() {
     let profile = Profile::new([flat(1000.0), flat(1000.0)], None, Vec::new(), Vec::new());
-    let of = |objective: Objective| {
+    let requests_and_size = |objective: Objective| {
         let fit = fit(&profile, &[objective], Streams::Blended);
         (fit.needs[0].load.requests(), fit.needs[0].load.size)
     };
@@ -83,13 +86,19 @@ fn rates_are_requests_of_the_expected_size() {
     };
     let ops = |per_s, norm| Some(OpsRate { per_s, norm });
     let rate = |ops, bytes_per_s| Rate { ops, bytes_per_s };
-    assert_eq!(of(reserve(Rate::iops(100))), (100_000_000, 4096));
+    assert_eq!(
+        requests_and_size(reserve(Rate::iops(100))),
+        (100_000_000, 4096)
+    );
     let normal = rate(ops(100, Some(16384)), None);
-    assert_eq!(of(reserve(normal)), (100_000_000, 16384));
-    assert_eq!(of(reserve(Rate::bytes(1 << 20))), (8_000_000, 128 << 10));
+    assert_eq!(requests_and_size(reserve(normal)), (100_000_000, 16384));
+    assert_eq!(
+        requests_and_size(reserve(Rate::bytes(1 << 20))),
+        (8_000_000, 128 << 10)
+    );
     // Both figures of a rate are given: they meet at 10 kB.
     assert_eq!(
-        of(reserve(rate(ops(100, None), Some(1_000_000)))),
+        requests_and_size(reserve(rate(ops(100, None), Some(1_000_000)))),
         (100_000_000, 10_000)
     );
     // Requests of four times the size that counts as one: a quarter of the requests.
@@ -101,13 +110,13 @@ fn rates_are_requests_of_the_expected_size() {
         expects,
         ..reserve(normal)
     };
-    assert_eq!(of(longer), (25_000_000, 65536));
+    assert_eq!(requests_and_size(longer), (25_000_000, 65536));
     // A target counts like a reservation, and no VM counts for more than its limit.
     let target = Objective {
         target: Rate::iops(300),
         ..reserve(Rate::iops(100))
     };
-    assert_eq!(of(target).0, 300_000_000);
+    assert_eq!(requests_and_size(target).0, 300_000_000);
     let limited = Objective {
         limit: Limit {
             total: Rate::bytes(16384 * 50),
@@ -115,7 +124,7 @@ fn rates_are_requests_of_the_expected_size() {
         },
         ..reserve(normal)
     };
-    assert_eq!(of(limited).0, 50_000_000);
+    assert_eq!(requests_and_size(limited).0, 50_000_000);
     let no_reads = Objective {
         limit: Limit {
             read: Rate::iops(10),
@@ -123,7 +132,7 @@ fn rates_are_requests_of_the_expected_size() {
         },
         ..reserve(normal)
     };
-    assert_eq!(of(no_reads).0, 10_000_000);
+    assert_eq!(requests_and_size(no_reads).0, 10_000_000);
 }
 
 #[test]
@@ -155,18 +164,27 @@ fn mixes() -> Profile {
 
 #[test]
 fn reads_and_writes_that_meet_are_dearer_by_their_mix() {
-    let of = |per_s, reads| Objective {
+    let reserve = |per_s, reads| Objective {
         expects: ExpectedWorkload {
             reads: Some(reads),
             ..ExpectedWorkload::NOTHING
         },
         ..iops(per_s, 0)
     };
-    let halves = fit(&mixes(), &[of(200, 1000), of(200, 0)], Streams::Blended);
+    let halves = fit(
+        &mixes(),
+        &[reserve(200, 1000), reserve(200, 0)],
+        Streams::Blended,
+    );
     assert_eq!(halves.time_ps, SECOND_PS / 10 * 8);
     assert!(halves.fits());
-    // Few writes and many reads make no mix of halves: 400 reads alone take 40 %.
-    let few = fit(&mixes(), &[of(400, 1000), of(4, 0)], Streams::Blended);
+    // Few writes and many reads make no mix of halves. 404 requests take 40.4 % unmixed, and would
+    // take 80.8 % in halves; with 1 % of writes the costs rise by about a quarter at most.
+    let few = fit(
+        &mixes(),
+        &[reserve(400, 1000), reserve(4, 0)],
+        Streams::Blended,
+    );
     assert!(few.time_ps > SECOND_PS / 10 * 4, "{few:?}");
     assert!(few.time_ps < SECOND_PS / 100 * 51, "{few:?}");
 }
@@ -194,12 +212,12 @@ fn a_shallow_queue_does_less_than_the_profile_says() {
     let at = |depth| {
         let device = Device {
             depth,
-            ..on(&profile)
+            ..device_with(&profile)
         };
         evaluate(&device, &self::vms(&vms), &Assumed::default()).time_ps
     };
     let third = SECOND_PS / 3;
-    // Factors are rounded up to millionths.
+    // Factors of cost are rounded up to millionths, twice: at most 2/1,000,000 of a second more.
     let near = |time: u64, to: u64| (to - 1000..to + SECOND_PS / 500_000).contains(&time);
     assert!(near(at(32), third) && near(at(64), third));
     // Between measured depths the shallower one counts.
@@ -229,10 +247,11 @@ fn within(ms: u64, per_s: u64) -> Objective {
     }
 }
 
-fn takes(profile: &Profile, depth: u32, objectives: &[Objective]) -> Vec<Option<f64>> {
+/// Worst-case latency of each VM in milliseconds, with the whole device promised.
+fn worst_case_ms(profile: &Profile, depth: u32, objectives: &[Objective]) -> Vec<Option<f64>> {
     let device = Device {
         depth,
-        ..on(profile)
+        ..device_with(profile)
     };
     let all = Assumed {
         headroom: 1000,
@@ -248,27 +267,32 @@ fn takes(profile: &Profile, depth: u32, objectives: &[Objective]) -> Vec<Option<
 #[test]
 fn a_bound_waits_for_the_device_its_turn_and_its_service() {
     // Depth 1: 8 ms until the device is free, and 8 ms of its own.
-    assert_eq!(takes(&disk(), 1, &[within(30, 25)]), [Some(16.0)]);
+    assert_eq!(worst_case_ms(&disk(), 1, &[within(30, 25)]), [Some(16.0)]);
     // Depth 2: one of two slots is free within 8 ms as well; then the request is one of two.
-    assert_eq!(takes(&disk(), 2, &[within(30, 25)]), [Some(24.0)]);
+    assert_eq!(worst_case_ms(&disk(), 2, &[within(30, 25)]), [Some(24.0)]);
     // A request of another VM with the same bound goes first: 4 ms more.
     let two = [within(30, 25), within(30, 25)];
-    assert_eq!(takes(&disk(), 1, &two), [Some(20.0); 2]);
-    // A request with a longer bound does not go first, but waits for the other's next one: a tenth
-    // of the time after it.
+    assert_eq!(worst_case_ms(&disk(), 1, &two), [Some(20.0); 2]);
+    // A request with a longer bound waits for 8 ms in flight, 8 ms of its own and 4 ms of the
+    // other's request, and for the other's floor (25 x 4 ms = a tenth) over the 20 ms by which its
+    // bound is longer: 2 ms.
     let apart = [within(30, 25), within(50, 20)];
-    assert_eq!(takes(&disk(), 1, &apart), [Some(16.0), Some(22.0)]);
-    // At 25 IOPS the floor is due every 40 ms, before the bound: a tenth of all the time, too.
+    assert_eq!(worst_case_ms(&disk(), 1, &apart), [Some(16.0), Some(22.0)]);
+    // At 25 IOPS the floor is due every 40 ms, before the bound of 50 ms, and takes a tenth too: 3
+    // ms of the first 30, so 16 + 3, and for the second VM 20 ms and a tenth of 30.
     let floor_first = [within(30, 25), within(50, 25)];
-    assert_eq!(takes(&disk(), 1, &floor_first), [Some(19.0), Some(23.0)]);
+    assert_eq!(
+        worst_case_ms(&disk(), 1, &floor_first),
+        [Some(19.0), Some(23.0)]
+    );
     // Floors of VMs without a bound count as far as they are due by then.
     let floor = [within(30, 25), iops(50, 0)];
-    assert_eq!(takes(&disk(), 1, &floor), [Some(22.0), None]);
+    assert_eq!(worst_case_ms(&disk(), 1, &floor), [Some(22.0), None]);
     // A long request of a VM without promises may be in flight.
     let silent = Objective::default();
     let mut dear = disk();
     assert_eq!(
-        takes(&dear, 1, &[within(30, 25), silent]),
+        worst_case_ms(&dear, 1, &[within(30, 25), silent]),
         [Some(16.0), None]
     );
     let slow = Curve::new(&[(4096, 250.0), (1 << 20, 50.0)]).expect("a curve");
@@ -279,7 +303,7 @@ fn a_bound_waits_for_the_device_its_turn_and_its_service() {
         dear.latency().to_vec(),
     );
     assert_eq!(
-        takes(&dear, 1, &[within(30, 25), silent]),
+        worst_case_ms(&dear, 1, &[within(30, 25), silent]),
         [Some(48.0), None]
     );
 }
@@ -296,7 +320,7 @@ fn disks_may_be_too_large_together() {
     let profile = paper();
     let device = Device {
         capacity: Some(100),
-        ..on(&profile)
+        ..device_with(&profile)
     };
     let objectives = [iops(1, 0), iops(1, 0)];
     let mut all = vms(&objectives);
@@ -313,12 +337,12 @@ fn disks_may_be_too_large_together() {
 }
 
 #[test]
-fn a_refusal_says_what_binds_and_what_would_fit() {
+fn refusal_names_the_short_resource_and_the_nearest_objective() {
     let profile = paper();
     let objectives = [iops(600, 0), iops(480, 0)];
     let all = vms(&objectives);
     let (why, instead) =
-        refusal(&on(&profile), &all, 1, &Assumed::default()).expect("it does not fit");
+        refusal(&device_with(&profile), &all, 1, &Assumed::default()).expect("it does not fit");
     assert_eq!(
         why,
         "the promises need 90 % of the device's time, of which at most 80 % may be promised; VM b \
@@ -329,7 +353,7 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
     let disk = disk();
     let device = Device {
         depth: 1,
-        ..on(&disk)
+        ..device_with(&disk)
     };
     let (why, instead) =
         refusal(&device, &vms(&late), 0, &Assumed::default()).expect("it does not fit");
@@ -343,26 +367,30 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
 
 #[test]
 fn promises_beyond_the_device_may_shrink_but_not_grow() {
-    let of = |ops: [u64; 2]| fit(&paper(), &ops.map(|per_s| iops(per_s, 0)), Streams::Blended);
-    let before = of([1000, 500]);
+    let reserve = |ops: [u64; 2]| fit(&paper(), &ops.map(|per_s| iops(per_s, 0)), Streams::Blended);
+    let before = reserve([1000, 500]);
     assert!(!before.fits());
     assert!(!before.is_worse_than(&before));
-    assert!(!of([1000, 400]).is_worse_than(&before));
-    assert!(of([1000, 501]).is_worse_than(&before));
+    assert!(!reserve([1000, 400]).is_worse_than(&before));
+    assert!(reserve([1000, 501]).is_worse_than(&before));
     // A load that fits is never worse.
-    assert!(!of([500, 460]).is_worse_than(&of([1, 1])));
+    assert!(!reserve([500, 460]).is_worse_than(&reserve([1, 1])));
     let bound = |ms| {
         let bounds = [within(ms, 25), Objective::default()];
-        evaluate(&on(&disk()), &vms(&bounds), &Assumed::default())
+        evaluate(&device_with(&disk()), &vms(&bounds), &Assumed::default())
     };
     assert!(bound(9).is_worse_than(&bound(10)));
     assert!(!bound(11).is_worse_than(&bound(10)));
-    let alone = evaluate(&on(&disk()), &vms(&[within(10, 25)]), &Assumed::default());
+    let alone = evaluate(
+        &device_with(&disk()),
+        &vms(&[within(10, 25)]),
+        &Assumed::default(),
+    );
     assert!(!bound(10).is_worse_than(&alone));
 }
 
 /// Device with 1 ms of device time per request, for any size and depth.
-fn server() -> Profile {
+fn serial_device() -> Profile {
     let point = |depth: u32| DepthPoint {
         direction: Direction::Read,
         access: Access::Random,
@@ -382,23 +410,27 @@ fn server() -> Profile {
     )
 }
 
-fn steered(profile: &Profile) -> Device<'_> {
+fn with_adaptive_queue(profile: &Profile) -> Device<'_> {
     Device {
         queueing: Queueing {
             least_depth: Some(1),
             part: Some(64 << 10),
             background_part: Some(Nanos::from_millis(1)),
         },
-        ..on(profile)
+        ..device_with(profile)
     }
 }
 
 #[test]
 fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
-    let profile = server();
+    let profile = serial_device();
     let of = |ms| {
         let objectives = [within(ms, 25), iops(100, 0)];
-        evaluate(&steered(&profile), &vms(&objectives), &Assumed::default())
+        evaluate(
+            &with_adaptive_queue(&profile),
+            &vms(&objectives),
+            &Assumed::default(),
+        )
     };
     // 32 in flight and one of its own are 33 ms; floors take 100 ms of every second.
     assert_eq!((of(100).depth_bound, of(100).fits()), (32, true));
@@ -423,33 +455,46 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
     );
     // The bound that can hold still lowers the depth beside it.
     let objectives = [within(20, 25), within(2, 25)];
-    let fit = evaluate(&steered(&profile), &vms(&objectives), &Assumed::default());
+    let fit = evaluate(
+        &with_adaptive_queue(&profile),
+        &vms(&objectives),
+        &Assumed::default(),
+    );
     assert_eq!(fit.short_of(), Some(Resource::Latency));
     let alone = evaluate(
-        &steered(&profile),
+        &with_adaptive_queue(&profile),
         &vms(&objectives[..1]),
         &Assumed::default(),
     );
+    // Lowered, but not to depth 1, at which only the dropped bound would nearly hold.
     assert!(
         alone.fits() && (2..32).contains(&fit.depth_bound),
         "{fit:?}"
     );
     assert!(fit.depth_bound <= alone.depth_bound, "{fit:?}, {alone:?}");
     // A depth that is not adapted keeps only bounds that hold with 32 in flight.
-    let fixed = evaluate(&on(&profile), &vms(&[within(20, 25)]), &Assumed::default());
+    let fixed = evaluate(
+        &device_with(&profile),
+        &vms(&[within(20, 25)]),
+        &Assumed::default(),
+    );
     assert_eq!((fixed.depth_bound, fixed.fits()), (32, false));
 }
 
 #[test]
 fn a_depth_below_which_floors_are_short_is_not_gone_below() {
-    let mut points = server().latency().to_vec();
+    let mut points = serial_device().latency().to_vec();
     // At depth 1 the device delivers a tenth of its saturated rate, at depth 2 half.
     (points[0].iops, points[1].iops) = (100.0, 500.0);
     let curves = [flat(1000.0), flat(1000.0)];
     let profile = Profile::new(curves, None, Vec::new(), points);
     let of = |ms, per_s| {
         let objectives = [within(ms, 1), iops(per_s, 0)];
-        evaluate(&steered(&profile), &vms(&objectives), &Assumed::default())
+        evaluate(
+            &with_adaptive_queue(&profile),
+            &vms(&objectives),
+            &Assumed::default(),
+        )
     };
     assert_eq!((of(12, 300).depth_bound, of(12, 300).fits()), (5, true));
     // Depth 2 would keep the bound but not the floor; depth 4 misses the bound.
@@ -462,15 +507,15 @@ fn a_depth_below_which_floors_are_short_is_not_gone_below() {
 
 #[test]
 fn background_is_one_short_part_where_the_policy_cuts_it() {
-    let profile = server();
+    let profile = serial_device();
     let objectives = [within(100, 25), Objective::default()];
     let mut all = vms(&objectives);
     all[1].background = true;
-    let fit = evaluate(&steered(&profile), &all, &Assumed::default());
+    let fit = evaluate(&with_adaptive_queue(&profile), &all, &Assumed::default());
     let millisecond = SECOND_PS / 1000;
     assert_eq!(fit.blocked_by.background, millisecond);
     // The part takes the place of one of 32 in flight, and no longer than that one.
-    assert_eq!(fit.blocked_by.beyond_one(), 0);
+    assert_eq!(fit.blocked_by.background_excess(), 0);
     assert_eq!(fit.blocking, Nanos::from_millis(32));
     // One part per 500 ms counts, beside 25 requests of 1 ms.
     assert_eq!(fit.needs[1].time_ps, 2 * millisecond);
@@ -486,7 +531,7 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
         p50: Nanos::from_millis(1),
         p99: Nanos::from_millis(ms),
     };
-    let profile = server().with_beside_writes(vec![beside(1, 40), beside(8, 90)]);
+    let profile = serial_device().with_beside_writes(vec![beside(1, 40), beside(8, 90)]);
     let writer = |reads| Objective {
         expects: ExpectedWorkload {
             reads: Some(reads),
@@ -499,7 +544,7 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
         let objectives = [within(500, 25), writer(reads)];
         let device = Device {
             depth,
-            ..on(&profile)
+            ..device_with(&profile)
         };
         evaluate(&device, &vms(&objectives), &Assumed::default()).blocked_by
     };
@@ -523,7 +568,7 @@ fn transfers_need_their_rate_and_floors_are_part_of_it() {
             transfer,
             ..PlannedVm::new("a", &objective)
         };
-        evaluate(&on(&profile), &[vm], &Assumed::default())
+        evaluate(&device_with(&profile), &[vm], &Assumed::default())
     };
     // 500 requests of 128 KiB per second.
     let half = SECOND_PS / 2;
@@ -552,11 +597,11 @@ fn a_bound_holds_inside_its_envelope() {
         },
         ..Objective::default()
     };
-    let profile = server();
+    let profile = serial_device();
     let of = |objective: Objective| {
         let device = Device {
             depth: 1,
-            ..on(&profile)
+            ..device_with(&profile)
         };
         let assumed = Assumed {
             headroom: 1000,
@@ -579,6 +624,7 @@ fn a_bound_holds_inside_its_envelope() {
     assert!(need.bound.expect("it has one").best_effort);
 }
 
+/// The figures are those of a case that the property tests of `policies/tests/suite/fit.rs` found.
 #[test]
 fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
     // Writes of 128 KiB are measured as far dearer than those of 1 MiB.
@@ -610,7 +656,7 @@ fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
     let device = Device {
         depth: 5,
         merge_limit: 128 << 10,
-        ..on(&profile)
+        ..device_with(&profile)
     };
     let assumed = Assumed {
         headroom: 347,
@@ -618,4 +664,31 @@ fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
     };
     let near = nearest(&device, &vms(&objectives), 1, &assumed);
     assert_eq!(near, Some(Objective::default()));
+}
+
+/// The envelope of a latency bound takes 90 % of the device, and is not lowered with the floors.
+#[test]
+fn floors_are_not_lowered_where_envelopes_alone_exceed_the_device() {
+    let profile = serial_device();
+    let device = device_with(&profile);
+    let enveloped = |iops| Objective {
+        latency: Some(Nanos::from_millis(100)),
+        expects: ExpectedWorkload {
+            reads: Some(1000),
+            size: Some(4096),
+            iops: Some(iops),
+            ..ExpectedWorkload::NOTHING
+        },
+        ..Objective::default()
+    };
+    let lowered = |envelope| {
+        let objectives = [enveloped(envelope), iops(400, 0)];
+        let fit = evaluate(&device, &vms(&objectives), &Assumed::default());
+        assert_eq!(fit.short_of(), Some(Resource::DeviceTime));
+        nearest_of_all(&device, &vms(&objectives), &Assumed::default()).map(|it| it.0)
+    };
+    assert_eq!(lowered(900), None);
+    // 200 of 800 requests are left for the floor of 400: a half, and up to 0.4 % more, which a
+    // whole number of IOPS leaves out.
+    assert_eq!(lowered(600), Some(502));
 }

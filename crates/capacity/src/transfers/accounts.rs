@@ -1,7 +1,7 @@
 //! Accounts of an engine's deadline transfers: active ones, ended ones, and the next measurement.
 
 use super::{
-    Capacity, Predictor, Transfer, TransferEnd, TransferOutcome, TransferSpec, TransferTerms,
+    DeviceBandwidth, Predictor, Transfer, TransferEnd, TransferOutcome, TransferSpec, TransferTerms,
 };
 use std::collections::VecDeque;
 use tidegate_base::device::DeviceStats;
@@ -61,8 +61,8 @@ pub struct TransferAccounts {
     had_transfers: bool,
     /// True while bandwidths are measured.
     is_measuring: bool,
-    /// Totals of the device at the begin of the current interval.
-    interval_begin: DeviceTime,
+    /// Totals of the device at the start of the current interval.
+    interval_start: DeviceTime,
 }
 
 impl TransferAccounts {
@@ -75,13 +75,13 @@ impl TransferAccounts {
         device: DeviceTime,
     ) -> TransferAccounts {
         let mut accounts = TransferAccounts {
-            predictor: Predictor::new(now, Capacity::learnt(single_vm)),
+            predictor: Predictor::new(now, DeviceBandwidth::learnt(single_vm)),
             ends: VecDeque::new(),
             terms,
             running: 0,
             had_transfers: false,
             is_measuring: false,
-            interval_begin: device,
+            interval_start: device,
         };
         accounts.set_terms(terms);
         accounts
@@ -107,7 +107,7 @@ impl TransferAccounts {
     /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
     pub fn due(&self) -> Nanos {
         if self.is_measuring {
-            self.predictor.since() + self.terms.interval
+            self.predictor.interval_start() + self.terms.interval
         } else {
             Nanos::MAX
         }
@@ -125,7 +125,7 @@ impl TransferAccounts {
 
     /// Starts measuring again. `is_quiet` returns true for a VM that moved nothing for an interval.
     pub fn wake(&mut self, now: Nanos, device: DeviceTime, is_quiet: impl Fn(usize) -> bool) {
-        (self.is_measuring, self.interval_begin) = (true, device);
+        (self.is_measuring, self.interval_start) = (true, device);
         self.predictor.restart(now, is_quiet);
     }
 
@@ -142,7 +142,8 @@ impl TransferAccounts {
             deadline: spec.deadline,
             moved: 0,
         };
-        self.predictor.begin(vm.index(), transfer, self.terms.carry);
+        self.predictor
+            .begin_transfer(vm.index(), transfer, self.terms.carry);
         self.running += 1;
         self.had_transfers = true;
         // Reserves an entry for each active transfer, so that ending one never allocates.
@@ -153,19 +154,19 @@ impl TransferAccounts {
     /// Counts bytes of successful replies of a VM with a transfer. Returns true if the transfer is
     /// complete with them.
     #[inline]
-    pub fn moved(&mut self, vm: usize, bytes: u32) -> bool {
-        self.predictor.transfer_moved(vm, bytes.into())
+    pub fn record_moved(&mut self, vm: usize, bytes: u32) -> bool {
+        self.predictor.record_transfer_moved(vm, bytes.into())
     }
 
     /// Ends a VM's transfer and records the end; `None`: the VM has no transfer.
     pub fn end(&mut self, now: Nanos, vm: VmId, outcome: TransferOutcome) -> Option<TransferEnd> {
-        let transfer = self.predictor.end(vm.index())?;
+        let transfer = self.predictor.end_transfer(vm.index())?;
         self.running -= 1;
         let end = TransferEnd {
             vm,
             transfer,
             ended: now,
-            late: now.since(transfer.due()),
+            late: now.since(transfer.due_time()),
             outcome,
         };
         // The oldest end is dropped if no caller takes them, so that memory stays bounded.
@@ -183,7 +184,7 @@ impl TransferAccounts {
 
     /// Ends an interval. The caller has reported the total bytes of each VM before.
     pub fn measure(&mut self, now: Nanos, device: DeviceTime) {
-        let elapsed = now.since(self.predictor.since());
+        let elapsed = now.since(self.predictor.interval_start());
         // An interval that ended far too late measures a stall of the driver, not the device.
         let in_time = elapsed.0
             <= self
@@ -191,9 +192,9 @@ impl TransferAccounts {
                 .interval
                 .0
                 .saturating_add(self.terms.interval.0 / 4);
-        let busy = in_time && device.was_busy(&self.interval_begin, elapsed);
+        let busy = in_time && device.was_busy(&self.interval_start, elapsed);
         self.predictor.measure(now, busy);
-        self.interval_begin = device;
+        self.interval_start = device;
         // One interval more after the last transfer, whose part of it is then measured.
         self.is_measuring = core::mem::replace(&mut self.had_transfers, self.running > 0);
     }

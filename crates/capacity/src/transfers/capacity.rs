@@ -1,5 +1,5 @@
 //! Total bandwidth of a device by its number of users N: MaxBW - BWloss(N), section 4.2.1 and
-//! figure 4.4 of the thesis.
+//! figure 4.4 of the thesis that the module [`transfers`](super) cites.
 //!
 //! The bandwidth is given, or learnt as an exponential mean of the total by N. An N without
 //! observations takes the value of the nearest smaller N that has one, then the bandwidth that the
@@ -18,42 +18,42 @@ const EWMA_DIVISOR: u64 = 8;
 /// Total bandwidth of a device in bytes per second, by number of users: given, or learnt as an
 /// exponential mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Capacity {
+pub struct DeviceBandwidth {
     /// MaxBW, and BWloss of two or more users.
     given: Option<(u64, u64)>,
     /// Specified bandwidth of a single user; 0: not specified.
     single_user: u64,
     /// Specified bandwidth of a single user at the fastest place of the device; 0: not specified.
-    best: u64,
+    single_user_max: u64,
     /// Learnt bandwidth by N - 1; 0: not observed.
-    observed: [u64; Capacity::USERS_MAX],
+    observed: [u64; DeviceBandwidth::USERS_MAX],
 }
 
-impl Capacity {
+impl DeviceBandwidth {
     /// Largest N that is distinguished; larger ones count as this one.
     pub const USERS_MAX: usize = 64;
 
     /// Creates a fixed capacity: `max_bandwidth` for one user, and `loss` less for two or more.
-    pub fn given(max_bandwidth: u64, loss: u64) -> Capacity {
-        Capacity {
+    pub fn given(max_bandwidth: u64, loss: u64) -> DeviceBandwidth {
+        DeviceBandwidth {
             given: Some((max_bandwidth, loss)),
-            ..Capacity::learnt(0)
+            ..DeviceBandwidth::learnt(0)
         }
     }
 
     /// Creates a capacity to be learnt. `single_user`: specified bandwidth of a single user; 0:
     /// none.
-    pub fn learnt(single_user: u64) -> Capacity {
-        Capacity {
+    pub fn learnt(single_user: u64) -> DeviceBandwidth {
+        DeviceBandwidth {
             given: None,
             single_user,
-            best: 0,
-            observed: [0; Capacity::USERS_MAX],
+            single_user_max: 0,
+            observed: [0; DeviceBandwidth::USERS_MAX],
         }
     }
 
-    /// Sets a fixed capacity as [`Capacity::given`]; a `max_bandwidth` of 0 returns to the learnt
-    /// one.
+    /// Sets a fixed capacity as [`DeviceBandwidth::given`]; a `max_bandwidth` of 0 returns to the
+    /// learnt one.
     pub fn set_given(&mut self, max_bandwidth: u64, loss: u64) {
         self.given = (max_bandwidth > 0).then_some((max_bandwidth, loss));
     }
@@ -64,22 +64,22 @@ impl Capacity {
     }
 
     /// Sets the specified bandwidth of a single user at the fastest place of the device; 0: none.
-    pub fn set_best(&mut self, best: u64) {
-        self.best = best;
+    pub fn set_single_user_max(&mut self, bytes_per_s: u64) {
+        self.single_user_max = bytes_per_s;
     }
 
     /// Upper bound on the bandwidth of a single user, as far as is known; 0: not known.
-    pub fn best(&self) -> u64 {
+    pub fn single_user_max(&self) -> u64 {
         match (self.given, self.observed[0]) {
             // Specified figures count only until a single user was observed.
-            (None, 0) => self.best.max(self.with_users(1)),
+            (None, 0) => self.single_user_max.max(self.with_users(1)),
             _ => self.with_users(1),
         }
     }
 
     /// Total bandwidth with `n` simultaneous users; 0: not known.
     pub fn with_users(&self, n: usize) -> u64 {
-        let n = n.clamp(1, Capacity::USERS_MAX);
+        let n = n.clamp(1, DeviceBandwidth::USERS_MAX);
         if let Some((max, loss)) = self.given {
             // At least 1, because 0 would mean "not known" where the given loss leaves nothing.
             return if n == 1 {
@@ -97,9 +97,10 @@ impl Capacity {
         smaller.or(specified).or_else(larger).copied().unwrap_or(0)
     }
 
-    /// Learns from an interval in which `n` users kept the device busy, with their total bandwidth.
+    /// Learns from an interval in which `n` users kept the device busy, with their total bandwidth
+    /// in bytes per second. A mean that falls to 0 counts as not observed.
     pub fn learn(&mut self, n: usize, bytes_per_s: u64) {
-        let observed = &mut self.observed[n.clamp(1, Capacity::USERS_MAX) - 1];
+        let observed = &mut self.observed[n.clamp(1, DeviceBandwidth::USERS_MAX) - 1];
         *observed = match *observed {
             // The first observation counts in full.
             0 => bytes_per_s,
@@ -124,9 +125,9 @@ impl Capacity {
     /// If the blob is damaged, or has a number of users or a bandwidth out of range. The capacity
     /// is then unchanged.
     pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
-        let users = 1..=Capacity::USERS_MAX as u64;
+        let users = 1..=DeviceBandwidth::USERS_MAX as u64;
         let mut fields = learnt.fields(BLOB_NAME, VERSION)?;
-        let mut observed = [0; Capacity::USERS_MAX];
+        let mut observed = [0; DeviceBandwidth::USERS_MAX];
         for _ in 0..fields.u64_in("count of bandwidths", users.clone())? {
             let n = fields.u64_in("number of users", users.clone())?;
             observed[n as usize - 1] = fields.u64_in("bandwidth", 1..=Rate::MAX)?;
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn bandwidth_for_unobserved_users_is_that_of_the_nearest_smaller_number() {
-        let mut capacity = Capacity::learnt(50);
+        let mut capacity = DeviceBandwidth::learnt(50);
         assert_eq!([1, 2, 9].map(|n| capacity.with_users(n)), [50; 3]);
         capacity.learn(2, 37);
         assert_eq!(
@@ -153,7 +154,7 @@ mod tests {
         capacity.learn(1, 54);
         assert_eq!([0, 1, 2].map(|n| capacity.with_users(n)), [54, 54, 37]);
         // No specified bandwidth, and only larger numbers of users were observed.
-        let mut capacity = Capacity::learnt(0);
+        let mut capacity = DeviceBandwidth::learnt(0);
         assert_eq!(capacity.with_users(1), 0);
         capacity.learn(3, 30);
         assert_eq!([1, 3, 4].map(|n| capacity.with_users(n)), [30; 3]);
@@ -161,33 +162,36 @@ mod tests {
 
     #[test]
     fn best_bandwidth_is_the_specified_one_until_a_single_user_was_observed() {
-        let mut capacity = Capacity::learnt(50);
-        assert_eq!(capacity.best(), 50);
-        capacity.set_best(80);
-        assert_eq!((capacity.best(), capacity.with_users(1)), (80, 50));
+        let mut capacity = DeviceBandwidth::learnt(50);
+        assert_eq!(capacity.single_user_max(), 50);
+        capacity.set_single_user_max(80);
+        assert_eq!(
+            (capacity.single_user_max(), capacity.with_users(1)),
+            (80, 50)
+        );
         // The total of two users says nothing about one.
         capacity.learn(2, 37);
-        assert_eq!(capacity.best(), 80);
+        assert_eq!(capacity.single_user_max(), 80);
         capacity.learn(1, 60);
-        assert_eq!(capacity.best(), 60);
+        assert_eq!(capacity.single_user_max(), 60);
         capacity.set_given(54, 0);
-        assert_eq!(capacity.best(), 54);
+        assert_eq!(capacity.single_user_max(), 54);
     }
 
     #[test]
     fn given_capacity_overrides_observations() {
-        let mut capacity = Capacity::given(54, 17);
+        let mut capacity = DeviceBandwidth::given(54, 17);
         capacity.learn(1, 99);
         assert_eq!([1, 2, 3].map(|n| capacity.with_users(n)), [54, 37, 37]);
         capacity.set_given(0, 17);
         assert_eq!(capacity.with_users(1), 99);
-        assert_eq!(Capacity::given(5, 9).with_users(2), 1);
-        assert_eq!(Capacity::given(0, 0).with_users(2), 0);
+        assert_eq!(DeviceBandwidth::given(5, 9).with_users(2), 1);
+        assert_eq!(DeviceBandwidth::given(0, 0).with_users(2), 0);
     }
 
     #[test]
     fn learning_moves_the_mean_by_an_eighth() {
-        let mut capacity = Capacity::learnt(0);
+        let mut capacity = DeviceBandwidth::learnt(0);
         capacity.learn(2, 8_000);
         capacity.learn(2, 16_000);
         assert_eq!(capacity.with_users(2), 9_000);
@@ -195,12 +199,12 @@ mod tests {
 
     #[test]
     fn export_round_trips_and_import_refuses_damaged_state() {
-        let mut capacity = Capacity::learnt(50);
+        let mut capacity = DeviceBandwidth::learnt(50);
         assert_eq!(capacity.export(), None);
         capacity.learn(1, 54);
         capacity.learn(500, 20);
         let blob = capacity.export().expect("something was learnt");
-        let mut again = Capacity::learnt(50);
+        let mut again = DeviceBandwidth::learnt(50);
         again.import(&blob).expect("its own");
         assert_eq!(again, capacity);
         let bytes = blob.as_bytes();
@@ -210,8 +214,8 @@ mod tests {
         }
         let mut wrong = Blob::new(BLOB_NAME, VERSION);
         wrong.push_u64(1).push_u64(65).push_u64(7);
-        let said = again.import(&wrong).unwrap_err().to_string();
-        assert_eq!(said, "number of users is 65, which cannot be");
+        let message = again.import(&wrong).unwrap_err().to_string();
+        assert_eq!(message, "number of users is 65, which cannot be");
         assert_eq!(again, capacity);
     }
 }

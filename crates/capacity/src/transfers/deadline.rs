@@ -1,9 +1,10 @@
 //! Deadlines of requests that come without one: section 4.2.1 of the thesis, equations 4.1 and 4.2.
 //!
 //! The makespan is the time that a request takes with "the full disk bandwidth", which among N
-//! users of the disk is MaxBW - BWloss(N) ([`Capacity`](super::Capacity)). This is the text's
-//! definition, and figure 4.5 agrees: two users with even shares miss no deadline from a tolerance
-//! of 1 on. Equation 4.1 as printed, `IOSize / (MaxBW - BWloss) / N`, divides once more by N.
+//! users of the disk is MaxBW - BWloss(N) ([`DeviceBandwidth`](super::DeviceBandwidth)). This is
+//! the text's definition, and figure 4.5 agrees: two users with even shares miss no deadline from a
+//! tolerance of 1 on. Equation 4.1 as printed, `IOSize / (MaxBW - BWloss) / N`, divides once more
+//! by N.
 
 use tidegate_base::time::Nanos;
 

@@ -8,9 +8,9 @@ use tidegate_base::time::Nanos;
 pub struct Transfer {
     /// R: bytes to read and write in total.
     pub bytes: u64,
-    /// Time of its begin.
+    /// Time of its start.
     pub begun: Nanos,
-    /// D: time from the begin until it is to be done.
+    /// D: time from the start until it is to be done.
     pub deadline: Nanos,
     /// Bytes moved so far.
     pub moved: u64,
@@ -18,20 +18,20 @@ pub struct Transfer {
 
 impl Transfer {
     /// Returns the time at which the transfer is to be done.
-    pub fn due(&self) -> Nanos {
+    pub fn due_time(&self) -> Nanos {
         Nanos(self.begun.0.saturating_add(self.deadline.0))
     }
 
     /// Bytes still to move.
-    pub fn left(&self) -> u64 {
+    pub fn bytes_left(&self) -> u64 {
         self.bytes.saturating_sub(self.moved)
     }
 
     /// Bytes per second with which the rest ends in time, rounded up; 0 once the deadline has
     /// passed, because no rate meets it any more.
-    pub fn needs(&self, now: Nanos) -> u64 {
-        let time = self.due().since(now);
-        let bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
+    pub fn required_bytes_per_s(&self, now: Nanos) -> u64 {
+        let time = self.due_time().since(now);
+        let bytes = u128::from(self.bytes_left()) * u128::from(Nanos::SECOND.0);
         let rate = bytes.div_ceil(time.0.max(1).into());
         match time {
             Nanos::ZERO => 0,
@@ -43,7 +43,7 @@ impl Transfer {
     /// second.
     pub fn latency(&self, bytes_per_s: u64) -> Nanos {
         // Bytes times nanoseconds per second; divided by bytes per second they are nanoseconds.
-        let scaled_bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
+        let scaled_bytes = u128::from(self.bytes_left()) * u128::from(Nanos::SECOND.0);
         match scaled_bytes {
             0 => Nanos::ZERO,
             _ if bytes_per_s == 0 => Nanos::MAX,
@@ -59,8 +59,8 @@ impl Transfer {
         let done = Nanos(now.0.saturating_add(latency.0));
         Forecast {
             done,
-            early: self.due().since(done),
-            late: done.since(self.due()),
+            early: self.due_time().since(done),
+            late: done.since(self.due_time()),
         }
     }
 }

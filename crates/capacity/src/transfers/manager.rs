@@ -1,11 +1,12 @@
-//! Figure 3.3 of the thesis as a whole, for callers that keep no accounts of their own.
+//! Predictor and priorities of PriDyn (figure 3.3 of the thesis that [`crate::transfers`] cites) in
+//! one type, for callers that only report moved bytes.
 
-use super::{Capacity, Change, Class, Forecast, Predictor, Priorities, Transfer};
+use super::{Change, Class, DeviceBandwidth, Forecast, Predictor, Priorities, Transfer};
 use tidegate_base::time::Nanos;
 
 /// Latency predictor and priority manager together: [`Predictor`] and [`Priorities`].
 ///
-/// The caller reports moved bytes with [`PriorityManager::moved`], calls
+/// The caller reports moved bytes with [`PriorityManager::record_moved`], calls
 /// [`PriorityManager::measure`] every interval (three seconds in the thesis) and
 /// [`PriorityManager::cycle`] after each transfer that begins or ends, and applies the changes.
 #[derive(Clone, Debug)]
@@ -17,10 +18,10 @@ pub struct PriorityManager {
 }
 
 impl PriorityManager {
-    /// Creates the manager of a device of `capacity` bytes a second, with no users; 0: not known.
+    /// Creates the manager of a device of `capacity` bytes per second, with no users; 0: not known.
     pub fn new(now: Nanos, capacity: u64) -> PriorityManager {
         PriorityManager {
-            predictor: Predictor::new(now, Capacity::given(capacity, 0)),
+            predictor: Predictor::new(now, DeviceBandwidth::given(capacity, 0)),
             priorities: Priorities::default(),
             changed_class: Vec::new(),
         }
@@ -42,9 +43,9 @@ impl PriorityManager {
         }
     }
 
-    /// Sets the total bandwidth of the device in bytes a second.
+    /// Sets the total bandwidth of the device in bytes per second.
     pub fn set_capacity(&mut self, capacity: u64) {
-        *self.predictor.capacity_mut() = Capacity::given(capacity, 0);
+        *self.predictor.capacity_mut() = DeviceBandwidth::given(capacity, 0);
     }
 
     /// Adds a user, in the best-effort class and without a transfer.
@@ -64,8 +65,8 @@ impl PriorityManager {
         self.record_class_changes(&out[from..]);
     }
 
-    /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit. A
-    /// transfer of such a user waits for others only as long as the limit lets it catch up.
+    /// Limits the bandwidth that a user can consume, in bytes per second; `None`: no limit.
+    /// A transfer of such a user waits for others only as long as the limit lets it catch up.
     pub fn set_limit(&mut self, user: usize, limit: Option<u64>) {
         self.predictor.set_limit(user, limit);
     }
@@ -80,8 +81,8 @@ impl PriorityManager {
         self.predictor.transfer(user)
     }
 
-    /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
-    /// deadline.
+    /// Returns true if the user's transfer was given up, the third case of [`Priorities::cycle`]:
+    /// no assignment of classes meets its deadline.
     pub fn is_given_up(&self, user: usize) -> bool {
         self.priorities.is_given_up(user)
     }
@@ -91,29 +92,34 @@ impl PriorityManager {
     pub fn begin(&mut self, user: usize, transfer: Transfer, out: &mut Vec<Change>) -> bool {
         // Users lowered for the previous transfer are restored before the new one is judged.
         self.end(user, out);
-        self.predictor.begin(user, transfer, false);
+        // A bandwidth before the transfer was what the user asked for, not what it could get.
+        self.predictor.begin_transfer(user, transfer, false);
         self.priorities.transfer_began();
         self.predictor.is_possible(user, transfer.begun)
     }
 
     /// Applies the terms on which an admission controller admitted the transfer of `user`: that
     /// user gets `class`, and each user in `lowered` stays at the class given with it until the
-    /// transfer ends.
-    pub fn admitted(
+    /// transfer ends. Users whose class changes are measured anew from `now` on, as after a cycle.
+    pub fn apply_admission(
         &mut self,
+        now: Nanos,
         user: usize,
         class: Class,
         lowered: &[(usize, Class)],
         out: &mut Vec<Change>,
     ) {
-        self.priorities.admitted(user, class, lowered, out);
+        let from = out.len();
+        self.priorities.apply_admission(user, class, lowered, out);
+        self.record_class_changes(&out[from..]);
+        self.restart_measurements(now);
     }
 
     /// Ends a transfer that is done or cancelled. Users that were lowered for it return to their
     /// classes, and the user itself returns to best effort, less the steps that other transfers
     /// took from it.
     pub fn end(&mut self, user: usize, out: &mut Vec<Change>) {
-        if self.predictor.end(user).is_some() {
+        if self.predictor.end_transfer(user).is_some() {
             let from = out.len();
             self.priorities.transfer_ended(user, out);
             self.record_class_changes(&out[from..]);
@@ -134,8 +140,8 @@ impl PriorityManager {
     }
 
     /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
-    pub fn moved(&mut self, user: usize, bytes: u64) -> bool {
-        self.predictor.moved(user, bytes)
+    pub fn record_moved(&mut self, user: usize, bytes: u64) -> bool {
+        self.predictor.record_moved(user, bytes)
     }
 
     /// Forecasts the end of a user's transfer at its present bandwidth; `None`: the user has no
@@ -146,11 +152,12 @@ impl PriorityManager {
 
     /// Ends an interval: the bytes moved in it become each user's bandwidth, and a cycle follows.
     pub fn measure(&mut self, now: Nanos, out: &mut Vec<Change>) {
+        // Never learnt here: the caller gives the capacity.
         self.predictor.measure(now, false);
         self.cycle(now, out);
     }
 
-    /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
+    /// Runs one cycle on the last measurement: see [`Priorities::cycle`].
     pub fn cycle(&mut self, now: Nanos, out: &mut Vec<Change>) {
         self.restart_measurements(now);
         let from = out.len();

@@ -8,14 +8,14 @@
 //!   bytes moved, every interval -> Predictor (steps 1 to 5: B, L)
 //!                              --> Priorities (steps 6 to 21: classes)
 //!                                      ^
-//!                                  Capacity (MaxBW - BWloss(N)), for users not measured yet
+//!                       DeviceBandwidth (MaxBW - BWloss(N)), for users not measured yet
 //! ```
 //!
-//! The types [`Predictor`], [`Priorities`] and [`Capacity`] know no device, clock or VM. A user of
-//! the device is a small index: a VM of an engine, or a process of a host. [`PriorityManager`]
-//! joins predictor and priorities for callers that manage the processes of a real or assumed host.
-//! In the engine (`TransfersMut::begin_transfer`) every role may read the predictor, whatever the
-//! policy, and the controller `pridyn` owns the priorities.
+//! The types [`Predictor`], [`Priorities`] and [`DeviceBandwidth`] know no device, clock or VM. A
+//! user of the device is a small index: a VM of an engine, or a process of a host.
+//! [`PriorityManager`] joins predictor and priorities for callers that manage the processes of a
+//! real or assumed host. In the engine (`TransfersMut::begin_transfer`) every role may read the
+//! predictor, whatever the policy, and the controller `pridyn` owns the priorities.
 
 mod accounts;
 mod capacity;
@@ -29,7 +29,7 @@ mod status;
 mod tests;
 
 pub use accounts::{DeviceTime, TransferAccounts};
-pub use capacity::Capacity;
+pub use capacity::DeviceBandwidth;
 pub use forecast::{Forecast, Transfer};
 pub use manager::PriorityManager;
 pub use predictor::Predictor;

@@ -1,6 +1,7 @@
-//! Transfers and measured bandwidths of all users, with forecasts: steps 1 to 5 of figure 3.3.
+//! Transfers and measured bandwidths of all users, with forecasts: steps 1 to 5 of figure 3.3 of
+//! the thesis that the module [`transfers`](super) cites.
 
-use super::{Capacity, Forecast, Transfer};
+use super::{DeviceBandwidth, Forecast, Transfer};
 use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
@@ -8,17 +9,18 @@ use tidegate_base::time::Nanos;
 #[derive(Clone, Debug, Default)]
 struct User {
     transfer: Option<Transfer>,
-    /// Maximum bandwidth that the user can consume, in bytes a second; `None`: no known limit.
+    /// Maximum bandwidth that the user can consume, in bytes per second; `None`: no known limit.
     limit: Option<u64>,
-    /// B: bytes a second in the last interval; `None`: not measured yet.
+    /// B: bytes per second in the last interval; `None`: not measured yet.
     bandwidth: Option<u64>,
     /// Total bytes moved, as last reported.
-    total: u64,
-    /// Value of `total` at `since`, the begin of the measurement: an interval or the transfer.
-    before: u64,
-    since: Nanos,
-    /// Value of `total` at the begin of the interval.
-    at_begin: u64,
+    total_bytes: u64,
+    /// Start of the user's own measurement: of an interval, of the transfer, or of its class.
+    measured_from: Nanos,
+    /// Value of `total_bytes` at `measured_from`.
+    measured_from_bytes: u64,
+    /// Value of `total_bytes` at the start of the interval.
+    interval_start_bytes: u64,
 }
 
 /// Measures the bandwidth of every user by interval, and forecasts the ends of transfers.
@@ -27,37 +29,37 @@ struct User {
 #[derive(Clone, Debug)]
 pub struct Predictor {
     users: Vec<Option<User>>,
-    capacity: Capacity,
-    /// Begin of the current interval.
-    since: Nanos,
+    capacity: DeviceBandwidth,
+    /// Start of the current interval.
+    interval_start: Nanos,
     /// True if no user of the device left in this interval, so that its total is complete.
     is_complete: bool,
 }
 
 impl Predictor {
     /// Creates a predictor without users.
-    pub fn new(now: Nanos, capacity: Capacity) -> Predictor {
+    pub fn new(now: Nanos, capacity: DeviceBandwidth) -> Predictor {
         Predictor {
             users: Vec::new(),
             capacity,
-            since: now,
+            interval_start: now,
             is_complete: true,
         }
     }
 
     /// Total bandwidth of the device by number of users.
-    pub fn capacity(&self) -> &Capacity {
+    pub fn capacity(&self) -> &DeviceBandwidth {
         &self.capacity
     }
 
     /// Total bandwidth of the device, mutable.
-    pub fn capacity_mut(&mut self) -> &mut Capacity {
+    pub fn capacity_mut(&mut self) -> &mut DeviceBandwidth {
         &mut self.capacity
     }
 
-    /// Begin of the current interval.
-    pub fn since(&self) -> Nanos {
-        self.since
+    /// Returns the start of the current interval.
+    pub fn interval_start(&self) -> Nanos {
+        self.interval_start
     }
 
     /// Adds a user that has moved nothing so far.
@@ -70,7 +72,7 @@ impl Predictor {
         }
         assert!(self.users[user].is_none(), "user {user} was added already");
         self.users[user] = Some(User {
-            since: now,
+            measured_from: now,
             ..User::default()
         });
     }
@@ -96,95 +98,94 @@ impl Predictor {
         self.user(user)?.transfer.as_ref()
     }
 
-    /// Bandwidth of a user in the last interval, in bytes a second; `None`: not measured yet.
+    /// Bandwidth of a user in the last interval, in bytes per second; `None`: not measured yet.
     pub fn bandwidth(&self, user: usize) -> Option<u64> {
         self.user(user)?.bandwidth
     }
 
-    /// Limits the bandwidth that a user can consume, in bytes a second; `None`: no limit.
+    /// Limits the bandwidth that a user can consume, in bytes per second; `None`: no limit.
     pub fn set_limit(&mut self, user: usize, limit: Option<u64>) {
         if let Some(state) = self.user_mut(user) {
             state.limit = limit;
         }
     }
 
-    /// Bandwidth of a user that has the whole device, in bytes a second; 0: not known.
+    /// Bandwidth of a user that has the whole device, in bytes per second; 0: not known.
     pub(super) fn whole_device_bandwidth(&self, user: usize) -> u64 {
         let limit = self.user(user).and_then(|state| state.limit);
         self.capacity.with_users(1).min(limit.unwrap_or(u64::MAX))
     }
 
-    /// Begins a transfer, in place of any before. `carry`: it starts with the bandwidth that its
-    /// user had in the last interval; otherwise its bandwidth is unknown at first.
-    pub fn begin(&mut self, user: usize, transfer: Transfer, carry: bool) {
+    /// Begins a transfer, in place of any before. `keep_bandwidth`: it starts with the bandwidth
+    /// that its user had in the last interval; otherwise its bandwidth is unknown at first.
+    pub fn begin_transfer(&mut self, user: usize, transfer: Transfer, keep_bandwidth: bool) {
         let Some(state) = self.user_mut(user) else {
             return;
         };
         state.transfer = Some(transfer);
-        if !carry {
-            state.bandwidth = None;
-            (state.before, state.since) = (state.total, transfer.begun);
+        if !keep_bandwidth {
+            state.restart(transfer.begun);
         }
     }
 
     /// Removes and returns the transfer of a user.
-    pub fn end(&mut self, user: usize) -> Option<Transfer> {
+    pub fn end_transfer(&mut self, user: usize) -> Option<Transfer> {
         self.user_mut(user)?.transfer.take()
     }
 
     /// Counts moved bytes of a user. Returns true if its transfer is complete with them.
-    pub fn moved(&mut self, user: usize, bytes: u64) -> bool {
+    pub fn record_moved(&mut self, user: usize, bytes: u64) -> bool {
         if let Some(state) = self.user_mut(user) {
-            state.total = state.total.saturating_add(bytes);
+            state.total_bytes = state.total_bytes.saturating_add(bytes);
         }
-        self.transfer_moved(user, bytes)
+        self.record_transfer_moved(user, bytes)
     }
 
     /// Counts moved bytes of a transfer alone, without the user's total, which the caller reports
     /// with [`Predictor::set_total`] before the measurement. Returns true if the transfer is
     /// complete.
     #[inline]
-    pub fn transfer_moved(&mut self, user: usize, bytes: u64) -> bool {
+    pub fn record_transfer_moved(&mut self, user: usize, bytes: u64) -> bool {
         let transfer = self.user_mut(user).and_then(|it| it.transfer.as_mut());
         transfer.is_some_and(|transfer| {
             transfer.moved = transfer.moved.saturating_add(bytes);
-            transfer.left() == 0
+            transfer.bytes_left() == 0
         })
     }
 
-    /// Sets the total bytes that a user has moved.
+    /// Sets the total bytes that a user has moved, at least as many as at the last report.
     pub fn set_total(&mut self, user: usize, total: u64) {
         if let Some(state) = self.user_mut(user) {
-            state.total = total;
+            debug_assert!(total >= state.total_bytes, "a total of bytes never falls");
+            state.total_bytes = total;
         }
     }
 
     /// Restarts the measurement of a user whose class changed: its old bandwidth no longer applies.
     pub fn restart_user(&mut self, now: Nanos, user: usize) {
         if let Some(state) = self.user_mut(user) {
-            state.bandwidth = None;
-            (state.before, state.since) = (state.total, now);
+            state.restart(now);
         }
     }
 
     /// Restarts measuring after a pause. `is_quiet` returns true for a user that moved nothing
     /// lately; its bandwidth counts as 0.
     pub fn restart(&mut self, now: Nanos, is_quiet: impl Fn(usize) -> bool) {
-        (self.since, self.is_complete) = (now, true);
+        (self.interval_start, self.is_complete) = (now, true);
         for (user, state) in self.users.iter_mut().enumerate() {
             if let Some(state) = state {
+                state.restart(now);
                 state.bandwidth = is_quiet(user).then_some(0);
-                (state.before, state.at_begin) = (state.total, state.total);
-                state.since = now;
+                state.interval_start_bytes = state.total_bytes;
             }
         }
     }
 
     /// Ends an interval: the bytes moved in it become each user's bandwidth. A measurement that
-    /// began in the last third of the interval goes on instead. `busy`: users kept the device busy
-    /// all the time, so that its capacity can be learnt.
+    /// began in the last third of the interval continues into the next one. `busy`: users kept the
+    /// device busy all the time, so that its bandwidth can be learnt.
     pub fn measure(&mut self, now: Nanos, busy: bool) {
-        let interval = now.since(self.since);
+        let interval = now.since(self.interval_start);
         // An interval with idle time, or without all users, says nothing about the capacity.
         if busy && self.is_complete && interval > Nanos::ZERO {
             let (users, bytes_per_s) = self.usage(interval);
@@ -193,26 +194,27 @@ impl Predictor {
             }
         }
         for state in self.users.iter_mut().flatten() {
-            state.at_begin = state.total;
-            let length = now.since(state.since);
+            state.interval_start_bytes = state.total_bytes;
+            let length = now.since(state.measured_from);
             // Less than a third of an interval is too short to measure: it counts with the next
             // one.
             if length.0.saturating_mul(3) < interval.0 || length == Nanos::ZERO {
                 continue;
             }
-            state.bandwidth = Some(per_s(state.total - state.before, length));
-            (state.before, state.since) = (state.total, now);
+            let moved = state.total_bytes - state.measured_from_bytes;
+            state.restart(now);
+            state.bandwidth = Some(per_s(moved, length));
         }
-        (self.since, self.is_complete) = (now, true);
+        (self.interval_start, self.is_complete) = (now, true);
     }
 
-    /// Effective number of users in the interval that ended, and their total in bytes a second. The
-    /// number is (sum of shares)^2 / (sum of squared shares), so that a user with a small share
+    /// Effective number of users in the interval that ended, and their total in bytes per second.
+    /// The number is (sum of shares)^2 / (sum of squared shares), so that a user with a small share
     /// counts for little.
     fn usage(&self, interval: Nanos) -> (usize, u64) {
-        // Kilobytes a second, at most 2^32 - 1, so that the squares of sums fit in 128 bits.
+        // Kilobytes per second, at most 2^32 - 1, so that the squares of sums fit in 128 bits.
         let moved = |state: &User| {
-            let bytes_per_s = per_s(state.total - state.at_begin, interval);
+            let bytes_per_s = per_s(state.total_bytes - state.interval_start_bytes, interval);
             u128::from((bytes_per_s / 1000).min(u64::from(u32::MAX)))
         };
         let shares = || self.users.iter().flatten().map(moved);
@@ -237,7 +239,7 @@ impl Predictor {
         self.user(user).is_some_and(User::is_active)
     }
 
-    /// Expected bandwidth of a user in bytes a second: the measured one, or an even share of the
+    /// Expected bandwidth of a user in bytes per second: the measured one, or an even share of the
     /// device among its active users. `None`: neither is known.
     fn expected(&self, state: &User) -> Option<u64> {
         let share = || {
@@ -262,7 +264,10 @@ impl Predictor {
     /// its capacity is known.
     pub fn is_possible(&self, user: usize, now: Nanos) -> bool {
         let limit = self.user(user).and_then(|state| state.limit);
-        let whole = self.capacity.best().min(limit.unwrap_or(u64::MAX));
+        let whole = self
+            .capacity
+            .single_user_max()
+            .min(limit.unwrap_or(u64::MAX));
         match self.user(user).and_then(|it| it.transfer.zip(Some(it))) {
             Some((transfer, state)) if whole > 0 => {
                 // The user may have been faster than the capacity that was given or learnt.
@@ -276,6 +281,12 @@ impl Predictor {
 }
 
 impl User {
+    /// Discards the bandwidth, and measures it anew from `now` on.
+    fn restart(&mut self, now: Nanos) {
+        self.bandwidth = None;
+        (self.measured_from, self.measured_from_bytes) = (now, self.total_bytes);
+    }
+
     fn is_active(&self) -> bool {
         self.transfer.is_some() || self.bandwidth != Some(0)
     }

@@ -1,5 +1,5 @@
-//! Assignment of priority classes to users: figure 3.3 of the thesis, steps 6 to 21, and the guard
-//! of section 4.2.2.
+//! Assignment of priority classes to users: figure 3.3 of the thesis that the module
+//! [`transfers`](super) cites, steps 6 to 21, and the guard of section 4.2.2.
 
 use super::{Predictor, Transfer};
 use tidegate_base::objective::Priority;
@@ -173,8 +173,8 @@ impl Priorities {
         Some(self.state(user)?.class)
     }
 
-    /// Returns true if case 3 applied to the user's transfer: no assignment of classes meets its
-    /// deadline.
+    /// Returns true if the user's transfer was given up, the third case of [`Priorities::cycle`]:
+    /// no assignment of classes meets its deadline.
     pub fn is_given_up(&self, user: usize) -> bool {
         self.state(user).is_some_and(|state| state.given_up)
     }
@@ -220,7 +220,7 @@ impl Priorities {
 
     /// Applies the terms on which the transfer of `user` was admitted: that user gets `class`, and
     /// each user in `lowered` stays at most at the class given with it until the transfer ends.
-    pub fn admitted(
+    pub fn apply_admission(
         &mut self,
         user: usize,
         class: Class,
@@ -236,7 +236,9 @@ impl Priorities {
         self.set(user, class, out);
     }
 
-    /// Runs one cycle on the last measurement: the guard, then at most one of the three cases.
+    /// Runs one cycle on the last measurement. The guard first: a transfer past its deadline gets
+    /// real time. Then, for the most urgent transfer in danger, the first case that applies: lower
+    /// another user, raise its own user, or give the transfer up.
     pub fn cycle(&mut self, predictor: &Predictor, now: Nanos, out: &mut Vec<Change>) {
         if !self.unguarded {
             self.guard(predictor, now, out);
@@ -257,7 +259,7 @@ impl Priorities {
         for user in 0..self.users.len() {
             let is_late = predictor
                 .transfer(user)
-                .is_some_and(|transfer| transfer.due() < now);
+                .is_some_and(|transfer| transfer.due_time() < now);
             if is_late && let Some(state) = self.state_mut(user) {
                 // Real time until its end, so steps taken from the user no longer count.
                 state.lowered = Lowered::default();
@@ -272,7 +274,7 @@ impl Priorities {
         if self.as_printed {
             transfer.deadline
         } else {
-            transfer.due()
+            transfer.due_time()
         }
     }
 
@@ -286,7 +288,7 @@ impl Priorities {
             let stays =
                 !self.as_printed && (state.given_up || can_wait(predictor, user, state, transfer));
             let urgency = self.urgency(transfer);
-            (transfer.due() >= now && misses && !stays).then_some(Critical { user, urgency })
+            (transfer.due_time() >= now && misses && !stays).then_some(Critical { user, urgency })
         };
         self.states()
             .filter_map(in_danger)
@@ -394,7 +396,7 @@ fn can_wait(predictor: &Predictor, user: usize, state: &UserState, transfer: &Tr
         .filter_map(|user| predictor.transfer(user));
     let whole = predictor.whole_device_bandwidth(user);
     helped
-        .map(Transfer::due)
+        .map(Transfer::due_time)
         .max()
         .is_some_and(|due| transfer.forecast(due, whole).late == Nanos::ZERO)
 }

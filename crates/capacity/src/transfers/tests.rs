@@ -12,13 +12,17 @@ fn needs_is_the_rest_over_the_remaining_time() {
         deadline: Nanos::from_secs(10),
         moved: 4 * MB,
     };
-    assert_eq!(transfer.needs(Nanos::from_secs(5)), MB);
-    assert_eq!(transfer.needs(Nanos::from_secs(11)), 0, "its time is over");
+    assert_eq!(transfer.required_bytes_per_s(Nanos::from_secs(5)), MB);
+    assert_eq!(
+        transfer.required_bytes_per_s(Nanos::from_secs(11)),
+        0,
+        "its time is over"
+    );
     let done = Transfer {
         moved: transfer.bytes,
         ..transfer
     };
-    assert_eq!(done.needs(Nanos::from_secs(5)), 0);
+    assert_eq!(done.required_bytes_per_s(Nanos::from_secs(5)), 0);
 }
 
 /// Disk with priority classes: real time gets all that it asks for, then best effort, then idle.
@@ -94,7 +98,7 @@ impl Disk {
             self.now = Nanos(self.now.0 + 100_000_000);
             let mut out = Vec::new();
             for (user, bytes) in shares.into_iter().enumerate() {
-                if self.manager.moved(user, bytes) {
+                if self.manager.record_moved(user, bytes) {
                     self.manager.end(user, &mut out);
                     self.manager.cycle(self.now, &mut out);
                     self.ended[user] = Some(self.now);
@@ -250,16 +254,49 @@ fn users_lowered_by_admission_are_restored_at_the_end_of_the_transfer() {
         moved: 0,
     };
     disk.manager.begin(0, transfer, &mut out);
-    disk.manager.admitted(2, Class::RealTime, &[], &mut out);
+    disk.manager
+        .apply_admission(Nanos::ZERO, 2, Class::RealTime, &[], &mut out);
     let lowered = [(1, Class::Idle), (2, Class::Idle)];
     disk.manager
-        .admitted(0, Class::RealTime, &lowered, &mut out);
+        .apply_admission(Nanos::ZERO, 0, Class::RealTime, &lowered, &mut out);
     let classes = |disk: &Disk| [0, 1, 2].map(|user| disk.manager.class(user).expect("there"));
     let idle = Class::Idle;
     assert_eq!(classes(&disk), [Class::RealTime, idle, idle]);
     disk.manager.end(0, &mut out);
     let best_effort = Class::BestEffort;
     assert_eq!(classes(&disk), [best_effort, best_effort, Class::RealTime]);
+}
+
+/// A user that had the whole disk before is forecast with an even share, not with what it had.
+#[test]
+fn user_lowered_by_admission_is_measured_anew() {
+    let mut manager = PriorityManager::new(Nanos::ZERO, 60 * MB);
+    let mut out = Vec::new();
+    (0..2).for_each(|user| manager.add(Nanos::ZERO, user));
+    let transfer = |begun, bytes| Transfer {
+        bytes,
+        begun,
+        deadline: Nanos::from_secs(600),
+        moved: 0,
+    };
+    assert!(manager.begin(0, transfer(Nanos::ZERO, 780 * MB), &mut out));
+    manager.record_moved(0, 180 * MB);
+    manager.measure(CYCLE, &mut out);
+    let end = |manager: &PriorityManager| manager.forecast(0, CYCLE).expect("has one").done;
+    assert_eq!(
+        end(&manager),
+        CYCLE + Nanos::from_secs(10),
+        "600 MB at 60 MB/s"
+    );
+    assert!(manager.begin(1, transfer(CYCLE, MB), &mut out));
+    let lowered = [(0, Class::Idle)];
+    manager.apply_admission(CYCLE, 1, Class::BestEffort, &lowered, &mut out);
+    assert_eq!(manager.class(0), Some(Class::Idle));
+    assert_eq!(
+        end(&manager),
+        CYCLE + Nanos::from_secs(20),
+        "600 MB at 30 MB/s"
+    );
 }
 
 #[test]
@@ -345,7 +382,7 @@ fn forecast_gives_end_and_distance_to_the_deadline() {
         moved: 101 * MB,
         ..transfer
     };
-    assert_eq!((done.left(), done.latency(0)), (0, Nanos::ZERO));
+    assert_eq!((done.bytes_left(), done.latency(0)), (0, Nanos::ZERO));
 }
 
 #[test]
@@ -367,10 +404,10 @@ fn unmeasured_transfer_is_forecast_with_an_even_share() {
     assert_eq!(done, Nanos::from_secs(10));
     // Two of the three users turn out to be idle; a transfer that begins just before the interval's
     // end is not measured yet.
-    manager.moved(0, 30 * MB);
+    manager.record_moved(0, 30 * MB);
     let late = Nanos(2_900_000_000);
     assert!(manager.begin(1, transfer(late), &mut out));
-    manager.moved(1, MB);
+    manager.record_moved(1, MB);
     manager.measure(CYCLE, &mut out);
     let done = manager
         .forecast(0, CYCLE)

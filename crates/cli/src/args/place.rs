@@ -225,11 +225,11 @@ pub(crate) struct DataCentreArgs {
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
-    use tidegate_config::names::{NAMES, is_name};
+    use tidegate_config::names::{NAME_FORM, is_name};
     if is_name(text) {
         Ok(text.to_owned())
     } else {
-        Err(NAMES.to_owned())
+        Err(NAME_FORM.to_owned())
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_agent::{
-    Agent, AgentConfig, Event, Linux, Report, Scheduler, State, TargetSpec, TransferSpec,
+    Agent, AgentConfig, Event, LinuxHost, Report, Scheduler, State, TargetSpec, TransferSpec,
     scheduler_of,
 };
 use tidegate_core::time::Nanos;
@@ -140,9 +140,12 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
         "the I/O scheduler of {} is {}, which ignores I/O classes",
         scheduler.disk, scheduler.active
     );
-    let possible = Scheduler::ENFORCES_CLASSES
-        .iter()
-        .find(|name| scheduler.offered.iter().any(|offered| offered == *name));
+    let possible = Scheduler::ENFORCING_SCHEDULERS.iter().find(|name| {
+        scheduler
+            .available
+            .iter()
+            .any(|available| available == *name)
+    });
     let help = match possible {
         Some(name) => format!(
             "echo {name} > /sys/block/{}/queue/scheduler",
@@ -150,7 +153,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
         ),
         None => format!(
             "the kernel offers neither {}",
-            Scheduler::ENFORCES_CLASSES.join(" nor ")
+            Scheduler::ENFORCING_SCHEDULERS.join(" nor ")
         ),
     };
     if args.dry_run {
@@ -162,7 +165,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
 
 /// Agent with its output.
 struct AgentRun {
-    agent: Agent<Linux>,
+    agent: Agent<LinuxHost>,
     out: Output,
     dry_run: bool,
     began: Instant,
@@ -178,7 +181,7 @@ impl AgentRun {
         specs: Vec<TargetSpec>,
         out: Output,
     ) -> Result<(AgentRun, Vec<Event>)> {
-        let host = Linux::default();
+        let host = LinuxHost::default();
         if !host.knows_children() {
             tell(format_args!(
                 "warning: the kernel lacks CONFIG_PROC_CHILDREN, so child processes are not found"
@@ -324,7 +327,7 @@ fn has_missed(transfer: Transfer, state: State, now: Nanos) -> bool {
     match state {
         State::Done { late, .. } => late > Nanos::ZERO,
         State::EndedEarly { .. } => true,
-        State::Running => now > transfer.due(),
+        State::Running => now > transfer.due_time(),
     }
 }
 
@@ -458,7 +461,7 @@ impl Standing {
         let outlook = match report.forecast {
             _ if report
                 .transfer
-                .is_some_and(|(transfer, _)| now > transfer.due()) =>
+                .is_some_and(|(transfer, _)| now > transfer.due_time()) =>
             {
                 Outlook::Late
             }
@@ -475,7 +478,7 @@ impl Standing {
             bytes_per_s: report.bytes_per_s.filter(|_| report.transfer.is_none()),
             transfer: report
                 .transfer
-                .map(|(transfer, state)| (transfer.left(), state)),
+                .map(|(transfer, state)| (transfer.bytes_left(), state)),
             outlook,
         }
     }
@@ -508,7 +511,7 @@ impl Row {
                 state_text(state)
             }
             (_, None, _) => "not known yet".to_owned(),
-            (Some((transfer, _)), Some(_), None) if now > transfer.due() => {
+            (Some((transfer, _)), Some(_), None) if now > transfer.due_time() => {
                 "late, and never done at this rate".to_owned()
             }
             (_, Some(_), None) => "never at this rate".to_owned(),
@@ -531,7 +534,9 @@ impl Row {
             done: report
                 .transfer
                 // A transfer of 0 bytes counts as done instead of being undefined.
-                .map(|(transfer, _)| 1.0 - transfer.left() as f64 / transfer.bytes.max(1) as f64),
+                .map(|(transfer, _)| {
+                    1.0 - transfer.bytes_left() as f64 / transfer.bytes.max(1) as f64
+                }),
             done_in_s: done_in.map(Nanos::as_secs_f64),
             // Against a transfer that never ends the difference would be a meaningless maximum.
             early_s: early.filter(|_| done_in.is_some()),

@@ -31,7 +31,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let paper = find(name)?;
     let wanted = Wanted {
         table: wanted_table(paper, args)?,
-        jobs: jobs(args.jobs),
+        threads: jobs(args.jobs),
         traces: match &args.traces {
             Some(folder) => traces(paper, folder)?,
             None => BTreeMap::new(),
@@ -147,9 +147,9 @@ fn check_curves(paper: &Paper, wanted: &Wanted, args: &ReproduceArgs, out: Outpu
         let problem = Problem::new("curves cannot be drawn with -o json").at("--plot");
         return Err(problem.help("use --svg FILE with -o json").into());
     }
-    if !paper.curves.iter().any(|table| wanted.wants(table)) {
+    if !paper.plots.iter().any(|table| wanted.wants(table)) {
         let problem = Problem::new("no curves for this table or figure").at(option);
-        let help = match paper.curves {
+        let help = match paper.plots {
             [] => format!("{} has no curves", paper.name),
             curves => format!("there are curves of: {}", curves.join(", ")),
         };

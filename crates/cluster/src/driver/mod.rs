@@ -238,9 +238,10 @@ impl Cluster<'_> {
             return;
         };
         let now = self.session.now;
-        let Ok(request) = Request::new(progress.left(), progress.due().since(now)) else {
+        let Ok(request) = Request::new(progress.bytes_left(), progress.due_time().since(now))
+        else {
             // `Request::new` refuses 0 bytes and a deadline that has passed.
-            return (self.session.notify)(match progress.left() {
+            return (self.session.notify)(match progress.bytes_left() {
                 0 => ClusterEvent::Done { transfer },
                 _ => ClusterEvent::Overdue { transfer },
             });

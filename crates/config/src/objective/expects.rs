@@ -5,7 +5,7 @@ use tidegate_core::expected_workload::{ExpectedWorkload, THOUSAND};
 use tidegate_units::{Rate, Thousandths, format_bytes};
 
 use super::part::FlagInfo;
-use super::read::{NONE, is_none, set, unless_none};
+use super::read::{NONE, is_none, read_into, read_or_none};
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
 use crate::node::Value;
@@ -111,22 +111,22 @@ pub(super) fn read(field: &Field<'_>, base: &ExpectedWorkload) -> Option<Expecte
     }
     let mut section = Section::with_keys(field, &EXPECTS)?;
     let mut new = *base;
-    let reads = |field: &Field<'_>| unless_none(field, Field::thousandths);
-    let access = |field: &Field<'_>| unless_none(field, access);
-    let size = |field: &Field<'_>| unless_none(field, size);
-    let iops = |field: &Field<'_>| unless_none(field, |field| field.number(&IOPS));
+    let reads = |field: &Field<'_>| read_or_none(field, Field::thousandths);
+    let access = |field: &Field<'_>| read_or_none(field, access);
+    let size = |field: &Field<'_>| read_or_none(field, size);
+    let iops = |field: &Field<'_>| read_or_none(field, |field| field.number(&IOPS));
     let burst = |field: &Field<'_>| {
-        unless_none(field, |field| {
+        read_or_none(field, |field| {
             let burst = field.number(&BURST)?;
             u32::try_from(burst).ok()
         })
     };
     let good = [
-        set(&mut section, &READS, reads, &mut new.reads),
-        set(&mut section, &ACCESS, access, &mut new.sequential),
-        set(&mut section, &SIZE, size, &mut new.size),
-        set(&mut section, &IOPS, iops, &mut new.iops),
-        set(&mut section, &BURST, burst, &mut new.burst),
+        read_into(&mut section, &READS, reads, &mut new.reads),
+        read_into(&mut section, &ACCESS, access, &mut new.sequential),
+        read_into(&mut section, &SIZE, size, &mut new.size),
+        read_into(&mut section, &IOPS, iops, &mut new.iops),
+        read_into(&mut section, &BURST, burst, &mut new.burst),
     ];
     section.finish();
     good.iter().all(|good| *good).then_some(new)

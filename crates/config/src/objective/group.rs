@@ -4,7 +4,7 @@ use serde_json::json;
 use tidegate_core::objective::{Group, GroupName, Objective};
 
 use super::part::{FlagInfo, NoneMeans};
-use super::read::{is_none, set};
+use super::read::{is_none, read_into};
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
 use crate::node::Value;
@@ -92,8 +92,8 @@ pub(super) fn read(field: &Field<'_>, base: Option<Group>) -> Option<Option<Grou
     let some_name = |field: &Field<'_>| name(field).map(Some);
     let some_weight = |field: &Field<'_>| weight(field, &WEIGHT).map(Some);
     let good = [
-        set(&mut section, &NAME, some_name, &mut new.0),
-        set(&mut section, &WEIGHT, some_weight, &mut new.1),
+        read_into(&mut section, &NAME, some_name, &mut new.0),
+        read_into(&mut section, &WEIGHT, some_weight, &mut new.1),
     ];
     section.finish();
     if good.contains(&false) {

@@ -7,7 +7,7 @@ use tidegate_units::format_duration;
 
 use super::part::{FlagInfo, NoneMeans, Promise};
 use super::rate;
-use super::read::{NONE, is_none, set};
+use super::read::{NONE, is_none, read_into};
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 use crate::node::Value;
@@ -176,10 +176,10 @@ pub(super) fn read(field: &Field<'_>, base: &Limit) -> Option<Limit> {
     let mut new = *base;
     let burst = |field: &Field<'_>| burst(field, base.burst);
     let good = [
-        set(&mut section, &TOTAL, Field::rate, &mut new.total),
-        set(&mut section, &READ, Field::rate, &mut new.read),
-        set(&mut section, &WRITE, Field::rate, &mut new.write),
-        set(&mut section, &BURST, burst, &mut new.burst),
+        read_into(&mut section, &TOTAL, Field::rate, &mut new.total),
+        read_into(&mut section, &READ, Field::rate, &mut new.read),
+        read_into(&mut section, &WRITE, Field::rate, &mut new.write),
+        read_into(&mut section, &BURST, burst, &mut new.burst),
     ];
     section.finish();
     good.iter().all(|good| *good).then_some(new)
@@ -199,10 +199,10 @@ fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
     let mut new = base.unwrap_or(nothing);
     let length = |field: &Field<'_>| field.number(&LENGTH).map(Nanos);
     let good = [
-        set(&mut section, &BURST_TOTAL, Field::rate, &mut new.total),
-        set(&mut section, &BURST_READ, Field::rate, &mut new.read),
-        set(&mut section, &BURST_WRITE, Field::rate, &mut new.write),
-        set(&mut section, &LENGTH, length, &mut new.length),
+        read_into(&mut section, &BURST_TOTAL, Field::rate, &mut new.total),
+        read_into(&mut section, &BURST_READ, Field::rate, &mut new.read),
+        read_into(&mut section, &BURST_WRITE, Field::rate, &mut new.write),
+        read_into(&mut section, &LENGTH, length, &mut new.length),
     ];
     section.finish();
     if good.contains(&false) {

@@ -15,7 +15,7 @@ use super::group::{self, GROUP, GROUP_NAME};
 use super::limit::{self, LIMIT};
 use super::part::{FlagInfo, NoneMeans, ObjectivePart, Promise};
 use super::rate;
-use super::read::{NONE, is_none, put, unless_none};
+use super::read::{NONE, is_none, read_or_none, store_if_valid};
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, TextForm};
 use crate::node::Value as Written;
@@ -36,7 +36,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             KeyDefault::Unset("none"),
             "minimum rate while the VM has requests",
         ),
-        read: |field, new| put(field.rate(), &mut new.reservation),
+        read: |field, new| store_if_valid(field.rate(), &mut new.reservation),
         view: |objective| rate::view(&objective.reservation),
         promises: &[Promise {
             name: "reservation",
@@ -57,7 +57,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             KeyDefault::Unset("none"),
             "maximum rate of reads and writes together, or a table (below)",
         ),
-        read: |field, new| put(limit::read(field, &new.limit), &mut new.limit),
+        read: |field, new| store_if_valid(limit::read(field, &new.limit), &mut new.limit),
         view: |objective| limit::view(&objective.limit),
         promises: &limit::PROMISES,
         flags: &limit::FLAGS,
@@ -69,7 +69,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             KeyDefault::Unset("none"),
             "rate that is held precisely, by [`vcup`](policies/vcup.md) and related policies",
         ),
-        read: |field, new| put(field.rate(), &mut new.target),
+        read: |field, new| store_if_valid(field.rate(), &mut new.target),
         view: |objective| rate::view(&objective.target),
         promises: &[Promise {
             name: "target",
@@ -85,7 +85,7 @@ pub const PARTS: [ObjectivePart; 8] = [
     },
     ObjectivePart {
         key: WEIGHT,
-        read: |field, new| put(group::weight(field, &WEIGHT), &mut new.weight),
+        read: |field, new| store_if_valid(group::weight(field, &WEIGHT), &mut new.weight),
         view: |objective| objective.weight.into(),
         promises: &[Promise {
             name: "weight",
@@ -111,7 +111,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "VMs that share one weight: `\"qfs\"`, or `{ name = \"qfs\", weight = 200 }`; \
              see below",
         ),
-        read: |field, new| put(group::read(field, new.group), &mut new.group),
+        read: |field, new| store_if_valid(group::read(field, new.group), &mut new.group),
         view: |objective| group::view(objective.group.as_ref()),
         promises: &[Promise {
             name: "group",
@@ -123,8 +123,8 @@ pub const PARTS: [ObjectivePart; 8] = [
     ObjectivePart {
         key: LATENCY,
         read: |field, new| {
-            let latency = unless_none(field, |field| field.number(&LATENCY).map(Nanos));
-            put(latency, &mut new.latency)
+            let latency = read_or_none(field, |field| field.number(&LATENCY).map(Nanos));
+            store_if_valid(latency, &mut new.latency)
         },
         view: |objective| objective.latency.map(format_duration).into(),
         promises: &[Promise {
@@ -148,7 +148,7 @@ pub const PARTS: [ObjectivePart; 8] = [
              `\"best-effort 0\"` (highest) to `\"best-effort 7\"`, `\"idle\"`; `\"best-effort\"` \
              is 4",
         ),
-        read: |field, new| put(priority(field), &mut new.priority),
+        read: |field, new| store_if_valid(priority(field), &mut new.priority),
         view: |objective| objective.priority.to_string().into(),
         promises: &[Promise {
             name: "priority",
@@ -172,7 +172,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             KeyDefault::Unset("nothing"),
             "expected workload, used by feasibility checks and plans, not by the scheduler (below)",
         ),
-        read: |field, new| put(expects::read(field, &new.expects), &mut new.expects),
+        read: |field, new| store_if_valid(expects::read(field, &new.expects), &mut new.expects),
         view: |objective| expects::view(&objective.expects),
         promises: &[],
         flags: &expects::FLAGS,

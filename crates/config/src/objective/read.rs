@@ -1,4 +1,4 @@
-//! Helpers that merge a part that was read into an earlier one.
+//! Helpers that read one key of an objective into the value it changes.
 
 use crate::field::Field;
 use crate::keys::{KeyInfo, KeyKind};
@@ -8,27 +8,28 @@ use crate::section::Section;
 /// Word `none`, which removes a part.
 pub(crate) const NONE: KeyKind = KeyKind::Choice(&["none"]);
 
-/// Stores a value that was read in `to`. Returns `false` if it was wrong (`None`); `to` then stays.
-pub(super) fn put<T>(read: Option<T>, to: &mut T) -> bool {
+/// Stores a value that was read in `target`. Returns `false` if it was wrong (`None`); `target`
+/// then stays.
+pub(super) fn store_if_valid<T>(read: Option<T>, target: &mut T) -> bool {
     match read {
         Some(value) => {
-            *to = value;
+            *target = value;
             true
         }
         None => false,
     }
 }
 
-/// Reads one key into `to`, which stays unchanged where the key is left out. Returns `false` if the
-/// value was wrong.
-pub(super) fn set<'a, T>(
+/// Reads one key into `target`, which stays unchanged where the key is left out. Returns `false` if
+/// the value was wrong.
+pub(super) fn read_into<'a, T>(
     section: &mut Section<'a>,
     key: &KeyInfo,
     read: impl Fn(&Field<'a>) -> Option<T>,
-    to: &mut T,
+    target: &mut T,
 ) -> bool {
     match section.field(key) {
-        Some(field) => put(read(&field), to),
+        Some(field) => store_if_valid(read(&field), target),
         None => true,
     }
 }
@@ -40,7 +41,7 @@ pub(crate) fn is_none(field: &Field<'_>) -> bool {
 }
 
 /// Reads a value that may be `none`: `Some(None)` for none, `None` for a wrong value.
-pub(super) fn unless_none<'a, T>(
+pub(super) fn read_or_none<'a, T>(
     field: &Field<'a>,
     read: impl Fn(&Field<'a>) -> Option<T>,
 ) -> Option<Option<T>> {

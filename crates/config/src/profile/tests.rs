@@ -65,7 +65,7 @@ fn example() -> Measured {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn profile_round_trips_through_toml() {
     let text = example().to_toml();
     assert_eq!(parse(&text, "p.toml"), Ok(example()), "{text}");
     let profile = example().profile().expect("complete");
@@ -106,7 +106,9 @@ fn a_file_of_an_older_build_is_read_and_its_wide_points_are_not_trusted() {
 }
 
 #[test]
-fn figures_without_intervals_are_believed() {
+fn points_without_interval_or_runs_count_as_precise() {
+    // In turn, the four imprecise points of the file: one without an interval, two with intervals
+    // that are narrow enough, and one with a second run.
     let text = OLD.replace(", within_percent = 330.12, runs = 3", "");
     let text = text.replace("26.00", "25.00").replace("48.30", "2.50");
     let text = text.replace("runs = 1 ", "runs = 2 ");
@@ -117,7 +119,7 @@ fn figures_without_intervals_are_believed() {
 }
 
 #[test]
-fn mistakes_are_named_where_they_are() {
+fn errors_name_file_and_line() {
     let text = example().to_toml();
     let refused = |from: &str, to: &str| {
         assert!(text.contains(from));
@@ -125,20 +127,20 @@ fn mistakes_are_named_where_they_are() {
             .unwrap_err()
             .to_string()
     };
-    let said = refused("iops = 8000.000", "iops = \"fast\"");
+    let message = refused("iops = 8000.000", "iops = \"fast\"");
     assert!(
-        said.contains("expected a number") && said.contains("p.toml:"),
-        "{said}"
+        message.contains("expected a number") && message.contains("p.toml:"),
+        "{message}"
     );
-    let said = refused("version = 1", "version = 2");
-    assert!(said.contains("unknown version 2"), "{said}");
-    let said = refused("size = \"64 KiB\"", "size = \"4 KiB\"");
+    let message = refused("version = 1", "version = 2");
+    assert!(message.contains("unknown version 2"), "{message}");
+    let message = refused("size = \"64 KiB\"", "size = \"4 KiB\"");
     assert!(
-        said.contains("the curve of sequential reads: 4096 bytes are there twice"),
-        "{said}"
+        message.contains("the curve of sequential reads: 4096 bytes are there twice"),
+        "{message}"
     );
-    let said = refused("reads_percent = 70.5\n", "");
-    assert!(said.contains("`reads_percent` is missing"), "{said}");
+    let message = refused("reads_percent = 70.5\n", "");
+    assert!(message.contains("`reads_percent` is missing"), "{message}");
 }
 
 #[test]
@@ -150,8 +152,8 @@ fn names_are_models_and_paths_are_files() {
         let found = find(name, dir.path()).expect("built in");
         assert_eq!(found.device, name);
     }
-    let said = find("nvme-2tb", dir.path()).expect_err("there is none");
-    assert!(said.contains("did you mean \"nvme-1tb\"?"), "{said}");
+    let message = find("nvme-2tb", dir.path()).expect_err("there is none");
+    assert!(message.contains("did you mean \"nvme-1tb\"?"), "{message}");
     assert!(find("q.toml", dir.path()).is_err());
 }
 

@@ -33,7 +33,7 @@ use crate::document;
 
 pub use entry_times::{Days, When};
 use entry_times::{Occurrence, dates};
-pub use read::{from_field, time_to_come};
+pub use read::{from_field, future_time};
 
 /// Maximum number of entries of a schedule.
 pub const ENTRIES_MAX: usize = 64;
@@ -76,13 +76,13 @@ pub struct InForce<'a> {
     pub objective: &'a Objective,
 }
 
-/// Next change of the objective in force.
+/// Change change of the objective in force.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Next<'a> {
+pub struct Change<'a> {
     /// Time of the change.
     pub at: Timestamp,
-    /// Objective in force from then on.
-    pub then: InForce<'a>,
+    /// Objective in force from that time on.
+    pub in_force: InForce<'a>,
 }
 
 impl From<Objective> for Schedule {
@@ -100,8 +100,8 @@ impl From<Objective> for Schedule {
 ///
 /// # Errors
 /// All mistakes of the change and of the resulting objectives.
-pub fn merge(was: &Schedule, change: &Value) -> Result<Schedule, ConfigErrors> {
-    document::read_json(change, "", |field| from_field(field, was))
+pub fn merge(current: &Schedule, change: &Value) -> Result<Schedule, ConfigErrors> {
+    document::read_json(change, "", |field| from_field(field, current))
 }
 
 impl Schedule {
@@ -115,8 +115,9 @@ impl Schedule {
         &self.entries
     }
 
-    /// Returns true if there are no entries and no time zone.
-    pub fn is_constant(&self) -> bool {
+    /// Returns true if there are no entries and no time zone: the schedule is written as its base
+    /// alone.
+    pub fn is_plain_objective(&self) -> bool {
         self.entries.is_empty() && self.zone.is_none()
     }
 
@@ -136,14 +137,14 @@ impl Schedule {
         if self.entries.is_empty() {
             return self.in_force(None);
         }
-        self.in_force(holding(&self.around(now, 1), now))
+        self.in_force(holding(&self.occurrences_around(now, 1), now))
     }
 
     /// Returns the next change to a different objective; `None` if there is none.
-    pub fn next(&self, now: Timestamp) -> Option<Next<'_>> {
+    pub fn next(&self, now: Timestamp) -> Option<Change<'_>> {
         let before = self.in_force_at(now);
         let mut from = vec![now];
-        from.extend(self.once().into_iter().filter(|at| *at > now));
+        from.extend(self.one_time_bounds().into_iter().filter(|at| *at > now));
         // Weekly entries repeat, so two weeks from now and from each begin or end of a one-time
         // entry are enough: between those windows no other combination of entries can hold.
         for (i, &start) in from.iter().enumerate() {
@@ -152,13 +153,13 @@ impl Schedule {
             let end = from.get(i + 1).map_or(far, |end| far.min(*end));
             let here = |at: &Timestamp| *at >= start && *at < end;
             // Two days more than the window, for entries that begin within and end behind it.
-            let all = self.around(start, DAYS_AHEAD + 2);
+            let all = self.occurrences_around(start, DAYS_AHEAD + 2);
             let bounds = bounds(&all, now).into_iter().filter(here);
-            let next = bounds.map(|at| Next {
+            let next = bounds.map(|at| Change {
                 at,
-                then: self.in_force(holding(&all, at)),
+                in_force: self.in_force(holding(&all, at)),
             });
-            let mut changed = next.filter(|next| next.then.objective != before.objective);
+            let mut changed = next.filter(|next| next.in_force.objective != before.objective);
             if let Some(changed) = changed.next() {
                 return Some(changed);
             }
@@ -166,17 +167,21 @@ impl Schedule {
         None
     }
 
-    /// Returns the next time, today or tomorrow, at which an entry begins or ends: the time of the
-    /// next look at the clock. `None` if there is none.
+    /// Returns the next time at which an entry begins or ends, and the schedule is to be evaluated
+    /// again: of weekly entries today or tomorrow, of one-time entries without bound. `None`: there
+    /// is none.
     pub fn next_bound(&self, now: Timestamp) -> Option<Timestamp> {
-        bounds(&self.around(now, 1), now).first().copied()
+        bounds(&self.occurrences_around(now, 1), now)
+            .first()
+            .copied()
     }
 
     /// Returns all times after `now` at which an entry begins or ends, in order: of weekly entries
     /// within the next week, of one-time entries without bound.
     pub fn bounds(&self, now: Timestamp) -> Vec<Timestamp> {
-        let mut all = bounds(&self.around(now, 8), now);
-        all.extend(self.once().into_iter().filter(|at| *at > now));
+        // One day more than a week, for changes of the clock.
+        let mut all = bounds(&self.occurrences_around(now, 8), now);
+        all.extend(self.one_time_bounds().into_iter().filter(|at| *at > now));
         all.sort_unstable();
         all.dedup();
         all
@@ -198,7 +203,7 @@ impl Schedule {
     }
 
     /// Returns the time at which a one-time entry ends. `None`: the entry is weekly or has no end.
-    pub fn is_over_at(&self, entry: usize) -> Option<Timestamp> {
+    pub fn end_of_entry(&self, entry: usize) -> Option<Timestamp> {
         match self.entries.get(entry)?.when {
             When::Once {
                 until: Some(until), ..
@@ -215,7 +220,7 @@ impl Schedule {
 
     /// Returns the occurrences of weekly entries from [`DAYS_BACK`] days before `time` to
     /// `days_ahead` days after it, and of all one-time entries.
-    fn around(&self, time: Timestamp, days_ahead: i32) -> Vec<Occurrence> {
+    fn occurrences_around(&self, time: Timestamp, days_ahead: i32) -> Vec<Occurrence> {
         let zone = self.zone();
         let today = time.to_zoned(zone.clone()).date();
         let instant = |time: DateTime| zone.to_timestamp(time).ok();
@@ -236,7 +241,7 @@ impl Schedule {
     }
 
     /// Returns the times at which one-time entries begin and end, in order.
-    fn once(&self) -> Vec<Timestamp> {
+    fn one_time_bounds(&self) -> Vec<Timestamp> {
         let zone = self.zone();
         let times = self.entries.iter().flat_map(|entry| match entry.when {
             When::Once { at, until } => [Some(at), until],

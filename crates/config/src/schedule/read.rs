@@ -15,29 +15,36 @@ use crate::node::Value;
 use crate::objective;
 use crate::section::Section;
 
-const TIME: &str = "\"18:00\", on the clock of its timezone";
-const MOMENT: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
-const TO_COME: &str = "\"14:03\", \"2026-12-01T18:00\" or \"2026-12-01T18:00:00+01:00\"";
-const DAYS: &str = "a list such as [\"mon\", \"fri\"], of mon, tue, wed, thu, fri, sat and sun";
+/// Help text for a time of day.
+const TIME_HELP: &str = "\"18:00\", on the clock of its timezone";
+/// Help text for a date with a time.
+const DATE_TIME_HELP: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
+/// Help text for a future time.
+const FUTURE_TIME_HELP: &str = "\"14:03\", \"2026-12-01T18:00\" or \"2026-12-01T18:00:00+01:00\"";
+/// Help text for days of the week.
+const DAYS_HELP: &str =
+    "a list such as [\"mon\", \"fri\"], of mon, tue, wed, thu, fri, sat and sun";
 /// Maximum length in bytes of a time zone's name; the longest IANA name has 32.
 const ZONE_MAX: usize = 64;
 
-/// Reads an objective's table, including `schedule` and `timezone`, and merges it into `was`.
+/// Reads an objective's table, including `schedule` and `timezone`, and merges it into `current`.
 /// `None`: something was wrong, which has been reported.
-pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
+pub fn from_field(field: &Field<'_>, current: &Schedule) -> Option<Schedule> {
     let mut section = Section::with_keys(field, &keys::OBJECTIVE)?;
-    let base = objective::parts(&mut section, &was.base);
+    let base = objective::parts(&mut section, &current.base);
     let zone = match section.field(&keys::TIMEZONE) {
-        Some(field) => zone(&field),
-        None => Some(was.zone.clone()),
+        Some(field) => read_zone(&field),
+        None => Some(current.zone.clone()),
     };
-    let listed = listed(&mut section);
+    let listed = take_entries(&mut section);
     section.finish();
     let base = base.and_then(|base| objective::validated(field, base));
     let entries = match (listed, &base) {
         // Entries are read even if the base is refused, so that their mistakes are reported too.
-        (Some(listed), base) => entries(field, &listed, base.as_ref().unwrap_or(&was.base)),
-        (None, Some(base)) => rebased(field, &was.entries, base),
+        (Some(listed), base) => {
+            read_entries(field, &listed, base.as_ref().unwrap_or(&current.base))
+        }
+        (None, Some(base)) => rebased(field, &current.entries, base),
         (None, None) => None,
     };
     Some(Schedule {
@@ -48,7 +55,7 @@ pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
 }
 
 /// Returns the fields of the entries in the document; `None`: no `schedule`, present entries stay.
-fn listed<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
+fn take_entries<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
     let named = section.field(&keys::SCHEDULE)?;
     if objective::is_none(&named) {
         return Some(Vec::new());
@@ -56,7 +63,8 @@ fn listed<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
     Some(section.take_tables(keys::SCHEDULE.name))
 }
 
-fn entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<Vec<Entry>> {
+/// Reads all entries. `None`: there are too many, or one is wrong, which has been reported.
+fn read_entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<Vec<Entry>> {
     if listed.len() > ENTRIES_MAX {
         let what = format!("a schedule of {} entries is too long", listed.len());
         let place = field
@@ -65,7 +73,7 @@ fn entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<
         place.error(what, &format!("at most {ENTRIES_MAX} entries"));
         return None;
     }
-    let entries: Vec<_> = listed.iter().map(|field| entry(field, base)).collect();
+    let entries: Vec<_> = listed.iter().map(|field| read_entry(field, base)).collect();
     entries.into_iter().collect()
 }
 
@@ -96,13 +104,13 @@ fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec
     rebased.into_iter().collect()
 }
 
-fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
+fn read_entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
     let mut section = Section::with_keys(field, &keys::ENTRY)?;
     let when = read_times(field, &mut section);
     let force = section.flag(&keys::FORCE);
     let parts = objective::parts(&mut section, base);
     section.finish();
-    let change = change(field);
+    let change = change_without_times(field);
     if change.is_empty() {
         field.error(
             "changes nothing",
@@ -119,7 +127,7 @@ fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
 }
 
 /// Returns the entry's change of the objective as written: all keys but those of its times.
-fn change(field: &Field<'_>) -> Map<String, Json> {
+fn change_without_times(field: &Field<'_>) -> Map<String, Json> {
     match field.node().to_json() {
         Json::Object(mut keys) => {
             keys.retain(|key, _| !keys::WHEN.has(key));
@@ -192,7 +200,7 @@ fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
         text => parse_time(text),
     });
     if read.is_none() {
-        field.refuse("a time of day", TIME);
+        field.refuse("a time of day", TIME_HELP);
     }
     read
 }
@@ -201,17 +209,17 @@ fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
 fn moment(field: &Field<'_>) -> Option<DateTime> {
     let read = written(field).and_then(parse_moment);
     if read.is_none() {
-        field.refuse("a date and a time", MOMENT);
+        field.refuse("a date and a time", DATE_TIME_HELP);
     }
     read
 }
 
 /// Reads a future time: a time of day (`14:03`, the next one), a date and time in `zone`, or a
 /// timestamp with its own UTC offset.
-pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+pub fn future_time(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let read = written(field).and_then(|text| {
         let absolute = text.parse::<Timestamp>().ok();
-        absolute.or_else(|| on_the_clock(text, now, zone))
+        absolute.or_else(|| parse_wall_clock(text, now, zone))
     });
     match read {
         Some(time) if time > now => return Some(time),
@@ -219,13 +227,13 @@ pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Optio
             format!("{} is in the past", field.describe()),
             "a time in the future",
         ),
-        None => field.refuse("a time in the future", TO_COME),
+        None => field.refuse("a time in the future", FUTURE_TIME_HELP),
     }
     None
 }
 
 /// Parses a time of day, the next one after `now`, or a date and time, both in `zone`.
-fn on_the_clock(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+fn parse_wall_clock(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let at = |moment: DateTime| zone.to_timestamp(moment).ok();
     let Some(time) = parse_time(text) else {
         return at(parse_moment(text)?);
@@ -273,25 +281,24 @@ fn digits(text: &str, between: char, lengths: &[usize]) -> Option<Vec<i16>> {
 /// Reads a list of days of the week, at least one.
 fn some_days(field: &Field<'_>) -> Option<Days> {
     let Value::List(list) = &field.node().value else {
-        field.refuse("days of the week", DAYS);
+        field.refuse("days of the week", DAYS_HELP);
         return None;
     };
     if list.is_empty() {
-        field.error("an empty list of days", DAYS);
+        field.error("an empty list of days", DAYS_HELP);
         return None;
     }
-    let numbers = DAY_NAMES.map(|name| (name, name));
-    let named: Vec<_> = (field.elements()?.iter())
-        .map(|field| {
-            let name = field.choice(&numbers)?;
-            DAY_NAMES.iter().position(|other| *other == name)
-        })
+    let choices: Vec<(&str, usize)> = DAY_NAMES.into_iter().zip(0..).collect();
+    let numbers: Vec<_> = (field.elements()?.iter())
+        .map(|field| field.choice(&choices))
         .collect();
-    Days::from_numbers(named.into_iter().collect::<Option<Vec<_>>>()?)
+    // Collected first, so that every wrong day is reported.
+    Days::from_numbers(numbers.into_iter().collect::<Option<Vec<_>>>()?)
 }
 
-/// Reads the IANA name of a time zone; `none` is the host's.
-fn zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
+/// Reads the IANA name of a time zone. `Some(None)`: the host's, written `none`; `None`: the name
+/// is unknown, which has been reported.
+fn read_zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
     if objective::is_none(field) {
         return Some(None);
     }

@@ -36,8 +36,8 @@ fn mb_at(schedule: &Schedule, at: &str) -> u64 {
     mb(schedule.in_force_at(time(at)).objective)
 }
 
-/// All that comes after a time, as far as `steps` of it.
-fn then(schedule: &Schedule, at: &str, steps: usize) -> Vec<(String, u64)> {
+/// Next `steps` changes after `at`, as local time and target in MB/s.
+fn next_changes(schedule: &Schedule, at: &str, steps: usize) -> Vec<(String, u64)> {
     let mut now = time(at);
     let mut all = Vec::new();
     for _ in 0..steps {
@@ -47,14 +47,15 @@ fn then(schedule: &Schedule, at: &str, steps: usize) -> Vec<(String, u64)> {
         let local = next.at.to_zoned(schedule.zone());
         all.push((
             local.strftime("%a %d %H:%M %z").to_string(),
-            mb(next.then.objective),
+            mb(next.in_force.objective),
         ));
         now = next.at;
     }
     all
 }
 
-fn told(steps: &[(&str, u64)]) -> Vec<(String, u64)> {
+/// Expected changes, as [`next_changes`] gives them.
+fn changes(steps: &[(&str, u64)]) -> Vec<(String, u64)> {
     let own = |(at, mb): &(&str, u64)| ((*at).to_owned(), *mb);
     steps.iter().map(own).collect()
 }
@@ -67,14 +68,14 @@ fn an_evening_of_every_day_begins_and_ends_on_the_second() {
         ("2026-11-22T18:00:00+01:00", 50),
         ("2026-11-22T22:59:59+01:00", 50),
         ("2026-11-22T23:00:00+01:00", 10),
-        // The same moment, said elsewhere.
+        // The moment of 18:00, in another time zone.
         ("2026-11-22T17:00:00Z", 50),
     ] {
         assert_eq!(mb_at(&evening, at), mb, "{at}");
     }
     assert_eq!(
-        then(&evening, "2026-11-22T12:00+01:00", 3),
-        told(&[
+        next_changes(&evening, "2026-11-22T12:00+01:00", 3),
+        changes(&[
             ("Sun 22 18:00 +0100", 50),
             ("Sun 22 23:00 +0100", 10),
             ("Mon 23 18:00 +0100", 50),
@@ -100,8 +101,8 @@ fn a_night_ends_on_the_next_day_and_belongs_to_the_day_it_begins_on() {
     }
     let days = berlin(json!([{ "days": ["sat", "sun"], "target": "50 MB/s" }]));
     assert_eq!(
-        then(&days, "2026-11-20T12:00+01:00", 2),
-        told(&[("Sat 21 00:00 +0100", 50), ("Mon 23 00:00 +0100", 10)]),
+        next_changes(&days, "2026-11-20T12:00+01:00", 2),
+        changes(&[("Sat 21 00:00 +0100", 50), ("Mon 23 00:00 +0100", 10)]),
         "whole days that follow each other are one"
     );
     let late = berlin(json!([{ "from": "18:00", "target": "50 MB/s" }]));
@@ -118,23 +119,23 @@ fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
     let autumn = "2026-10-24T12:00+02:00";
     let within = berlin(json!([{ "from": "02:30", "until": "04:00", "target": "50 MB/s" }]));
     assert_eq!(
-        then(&within, spring, 2),
-        told(&[("Sun 29 03:30 +0200", 50), ("Sun 29 04:00 +0200", 10)]),
+        next_changes(&within, spring, 2),
+        changes(&[("Sun 29 03:30 +0200", 50), ("Sun 29 04:00 +0200", 10)]),
         "what is left out counts as later by the shift"
     );
     assert_eq!(
-        then(&within, autumn, 2),
-        told(&[("Sun 25 02:30 +0200", 50), ("Sun 25 04:00 +0100", 10)]),
+        next_changes(&within, autumn, 2),
+        changes(&[("Sun 25 02:30 +0200", 50), ("Sun 25 04:00 +0100", 10)]),
         "of what comes twice the first counts"
     );
     let across = berlin(json!([{ "from": "01:00", "until": "02:30", "target": "50 MB/s" }]));
     assert_eq!(
-        then(&across, spring, 2),
-        told(&[("Sun 29 01:00 +0100", 50), ("Sun 29 03:30 +0200", 10)])
+        next_changes(&across, spring, 2),
+        changes(&[("Sun 29 01:00 +0100", 50), ("Sun 29 03:30 +0200", 10)])
     );
     assert_eq!(
-        then(&across, autumn, 3),
-        told(&[
+        next_changes(&across, autumn, 3),
+        changes(&[
             ("Sun 25 01:00 +0200", 50),
             ("Sun 25 02:30 +0200", 10),
             ("Mon 26 01:00 +0100", 50),
@@ -145,15 +146,15 @@ fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
         { "from": "02:30", "until": "03:00", "days": ["sun"], "target": "50 MB/s" }
     ]));
     assert_eq!(
-        then(&inside, spring, 1),
-        told(&[("Sun 05 02:30 +0200", 50)]),
+        next_changes(&inside, spring, 1),
+        changes(&[("Sun 05 02:30 +0200", 50)]),
         "within the hour that is left out it does not hold, and is found a week later"
     );
     // 18:00 is 18:00, whatever it is elsewhere.
     let evening = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
     assert_eq!(
-        then(&evening, spring, 3),
-        told(&[
+        next_changes(&evening, spring, 3),
+        changes(&[
             ("Sat 28 18:00 +0100", 50),
             ("Sat 28 23:00 +0100", 10),
             ("Sun 29 18:00 +0200", 50),
@@ -162,24 +163,27 @@ fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
 }
 
 #[test]
-fn what_comes_once_comes_once() {
+fn one_time_entry_holds_once() {
     let once = berlin(json!([
         { "at": "2026-12-01T18:00", "until": "2026-12-03T06:00:30", "target": "50 MB/s" }
     ]));
     assert_eq!(
-        then(&once, "2026-06-01T00:00+02:00", 9),
-        told(&[("Tue 01 18:00 +0100", 50), ("Thu 03 06:00 +0100", 10)])
+        next_changes(&once, "2026-06-01T00:00+02:00", 9),
+        changes(&[("Tue 01 18:00 +0100", 50), ("Thu 03 06:00 +0100", 10)])
     );
-    assert_eq!(once.is_over_at(0), Some(time("2026-12-03T06:00:30+01:00")));
+    assert_eq!(
+        once.end_of_entry(0),
+        Some(time("2026-12-03T06:00:30+01:00"))
+    );
     let for_good = berlin(json!([{ "at": "2026-12-01 18:00", "target": "50 MB/s" }]));
     assert_eq!(mb_at(&for_good, "2026-12-01T17:59:59+01:00"), 10);
     assert_eq!(mb_at(&for_good, "2126-12-01T18:00+01:00"), 50);
-    assert_eq!(for_good.is_over_at(0), None);
-    assert_eq!(then(&for_good, "2027-01-01T00:00+01:00", 1), []);
+    assert_eq!(for_good.end_of_entry(0), None);
+    assert_eq!(next_changes(&for_good, "2027-01-01T00:00+01:00", 1), []);
 }
 
 #[test]
-fn of_entries_that_hold_the_last_one_is_in_force_over_the_base_alone() {
+fn last_matching_entry_wins_and_merges_with_base_only() {
     let both = berlin(json!([
         { "from": "08:00", "until": "20:00", "target": "20 MB/s", "weight": 7 },
         { "from": "12:00", "until": "13:00", "target": "30 MB/s" },
@@ -197,19 +201,19 @@ fn of_entries_that_hold_the_last_one_is_in_force_over_the_base_alone() {
         Some(1)
     );
     assert_eq!(
-        then(&both, "2026-11-23T19:00+01:00", 4),
-        told(&[
+        next_changes(&both, "2026-11-23T19:00+01:00", 4),
+        changes(&[
             ("Mon 23 20:00 +0100", 10),
             ("Tue 24 00:00 +0100", 40),
             ("Wed 25 00:00 +0100", 10),
             ("Wed 25 08:00 +0100", 20),
         ]),
-        "what is hidden changes nothing"
+        "an overridden entry changes nothing"
     );
 }
 
 #[test]
-fn what_always_holds_never_changes() {
+fn entry_of_every_day_never_changes() {
     let always = berlin(
         json!([{ "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
                                  "target": "50 MB/s" }]),
@@ -222,8 +226,8 @@ fn what_always_holds_never_changes() {
         { "at": "2028-01-01T00:00", "until": "2028-01-01T06:00", "target": "20 MB/s" },
     ]));
     assert_eq!(
-        then(&ends, "2026-11-22T18:00+01:00", 3),
-        told(&[("Sat 01 00:00 +0100", 20), ("Sat 01 06:00 +0100", 50)])
+        next_changes(&ends, "2026-11-22T18:00+01:00", 3),
+        changes(&[("Sat 01 00:00 +0100", 20), ("Sat 01 06:00 +0100", 50)])
     );
 }
 
@@ -336,7 +340,7 @@ fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
     assert_eq!(mb_at(&zone, "2026-11-22T18:30+01:00"), 10);
     assert_eq!(mb_at(&zone, "2026-11-22T18:30Z"), 50);
     let none = merge(&was, &json!({ "schedule": null, "timezone": null })).expect("good");
-    assert!(none.is_constant());
+    assert!(none.is_plain_objective());
     assert_eq!(none, Schedule::from(*was.base()));
     assert_eq!(none.next(evening), None);
     let none = merge(&was, &json!({ "schedule": "none" })).expect("good");
@@ -401,9 +405,9 @@ fn dates_and_times_of_toml_need_no_quotes() {
 }
 
 #[test]
-fn what_cannot_be_says_where_and_what_would_be_right() {
+fn invalid_entries_name_key_and_fix() {
     let one = |entry: Value| refused(json!({ "schedule": [entry] }));
-    for (entry, said) in [
+    for (entry, expected) in [
         (
             json!({ "weight": 7 }),
             "schedule[0]: the times of this entry are missing",
@@ -468,12 +472,12 @@ fn what_cannot_be_says_where_and_what_would_be_right() {
         ),
     ] {
         let found = one(entry.clone());
-        assert!(found.contains(said), "{entry}: {found}");
+        assert!(found.contains(expected), "{entry}: {found}");
     }
 }
 
 #[test]
-fn what_no_schedule_can_have_is_refused() {
+fn unknown_zone_and_too_many_entries_are_refused() {
     let zone = refused(json!({ "timezone": "Europe/Berln" }));
     assert!(zone.contains("did you mean \"Europe/Berlin\"?"), "{zone}");
     let zone = refused(json!({ "timezone": "../etc/passwd" }));
@@ -482,13 +486,13 @@ fn what_no_schedule_can_have_is_refused() {
     let many = refused(json!({ "schedule": many }));
     assert!(many.contains("65 entries is too long"), "{many}");
     // Wherever there is no time of day.
-    let said = crate::objective::merge(&Objective::default(), &json!({ "schedule": [] }));
-    let said = said.expect_err("no clock").to_string();
-    assert!(said.contains("[[event]]"), "{said}");
+    let merged = crate::objective::merge(&Objective::default(), &json!({ "schedule": [] }));
+    let message = merged.expect_err("no clock").to_string();
+    assert!(message.contains("[[event]]"), "{message}");
 }
 
 #[test]
-fn the_ends_of_time_are_nothing_special() {
+fn first_and_last_timestamps_are_handled() {
     let ends = berlin(json!([
         { "at": "0000-01-01T00:00", "until": "9999-12-31T23:59:59", "weight": 7 },
         { "at": "9999-12-31T23:59", "weight": 8 },
@@ -506,21 +510,22 @@ fn the_ends_of_time_are_nothing_special() {
     assert_eq!(
         ends.overlaps(),
         [(0, 1), (0, 2)],
-        "no day comes after the last"
+        "weekly entries have no day after the last, so the third hides the first but not the second"
     );
     // Apia had no 2011-12-30: the day from midnight to midnight did not hold.
     let apia = schedule(json!({ "timezone": "Pacific/Apia", "target": "10 MB/s",
         "schedule": [{ "days": ["fri"], "target": "50 MB/s" }] }));
     assert_eq!(
-        then(&apia, "2011-12-29T12:00-10:00", 1),
-        told(&[("Fri 06 00:00 +1400", 50)])
+        next_changes(&apia, "2011-12-29T12:00-10:00", 1),
+        changes(&[("Fri 06 00:00 +1400", 50)])
     );
 }
 
 proptest::proptest! {
-    /// Whatever holds is what the slow way finds: every second entry of a few days is asked.
+    /// `next` agrees with an oracle that evaluates the schedule at every full hour of the next 15
+    /// days.
     #[test]
-    fn next_is_the_first_second_at_which_something_else_holds(
+    fn next_agrees_with_an_hourly_oracle(
         spans in proptest::collection::vec((0u32..24, 0u32..24, 0usize..7), 1..5),
         start in 0i64..3 * 86400,
     ) {

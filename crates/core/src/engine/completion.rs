@@ -379,7 +379,7 @@ impl Engine {
         let transfer_done = of_vm.has_transfer
             && outcome.is_ok()
             && op.merges()
-            && (view.transfers.as_mut()).is_some_and(|transfers| transfers.moved(vm as usize, len));
+            && (view.transfers.as_mut()).is_some_and(|all| all.record_moved(vm as usize, len));
         device.requests -= 1;
         of_vm.requests -= 1;
         self.budgets.answered(now, vm as usize);

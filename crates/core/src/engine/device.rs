@@ -205,7 +205,7 @@ impl DeviceControl {
         {
             return false;
         }
-        let costs = estimator.expected();
+        let costs = estimator.expected_profile();
         let learnt = view.learnt.as_ref();
         if learnt.is_some_and(|learnt| !costs_differ(&learnt.costs, &costs)) {
             return false;

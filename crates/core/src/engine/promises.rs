@@ -321,7 +321,7 @@ fn transfer(view: &View, slot: usize, now: Nanos) -> u64 {
     let transfer = view
         .predictor()
         .and_then(|predictor| predictor.transfer(slot));
-    transfer.map_or(0, |transfer| transfer.needs(now))
+    transfer.map_or(0, |transfer| transfer.required_bytes_per_s(now))
 }
 
 /// Index of the need that uses up most of its bound.

@@ -8,7 +8,7 @@ use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::{
-    Admission, Capacity, Forecast, Standing, TransferAccounts, TransferEnd, TransferOutcome,
+    Admission, DeviceBandwidth, Forecast, Standing, TransferAccounts, TransferEnd, TransferOutcome,
     TransferSpec, TransferStatus,
 };
 
@@ -26,7 +26,7 @@ impl<'a> Transfers<'a> {
         let predictor = self.engine.view.predictor()?;
         let transfer = *predictor.transfer(who)?;
         let unknown = || Forecast {
-            done: transfer.due(),
+            done: transfer.due_time(),
             early: Nanos::ZERO,
             late: Nanos::ZERO,
         };
@@ -49,7 +49,7 @@ impl<'a> Transfers<'a> {
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
+            DeviceBandwidth::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
         capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
         capacity.with_users(users)
@@ -61,15 +61,15 @@ impl<'a> Transfers<'a> {
         if let Some(predictor) = self.engine.view.predictor() {
             // Accounts exist from the first transfer on; before that the terms are all that is
             // known.
-            return predictor.capacity().best();
+            return predictor.capacity().single_user_max();
         }
         let (terms, mut capacity) = (
             self.engine.active.transfer_terms(),
-            Capacity::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
+            DeviceBandwidth::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
-        capacity.set_best(self.engine.best_bandwidth);
+        capacity.set_single_user_max(self.engine.best_bandwidth);
         capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
-        capacity.best()
+        capacity.single_user_max()
     }
 
     /// Number of VMs that use the device, including this one: VMs that have a transfer or
@@ -253,7 +253,9 @@ impl TransfersMut<'_> {
     pub fn set_best_bandwidth(&mut self, bytes_per_s: u64) {
         self.engine.best_bandwidth = bytes_per_s;
         if let Some(book) = &mut self.engine.view.transfers {
-            book.predictor_mut().capacity_mut().set_best(bytes_per_s);
+            book.predictor_mut()
+                .capacity_mut()
+                .set_single_user_max(bytes_per_s);
         }
     }
 
@@ -284,7 +286,7 @@ impl TransfersMut<'_> {
             self.engine.active.transfer_terms(),
             transfer_accounts::device_time(&self.engine.view),
         );
-        (book.predictor_mut().capacity_mut()).set_best(self.engine.best_bandwidth);
+        (book.predictor_mut().capacity_mut()).set_single_user_max(self.engine.best_bandwidth);
         for slot in (0..self.engine.view.queues.vms.len())
             .filter(|&slot| transfer_accounts::may_have_transfer(&self.engine.view, slot))
         {

@@ -64,7 +64,7 @@ pub(crate) enum Expression {
     /// A measure.
     Measure(Call),
     /// Items of a series from one index to another; negative ones count from the end.
-    Part(Box<Expression>, Option<i64>, Option<i64>),
+    Slice(Box<Expression>, Option<i64>, Option<i64>),
     /// The item with the label of another.
     At(Box<Expression>, Box<Expression>),
     /// A function of a series.
@@ -171,8 +171,8 @@ impl Expression {
         let found = match self {
             Expression::Number(number) => Some(series([*number])),
             Expression::Measure(call) => measures.measure(call)?,
-            Expression::Part(of, from, to) => {
-                of.value(measures)?.map(|items| part(items, *from, *to))
+            Expression::Slice(of, from, to) => {
+                of.value(measures)?.map(|items| slice(items, *from, *to))
             }
             Expression::At(of, other) => match (of.value(measures)?, other.value(measures)?) {
                 (Some(items), Some(others)) => {
@@ -196,25 +196,25 @@ impl Expression {
         Ok(found.filter(|items| !items.is_empty()))
     }
 
-    /// Calls `hear` with every measure of the expression.
+    /// Calls `visit` with every measure of the expression.
     #[cfg(test)]
-    pub(crate) fn measures<'a>(&'a self, hear: &mut dyn FnMut(&'a Call)) {
+    pub(crate) fn measures<'a>(&'a self, visit: &mut dyn FnMut(&'a Call)) {
         match self {
             Expression::Number(_) => (),
-            Expression::Measure(call) => hear(call),
-            Expression::Part(of, ..) | Expression::Function(_, of) => of.measures(hear),
+            Expression::Measure(call) => visit(call),
+            Expression::Slice(of, ..) | Expression::Function(_, of) => of.measures(visit),
             Expression::Binary(_, a, b) | Expression::At(a, b) => {
-                a.measures(hear);
-                b.measures(hear);
+                a.measures(visit);
+                b.measures(visit);
             }
         }
     }
 }
 
 /// Items from one index to another; negative ones count from the end.
-fn part(items: Series, from: Option<i64>, to: Option<i64>) -> Series {
+fn slice(items: Series, from: Option<i64>, to: Option<i64>) -> Series {
     let count = items.len() as i64;
-    // Clamped, so that a part beyond the end is empty rather than a panic.
+    // Clamped, so that a slice beyond the end is empty rather than a panic.
     let place = |n: i64| (if n < 0 { count + n } else { n }).clamp(0, count) as usize;
     let (from, to) = (place(from.unwrap_or(0)), place(to.unwrap_or(count)));
     let kept = items.into_iter().take(to).skip(from);
@@ -228,7 +228,7 @@ fn part(items: Series, from: Option<i64>, to: Option<i64>) -> Series {
 pub(super) fn paired(
     a: Series,
     b: Series,
-    of: impl Fn(f64, f64) -> f64,
+    combine: impl Fn(f64, f64) -> f64,
 ) -> Result<Series, ExperimentError> {
     let made = |item: Item, value: f64| Item { value, ..item };
     match (a.as_slice(), b.as_slice()) {
@@ -237,7 +237,7 @@ pub(super) fn paired(
             let one = one.value;
             Ok((a.into_iter())
                 .map(|item| {
-                    let v = of(item.value, one);
+                    let v = combine(item.value, one);
                     made(item, v)
                 })
                 .collect())
@@ -246,21 +246,22 @@ pub(super) fn paired(
             let one = one.value;
             Ok((b.into_iter())
                 .map(|item| {
-                    let v = of(one, item.value);
+                    let v = combine(one, item.value);
                     made(item, v)
                 })
                 .collect())
         }
         (x, y) if x.len() == y.len() => Ok((a.into_iter().zip(b))
             .map(|(a, b)| {
-                let v = of(a.value, b.value);
+                let v = combine(a.value, b.value);
                 made(a, v)
             })
             .collect()),
         (x, y) => Err(ExperimentError::data(
             super::FILE,
             format!(
-                "a series of {} figures beside one of {}: as many, or a single one, would be right",
+                "a series of {} figures and one of {}: both must have the same length, or one of \
+                 them a single figure",
                 x.len(),
                 y.len()
             ),
@@ -313,7 +314,7 @@ impl<'a> Parser<'a> {
 
     fn sum(&mut self) -> Result<Expression, Malformed> {
         // One level for each precedence; the loop makes operators of one level group from the left.
-        let mut found = self.product()?;
+        let mut found = self.term()?;
         loop {
             let operator = match self.peek() {
                 Some('+') => Operator::Add,
@@ -322,12 +323,12 @@ impl<'a> Parser<'a> {
             };
             // An operator is one byte of ASCII, at which `peek` has left the text.
             self.rest = &self.rest[1..];
-            found = Expression::Binary(operator, Box::new(found), Box::new(self.product()?));
+            found = Expression::Binary(operator, Box::new(found), Box::new(self.term()?));
         }
     }
 
-    fn product(&mut self) -> Result<Expression, Malformed> {
-        let mut found = self.parted()?;
+    fn term(&mut self) -> Result<Expression, Malformed> {
+        let mut found = self.postfix()?;
         loop {
             let operator = match self.peek() {
                 Some('*') => Operator::Multiply,
@@ -335,13 +336,13 @@ impl<'a> Parser<'a> {
                 _ => return Ok(found),
             };
             self.rest = &self.rest[1..];
-            found = Expression::Binary(operator, Box::new(found), Box::new(self.parted()?));
+            found = Expression::Binary(operator, Box::new(found), Box::new(self.postfix()?));
         }
     }
 
-    /// Parses an operand, with an optional part in square brackets.
-    fn parted(&mut self) -> Result<Expression, Malformed> {
-        let found = self.single()?;
+    /// Parses an operand, with an optional slice in square brackets.
+    fn postfix(&mut self) -> Result<Expression, Malformed> {
+        let found = self.primary()?;
         if !self.take('[') {
             return Ok(found);
         }
@@ -355,7 +356,7 @@ impl<'a> Parser<'a> {
         let example = "[0], [-1], [..4], [1..] or [at max(b)]";
         let inside = self.word(|c| c != ']').trim();
         self.need(']', example)?;
-        let wrong = || Malformed::new(format!("`[{inside}]` is no part of a series"), example);
+        let wrong = || Malformed::new(format!("`[{inside}]` is not a slice of a series"), example);
         let number = |text: &str| text.trim().parse::<i64>().map_err(|_| wrong());
         let end = |text: &str| match text.trim() {
             "" => Ok(None),
@@ -364,15 +365,16 @@ impl<'a> Parser<'a> {
         let (from, to) = match inside.split_once("..") {
             Some((from, to)) => (end(from)?, end(to)?),
             None => match number(inside)? {
-                // The range -1..0 would be empty, since 0 counts from the begin.
+                // The range -1..0 would be empty, since 0 counts from the start.
                 -1 => (Some(-1), None),
-                n => (Some(n), Some(n + 1)),
+                // Saturated: no series has that many figures.
+                n => (Some(n), Some(n.saturating_add(1))),
             },
         };
-        Ok(Expression::Part(Box::new(found), from, to))
+        Ok(Expression::Slice(Box::new(found), from, to))
     }
 
-    fn single(&mut self) -> Result<Expression, Malformed> {
+    fn primary(&mut self) -> Result<Expression, Malformed> {
         match self.peek() {
             Some('(') => {
                 self.take('(');
@@ -385,7 +387,7 @@ impl<'a> Parser<'a> {
                 let wrong = |_| Malformed::new(format!("`{digits}` is no number"), "1 or 0.05");
                 digits.parse().map(Expression::Number).map_err(wrong)
             }
-            Some(c) if c.is_ascii_alphabetic() => self.called(),
+            Some(c) if c.is_ascii_alphabetic() => self.name_or_call(),
             found => {
                 let found = found.map_or("the end".to_owned(), |c| format!("`{c}`"));
                 Err(Malformed::new(
@@ -397,7 +399,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a name, a function of an expression, or a measure with its arguments.
-    fn called(&mut self) -> Result<Expression, Malformed> {
+    fn name_or_call(&mut self) -> Result<Expression, Malformed> {
         let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
         if !self.take('(') {
             return Ok(match self.named.get(name) {

@@ -115,6 +115,15 @@ fn error(lines: &str) -> String {
 }
 
 #[test]
+fn largest_index_gives_no_figure() {
+    let lines = format!(
+        "claim = \"\"\nholds = [{{ below = 'one[{}]', than = 1 }}]\ndetail = \"\"",
+        i64::MAX
+    );
+    assert!(evaluated(&lines).expect("a claim").is_none());
+}
+
+#[test]
 fn a_figure_is_below_or_above_another() {
     assert!(holds("below = 'one', than = 2.1") && !holds("below = 'one', than = 2"));
     assert!(holds("at_most = 'one', than = 2") && !holds("at_most = 'one', than = 1.9"));
@@ -339,7 +348,7 @@ fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
         ),
         (
             of("below = 'one[x]', than = 1"),
-            &["`[x]` is no part of a series", "[..4]"],
+            &["`[x]` is not a slice of a series", "[..4]"],
         ),
         (of("below = 'of(,)', than = 1"), &["an argument is empty"]),
         (

@@ -103,7 +103,7 @@ pub(super) fn calibrate(
             scenarios.push((case, scenario));
         }
     }
-    let runs = pool::map_parallel(&scenarios, wanted.jobs, progress, |(case, scenario)| {
+    let runs = pool::map_parallel(&scenarios, wanted.threads, progress, |(case, scenario)| {
         (*case, Run::simulate(scenario.clone()))
     });
     let mut best: Option<(f64, FreeParameters, Vec<Residual>)> = None;

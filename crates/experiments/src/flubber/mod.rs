@@ -20,7 +20,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "flubber",
     title: "Flubber: Two-level Disk Scheduling in Virtualized Environment",
     tables: &frame::names(&FIGURES),
-    curves: &["figure 4"],
+    plots: &["figure 4"],
     traces: &[],
     reproduce: |wanted, progress| frame::reproduce(&Flubber, wanted, progress),
     calibrate: Some(calibrate::calibrate),

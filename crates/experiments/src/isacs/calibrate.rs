@@ -4,7 +4,7 @@
 //! in order and kept for the later ones: table 5, for example, determines the window of all
 //! streams.
 
-use super::free_parameters::FreeParameters;
+use super::free_parameters::Calibration;
 use super::points::{POINTS, Point};
 use super::policy::Policy;
 use super::run;
@@ -19,24 +19,24 @@ pub(super) fn calibrate(
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
     let reference = Reference::parse(setup::PAPER_TOML)?;
-    let mut free = FreeParameters::read()?;
+    let mut free = Calibration::read()?;
     let mut residuals = String::new();
     for (n, point) in POINTS.iter().enumerate() {
         let theirs = theirs(&reference, point)?;
         let (mut low, mut high) = point.bounds;
         while low < high {
             let middle = low + (high - low) / 2;
-            free.set(point.knob, middle);
+            free.set(point.parameter, middle);
             // Bisection: the cell is monotonic in the parameter.
-            let is_low = (ours(point, &free, wanted.jobs) < theirs) == point.rises;
+            let is_low = (ours(point, &free, wanted.threads) < theirs) == point.rises;
             if is_low {
                 low = middle + 1
             } else {
                 high = middle
             }
         }
-        free.set(point.knob, low);
-        let ours = ours(point, &free, wanted.jobs);
+        free.set(point.parameter, low);
+        let ours = ours(point, &free, wanted.threads);
         // Writing to a `String` cannot fail.
         let _ = write!(
             residuals,
@@ -52,7 +52,12 @@ pub(super) fn calibrate(
          # in this order.\n\n[free]\n",
     );
     for point in &POINTS {
-        let _ = writeln!(text, "{} = {}", point.knob.key(), free.get(point.knob));
+        let _ = writeln!(
+            text,
+            "{} = {}",
+            point.parameter.key(),
+            free.get(point.parameter)
+        );
     }
     Ok(text + &residuals)
 }
@@ -71,7 +76,7 @@ fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> 
 }
 
 /// Value of the cell in the simulation with these parameters.
-fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
+fn ours(point: &Point, free: &Calibration, jobs: usize) -> f64 {
     let Some(figure) = figure(point.table, point.row, point.column) else {
         // NaN is not below any figure, so that the search ends at a bound; a test has the cells.
         return f64::NAN;
@@ -87,14 +92,20 @@ fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::free_parameters::Knob;
+    use super::super::free_parameters::FreeParameter;
     use super::*;
 
     #[test]
     fn every_figure_is_found_by_one_credit2_cell_that_may_be_used() {
         let reference = Reference::parse(setup::PAPER_TOML).expect("TOML");
-        for knob in Knob::ALL {
-            assert_eq!(POINTS.iter().filter(|point| point.knob == knob).count(), 1);
+        for parameter in FreeParameter::ALL {
+            assert_eq!(
+                POINTS
+                    .iter()
+                    .filter(|point| point.parameter == parameter)
+                    .count(),
+                1
+            );
         }
         for point in &POINTS {
             assert!(theirs(&reference, point).expect("there") > 0.0);

@@ -1,4 +1,9 @@
-//! Free parameters of the model, with their calibrated values.
+//! Free parameters of the ISACS model, with their calibrated values. Tables and sections are those
+//! of the paper that the module [`isacs`](super) names.
+//!
+//! A guest of section 5.4 does a fixed amount of work, either *inside* the group of I/O-bound VMs
+//! or as a *neighbour* of it; *hybrid* neighbours alternate between CPU and I/O, and *mixed* guests
+//! do both at a time.
 
 use crate::ExperimentError;
 use tidegate_core::time::Nanos;
@@ -9,13 +14,13 @@ pub(super) const WORK_SHRINK: u64 = 20;
 
 const CALIBRATION_TOML: &str = include_str!("../../../../experiments/isacs/calibration.toml");
 
-/// Values of the free parameters, in the order of [`Knob::ALL`].
+/// Calibrated values of the free parameters, in the order of [`FreeParameter::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FreeParameters(pub(super) [u64; Knob::ALL.len()]);
+pub(super) struct Calibration(pub(super) [u64; FreeParameter::ALL.len()]);
 
 /// Free parameter; each is found by one Credit2 cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Knob {
+pub(super) enum FreeParameter {
     /// CPU time of the client for sending or receiving a packet, in microseconds: table 3.
     PingUs,
     /// Bytes of a stream in flight, in KiB: table 5.
@@ -26,7 +31,7 @@ pub(super) enum Knob {
     DiskNs,
     /// CPU time of making a KiB, in nanoseconds: table 7, urandom.
     UrandomNs,
-    /// Dirty memory limit of a mixed guest, in KB: table 8, zeros.
+    /// Dirty memory limit of a mixed guest, in kB (1000 bytes): table 8, zeros.
     MixedDirtyKb,
     /// CPU time of a mixed guest for making a KiB, in nanoseconds: table 8, urandom.
     MixedUrandomNs,
@@ -38,40 +43,40 @@ pub(super) enum Knob {
     MixedMs,
 }
 
-impl Knob {
-    pub(super) const ALL: [Knob; 10] = [
-        Knob::PingUs,
-        Knob::WindowKib,
-        Knob::MixedReceiveNs,
-        Knob::DiskNs,
-        Knob::UrandomNs,
-        Knob::MixedDirtyKb,
-        Knob::MixedUrandomNs,
-        Knob::InsideMs,
-        Knob::HybridMs,
-        Knob::MixedMs,
+impl FreeParameter {
+    pub(super) const ALL: [FreeParameter; 10] = [
+        FreeParameter::PingUs,
+        FreeParameter::WindowKib,
+        FreeParameter::MixedReceiveNs,
+        FreeParameter::DiskNs,
+        FreeParameter::UrandomNs,
+        FreeParameter::MixedDirtyKb,
+        FreeParameter::MixedUrandomNs,
+        FreeParameter::InsideMs,
+        FreeParameter::HybridMs,
+        FreeParameter::MixedMs,
     ];
 
     /// Name in `calibration.toml`.
     pub(super) fn key(self) -> &'static str {
         match self {
-            Knob::PingUs => "ping_us",
-            Knob::WindowKib => "window_kib",
-            Knob::MixedReceiveNs => "mixed_receive_ns",
-            Knob::DiskNs => "disk_ns",
-            Knob::UrandomNs => "urandom_ns",
-            Knob::MixedDirtyKb => "mixed_dirty_kb",
-            Knob::MixedUrandomNs => "mixed_urandom_ns",
-            Knob::InsideMs => "inside_ms",
-            Knob::HybridMs => "hybrid_ms",
-            Knob::MixedMs => "mixed_ms",
+            FreeParameter::PingUs => "ping_us",
+            FreeParameter::WindowKib => "window_kib",
+            FreeParameter::MixedReceiveNs => "mixed_receive_ns",
+            FreeParameter::DiskNs => "disk_ns",
+            FreeParameter::UrandomNs => "urandom_ns",
+            FreeParameter::MixedDirtyKb => "mixed_dirty_kb",
+            FreeParameter::MixedUrandomNs => "mixed_urandom_ns",
+            FreeParameter::InsideMs => "inside_ms",
+            FreeParameter::HybridMs => "hybrid_ms",
+            FreeParameter::MixedMs => "mixed_ms",
         }
     }
 }
 
-impl FreeParameters {
+impl Calibration {
     /// Reads the values of `calibration.toml`.
-    pub(super) fn read() -> Result<FreeParameters, ExperimentError> {
+    pub(super) fn read() -> Result<Calibration, ExperimentError> {
         let wrong = |what: String| ExperimentError::Data {
             file: "calibration.toml",
             what,
@@ -79,32 +84,37 @@ impl FreeParameters {
         let root: toml::Table = CALIBRATION_TOML
             .parse()
             .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-        let mut free = FreeParameters([0; Knob::ALL.len()]);
-        for knob in Knob::ALL {
-            let figure = root.get("free").and_then(|table| table.get(knob.key()));
+        let mut free = Calibration([0; FreeParameter::ALL.len()]);
+        for parameter in FreeParameter::ALL {
+            let figure = root
+                .get("free")
+                .and_then(|table| table.get(parameter.key()));
             let figure = figure.and_then(toml::Value::as_integer);
             let figure = figure.and_then(|n| u64::try_from(n).ok());
-            let missing = || wrong(format!("free.{} is a whole number", knob.key()));
-            free.set(knob, figure.ok_or_else(missing)?);
+            let missing = || {
+                let key = parameter.key();
+                wrong(format!("free.{key} is missing or not a whole number"))
+            };
+            free.set(parameter, figure.ok_or_else(missing)?);
         }
         Ok(free)
     }
 
-    pub(super) fn get(&self, knob: Knob) -> u64 {
-        self.0[knob as usize]
+    pub(super) fn get(&self, parameter: FreeParameter) -> u64 {
+        self.0[parameter as usize]
     }
 
-    pub(super) fn set(&mut self, knob: Knob, value: u64) {
-        self.0[knob as usize] = value;
+    pub(super) fn set(&mut self, parameter: FreeParameter, value: u64) {
+        self.0[parameter as usize] = value;
     }
 
-    pub(super) fn us(&self, knob: Knob) -> Nanos {
-        Nanos::from_micros(self.get(knob))
+    pub(super) fn us(&self, parameter: FreeParameter) -> Nanos {
+        Nanos::from_micros(self.get(parameter))
     }
 
     /// Fixed work, shortened by [`WORK_SHRINK`].
-    pub(super) fn work(&self, knob: Knob) -> Nanos {
+    pub(super) fn work(&self, parameter: FreeParameter) -> Nanos {
         // Milliseconds are multiplied first, so that the division loses less than a microsecond.
-        Nanos::from_micros(self.get(knob) * 1_000 / WORK_SHRINK)
+        Nanos::from_micros(self.get(parameter) * 1_000 / WORK_SHRINK)
     }
 }

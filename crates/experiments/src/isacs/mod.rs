@@ -15,7 +15,7 @@ mod tables;
 
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim};
 use claims::Compared;
-use free_parameters::FreeParameters;
+use free_parameters::Calibration;
 use policy::Policy;
 
 const TABLES: &[&str] = &["3", "4", "5", "6", "7", "8", "section 5.4"];
@@ -24,7 +24,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "isacs",
     title: "I/O Strength-Aware Credit Scheduler for Virtualized Environments",
     tables: TABLES,
-    curves: TABLES,
+    plots: TABLES,
     traces: &[],
     reproduce,
     calibrate: Some(calibrate::calibrate),
@@ -43,9 +43,9 @@ const LOOKING: [Policy; 2] = [Policy::Credit2LooksAgain, Policy::IsacsLooksAgain
 
 fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
     let reference = Reference::parse(setup::PAPER_TOML)?;
-    let free = FreeParameters::read()?;
+    let free = Calibration::read()?;
     let cases = tables::cases(&reference, wanted)?;
-    let jobs = wanted.jobs;
+    let jobs = wanted.threads;
     let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
     let mut runs = run::run_all(
         &run::keys(&cases, &compared),

@@ -1,10 +1,10 @@
 //! Cells by which the free parameters are found.
 
-use super::free_parameters::Knob;
+use super::free_parameters::FreeParameter;
 
 /// Cell, with the parameter that it determines and the parameter's bounds.
 pub(super) struct Point {
-    pub(super) knob: Knob,
+    pub(super) parameter: FreeParameter,
     pub(super) table: &'static str,
     pub(super) row: &'static str,
     pub(super) column: &'static str,
@@ -14,13 +14,13 @@ pub(super) struct Point {
 }
 
 const fn point(
-    knob: Knob,
+    parameter: FreeParameter,
     [table, row, column]: [&'static str; 3],
     bounds: (u64, u64),
     rises: bool,
 ) -> Point {
     Point {
-        knob,
+        parameter,
         table,
         row,
         column,
@@ -31,52 +31,62 @@ const fn point(
 
 /// Cells in the order of the calibration.
 pub(super) const POINTS: [Point; 10] = [
-    point(Knob::WindowKib, ["5", "credit2", "i1c11"], (64, 8192), true),
     point(
-        Knob::MixedReceiveNs,
+        FreeParameter::WindowKib,
+        ["5", "credit2", "i1c11"],
+        (64, 8192),
+        true,
+    ),
+    point(
+        FreeParameter::MixedReceiveNs,
         ["6", "credit2", "m1"],
         (1, 200_000),
         false,
     ),
-    point(Knob::PingUs, ["3", "credit2", "1"], (1, 5_000), true),
     point(
-        Knob::DiskNs,
+        FreeParameter::PingUs,
+        ["3", "credit2", "1"],
+        (1, 5_000),
+        true,
+    ),
+    point(
+        FreeParameter::DiskNs,
         ["7", "credit2 zero", "i11c1"],
         (1_000, 20_000_000),
         false,
     ),
     point(
-        Knob::UrandomNs,
+        FreeParameter::UrandomNs,
         ["7", "credit2 urandom", "i1c11"],
         (1, 100_000),
         false,
     ),
     point(
-        Knob::MixedDirtyKb,
+        FreeParameter::MixedDirtyKb,
         ["8", "credit2 zero", "m1"],
         (20_000, 4_000_000),
         true,
     ),
     point(
-        Knob::MixedUrandomNs,
+        FreeParameter::MixedUrandomNs,
         ["8", "credit2 urandom", "m1"],
         (1, 100_000),
         false,
     ),
     point(
-        Knob::InsideMs,
+        FreeParameter::InsideMs,
         ["section 5.4", "inside, six mixed VMs", "credit2"],
         (1, 400_000),
         true,
     ),
     point(
-        Knob::HybridMs,
+        FreeParameter::HybridMs,
         ["section 5.4", "neighbour, hybrid", "credit2"],
         (1, 400_000),
         true,
     ),
     point(
-        Knob::MixedMs,
+        FreeParameter::MixedMs,
         ["section 5.4", "neighbour, four mixed VMs", "credit2"],
         (1, 400_000),
         true,

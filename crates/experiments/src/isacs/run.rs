@@ -1,6 +1,6 @@
 //! Runs of the cases, and their results over all rounds.
 
-use super::free_parameters::{FreeParameters, WORK_SHRINK};
+use super::free_parameters::{Calibration, WORK_SHRINK};
 use super::policy::Policy;
 use super::setup::{self, Case};
 use crate::{Progress, pool};
@@ -86,7 +86,7 @@ fn case_result(case: Case, report: &VcpuReport) -> CaseResult {
 }
 
 /// Runs one round of a case.
-pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> CaseResult {
+pub(super) fn round(case: Case, policy: Policy, free: &Calibration, round: u64) -> CaseResult {
     let scenario = setup::scenario(case, policy, free, round);
     case_result(case, &Simulation::new(scenario).run())
 }
@@ -129,7 +129,7 @@ pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
 /// Runs `rounds` rounds of each key.
 pub(super) fn run_all(
     keys: &[(Case, Policy)],
-    free: &FreeParameters,
+    free: &Calibration,
     rounds: u64,
     jobs: usize,
     progress: Progress<'_>,

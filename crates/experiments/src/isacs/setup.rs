@@ -1,6 +1,6 @@
 //! Model of the testbed: guests and workloads of each case.
 
-use super::free_parameters::{FreeParameters, Knob};
+use super::free_parameters::{Calibration, FreeParameter};
 use super::policy::Policy;
 use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
@@ -78,21 +78,21 @@ fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
 }
 
 /// CPU time of making a KiB: zeros at about 4 GB/s, random bytes as calibrated.
-fn make(source: Source, mixed: bool, free: &FreeParameters) -> Nanos {
+fn make(source: Source, mixed: bool, free: &Calibration) -> Nanos {
     match (source, mixed) {
         (Source::Zero, _) => Nanos(250),
-        (Source::Urandom, false) => Nanos(free.get(Knob::UrandomNs)),
-        (Source::Urandom, true) => Nanos(free.get(Knob::MixedUrandomNs)),
+        (Source::Urandom, false) => Nanos(free.get(FreeParameter::UrandomNs)),
+        (Source::Urandom, true) => Nanos(free.get(FreeParameter::MixedUrandomNs)),
     }
 }
 
-fn write(source: Source, mixed: bool, free: &FreeParameters) -> WriteSpec {
+fn write(source: Source, mixed: bool, free: &Calibration) -> WriteSpec {
     WriteSpec {
         file: FILE_BYTES / SHRINK,
         make_per_kib: make(source, mixed, free),
         dirty: if mixed {
             // Shrunk as the files are, so that writers meet the limit at the same part of a file.
-            free.get(Knob::MixedDirtyKb) * 1000 / SHRINK
+            free.get(FreeParameter::MixedDirtyKb) * 1000 / SHRINK
         } else {
             DIRTY_BYTES / SHRINK
         },
@@ -104,13 +104,13 @@ fn write(source: Source, mixed: bool, free: &FreeParameters) -> WriteSpec {
 
 /// Stream from the VM at `from`. The CPU time of a chunk is about one copy at each end, and
 /// remapping in the driver domain.
-fn stream(from: usize, receive: Nanos, free: &FreeParameters) -> StreamSpec {
+fn stream(from: usize, receive: Nanos, free: &Calibration) -> StreamSpec {
     let us = Nanos::from_micros;
     StreamSpec {
         from,
         chunk: CHUNK_BYTES,
         // A window below a chunk would let nothing through; the calibration tries small ones.
-        window: (free.get(Knob::WindowKib) << 10).max(CHUNK_BYTES),
+        window: (free.get(FreeParameter::WindowKib) << 10).max(CHUNK_BYTES),
         client: us(20),
         driver: us(20),
         interrupt: us(5),
@@ -119,14 +119,14 @@ fn stream(from: usize, receive: Nanos, free: &FreeParameters) -> StreamSpec {
     }
 }
 
-fn ping(from: usize, count: u64, free: &FreeParameters) -> PingSpec {
+fn ping(from: usize, count: u64, free: &Calibration) -> PingSpec {
     let us = Nanos::from_micros;
     PingSpec {
         from,
         period: us(5_000),
         jitter: us(1_000),
         count,
-        client: free.us(Knob::PingUs),
+        client: free.us(FreeParameter::PingUs),
         driver: us(10),
         guest: PING_ANSWER,
     }
@@ -144,8 +144,8 @@ fn computes(mut vm: VmSpec) -> VmSpec {
 }
 
 /// Guests of a case. The client, if there is one, comes after them, at index `from`.
-fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
-    let mixed_receive = Nanos(free.get(Knob::MixedReceiveNs));
+fn guests(case: Case, free: &Calibration) -> Vec<VmSpec> {
+    let mixed_receive = Nanos(free.get(FreeParameter::MixedReceiveNs));
     let many = |n: usize, cpus, what: &dyn Fn(usize, VmSpec) -> VmSpec| -> Vec<VmSpec> {
         let vms = (0..n).map(|k| what(k, guest(format!("vm{}", k + 1), cpus)));
         vms.collect()
@@ -184,12 +184,12 @@ fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
         }),
         Case::Inside(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|_, vm| VmSpec {
             stream: Some(stream(n, mixed_receive, free)),
-            work: Some(free.work(Knob::InsideMs)),
+            work: Some(free.work(FreeParameter::InsideMs)),
             ..vm
         }),
         Case::NeighbourHybrid(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                work: Some(free.work(Knob::HybridMs)),
+                work: Some(free.work(FreeParameter::HybridMs)),
                 ..vm
             },
             _ => VmSpec {
@@ -199,7 +199,7 @@ fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
         }),
         Case::NeighbourMixed(n) => many(n, GUEST_PCPUS_WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                work: Some(free.work(Knob::MixedMs)),
+                work: Some(free.work(FreeParameter::MixedMs)),
                 ..vm
             },
             _ => VmSpec {
@@ -211,7 +211,7 @@ fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
 }
 
 /// Scenario of a round of a case under a scheduler.
-pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> Scenario {
+pub(super) fn scenario(case: Case, policy: Policy, free: &Calibration, round: u64) -> Scenario {
     let mut vms = guests(case, free);
     let disk = matches!(case, Case::DdHybrid(..) | Case::DdMixed(..));
     if !disk {
@@ -246,7 +246,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round:
         },
         disk: DiskSpec {
             io: DISK_IO_BYTES,
-            service: Nanos(free.get(Knob::DiskNs)),
+            service: Nanos(free.get(FreeParameter::DiskNs)),
         },
         vms,
     }

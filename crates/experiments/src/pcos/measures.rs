@@ -190,7 +190,7 @@ mod tests {
             let all = [("let_in(web)", admitted), ("missed(web, pcos)", missed)];
             said("unharmed", &Figures(&all, &[10.0, 20.0]))
         };
-        let none = "; at some delta nobody is let in.";
+        let none = "; at some delta no request is let in.";
         let unharmed = said(&[1.0, 3.0], &[12.0, 20.0]);
         assert!(
             unharmed.holds && !unharmed.detail.ends_with(none),

@@ -50,7 +50,7 @@ pub(crate) const PAPER: Paper = Paper {
         "figure 5.14",
         "acceptance",
     ],
-    curves: &[
+    plots: &[
         "section 5.1.1",
         "figure 5.11",
         "figure 5.12",
@@ -276,7 +276,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         traces: wanted.traces.clone(),
         ..Folder::default()
     };
-    let runs = run_all(&wanted_runs(wanted), &folder, wanted.jobs, progress)?;
+    let runs = run_all(&wanted_runs(wanted), &folder, wanted.threads, progress)?;
     gather(&runs, wanted)
 }
 
@@ -338,7 +338,7 @@ mod tests {
     fn figures_are_the_tables_of_the_paper_and_curves_are_among_them() {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         assert_eq!(names, PAPER.tables);
-        assert!(PAPER.curves.iter().all(|curve| names.contains(curve)));
+        assert!(PAPER.plots.iter().all(|table| names.contains(table)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Calibration of the disk and the guests, by the rows of `paper.toml` that may be used for it:
-//! throughput of a writer on the host and in a VM, throughput of one and two streams, and default
-//! durations of the use cases. No run with priorities is used.
+//! Calibration of the disk and the guests of Jain's thesis, which the module [`pridyn`](super)
+//! cites, by the rows of `paper.toml` that may be used for it: throughput of a writer on the host
+//! and in a VM, throughput of one and two streams, and default durations of the use cases. No run
+//! with priorities is used.
 //!
 //! Bulk guests (sequential readers and writers) and streams of requests have parameters of their
 //! own. For each request size at the host, and each number of outstanding requests:
@@ -26,18 +27,19 @@ use std::fmt::Write;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// Values to try: request sizes in KiB, outstanding requests, rate of the disk in kB/s, time of the
-/// hypervisor in microseconds.
+/// Request sizes to try, in KiB.
 const PIECES_KIB: [u32; 3] = [128, 256, 512];
+/// Numbers of outstanding requests to try.
 const DEPTHS: [u32; 3] = [1, 2, 4];
-const RATES: [u64; 14] = [
+/// Outer rates of the disk to try, in kB/s.
+const RATES_KB_PER_S: [u64; 14] = [
     85_000, 87_500, 90_000, 92_500, 95_000, 97_500, 100_000, 102_500, 105_000, 110_000, 115_000,
     120_000, 125_000, 130_000,
 ];
-/// Distance of the processor times that are tried, in microseconds.
-const PROCESSOR_STEP_US: u64 = 50;
-/// Number of processor times that are tried.
-const PROCESSOR_STEPS: usize = 200;
+/// Step between the times of the hypervisor that are tried, in microseconds.
+const HYPERVISOR_STEP_US: u64 = 50;
+/// Number of times of the hypervisor that are tried.
+const HYPERVISOR_STEPS: usize = 200;
 /// Size from which the applications' size is scaled, in MiB; results are multiples of the step.
 const SIZE_MIB: u64 = 2400;
 /// Step of sizes, in MiB.
@@ -58,7 +60,7 @@ struct FreeParameters {
 type Fitted = (FreeParameters, Vec<Residual>);
 
 /// Figures of the thesis.
-struct Theirs {
+struct PaperFigures {
     host: f64,
     vm: f64,
     streams: [f64; 2],
@@ -66,8 +68,8 @@ struct Theirs {
     defaults: [Vec<f64>; 2],
 }
 
-impl Theirs {
-    fn from_reference(reference: &Reference) -> Result<Theirs, ExperimentError> {
+impl PaperFigures {
+    fn from_reference(reference: &Reference) -> Result<PaperFigures, ExperimentError> {
         let figure = |table: &str, row: &str| -> Result<Vec<f64>, ExperimentError> {
             let cells = reference.table(table, 1)?.cells("", |_, _| Some(0.0));
             let of_row = cells
@@ -82,7 +84,7 @@ impl Theirs {
                 ExperimentError::data("paper.toml", what)
             })
         };
-        Ok(Theirs {
+        Ok(PaperFigures {
             host: one("figure 1.2", "host")?,
             vm: one("figure 1.2", "1 VM")?,
             streams: [one("figure 4.4", "1 VM")?, one("figure 4.4", "2 VMs")?],
@@ -153,13 +155,14 @@ fn nearest(
     Ok(if off(low)? <= off(high)? { low } else { high })
 }
 
+/// Returns the time of the hypervisor that a step tries, in microseconds.
 fn processor_us(step: usize) -> u64 {
     // The longest time comes first, so that the throughput rises.
-    PROCESSOR_STEP_US * (PROCESSOR_STEPS - step) as u64
+    HYPERVISOR_STEP_US * (HYPERVISOR_STEPS - step) as u64
 }
 
 /// Fits all parameters of bulk guests with these requests.
-fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, ExperimentError> {
+fn fit_bulk(theirs: &PaperFigures, piece_kib: u32, depth: u32) -> Result<Fitted, ExperimentError> {
     let with = |rate, processor_us, size_mib| FreeParameters {
         rate,
         guest: Guest {
@@ -170,11 +173,11 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
         },
     };
     // In order: the disk alone, then the VM on it, then the applications in VMs.
-    let host = |i: usize| writer(with(RATES[i], 0, SIZE_MIB), true);
-    let rate = RATES[nearest(RATES.len(), theirs.host, host)?];
+    let host = |i: usize| writer(with(RATES_KB_PER_S[i], 0, SIZE_MIB), true);
+    let rate = RATES_KB_PER_S[nearest(RATES_KB_PER_S.len(), theirs.host, host)?];
     let vm = |i: usize| writer(with(rate, processor_us(i), SIZE_MIB), false);
-    let processor_us = processor_us(nearest(PROCESSOR_STEPS, theirs.vm, vm)?);
-    let tried = defaults(theirs, with(rate, processor_us, SIZE_MIB))?;
+    let processor_us = processor_us(nearest(HYPERVISOR_STEPS, theirs.vm, vm)?);
+    let tried = default_duration_residuals(theirs, with(rate, processor_us, SIZE_MIB))?;
     let logs = tried.iter().map(|of| (of.theirs / of.ours).ln());
     // Geometric mean of the ratios: durations are proportional to the size.
     let factor = (logs.sum::<f64>() / tried.len().max(1) as f64).exp();
@@ -192,7 +195,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
             ours: writer(free, false)?,
         },
     ];
-    residuals.extend(defaults(theirs, free)?);
+    residuals.extend(default_duration_residuals(theirs, free)?);
     Ok((free, residuals))
 }
 
@@ -204,7 +207,7 @@ fn streams(vms: usize, free: FreeParameters) -> Result<f64, ExperimentError> {
 
 /// Fits all parameters of streams with these requests.
 fn fit_streams(
-    theirs: &Theirs,
+    theirs: &PaperFigures,
     rate: u64,
     piece_kib: u32,
     depth: u32,
@@ -220,7 +223,7 @@ fn fit_streams(
     };
     let alone = |i: usize| streams(1, with(processor_us(i)));
     let free = with(processor_us(nearest(
-        PROCESSOR_STEPS,
+        HYPERVISOR_STEPS,
         theirs.streams[0],
         alone,
     )?));
@@ -236,7 +239,10 @@ fn fit_streams(
 }
 
 /// Residuals of the applications' default durations.
-fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, ExperimentError> {
+fn default_duration_residuals(
+    theirs: &PaperFigures,
+    free: FreeParameters,
+) -> Result<Vec<Residual>, ExperimentError> {
     let mut residuals = Vec::new();
     for (i, which) in [UseCase::One, UseCase::Two].into_iter().enumerate() {
         let [default, _] = basis::bounds(which);
@@ -255,7 +261,7 @@ fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, Expe
 }
 
 /// Fit with the smallest distance.
-fn best(found: &[Fitted]) -> &Fitted {
+fn best_fit(found: &[Fitted]) -> &Fitted {
     let best = found
         .iter()
         .min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)));
@@ -279,7 +285,7 @@ fn fit_text(kind: &str, found: &[Fitted]) -> String {
             free.rate
         );
     }
-    let (FreeParameters { guest, .. }, residuals) = best(found);
+    let (FreeParameters { guest, .. }, residuals) = best_fit(found);
     let Guest {
         piece_kib,
         depth,
@@ -300,21 +306,24 @@ pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
-    let theirs = Theirs::from_reference(&Reference::parse(PAPER_TOML)?)?;
+    let theirs = PaperFigures::from_reference(&Reference::parse(PAPER_TOML)?)?;
     let tried = PIECES_KIB
         .iter()
         .flat_map(|piece| DEPTHS.map(|depth| (*piece, depth)));
     let tried: Vec<(u32, u32)> = tried.collect();
     // Both kinds have as many fits: the first half of the progress.
-    let mut hear = |done: usize, all: usize| progress(done, 2 * all);
-    let bulk = pool::map_parallel(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
-        fit_bulk(&theirs, *piece, *depth)
-    });
+    let mut report_progress = |done: usize, all: usize| progress(done, 2 * all);
+    let bulk = pool::map_parallel(
+        &tried,
+        wanted.threads,
+        &mut report_progress,
+        |(piece, depth)| fit_bulk(&theirs, *piece, *depth),
+    );
     let bulk = bulk.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let FreeParameters { rate, guest } = best(&bulk).0;
-    let mut hear = |done: usize, all: usize| progress(done + all, 2 * all);
+    let FreeParameters { rate, guest } = best_fit(&bulk).0;
+    let mut report_progress = |done: usize, all: usize| progress(done + all, 2 * all);
     let fit = |(piece, depth): &(u32, u32)| fit_streams(&theirs, rate, *piece, *depth);
-    let streams = pool::map_parallel(&tried, wanted.jobs, &mut hear, fit);
+    let streams = pool::map_parallel(&tried, wanted.threads, &mut report_progress, fit);
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut text = format!(
         "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean \
@@ -325,7 +334,7 @@ pub(super) fn calibrate(
     );
     text += &fit_text("bulk", &bulk);
     text += &fit_text("streams", &streams);
-    let left = best(&bulk).1.iter().chain(&best(&streams).1);
+    let left = best_fit(&bulk).1.iter().chain(&best_fit(&streams).1);
     fit::append_residuals(&mut text, left, 2);
     Ok(text)
 }
@@ -373,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_of_what_rises_is_found() {
+    fn nearest_finds_value_in_ascending_sequence() {
         let squares = |i: usize| Ok((i * i) as f64);
         for (wanted, expected) in [(0.0, 0), (24.0, 5), (13.0, 4), (12.0, 3), (500.0, 9)] {
             assert_eq!(

@@ -196,7 +196,12 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
     Measure {
         name: "mean_part",
         arguments: &[CASES],
-        evaluate: |results, arguments| Some(series([third::mean_part(results, arguments[0])?])),
+        evaluate: |results, arguments| {
+            Some(series([third::mean_response_to_deadline_ratio(
+                results,
+                arguments[0],
+            )?]))
+        },
     },
 ];
 

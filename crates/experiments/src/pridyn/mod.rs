@@ -33,7 +33,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "pridyn",
     title: "PriDyn: Performance Specific I/O Scheduling Framework for Cloud Storage",
     tables: &frame::names(&FIGURES),
-    curves: &[
+    plots: &[
         "figure 1.2",
         "figure 1.3",
         "figure 3.4",

@@ -4,18 +4,20 @@ use super::mix::Demand;
 use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 
 /// Largest part by which a promised measure may be worse than the best peer's.
-const WITHIN: f64 = 0.25;
+const MAX_LAG_BEHIND_BEST: f64 = 0.25;
 /// Smallest relative difference in a measure that counts as better or worse.
-const PARETO: f64 = 0.10;
-/// Differences in a share, in points of device time, and in precision, in percent, that are
-/// ignored.
+const PARETO_MARGIN: f64 = 0.10;
+/// Difference in a share that is ignored, in points of device time.
 const POINTS: f64 = 1.0;
+/// Difference in precision that is ignored, in percent.
 const PRECISION: f64 = 0.1;
-/// Differences in latency that are ignored, in nanoseconds, on flash and on a hard disk.
+/// Difference in latency that is ignored on flash, in nanoseconds.
 const FLASH_NS: f64 = 200_000.0;
+/// Difference in latency that is ignored on a hard disk, in nanoseconds: half a revolution.
 const HDD_NS: f64 = 5_000_000.0;
-/// Required part of the best peer's work, on flash and on a hard disk.
+/// Required part of the best peer's work on flash.
 const FLASH_WORK: f64 = 0.97;
+/// Required part of the best peer's work on a hard disk.
 const HDD_WORK: f64 = 0.90;
 
 /// Verdict on a policy in a cell.
@@ -23,9 +25,10 @@ const HDD_WORK: f64 = 0.90;
 pub struct Verdict {
     /// Keys of missed promises.
     pub missed: Vec<String>,
-    /// True if some promises were kept, and the promises of the cell do not fit the device
-    /// together: then missed ones are judged beside other policies only.
-    pub excused: bool,
+    /// True if the promises of the cell do not fit the device together, and some of them were kept:
+    /// then missed ones are judged beside other policies only. A policy that keeps none of them is
+    /// not excused, because any policy could keep some.
+    pub infeasible: bool,
     /// Names of other policies that keep every promise which this one keeps; empty: none does.
     pub peers: Vec<String>,
     /// Messages on demands not met, and on measures in which a peer is better.
@@ -36,7 +39,7 @@ impl Verdict {
     /// True if every promise was kept, or not all of them fit the device, every demand was met, and
     /// no peer does better.
     pub fn is_good(&self) -> bool {
-        (self.missed.is_empty() || self.excused) && self.failures.is_empty()
+        (self.missed.is_empty() || self.infeasible) && self.failures.is_empty()
     }
 }
 
@@ -60,14 +63,11 @@ pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Ve
     let mut failures = demands(own, basis);
     let better = peers.iter().filter_map(|(name, other)| {
         let how = dominates(own, other)?;
-        Some(format!("{name} in {how}"))
+        Some(format!("{name} (better in {how}, worse in no measure)"))
     });
     let better: Vec<String> = better.collect();
     if !better.is_empty() {
-        failures.push(format!(
-            "better and worse in nothing: {}",
-            better.join(", ")
-        ));
+        failures.push(format!("dominated by {}", better.join(", ")));
     }
     for (key, measured) in measures(own) {
         failures.extend(behind_best(&key, measured, &peers, flash));
@@ -86,7 +86,7 @@ pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Ve
     }
     Verdict {
         missed: own.missed(),
-        excused: !own.infeasible.is_empty() && !own.kept().is_empty(),
+        infeasible: !own.infeasible.is_empty() && !own.kept().is_empty(),
         peers: peers.iter().map(|(name, _)| name.clone()).collect(),
         failures,
     }
@@ -107,14 +107,14 @@ fn demands(own: &Outcome, basis: &Basis) -> Vec<String> {
         let (p99, bound) = (vm.p99_ns as f64 / 1e6, bound as f64 / 1e6);
         failures.push(format!("{name}'s p99 is {p99:.3} ms, its bound {bound} ms"));
     }
-    if let (Some(of), Some(fifo)) = (&basis.demand.of_fifo, &basis.fifo)
-        && let (Some(own), Some(fifo)) = (vm(own, &of.vm), vm(fifo, &of.vm))
-        && own.bytes_per_s < fifo.bytes_per_s * of.percent / 100.0
+    if let (Some(demand), Some(fifo)) = (&basis.demand.of_fifo, &basis.fifo)
+        && let (Some(own), Some(fifo)) = (vm(own, &demand.vm), vm(fifo, &demand.vm))
+        && own.bytes_per_s < fifo.bytes_per_s * demand.percent / 100.0
     {
         let part = 100.0 * own.bytes_per_s / fifo.bytes_per_s;
         failures.push(format!(
             "{} has {part:.2} % of its bandwidth with fifo",
-            of.vm
+            demand.vm
         ));
     }
     failures
@@ -141,7 +141,10 @@ fn behind_best(
     let (name, best) = of_peers.min_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)))?;
     is_behind(&measured, best, flash).then(|| {
         let value = best;
-        let (own, best) = (said(&measured), said(&Measured { value, ..measured }));
+        let (own, best) = (
+            describe(&measured),
+            describe(&Measured { value, ..measured }),
+        );
         format!("{key} is {own}, with {name} {best}")
     })
 }
@@ -181,15 +184,16 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
         let (own, other) = match own.unit {
             // Inverted, so that less is better of every unit; 1e-9 stands for no service at all.
             Unit::Served => (1.0 / own.value.max(1e-9), 1.0 / other.value.max(1e-9)),
-            // Differences below a point of share or 0.1 % of precision do not count.
+            // Errors below a point of share or 0.1 % of precision count as that much: the relative
+            // margin of near-zero errors would be tiny. Latencies are never near zero.
             Unit::Points => (own.value.max(POINTS), other.value.max(POINTS)),
             Unit::Precision => (own.value.max(PRECISION), other.value.max(PRECISION)),
             Unit::P99 => (own.value, other.value),
         };
-        if other > own * (1.0 + PARETO) {
+        if other > own * (1.0 + PARETO_MARGIN) {
             return None;
         }
-        if own > other * (1.0 + PARETO) {
+        if own > other * (1.0 + PARETO_MARGIN) {
             better.push(key);
         }
     }
@@ -199,18 +203,18 @@ fn dominates(own: &Outcome, other: &Outcome) -> Option<String> {
 /// True if a measure is farther behind the best than allowed.
 fn is_behind(own: &Measured, best: f64, flash: bool) -> bool {
     let slack = match own.unit {
-        Unit::Served => return own.value < best * (1.0 - WITHIN),
+        Unit::Served => return own.value < best * (1.0 - MAX_LAG_BEHIND_BEST),
         Unit::P99 if flash => FLASH_NS,
         Unit::P99 => HDD_NS,
         Unit::Points => POINTS,
         Unit::Precision => PRECISION,
     };
     // Both: a large factor of a tiny difference is of no consequence.
-    own.value > best * (1.0 + WITHIN) && own.value > best + slack
+    own.value > best * (1.0 + MAX_LAG_BEHIND_BEST) && own.value > best + slack
 }
 
 /// Measure with its unit, for messages.
-fn said(measured: &Measured) -> String {
+fn describe(measured: &Measured) -> String {
     let value = measured.value;
     match measured.unit {
         Unit::Served => format!("{:.1} % of the promised rate", 100.0 * value),
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_keeps_as_much_and_starves_nobody_is_a_peer() {
+    fn peers_keep_as_much_and_starve_no_vm() {
         let own = outcome(1.0, true, 100.0, 1.0);
         let peers = |other| verdict(&own, other).peers.len();
         assert_eq!(peers(outcome(1.0, true, 50.0, 1.0)), 1);
@@ -283,11 +287,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_better_in_something_and_worse_in_nothing_fails_a_policy() {
+    fn a_dominating_peer_fails_a_policy() {
         let own = outcome(1.0, true, 100.0, 1.0);
         assert!(verdict(&own, outcome(0.95, true, 100.0, 1.0)).is_good());
         let beaten = verdict(&own, outcome(0.9, true, 100.0, 1.0));
-        assert_eq!(beaten.failures.len(), 1, "{beaten:?}");
+        let reason = "dominated by other (better in db.latency, worse in no measure)";
+        assert_eq!(beaten.failures, [reason]);
         // Worse by more than a quarter, and by more than 0.2 ms.
         let far = verdict(&own, outcome(0.7, true, 100.0, 1.0));
         assert_eq!(far.failures.len(), 2, "{far:?}");
@@ -304,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn demands_of_a_mix_are_judged_whatever_others_do() {
+    fn demands_of_a_mix_are_judged_without_peers() {
         let own = outcome(1.0, true, 98.0, 1.0);
         let mut basis = basis(true);
         basis.demand = Demand {

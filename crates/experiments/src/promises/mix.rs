@@ -91,15 +91,15 @@ impl Mix {
         Ok(demand.map_err(wrong)?.unwrap_or_default())
     }
 
-    /// Returns the scenario of this mix in a cell, as text for `tidegate sim`. `steered`: with
-    /// `adaptive_depth` and `max_io_shared`; `seconds`: judged time.
+    /// Returns the scenario of this mix in a cell, as text for `tidegate sim`. `adaptive_queue`:
+    /// with `adaptive_depth` and `max_io_shared`; `seconds`: judged time.
     ///
     /// # Errors
     /// When the mix is not valid.
     pub fn text(
         &self,
         cell: &Cell,
-        (steered, seconds, seed): (bool, u64, u64),
+        (adaptive_queue, seconds, seed): (bool, u64, u64),
     ) -> Result<String, ExperimentError> {
         let wrong = |what: String| ExperimentError::data(self.file, what);
         let device = &cell.device;
@@ -121,7 +121,7 @@ impl Mix {
         if cell.profiled {
             disk.insert("profile".to_owned(), device.model.as_str().into());
         }
-        if steered {
+        if adaptive_queue {
             disk.insert("adaptive_depth".to_owned(), true.into());
             disk.insert("max_io_shared".to_owned(), "64 KiB".into());
         }

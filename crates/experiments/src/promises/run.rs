@@ -23,13 +23,17 @@ pub const REQUESTS: u64 = 2_000_000;
 /// Smallest number of judged seconds, whatever the number of requests.
 const FEWEST_SECONDS: u64 = 5;
 
+/// Points of device time by which a VM may be short of its share and the promise still count as
+/// kept. The comparison of two policies is finer: it ignores only one point.
+const SHARE_POINTS: f64 = 2.0;
+
 /// Run of a mix in a cell.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Policy of the device.
     pub policy: PolicySpec,
     /// True for `adaptive_depth` and `max_io_shared = "64 KiB"`.
-    pub steered: bool,
+    pub adaptive_queue: bool,
     /// Seed of all random numbers.
     pub seed: u64,
     /// Largest number of judged seconds.
@@ -46,8 +50,12 @@ pub struct Run {
 /// # Errors
 /// When the mix is not valid, or the policy is not available in the cell.
 pub fn run(mix: &Mix, cell: &Cell, run: &Run) -> Result<Outcome, ExperimentError> {
-    let scenario = mix.scenario(cell, &run.policy, (run.steered, run.seconds, run.seed))?;
-    Ok(play(scenario, &cell.device, run))
+    let scenario = mix.scenario(
+        cell,
+        &run.policy,
+        (run.adaptive_queue, run.seconds, run.seed),
+    )?;
+    Ok(simulate(scenario, &cell.device, run))
 }
 
 /// Reason why the promises of a scenario do not fit its device together, by the device's profile;
@@ -60,16 +68,16 @@ fn infeasible(scenario: &Scenario, device: &PromiseDevice) -> String {
     };
     let planned = scheduling.planned(Some(entry.model.spec().capacity));
     let planned = planned.expect("profiles of the catalogue are precise");
-    let tenants = scenario.tenants.iter().map(|vm| PlannedVm {
+    let vms = scenario.tenants.iter().map(|vm| PlannedVm {
         background: vm.background,
         disk_bytes: vm.disk_size,
         ..PlannedVm::new(&vm.name, &vm.objective)
     });
-    let tenants: Vec<PlannedVm<'_>> = tenants.collect();
-    fit::evaluate(&planned, &tenants, &Assumed::default()).reason(&tenants)
+    let vms: Vec<PlannedVm<'_>> = vms.collect();
+    fit::evaluate(&planned, &vms, &Assumed::default()).reason(&vms)
 }
 
-fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
+fn simulate(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     let infeasible = infeasible(&scenario, device);
     let objectives: Vec<(Objective, bool)> = (scenario.tenants.iter())
         .map(|vm| {
@@ -87,6 +95,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     let mut given_up = Vec::new();
     while !world.is_over() {
         world.step(&mut |_| {});
+        // Grids have one device, which is device 0.
         world.take_requests(0, &mut events);
         if world.now() != second + Nanos::SECOND {
             // A step ends between whole seconds only where the warm-up does.
@@ -100,7 +109,7 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
         if judged >= FEWEST_SECONDS && world.answered() >= run.requests {
             break;
         }
-        given_up = broken(&judge, &names, run);
+        given_up = unkeepable_promises(&judge, &names, run);
         if !given_up.is_empty() {
             break;
         }
@@ -130,12 +139,12 @@ fn is_backlogged(workload: &Workload) -> bool {
 }
 
 /// Keys of needed promises that cannot be kept any more.
-fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
+fn unkeepable_promises(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
     // A complete run is wanted, whatever is missed.
     if run.needed.is_empty() {
         return Vec::new();
     }
-    let mut broken = Vec::new();
+    let mut unkeepable = Vec::new();
     for (vm, name) in judge.vms().iter().zip(names) {
         let parts = [
             ("floor", &vm.floor_part),
@@ -147,11 +156,11 @@ fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
             let key = Promise::key(name, part);
             // More than 1 % of the longest possible run was missed.
             if judged.missed * 100 > run.seconds && run.needed.contains(&key) {
-                broken.push(key);
+                unkeepable.push(key);
             }
         }
     }
-    broken
+    unkeepable
 }
 
 fn per_s(amount: f64, seconds: u64) -> f64 {
@@ -194,7 +203,8 @@ fn promises(
     let served = |rate: &tidegate_core::objective::Rate| {
         let ops = rate.ops.map(|ops| iops / ops.per_s as f64);
         let bytes = rate.bytes_per_s.map(|it| bytes_per_s / it as f64);
-        // More than was promised is no better than all of it.
+        // The judge counts a second as served if either figure is reached, and so does this
+        // measure. More than was promised is no better than all of it.
         let value = ops.unwrap_or(0.0).max(bytes.unwrap_or(0.0)).min(1.0);
         let unit = Unit::Served;
         Some(Measured { value, unit })
@@ -251,9 +261,6 @@ fn share(judge: &VmJudge, seconds: u64) -> Option<Promise> {
     })
 }
 
-/// Points of device time by which a VM may be short of its share.
-const SHARE_POINTS: f64 = 2.0;
-
 fn promise(part: &str, promised: String, judged: &Part, measured: Option<Measured>) -> Promise {
     Promise {
         part: part.to_owned(),
@@ -288,10 +295,10 @@ mod tests {
     use super::*;
 
     fn outcome(mix: &str, policy: &str, needed: &[String]) -> Outcome {
-        on("ssd-sata-300gb", mix, policy, needed)
+        outcome_on("ssd-sata-300gb", mix, policy, needed)
     }
 
-    fn on(model: &str, mix: &str, policy: &str, needed: &[String]) -> Outcome {
+    fn outcome_on(model: &str, mix: &str, policy: &str, needed: &[String]) -> Outcome {
         for_seconds(10, model, mix, policy, needed)
     }
 
@@ -310,15 +317,15 @@ mod tests {
             rtt_us: 100,
         };
         let mix = mixes().iter().find(|it| it.name == mix);
-        let how = Run {
+        let settings = Run {
             policy: PolicySpec::named(policy).expect("it is registered"),
-            steered: false,
+            adaptive_queue: false,
             seed: 1,
             seconds,
             requests: 1_000_000,
             needed: needed.to_vec(),
         };
-        run(mix.expect("it is a mix"), &cell, &how).expect("it runs")
+        run(mix.expect("it is a mix"), &cell, &settings).expect("it runs")
     }
 
     #[test]
@@ -346,9 +353,9 @@ mod tests {
 
     #[test]
     fn the_default_policy_keeps_weights_on_a_disk_that_orders_its_queue() {
-        let kept = on("hdd-7200-1tb", "p1-floors", "slo", &[]);
+        let kept = outcome_on("hdd-7200-1tb", "p1-floors", "slo", &[]);
         assert_eq!(kept.missed(), [""; 0], "{kept:?}");
-        let fifo = on("hdd-7200-1tb", "p1-floors", "fifo", &[]);
+        let fifo = outcome_on("hdd-7200-1tb", "p1-floors", "fifo", &[]);
         assert!(kept.work > 0.9 * fifo.work, "{} {}", kept.work, fifo.work);
         assert_eq!(kept.infeasible, "");
     }
@@ -364,7 +371,7 @@ mod tests {
 
     #[test]
     fn promises_beyond_the_device_are_infeasible_by_the_plan() {
-        let demo = on("hdd-7200-1tb", "demo", "slo", &[]);
+        let demo = outcome_on("hdd-7200-1tb", "demo", "slo", &[]);
         assert!(demo.infeasible.contains("of the device"), "{demo:?}");
     }
 

@@ -69,7 +69,7 @@ pub(super) fn calibrate(
         .iter()
         .flat_map(|us| READERS.map(|readers| (*us, readers)));
     let tried: Vec<_> = tried.collect();
-    let found = pool::map_parallel(&tried, wanted.jobs, progress, |(us, readers)| {
+    let found = pool::map_parallel(&tried, wanted.threads, progress, |(us, readers)| {
         total(*readers, *us)
     });
     let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;

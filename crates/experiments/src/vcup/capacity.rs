@@ -1,4 +1,5 @@
-//! Section 5.4: as many sequential readers as the array can do. Figure 11, tables V and VI.
+//! Section 5.4: as many sequential readers as the array can do. Figure 11, and tables V and VI,
+//! which `paper.toml` names 5 and 6.
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
@@ -9,7 +10,7 @@ pub(super) const FIGURE_11: Figure = Figure {
     keys: || {
         ["fq", "vcup"]
             .into_iter()
-            .flat_map(|s| READERS.map(|of| key(s, of)))
+            .flat_map(|scheduler| READERS.map(|readers| key(scheduler, readers)))
             .collect()
     },
     cells: totals,
@@ -18,7 +19,7 @@ pub(super) const FIGURE_11: Figure = Figure {
 
 pub(super) const TABLE_5: Figure = Figure {
     name: "5",
-    keys: || READERS.map(|of| key("vcup", of)).to_vec(),
+    keys: || READERS.map(|readers| key("vcup", readers)).to_vec(),
     cells: |results| of_each(results, "5", Run::beta),
     ..Figure::BARE
 };
@@ -38,7 +39,7 @@ pub(super) fn key(scheduler: &'static str, (count, target): (usize, u64)) -> Key
 }
 
 /// Readers of a row, whose label is their number.
-fn readers(labels: &[String]) -> Option<(usize, u64)> {
+fn readers_of_row(labels: &[String]) -> Option<(usize, u64)> {
     let count: usize = labels.first()?.parse().ok()?;
     READERS.into_iter().find(|(vms, _)| *vms == count)
 }
@@ -46,13 +47,15 @@ fn readers(labels: &[String]) -> Option<(usize, u64)> {
 fn totals(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("figure 11", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let of = readers(labels)?;
-        let scheduler = if column == "total_fq_mb_s" {
-            "fq"
-        } else {
-            "vcup"
+        let readers = readers_of_row(labels)?;
+        let scheduler = match column {
+            "total_fq_mb_s" => "fq",
+            "total_vcup_mb_s" => "vcup",
+            _ => return None,
         };
-        results.run_for(key(scheduler, of)).map(Run::total_mb_s)
+        results
+            .run_for(key(scheduler, readers))
+            .map(Run::total_mb_s)
     }))
 }
 
@@ -60,7 +63,7 @@ fn totals(results: &RunResults<'_>) -> Cells {
 fn of_each(results: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
     let table = results.reference.table(table, 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
-        let run = results.run_for(key("vcup", readers(labels)?))?;
+        let run = results.run_for(key("vcup", readers_of_row(labels)?))?;
         let vm: usize = column.strip_prefix("vm")?.parse().ok()?;
         // Columns count VMs from 1.
         figure(run, vm.checked_sub(1)?)
@@ -68,17 +71,17 @@ fn of_each(results: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Opt
 }
 
 /// Mean over the VMs of a run.
-fn mean(run: &Run, of: impl Fn(&Run, usize) -> f64) -> f64 {
+fn mean(run: &Run, metric: impl Fn(&Run, usize) -> f64) -> f64 {
     let vms = run.vms().len();
-    (0..vms).map(|vm| of(run, vm)).sum::<f64>() / vms.max(1) as f64
+    (0..vms).map(|vm| metric(run, vm)).sum::<f64>() / vms.max(1) as f64
 }
 
 /// Mean over the VMs, for each number of readers.
 pub(super) fn means(
     results: &RunResults<'_>,
     scheduler: &'static str,
-    of: impl Fn(&Run, usize) -> f64,
+    metric: impl Fn(&Run, usize) -> f64,
 ) -> Option<Vec<f64>> {
-    let one = |readers| Some(mean(results.run_for(key(scheduler, readers))?, &of));
+    let one = |readers| Some(mean(results.run_for(key(scheduler, readers))?, &metric));
     READERS.into_iter().map(one).collect()
 }

@@ -31,7 +31,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "vcup",
     title: "V-Cup: Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth",
     tables: &frame::names(&FIGURES),
-    curves: &[
+    plots: &[
         "figure 3",
         "figure 6",
         "figure 7",

@@ -225,7 +225,7 @@ pub(super) fn calibrate(
         .into_iter()
         .flat_map(|disk| grid(disk).into_iter().map(move |figures| (disk, figures)))
         .collect();
-    let tried = pool::map_parallel(&grids, wanted.jobs, progress, |(disk, figures)| {
+    let tried = pool::map_parallel(&grids, wanted.threads, progress, |(disk, figures)| {
         let profile = profile(&entry(*disk, figures, None)?, false)?;
         points(&reference, *disk, &profile)
     });

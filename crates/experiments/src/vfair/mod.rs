@@ -34,7 +34,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "vfair",
     title: "vFair: Latency-Aware Fair Storage Scheduling via Per-IO Cost-Based Differentiation",
     tables: &frame::names(&FIGURES),
-    curves: &[
+    plots: &[
         "figure 6",
         "figure 9",
         "figure 10",
@@ -92,7 +92,7 @@ impl Experiment for Vfair {
     const CODE: &'static [(&'static str, Code<Vfair>)] = &[("estimates", model_error::code)];
 
     fn varied(key: Key, without: Ablation) -> Option<Key> {
-        key.without(without)
+        key.with_ablation(without)
     }
 
     fn scenario(&self, key: &Key, _: &Runs<Vfair>) -> Result<Scenario, ExperimentError> {
@@ -138,9 +138,9 @@ mod tests {
         assert_eq!(frame::keys::<Vfair>(&wanted).len(), 11);
         let several = setup::Change::Hosts(hosts::Hosts::InStep);
         let of = |name| Key::new(Case::Qfs, setup::Disk::Ssd, name).with(several);
-        assert_eq!(of(BAPS).without(Ablation::Letter), None);
+        assert_eq!(of(BAPS).with_ablation(Ablation::Letter), None);
         for (name, without) in [("cfq", Ablation::Letter), (BAPS, Ablation::Spare)] {
-            assert_eq!(of(name).without(without), Some(of(name)));
+            assert_eq!(of(name).with_ablation(without), Some(of(name)));
         }
     }
 }

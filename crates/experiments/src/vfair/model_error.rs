@@ -85,7 +85,7 @@ fn all_runs() -> impl Iterator<Item = (Kind, u64)> {
 
 fn key(kind: Kind, seed: u64) -> Key {
     // The scenario names its own disk, so the disk of the key has no effect.
-    Key::new(setup::Case::Saturation, Disk::Ssd, "fifo").with(Change::Kind(kind, seed))
+    Key::new(setup::Case::Saturation, Disk::Ssd, "fifo").with(Change::Kind { kind, seed })
 }
 
 /// Applies `tell` to the cases, if they were run.

@@ -23,7 +23,10 @@ const PART_B_OUTSTANDING: u32 = 8;
 
 fn key(outstanding: u32, size: u32) -> Key {
     // The scenario names its own disk, so the disk of the key has no effect.
-    Key::new(Case::Motivation, Disk::Ssd, "cfq").with(Change::Last(outstanding, size))
+    Key::new(Case::Motivation, Disk::Ssd, "cfq").with(Change::Last {
+        depth: outstanding,
+        bytes: size,
+    })
 }
 
 /// Part c: both readers in VMs, whose vCPUs have a pCPU each or share all pCPUs.
@@ -41,30 +44,30 @@ pub(super) fn virtualised() -> Key {
     Key::new(Case::Motivation, Disk::Ssd, "cfq").with(Change::Virtualised)
 }
 
-/// Part a.
+/// Runs of figure 1a: the asynchronous reader with 1 to 32 outstanding requests of 4 KiB.
 pub(super) fn by_outstanding() -> [(u32, Key); 6] {
     OUTSTANDING.map(|n| (n, key(n, SMALL)))
 }
 
-/// Part b.
+/// Runs of figure 1b: the asynchronous reader with 8 outstanding requests of 4 to 128 KiB.
 pub(super) fn by_size() -> [(u32, Key); 6] {
     SIZES.map(|size| (size, key(PART_B_OUTSTANDING, size)))
 }
 
-/// Run that part c is compared with.
+/// Run that figure 1c is compared with: 8 outstanding requests of 4 KiB, without a hypervisor.
 pub(super) fn native() -> Key {
     key(PART_B_OUTSTANDING, SMALL)
 }
 
 fn keys() -> Vec<Key> {
-    let mut keys: Vec<Key> = OUTSTANDING.map(|n| key(n, SMALL)).to_vec();
-    keys.extend(SIZES.map(|size| key(PART_B_OUTSTANDING, size)));
+    let mut keys: Vec<Key> = by_outstanding().map(|(_, key)| key).to_vec();
+    keys.extend(by_size().map(|(_, key)| key));
     keys.extend([virtualised(), in_vms(true), in_vms(false)]);
     keys
 }
 
 /// Throughput of the asynchronous reader in the paper's unit, 4 KiB per second.
-pub(super) fn units(run: &Run) -> Option<f64> {
+pub(super) fn async_4k_per_s(run: &Run) -> Option<f64> {
     Some(run.bytes_per_s("async")? / f64::from(SMALL))
 }
 
@@ -80,7 +83,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
         })?;
         match column {
             "sync_iops" => run.iops("sync"),
-            "async_4k_per_s" => units(run),
+            "async_4k_per_s" => async_4k_per_s(run),
             _ => None,
         }
     }))

@@ -123,8 +123,13 @@ pub(super) enum Change {
     Depth(u32),
     /// Request rate of the first VM, per second.
     Rate(u32),
-    /// Outstanding requests of the last VM, and their size in bytes.
-    Last(u32, u32),
+    /// Load of the last VM.
+    Last {
+        /// Outstanding requests.
+        depth: u32,
+        /// Size of a request.
+        bytes: u32,
+    },
     /// Hosts of the VMs, and their messages.
     Hosts(Hosts),
     /// Virtualisation delay for all requests, as calibrated.
@@ -135,9 +140,12 @@ pub(super) enum Change {
     Alone {
         native: bool,
     },
-    /// Kind of request for all workloads. The seed separates the runs of a profile from those it is
-    /// compared with.
-    Kind(Kind, u64),
+    /// Kind of request for all workloads.
+    Kind {
+        kind: Kind,
+        /// Separates the runs of a profile from those it is compared with.
+        seed: u64,
+    },
 }
 
 /// Identity of a run.
@@ -148,7 +156,7 @@ pub(super) struct Key {
     /// Scheduler of `schedulers.toml`.
     pub(super) scheduler: &'static str,
     pub(super) change: Change,
-    pub(super) without: Ablation,
+    pub(super) ablation: Ablation,
 }
 
 impl Key {
@@ -158,28 +166,29 @@ impl Key {
             disk,
             scheduler,
             change: Change::Nothing,
-            without: Ablation::Nothing,
+            ablation: Ablation::Nothing,
         }
     }
 
     /// Key of the run with an ablation, unchanged where the ablation has no effect. `None` for
-    /// several hosts, whose ablations are shown for the paper's letter only.
-    pub(super) fn without(self, without: Ablation) -> Option<Key> {
+    /// vFair on several hosts, which is run as the paper prints it only: neither with Tidegate's
+    /// additions ([`Ablation::Letter`]), nor on a disk that serves side by side.
+    pub(super) fn with_ablation(self, ablation: Ablation) -> Option<Key> {
         let vfair = self.scheduler.starts_with("vfair");
         let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);
-        let without = match without {
+        let ablation = match ablation {
             Ablation::Letter | Ablation::Order if vfair && several => return None,
-            Ablation::Letter if vfair => without,
-            Ablation::Order if vfair && self.disk == Disk::Ssd => without,
+            Ablation::Letter if vfair => ablation,
+            Ablation::Order if vfair && self.disk == Disk::Ssd => ablation,
             Ablation::Spare | Ablation::Interface | Ablation::Buffer
                 if self.case == Case::Saturation =>
             {
-                without
+                ablation
             }
-            // One key for all ablations without effect, so that the run is made once.
+            // Ablations without effect share one key, so that the run is made once.
             _ => Ablation::Nothing,
         };
-        Some(Key { without, ..self })
+        Some(Key { ablation, ..self })
     }
 
     pub(super) fn with(self, change: Change) -> Key {
@@ -211,8 +220,8 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let policy = policy(key.scheduler, key.disk)?;
     folder::set_policy(&mut scenario, &policy);
     hosts::split_group_weights(&mut scenario, &policy);
-    change(&mut scenario, key.change)?;
-    match key.without {
+    apply_change(&mut scenario, key.change)?;
+    match key.ablation {
         Ablation::Nothing => {}
         Ablation::Letter => {
             set_param(&mut scenario, "slices", PARTS)?;
@@ -221,7 +230,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
             devices.for_each(|device| device.scheduling.adaptive_depth = true);
         }
         Ablation::Order => serve_side_by_side(&mut scenario)?,
-        without => saturation::leave_out(&mut scenario, without)?,
+        ablation => saturation::leave_out(&mut scenario, ablation)?,
     }
     folder::checked(scenario, file, key)
 }
@@ -241,8 +250,8 @@ fn move_to_disk(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentErr
     let parts = scenario.tenants.len().max(1) as u64;
     // Rounded down to the alignment of disks.
     let part = entry.spec().capacity / parts / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    for tenant in &mut scenario.tenants {
-        tenant.disk_size = part;
+    for vm in &mut scenario.tenants {
+        vm.disk_size = part;
     }
     Ok(())
 }
@@ -261,7 +270,7 @@ fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
     Ok(())
 }
 
-fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
+fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
     let first = |scenario: &mut Scenario, set: &dyn Fn(&mut Workload)| {
         let workloads = scenario.tenants.first_mut();
         workloads
@@ -278,7 +287,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
                 arrivals.per_s = rate.into();
             }
         }),
-        Change::Last(depth, bytes) => {
+        Change::Last { depth, bytes } => {
             let last = scenario.tenants.last_mut();
             for workload in last.into_iter().flat_map(|vm| &mut vm.workloads) {
                 set_depth(workload, depth);
@@ -290,7 +299,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             let delay = virtualisation()?;
             scenario.tenants.iter_mut().for_each(|vm| vm.delay = delay);
         }
-        Change::Kind(kind, seed) => {
+        Change::Kind { kind, seed } => {
             scenario.frame.seed = seed;
             kind.put_into(scenario);
         }
@@ -345,7 +354,7 @@ mod tests {
     use tidegate_workload::time::TimeDistribution;
 
     #[test]
-    fn the_steps_on_processors_take_what_virtualisation_adds() {
+    fn cpu_steps_sum_to_the_virtualisation_delay() {
         let key = Key::new(Case::Virtualised, Disk::Ssd, "cfq").with(Change::Pinned);
         let scenario = scenario(&key).expect("a scenario");
         let delay = virtualisation().expect("a delay");
@@ -366,7 +375,7 @@ mod tests {
 
     /// Comments apart, one figure is all that the two flash disks differ by.
     #[test]
-    fn the_disk_that_serves_side_by_side_is_the_other_one_but_for_that() {
+    fn side_by_side_ssd_differs_only_in_interface_sharing() {
         let figures = |text: &'static str| -> Vec<&'static str> {
             let named = |line: &&str| line.starts_with("name") || line.starts_with("description");
             let lines = text
@@ -380,8 +389,8 @@ mod tests {
         assert_eq!(side_by_side, figures(in_order));
         assert_ne!(figures(SIDE_BY_SIDE.1), side_by_side);
         let key = Key::new(Case::NonBacklogged, Disk::Ssd, super::super::BAPS);
-        let without = Ablation::Order;
-        let scenario = scenario(&Key { without, ..key }).expect("a scenario");
+        let ablation = Ablation::Order;
+        let scenario = scenario(&Key { ablation, ..key }).expect("a scenario");
         let device = &scenario.devices[0];
         assert_eq!(device.model.name, "vfair-ssd-side-by-side");
         assert!(device.scheduling.profile.is_some());

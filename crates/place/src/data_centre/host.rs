@@ -79,7 +79,7 @@ impl SimHost {
         let late = self
             .transfers
             .iter()
-            .filter(|transfer| transfer.transfer.due() < now);
+            .filter(|transfer| transfer.transfer.due_time() < now);
         late.count()
     }
 
@@ -98,7 +98,7 @@ impl SimHost {
         let mut report = HostReport::default();
         let mut changes = Vec::new();
         let done: Vec<FluidTransfer> = (self.transfers.iter().copied())
-            .filter(|transfer| transfer.transfer.left() == 0)
+            .filter(|transfer| transfer.transfer.bytes_left() == 0)
             .collect();
         if !done.is_empty() {
             // Before transfers leave: the rates belong to the old combination.
@@ -151,7 +151,7 @@ impl SimHost {
         };
         let lowered: Vec<_> = placement.lowered.iter().filter_map(number).collect();
         self.manager
-            .admitted(who, placement.class, &lowered, &mut changes);
+            .apply_admission(now, who, placement.class, &lowered, &mut changes);
         self.transfers.push(FluidTransfer {
             id: placement.id,
             who,
@@ -189,7 +189,7 @@ impl SimHost {
             transfer.transfer.moved = before.saturating_add(whole).min(transfer.transfer.bytes);
             let moved = transfer.transfer.moved - before;
             self.moved += moved;
-            self.manager.moved(transfer.who, moved);
+            self.manager.record_moved(transfer.who, moved);
         }
         self.settled = now;
     }
@@ -283,9 +283,9 @@ impl SimHost {
 impl FluidTransfer {
     /// Time at which the transfer ends at its current rate.
     fn ends(&self, settled: Nanos) -> Nanos {
-        let left = (u128::from(self.transfer.left()) * SECOND).saturating_sub(self.rest);
+        let left = (u128::from(self.transfer.bytes_left()) * SECOND).saturating_sub(self.rest);
         match self.rate {
-            _ if self.transfer.left() == 0 => settled,
+            _ if self.transfer.bytes_left() == 0 => settled,
             // Until the next change of rates the transfer stands still.
             0 => Nanos::MAX,
             rate => {

@@ -61,7 +61,7 @@ impl Counts {
 
     pub(super) fn end(&mut self, ended: &Ended) {
         self.report.ended += 1;
-        let late = ended.at.since(ended.transfer.due());
+        let late = ended.at.since(ended.transfer.due_time());
         match late {
             Nanos::ZERO => self.useful += u128::from(ended.transfer.bytes),
             late => {

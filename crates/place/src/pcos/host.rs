@@ -80,7 +80,7 @@ impl Running {
         if let Some(transfer) = &mut self.tenant.transfer {
             // 128 bits, and no more than is left: an unlimited rate is `u64::MAX`.
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
-            let left = u128::from(transfer.left()).min(moved);
+            let left = u128::from(transfer.bytes_left()).min(moved);
             transfer.moved += left as u64;
         }
         self.as_of = now.max(self.as_of);

@@ -93,7 +93,13 @@ fn who_waits_is_tried_when_a_transfer_ends_the_oldest_first() {
     assert_eq!(events(&mut pcos), [(small.0, Some(0)), (later.0, Some(0))]);
     // The deadline of the run counts from its start.
     let view = pcos.host(HostId(0)).expect("there");
-    let due = |at: usize| view.running()[at].tenant.transfer.expect("a job").due();
+    let due = |at: usize| {
+        view.running()[at]
+            .tenant
+            .transfer
+            .expect("a job")
+            .due_time()
+    };
     assert_eq!((due(0), due(1)), (at(16), at(16)));
 }
 

@@ -410,7 +410,7 @@ fn indicator(activity: &Activity, objective: &Objective, due: f64, length: f64) 
 fn set_credits(view: &View, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
     if vm.present && vm.credits != credits {
         vm.credits = credits;
-        out.turn(view.vm_at(slot), Knob::Credits(credits));
+        out.set(view.vm_at(slot), Knob::Credits(credits));
     }
 }
 

@@ -160,7 +160,7 @@ impl TransferPriorities {
             // Setting a knob restarts the measurement of the transfer's rate, so an unchanged
             // priority is not set again.
             if core::mem::replace(&mut self.last_priority[slot], priority) != priority {
-                out.turn(vm, Knob::Class(priority));
+                out.set(vm, Knob::Class(priority));
             }
         }
     }
@@ -169,7 +169,7 @@ impl TransferPriorities {
         let lowered = terms.lowered.iter();
         let lowered: Vec<_> = lowered.map(|(vm, class)| (vm.index(), *class)).collect();
         let changes = &mut self.changes;
-        (self.priorities).admitted(vm.index(), terms.class, &lowered, changes);
+        (self.priorities).apply_admission(vm.index(), terms.class, &lowered, changes);
     }
 
     fn cycle(&mut self, view: &View) {
@@ -190,7 +190,7 @@ impl TransferPriorities {
                 let vm = view.vm_at(user);
                 let priority = priority(view, vm, class);
                 self.last_priority[user] = priority;
-                out.turn(vm, Knob::Class(priority));
+                out.set(vm, Knob::Class(priority));
             }
         }
     }

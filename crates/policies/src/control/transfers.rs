@@ -63,7 +63,7 @@ impl Transfers {
         self.running.retain(|&(running, _)| running != vm.index());
         // A VM without a transfer has no floor to take back.
         if self.running.len() < before {
-            out.turn(vm, Knob::Floor(0));
+            out.set(vm, Knob::Floor(0));
         }
     }
 
@@ -80,7 +80,7 @@ impl Transfers {
                 && need != *last_floor
             {
                 *last_floor = need;
-                out.turn(view.vm_at(*slot), Knob::Floor(need));
+                out.set(view.vm_at(*slot), Knob::Floor(need));
             }
         }
     }
@@ -88,12 +88,12 @@ impl Transfers {
 
 /// Returns the rate in bytes a second at which a transfer ends in time; `None`: past its deadline.
 fn need(now: Nanos, transfer: &Transfer) -> Option<u64> {
-    let left = transfer.due().since(now);
+    let left = transfer.due_time().since(now);
     if left == Nanos::ZERO {
         // Past its deadline no rate is in time; the last floor stays.
         return None;
     }
-    let bytes = u128::from(transfer.left()) * u128::from(Nanos::SECOND.0);
+    let bytes = u128::from(transfer.bytes_left()) * u128::from(Nanos::SECOND.0);
     let need = bytes.div_ceil(left.max(TIME_LEFT_MIN).0.into());
     let need = u64::try_from(need).unwrap_or(u64::MAX).min(Rate::MAX);
     Some((need + need.div_ceil(MARGIN_DIVISOR)).clamp(1, Rate::MAX))

@@ -18,10 +18,10 @@
 //!   Without a deadline it would starve. Background processes come after both.
 //! - A deadline that has passed changes nothing: the most overdue goes first.
 //!
-//! Starvation bound: a unit waits only for units with an earlier deadline. A deadline lies a fixed
-//! span after its unit's start. With L the span of the unit's VM and S the smallest span of any VM,
-//! those units are the earlier ones of its own VM and the units of others that started before it or
-//! less than L - S after it.
+//! Starvation bound: a unit waits only for units with an earlier deadline. The span of a VM is the
+//! fixed time from a unit's start to its deadline. With L the span of the unit's VM and S the
+//! smallest span of any VM, those units are the earlier ones of its own VM and the units of others
+//! that started before it or less than L - S after it.
 
 use super::deadline_order::{
     BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, DeadlineOrder, MARGIN, deadlines_of,
@@ -56,7 +56,8 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
         BEST_EFFORT_LATENCY,
         ParamInfo::span(
             "background_latency",
-            10_000_000_000,
+            // Twice the default of `best_effort_latency`, so that the background comes last.
+            Nanos::from_secs(10).0,
             "deadline of a background process's request; the paper's baseline: 500 ms",
         ),
     ],

@@ -2,10 +2,10 @@
 //! reservation and, with the parameter `target_floor`, its target, so that a dispatcher does not
 //! take away what a tuner holds by throttling from above.
 //!
-//! The floor lies a tenth above the target, because the throttle repays late service by at most
-//! that much. Without the tenth, a VM could make up for a stall only from its share. On average it
-//! does not get more than its target: the throttle lets no more pass, and a VM that does not ask is
-//! not served.
+//! The floor lies a tenth above the target ([`repaid`](tidegate_base::pace::repaid)), because the
+//! throttle repays late service by at most that much. Without the tenth, a VM could make up for a
+//! stall only from its share. On average it does not get more than its target: the throttle lets no
+//! more pass, and a VM that does not ask is not served.
 
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::pace::catch_up_rate;
@@ -21,7 +21,7 @@ pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {
 };
 
 /// Returns whether these parameters make targets floors.
-pub(crate) fn under_targets(params: &Params) -> bool {
+pub(crate) fn targets_are_floors(params: &Params) -> bool {
     params.find(TARGET_FLOOR.name) == Some(1)
 }
 
@@ -38,13 +38,13 @@ impl Floor {
     /// Returns the floor of an objective: for IOPS the target's where it names them, for bytes the
     /// larger of reservation and target. [`Objective::validate`] ensures that a reservation is no
     /// larger than the target in a unit that both name.
-    pub(super) fn from_objective(objective: &Objective, under_target: bool) -> Floor {
+    pub(super) fn from_objective(objective: &Objective, target_is_floor: bool) -> Floor {
         let Objective {
             reservation,
             target,
             ..
         } = *objective;
-        if !under_target {
+        if !target_is_floor {
             return Floor {
                 rate: reservation,
                 counts_ios: false,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_that_counts_as_one_stays_the_targets() {
+    fn floor_keeps_the_targets_norm() {
         let ops = OpsRate {
             per_s: 1 << 30,
             norm: Some(1 << 30),

@@ -51,7 +51,7 @@
 //! own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
 use super::cost::{CostModel, CostParams};
-pub(crate) use super::floor::under_targets;
+pub(crate) use super::floor::targets_are_floors;
 use super::floor::{Floor, TARGET_FLOOR};
 use super::virtual_time::{ByTag, Flow, Virtual};
 use crate::tournament::Tournament;
@@ -141,7 +141,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             cost: CostParams::from_params(params),
             slack: Nanos(params.get("slack")),
             catch_up: Nanos(params.get("catch_up")),
-            target_floor: under_targets(params),
+            target_floor: targets_are_floors(params),
         };
         Box::new(MClock::new(params, capacity))
     },

@@ -241,7 +241,7 @@ impl Policy for PolicySpec {
     }
 
     fn has_floor(&self, objective: &Objective) -> bool {
-        let under_target = mclock::under_targets(&self.params) && !objective.target.is_none();
+        let under_target = mclock::targets_are_floors(&self.params) && !objective.target.is_none();
         let reserved = self.dispatcher.enforces.reservation && !objective.reservation.is_none();
         let promised = self.dispatcher.name == slo::DESCRIPTOR.name && slo::is_promised(objective);
         under_target || reserved || promised

@@ -98,7 +98,7 @@ pub struct MergeLimitParams {
 
 /// Returns the cost of an I/O under an IOPS target, in thousandths of an I/O: 1000, or more in
 /// proportion for an I/O larger than the size that the rate names.
-pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
+pub fn counted_ios(rate: Option<OpsRate>, len: u32) -> u64 {
     let norm = rate.and_then(|rate| rate.norm);
     norm.map_or(IO_COST_MILLI, |norm| {
         IO_COST_MILLI.max(u64::from(len) * IO_COST_MILLI / u64::from(norm))
@@ -250,7 +250,7 @@ impl MergeLimit {
             Throttle::Exactly(_) | Throttle::AtMost(_) => moved(view, io.op, io.len).into(),
             Throttle::Ios(_) => {
                 let bytes = moved(view, io.op, io.len);
-                ios(view.objective(io.vm).target.ops, bytes)
+                counted_ios(view.objective(io.vm).target.ops, bytes)
             }
         };
         of_vm.spend(units, view.now(), at_once);

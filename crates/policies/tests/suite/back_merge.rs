@@ -49,7 +49,7 @@ impl Controller for Turner {
         if let Event::VmChanged(_) = event {
             let planned = std::mem::take(&mut *self.plan.lock().expect("no panic before"));
             for (vm, bytes) in planned {
-                out.turn(vm, Knob::MergeLimit(bytes));
+                out.set(vm, Knob::MergeLimit(bytes));
             }
         }
         if let Some(inner) = &mut self.inner

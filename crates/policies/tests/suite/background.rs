@@ -1,4 +1,5 @@
-//! Tests of background tenants under dispatchers without support for them: they get what VMs leave.
+//! Tests of background processes under dispatchers without support for them: they get what VMs
+//! leave.
 
 use crate::common::{KIB, MS, SECOND, World, config, limited, total};
 use tidegate_core::objective::{Objective, Rate};
@@ -28,21 +29,21 @@ fn a_saturated_device_gives_the_background_one_io_each_half_second() {
         w.load(vm, Op::Read, 4 * KIB, 8);
         w.load(backup, Op::Read, 64 * KIB, 8);
         w.run(10 * SECOND);
-        let (ours, theirs) = (total(&w.ops(backup)), total(&w.ops(vm)));
+        let (background_ios, vm_ios) = (total(&w.ops(backup)), total(&w.ops(vm)));
         assert!(
-            (19..=20).contains(&ours),
-            "{policy}: {ours} of the background"
+            (19..=20).contains(&background_ios),
+            "{policy}: {background_ios} of the background"
         );
         // Credits are too few until the device's rate is known, a fraction of a second here.
         let spec = PolicySpec::named(policy).expect("it is registered");
         let idle = if spec.parts().1 == "circ" { 100 } else { 1 };
-        let all = ours + theirs;
+        let all = background_ios + vm_ios;
         assert!(all >= 10_000 - idle, "{policy}: the device was busy: {all}");
     }
 }
 
 #[test]
-fn without_promotion_a_saturated_device_gives_it_nothing() {
+fn without_promotion_a_saturated_device_gives_the_background_nothing() {
     let mut w = World::new("fifo", MS);
     let policy = PolicySpec::behind(&**w.driver.engine.policy());
     let mut spec = policy.expect("composed of parts").clone();
@@ -62,7 +63,7 @@ fn without_promotion_a_saturated_device_gives_it_nothing() {
 }
 
 #[test]
-fn alone_it_has_the_whole_device_up_to_its_depth() {
+fn background_alone_has_the_whole_device_up_to_its_depth() {
     for policy in policies() {
         let mut w = World::with_config(config(8, 0), policy, MS);
         w.guest(&Objective::default());
@@ -72,6 +73,7 @@ fn alone_it_has_the_whole_device_up_to_its_depth() {
         assert!(total(&w.ops(backup)) >= 990, "{policy}");
         assert_eq!(
             w.driver.engine.vms().in_flight(backup.vm),
+            // The default of `background_depth`.
             4,
             "{policy}: background_depth"
         );
@@ -79,7 +81,7 @@ fn alone_it_has_the_whole_device_up_to_its_depth() {
 }
 
 #[test]
-fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
+fn background_waits_for_a_quiet_vm_only_where_positioning_costs_time() {
     for (positioning, at_least, at_most) in
         [(Nanos::from_millis(12), 0, 4), (Nanos::ZERO, 500, 1001)]
     {
@@ -92,12 +94,12 @@ fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
         w.load(vm, Op::Read, 4 * KIB, 1);
         w.load(backup, Op::Read, 64 * KIB, 8);
         w.run(2 * SECOND);
-        let ours = total(&w.ops(backup));
+        let background_ios = total(&w.ops(backup));
         assert!(
-            (at_least..=at_most).contains(&ours),
-            "{ours} at {positioning}"
+            (at_least..=at_most).contains(&background_ios),
+            "{background_ios} at {positioning}"
         );
-        // It stops asking: after the grace all of the device is the background's.
+        // The VM stops asking: after the grace all of the device is the background's.
         w.unload(vm);
         let before = total(&w.ops(backup));
         w.run(SECOND);
@@ -123,14 +125,16 @@ fn beside_pauses(positioning: Nanos, pause: u64) -> u64 {
 }
 
 #[test]
-fn pauses_shorter_than_the_grace_are_none_and_promotion_bounds_how_long_it_waits() {
-    let arms = Nanos::from_millis(12);
-    // Each end begins the grace of 2 ms anew, and twice a second one goes all the same.
-    let short = beside_pauses(arms, 3 * MS / 2);
+fn in_pauses_shorter_than_the_grace_only_promotion_serves_the_background() {
+    let seek = Nanos::from_millis(12);
+    // Every completion restarts the grace of 2 ms, so only promotion (one I/O per 500 ms) lets the
+    // background run.
+    let short = beside_pauses(seek, 3 * MS / 2);
     assert!((19..=20).contains(&short), "{short}");
-    let long = beside_pauses(arms, 4 * MS);
+    let long = beside_pauses(seek, 4 * MS);
     assert!(long > 20_000, "{long}");
-    // Without arms one goes beside each of the VM's; what is left of the pause is the grace still.
+    // Without positioning time the background runs beside the VM's I/O, one for each; the pause
+    // after it is shorter than the grace.
     let beside = beside_pauses(Nanos::ZERO, 3 * MS / 2);
     assert!((6_000..=7_000).contains(&beside), "{beside}");
 }
@@ -144,32 +148,35 @@ fn a_vm_held_by_its_limit_leaves_the_device_to_the_background() {
         w.load(vm, Op::Read, 4 * KIB, 4);
         w.load(backup, Op::Read, 64 * KIB, 4);
         w.run(10 * SECOND);
-        let (ours, theirs) = (total(&w.ops(backup)), total(&w.ops(vm)));
+        let (background_ios, vm_ios) = (total(&w.ops(backup)), total(&w.ops(vm)));
         assert!(
-            (100..=101).contains(&theirs),
-            "{policy}: {theirs} within the limit"
+            (100..=101).contains(&vm_ios),
+            "{policy}: {vm_ios} within the limit"
         );
-        assert!(ours > 9_000, "{policy}: {ours} of the background");
+        assert!(
+            background_ios > 9_000,
+            "{policy}: {background_ios} of the background"
+        );
     }
 }
 
 #[test]
-fn its_own_limit_holds_where_the_regulator_keeps_limits() {
+fn background_limit_holds_under_a_regulator_of_limits() {
     let mut w = World::new("limit", MS);
     w.guest(&Objective::default());
     let backup = w.background();
     w.set(backup, &limited(Rate::iops(50)));
     w.load(backup, Op::Read, 64 * KIB, 4);
     w.run(10 * SECOND);
-    let ours = total(&w.ops(backup));
+    let background_ios = total(&w.ops(backup));
     assert!(
-        (500..=501).contains(&ours),
-        "{ours} under a limit of 50 a second"
+        (500..=501).contains(&background_ios),
+        "{background_ios} under a limit of 50 a second"
     );
 }
 
 #[test]
-fn it_goes_on_over_swaps_and_when_vms_come_and_go() {
+fn background_is_served_across_policy_changes_and_removals() {
     let mut w = World::with_config(config(4, 0), "fifo", MS);
     let vm = w.guest(&Objective::default());
     let backup = w.background();

@@ -457,8 +457,8 @@ impl Controller for OneTurn {
     }
 
     fn on_event(&mut self, _: &View, _: &Event, out: &mut Knobs) {
-        out.turn(self.vm, Knob::MergeLimit(8 * KIB));
-        out.turn(self.vm, Knob::Weight(7));
+        out.set(self.vm, Knob::MergeLimit(8 * KIB));
+        out.set(self.vm, Knob::Weight(7));
     }
 
     fn next_timer(&self) -> Nanos {

@@ -16,7 +16,7 @@ const KINDS: [(Direction, Access); 4] = [
     (Direction::Write, Access::Random),
 ];
 
-/// No more sensible than a profile has to be: mixes may be dearer or cheaper than what they mix.
+/// Any valid profile, physically plausible or not: a mix may cost more or less than its parts.
 fn profiles() -> impl Strategy<Value = Profile> {
     let curve = || {
         prop::collection::btree_map(
@@ -94,7 +94,7 @@ fn assumptions() -> impl Strategy<Value = (Assumed, u32)> {
     })
 }
 
-fn on(profile: &Profile, depth: u32) -> Device<'_> {
+fn device_with(profile: &Profile, depth: u32) -> Device<'_> {
     Device {
         profile,
         depth,
@@ -105,12 +105,12 @@ fn on(profile: &Profile, depth: u32) -> Device<'_> {
     }
 }
 
-fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
-    let tenant = |objective| PlannedVm::new("vm", objective);
-    objectives.iter().map(tenant).collect()
+fn planned_vms(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
+    let vm = |objective| PlannedVm::new("vm", objective);
+    objectives.iter().map(vm).collect()
 }
 
-/// Asserts that `more`, which has the tenants of `less` and others, fits no better than `less`.
+/// Asserts that `more`, which has the VMs of `less` and others, fits no better than `less`.
 fn no_better(less: &Fit, more: &Fit) -> Result<(), TestCaseError> {
     prop_assert!(more.time_ps >= less.time_ps, "{less:?}\n{more:?}");
     for (before, after) in less.needs.iter().zip(&more.needs) {
@@ -127,19 +127,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_is_added_makes_it_fit_no_better(
+    fn adding_a_vm_never_improves_the_fit(
         profile in profiles(),
         objectives in prop::collection::vec(objectives(), 2..7),
         (assumed, depth) in assumptions(),
     ) {
-        let device = on(&profile, depth);
-        let all = tenants(&objectives);
+        let device = device_with(&profile, depth);
+        let all = planned_vms(&objectives);
         let less = evaluate(&device, &all[..all.len() - 1], &assumed);
         no_better(&less, &evaluate(&device, &all, &assumed))?;
     }
 
     #[test]
-    fn more_reserved_fits_no_better(
+    fn reserving_more_never_improves_the_fit(
         profile in profiles(),
         mut objectives in prop::collection::vec(objectives(), 1..7),
         (assumed, depth) in assumptions(),
@@ -147,8 +147,8 @@ proptest! {
     ) {
         // The size that is assumed follows from the rate, and another size is another load.
         objectives[0].expects.size.get_or_insert(8192);
-        let device = on(&profile, depth);
-        let less = evaluate(&device, &tenants(&objectives), &assumed);
+        let device = device_with(&profile, depth);
+        let less = evaluate(&device, &planned_vms(&objectives), &assumed);
         let Objective { reservation, target, .. } = &mut objectives[0];
         for rate in [reservation, target] {
             if let Some(ops) = &mut rate.ops {
@@ -156,7 +156,7 @@ proptest! {
             }
             rate.bytes_per_s = rate.bytes_per_s.map(|bytes| bytes + more * 4096);
         }
-        no_better(&less, &evaluate(&device, &tenants(&objectives), &assumed))?;
+        no_better(&less, &evaluate(&device, &planned_vms(&objectives), &assumed))?;
     }
 
     #[test]
@@ -168,10 +168,10 @@ proptest! {
         }),
         (assumed, depth) in assumptions(),
     ) {
-        let device = on(&profile, depth);
-        let fit = evaluate(&device, &tenants(&objectives), &assumed);
+        let device = device_with(&profile, depth);
+        let fit = evaluate(&device, &planned_vms(&objectives), &assumed);
         let shuffled: Vec<Objective> = order.iter().map(|&at| objectives[at]).collect();
-        let again = evaluate(&device, &tenants(&shuffled), &assumed);
+        let again = evaluate(&device, &planned_vms(&shuffled), &assumed);
         prop_assert_eq!(fit.time_ps, again.time_ps);
         prop_assert_eq!(fit.fits(), again.fits());
         for (place, &at) in order.iter().enumerate() {
@@ -187,8 +187,8 @@ proptest! {
         which in 0usize..6,
     ) {
         let which = which % objectives.len();
-        let device = on(&profile, depth);
-        let all = tenants(&objectives);
+        let device = device_with(&profile, depth);
+        let all = planned_vms(&objectives);
         let with = |objective: &Objective| {
             let mut all = all.clone();
             all[which].objective = objective;
@@ -207,22 +207,20 @@ proptest! {
         };
         prop_assert!(with(&near).fits());
         prop_assert!(near != asked);
-        // One step more of what was lowered.
         let mut more = near;
+        // One step more of what was lowered: 1 IOPS, or 1 kB/s of a bandwidth. A figure that was
+        // lowered to nothing is missing, and returns with its first step.
         let step = |near: &mut Rate, asked: &Rate| {
-            match (near.ops.is_some() || asked.ops.is_none(), asked.ops) {
-                (true, None) => {}
-                (true, _) => if let Some(ops) = &mut near.ops { ops.per_s += 1 },
-                (false, ops) => near.ops = ops.map(|ops| OpsRate { per_s: 1, ..ops }),
-            }
-            if asked.bytes_per_s.is_some() {
-                // The proportion of the two figures is kept to within a step of each.
-                near.bytes_per_s = Some(near.bytes_per_s.unwrap_or(0) + 1000);
-            }
+            near.ops = asked.ops.map(|asked| {
+                let per_s = near.ops.map_or(0, |near| near.per_s) + 1;
+                OpsRate { per_s, ..asked }
+            });
+            near.bytes_per_s = asked.bytes_per_s.map(|_| near.bytes_per_s.unwrap_or(0) + 1000);
         };
         if (near.reservation, near.target) != (asked.reservation, asked.target) {
             let one = |rate: &Rate| rate.ops.is_none() || rate.bytes_per_s.is_none();
-            // With both figures, or two floors, a step of one is less than a step of the whole.
+            // Both figures of a rate, or both floors, are lowered in proportion, in steps of the
+            // larger one: with two of them, a step of one alone may still fit.
             if one(&asked.reservation) && asked.target.is_none() {
                 step(&mut more.reservation, &asked.reservation);
                 more.latency = None;
@@ -237,18 +235,18 @@ proptest! {
     }
 
     #[test]
-    fn all_lowered_alike_fit_the_devices_time(
+    fn objectives_lowered_alike_fit_the_devices_time(
         profile in profiles(),
         objectives in prop::collection::vec(objectives(), 1..6),
         (assumed, depth) in assumptions(),
     ) {
-        let device = on(&profile, depth);
-        let fit = evaluate(&device, &tenants(&objectives), &assumed);
-        match nearest_of_all(&device, &tenants(&objectives), &assumed) {
+        let device = device_with(&profile, depth);
+        let fit = evaluate(&device, &planned_vms(&objectives), &assumed);
+        match nearest_of_all(&device, &planned_vms(&objectives), &assumed) {
             None => prop_assert!(fit.time_ps <= fit.budget_ps),
             Some((part, lowered)) => {
                 prop_assert!(fit.time_ps > fit.budget_ps && part < 1000);
-                let after = evaluate(&device, &tenants(&lowered), &assumed);
+                let after = evaluate(&device, &planned_vms(&lowered), &assumed);
                 prop_assert!(after.time_ps <= after.budget_ps);
             }
         }

@@ -22,9 +22,7 @@ impl Controller for Puppet {
     fn on_event(&mut self, _: &View, event: &Event, out: &mut Knobs) {
         if let Event::VmChanged(_) = event {
             let planned = std::mem::take(&mut *self.0.lock().expect("no panic before"));
-            planned
-                .into_iter()
-                .for_each(|(vm, knob)| out.turn(vm, knob));
+            planned.into_iter().for_each(|(vm, knob)| out.set(vm, knob));
         }
     }
 

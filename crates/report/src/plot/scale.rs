@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use super::{Axis, Scale, Unit};
-use tidegate_units::human::climb;
+use tidegate_units::human::scale_to_unit;
 
 /// Space beyond the outermost values on each side, relative to the range, so that marks do not
 /// touch the frame.
@@ -319,11 +319,11 @@ pub(super) fn label(value: f64, unit: Unit) -> String {
     // Rounding the largest float up gives infinity.
     let value = if sure.is_finite() { sure } else { value };
     let (scaled, suffix) = match unit {
-        Unit::Number | Unit::BytesPerS => climb(value, 1000.0, 1000.0, &DECIMAL),
-        Unit::Bytes => climb(value, 1024.0, 1024.0, &BINARY),
+        Unit::Number | Unit::BytesPerS => scale_to_unit(value, 1000.0, 1000.0, &DECIMAL),
+        Unit::Bytes => scale_to_unit(value, 1024.0, 1024.0, &BINARY),
         Unit::Percent | Unit::Seconds => (value, ""),
         Unit::Nanos if value == 0.0 => (value, ""),
-        Unit::Nanos => climb(value, 1000.0, 1000.0, &[" ns", " us", " ms", " s"]),
+        Unit::Nanos => scale_to_unit(value, 1000.0, 1000.0, &[" ns", " us", " ms", " s"]),
     };
     match scaled.abs() {
         0.0 => format!("0{suffix}"),

@@ -30,7 +30,7 @@ pub const HONOURS_DSYNC: [(i64, &str); 4] = [
     (0x5846_5342, "xfs"),
     (0x9123_683E, "btrfs"),
     // On tmpfs nothing is ever durable, so there is nothing to wait for.
-    (sys::TMPFS, "tmpfs"),
+    (sys::TMPFS_MAGIC, "tmpfs"),
 ];
 
 /// Common file systems on which `RWF_DSYNC` is not trusted, named for the log: `f_type` of

@@ -278,7 +278,7 @@ fn reopen(
     };
     let identity = identity.map_err(failed("inspect"))?;
     let open = |flags| open_same(path, identity, config.read_only, flags);
-    let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS) && !block_device;
+    let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS_MAGIC) && !block_device;
     let refused = if in_memory {
         // Files on tmpfs are the page cache. With these two flags io_uring serves them at
         // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
@@ -336,7 +336,7 @@ fn open_same(
         return Err(io::Error::other("the path leads to another file by now"));
     }
     if flags & libc::O_NONBLOCK == 0 {
-        sys::wait_for_io(&file)?;
+        sys::clear_nonblocking(&file)?;
     }
     Ok(file)
 }

@@ -72,6 +72,11 @@ pub fn lay_out(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
             capacity,
         });
     }
+    // `Layout::free` starts at aligned addresses, and would take the rest of a step for used.
+    assert!(
+        bases.iter().all(|base| base.is_multiple_of(STEP)),
+        "a disk begins between two steps"
+    );
     Ok(bases)
 }
 
@@ -135,7 +140,13 @@ impl Layout {
                 capacity: self.capacity,
             });
         };
-        self.taken.insert(base, base + wanted.size);
+        let end = base + wanted.size;
+        assert!(
+            end <= self.capacity,
+            "a disk ends at {end}, behind its device"
+        );
+        let before = self.taken.insert(base, end);
+        assert!(before.is_none(), "two disks begin at {base}");
         Ok(base)
     }
 
@@ -144,12 +155,15 @@ impl Layout {
         self.taken.remove(&base).expect("a disk begins there");
     }
 
-    /// Changes the size of the disk that begins at `base` and returns its new first address. Panics
-    /// if no disk begins there.
+    /// Changes the size of the disk that begins at `base` and returns its new first address.
     ///
     /// # Errors
     /// Fails if no free range is large enough; the disk then keeps its range.
+    ///
+    /// # Panics
+    /// If no disk begins there, or `size` is 0.
     pub fn resize(&mut self, base: u64, size: u64) -> Result<u64, NoRoom> {
+        assert!(size > 0, "a disk is empty");
         let end = self.taken.remove(&base).expect("a disk begins there");
         let next = self.taken.range(base..).next();
         let limit = next.map_or(self.capacity, |(&next, _)| next);

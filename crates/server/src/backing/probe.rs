@@ -47,7 +47,7 @@ fn recognise(header: &[u8]) -> Option<&'static str> {
 
 /// Returns true if the file was marked as raw.
 pub fn is_marked(file: &File) -> bool {
-    sys::attribute(file, MARK).is_some_and(|value| value == RAW)
+    sys::extended_attribute(file, MARK).is_some_and(|value| value == RAW)
 }
 
 /// Marks the file as raw with an extended attribute.
@@ -55,7 +55,7 @@ pub fn is_marked(file: &File) -> bool {
 /// # Errors
 /// Fails if the file system has no extended attributes or the file is read-only.
 pub fn mark(file: &File) -> std::io::Result<()> {
-    sys::set_attribute(file, MARK, RAW)
+    sys::set_extended_attribute(file, MARK, RAW)
 }
 
 #[cfg(test)]

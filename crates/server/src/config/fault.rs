@@ -72,7 +72,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let lasts = section.number_if_any(&keys::DURATION);
     let count = section.number_if_any(&keys::COUNT);
     let stall = section.number_if_any(&keys::STALL);
-    let operations = section.written(keys::OPERATIONS.name);
+    let operations = section.spelling_in_document(keys::OPERATIONS.name);
     let effect = effect(&mut section, on, operations);
     check(&section, on, from, size);
     section.finish();

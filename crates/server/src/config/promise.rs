@@ -38,7 +38,8 @@ impl VmConfig {
         let now = Timestamp::now();
         let promised = self.promised();
         let entries = promised.entries().iter().enumerate();
-        let over = entries.filter(|(at, _)| promised.is_over_at(*at).is_some_and(|end| end <= now));
+        let over =
+            entries.filter(|(at, _)| promised.end_of_entry(*at).is_some_and(|end| end <= now));
         over.map(|(at, entry)| (at + 1, entry.when.to_string()))
             .collect()
     }
@@ -51,7 +52,7 @@ impl VmConfig {
 
 /// Returns a schedule for [`VmConfig::schedule`]; `None` if it has no entries.
 pub fn by_the_clock(promised: Schedule) -> Option<Arc<Schedule>> {
-    (!promised.is_constant()).then(|| Arc::new(promised))
+    (!promised.is_plain_objective()).then(|| Arc::new(promised))
 }
 
 /// Returns the JSON of a `[vm.objective]`: every part of the base, and the schedule, `null` where

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tidegate_config::schedule::time_to_come;
+use tidegate_config::schedule::future_time;
 use tidegate_config::{ConfigErrors, Field, Section, document};
 use tidegate_core::time::Nanos;
 
@@ -70,7 +70,7 @@ fn due(section: &mut Section<'_>, now: Timestamp, zone: &TimeZone) -> Option<Due
 }
 
 fn time_by(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-    let by = time_to_come(field, now, zone)?;
+    let by = future_time(field, now, zone)?;
     if between(now, by) > DEADLINE_MAX {
         field.error(
             format!("{} is too far ahead", field.describe()),

@@ -48,7 +48,10 @@ impl<P: Plane> Api<P> {
         let snapshot = in_time(vm, self.plane.snapshot(index)).await?;
         let running = snapshot.vms.iter().filter_map(|other| {
             let transfer = other.transfers.running?.status.transfer;
-            Some((other.name.as_str(), transfer.needs(snapshot.taken_at)))
+            Some((
+                other.name.as_str(),
+                transfer.required_bytes_per_s(snapshot.taken_at),
+            ))
         });
         let running: Vec<_> = running.collect();
         let needs = match order.due {

@@ -63,7 +63,7 @@ impl DeviceEntry {
     }
 }
 
-/// Devices in the order of the configuration; an index is the number of a device.
+/// Devices in the order of the configuration, addressed by their index.
 #[derive(Debug)]
 pub struct DeviceTable {
     entries: Vec<DeviceEntry>,
@@ -79,7 +79,10 @@ impl DeviceTable {
         &self.entries
     }
 
-    /// Returns the name of a device. Panics if there is no such device.
+    /// Returns the name of a device.
+    ///
+    /// # Panics
+    /// If there is no such device.
     pub fn name(&self, device: usize) -> &str {
         self.entries[device].name()
     }

@@ -85,9 +85,16 @@ impl VmDirectory {
         refuse_taken_exports(&self.lock(), disks)
     }
 
-    /// Adds a VM; the caller has checked that its name is free.
+    /// Adds a VM.
+    ///
+    /// # Panics
+    /// If a VM of that name is served: the caller has checked that the name is free.
     pub(super) fn add(&self, vm: VmConfig) {
-        self.lock().push(vm);
+        let mut vms = self.lock();
+        // All lookups are by name and would find the first one only.
+        let is_free = vms.iter().all(|served| served.name != vm.name);
+        assert!(is_free, "VM {:?} is served already", vm.name);
+        vms.push(vm);
     }
 
     /// Removes a VM, if it is there.

@@ -1,4 +1,5 @@
-//! Restoring of VMs, learnt states, attainment and deadline transfers when the daemon starts.
+//! Restoring of VMs, learnt states, attainment (how well each promise was kept,
+//! [`attainment_record`](crate::attainment_record)) and deadline transfers when the daemon starts.
 //!
 //! ```text
 //!   VMs of the configuration --objectives in the store--> start of the loops --+--> served
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! A VM of the configuration file whose disk is missing fails the start, so that its author
-//! notices. A VM that is only in the store is left out, and `/healthz` reports it.
+//! notices. A VM in the store alone whose disk is missing is not served; `/healthz` reports it.
 
 use jiff::Timestamp;
 use tidegate_core::learnt_state::Blob;
@@ -93,7 +94,7 @@ impl<'a> Restore<'a> {
             Ok(learnt)
         };
         let import = |learnt| Command::ImportLearnt { learnt, moved };
-        self.import(device, read, import).await;
+        self.send_stored(device, read, import).await;
     }
 
     /// Returns true if the disks of a device are on other storage than when the policy learnt of
@@ -106,21 +107,21 @@ impl<'a> Restore<'a> {
         let part = learnt_identity_key(policy);
         let identity_source = self.shared.identity_source(device);
         let moved = spawn_blocking(move || {
-            let Ok(Some((of, _))) = store.device(&name, &part) else {
+            let Ok(Some((stored_identity, _))) = store.device(&name, &part) else {
                 return false;
             };
-            let is = identity_source.identity();
+            let current = identity_source.identity();
             // An unknown storage counts as unmoved: state that no longer fits is dropped by the
             // policy.
-            let moved = is.is_known() && !Identity::from_text(&of).overlaps(&is);
+            let stored = Identity::from_text(&stored_identity);
+            let moved = current.is_known() && !stored.overlaps(&current);
             if moved {
-                let is = is.to_text();
                 tracing::warn!(
                     device = name,
-                    was = of,
-                    is,
-                    "its disks are on other storage than when the policy learnt: state that \
-                     depends on the storage is learnt anew"
+                    stored_identity,
+                    current_identity = current.to_text(),
+                    "its disks are on other storage than when the policy learnt: discarding \
+                     state that depends on the storage"
                 );
             }
             moved
@@ -134,40 +135,41 @@ impl<'a> Restore<'a> {
         let name = self.shared.devices.name(device).to_owned();
         let identity_source = self.shared.identity_source(device);
         let read = move |store: &Store| {
-            let mut kept = Vec::new();
+            let mut states = Vec::new();
             for part in LearntDeviceState::ALL {
-                let Some((of, state)) = store.device(&name, part.name())? else {
+                let Some((stored_identity, state)) = store.device(&name, part.name())? else {
                     continue;
                 };
-                let (was, is) = (Identity::from_text(&of), identity_source.identity());
-                if was.overlaps(&is) {
-                    kept.push((part, Blob::from_bytes(state)));
+                let stored = Identity::from_text(&stored_identity);
+                let current = identity_source.identity();
+                if stored.overlaps(&current) {
+                    states.push((part, Blob::from_bytes(state)));
                 } else {
-                    let (part, is) = (part.name(), is.to_text());
                     tracing::warn!(
                         device = name,
-                        part,
-                        was = of,
-                        is,
+                        part = part.name(),
+                        stored_identity,
+                        current_identity = current.to_text(),
                         "learnt state is of another device and not restored"
                     );
                 }
             }
-            Ok(kept)
+            Ok(states)
         };
-        self.import(device, read, Command::ImportDevice).await;
+        self.send_stored(device, read, Command::ImportDevice).await;
     }
 
     /// Passes the recorded attainment of a device's VMs to its engine.
     async fn import_attainment(self, device: usize) {
         let name = self.shared.devices.name(device).to_owned();
+        // A list of one record at most, as `send_stored` takes it.
         let read = move |store: &Store| {
             let Some((_, state)) = store.device(&name, attainment_record::STORED_AS)? else {
                 return Ok(Vec::new());
             };
             Ok(
                 match attainment_record::from_bytes(&state, Timestamp::now()) {
-                    Ok(taken) => vec![taken],
+                    Ok(record) => vec![record],
                     Err(error) => {
                         tracing::warn!(device = name, "attainment is not restored: {error}");
                         Vec::new()
@@ -175,16 +177,16 @@ impl<'a> Restore<'a> {
                 },
             )
         };
-        let import = |mut taken: Vec<(Records, u32)>| {
-            let (records, ago) = taken.pop().unwrap_or_default();
+        let import = |mut record: Vec<(Records, u32)>| {
+            let (records, ago) = record.pop().unwrap_or_default();
             Command::ImportAttainment { records, ago }
         };
-        self.import(device, read, import).await;
+        self.send_stored(device, read, import).await;
     }
 
     /// Reads records with `read` on a blocking thread, and sends them to a device's event loop as
     /// the command that `command` returns, unless there are none.
-    async fn import<T: Send + 'static>(
+    async fn send_stored<T: Send + 'static>(
         self,
         device: usize,
         read: impl FnOnce(&Store) -> Result<Vec<T>, StoreError> + Send + 'static,
@@ -194,10 +196,10 @@ impl<'a> Restore<'a> {
             return;
         };
         match spawn_blocking(move || read(&store)).await {
-            Ok(Ok(kept)) if kept.is_empty() => {}
-            Ok(Ok(kept)) => {
+            Ok(Ok(stored)) if stored.is_empty() => {}
+            Ok(Ok(stored)) => {
                 // Sending fails only if the loop has ended, which needs no state then.
-                let _ = self.shared.devices.send(device, command(kept));
+                let _ = self.shared.devices.send(device, command(stored));
             }
             Ok(Err(error)) => {
                 let device = self.shared.devices.name(device);
@@ -210,14 +212,15 @@ impl<'a> Restore<'a> {
 
     /// Serves a VM from the store.
     async fn serve_stored_vm(self, vm: VmConfig) -> Result<(), ControlError> {
-        let was = vm.clone();
-        let there = move || persisted_vms::restored_with_existing_files(&was);
-        let there = blocking_call::call_async(self.shared.disks.open_within(), there).await;
-        let mut there = there.map_err(|error| ControlError::GaveUp {
+        let stored = vm.clone();
+        let check_files = move || persisted_vms::restored_with_existing_files(&stored);
+        let open_within = self.shared.disks.open_within();
+        let vm_with_files = blocking_call::call_async(open_within, check_files).await;
+        let mut vm_with_files = vm_with_files.map_err(|error| ControlError::GaveUp {
             what: format!("VM {:?}: checking its disks: {error}", vm.name),
         })?;
-        there.put_in_force(Timestamp::now());
-        let now = Changes::new(self.shared).add_vm(there).await?;
+        vm_with_files.put_in_force(Timestamp::now());
+        let now = Changes::new(self.shared).add_vm(vm_with_files).await?;
         self.shared.vms.change(&vm.name, |served| {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
                 // The stored configuration is kept, so that a later `--persist` does not lose
@@ -226,8 +229,8 @@ impl<'a> Restore<'a> {
                 if disk.size.is_some() {
                     // A later record needs a size to create the file from, which opening has
                     // determined.
-                    let is = now.disks.iter().find(|now| now.export == disk.export);
-                    served.size = is.map(|is| is.size);
+                    let opened = now.disks.iter().find(|now| now.export == disk.export);
+                    served.size = opened.map(|opened| opened.size);
                 }
             }
         });

@@ -217,7 +217,7 @@ impl Loop {
         };
         self.running_transfers -= 1;
         // Zero for a transfer that ended after its deadline.
-        let left = end.transfer.due().since(end.ended);
+        let left = end.transfer.due_time().since(end.ended);
         let ended = EndedTransfer {
             bytes: end.transfer.bytes.saturating_add(since.moved),
             // The last I/O may move more than was left.

@@ -227,6 +227,11 @@ impl Table {
         };
         self.entries.insert(id, client);
         *self.peers.entry(peer).or_default() += 1;
+        // The bound on descriptors that a flood can take.
+        assert!(
+            self.entries.len() <= self.max,
+            "more half-open connections than the maximum"
+        );
         (id, gone)
     }
 

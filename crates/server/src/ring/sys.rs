@@ -22,7 +22,11 @@ pub const TCP_GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 const BACKLOG: libc::c_int = 4096;
 
 /// Magic number of the tmpfs file system (`TMPFS_MAGIC`).
-pub const TMPFS: i64 = 0x0102_1994;
+pub const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Length in bytes of the longest extended attribute that is read; those of the daemon are numbers
+/// and short words.
+const ATTRIBUTE_MAX: usize = 64;
 
 /// Alignment in bytes that direct I/O needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +82,7 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
 
 /// Clears `O_NONBLOCK` on an open file, because io_uring would fail I/O that has to wait with
 /// `EAGAIN`.
-pub fn wait_for_io(file: &File) -> io::Result<()> {
+pub fn clear_nonblocking(file: &File) -> io::Result<()> {
     // SAFETY: takes no memory; the descriptor is open because it is borrowed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     // A failed call returns -1, which as flags would set all of them.
@@ -140,9 +144,13 @@ pub fn block_device_block(file: &File) -> io::Result<u32> {
 /// file system does not tell or has not decided.
 pub fn first_extent(file: &File) -> Option<u64> {
     const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
-    /// `FIEMAP_EXTENT_UNKNOWN`, `_DELALLOC` and `_DATA_INLINE`: the location is unknown, not
-    /// decided or not block-aligned.
-    const NOT_A_PLACE: u32 = 0x2 | 0x4 | 0x200;
+    /// `FIEMAP_EXTENT_UNKNOWN`: the location is unknown.
+    const EXTENT_UNKNOWN: u32 = 0x2;
+    /// `FIEMAP_EXTENT_DELALLOC`: the location is not decided.
+    const EXTENT_DELAYED: u32 = 0x4;
+    /// `FIEMAP_EXTENT_DATA_INLINE`: the data is not block-aligned.
+    const EXTENT_INLINE: u32 = 0x200;
+    const UNUSABLE_EXTENT_FLAGS: u32 = EXTENT_UNKNOWN | EXTENT_DELAYED | EXTENT_INLINE;
     #[repr(C)]
     #[derive(Default)]
     struct Fiemap {
@@ -167,7 +175,7 @@ pub fn first_extent(file: &File) -> Option<u64> {
     // SAFETY: the request fills one `fiemap` followed by as many extents as `count` says: one,
     // for which the structure has room.
     check(unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut map) }).ok()?;
-    (map.mapped == 1 && map.extent_flags & NOT_A_PLACE == 0).then_some(map.physical)
+    (map.mapped == 1 && map.extent_flags & UNUSABLE_EXTENT_FLAGS == 0).then_some(map.physical)
 }
 
 /// Calls `fallocate(2)` synchronously.
@@ -207,10 +215,10 @@ pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
     }
 }
 
-/// Returns the value of an extended attribute, up to 64 bytes; `None` if there is none or the file
-/// system does not support attributes.
-pub fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
-    let mut value = [0u8; 64];
+/// Returns the value of an extended attribute; `None` if there is none, the file system does not
+/// support attributes, or the value is longer than [`ATTRIBUTE_MAX`].
+pub fn extended_attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
+    let mut value = [0u8; ATTRIBUTE_MAX];
     // SAFETY: `name` is a C string; the value buffer is ours and its length is given.
     let n = unsafe {
         libc::fgetxattr(
@@ -246,7 +254,7 @@ pub fn host_memory() -> u64 {
 }
 
 /// Sets an extended attribute.
-pub fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
+pub fn set_extended_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
     // SAFETY: `name` is a C string; the value is borrowed for the call and its length is given.
     check(unsafe {
         libc::fsetxattr(

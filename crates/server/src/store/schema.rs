@@ -10,7 +10,7 @@ use redb::{Database, ReadableDatabase, TableDefinition, TableError, WriteTransac
 const SCHEMA_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("tidegate");
 const SCHEMA_KEY: &str = "schema";
 
-/// VMs by name: version of the record, scope, JSON.
+/// VMs by name: version of the record, scope (what the record holds of the VM), JSON.
 pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefinition::new("vms");
 
 /// States that controllers have learnt, by VM, device and policy.
@@ -20,7 +20,8 @@ pub(super) const LEARNT: TableDefinition<'_, LearntKey, &[u8]> = TableDefinition
 pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
     TableDefinition::new("devices");
 
-/// Running deadline transfers as JSON, by device and VM.
+/// Running deadline transfers as JSON, by device and VM. The table has the name that the first
+/// release gave it; renaming it would need a step.
 pub(super) const TRANSFERS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
 
 /// Disks that were created or served: absolute path of the file to NBD export name and VM name.
@@ -34,25 +35,25 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// Upgrades in order: the step at index `n` turns schema `n` into schema `n + 1`. Steps of released
 /// builds never change; a new schema appends a step.
-pub(super) const STEPS: &[Step] = &[first, devices, transfers, disks];
+pub(super) const STEPS: &[Step] = &[create_vms_and_learnt, add_devices, add_transfers, add_disks];
 
-fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
+fn create_vms_and_learnt(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
     write.open_table(LEARNT)?;
     Ok(())
 }
 
-fn devices(write: &WriteTransaction) -> Result<(), redb::Error> {
+fn add_devices(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(DEVICES)?;
     Ok(())
 }
 
-fn transfers(write: &WriteTransaction) -> Result<(), redb::Error> {
+fn add_transfers(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(TRANSFERS)?;
     Ok(())
 }
 
-fn disks(write: &WriteTransaction) -> Result<(), redb::Error> {
+fn add_disks(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(DISKS)?;
     Ok(())
 }
@@ -89,6 +90,12 @@ pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaE
     }
     write.open_table(SCHEMA_TABLE)?.insert(SCHEMA_KEY, known)?;
     write.commit()?;
+    // The next start would apply steps twice, or refuse the store.
+    assert_eq!(
+        current_version(database)?,
+        known,
+        "the store is not of the schema it was upgraded to"
+    );
     // A new store passes through the same steps, which is no upgrade.
     if found > 0 {
         tracing::info!("store upgraded from schema {found} to {known}");
@@ -167,7 +174,11 @@ mod tests {
         write.commit().expect("writes");
         assert_eq!(current_version(&database).expect("reads"), 1);
 
-        upgrade(&database, &[made_up, guests_become_vms, first]).expect("older");
+        upgrade(
+            &database,
+            &[made_up, guests_become_vms, create_vms_and_learnt],
+        )
+        .expect("older");
         assert_eq!(current_version(&database).expect("reads"), 3);
         assert_eq!(tables(&database), ["learnt", "tidegate", "vms"]);
         let read = database.begin_read().expect("reads");
@@ -182,7 +193,7 @@ mod tests {
 
     /// Upgrades a store of each older schema, and finds its records afterwards.
     #[test]
-    fn what_every_older_release_kept_is_there_in_todays_schema() {
+    fn records_survive_upgrades_from_every_schema() {
         for release in 1..STEPS.len() {
             let database = database();
             upgrade(&database, &STEPS[..release]).expect("new");
@@ -220,7 +231,8 @@ mod tests {
         }
         let database = database();
         upgrade(&database, &[made_up]).expect("new");
-        let failed = upgrade(&database, &[made_up, first, fails]).expect_err("fails");
+        let failed =
+            upgrade(&database, &[made_up, create_vms_and_learnt, fails]).expect_err("fails");
         assert!(matches!(failed, SchemaError::Database(redb::Error::Io(_))));
         assert_eq!(current_version(&database).expect("reads"), 1);
         assert_eq!(tables(&database), ["guests", "tidegate"]);

@@ -1,4 +1,7 @@
 //! Long requests are not starved of payload memory by many short ones.
+//!
+//! Four clients with 8 requests of 128 KiB each ask for 4 MiB at a time of the 1 MiB that there is,
+//! and a request of the fifth client needs all of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,6 +10,10 @@ use tidegate_nbd::Command;
 use tidegate_server::config::DeviceKind;
 
 const MIB: u64 = 1 << 20;
+/// Outstanding requests of each client with short requests.
+const SHORT_REQUESTS: u64 = 8;
+/// Long requests, one at a time.
+const LONG_REQUESTS: usize = 20;
 const READ: Command = Command::Read { df: false };
 
 #[test]
@@ -18,7 +25,7 @@ fn a_long_request_gets_memory_beside_many_short_ones() {
     config.devices[0].scheduling.buffer_memory_per_vm = MIB;
     config
         .vms
-        .push(vm("other", 0, vec![disk("other", path("other.raw"), MIB)]));
+        .push(vm("long", 0, vec![disk("long", path("long.raw"), MIB)]));
     let names = ["a", "b", "c", "d"];
     for name in names {
         config
@@ -33,29 +40,33 @@ fn a_long_request_gets_memory_beside_many_short_ones() {
             scope.spawn(move || {
                 let mut client = server.connect(name);
                 let ask = |cookie| request(READ, cookie, 0, 128 << 10);
-                (0..8).for_each(|i| client.send(ask(i), &[]));
+                (0..SHORT_REQUESTS).for_each(|i| client.send(ask(i), &[]));
                 while !done.load(Ordering::Relaxed) {
                     let cookie = client.receive().cookie;
                     client.send(ask(cookie), &[]);
                 }
-                (0..8).for_each(|_| drop(client.receive()));
+                (0..SHORT_REQUESTS).for_each(|_| drop(client.receive()));
             });
         }
         scope.spawn(|| {
-            let mut client = server.connect("other");
+            let mut client = server.connect("long");
+            // Lets the short requests fill the memory first.
             std::thread::sleep(std::time::Duration::from_millis(100));
             client
                 .stream
+                // A request that starves fails the test instead of hanging it.
                 .set_read_timeout(Some(std::time::Duration::from_secs(10)))
                 .unwrap();
-            let results: Vec<_> = (0..20)
+            let results: Vec<_> = (0..LONG_REQUESTS)
                 .map_while(|_| {
+                    // A read that times out panics; `done` must still be set, or the other threads
+                    // never end.
                     let mut ask = || client.read(0, MIB as u32).len();
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut ask)).ok()
                 })
                 .collect();
             done.store(true, Ordering::Relaxed);
-            assert_eq!(results, [MIB as usize; 20]);
+            assert_eq!(results, [MIB as usize; LONG_REQUESTS]);
         });
     });
 }

@@ -68,7 +68,7 @@ impl Transfers {
             vm,
             transfer,
             ended,
-            late: ended.since(transfer.due()),
+            late: ended.since(transfer.due_time()),
             outcome,
         };
         self.over.push_back(end);

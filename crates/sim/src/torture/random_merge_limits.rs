@@ -52,7 +52,7 @@ impl RandomMergeLimits {
         } else {
             self.rng.octaves(device.physical_block.into(), most) as u32
         };
-        out.turn(vm, Knob::MergeLimit(limit));
+        out.set(vm, Knob::MergeLimit(limit));
     }
 }
 

@@ -76,7 +76,7 @@ impl Transfers {
                 (transfer.bytes, transfer.moved),
                 (owed.2.bytes, owed.2.moved)
             );
-            assert_eq!(end.late, end.ended.since(transfer.due()));
+            assert_eq!(end.late, end.ended.since(transfer.due_time()));
         }
         assert!(
             self.ended.is_empty(),

@@ -6,11 +6,11 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::{Facts, Function, Import, InherentImpl, Item, Method, ModuleDecl, Scope, tokens};
+use super::{Function, Import, InherentImpl, Item, Method, ModuleDecl, ParsedFile, Scope, tokens};
 
-pub(super) fn collect(file: &syn::File) -> Facts {
+pub(super) fn collect(file: &syn::File) -> ParsedFile {
     let mut collector = Collector {
-        facts: Facts {
+        parsed: ParsedFile {
             scopes: vec![Scope::default()],
             functions: Vec::new(),
         },
@@ -20,11 +20,11 @@ pub(super) fn collect(file: &syn::File) -> Facts {
         body_depth: 0,
     };
     collector.visit_file(file);
-    collector.facts
+    collector.parsed
 }
 
 struct Collector {
-    facts: Facts,
+    parsed: ParsedFile,
     /// Index of the module that the walk is in.
     scope: usize,
     /// Inline modules, types and functions around the place where the walk is.
@@ -37,7 +37,7 @@ struct Collector {
 
 impl Collector {
     fn scope(&mut self) -> &mut Scope {
-        &mut self.facts.scopes[self.scope]
+        &mut self.parsed.scopes[self.scope]
     }
 
     fn named(&mut self, name: String, walk: impl FnOnce(&mut Self)) {
@@ -56,7 +56,7 @@ impl Collector {
         let line = first.start().line;
         self.names.push(name);
         let name = self.names.join("::");
-        self.facts.functions.push(Function {
+        self.parsed.functions.push(Function {
             name,
             line,
             // Both lines included.
@@ -96,8 +96,8 @@ impl Collector {
         let mut path = self.scope().path.clone();
         path.push(node.ident.to_string());
         let outer = self.scope;
-        self.scope = self.facts.scopes.len();
-        self.facts.scopes.push(Scope {
+        self.scope = self.parsed.scopes.len();
+        self.parsed.scopes.push(Scope {
             path,
             ..Scope::default()
         });
@@ -313,7 +313,7 @@ impl<'ast> Visit<'ast> for Collector {
             } else {
                 format!("{around}::{name}")
             };
-            self.facts.functions.push(Function { name, line, lines });
+            self.parsed.functions.push(Function { name, line, lines });
         });
     }
 
@@ -342,6 +342,11 @@ fn type_path(ty: &Type) -> Option<Vec<String>> {
         Type::Path(ty) if ty.qself.is_none() => Some(path_segments(&ty.path)),
         Type::Paren(ty) => type_path(&ty.elem),
         Type::Group(ty) => type_path(&ty.elem),
+        // `impl dyn Trait` adds to the methods of the trait.
+        Type::TraitObject(ty) => ty.bounds.iter().find_map(|bound| match bound {
+            syn::TypeParamBound::Trait(bound) => Some(path_segments(&bound.path)),
+            _ => None,
+        }),
         _ => None,
     }
 }

@@ -8,14 +8,14 @@ mod tokens;
 use std::collections::BTreeMap;
 
 /// Extract of a file: its modules and its functions.
-pub(crate) struct Facts {
+pub(crate) struct ParsedFile {
     /// The file's own module first, then its inline modules.
     pub(crate) scopes: Vec<Scope>,
     /// All functions with a body, also those of tests and those inside macros.
     pub(crate) functions: Vec<Function>,
 }
 
-impl Facts {
+impl ParsedFile {
     /// Parses the text of a Rust file.
     pub(crate) fn parse(text: &str) -> syn::Result<Self> {
         Ok(collect::collect(&syn::parse_file(text)?))

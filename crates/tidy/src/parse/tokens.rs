@@ -2,15 +2,16 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Calls `found` with each path of at least two segments and its line.
-pub(super) fn paths(tokens: TokenStream, found: &mut impl FnMut(Vec<String>, usize)) {
+/// Calls `emit` with each path of at least two segments and its line. A group ends a path, so that
+/// `a::{b, c}` gives none.
+pub(super) fn paths(tokens: TokenStream, emit: &mut impl FnMut(Vec<String>, usize)) {
     let mut path: Vec<String> = Vec::new();
     let mut line = 0;
     // Number of colons since the last identifier.
     let mut colons = 0;
     let mut end = |path: &mut Vec<String>, line: usize| {
         if path.len() > 1 {
-            found(std::mem::take(path), line);
+            emit(std::mem::take(path), line);
         }
         path.clear();
     };
@@ -40,12 +41,12 @@ pub(super) fn paths(tokens: TokenStream, found: &mut impl FnMut(Vec<String>, usi
     }
     end(&mut path, line);
     for group in groups {
-        paths(group.stream(), found);
+        paths(group.stream(), emit);
     }
 }
 
-/// Calls `found` with the name, first line and number of lines of each `fn` that has a body.
-pub(super) fn functions(tokens: TokenStream, found: &mut dyn FnMut(String, usize, usize)) {
+/// Calls `emit` with the name, first line and number of lines of each `fn` that has a body.
+pub(super) fn functions(tokens: TokenStream, emit: &mut dyn FnMut(String, usize, usize)) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut open: Option<(String, usize)> = None;
     for (at, token) in tokens.iter().enumerate() {
@@ -62,9 +63,9 @@ pub(super) fn functions(tokens: TokenStream, found: &mut dyn FnMut(String, usize
                     // The first braces behind `fn` are its body.
                     && let Some((name, line)) = open.take()
                 {
-                    found(name, line, group.span_close().end().line + 1 - line);
+                    emit(name, line, group.span_close().end().line + 1 - line);
                 }
-                functions(group.stream(), found);
+                functions(group.stream(), emit);
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Imports among the rooms of a crate: at each level, the files and folders beside each other.
+//! Imports among the modules of a crate: at each level, the sibling files and folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use crate::{
 
 pub(super) const RULE: Rule = Rule {
     name: "import-cycle",
-    says: "files and folders beside each other do not import each other in a circle; a file and \
-           the folder of its submodules are one",
+    statement: "files and folders beside each other do not import each other in a circle; a file \
+                and the folder of its submodules are one",
     remedy: "move what both need to a file below them, or pass it as an argument",
     moves: Moves::Nowhere,
     find,
 };
 
-/// First use of one room in another: file, line and path as written.
+/// First use of one module in another: file, line and path as written.
 type Uses<'a> = BTreeMap<(ModulePath, ModulePath), (&'a str, usize, String)>;
 
 fn find(workspace: &Workspace) -> Vec<Finding> {
@@ -28,7 +28,7 @@ fn find(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// A finding for each room in a circle. Its figure is the number of rooms in the circle that it
+/// A finding for each module in a circle. Its figure is the number of modules in the circle that it
 /// imports, so that each import that is cut lowers one debt.
 fn cycles(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     let uses = uses(workspace, of);
@@ -38,23 +38,23 @@ fn cycles(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     }
     let reached: BTreeMap<_, _> = imports
         .keys()
-        .map(|room| (*room, reachable(&imports, room)))
+        .map(|module| (*module, reachable(&imports, module)))
         .collect();
     let mut found = Vec::new();
-    for (room, direct) in &imports {
-        let back = |other: &ModulePath| reached.get(other).is_some_and(|set| set.contains(*room));
+    for (module, direct) in &imports {
+        let back = |other: &ModulePath| reached.get(other).is_some_and(|set| set.contains(*module));
         let closing: Vec<&ModulePath> = direct.iter().copied().filter(|to| back(to)).collect();
         // It may import a circle without being in it.
         if closing.is_empty() {
             continue;
         }
         let list = closing.iter().map(|to| {
-            let (file, line, path) = &uses[&((*room).clone(), (*to).clone())];
+            let (file, line, path) = &uses[&((*module).clone(), (*to).clone())];
             format!("{} ({path}, {file}:{line})", to.join("::"))
         });
         found.push(Finding {
             rule: RULE.name,
-            place: format!("crates/{}/src/{}", of.name, room.join("/")),
+            place: format!("crates/{}/src/{}", of.name, module.join("/")),
             item: None,
             line: 0,
             figure: closing.len(),
@@ -67,15 +67,15 @@ fn cycles(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     found
 }
 
-/// Rooms that `from` imports, directly or through others.
+/// Modules that `from` imports, directly or through others.
 fn reachable<'a>(
     imports: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,
     from: &'a ModulePath,
 ) -> BTreeSet<&'a ModulePath> {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
-    while let Some(room) = open.pop() {
-        for &next in imports.get(room).into_iter().flatten() {
+    while let Some(module) = open.pop() {
+        for &next in imports.get(module).into_iter().flatten() {
             if seen.insert(next) {
                 open.push(next);
             }
@@ -88,7 +88,7 @@ fn uses<'a>(workspace: &'a Workspace, of: &Crate) -> Uses<'a> {
     let mut uses = Uses::new();
     for (path, module) in &of.modules {
         let source = &workspace.sources[module.source];
-        let scope = &source.facts.scopes[module.scope];
+        let scope = &source.parsed.scopes[module.scope];
         let imports = scope
             .imports
             .iter()
@@ -96,9 +96,11 @@ fn uses<'a>(workspace: &'a Workspace, of: &Crate) -> Uses<'a> {
         let paths = scope.paths.iter().map(|(path, &line)| (path, line));
         for (written, line) in imports.chain(paths) {
             let mut note = |target: &ModulePath| {
-                let Some(room) = of.room(target) else { return };
+                let Some(file_module) = of.file_module(target) else {
+                    return;
+                };
                 // A file and what is below or above it are one.
-                let Some(pair) = rooms(&module.room, room) else {
+                let Some(pair) = siblings(&module.file_module, file_module) else {
                     return;
                 };
                 uses.entry(pair)
@@ -118,11 +120,11 @@ fn uses<'a>(workspace: &'a Workspace, of: &Crate) -> Uses<'a> {
     uses
 }
 
-/// The rooms beside each other that two files are in. `None` where one is above the other.
-fn rooms(from: &ModulePath, to: &ModulePath) -> Option<(ModulePath, ModulePath)> {
+/// The sibling modules that two files are in. `None` where one is above the other.
+fn siblings(from: &ModulePath, to: &ModulePath) -> Option<(ModulePath, ModulePath)> {
     let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     (common < from.len() && common < to.len())
-        // At the first level at which they differ: that is where they are beside each other.
+        // At the first level at which they differ: there they are siblings.
         .then(|| (from[..=common].to_vec(), to[..=common].to_vec()))
 }
 
@@ -136,7 +138,7 @@ mod tests {
     );
 
     fn places(files: &[(&str, &str)]) -> Vec<String> {
-        super::super::found(&RULE, files)
+        super::super::findings_in(&RULE, files)
             .into_iter()
             .map(|finding| finding.place)
             .collect()

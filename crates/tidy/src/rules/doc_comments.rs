@@ -34,7 +34,7 @@ const QUESTIONS: &[&str] = &[
 
 pub(super) const START: Rule = Rule {
     name: "doc-comment-start",
-    says: "a doc comment does not begin with a pronoun or another word that refers elsewhere",
+    statement: "a doc comment does not begin with a pronoun or another word that refers elsewhere",
     remedy: "begin with a noun phrase or a verb in the third person: \"Refill rate in bytes per \
              second.\", \"Returns the time at which ...\"",
     moves: Moves::WithTotal,
@@ -43,7 +43,7 @@ pub(super) const START: Rule = Rule {
 
 pub(super) const QUESTION: Rule = Rule {
     name: "doc-comment-question",
-    says: "a doc comment does not begin with a question word",
+    statement: "a doc comment does not begin with a question word",
     remedy: "begin with what the item is or returns: \"Size of the disk in bytes.\", \"Returns \
              `true` if the VM waits.\"",
     moves: Moves::WithTotal,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn lines(rule: &Rule, text: &str) -> (usize, String) {
-        let found = super::super::found(rule, &[("crates/a/src/lib.rs", text)]);
+        let found = super::super::findings_in(rule, &[("crates/a/src/lib.rs", text)]);
         let first = found.into_iter().next();
         first.map_or((0, String::new()), |found| (found.figure, found.what))
     }

@@ -8,7 +8,7 @@ const MAX_LINES: usize = 700;
 
 pub(super) const RULE: Rule = Rule {
     name: "file-size",
-    says: "files have at most 700 lines",
+    statement: "files have at most 700 lines",
     remedy: "split the file along what its parts own",
     moves: Moves::Nowhere,
     find,
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_large_file_is_found() {
         let files = |lines: usize| {
-            super::super::found(
+            super::super::findings_in(
                 &RULE,
                 &[("crates/a/src/lib.rs", &"// line\n".repeat(lines))],
             )

@@ -8,7 +8,7 @@ const MAX_LINES: usize = 70;
 
 pub(super) const RULE: Rule = Rule {
     name: "function-length",
-    says: "functions have at most 70 lines, from the signature to the closing brace",
+    statement: "functions have at most 70 lines, from the signature to the closing brace",
     remedy: "take a step with a name of its own out of the function",
     moves: Moves::WithItem,
     find,
@@ -18,7 +18,7 @@ fn find(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
     for source in &workspace.sources {
         let long = source
-            .facts
+            .parsed
             .functions
             .iter()
             .filter(|function| function.lines > MAX_LINES);
@@ -41,8 +41,8 @@ fn find(workspace: &Workspace) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn names(text: &str) -> Vec<(Option<String>, usize)> {
-        let found = super::super::found(&RULE, &[("crates/a/tests/all.rs", text)]);
+    fn findings(text: &str) -> Vec<(Option<String>, usize)> {
+        let found = super::super::findings_in(&RULE, &[("crates/a/tests/all.rs", text)]);
         found
             .into_iter()
             .map(|finding| (finding.item, finding.figure))
@@ -53,17 +53,17 @@ mod tests {
     fn long_functions_are_found_wherever_they_are() {
         let long = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(69));
         let found = |name: &str| vec![(Some(name.to_owned()), 71)];
-        assert_eq!(names(&long), found("long"));
+        assert_eq!(findings(&long), found("long"));
         assert_eq!(
-            names(&format!("mod tests {{ {long} }}")),
+            findings(&format!("mod tests {{ {long} }}")),
             found("tests::long")
         );
-        assert_eq!(names(&format!("impl T {{ {long} }}")), found("T::long"));
+        assert_eq!(findings(&format!("impl T {{ {long} }}")), found("T::long"));
         assert_eq!(
-            names(&format!("impl D for T {{ {long} }}")),
+            findings(&format!("impl D for T {{ {long} }}")),
             found("T::long")
         );
-        assert_eq!(names(&format!("proptest! {{ {long} }}")), found("long"));
+        assert_eq!(findings(&format!("proptest! {{ {long} }}")), found("long"));
     }
 
     #[test]
@@ -72,6 +72,6 @@ mod tests {
             "/// Doc.\n#[test]\nfn fits() {{\n{}}}\n",
             "    step();\n".repeat(68)
         );
-        assert_eq!(names(&fits), []);
+        assert_eq!(findings(&fits), []);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 
 pub(super) const RULE: Rule = Rule {
     name: "impl-elsewhere",
-    says: "a type's inherent impls are in its file or in private submodules of it",
+    statement: "a type's inherent impls are in its file or in private submodules of it",
     remedy: "move the impl to the type, or make what it works on a type of its own",
     moves: Moves::WithItem,
     find,
@@ -26,15 +26,17 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, module) in &of.modules {
         let source = &workspace.sources[module.source];
-        for inherent in &source.facts.scopes[module.scope].impls {
+        for inherent in &source.parsed.scopes[module.scope].impls {
             let target = of.resolve(&workspace.sources, path, &inherent.target);
             let Some(Target::Item { module: home, name }) = target else {
                 // An impl for a type of another crate, which the compiler would refuse, or of a
                 // macro's.
                 continue;
             };
-            let Some(home) = of.room(&home) else { continue };
-            if is_within(of, home, &module.room) {
+            let Some(home) = of.file_module(&home) else {
+                continue;
+            };
+            if is_within(of, home, &module.file_module) {
                 continue;
             }
             let owner = &workspace.sources[of.modules[home].source].path;
@@ -52,12 +54,12 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     found
 }
 
-/// Returns `true` if `room` is `home` or below it through private modules only.
-fn is_within(of: &Crate, home: &ModulePath, room: &ModulePath) -> bool {
-    room.starts_with(home)
-        && (home.len() + 1..=room.len()).all(|length| {
+/// Returns `true` if `file_module` is `home` or below it through private modules only.
+fn is_within(of: &Crate, home: &ModulePath, file_module: &ModulePath) -> bool {
+    file_module.starts_with(home)
+        && (home.len() + 1..=file_module.len()).all(|length| {
             of.modules
-                .get(&room[..length])
+                .get(&file_module[..length])
                 .is_some_and(|module| module.private)
         })
 }
@@ -76,7 +78,7 @@ mod tests {
             queue,
             (other, "use crate::queue::Queue as Q; impl Q {}"),
         ];
-        super::super::found(&RULE, &files)
+        super::super::findings_in(&RULE, &files)
     }
 
     #[test]

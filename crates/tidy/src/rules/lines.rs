@@ -3,12 +3,12 @@
 use super::{Moves, Rule};
 use crate::{Finding, Workspace, source::Source};
 
-/// Columns of a line, as `max_width` in `rustfmt.toml`.
+/// Largest number of columns of a line, as `max_width` in `rustfmt.toml`.
 const MAX_COLUMNS: usize = 100;
 
 pub(super) const RULE: Rule = Rule {
     name: "line-width",
-    says: "lines have at most 100 columns, comments and string literals too",
+    statement: "lines have at most 100 columns, comments and string literals too",
     remedy: "wrap the comment, or continue the string literal on the next line",
     moves: Moves::WithTotal,
     find,
@@ -44,7 +44,8 @@ fn wide_lines(source: &Source) -> Option<Finding> {
     })
 }
 
-/// Returns `true` for a comment line that is a single address, which cannot be wrapped.
+/// Returns `true` for a line that is a single address, which cannot be wrapped: in a comment, or in
+/// a string literal of its own line.
 fn is_link(line: &str) -> bool {
     let words = line.trim_start().trim_start_matches(['/', '!']);
     // 2: a label such as `See` may stand before the address.
@@ -61,7 +62,7 @@ mod tests {
         let link = format!("// [1]: https://example.org/{}", "a".repeat(90));
         let fits = format!("// {}", "ä".repeat(97));
         let text = format!("{comment}\n{link}\n{fits}\n{comment}\n");
-        let found = super::super::found(&RULE, &[("crates/a/src/lib.rs", &text)]);
+        let found = super::super::findings_in(&RULE, &[("crates/a/src/lib.rs", &text)]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].line, found[0].figure), (1, 2), "{found:?}");
     }

@@ -1,4 +1,4 @@
-//! Numbers of methods: of a type, and of what others see of it.
+//! Limits on the number of methods, and of visible methods, of a type or trait.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const MAX_PUBLIC: usize = 30;
 
 pub(super) const METHODS: Rule = Rule {
     name: "methods",
-    says: "a type or trait has at most 60 methods",
+    statement: "a type or trait has at most 60 methods",
     remedy: "split the type into parts that own their fields",
     moves: Moves::WithItem,
     find: |workspace| find(workspace, METHODS.name, MAX_METHODS, |count| count.all),
@@ -23,15 +23,17 @@ pub(super) const METHODS: Rule = Rule {
 
 pub(super) const SURFACE: Rule = Rule {
     name: "public-methods",
-    says: "a type or trait has at most 30 methods that are `pub` or `pub(crate)`",
+    statement: "a type or trait has at most 30 methods that are `pub` or `pub(crate)`",
     remedy: "put a part with methods of its own behind an accessor, or narrow their visibility",
     moves: Moves::WithItem,
     find: |workspace| find(workspace, SURFACE.name, MAX_PUBLIC, |count| count.public),
 };
 
+/// Number of functions of a type or trait.
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct MethodCount {
     all: usize,
+    /// Functions that are `pub` or `pub(crate)`.
     public: usize,
 }
 
@@ -39,12 +41,12 @@ fn find(
     workspace: &Workspace,
     rule: &'static str,
     max: usize,
-    figure: fn(Count) -> usize,
+    figure: fn(MethodCount) -> usize,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    for of in &workspace.crates {
-        for ((module, name), count) in count(workspace, of) {
-            let Some(home) = of.modules.get(&module) else {
+    for krate in &workspace.crates {
+        for ((module, name), count) in count_methods(workspace, krate) {
+            let Some(home) = krate.modules.get(&module) else {
                 continue;
             };
             let figure = figure(count);
@@ -56,7 +58,7 @@ fn find(
                 rule,
                 place: source.path.clone(),
                 item: Some(name.clone()),
-                line: source.facts.scopes[home.scope]
+                line: source.parsed.scopes[home.scope]
                     .items
                     .get(&name)
                     .map_or(0, |item| item.line),
@@ -69,10 +71,13 @@ fn find(
 }
 
 /// Methods of each type and trait, by the module that defines it and its name.
-fn count(workspace: &Workspace, of: &Crate) -> BTreeMap<(ModulePath, String), Count> {
-    let mut counts: BTreeMap<(ModulePath, String), Count> = BTreeMap::new();
-    for (path, module) in &of.modules {
-        let scope = &workspace.sources[module.source].facts.scopes[module.scope];
+fn count_methods(
+    workspace: &Workspace,
+    krate: &Crate,
+) -> BTreeMap<(ModulePath, String), MethodCount> {
+    let mut counts: BTreeMap<(ModulePath, String), MethodCount> = BTreeMap::new();
+    for (path, module) in &krate.modules {
+        let scope = &workspace.sources[module.source].parsed.scopes[module.scope];
         for (name, item) in scope
             .items
             .iter()
@@ -80,10 +85,13 @@ fn count(workspace: &Workspace, of: &Crate) -> BTreeMap<(ModulePath, String), Co
         {
             let all = item.trait_methods;
             // All functions of a trait are visible where the trait is.
-            counts.insert((path.clone(), name.clone()), Count { all, public: all });
+            // Added: an `impl dyn Trait` in a module visited before may have an entry already.
+            let count = counts.entry((path.clone(), name.clone())).or_default();
+            count.all += all;
+            count.public += all;
         }
         for inherent in &scope.impls {
-            let target = of.resolve(&workspace.sources, path, &inherent.target);
+            let target = krate.resolve(&workspace.sources, path, &inherent.target);
             let Some(Target::Item { module, name }) = target else {
                 continue;
             };
@@ -115,7 +123,7 @@ mod tests {
             ("crates/a/src/lib.rs", root),
             ("crates/a/src/part.rs", part),
         ];
-        super::super::found(rule, &files)
+        super::super::findings_in(rule, &files)
             .into_iter()
             .map(|finding| finding.figure)
             .collect()
@@ -128,6 +136,19 @@ mod tests {
         assert_eq!(figures(&METHODS, &root, &part(20)), []);
         assert_eq!(figures(&METHODS, &root, &part(21)), [61]);
         assert_eq!(figures(&SURFACE, &root, &part(21)), []);
+    }
+
+    #[test]
+    fn methods_of_a_trait_and_of_its_trait_object_add_up() {
+        // Modules are visited in the order of their paths: the root, which has the impl, first.
+        let object = format!("use crate::part::T; {}", impl_of("", 40..61));
+        let object = object.replace("impl T", "impl dyn T");
+        let methods: String = (0..40).map(|n| format!("fn m{n}(&self);\n")).collect();
+        let part = format!("pub trait T {{ {methods} }}");
+        assert_eq!(
+            figures(&METHODS, &format!("mod part; {object}"), &part),
+            [61]
+        );
     }
 
     #[test]

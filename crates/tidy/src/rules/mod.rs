@@ -17,10 +17,12 @@ pub struct Rule {
     /// Name in `debts.txt`.
     pub name: &'static str,
     /// Statement of the rule.
-    pub says: &'static str,
-    /// Advice for whoever broke it.
+    pub statement: &'static str,
+    /// Advice for code that breaks the rule.
     pub remedy: &'static str,
+    /// Way in which an accepted finding follows code that moves.
     pub(crate) moves: Moves,
+    /// Finds the places that break the rule.
     pub(crate) find: fn(&Workspace) -> Vec<Finding>,
 }
 
@@ -60,16 +62,16 @@ pub fn check(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-pub(crate) fn named(name: &str) -> Option<&'static Rule> {
+pub(crate) fn rule_by_name(name: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.name == name)
 }
 
-pub(crate) fn moves(name: &str) -> Moves {
-    named(name).map_or(Moves::Nowhere, |rule| rule.moves)
+pub(crate) fn moves_of(rule: &str) -> Moves {
+    rule_by_name(rule).map_or(Moves::Nowhere, |rule| rule.moves)
 }
 
 /// Findings of one rule in planted sources, for the rules' own tests.
 #[cfg(test)]
-fn found(rule: &Rule, files: &[(&str, &str)]) -> Vec<Finding> {
+fn findings_in(rule: &Rule, files: &[(&str, &str)]) -> Vec<Finding> {
     (rule.find)(&Workspace::from_texts(files).expect("planted sources parse"))
 }

@@ -15,7 +15,7 @@ const EXEMPT: &str = "docs/dev/";
 
 pub(super) const LENGTH: Rule = Rule {
     name: "page-length",
-    says: "pages below docs/ have at most 1500 words, those in docs/dev excepted",
+    statement: "pages below docs/ have at most 1500 words, those in docs/dev excepted",
     remedy: "split the page by task, or move theory and measurements to docs/dev; the figure is \
              in hundreds of words",
     moves: Moves::Nowhere,
@@ -24,7 +24,7 @@ pub(super) const LENGTH: Rule = Rule {
 
 pub(super) const LINKS: Rule = Rule {
     name: "page-link",
-    says: "relative links of *.md files lead to files and headings of the repository",
+    statement: "relative links of *.md files lead to files and headings of the repository",
     remedy: "correct the link, or the heading that it names",
     moves: Moves::Nowhere,
     find: |workspace| {
@@ -182,14 +182,14 @@ fn without_targets(heading: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found;
+    use super::super::findings_in;
     use super::*;
 
     #[test]
     fn a_long_page_is_found() {
         let page = |path: &str, words: usize| {
             let text = format!("# Page\n\n|---|\n{}", "word ".repeat(words - 1));
-            found(&LENGTH, &[(path, &text)])
+            findings_in(&LENGTH, &[(path, &text)])
         };
         assert_eq!(page("docs/a.md", MAX_WORDS), []);
         let long = page("docs/policies/a.md", MAX_WORDS + 1);
@@ -208,7 +208,7 @@ mod tests {
             ),
             ("examples/a.toml", ""),
         ];
-        let found = found(&LINKS, &files).into_iter();
+        let found = findings_in(&LINKS, &files).into_iter();
         found.map(|found| (found.figure, found.what)).collect()
     }
 

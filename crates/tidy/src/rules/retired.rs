@@ -7,10 +7,10 @@ use crate::{Finding, Workspace, modules::Crate};
 
 pub(super) const RULE: Rule = Rule {
     name: "retired",
-    says: "what crates/tidy/retired.toml lists does not come back",
+    statement: "what crates/tidy/retired.toml lists does not come back",
     remedy: "use what replaced it",
     moves: Moves::Nowhere,
-    find: |workspace| find(workspace, &list(include_str!("../../retired.toml"))),
+    find: |workspace| find_retired(workspace, &parse_list(include_str!("../../retired.toml"))),
 };
 
 /// The list: each entry with what replaced it.
@@ -37,7 +37,7 @@ struct Entry {
     now: String,
 }
 
-fn list(text: &str) -> Retired {
+fn parse_list(text: &str) -> Retired {
     let list: Retired = toml::from_str(text).expect("retired.toml is well-formed");
     let all = list
         .file
@@ -46,22 +46,22 @@ fn list(text: &str) -> Retired {
         .chain(&list.key)
         .chain(&list.metric);
     for entry in all {
-        // A bare word would be found in every sentence that uses it.
-        let is_path = entry.name.contains(['/', ':', '.', '_']);
+        // A bare word would be found in every sentence that uses it. A metric has underscores.
+        let is_specific = entry.name.contains(['/', ':', '.', '_']);
         assert!(
-            is_path,
-            "retired.toml: {:?} is a bare word; give its path",
+            is_specific,
+            "retired.toml: {:?} is a bare word; give its path or full name",
             entry.name
         );
     }
     list
 }
 
-fn find(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
+fn find_retired(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
     let mut found = Vec::new();
     for entry in &list.file {
         if let Some(path) = paths(workspace).find(|path| is_below(path, &entry.name)) {
-            found.push(finding(path, 0, "file", entry));
+            found.push(new_finding(path, 0, "file", entry));
         }
     }
     for entry in &list.item {
@@ -69,7 +69,7 @@ fn find(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
             workspace
                 .crates
                 .iter()
-                .filter_map(|of| item(workspace, of, entry)),
+                .filter_map(|krate| find_item(workspace, krate, entry)),
         );
     }
     for text in workspace
@@ -83,7 +83,7 @@ fn find(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
         };
         let table = toml::Value::Table(table);
         let keys = list.key.iter().filter(|entry| has_key(&table, &entry.name));
-        found.extend(keys.map(|entry| finding(&text.path, 0, "key", entry)));
+        found.extend(keys.map(|entry| new_finding(&text.path, 0, "key", entry)));
     }
     for entry in &list.metric {
         let all = workspace
@@ -98,14 +98,14 @@ fn find(workspace: &Workspace, list: &Retired) -> Vec<Finding> {
         let all = all.chain(texts.map(|text| (&text.path, &text.text)));
         for (path, text) in all {
             if let Some(line) = line_with(text, &entry.name) {
-                found.push(finding(path, line, "metric", entry));
+                found.push(new_finding(path, line, "metric", entry));
             }
         }
     }
     found
 }
 
-fn finding(place: &str, line: usize, kind: &str, entry: &Entry) -> Finding {
+fn new_finding(place: &str, line: usize, kind: &str, entry: &Entry) -> Finding {
     Finding {
         rule: RULE.name,
         place: place.to_owned(),
@@ -129,19 +129,19 @@ fn is_below(path: &str, retired: &str) -> bool {
 
 /// Looks for a definition or a public re-export at the retired path, or for a method of the type
 /// there.
-fn item(workspace: &Workspace, of: &Crate, entry: &Entry) -> Option<Finding> {
+fn find_item(workspace: &Workspace, krate: &Crate, entry: &Entry) -> Option<Finding> {
     let path: Vec<String> = entry.name.split("::").map(str::to_owned).collect();
     let (first, path) = path.split_first()?;
-    if *first != of.name {
+    if *first != krate.name {
         return None;
     }
     let depth = (0..path.len())
         .rev()
         // The longest module path first; what is left is an item, or a type and its method.
-        .find(|&n| of.modules.contains_key(&path[..n]))?;
+        .find(|&n| krate.modules.contains_key(&path[..n]))?;
     let (module, rest) = (&path[..depth], &path[depth..]);
-    let file = &workspace.sources[of.modules.get(module)?.source];
-    let scope = of.scope(&workspace.sources, &module.to_vec())?;
+    let file = &workspace.sources[krate.modules.get(module)?.source];
+    let scope = krate.scope(&workspace.sources, &module.to_vec())?;
     match rest {
         [name] => {
             let import = scope
@@ -150,14 +150,14 @@ fn item(workspace: &Workspace, of: &Crate, entry: &Entry) -> Option<Finding> {
                 .find(|import| import.public && import.name.as_ref() == Some(name));
             let line = scope.items.get(name).map(|item| item.line);
             let line = line.or(import.map(|import| import.line))?;
-            Some(finding(&file.path, line, "item", entry))
+            Some(new_finding(&file.path, line, "item", entry))
         }
         [ty, method] => {
             let inherent = scope.impls.iter().find(|inherent| {
                 inherent.target.last() == Some(ty)
                     && inherent.methods.iter().any(|known| known.name == *method)
             })?;
-            Some(finding(&file.path, inherent.line, "function", entry))
+            Some(new_finding(&file.path, inherent.line, "function", entry))
         }
         _ => None,
     }
@@ -202,7 +202,7 @@ mod tests {
 
     fn items(files: &[(&str, &str)]) -> Vec<String> {
         let workspace = Workspace::from_texts(files).expect("planted sources parse");
-        find(&workspace, &list(LIST))
+        find_retired(&workspace, &parse_list(LIST))
             .into_iter()
             .filter_map(|finding| finding.item)
             .collect()
@@ -252,6 +252,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "bare word")]
     fn a_bare_word_is_refused() {
-        list(r#"key = [{ name = "bytes", now = "`size`" }]"#);
+        parse_list(r#"key = [{ name = "bytes", now = "`size`" }]"#);
     }
 }

@@ -61,7 +61,7 @@ fn hosts(root: &Field<'_>) -> Option<HostList> {
 fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     let field = field.labelled("host");
     let mut section = Section::open(&field)?;
-    let name = section.own_name("host", "a", names);
+    let name = section.require_unique_name("host", "a", names);
     let bandwidth = section
         .need(
             "bandwidth",

@@ -199,7 +199,7 @@ fn blocking_cell(found: &Found) -> Cell {
     let causes = [
         (by.in_flight, "in flight"),
         (by.held_up, "held up behind writes"),
-        (by.beyond_one(), "background"),
+        (by.background_excess(), "background"),
         (by.service, "service"),
     ];
     let causes = causes.into_iter().filter(|cause| cause.0 > 0);

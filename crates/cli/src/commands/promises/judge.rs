@@ -199,7 +199,7 @@ impl Contender<'_> {
             &place.cell,
             &Run {
                 policy: self.policy.clone(),
-                steered,
+                adaptive_queue: steered,
                 seed,
                 seconds: args.seconds,
                 requests: args.requests,

@@ -387,7 +387,7 @@ impl ShareModel {
             if !of_vm.listed {
                 *weights -= u64::from(of_vm.weight);
                 of_vm.allocated = Some(0);
-                out.turn(id, Knob::Allocation(0));
+                out.set(id, Knob::Allocation(0));
             }
             of_vm.listed
         });
@@ -574,7 +574,7 @@ impl ShareModel {
         let of_vm = &mut self.vms[vm.index()];
         if of_vm.allocated != Some(rate) {
             of_vm.allocated = Some(rate);
-            out.turn(vm, Knob::Allocation(rate));
+            out.set(vm, Knob::Allocation(rate));
         }
     }
 }

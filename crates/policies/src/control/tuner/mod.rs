@@ -7,7 +7,7 @@
 //!            every T_ps: B           every T_ps: V, beta
 //!   target ---> TR (`target`) --> aim      WR (`window`) --> window
 //!                                  |          |
-//!                     every window v          v
+//!                   at each window's end     v
 //!            b measured ------> TA (`action`) ---> merge limit L, delay slice
 //! ```
 //!
@@ -24,7 +24,7 @@
 //! - Target in bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of device requests,
 //!   and TA holds their mean size, aim / IOPS, by the merge limit alone (section 5.6).
 //! - Target in IOPS alone: PI throttling; merge limits stay the device's.
-//! - No target, or a background tenant: the VM is not tuned.
+//! - No target, or a background process: the VM is not tuned.
 //!
 //! A window or a second in which the VM did not ask for its target changes nothing. Nor does a
 //! window that the engine's driver ended far too late: the throttle makes good the loss by the
@@ -46,7 +46,7 @@ mod window;
 pub use params::TunerParams;
 pub(crate) use params::{DESCRIPTOR, would_need};
 
-use crate::regulate::merge_limit::ios;
+use crate::regulate::merge_limit::counted_ios;
 use measure::Amount;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::learnt_state::{Blob, BlobError};
@@ -125,7 +125,7 @@ impl Tuners {
         let bytes = view.queued(request).request_bytes();
         let amount = Amount {
             bytes: bytes.into(),
-            ios: ios(view.objective(vm).target.ops, bytes),
+            ios: counted_ios(view.objective(vm).target.ops, bytes),
         };
         if let Some(due) = tuner.on_arrival(view.now(), amount, view.quiet_since(vm)) {
             self.due.set(vm.index(), due);
@@ -143,7 +143,7 @@ impl Tuners {
         tuner.on_completion(Amount {
             // Failed I/Os used the device but moved nothing.
             bytes: if outcome.is_ok() { bytes.into() } else { 0 },
-            ios: ios(view.objective(io.vm).target.ops, bytes),
+            ios: counted_ios(view.objective(io.vm).target.ops, bytes),
         });
     }
 }

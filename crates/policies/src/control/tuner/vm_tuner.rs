@@ -323,23 +323,23 @@ impl VmTuner {
         let (limit, throttle) = self.knobs();
         let limit = limit.unwrap_or(u32::MAX);
         if self.last_knobs.is_none_or(|last| last.0 != limit) {
-            out.turn(vm, Knob::MergeLimit(limit));
+            out.set(vm, Knob::MergeLimit(limit));
         }
         if self.last_knobs.is_none_or(|last| last.1 != throttle) {
-            out.turn(vm, Knob::Throttle(throttle));
+            out.set(vm, Knob::Throttle(throttle));
         }
         if core::mem::take(&mut self.must_reset_lateness) {
-            out.turn(vm, Knob::Lateness(paced::LATENESS));
+            out.set(vm, Knob::Lateness(paced::LATENESS));
         }
         self.last_knobs = Some((limit, throttle));
     }
 
     /// Returns the knobs to their values without a tuner, for a VM that has no target any more.
     pub(super) fn release(&mut self, vm: VmId, out: &mut Knobs) {
-        out.turn(vm, Knob::MergeLimit(u32::MAX));
-        out.turn(vm, Knob::Throttle(Throttle::Off));
+        out.set(vm, Knob::MergeLimit(u32::MAX));
+        out.set(vm, Knob::Throttle(Throttle::Off));
         if self.paced.is_some() {
-            out.turn(vm, Knob::Lateness(Nanos::ZERO));
+            out.set(vm, Knob::Lateness(Nanos::ZERO));
         }
     }
 

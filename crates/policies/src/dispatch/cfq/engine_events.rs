@@ -125,7 +125,7 @@ impl Cfq {
                 // The queue keeps its due time in its new class.
                 self.put_in_tree(queue);
             }
-            self.rank(view, queue);
+            self.update_place(view, queue);
         }
     }
 
@@ -145,7 +145,7 @@ impl Cfq {
                 // The preemption must not pass to another VM that takes this slot later.
                 active.gives_way_to.take_if(|to| *to == queue);
             }
-            self.rank(view, queue);
+            self.update_place(view, queue);
         }
     }
 }

@@ -58,14 +58,17 @@
 //! - An elevator continues where its queue's last I/O ended; the expiry of the oldest counts from
 //!   when the scheduler got it. Overrunning counts for one slice at most.
 //!
-//! Starvation bound, among VMs of one class that nothing above keeps from being served, n others
-//! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after a VM
-//! began to wait come behind it; from then on each of the others has one slice at most before it,
-//! and with `async_writes` each queue that preempts such writes one more; with `group_seekers`
-//! others of its kind may have `target_latency` behind each, or two `slice_idle` or 2 ms where that
-//! is longer. An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of
-//! the others, of any class. Best effort has no bound beneath a real-time VM that never stops: that
-//! is what the class is for.
+//! Starvation bound of a VM with n others of its class, that nothing above keeps from being served:
+//! - VMs that begin to wait later than n (longest slice - own slice) + 2 longest slices after it
+//!   come behind it.
+//! - From then on each of the others has at most one slice before it.
+//! - With `async_writes`, each queue that preempts its writes has one slice more.
+//! - With `group_seekers`, each of these slices may be followed by a turn of one kind of workload:
+//!   `target_latency`, or two `slice_idle` or 2 ms where that is longer.
+//! - An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of the
+//!   others, of any class.
+//! - Best effort has no bound beneath a real-time VM that never stops: that is what the class is
+//!   for.
 
 mod active;
 mod address_order;
@@ -98,6 +101,18 @@ struct Picked {
     slot: u32,
     /// Address one past the unit's last byte.
     end: u64,
+}
+
+/// Decision on the next turn.
+enum Choice {
+    /// The turn of a queue.
+    Turn {
+        queue: usize,
+        /// An idle VM's turn, because it has waited for longer than `idle_overdue`.
+        overdue: bool,
+    },
+    /// No queue may go now: the answer to the engine.
+    Wait(Pick),
 }
 
 /// Dispatcher of CFQ: time slices of the disk, by class and level of priority.
@@ -207,7 +222,7 @@ impl Cfq {
     }
 
     /// Updates a queue's place in the service tree after its head, gates or class changed.
-    fn rank(&mut self, view: &View, queue: usize) {
+    fn update_place(&mut self, view: &View, queue: usize) {
         let any = self.has_any(view, queue);
         if !any || self.queues[queue].class != Priority::Idle {
             self.idle_waiting.remove(queue);
@@ -277,17 +292,16 @@ impl Cfq {
             // Bounded by one slice either way, so that one very long I/O cannot keep the VM out for
             // long.
             let slice = self.slice(queue).0 as i64;
-            // As `rank` puts the queue into the tree, it reads `left`: this must come first.
+            // `update_place` reads it as it puts the queue into the tree: this must come first.
             self.queues[queue].slice_left = left.clamp(-slice, slice);
         }
-        self.rank(view, queue);
+        self.update_place(view, queue);
     }
 
-    /// Returns the queue whose turn is next, and whether it is an idle VM's that has waited too
-    /// long; `Err` with the wait if none may go now.
-    fn choose(&mut self, view: &View) -> Result<(usize, bool), Pick> {
+    /// Returns the queue whose turn is next, or the wait if none may go now.
+    fn choose(&mut self, view: &View) -> Choice {
         let Some(rank) = self.trees.first_rank() else {
-            return Err(Pick::Idle(Nanos::MAX));
+            return Choice::Wait(Pick::Idle(Nanos::MAX));
         };
         let now = view.now();
         let overdue = match self.params.idle_overdue {
@@ -301,7 +315,12 @@ impl Cfq {
         };
         let due = match overdue {
             // An overdue idle VM has one turn between two turns of the others.
-            Some((due, queue)) if due <= now && !self.favours_overdue => return Ok((queue, true)),
+            Some((due, queue)) if due <= now && !self.favours_overdue => {
+                return Choice::Turn {
+                    queue,
+                    overdue: true,
+                };
+            }
             Some((due, _)) if due > now => due,
             _ => Nanos::MAX,
         };
@@ -312,13 +331,16 @@ impl Cfq {
         // The idle class goes only on an empty device; the end of the last I/O leads to the next
         // pick.
         if rank == IDLE && view.device().in_flight > 0 {
-            return Err(Pick::Wait(due));
+            return Choice::Wait(Pick::Wait(due));
         }
         if quiet_from > now {
-            return Err(Pick::Wait(quiet_from.min(due)));
+            return Choice::Wait(Pick::Wait(quiet_from.min(due)));
         }
         let next = self.trees.next_turn(&self.params, now);
-        Ok((next.expect("a class waits").1, false))
+        Choice::Turn {
+            queue: next.expect("a class waits").1,
+            overdue: false,
+        }
     }
 }
 
@@ -342,7 +364,7 @@ impl Dispatcher for Cfq {
         let queue = self.queue_of(vm, lane);
         // Counted although the gate may be shut: `waiting` tells how deep the VM's queue is.
         self.queues[queue].waiting += 1;
-        self.rank(view, queue);
+        self.update_place(view, queue);
         // A unit behind a shut gate cannot start, so it neither keeps the idle class back nor
         // preempts.
         if !view.gate_open(vm, lane) {
@@ -359,11 +381,11 @@ impl Dispatcher for Cfq {
         self.order.remove(vm, lane, unit.index);
         let queue = self.queue_of(vm, lane);
         self.queues[queue].waiting -= 1;
-        self.rank(view, queue);
+        self.update_place(view, queue);
     }
 
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, _open: bool) {
-        self.rank(view, self.queue_of(vm, lane));
+        self.update_place(view, self.queue_of(vm, lane));
     }
 
     fn on_event(&mut self, view: &View, event: &Event) {
@@ -401,8 +423,8 @@ impl Dispatcher for Cfq {
             && self.params.priorities
         {
             let class = match class {
-                Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
                 // Only best effort has levels; a controller's level may be out of range.
+                Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
                 other => other,
             };
             self.set_class(view, vm, class, true);
@@ -428,27 +450,25 @@ impl Dispatcher for Cfq {
             }
         }
         match self.choose(view) {
-            Ok((queue, favours_overdue)) => {
-                self.favours_overdue = favours_overdue;
+            Choice::Turn { queue, overdue } => {
+                self.favours_overdue = overdue;
                 self.activate(queue, None);
                 let active = self.active.expect("just activated");
                 self.start_or_wait(view, active)
             }
-            Err(pick) => pick,
+            Choice::Wait(pick) => pick,
         }
     }
 
     fn footprint(&self) -> Footprint {
         let queue = size_of::<Queue>() + IndexedHeap::<Nanos>::BYTES_PER_ID;
-        let (all, vms) = (
-            self.queues.len(),
-            if self.params.async_writes { 2 } else { 1 },
-        );
+        let queues = self.queues.len();
+        let queues_per_vm = if self.params.async_writes { 2 } else { 1 };
         // `max(1)`: an engine without room for VMs still asks for its footprint.
-        let tree = Trees::bytes(all, &self.params).div_ceil(all.max(1));
+        let tree = Trees::bytes(queues, &self.params).div_ceil(queues.max(1));
         let order = AddressOrder::footprint();
         Footprint {
-            vm: vms * (queue + tree) + order.vm,
+            vm: queues_per_vm * (queue + tree) + order.vm,
             ..order
         }
     }

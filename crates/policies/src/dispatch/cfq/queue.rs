@@ -181,9 +181,14 @@ impl Queue {
 
     /// Returns the queue's key in the service tree: the rank of its class, then its due time.
     pub(super) fn key(&self) -> u64 {
-        // A due time beyond 62 bits would change the class in the key.
-        self.rank() << RANK_SHIFT | self.due.min((1 << RANK_SHIFT) - 1)
+        key_of(self.rank(), self.due)
     }
+}
+
+/// Returns the key of a due time in a class.
+pub(super) fn key_of(rank: u64, due: u64) -> u64 {
+    // A due time beyond 62 bits would change the class in the key.
+    rank << RANK_SHIFT | due.min((1 << RANK_SHIFT) - 1)
 }
 
 /// Returns the rank of the class in a key.

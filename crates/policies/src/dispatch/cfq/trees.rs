@@ -31,7 +31,7 @@ pub(super) struct Trees {
     counts: [[u64; Kind::ALL.len()]; CLASSES],
     serving: Option<Serving>,
     /// Average number of busy queues by class; follows upwards fast and downwards slowly.
-    busy: [u64; CLASSES],
+    busy_average: [u64; CLASSES],
     /// Think time of all queues of a class and a kind together, and the time at which their last
     /// I/O ended ([`Nanos::MAX`]: none has).
     thinks: [[Think; Kind::ALL.len()]; CLASSES],
@@ -59,7 +59,7 @@ impl Trees {
             trees: trees.collect(),
             counts: [[0; Kind::ALL.len()]; CLASSES],
             serving: None,
-            busy: [0; CLASSES],
+            busy_average: [0; CLASSES],
             thinks: [[Think::UNKNOWN; Kind::ALL.len()]; CLASSES],
             last_end: [[Nanos::MAX; Kind::ALL.len()]; CLASSES],
         }
@@ -71,7 +71,7 @@ impl Trees {
     }
 
     /// Returns the index of the tree that holds queues of a class and a kind.
-    fn place(&self, rank: u64, kind: Kind) -> usize {
+    fn tree_index(&self, rank: u64, kind: Kind) -> usize {
         match (self.trees.len(), rank) {
             (1, _) => 0,
             // The idle class is served one I/O at a time, so its kinds have no turns of their own.
@@ -83,15 +83,15 @@ impl Trees {
     /// Inserts a queue under its key, which contains the rank of its class.
     pub(super) fn insert(&mut self, queue: usize, kind: Kind, key: u64) {
         let rank = rank_of(key);
-        let place = self.place(rank, kind);
-        self.trees[place].set(queue, key);
+        let index = self.tree_index(rank, kind);
+        self.trees[index].set(queue, key);
         self.counts[rank as usize][kind as usize] += 1;
     }
 
     /// Removes a queue that was inserted with this kind, in a class of this rank.
     pub(super) fn remove(&mut self, queue: usize, kind: Kind, rank: u64) {
-        let place = self.place(rank, kind);
-        self.trees[place].remove(queue);
+        let index = self.tree_index(rank, kind);
+        self.trees[index].remove(queue);
         self.counts[rank as usize][kind as usize] -= 1;
     }
 
@@ -130,8 +130,8 @@ impl Trees {
     pub(super) fn next_turn(&mut self, params: &CfqParams, now: Nanos) -> Option<(u64, usize)> {
         let rank = self.first_rank()?;
         if self.trees.len() == 1 || rank == IDLE {
-            let place = self.place(rank, Kind::Sync);
-            return self.trees[place].peek().map(|(_, queue)| (rank, queue));
+            let index = self.tree_index(rank, Kind::Sync);
+            return self.trees[index].peek().map(|(_, queue)| (rank, queue));
         }
         let of_kind = |kind: Kind| {
             let first = self.trees[kind as usize].peek();
@@ -149,7 +149,7 @@ impl Trees {
             .into_iter()
             .filter_map(|kind| Some((of_kind(kind)?, kind)));
         let ((_, queue), kind) = firsts.min_by_key(|&((key, _), _)| key)?;
-        self.serve(params, now, rank, kind);
+        self.begin_turn(params, now, rank, kind);
         Some((rank, queue))
     }
 
@@ -160,17 +160,17 @@ impl Trees {
             .is_some_and(|s| (s.rank, s.kind) == (rank, kind));
         // With one tree there are no turns of kinds.
         if self.trees.len() > 1 && !goes_on {
-            self.serve(params, now, rank, kind);
+            self.begin_turn(params, now, rank, kind);
         }
     }
 
     /// Begins the turn of a kind of workload: its part of the target latency is its queues' part of
     /// all busy queues in the class.
-    fn serve(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
+    fn begin_turn(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
         let target = params.target_latency.0;
         let (count, busy) = (self.count(rank, kind), self.busy_in(rank).max(1));
         // As in Linux, the larger of the present number of busy queues and its average counts.
-        let share = target * count / busy.max(self.busy[rank as usize]);
+        let share = target * count / busy.max(self.busy_average[rank as usize]);
         let turn = match kind {
             Kind::Async => {
                 let all: u64 = self.counts.iter().map(|of| of[Kind::Async as usize]).sum();
@@ -201,12 +201,12 @@ impl Trees {
         // Rounded average as in Linux's `cfq_get_avg_queues`: the larger number weighs three
         // quarters.
         // The active queue is in no tree, hence the one more.
-        let (busy, known) = (self.busy_in(rank) + 1, self.busy[rank as usize]);
+        let (busy, known) = (self.busy_in(rank) + 1, self.busy_average[rank as usize]);
         let average = (busy.max(known) * (SMALLER_WEIGHT_DIVISOR - 1)
             + busy.min(known)
             + SMALLER_WEIGHT_DIVISOR / 2)
             / SMALLER_WEIGHT_DIVISOR;
-        self.busy[rank as usize] = average;
+        self.busy_average[rank as usize] = average;
         let (base, target) = (params.slice_sync.0 as u128, params.target_latency.0 as u128);
         let (slice, expected) = (slice.0 as u128, base * average as u128);
         if expected <= target {
@@ -249,6 +249,7 @@ impl Trees {
 mod tests {
     use super::*;
     use crate::dispatch::cfq::BackgroundClass;
+    use crate::dispatch::cfq::queue::key_of;
     use tidegate_core::starvation::Bound;
 
     const MS: Nanos = Nanos::from_millis(1);
@@ -284,7 +285,7 @@ mod tests {
             };
             for kind in Kind::ALL {
                 let mut trees = Trees::new(2, &params);
-                trees.insert(1, kind, BEST_EFFORT << 62);
+                trees.insert(1, kind, key_of(BEST_EFFORT, 0));
                 assert_eq!(trees.next_turn(&params, MS), Some((BEST_EFFORT, 1)));
                 let turn = trees.serving.expect("a turn began").expires.since(MS);
                 assert!(

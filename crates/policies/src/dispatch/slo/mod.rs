@@ -250,7 +250,7 @@ impl Slo {
         let key = |part, slot: usize| match part {
             Part::Transfer => {
                 let transfer = view.predictor().and_then(|book| book.transfer(slot));
-                transfer.map_or(0, |transfer| transfer.due().since(view.now()).0)
+                transfer.map_or(0, |transfer| transfer.due_time().since(view.now()).0)
             }
             Part::Target => accepted[slot][0],
             Part::Latency => accepted[slot][1],

@@ -11,6 +11,8 @@ use tidegate_core::time::Nanos;
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;
 const KIB: u32 = 1 << 10;
+/// Requests that may be outstanding while objectives are replaced.
+const BACKLOG_MAX: usize = 500;
 
 fn capped(total: Rate) -> Objective {
     Objective {
@@ -105,7 +107,7 @@ fn extreme_objectives_beside_each_other_drain() {
 }
 
 #[test]
-fn extreme_objectives_take_each_others_place() {
+fn objectives_can_be_replaced_by_any_other() {
     let all = extremes();
     for policy in policies() {
         let mut rig = Driver::new(config(2, 64 * KIB, 64 * KIB), &policy);
@@ -125,8 +127,8 @@ fn extreme_objectives_take_each_others_place() {
                     rig.now.0 += 1000;
                     rig.end_all();
                 }
-                // What one second allowed is not owed for ages.
-                if rig.ledger.unanswered() > 500 {
+                if rig.ledger.unanswered() > BACKLOG_MAX {
+                    // Drains the backlog before it takes simulated years at the smallest limits.
                     let none = Objective::default();
                     for Guest { vm, .. } in guests {
                         let now = rig.now;
@@ -155,7 +157,7 @@ fn extreme_objectives_take_each_others_place() {
 /// Checks that debt is kept in requests across changes of the limit: a VM that spent one request at
 /// 1 IOPS waits out that second, not the time of a request at a huge limit.
 #[test]
-fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
+fn debt_survives_limit_changes() {
     for policy in limiting() {
         for high in [1000, u32::MAX as u64, 1_000_000_000, Rate::MAX] {
             for rate in [Rate::iops as fn(u64) -> Rate, Rate::bytes] {
@@ -212,7 +214,7 @@ fn the_longest_requests_pass_the_slowest_limit_one_at_a_time() {
 }
 
 #[test]
-fn ages_pass_in_one_step_and_everything_goes_on() {
+fn requests_are_served_after_a_clock_jump_of_centuries() {
     for policy in policies() {
         for step in [YEAR, 500 * YEAR] {
             let mut rig = Driver::new(config(2, 64 * KIB, 64 * KIB), &policy);
@@ -255,7 +257,7 @@ fn ages_pass_in_one_step_and_everything_goes_on() {
 }
 
 #[test]
-fn waits_of_ages_add_up_without_going_round() {
+fn latency_sums_saturate() {
     let policy = &policies()[0];
     let mut rig = Driver::new(config(1, 0, 64 * KIB), policy);
     let Guest { vm, client, .. } = rig.guest(&Objective::default());
@@ -265,7 +267,7 @@ fn waits_of_ages_add_up_without_going_round() {
     rig.dispatch(1);
     rig.now.0 = 500 * YEAR;
     rig.drain();
-    // All eight were inside for 500 years: as much as can be said is said.
+    // All eight were inside for 500 years: the sum saturates at `Nanos::MAX`.
     let stats = rig.engine.vms().vm_stats(vm);
     assert_eq!(stats.latency.max().0 / YEAR, 500);
     assert_eq!(stats.latency.sum(), Nanos::MAX);
@@ -341,7 +343,7 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
 }
 
 #[test]
-fn a_clock_that_stands_still_holds_nobody_that_nothing_holds() {
+fn requests_are_served_with_a_frozen_clock() {
     for policy in policies() {
         let mut rig =
             Driver::new(config(4, 64 * KIB, 64 * KIB), &policy).with_clock_at(Nanos(YEAR));

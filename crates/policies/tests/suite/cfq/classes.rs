@@ -96,7 +96,7 @@ impl Controller for Turner {
     fn on_event(&mut self, view: &View, _: &Event, out: &mut Knobs) {
         if let Ok(class) = self.0.try_recv() {
             let second = view.vms().nth(1).expect("there are three");
-            out.turn(second, Knob::Class(class));
+            out.set(second, Knob::Class(class));
         }
     }
     fn next_timer(&self) -> Nanos {

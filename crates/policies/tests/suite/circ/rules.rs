@@ -404,7 +404,7 @@ impl Controller for Puppet {
             if !view.vms().any(|there| there == vm) {
                 continue;
             }
-            out.turn(vm, Knob::Allocation(allocation));
+            out.set(vm, Knob::Allocation(allocation));
         }
     }
 

@@ -20,7 +20,7 @@ fn a_transfer_is_done_with_the_answer_to_its_last_byte() {
     assert_eq!((begun.begun, begun.moved), (Nanos(10 * MS), 0));
     world.run(155 * MS);
     let transfer = status(&world, guest).transfer;
-    assert_eq!((transfer.moved, transfer.left()), (8 * MIB, 2 * MIB));
+    assert_eq!((transfer.moved, transfer.bytes_left()), (8 * MIB, 2 * MIB));
     world.run(SECOND);
     let [end] = ends(&mut world)[..] else {
         panic!("one job ends once")

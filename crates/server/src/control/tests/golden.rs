@@ -104,7 +104,7 @@ fn costs() -> LearntCosts {
     };
     LearntCosts {
         windows: 90,
-        idle_windows: 12,
+        discarded_windows: 12,
         kinds: [
             kind(0, Access::Sequential, Direction::Read),
             kind(700, Access::Random, Direction::Read),

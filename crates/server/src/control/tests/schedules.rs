@@ -219,7 +219,7 @@ fn slow() -> Pretended {
     let mut plane = Pretended::new();
     let curve = Curve::new(&[(4096, 200.0)]).expect("a curve");
     let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
-    plane.3 = Some(Arc::new(profile));
+    plane.profile = Some(Arc::new(profile));
     plane
 }
 

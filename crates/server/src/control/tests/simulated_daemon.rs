@@ -13,16 +13,24 @@ use tidegate_api::health::Reason;
 
 /// Size that a disk takes on, but not durably, to provoke [`ControlError::NotDurable`].
 pub(super) const UNSYNCED: u64 = 3 << 20;
+/// Error of a shrink to [`UNSYNCED`].
+pub(super) const NOT_DURABLE: &str = "a crash may undo the resize";
 
-/// Simulated daemon: snapshots of its devices, configurations of its VMs, the stored disks by VM,
-/// and the capacity of the devices.
+/// Name of a VM whose record cannot be stored: the store has no space.
+pub(super) const NAME_THAT_CANNOT_BE_STORED: &str = "unkept";
+
+/// Simulated daemon.
 #[derive(Clone)]
-pub(super) struct Pretended(
-    pub(super) Arc<Mutex<Vec<DeviceSnapshot>>>,
-    pub(super) Arc<Mutex<Vec<VmConfig>>>,
-    pub(super) Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
-    pub(super) Option<Arc<Profile>>,
-);
+pub(super) struct Pretended {
+    /// Snapshots of the devices.
+    devices: Arc<Mutex<Vec<DeviceSnapshot>>>,
+    /// Configurations of the VMs.
+    vms: Arc<Mutex<Vec<VmConfig>>>,
+    /// Exports of the stored disks, by VM.
+    pub(super) stored: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
+    /// Profile of every device.
+    pub(super) profile: Option<Arc<Profile>>,
+}
 
 impl Pretended {
     pub(super) fn new() -> Pretended {
@@ -35,16 +43,16 @@ impl Pretended {
             vms.map(move |vm| pretended_vm(&vm.name, index, vm.objective))
         });
         let vms = vms.collect();
-        Pretended(
-            Arc::new(Mutex::new(devices)),
-            Arc::new(Mutex::new(vms)),
-            Arc::default(),
-            None,
-        )
+        Pretended {
+            devices: Arc::new(Mutex::new(devices)),
+            vms: Arc::new(Mutex::new(vms)),
+            stored: Arc::default(),
+            profile: None,
+        }
     }
 
     pub(super) fn vms<T>(&self, f: impl FnOnce(&mut Vec<VmConfig>) -> T) -> T {
-        f(&mut self.1.lock().expect("no test thread has panicked"))
+        f(&mut self.vms.lock().expect("no test thread has panicked"))
     }
 
     /// Changes the snapshot of a VM and returns it.
@@ -58,7 +66,7 @@ impl Pretended {
     }
 
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Vec<DeviceSnapshot>) -> T) -> T {
-        f(&mut self.0.lock().expect("no test thread has panicked"))
+        f(&mut self.devices.lock().expect("no test thread has panicked"))
     }
 }
 
@@ -169,7 +177,7 @@ impl Inventory for Pretended {
         let loaded = crate::config::parse(&text, "t", Path::new("/"));
         let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
         for device in &mut devices {
-            device.scheduling.profile = self.3.clone();
+            device.scheduling.profile = self.profile.clone();
         }
         devices
     }
@@ -432,7 +440,7 @@ impl Changes for Pretended {
         }
         if size == UNSYNCED {
             self.change(vm, |vm| vm.disks[0].size = size);
-            return Err(ControlError::NotDurable("a crash may undo that".to_owned()));
+            return Err(ControlError::NotDurable(NOT_DURABLE.to_owned()));
         }
         Ok(self.change(vm, |vm| {
             let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
@@ -443,20 +451,20 @@ impl Changes for Pretended {
 
 impl Persistence for Pretended {
     async fn persist_vm(&self, vm: &str) -> Result<(), ControlError> {
-        if vm == "unkept" {
+        if vm == NAME_THAT_CANNOT_BE_STORED {
             let what = "the disk is full".to_owned();
             return Err(ControlError::Store { what, help: None });
         }
         let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
         let exports = disks.map(|disk| disk.export).collect();
-        let mut kept = self.2.lock().expect("no test thread has panicked");
-        kept.insert(vm.to_owned(), exports);
+        let mut stored = self.stored.lock().expect("no test thread has panicked");
+        stored.insert(vm.to_owned(), exports);
         Ok(())
     }
 
     async fn forget_vm(&self, vm: &str) -> Result<bool, ControlError> {
         Ok((self
-            .2
+            .stored
             .lock()
             .expect("no test thread has panicked")
             .remove(vm))
@@ -476,13 +484,13 @@ impl Persistence for Pretended {
     }
 
     async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
-        let kept = self.2.lock().expect("no test thread has panicked");
-        Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
+        let stored = self.stored.lock().expect("no test thread has panicked");
+        Ok(stored.get(vm).is_some_and(|disks| disks.contains(export)))
     }
 
     async fn persist_transfers(&self, vm: &str) -> Result<bool, ControlError> {
         match vm {
-            "unkept" => {
+            NAME_THAT_CANNOT_BE_STORED => {
                 let what = "the disk is full".to_owned();
                 Err(ControlError::Store { what, help: None })
             }

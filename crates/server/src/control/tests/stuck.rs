@@ -12,7 +12,7 @@ async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
     assert_eq!(status, StatusCode::CREATED);
     let (status, refused) = ask(&plane, "DELETE", path, "").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
-    let kept = plane.2.lock().expect("no test thread has panicked");
+    let kept = plane.stored.lock().expect("no test thread has panicked");
     assert!(kept.contains_key("silent"), "it is served, and forgotten");
 }
 
@@ -29,7 +29,7 @@ async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
     assert_eq!(plane.vm("slow").expect("added").objective.weight, 7);
     assert!(
         plane
-            .2
+            .stored
             .lock()
             .expect("no test thread has panicked")
             .contains_key("slow")

@@ -128,7 +128,7 @@ async fn a_transfer_that_does_not_fit_is_refused_with_what_would_unless_it_is_fo
     let mut plane = Pretended::new();
     let curve = Curve::new(&[(4096, 1000.0), (128 << 10, 1000.0)]).expect("a curve");
     let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
-    plane.3 = Some(Arc::new(profile));
+    plane.profile = Some(Arc::new(profile));
     let api = api(&plane);
     // The reservation implies requests of 4 KiB: 80 % of 1000 of them a second are 3.3 MB/s.
     let transfer = json!({ "size": "2 GB", "deadline": "2 s" });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_vm_is_put_once_and_what_differs_is_said() {
+async fn put_creates_updates_or_lists_conflicts() {
     let plane = Pretended::new();
     let new = json!({
         "device": "disk1",
@@ -47,7 +47,7 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
     let (status, refused) = put(&differs).await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
     let also = refused["also"].as_array().expect("a list");
-    let said: Vec<&str> = also.iter().filter_map(|p| p["what"].as_str()).collect();
+    let conflicts: Vec<&str> = also.iter().filter_map(|p| p["what"].as_str()).collect();
     let expected = [
         "device is \"disk1\", not \"disk0\"",
         "background is \"false\", not \"true\"",
@@ -56,7 +56,7 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
         "it has no disk with the export name \"x\"",
         "it has another disk, with the export name \"new-logs\"",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(conflicts, expected);
     let (_, same) = ask(&plane, "GET", path, "").await;
     assert_eq!(same, changed);
 
@@ -69,33 +69,34 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
 }
 
 #[tokio::test]
-async fn what_is_to_survive_is_kept_or_does_not_happen() {
+async fn persist_stores_the_vm_or_fails_the_request() {
     let plane = Pretended::new();
-    let kept = || -> BTreeSet<String> {
-        let kept = plane.2.lock().expect("no test thread has panicked");
-        kept.keys().cloned().collect()
+    let stored = || -> BTreeSet<String> {
+        let stored = plane.stored.lock().expect("no test thread has panicked");
+        stored.keys().cloned().collect()
     };
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
     let put = async |path: &str| ask(&plane, "PUT", path, new).await.0;
     assert_eq!(put("/v1/vms/brief").await, StatusCode::CREATED);
-    assert!(kept().is_empty());
+    assert!(stored().is_empty());
     // The request is repeated, this time with persist.
     assert_eq!(put("/v1/vms/brief?persist=true").await, StatusCode::OK);
     assert_eq!(put("/v1/vms/long?persist=true").await, StatusCode::CREATED);
-    assert_eq!(kept(), ["brief", "long"].map(str::to_owned).into());
-    let status = put("/v1/vms/unkept?persist=true").await;
+    assert_eq!(stored(), ["brief", "long"].map(str::to_owned).into());
+    let unstorable = format!("/v1/vms/{}", simulated_daemon::NAME_THAT_CANNOT_BE_STORED);
+    let status = put(&format!("{unstorable}?persist=true")).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-    let (status, _) = ask(&plane, "GET", "/v1/vms/unkept", "").await;
+    let (status, _) = ask(&plane, "GET", &unstorable, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "it is there all the same");
 
     let delete = async |path: &str| ask(&plane, "DELETE", path, "").await;
     let (status, _) = delete("/v1/vms/brief?persist=true&force=true").await;
-    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    assert_eq!((status, stored().len()), (StatusCode::OK, 1));
     // Without persist the record stays; a second removal then deletes the record alone.
     let (status, _) = delete("/v1/vms/long?force=true").await;
-    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    assert_eq!((status, stored().len()), (StatusCode::OK, 1));
     let (status, _) = delete("/v1/vms/long?persist=true").await;
-    assert_eq!((status, kept().len()), (StatusCode::OK, 0));
+    assert_eq!((status, stored().len()), (StatusCode::OK, 0));
     let (status, _) = delete("/v1/vms/long?persist=true").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
@@ -111,22 +112,28 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let objective = "/v1/vms/oltp/objective?persist=true";
     let (status, _) = ask(&plane, "PATCH", objective, "{\"weight\": 7}").await;
     assert_eq!(
-        (status, kept()),
+        (status, stored()),
         (StatusCode::OK, ["oltp".to_owned()].into())
     );
 }
 
 #[tokio::test]
-async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
+async fn deleting_a_missing_disk_changes_only_its_record() {
     let plane = Pretended::new();
-    let kept = || plane.2.lock().expect("no test thread has panicked").clone();
+    let stored = || {
+        plane
+            .stored
+            .lock()
+            .expect("no test thread has panicked")
+            .clone()
+    };
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
     let put = async |path: &str, body: &str| ask(&plane, "PUT", path, body).await.0;
     let delete = async |path: &str| ask(&plane, "DELETE", path, "").await.0;
     assert_eq!(put("/v1/vms/brief", new).await, StatusCode::CREATED);
     let misspelt = "/v1/vms/brief/disks/breif?persist=true";
     assert_eq!(delete(misspelt).await, StatusCode::NOT_FOUND);
-    assert_eq!(kept(), BTreeMap::new());
+    assert_eq!(stored(), BTreeMap::new());
 
     // Removed until the next start, and then for good.
     assert_eq!(
@@ -140,10 +147,10 @@ async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
         StatusCode::CREATED
     );
     assert_eq!(delete(logs).await, StatusCode::OK);
-    assert_eq!(kept()["long"].len(), 2);
+    assert_eq!(stored()["long"].len(), 2);
     let for_good = format!("{logs}?persist=true");
     assert_eq!(delete(&for_good).await, StatusCode::OK);
-    assert_eq!(kept()["long"], ["long".to_owned()].into());
+    assert_eq!(stored()["long"], ["long".to_owned()].into());
     assert_eq!(delete(&for_good).await, StatusCode::NOT_FOUND);
 }
 
@@ -184,21 +191,21 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
 }
 
 #[tokio::test]
-async fn a_shrink_that_is_not_durable_is_not_called_so_when_it_is_asked_for_again() {
+async fn unsynced_shrink_fails_again_when_repeated() {
     let plane = Pretended::new();
     let shrink = "/v1/vms/oltp/disks/oltp?force=true";
     let size = format!("{{\"size\": \"{} MiB\"}}", simulated_daemon::UNSYNCED >> 20);
     for _ in 0..2 {
-        let (status, said) = ask(&plane, "PATCH", shrink, &size).await;
-        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{said}");
-        assert_eq!(said["error"]["what"], "a crash may undo that");
+        let (status, refused) = ask(&plane, "PATCH", shrink, &size).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{refused}");
+        assert_eq!(refused["error"]["what"], simulated_daemon::NOT_DURABLE);
         let (_, vm) = ask(&plane, "GET", "/v1/vms/oltp", "").await;
         assert_eq!(vm["disks"][0]["size_bytes"], simulated_daemon::UNSYNCED);
     }
 }
 
 #[test]
-fn a_path_is_the_same_whole_or_not() {
+fn relative_and_absolute_paths_are_equal() {
     let now = snapshot("disk0", &["new"]).vms.remove(0);
     let mut old = pretended_vm("new", 0, Objective::default()).disks.remove(0);
     let mut asked = old.clone();
@@ -210,7 +217,7 @@ fn a_path_is_the_same_whole_or_not() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
+async fn objective_beyond_the_device_is_refused_unless_forced() {
     let mut plane = Pretended::new();
     async fn set(plane: &Pretended, rate: &str, query: &str) -> (StatusCode, Value) {
         let path = format!("/v1/vms/bulk/objective{query}");
@@ -225,7 +232,7 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
 
     let curve = || Curve::new(&[(4096, 1000.0), (1 << 20, 1000.0)]).expect("a curve");
     let profile = Profile::new([curve(), curve()], None, Vec::new(), Vec::new());
-    plane.3 = Some(Arc::new(profile));
+    plane.profile = Some(Arc::new(profile));
     // 120 IOPS are reserved for another VM.
     let (status, refused) = set(&plane, "700 IOPS", "").await;
     assert_eq!(status, StatusCode::CONFLICT);
@@ -260,7 +267,7 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_known_is_forgotten_by_name() {
+async fn known_disk_is_forgotten_by_its_export_name() {
     let plane = Pretended::new();
     let (status, body) = ask(&plane, "DELETE", "/v1/disks/lost/known", "").await;
     assert_eq!((status, &body["removed"]), (StatusCode::OK, &json!("lost")));
@@ -269,7 +276,7 @@ async fn a_disk_that_is_known_is_forgotten_by_name() {
 }
 
 #[tokio::test]
-async fn a_disk_in_memory_that_the_host_has_not_got_is_noted() {
+async fn memory_disk_larger_than_ram_gets_a_note() {
     let plane = Pretended::new();
     let new =
         |size: &str| format!("{{\"device\": \"disk0\", \"disk\": [{{\"size\": \"{size}\"}}]}}");

@@ -79,7 +79,7 @@ pub(super) fn costs(learnt: &LearntCosts) -> CostsView {
     let seen = learnt.kinds.iter().filter(|kind| kind.ios > 0);
     CostsView {
         windows: learnt.windows,
-        unused_windows: learnt.idle_windows,
+        unused_windows: learnt.discarded_windows,
         // JSON has no infinity.
         relative_half_width: within.is_finite().then_some(within),
         kinds: seen.map(cost).collect(),

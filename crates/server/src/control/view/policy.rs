@@ -17,7 +17,7 @@ pub fn policy(spec: &dyn Policy) -> PolicyView {
         controller: controller.map(str::to_owned),
         regulator: regulator.to_owned(),
         dispatcher: dispatcher.to_owned(),
-        enforces: enforces(&spec.enforces()),
+        enforces: enforced_names(&spec.enforces()),
         params: (spec.params().iter().copied())
             .map(|(info, value)| ParamValue {
                 name: info.name.to_owned(),
@@ -36,6 +36,7 @@ pub fn policies() -> Vec<PolicyInfoView> {
 }
 
 fn policy_info(info: &PolicyInfo) -> Option<PolicyInfoView> {
+    // Never `None`: a test of the registry builds every policy by its name.
     let spec = PolicySpec::named(info.name).ok()?;
     Some(PolicyInfoView {
         name: info.name.to_owned(),
@@ -45,7 +46,7 @@ fn policy_info(info: &PolicyInfo) -> Option<PolicyInfoView> {
         controller: info.controller.map(|part| part.name.to_owned()),
         regulator: info.regulator.name.to_owned(),
         dispatcher: info.dispatcher.name.to_owned(),
-        enforces: enforces(&spec.enforces()),
+        enforces: enforced_names(&spec.enforces()),
         params: params(&spec),
     })
 }
@@ -60,9 +61,9 @@ pub fn policy_parts() -> Vec<PolicyPartView> {
             name: part.name.to_owned(),
             role: role.to_owned(),
             summary: part.summary.to_owned(),
-            enforces: enforces(&part.enforces),
+            enforces: enforced_names(&part.enforces),
             params: (part.params.iter())
-                .map(|info| param(info, info.default))
+                .map(|info| param_view(info, info.default))
                 .collect(),
         })
     }
@@ -72,17 +73,17 @@ pub fn policy_parts() -> Vec<PolicyPartView> {
         .collect()
 }
 
-/// Returns the parameters of a policy of which none was set: its defaults may differ from those of
-/// its parts.
+/// Returns the parameters of a policy with the values of `spec` as defaults; a policy may override
+/// the defaults of its parts.
 pub fn params(spec: &PolicySpec) -> Vec<ParamView> {
     spec.params()
         .iter()
         .copied()
-        .map(|(info, value)| param(info, value))
+        .map(|(info, value)| param_view(info, value))
         .collect()
 }
 
-fn param(info: &ParamInfo, default: u64) -> ParamView {
+fn param_view(info: &ParamInfo, default: u64) -> ParamView {
     let kind = match info.kind {
         ParamKind::Bytes => "size",
         ParamKind::Duration => "duration",
@@ -122,7 +123,7 @@ fn with_unit(kind: ParamKind, value: u64) -> String {
     }
 }
 
-fn enforces(enforces: &Enforces) -> Vec<String> {
+fn enforced_names(enforces: &Enforces) -> Vec<String> {
     config::enforced_parts(enforces)
         .into_iter()
         .map(str::to_owned)

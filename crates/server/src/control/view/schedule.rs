@@ -16,8 +16,8 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
         in_s: (now.duration_until(next.at).unsigned_abs().as_nanos()).div_ceil(1_000_000_000)
             as u64,
         // People count the entries from 1.
-        entry: next.then.entry.map(|at| at + 1),
-        objective: objective(next.then.objective),
+        entry: next.in_force.entry.map(|at| at + 1),
+        objective: objective(next.in_force.objective),
     });
     ScheduleView {
         timezone: schedule.timezone().map(str::to_owned),

@@ -25,15 +25,15 @@ pub(crate) struct DisplayTime {
 }
 
 impl DisplayTime {
-    /// Formats a time as `2026-11-22T14:03:10.25+01:00[Europe/Berlin]`.
-    fn written(&self, time: Timestamp) -> String {
+    /// Formats a time as `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` (RFC 9557).
+    fn rfc9557(&self, time: Timestamp) -> String {
         to_the_millisecond(time)
             .to_zoned(self.zone.clone())
             .to_string()
     }
 
     /// Formats a time as `14:03:10`, with the date if it is not today.
-    fn in_words(&self, time: Timestamp) -> String {
+    fn time_of_day(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         let today = self.now.to_zoned(self.zone.clone()).date();
         let format = if local.date() == today {
@@ -46,18 +46,18 @@ impl DisplayTime {
 }
 
 /// Returns the deadline transfers of a VM as they stand at a time.
-pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &DisplayTime) -> VmTransfersView {
+pub(crate) fn vm_transfers(vm: &VmSnapshot, time: &DisplayTime) -> VmTransfersView {
     let ended = vm.transfers.ended;
     VmTransfersView {
         vm: vm.name.clone(),
         device: vm.device.clone(),
         policy: vm.policy.clone(),
-        transfer: transfer(vm, at),
+        transfer: transfer(vm, time),
         last: vm
             .transfers
             .last
             .as_ref()
-            .map(|transfer| ended_transfer(transfer, at)),
+            .map(|transfer| ended_transfer(transfer, time)),
         ended: EndedTransfersView {
             met: ended.met,
             missed: ended.missed,
@@ -67,47 +67,47 @@ pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &DisplayTime) -> VmTransfersView
 }
 
 /// Returns the deadline transfer of a VM that runs, if it has one.
-pub(crate) fn transfer(vm: &VmSnapshot, at: &DisplayTime) -> Option<TransferView> {
+pub(crate) fn transfer(vm: &VmSnapshot, time: &DisplayTime) -> Option<TransferView> {
     let transfer = vm.transfers.running.as_ref()?;
     let done_in = match transfer.outlook {
         Outlook::In(span) => Some(span),
         Outlook::Never | Outlook::Unknown => None,
     };
-    let done = done_in.map(|span| after(at.now, span));
-    let by = |span: Nanos| seconds(i128::from(span.0));
-    let least = transfer
+    let done = done_in.map(|span| after(time.now, span));
+    let to_seconds = |span: Nanos| seconds(i128::from(span.0));
+    let earliest_deadline_ns = transfer
         .at_best()
-        .map(|rest| elapsed_ns(transfer, at) + i128::from(rest.0));
+        .map(|rest| elapsed_ns(transfer, time) + i128::from(rest.0));
     Some(TransferView {
         size_bytes: transfer.bytes(),
         moved_bytes: transfer.moved(),
         bytes_per_s: transfer.status.bandwidth,
-        begun: at.written(transfer.since.begun),
-        due: at.written(transfer.since.due),
-        due_in_s: seconds(at.now.duration_until(transfer.since.due).as_nanos()),
-        forecast_end: done.map(|done| at.written(done)),
-        done_in_s: done_in.map(by),
+        begun: time.rfc9557(transfer.since.begun),
+        due: time.rfc9557(transfer.since.due),
+        due_in_s: seconds(time.now.duration_until(transfer.since.due).as_nanos()),
+        forecast_end: done.map(|done| time.rfc9557(done)),
+        done_in_s: done_in.map(to_seconds),
         early_s: done.and_then(|_| Some(earliness_s(transfer.early()?, transfer.late()?))),
         class: transfer.status.class.name().to_owned(),
         enforced: transfer.enforced,
         given_up: transfer.status.given_up,
         possible: transfer.status.possible,
-        least_deadline_s: least.map(seconds),
-        forecast: forecast(transfer, at),
-        notes: notes(vm, transfer, at),
+        least_deadline_s: earliest_deadline_ns.map(seconds),
+        forecast: forecast(transfer, time),
+        notes: notes(vm, transfer, time),
     })
 }
 
-fn ended_transfer(transfer: &EndedTransfer, at: &DisplayTime) -> EndedTransferView {
+fn ended_transfer(transfer: &EndedTransfer, time: &DisplayTime) -> EndedTransferView {
     EndedTransferView {
         size_bytes: transfer.bytes,
         moved_bytes: transfer.moved,
-        begun: at.written(transfer.begun),
-        due: at.written(transfer.due),
-        ended: at.written(transfer.ended),
+        begun: time.rfc9557(transfer.begun),
+        due: time.rfc9557(transfer.due),
+        ended: time.rfc9557(transfer.ended),
         early_s: earliness_s(transfer.early, transfer.late),
         outcome: transfer.result().name().to_owned(),
-        result: result_text(transfer, at),
+        result: result_text(transfer, time),
     }
 }
 
@@ -121,23 +121,24 @@ fn earliness_s(early: Nanos, late: Nanos) -> f64 {
 }
 
 /// Returns the time in nanoseconds for which a transfer has run.
-fn elapsed_ns(transfer: &RunningTransfer, at: &DisplayTime) -> i128 {
-    (transfer.since.begun.duration_until(at.now).as_nanos()).max(0)
+fn elapsed_ns(transfer: &RunningTransfer, time: &DisplayTime) -> i128 {
+    (transfer.since.begun.duration_until(time.now).as_nanos()).max(0)
 }
 
 /// Returns the forecast of a running transfer in words.
-fn forecast(transfer: &RunningTransfer, at: &DisplayTime) -> String {
-    let due = at.in_words(transfer.since.due);
+fn forecast(transfer: &RunningTransfer, time: &DisplayTime) -> String {
+    let due = time.time_of_day(transfer.since.due);
     let done = match transfer.outlook {
         Outlook::Unknown => {
             return format!("unknown until its bandwidth was measured; due at {due}");
         }
         Outlook::Never => return format!("never done at this rate: no data moves; due at {due}"),
-        Outlook::In(span) => at.in_words(after(at.now, span)),
+        Outlook::In(span) => time.time_of_day(after(time.now, span)),
     };
     match (transfer.early(), transfer.late()) {
         (Some(Nanos::ZERO), Some(Nanos::ZERO)) => format!("done at {done}, just in time"),
         (Some(early), Some(Nanos::ZERO)) => format!("done at {done}, {} early", span(early)),
+        // A forecast has both, or neither.
         (_, late) => {
             let late = span(late.unwrap_or_default());
             format!("misses by {late}: done at {done}, due at {due}")
@@ -146,8 +147,8 @@ fn forecast(transfer: &RunningTransfer, at: &DisplayTime) -> String {
 }
 
 /// Returns the result of an ended transfer in words.
-fn result_text(transfer: &EndedTransfer, at: &DisplayTime) -> String {
-    let (result, when) = (transfer.result().name(), at.in_words(transfer.ended));
+fn result_text(transfer: &EndedTransfer, time: &DisplayTime) -> String {
+    let (result, when) = (transfer.result().name(), time.time_of_day(transfer.ended));
     match transfer.result() {
         TransferResult::Met => format!("{result} at {when}, {} early", span(transfer.early)),
         TransferResult::Missed => format!("{result} by {}: done at {when}", span(transfer.late)),
@@ -159,7 +160,7 @@ fn result_text(transfer: &EndedTransfer, at: &DisplayTime) -> String {
     }
 }
 
-fn notes(vm: &VmSnapshot, transfer: &RunningTransfer, at: &DisplayTime) -> Vec<String> {
+fn notes(vm: &VmSnapshot, transfer: &RunningTransfer, time: &DisplayTime) -> Vec<String> {
     let mut notes = Vec::new();
     if !transfer.enforced {
         notes.push(format!(
@@ -168,9 +169,9 @@ fn notes(vm: &VmSnapshot, transfer: &RunningTransfer, at: &DisplayTime) -> Vec<S
             enforced_by()
         ));
     }
-    let is_over = transfer.since.due <= at.now;
+    let is_over = transfer.since.due <= time.now;
     if !transfer.status.possible && !is_over {
-        notes.push(impossible_note(transfer, at));
+        notes.push(impossible_note(transfer, time));
     }
     if transfer.status.given_up {
         let what = "its deadline cannot be met at present, so it has no precedence any more: it \
@@ -184,18 +185,19 @@ fn notes(vm: &VmSnapshot, transfer: &RunningTransfer, at: &DisplayTime) -> Vec<S
 }
 
 /// Returns a note on a transfer that cannot meet its deadline, with the nearest possible deadline.
-fn impossible_note(transfer: &RunningTransfer, at: &DisplayTime) -> String {
+fn impossible_note(transfer: &RunningTransfer, time: &DisplayTime) -> String {
     let what = "even with the whole device to itself it would miss its deadline";
     let Some(rest) = transfer.at_best() else {
         return what.to_owned();
     };
-    let rate = units::format_bandwidth(round_to_3_digits(transfer.best_bandwidth()));
-    let left = units::format_bytes(transfer.status.transfer.left());
+    let rate = units::format_bandwidth(floor_to_3_digits(transfer.best_bandwidth()));
+    let left = units::format_bytes(transfer.status.transfer.bytes_left());
     // The deadline and the time of day are rounded up, so that what is called possible is possible.
     let second = Nanos::SECOND.0;
-    let ran = u64::try_from(elapsed_ns(transfer, at)).unwrap_or(u64::MAX);
+    let ran = u64::try_from(elapsed_ns(transfer, time)).unwrap_or(u64::MAX);
     let least = ran.saturating_add(rest.0).div_ceil(second);
     let least = Nanos(least.saturating_mul(second));
+    // The display truncates to seconds.
     let by = after(
         transfer.since.begun,
         Nanos(least.0.saturating_add(second - 1)),
@@ -205,12 +207,12 @@ fn impossible_note(transfer: &RunningTransfer, at: &DisplayTime) -> String {
          beginning, {}",
         span(rest),
         span(least),
-        at.in_words(by)
+        time.time_of_day(by)
     )
 }
 
 /// Rounds a number down to three significant digits.
-fn round_to_3_digits(figure: u64) -> u64 {
+fn floor_to_3_digits(figure: u64) -> u64 {
     let step = 10_u64.pow(figure.checked_ilog10().unwrap_or(0).saturating_sub(2));
     figure / step * step
 }
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn figures_are_rounded_down_to_three_digits() {
-        let all = [0, 7, 999, 1_234, 98_765_432].map(round_to_3_digits);
+        let all = [0, 7, 999, 1_234, 98_765_432].map(floor_to_3_digits);
         assert_eq!(all, [0, 7, 999, 1_230, 98_700_000]);
     }
 }

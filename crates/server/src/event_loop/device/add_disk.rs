@@ -22,13 +22,18 @@ impl Device {
         disk: Disk,
         base: u64,
     ) -> Result<usize, EngineError> {
+        // The removal has listed the disks that it closes; a later one would stay open.
+        assert!(
+            !vms[vm].is_removed,
+            "a disk is added to a VM that is being removed"
+        );
         let spec = DiskSpec {
             base,
             size: disk.size,
             read_only: disk.read_only,
         };
         let id = engine.vms_mut().add_disk(vms[vm].id, spec)?;
-        let at = self.disks.insert(DiskState {
+        let index = self.disks.insert(DiskState {
             serial: next_serial(),
             base,
             vm,
@@ -40,17 +45,17 @@ impl Device {
             injected: 0,
             disk,
         });
-        vms[vm].disks.push(at);
+        vms[vm].disks.push(index);
         let len = self.by_id.len().max(id.index() + 1);
-        // Ids of removed disks are reused, so the table stays short.
+        // Ids of removed disks are reused, so the table stays short; `usize::MAX` is no disk.
         self.by_id.resize(len, usize::MAX);
-        self.by_id[id.index()] = at;
-        Ok(at)
+        self.by_id[id.index()] = index;
+        Ok(index)
     }
 
     /// Describes a disk for the frontends that export it.
-    pub(in super::super) fn volume(&self, at: usize) -> Volume {
-        let state = &self.disks[at];
+    pub(in super::super) fn volume(&self, index: usize) -> Volume {
+        let state = &self.disks[index];
         let disk = &state.disk;
         Volume {
             serial: state.serial,

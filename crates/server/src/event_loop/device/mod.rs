@@ -138,12 +138,16 @@ impl Device {
     ///
     /// # Errors
     /// If the address space is exhausted.
+    ///
+    /// # Panics
+    /// If `io_slots` is 0.
     pub(super) fn new(
         layout: Layout,
         io_slots: u32,
         model: Option<Box<dyn Model>>,
         description: String,
     ) -> io::Result<Device> {
+        assert!(io_slots > 0, "a device without I/O slots serves nothing");
         Ok(Device {
             disks: Slab::default(),
             layout,

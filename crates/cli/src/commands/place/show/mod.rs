@@ -69,7 +69,7 @@ impl JobView {
         let done = forecast
             .map(|forecast| forecast.done)
             .filter(|done| *done < Nanos::MAX);
-        let due = job.map_or(Nanos::MAX, |job| job.due());
+        let due = job.map_or(Nanos::MAX, |job| job.due_time());
         let seconds = |from: Nanos, to: Nanos| (i128::from(to.0) - i128::from(from.0)) as f64 / 1e9;
         JobView {
             name: cluster.name_of(running.id).to_owned(),

@@ -6,7 +6,7 @@ use crate::control::tuner::action::Moved;
 use crate::control::tuner::measure::{Amount, HeldRate, Span, Unit};
 use crate::control::tuner::paced::Passed;
 use crate::control::tuner::target::TargetRevision;
-use crate::regulate::merge_limit::{PAGE_BYTES, ios};
+use crate::regulate::merge_limit::{PAGE_BYTES, counted_ios};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
@@ -117,7 +117,7 @@ impl VmTuner {
         };
         let largest = Amount {
             bytes: bytes.into(),
-            ios: ios(self.target.ops, bytes),
+            ios: counted_ios(self.target.ops, bytes),
         };
         let passed = Passed {
             per_s,
