@@ -330,7 +330,11 @@ impl Budget {
     /// Takes `amount` for a member out of the reserve whatever the bounds, to resolve a deadlock in
     /// which nothing would ever be given back. The caller detects the deadlock: the engine, while
     /// the device is idle.
+    ///
+    /// # Panics
+    /// If there is no such member.
     pub fn overdraw(&mut self, who: usize, amount: u64) {
+        assert!(self.members[who].epoch != 0, "member {who} is not there");
         self.stop_waiting(who);
         self.members[who].reserved += amount;
         self.reserved += amount;

@@ -145,6 +145,7 @@ impl Directory {
     /// [`Directory::end_leaving`].
     pub(super) fn begin_leaving(&mut self, slot: u32) {
         let disk = self.disks.at_mut(slot);
+        assert!(!disk.leaving, "a disk is removed twice");
         disk.leaving = true;
         // One client that does not exist: the slot must stay taken until the caller is done.
         disk.clients += 1;
@@ -154,6 +155,10 @@ impl Directory {
     /// clients.
     pub(super) fn end_leaving(&mut self, slot: u32) {
         let disk = self.disks.at_mut(slot);
+        assert!(
+            disk.leaving && disk.clients > 0,
+            "the hold on a disk's slot is dropped once, after its removal began"
+        );
         disk.clients -= 1;
         if disk.clients == 0 {
             self.disks.give_back(slot);
@@ -168,6 +173,7 @@ impl Directory {
     /// Connects a client to the disk in a slot, with memory of its own for payloads or without.
     pub(super) fn connect(&mut self, disk: u32, own_memory: bool) -> ClientId {
         let of_disk = self.disks.at_mut(disk);
+        assert!(!of_disk.leaving, "a client connects to a removed disk");
         of_disk.clients += 1;
         let client = Client {
             connected: true,
@@ -251,10 +257,16 @@ impl Directory {
     /// Frees the slot of a client that has gone, and with the last one that of a disk that was
     /// removed.
     pub(super) fn free_client(&mut self, slot: u32) {
+        let client = self.clients.value_at(slot);
+        assert!(
+            !client.connected && client.requests == 0,
+            "a client's slot is freed while it is in use"
+        );
         self.clients.give_back(slot);
         // A slot that was given back stays readable until it is taken again.
         let disk = self.clients.value_at(slot).disk;
         let of_disk = self.disks.at_mut(disk);
+        assert!(of_disk.clients > 0, "a client of a disk was not counted");
         of_disk.clients -= 1;
         if of_disk.leaving && of_disk.clients == 0 {
             // The disk was kept only for this client's requests.

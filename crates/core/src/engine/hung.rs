@@ -227,6 +227,10 @@ impl Engine {
     /// ended.
     pub(super) fn uncount(&mut self, index: u32) {
         let slot = self.in_flight.at_mut(index);
+        assert!(
+            slot.marks & mark::UNCOUNTED == 0,
+            "an I/O is taken out of the depth count once"
+        );
         slot.marks |= mark::UNCOUNTED;
         let (marks, kind, started) = (slot.marks, slot.kind, slot.started);
         let now = self.view.queues.now;

@@ -65,6 +65,7 @@ pub(crate) struct MergeSearch {
 impl Requests {
     /// Creates a slab of `requests` slots; it never grows or allocates again.
     pub(crate) fn new(requests: u32) -> Requests {
+        assert!(requests < NIL, "the number of the last slot marks no slot");
         // Slot i links to i + 1, so the free list runs through all slots in order.
         let mut hot: Vec<Hot> = (1..=requests).map(Hot::vacant).collect();
         if let Some(last) = hot.last_mut() {

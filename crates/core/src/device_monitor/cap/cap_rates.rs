@@ -87,6 +87,10 @@ impl CapRates {
             (self.bytes, self.either) = (None, false);
         }
         self.reach = self.reach.max_each(at);
+        assert!(
+            self.ios.is_some() || self.bytes.is_some(),
+            "narrowing leaves no capped rate"
+        );
     }
 
     /// Judges a second in which I/Os queued up. Rates raised by a probe fall back to `before`,

@@ -393,6 +393,9 @@ impl CapLearner {
 
     /// Enters a state.
     fn enter(&mut self, state: State, now: Nanos) {
+        if let State::Test { bound, .. } | State::Measure { bound, .. } = state {
+            assert!(bound > 0, "a bound of 0 I/Os in flight measures nothing");
+        }
         (self.state, self.since, self.last_at_baseline) = (state, now, now);
     }
 
@@ -505,6 +508,7 @@ impl CapLearner {
 
     /// Changes the pace alone: I/Os in flight and their baseline stay valid.
     fn enter_pace(&mut self, scale: u64, now: Nanos) {
+        assert!(scale >= SCALE_ONE, "a probe is slower than the cap's pace");
         self.set_pace(scale, now);
         self.state = State::Paced { scale };
     }
