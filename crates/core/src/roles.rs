@@ -45,8 +45,7 @@ pub const FILL: u32 = 75;
 pub enum Stage {
     /// Nowhere: the engine never asks the gate.
     Open,
-    /// Before the dispatcher learns of a unit, one gate a VM (credits, as in the policies `vbc` and
-    /// `circ` of `tidegate_policies::regulate`).
+    /// Before the dispatcher learns of a unit, one gate a VM (credits, as in policy `vbc`).
     Admission,
     /// Between the dispatcher's index and the device; one gate a lane (token buckets).
     Dispatch,

@@ -28,9 +28,9 @@
 //! excitation).
 //!
 //! **Uncertainty.** Each cost comes with the half width of its 90 % interval, from the filter's
-//! covariance: [`LearntCost::relative_half_width`]. I/Os that are rare, were last seen
-//! long ago or always occur together with others have wide intervals. Above [`LearntCost::KNOWN_WITHIN`] a
-//! cost counts as unknown.
+//! covariance: [`LearntCost::relative_half_width`]. I/Os that are rare, were last seen long ago or
+//! always occur together with others have wide intervals. Above [`LearntCost::KNOWN_WITHIN`] a cost
+//! counts as unknown.
 //!
 //! Memory is fixed; an I/O costs a few additions, a window some ten thousand operations.
 
