@@ -359,7 +359,7 @@ impl EventView {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
             }
-            Event::Exited { name } => ("exited", name, None, "all processes have ended".to_owned()),
+            Event::Exited { name } => ("left", name, None, "all processes have ended".to_owned()),
             Event::Class { name, class } => {
                 let (class, would) = (class.name(), if dry_run { "would be" } else { "is" });
                 (
