@@ -359,7 +359,7 @@ fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
         (of("below = 'unheard', than = 1"), &["no such measure"]),
         (
             of("below = 'three', than = 'rising'"),
-            &["3 figures beside one of 4"],
+            &["a series of 3 figures and one of 4"],
         ),
     ] {
         for part in parts {
