@@ -13,8 +13,8 @@ async fn what_was_learnt_goes_out_and_comes_in_again() {
         (&json!("tuner"), &json!(["memory"]))
     );
     for (query, note) in [
-        ("", "Tell"),
-        ("?disks=moved", "Moved"),
+        ("", "Detect"),
+        ("?disks=moved", "Different"),
         ("?disks=same", "Same"),
     ] {
         let path = format!("/v1/vms/dss/learnt{query}");
