@@ -118,7 +118,7 @@ impl Debts {
     }
 
     /// Debts with the figures that are left. An item that moved keeps its debt at its new place if
-    /// its name is unchanged and its figure no higher. For rules with [`Moves::WithTotal`], a file
+    /// its name is unchanged and its figure no higher. For rules with `Moves::WithTotal`, a file
     /// may take over what other files have freed. No other figure rises and no entry is added.
     #[must_use]
     pub fn lower(&self, findings: &[Finding]) -> Self {
