@@ -31,7 +31,7 @@ pub struct Blocking {
     /// Delay by writes that the device has answered and not done, beyond the I/Os in flight.
     pub held_up: u64,
     /// Latency of a request beyond its device time: a flash disk serves many requests at a time,
-    /// each slowly. 0 from [`Blocking::new`]; `latency::bounds` sets it from the VMs with promises.
+    /// each slowly. 0 from `Blocking::new`; `latency::bounds` sets it from the VMs with promises.
     pub service: u64,
     /// True if the profile has latencies; without them only device time is known.
     pub is_measured: bool,

@@ -41,7 +41,7 @@ pub enum KeyKind {
     Rate,
     /// Percentage: `"70 %"`.
     Percent,
-    /// Name, valid in URLs, metric labels and tables ([`is_name`](crate::figure::is_name)).
+    /// Name, valid in URLs, metric labels and tables ([`is_name`](crate::name_form::is_name)).
     Name,
     /// Any text in quotes.
     Text,

@@ -216,7 +216,7 @@ pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
 }
 
 /// Returns the value of an extended attribute; `None` if there is none, the file system does not
-/// support attributes, or the value is longer than [`ATTRIBUTE_MAX`].
+/// support attributes, or the value is longer than 64 bytes.
 pub fn extended_attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
     let mut value = [0u8; ATTRIBUTE_MAX];
     // SAFETY: `name` is a C string; the value buffer is ours and its length is given.
