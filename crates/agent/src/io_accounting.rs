@@ -81,7 +81,7 @@ impl IoAccounting {
         }
         let before = std::mem::replace(&mut self.seen, seen);
         // A process that is missing from the scan may still run: it left the cgroup, or could not
-        // be read. Nobody inherits its bytes, and they count from here on if it comes back.
+        // be read. No process inherits its bytes, which count from here on if it comes back.
         for (&thread, &last) in &before {
             if !self.seen.contains_key(&thread) && running_process(host, thread).is_some() {
                 self.seen.insert(thread, last);

@@ -434,7 +434,7 @@ mod tests {
             NbdError::Einval,
             UnknownCommand,
         );
-        // Of the defined flags, bits 0 to 5, those that the command does not know.
+        // Flags among the defined ones, bits 0 to 5, that are invalid for the command.
         for (command, flags) in [
             (NBD_CMD_READ, 0b11_1010),
             (NBD_CMD_WRITE, 0b11_1110),

@@ -210,7 +210,7 @@ impl Budget {
         };
         Budget {
             bounds,
-            // What is neither guaranteed nor lent is no part of `total`: the reserve is beyond it.
+            // `total` is all guaranteed or lent: the reserve comes in addition to it.
             lendable: bounds.total - guaranteed,
             division: Division::new(guaranteed),
             members: Vec::new(),

@@ -58,7 +58,7 @@ fn every_model_has_a_complete_built_in_profile() {
     for name in catalogue::names() {
         let profile = built_in(name).expect("there").profile().expect("complete");
         assert!(profile.has_writes() && profile.mixes().len() == 5, "{name}");
-        // These two profiles predate the step of reads under writes.
+        // Profiles that predate the step of reads under writes.
         let early = ["nvme-1tb", "raid0-16x250gb"].contains(&name);
         assert!(early || !profile.beside_writes().is_empty(), "{name}");
     }

@@ -223,7 +223,7 @@ bandwidth_loss = "17 MB/s"
         for folder in folders.chain([repository.join("examples")]) {
             for path in files(&folder, "toml") {
                 let text = std::fs::read_to_string(&path).expect("readable");
-                // Of the TOML files only a scenario of disks has both.
+                // Only scenarios of disks, among the TOML files, have both.
                 if text.lines().any(|line| line.starts_with("duration = "))
                     && text.contains("[[device]]")
                 {
