@@ -180,7 +180,7 @@ fn bytes_of_a_process_that_left_are_not_taken_from_its_parent() {
     *host.cgroup.borrow_mut() = vec![100];
     world.run(2);
     assert_eq!(world.moved(0), 220 * MB);
-    // The process ends elsewhere, and its parent inherits 40 MB: what it moved in the cgroup has counted.
+    // The process ends elsewhere, and its parent inherits 40 MB: bytes moved in the cgroup count.
     host.end(110, true);
     world.run(1);
     assert_eq!(world.moved(0), 290 * MB);
