@@ -2,11 +2,13 @@
 //!
 //! An entry has a name, a description and one table with the figures of its model: `[hdd]`, `[ssd]`
 //! or `[raid0]`. The members of an array are a built-in entry given by name, or a table inside
-//! `[raid0]`. A table `[cap]` puts a token bucket in front of the model, or of the built-in entry
-//! that the key `model` names instead of a table. The built-in entries are the files of `devices/`
-//! in the source tree. A user's own file is read by the caller and given to [`parse`].
+//! `[raid0]`. A table `[controller]` puts an array controller in front of the model, and `[cap]` a
+//! token bucket in front of that; the model may then be a built-in entry that the key `model` names
+//! instead of a table. The built-in entries are the files of `devices/` in the source tree. A
+//! user's own file is read by the caller and given to [`parse`].
 
 use crate::cap::{CapFigures, Capped};
+use crate::controller::{Controller, ControllerFigures};
 use crate::figures::FigureError;
 use crate::hdd::{Hdd, HddFigures};
 use crate::model::{Model, Spec};
@@ -46,7 +48,10 @@ pub struct Entry {
     pub description: String,
     /// Cap in front of the device; `None`: no cap.
     pub cap: Option<CapFigures>,
+    /// Controller in front of the device, behind the cap; `None`: no controller.
+    pub controller: Option<ControllerFigures>,
     pub(crate) prototype: Prototype,
+    spec: Spec,
 }
 
 /// Model at time zero, from which each [`Entry::build`] makes a copy.
@@ -59,24 +64,43 @@ pub(crate) enum Prototype {
 impl Entry {
     /// Returns the properties of the device.
     pub fn spec(&self) -> &Spec {
-        match &self.prototype {
-            Prototype::Single(member) => member.spec(),
-            Prototype::Raid0(array) => array.spec(),
+        &self.spec
+    }
+
+    /// Returns the same device without the controller in front of it, if it has one.
+    pub fn without_controller(&self) -> Entry {
+        Entry {
+            controller: None,
+            spec: self.prototype.spec().clone(),
+            ..self.clone()
         }
     }
 
     /// Builds a model at time zero.
     pub fn build(&self) -> Box<dyn Model> {
-        let device = self.build_device();
+        let device = self.prototype.build();
+        let device = match &self.controller {
+            Some(figures) => Box::new(Controller::new(device, figures).expect("it was checked")),
+            None => device,
+        };
         match &self.cap {
             Some(cap) => Box::new(Capped::new(device, cap).expect("it was checked")),
             None => device,
         }
     }
+}
 
-    fn build_device(&self) -> Box<dyn Model> {
+impl Prototype {
+    fn spec(&self) -> &Spec {
+        match self {
+            Prototype::Single(member) => member.spec(),
+            Prototype::Raid0(array) => array.spec(),
+        }
+    }
+
+    fn build(&self) -> Box<dyn Model> {
         let depth = self.spec().queue_depth;
-        match &self.prototype {
+        match self {
             Prototype::Single(member) => match &**member {
                 Member::Hdd(hdd) => Box::new(hdd.fresh(depth)),
                 Member::Ssd(ssd) => Box::new(ssd.fresh(depth)),
@@ -131,7 +155,7 @@ pub enum CatalogueError {
         /// Name that was found, and the names that are allowed.
         message: String,
     },
-    /// The key `model` beside a cap does not name a built-in device.
+    /// The key `model` beside a cap or a controller does not name a built-in device.
     #[error("{origin}, line {line}: model: {message}")]
     Model {
         /// Name of the text: a file's path.
@@ -170,6 +194,7 @@ struct RawEntry {
     raid0: Option<Spanned<RawRaid0>>,
     model: Option<Spanned<String>>,
     cap: Option<CapFigures>,
+    controller: Option<ControllerFigures>,
 }
 
 /// Table `[raid0]`: the figures of [`Raid0Figures`], and the members' model.
@@ -239,14 +264,16 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
         raw.raid0.as_ref().map(|t| ("[raid0]", t.span().start)),
         raw.model.as_ref().map(|m| ("model", m.span().start)),
     ];
-    let allowed = match raw.cap {
-        None => "exactly one of [hdd], [ssd] and [raid0]",
-        Some(_) => "exactly one of [hdd], [ssd], [raid0] and model",
+    let fronted = raw.cap.is_some() || raw.controller.is_some();
+    let allowed = if fronted {
+        "exactly one of [hdd], [ssd], [raid0] and model"
+    } else {
+        "exactly one of [hdd], [ssd] and [raid0]"
     };
     source.exactly_one(&tables, allowed)?;
     let prototype = match (raw.raid0, &raw.model) {
         (Some(raid0), _) => source.array(&raw.name, raid0.into_inner())?,
-        (None, Some(model)) => source.capped_model(model, raw.cap.is_some())?,
+        (None, Some(model)) => source.fronted_model(model, fronted)?,
         (None, None) => {
             let (hdd, ssd) = (raw.hdd.as_ref(), raw.ssd.as_ref());
             let single = single(
@@ -261,11 +288,18 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     if let Some(cap) = &raw.cap {
         cap.check().map_err(|e| source.figure(e))?;
     }
+    let mut spec = prototype.spec().clone();
+    if let Some(controller) = &raw.controller {
+        controller.check(&spec).map_err(|e| source.figure(e))?;
+        spec = controller.spec(&spec);
+    }
     Ok(Entry {
         name: raw.name,
         description: raw.description,
         cap: raw.cap,
+        controller: raw.controller,
         prototype,
+        spec,
     })
 }
 
@@ -329,19 +363,21 @@ impl Source<'_> {
         })
     }
 
-    /// Returns the built-in device that the key `model` names; a cap must be present.
-    fn capped_model(
+    /// Returns the built-in device that the key `model` names; a cap or a controller must be in
+    /// front of it.
+    fn fronted_model(
         &self,
         model: &Spanned<String>,
-        capped: bool,
+        fronted: bool,
     ) -> Result<Prototype, CatalogueError> {
         let line = self.line_at(model.span().start);
-        if !capped {
+        if !fronted {
             return Err(CatalogueError::Kind {
                 origin: self.origin.to_owned(),
                 line,
-                found: "model without [cap]".to_owned(),
-                allowed: "exactly one of [hdd], [ssd] and [raid0], or model beside [cap]",
+                found: "model without [cap] or [controller]".to_owned(),
+                allowed: "exactly one of [hdd], [ssd] and [raid0], or model beside [cap] or \
+                          [controller]",
             });
         }
         let refuse = |error: CatalogueError| CatalogueError::Model {

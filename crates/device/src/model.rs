@@ -157,9 +157,9 @@ pub trait Model: Send {
     /// submitted later that does. `None` exactly while nothing is in flight.
     ///
     /// An I/O ends at that time, except on a flash disk with an interleaved interface (and an array
-    /// of them): commands may only begin or cease to share the interface then, and there is nothing
-    /// to pop. After such a poll the time is a later one, so a driver that goes from one to the
-    /// next makes progress.
+    /// of them), where commands may only begin or cease to share the interface then, and behind an
+    /// array controller, which may only take a step: there is nothing to pop. After such a poll the
+    /// time is a later one, so a driver that goes from one to the next makes progress.
     fn next_completion(&self) -> Option<Nanos>;
 
     /// Returns the next I/O that has ended by `now`, in order of ends. Later submissions must be at

@@ -10,7 +10,7 @@ use tidegate_device::{Completion, Model, ModelIo};
 
 /// Every built-in entry, and models of cases that no built-in entry has: order of arrival
 /// with a write cache, a flash disk in garbage collection, arrays of every kind of member with I/Os
-/// in several parts, flash disks with an interleaved interface.
+/// in several parts, flash disks with an interleaved interface, array controllers.
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let mut entries: Vec<Entry> = catalogue::entries().collect();
     entries.push(in_order());
@@ -48,6 +48,27 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         (&sata, "iops = 5000"),
     ] {
         entries.push(parse(&format!("{text}\n[cap]\n{cap}\n")));
+    }
+    // Controllers with each of their parts, in front of devices that end I/Os out of order.
+    let reads = "[controller.read_cache]\nsize = \"1 MiB\"\npage = \"16 KiB\"\n\
+                 [controller.read_ahead]\ndistance = \"256 KiB\"\nio = \"64 KiB\"\n\
+                 streams = 4\n";
+    let writes = "[controller.write_cache]\nsize = \"2 MiB\"\nhigh_watermark = \"1 MiB\"\n\
+                  low_watermark = \"512 KiB\"\nidle = \"10 ms\"\ndestage_io = \"64 KiB\"\n\
+                  destage_depth = 8\n";
+    for (model, tables, cap) in [
+        ("raid0-16x250gb", [reads, writes], ""),
+        ("hdd-7200-1tb-cached", [reads, ""], ""),
+        ("nvme-1tb", ["", writes], ""),
+        ("ssd-sata-300gb", ["", ""], ""),
+        ("raid0-16x250gb", [reads, writes], "[cap]\niops = 300\n"),
+    ] {
+        entries.push(parse(&format!(
+            "name = \"controller, {model}\"\ndescription = \"test\"\nmodel = \"{model}\"\n\
+             [controller]\nqueue_depth = 48\ncommand_overhead = \"20 us\"\n\
+             interface_rate = \"1 GB/s\"\n{}{cap}",
+            tables.concat()
+        )));
     }
     entries
 });
@@ -130,8 +151,9 @@ struct Run {
 fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
     let mut disk = entry.build();
     let (mut now, mut sent, mut ended) = (Nanos::ZERO, Vec::new(), Vec::new());
-    // An interleaved interface may postpone a completion when another transfer begins.
-    let may_postpone = entry.name.contains("interleaved");
+    // An interleaved interface may postpone a completion when another transfer begins, and a
+    // controller is polled at each step.
+    let may_postpone = entry.name.contains("interleaved") || entry.name.starts_with("controller");
     for (id, step) in steps.iter().enumerate() {
         let mut target = now + Nanos(step.wait);
         loop {
@@ -185,8 +207,9 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
 /// Returns the minimum time of an I/O on the interface in nanoseconds, by the interface rates of
 /// the entries' files. Arrays serve in parallel; they are named after their members.
 fn min_interface_ns(entry: &Entry, io: &ModelIo) -> u64 {
-    let fastest = match entry.spec().name.as_str() {
+    let fastest = match entry.name.as_str() {
         name if name.contains(" x 3") => 3 * 3_500_000_000,
+        name if name.starts_with("controller") => 1_000_000_000,
         name if name.starts_with("raid0") => 16 * 300_000_000,
         name if name.starts_with("nvme") => 3_500_000_000,
         _ => 600_000_000,

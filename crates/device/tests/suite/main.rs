@@ -3,6 +3,7 @@
 mod cap;
 mod common;
 mod contract;
+mod controller;
 mod hdd;
 mod hdd_queue;
 mod raid0;
