@@ -1,4 +1,4 @@
-//! Tables and plots for people, and CSV. Numbers are formatted by [`tidegate_units::human`].
+//! Tables, plots and pages for people, and CSV. Numbers are formatted by [`tidegate_units::human`].
 //!
 //! Nothing here knows the destination of the output. A caller chooses a [`Style`] once, depending
 //! on whether its terminal supports colours. Output for programs is JSON, which is made elsewhere.
@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod csv;
+mod page;
 mod plot;
 mod style;
 mod table;
 
 pub use csv::csv_record;
-pub use plot::{Axis, Glyphs, Plot, Point, Screen, Series, Unit, svg};
+pub use page::Page;
+pub use plot::{Agreement, Axis, Glyphs, Pairs, Plot, Point, Screen, Series, Unit, svg};
 pub use style::{Style, Tone};
 pub use table::{Align, Cell, Table};

@@ -39,6 +39,16 @@ impl Cell {
         Cell { tone, ..self }
     }
 
+    /// Returns the text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the tone.
+    pub(crate) fn tone_of(&self) -> Tone {
+        self.tone
+    }
+
     /// Appends another cell's text. The result has the other's tone: a cell has one tone, and the
     /// appended part, such as a verdict, is the one that needs it.
     pub fn append(mut self, other: Cell) -> Cell {
@@ -74,8 +84,10 @@ pub struct Table {
     rows: Vec<Row>,
 }
 
+/// Row of a table.
 #[derive(Clone, Debug)]
-enum Row {
+pub(crate) enum Row {
+    /// Cells of the first columns.
     Cells(Vec<Cell>),
     /// Line across all columns, such as the name of a group.
     Line(Cell),
@@ -127,6 +139,20 @@ impl Table {
     pub fn line(&mut self, text: impl Into<Cell>) -> &mut Table {
         self.rows.push(Row::Line(text.into()));
         self
+    }
+
+    /// Returns the headings; `None` for a table without.
+    pub(crate) fn headings(&self) -> Option<&[Cell]> {
+        self.headings.as_deref()
+    }
+
+    /// Returns the alignment of each column.
+    pub(crate) fn aligns(&self) -> &[Align] {
+        &self.aligns
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
     }
 
     /// Returns true if there are no rows.

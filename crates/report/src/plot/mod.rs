@@ -10,6 +10,7 @@
 
 mod canvas;
 mod fitted;
+mod pairs;
 mod scale;
 mod svg;
 mod svg_style;
@@ -17,6 +18,8 @@ mod terminal;
 mod text;
 
 pub use canvas::Glyphs;
+pub use pairs::{Agreement, Pairs};
+pub(crate) use svg::escape;
 pub use svg::svg;
 pub use terminal::Screen;
 

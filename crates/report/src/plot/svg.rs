@@ -512,7 +512,7 @@ fn columns(width: f64) -> usize {
     (width / COLUMN_WIDTH) as usize
 }
 
-fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
+pub(super) fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
     let gap = if attributes.is_empty() { "" } else { " " };
     let text = escape(text);
     let _ = writeln!(
@@ -522,7 +522,7 @@ fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
 }
 
 /// Escapes text for an element's content; characters that XML does not allow are replaced.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
