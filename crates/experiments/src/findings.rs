@@ -1,5 +1,6 @@
 //! Findings of an experiment: figures beside the paper's, and claims.
 
+use crate::verdict::{Impossible, Note, Origin, Reason, Scope, Verdict};
 use serde::Serialize;
 use tidegate_report::Plot;
 
@@ -40,9 +41,15 @@ pub struct Cell {
     pub ours: f64,
     /// `true` if models were calibrated on this figure; all others are predicted.
     pub calibrated: bool,
+    /// Contradiction in the paper that rules its figure out.
+    pub cannot_hold: Option<Reason>,
     /// Comparison with other cells, where the paper is about an order.
     #[serde(skip)]
     pub ordering: Option<Ordering>,
+    /// Comparisons that a contradiction rules out without the cell itself: pattern of the
+    /// alternative on the other side, and the origin of the contradiction.
+    #[serde(skip)]
+    pub uncomparable: Vec<(String, Origin)>,
 }
 
 impl Cell {
@@ -61,13 +68,20 @@ impl Cell {
             theirs,
             ours: ours?,
             calibrated: false,
+            cannot_hold: None,
             ordering: None,
+            uncomparable: Vec::new(),
         })
     }
 
     /// Ratio of our figure to the paper's.
     pub fn ratio(&self) -> f64 {
         self.ours / self.theirs
+    }
+
+    /// Returns `true` if the cell counts in a scope.
+    pub fn is_in(&self, scope: Scope) -> bool {
+        scope.includes(self.cannot_hold.as_ref().map(|reason| reason.from))
     }
 
     /// Returns `true` if our figure is within the fraction `part` of the paper's.
@@ -93,18 +107,58 @@ pub struct Claim {
     pub claim: String,
     /// `true` if the claim holds in the simulation.
     pub holds: bool,
-    /// Figures that decide it, in a sentence.
+    /// Figures that decide it, with its outcome in other variants where it does not hold.
     pub detail: String,
+    /// Name in `claims.toml`, which claims that differ in a word share; goals of the experiment
+    /// have names of their own.
+    pub id: String,
+    /// Table, figure or section of the paper; empty for a claim about all of them.
+    pub part: String,
+    /// Verdict, the same as `holds` but for claims that cannot hold.
+    pub verdict: Verdict,
+    /// Contradiction in the paper, for a claim that cannot hold.
+    pub cannot_hold: Option<Reason>,
+    /// Figures that decide it alone.
+    pub outcome: String,
+    /// Outcomes in other variants, for a claim that does not hold.
+    pub ablations: Vec<Ablation>,
+}
+
+/// Outcome of a claim in a variant of the runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Ablation {
+    /// Beginning of a sentence about runs in the variant.
+    pub variant: String,
+    /// Figures that decide the claim there.
+    pub outcome: String,
+    /// `true` if the claim would hold.
+    pub holds: bool,
 }
 
 impl Claim {
     /// Creates a claim with its verdict and explanation.
     pub fn new(claim: impl Into<String>, holds: bool, detail: impl Into<String>) -> Claim {
+        let detail = detail.into();
         Claim {
             claim: claim.into(),
             holds,
-            detail: detail.into(),
+            outcome: detail.clone(),
+            detail,
+            id: String::new(),
+            part: String::new(),
+            verdict: if holds {
+                Verdict::Holds
+            } else {
+                Verdict::DoesNotHold
+            },
+            cannot_hold: None,
+            ablations: Vec::new(),
         }
+    }
+
+    /// Returns `true` if the claim counts in a scope.
+    pub fn is_in(&self, scope: Scope) -> bool {
+        scope.includes(self.cannot_hold.as_ref().map(|reason| reason.from))
     }
 }
 
@@ -117,15 +171,19 @@ pub struct Findings {
     pub claims: Vec<Claim>,
     /// Plots of curves.
     pub plots: Vec<Plot>,
+    /// Contradictions in the paper, in the order of its `claims.toml`.
+    pub impossible: Vec<Impossible>,
+    /// Remarks that are computed from the paper's figures.
+    pub notes: Vec<Note>,
 }
 
 /// Element of the machine-readable list of findings.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Entry<'a> {
-    /// Object `{paper, table, row, column, theirs, ours, calibrated}`.
+    /// Object `{paper, table, row, column, theirs, ours, calibrated, cannot_hold}`.
     Cell(&'a Cell),
-    /// Object `{claim, holds, detail}`.
+    /// Object `{claim, holds, detail, id, part, verdict, cannot_hold, outcome, ablations}`.
     Claim(&'a Claim),
 }
 
@@ -135,6 +193,8 @@ impl Findings {
         self.cells.extend(other.cells);
         self.claims.extend(other.claims);
         self.plots.extend(other.plots);
+        self.impossible.extend(other.impossible);
+        self.notes.extend(other.notes);
     }
 
     /// Returns all cells, then all claims, as one list.
@@ -166,7 +226,9 @@ pub(crate) mod tests {
             theirs,
             ours,
             calibrated,
+            cannot_hold: None,
             ordering: None,
+            uncomparable: Vec::new(),
         }
     }
 
@@ -185,14 +247,16 @@ pub(crate) mod tests {
         let findings = Findings {
             cells: vec![cell(64.42, 60.5, true)],
             claims: vec![Claim::new("it is faster", false, "it is not")],
-            plots: Vec::new(),
+            ..Findings::default()
         };
         assert_eq!(
             serde_json::to_value(findings.entries()).unwrap(),
             serde_json::json!([
                 {"paper": "p", "table": "3", "row": "read", "column": "cfq", "theirs": 64.42,
-                 "ours": 60.5, "calibrated": true},
-                {"claim": "it is faster", "holds": false, "detail": "it is not"},
+                 "ours": 60.5, "calibrated": true, "cannot_hold": null},
+                {"claim": "it is faster", "holds": false, "detail": "it is not", "id": "",
+                 "part": "", "verdict": "does not hold", "cannot_hold": null,
+                 "outcome": "it is not", "ablations": []},
             ])
         );
     }

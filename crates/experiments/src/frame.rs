@@ -1,7 +1,7 @@
 //! Frame of the experiments on disks: the figures of a paper, the runs behind them, and the
 //! comparison of the results with the paper.
 
-use crate::claim::{self, Body, Call, ClaimSpec, Measure, Measures, Series, Subject};
+use crate::claim::{self, Body, Call, ClaimSpec, Impossibles, Measure, Measures, Series, Subject};
 use crate::claim_result::ClaimResult;
 use crate::{Cell, Claim, ExperimentError, Findings, Progress, Reference, Wanted, pool};
 use std::cmp::Reverse;
@@ -157,23 +157,26 @@ impl<'a, E: Experiment> RunResults<'a, E> {
         if let Body::Code(name) = &spec.body
             && let Some((_, code)) = E::CODE.iter().find(|(known, _)| known == name)
         {
-            return code(self);
+            let claims = code(self)?.into_iter();
+            let claims = claims.map(|result| result.identified(&spec.id, &spec.part));
+            return Ok(claims.collect());
         }
         Ok(spec.evaluate(self)?.into_iter().collect())
     }
 
-    /// Evaluates `claims`, and adds to each failed one its outcome in the other variants.
+    /// Evaluates `claims`, and adds to each its verdict, and to each failed one its outcome in the
+    /// other variants.
     fn explained(
         &self,
         variants: &[E::Variant],
+        impossibles: &Impossibles,
         claims: impl Fn(&RunResults<'_, E>) -> Claims,
     ) -> Result<Vec<Claim>, ExperimentError> {
         let mut others = Vec::new();
         for variant in variants {
             others.push((variant.phrase(), claims(&self.varied(*variant))?));
         }
-        let claims = claims(self)?.into_iter();
-        Ok(claims.map(|said| said.with_ablations(&others)).collect())
+        Ok(impossibles.judge_all(claims(self)?, &others))
     }
 }
 
@@ -250,41 +253,46 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
         runs,
         variant: E::Variant::NOTHING,
     };
+    let file = claim::read_file(E::CLAIMS)?;
+    let impossibles = Impossibles::evaluate(file.impossible, &reference)?;
     let mut findings = Findings::default();
     for figure in figures::<E>(wanted) {
         let variants = figure.variants();
         findings.append(Findings {
-            cells: (figure.cells)(&found)?,
-            claims: found.explained(variants, figure.claims)?,
+            cells: impossibles.mark((figure.cells)(&found)?),
+            claims: found.explained(variants, &impossibles, figure.claims)?,
             plots: (figure.plots)(&found),
+            ..Findings::default()
         });
     }
-    for spec in claim::read(E::CLAIMS)? {
+    for spec in file.claims {
         let mut figures = figures::<E>(wanted);
         let Some(figure) = figures.find(|figure| figure.name == spec.part) else {
             // Only a part of the paper is wanted, and the claim is about another one.
             continue;
         };
         if spec.variant.is_empty() {
-            let claims = found.explained(figure.variants(), |found| found.said(&spec))?;
+            let claims = |found: &RunResults<'_, E>| found.said(&spec);
+            let claims = found.explained(figure.variants(), &impossibles, claims)?;
             findings.claims.extend(claims);
         } else if let Some(variant) = E::Variant::named(&spec.variant) {
             // A claim about a variant is no failure of ours that other variants could explain.
             let claims = found.varied(variant).said(&spec)?;
-            findings
-                .claims
-                .extend(claims.into_iter().map(|said| said.with_ablations(&[])));
+            findings.claims.extend(impossibles.judge_all(claims, &[]));
         }
     }
     // Goals are about all wanted figures, and come last.
-    let goals = found.explained(E::Variant::ALL, |found| {
+    let goals = found.explained(E::Variant::ALL, &impossibles, |found| {
         let mut cells = Vec::new();
         for figure in figures::<E>(wanted) {
             cells.extend((figure.cells)(found)?);
         }
-        E::goals(found, &cells)
+        E::goals(found, &impossibles.mark(cells))
     });
     findings.claims.extend(goals?);
+    let notes = claim::notes(file.notes, &reference)?.into_iter();
+    findings.notes = notes.filter(|note| wanted.wants(&note.part)).collect();
+    findings.impossible = impossibles.into_results();
     Ok(findings)
 }
 
@@ -312,7 +320,8 @@ pub(crate) mod tests {
 
     /// Checks that the claims are valid and refer to existing variants.
     fn claims_are_sound<E: Experiment>() {
-        for spec in claim::read(E::CLAIMS).expect("claims") {
+        let file = claim::read_file(E::CLAIMS).expect("claims");
+        for spec in &file.claims {
             let known = spec.variant.is_empty() || E::Variant::named(&spec.variant).is_some();
             assert!(known, "{}: there is no variant {}", spec.id, spec.variant);
         }
@@ -320,6 +329,15 @@ pub(crate) mod tests {
         let parts: Vec<&str> = E::FIGURES.iter().map(|figure| figure.name).collect();
         let codes: Vec<&str> = E::CODE.iter().map(|(name, _)| *name).collect();
         claim::tests::are_sound(E::CLAIMS, &reference, &parts, E::MEASURES, &codes);
+        let ids: Vec<&str> = file.claims.iter().map(|spec| spec.id.as_str()).collect();
+        for note in &file.notes {
+            assert!(parts.contains(&note.part.as_str()), "{}", note.id);
+        }
+        claim::notes(file.notes, &reference).expect("figures of the paper");
+        let impossibles = Impossibles::evaluate(file.impossible, &reference);
+        impossibles
+            .expect("figures")
+            .are_sound(&ids, &parts, &reference);
     }
 
     /// Experiment whose runs yield a number, doubled in the variant.

@@ -26,6 +26,7 @@ mod folder;
 mod frame;
 mod isacs;
 mod ordering;
+mod pattern;
 mod pcos;
 mod pool;
 mod pridyn;
@@ -33,13 +34,15 @@ pub mod promises;
 mod reference;
 mod show;
 mod vcup;
+mod verdict;
 mod vfair;
 
-pub use findings::{Cell, Claim, Entry, Findings, Ordering, Sense, within};
-pub use ordering::order;
+pub use findings::{Ablation, Cell, Claim, Entry, Findings, Ordering, Sense, within};
+pub use ordering::{Comparisons, order};
 pub use pool::map_parallel;
 pub use reference::{Reference, Table as ReferenceTable};
-pub use show::{claims, summary, tables};
+pub use show::{Count, Counts, claims, contradictions, counts, reasons, summary, tables, verdicts};
+pub use verdict::{Impossible, Note, Origin, Reason, Scope, Verdict};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

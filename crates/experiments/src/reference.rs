@@ -88,6 +88,16 @@ impl Reference {
         })
     }
 
+    /// Returns all cells of a table, with 0 in place of our figures.
+    ///
+    /// # Errors
+    /// Fails when the table is missing or malformed.
+    pub(crate) fn cells(&self, table: &str) -> Result<Vec<Cell>, ExperimentError> {
+        // Tables have one or two columns of labels. Only the right number leaves figures alone.
+        let found = self.table(table, 1).or_else(|_| self.table(table, 2));
+        Ok(found?.cells("", |_, _| Some(0.0)))
+    }
+
     /// Returns the figure at a path such as `claims_pct.vs_cfq.seq_read`.
     ///
     /// # Errors
@@ -150,7 +160,9 @@ impl Table {
                     theirs,
                     ours,
                     calibrated: self.calibrate.iter().any(free),
+                    cannot_hold: None,
                     ordering: None,
+                    uncomparable: Vec::new(),
                 });
             }
         }

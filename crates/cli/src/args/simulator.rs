@@ -157,8 +157,12 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, value_name = "N", requires = "paper", conflicts_with = "table")]
     pub(crate) figure: Option<String>,
     /// Fit the free parameters of the models again, and print the calibration
-    #[arg(long, requires = "paper", conflicts_with_all = ["table", "figure", "plot", "svg"])]
+    #[arg(long, requires = "paper",
+          conflicts_with_all = ["table", "figure", "plot", "svg", "details"])]
     pub(crate) calibrate: bool,
+    /// Print every figure and claim, with reasons and ablations, instead of one screen
+    #[arg(long, requires = "paper")]
+    pub(crate) details: bool,
     /// Draw the curves on the terminal
     #[arg(long, requires = "paper")]
     pub(crate) plot: bool,

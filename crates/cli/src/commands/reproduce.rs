@@ -9,7 +9,10 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
-use tidegate_experiments::{Paper, Wanted, claims, papers, summary, tables};
+use tidegate_experiments::{
+    Findings, Paper, Wanted, claims, contradictions, counts, papers, reasons, summary, tables,
+    verdicts,
+};
 use tidegate_report::{Align, Table};
 
 use crate::args::{Format, ReproduceArgs};
@@ -59,10 +62,14 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
         out.json(&findings.entries())?;
         return plot_output::write_svg(&findings.plots, &args.plots);
     }
-    out.text(&format!("{}\n\n", paper.title))?;
-    out.table(&tables(&findings))?;
-    out.text("\n")?;
-    out.table(&claims(&findings))?;
+    // A subtitle goes to a line of its own, so that no line is wider than a terminal.
+    let title = paper.title.replacen(": ", ":\n", 1);
+    out.text(&format!("{title}\n\n"))?;
+    if args.details {
+        details(&findings, out)?;
+    } else {
+        screen(paper, &findings, out)?;
+    }
     if args.plot {
         out.text("\n")?;
         plot_output::draw(out, &findings.plots, args.plots.ascii)?;
@@ -74,6 +81,33 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
         began.elapsed().as_secs_f64()
     ));
     Ok(())
+}
+
+/// Prints one screen: counts, verdicts in short lines, and where to look further.
+fn screen(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
+    out.table(&counts(findings))?;
+    out.text("\n")?;
+    out.table(&verdicts(findings, paper.tables))?;
+    let contradictions = contradictions(findings);
+    let gap = if contradictions.is_empty() { "" } else { "\n" };
+    Ok(out.text(&format!(
+        "\n{contradictions}{gap}Every figure, reasons and ablations: --details\n\
+         The models and what is missed: experiments/{}/README.md\n",
+        paper.name
+    ))?)
+}
+
+/// Prints every figure and claim with its reasons.
+fn details(findings: &Findings, out: Output) -> Result<()> {
+    out.table(&tables(findings))?;
+    out.text("\n")?;
+    out.table(&claims(findings))?;
+    if !(findings.impossible.is_empty() && findings.notes.is_empty()) {
+        out.text("\n")?;
+        out.table(&reasons(findings))?;
+    }
+    out.text("\n")?;
+    Ok(out.table(&counts(findings))?)
 }
 
 fn jobs(asked: Option<u16>) -> usize {

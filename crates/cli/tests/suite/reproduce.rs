@@ -40,6 +40,7 @@ fn json_is_one_list_of_figures_and_claims_whatever_the_number_of_threads() {
         "theirs",
         "ours",
         "calibrated",
+        "cannot_hold",
     ];
     for cell in &cells {
         assert_eq!(keys(cell), BTreeSet::from(of_cell), "{cell}");
@@ -53,10 +54,24 @@ fn json_is_one_list_of_figures_and_claims_whatever_the_number_of_threads() {
         .find(|cell| cell["row"] == "read/seq_read" && cell["column"] == "flubber");
     assert_eq!(theirs.expect("it is there")["theirs"], 54.16);
     assert!(!claims.is_empty());
+    let of_claim = [
+        "claim",
+        "holds",
+        "detail",
+        "id",
+        "part",
+        "verdict",
+        "cannot_hold",
+        "outcome",
+        "ablations",
+    ];
     for claim in claims {
-        assert_eq!(keys(claim), BTreeSet::from(["claim", "holds", "detail"]));
+        assert_eq!(keys(claim), BTreeSet::from(of_claim));
         assert!(claim["holds"].is_boolean());
         assert!(claim["detail"].as_str().is_some_and(|why| !why.is_empty()));
+        let verdict = claim["verdict"].as_str().expect("a word");
+        assert_eq!(verdict == "holds", claim["holds"] == true, "{claim}");
+        assert_eq!(verdict == "cannot hold", !claim["cannot_hold"].is_null());
     }
     assert_eq!(text, said(&[&table[..], &["--jobs", "1"]].concat()));
 }
@@ -141,10 +156,18 @@ fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
 
 #[test]
 fn people_read_theirs_ours_and_whether_claims_hold() {
-    let text = said(&["reproduce", "flubber", "--table", "section 4.5"]);
+    let part = ["reproduce", "flubber", "--table", "section 4.5"];
+    let text = said(&[&part[..], &["--details"]].concat());
     for word in ["THEIRS", "OURS", "RATIO", "predicted", "wait_success_pct"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    // Without it a screen with the verdicts, and where to look.
+    let screen = said(&part);
+    for word in ["CAN HOLD", "ORDER", "section 4.5", "--details", "README.md"] {
+        assert!(screen.contains(word), "{word}: {screen}");
+    }
+    assert!(!screen.contains("wait_success_pct"), "{screen}");
+    assert!(screen.lines().all(|line| line.len() <= 80), "{screen}");
     assert!(said(&["reproduce"]).contains("flubber"));
 }
 

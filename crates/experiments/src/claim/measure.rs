@@ -1,6 +1,7 @@
 //! Figures that claims may name: measures of an experiment, and those of the paper's tables.
 
 use super::expression::{Call, Item, Series, series};
+use crate::pattern::fits;
 use crate::{Cell, ExperimentError, Reference};
 
 /// An experiment whose runs have figures.
@@ -119,6 +120,11 @@ impl<'a> Printed<'a> {
         }
     }
 
+    /// Returns `true` if the figures are the paper's, so that no run is needed for them.
+    pub(super) fn is_theirs(&self) -> bool {
+        !matches!(self, Printed::Cells { theirs: false, .. })
+    }
+
     /// Returns `true` if `paper.toml` has such figures.
     #[cfg(test)]
     pub(crate) fn is_in(&self, reference: &Reference) -> bool {
@@ -126,13 +132,11 @@ impl<'a> Printed<'a> {
             Printed::Stated(path) => reference.figure(path).is_ok(),
             Printed::Cells {
                 table, row, column, ..
-            // Tables have one or two columns of labels; the caller knows which, a claim does not.
-            } => [1, 2].into_iter().any(|labels| {
-                let table = reference.table(table, labels);
-                let cells = table.map(|table| table.cells("", |_, _| Some(0.0)));
+            } => {
                 let fits = |cell: &Cell| fits(row, &cell.row) && fits(column, &cell.column);
+                let cells = reference.cells(table);
                 cells.is_ok_and(|cells| cells.iter().any(fits))
-            }),
+            }
         }
     }
 
@@ -171,18 +175,6 @@ fn label(cell: &Cell, row: &str, column: &str) -> String {
         (true, true) => format!("{} of {}", cell.column, cell.row),
         (false, true) => cell.column.clone(),
         _ => cell.row.clone(),
-    }
-}
-
-/// Matches a word against a pattern, in which `*` at either end stands for any text.
-fn fits(pattern: &str, word: &str) -> bool {
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(""), _) => true,
-        (Some(end), None) => word.ends_with(end),
-        (None, Some(start)) => word.starts_with(start),
-        // Both ends are open; `strip_prefix` has left the star at the end.
-        (Some(end), Some(_)) => word.contains(end.trim_end_matches('*')),
-        (None, None) => word == pattern,
     }
 }
 

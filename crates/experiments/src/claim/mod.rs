@@ -24,10 +24,19 @@
 //! `in_share = 0.9` requires at least that fraction of the items, `in_more_than = 0.5` more than
 //! that fraction.
 //!
-//! [`expression`] has the form of figures, [`words`] that of texts.
+//! [`expression`] has the form of figures, [`words`] that of texts, and [`impossible`] that of what
+//! cannot hold. A note is a remark that is computed from the paper's figures and decides nothing:
+//!
+//! ```toml
+//! [[note]]
+//! id = "knife-edge"
+//! part = "3"
+//! text = "eight threads and 60 ms are {1000 * 8 / paper(latency_ms):.0} IOPS"
+//! ```
 
 mod comparison;
 mod expression;
+mod impossible;
 pub(crate) mod measure;
 mod read;
 #[cfg(test)]
@@ -35,8 +44,11 @@ pub(crate) mod tests;
 mod words;
 
 pub(crate) use expression::{Call, Item, Measures, Series, series};
+pub(crate) use impossible::{ImpossibleSpec, Impossibles, notes};
 pub(crate) use measure::{Measure, Subject};
+#[cfg(test)]
 pub(crate) use read::read;
+pub(crate) use read::read_file;
 
 use crate::ExperimentError;
 use crate::claim_result::ClaimResult;
@@ -58,6 +70,23 @@ impl Malformed {
         let what = what.into();
         Malformed { what, example }
     }
+}
+
+/// Contents of a `claims.toml`.
+#[derive(Debug)]
+pub(crate) struct ClaimFile {
+    pub(crate) claims: Vec<ClaimSpec>,
+    pub(crate) impossible: Vec<ImpossibleSpec>,
+    pub(crate) notes: Vec<NoteSpec>,
+}
+
+/// Section `[[note]]`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct NoteSpec {
+    pub(crate) id: String,
+    /// Table, figure or section of the paper.
+    pub(crate) part: String,
+    text: Words,
 }
 
 /// A claim as its file has it, one for each entry of `each`.
@@ -107,7 +136,10 @@ impl ClaimSpec {
         measures: &dyn Measures,
     ) -> Result<Option<ClaimResult>, ExperimentError> {
         match &self.body {
-            Body::Compared(claim) => claim.evaluate(measures),
+            Body::Compared(claim) => {
+                let result = claim.evaluate(measures)?;
+                Ok(result.map(|result| result.identified(&self.id, &self.part)))
+            }
             Body::Code(name) => {
                 // Code that the paper defines was run by the caller before it came here.
                 let what = format!("{}: there is no code `{name}`", self.id);

@@ -2,9 +2,11 @@
 
 use super::comparison::{Course, Kind, Margin, Sense, Share, Test};
 use super::expression::{Expression, Named};
+use super::impossible::{CellPattern, ClaimPattern, ImpossibleSpec};
 use super::words::Words;
-use super::{Body, Checked, ClaimSpec, Compared, FILE, Malformed};
+use super::{Body, Checked, ClaimFile, ClaimSpec, Compared, FILE, Malformed, NoteSpec};
 use crate::ExperimentError;
+use crate::verdict::Origin;
 use std::collections::BTreeSet;
 use tidegate_config::{Field, Section, document};
 
@@ -12,18 +14,129 @@ use tidegate_config::{Field, Section, document};
 ///
 /// # Errors
 /// Returns every mistake with its line and a correct example.
+#[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Vec<ClaimSpec>, ExperimentError> {
-    let claims = |root: &Field<'_>| {
+    Ok(read_file(text)?.claims)
+}
+
+/// Reads the claims of a paper, what cannot hold of it, and notes, in the order of the file.
+///
+/// # Errors
+/// Returns every mistake with its line and a correct example.
+pub(crate) fn read_file(text: &str) -> Result<ClaimFile, ExperimentError> {
+    let file = |root: &Field<'_>| {
         let mut root = Section::open(root)?;
-        let (mut ids, mut all) = (BTreeSet::new(), Vec::new());
-        for field in root.take_tables("claim") {
-            all.push(claims_of(&field, &mut ids));
-        }
+        let mut ids = BTreeSet::new();
+        // Collected before the question mark, so that every mistake is reported.
+        let claims: Vec<_> = (root.take_tables("claim").iter())
+            .map(|field| claims_of(field, &mut ids))
+            .collect();
+        let impossible: Vec<_> = (root.take_tables("impossible").iter())
+            .map(|field| impossible(field, &mut ids))
+            .collect();
+        let notes: Vec<_> = (root.take_tables("note").iter())
+            .map(|field| note(field, &mut ids))
+            .collect();
         root.finish();
-        let all: Option<Vec<Vec<ClaimSpec>>> = all.into_iter().collect();
-        Some(all?.concat())
+        let claims = claims.into_iter().collect::<Option<Vec<_>>>()?;
+        Some(ClaimFile {
+            claims: claims.concat(),
+            impossible: impossible.into_iter().collect::<Option<_>>()?,
+            notes: notes.into_iter().collect::<Option<_>>()?,
+        })
     };
-    Ok(document::read(text, FILE, claims)?.config)
+    Ok(document::read(text, FILE, file)?.config)
+}
+
+const ORIGINS: [(&str, Origin); 2] = [("fidelity", Origin::Fidelity), ("own", Origin::Own)];
+
+/// Reads a section `[[impossible]]`.
+fn impossible(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<ImpossibleSpec> {
+    let mut section = Section::open(field)?;
+    let id = id(&mut section, ids)?;
+    let replaced = Replaced::new();
+    let reader = Reader::open(&mut section, &replaced)?;
+    let from = section.need("from", "from = \"fidelity\" or \"own\"")?;
+    let claims: Option<Vec<_>> = (section.take_tables("claims").iter())
+        .map(|field| {
+            let mut section = Section::open(field)?;
+            let pattern = ClaimPattern {
+                id: text(&mut section, "id", "id = \"shares\"")?,
+                claim: section.read("claim", "*", |field| field.text())?.to_owned(),
+            };
+            section.finish();
+            Some(pattern)
+        })
+        .collect();
+    let cells: Option<Vec<_>> = (section.take_tables("cells").iter())
+        .map(|field| {
+            let mut section = Section::open(field)?;
+            let pattern = cell_pattern(&mut section)?;
+            section.finish();
+            Some(pattern)
+        })
+        .collect();
+    let comparisons: Option<Vec<_>> = (section.take_tables("comparisons").iter())
+        .map(|field| {
+            let mut section = Section::open(field)?;
+            let pattern = cell_pattern(&mut section)?;
+            let against = section.read("against", "*", |field| field.text())?;
+            section.finish();
+            Some((pattern, against.to_owned()))
+        })
+        .collect();
+    let tests = section.take_tables("contradiction");
+    if tests.is_empty() {
+        let example = "contradiction = [{ below = \"paper(used_pct)\", than = 95 }]";
+        section.error("nothing is compared", example);
+    }
+    let tests: Option<Vec<_>> = tests.iter().map(|field| reader.test(field)).collect();
+    let why = section.need(
+        "why",
+        "why = \"the disk is used to {paper(used_pct):.0} %\"",
+    )?;
+    let why = reader.words(&why);
+    section.finish();
+    let tests = tests.filter(|tests| !tests.is_empty())?;
+    Some(ImpossibleSpec {
+        id,
+        from: from.choice(&ORIGINS)?,
+        claims: claims?,
+        cells: cells?,
+        comparisons: comparisons?,
+        contradiction: tests.into_iter().map(|checked| checked.test).collect(),
+        why: why?,
+    })
+}
+
+fn cell_pattern(section: &mut Section<'_>) -> Option<CellPattern> {
+    Some(CellPattern {
+        table: text(section, "table", "table = \"figure 12\"")?,
+        row: text(section, "row", "row = \"3200\", or \"*\"")?,
+        column: text(section, "column", "column = \"vm1_iops\", or \"*\"")?,
+    })
+}
+
+/// Reads a text that must be there.
+fn text(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<String> {
+    Some(section.need(key, example)?.text()?.to_owned())
+}
+
+/// Reads a section `[[note]]`.
+fn note(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<NoteSpec> {
+    let mut section = Section::open(field)?;
+    let id = id(&mut section, ids)?;
+    let part = text(&mut section, "part", "part = \"3\", where the paper has it")?;
+    let replaced = Replaced::new();
+    let reader = Reader::open(&mut section, &replaced)?;
+    let words = section.need("text", "text = \"it is {paper(latency_ms):.1} ms\"")?;
+    let text = reader.words(&words);
+    section.finish();
+    Some(NoteSpec {
+        id,
+        part,
+        text: text?,
+    })
 }
 
 /// Replacements of an entry of `each`.
@@ -107,17 +220,7 @@ fn claim(
 }
 
 fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> {
-    let mut reader = Reader {
-        replaced,
-        named: Named::new(),
-    };
-    if let Some(with) = section.take("with") {
-        for (entry, field) in Section::open(&with)?.entries() {
-            let expression = reader.expression(&field)?;
-            // In the order of the file: a name may use those before it.
-            reader.named.insert(entry.key.clone(), expression);
-        }
-    }
+    let reader = Reader::open(section, replaced)?;
     let claim = section.need("claim", "claim = \"VM1 has what it asks for\"")?;
     let detail = section.need("detail", "detail = \"it has {iops(vm1):.0} IOPS\"")?;
     let tests = section.take_tables("holds");
@@ -166,7 +269,23 @@ fn number(field: &Field<'_>) -> Option<f64> {
     field.decimal(f64::MIN..=f64::MAX)
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Creates a reader with the names of the section's `with`.
+    fn open(section: &mut Section<'_>, replaced: &'a Replaced) -> Option<Reader<'a>> {
+        let mut reader = Reader {
+            replaced,
+            named: Named::new(),
+        };
+        if let Some(with) = section.take("with") {
+            for (entry, field) in Section::open(&with)?.entries() {
+                let expression = reader.expression(&field)?;
+                // In the order of the file: a name may use those before it.
+                reader.named.insert(entry.key.clone(), expression);
+            }
+        }
+        Some(reader)
+    }
+
     fn words(&self, field: &Field<'_>) -> Option<Words> {
         let text = replace(field.text()?, self.replaced);
         reported(field, Words::parse(&text, &self.named))

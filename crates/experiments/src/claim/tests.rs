@@ -1,6 +1,7 @@
 //! Tests of the evaluator and of the messages about malformed claims.
 
 use super::*;
+use crate::verdict::{Origin, Verdict};
 use crate::{Claim, Reference};
 use std::collections::BTreeSet;
 
@@ -369,4 +370,111 @@ fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
     let twice = "[[claim]]\nid = 'c'\npart = '1'\ncode = 'f'\n".repeat(2);
     let told = read(&twice).expect_err("twice").to_string();
     assert!(told.contains("there is another claim `c`"), "{told}");
+}
+
+/// Contradiction of a paper with two figures, whose first is twice the second.
+fn contradictions(lines: &str) -> Result<Impossibles, ExperimentError> {
+    let paper = "whole = 100\n[table3]\ncolumns = [\"vm\", \"cfq\", \"edf\"]\n\
+                 rows = [[\"a\", 20, 10], [\"b\", 4, 2]]";
+    let reference = Reference::parse(paper).expect("TOML");
+    let text = format!("[[impossible]]\nid = 'i'\nfrom = 'own'\n{lines}");
+    Impossibles::evaluate(read_file(&text)?.impossible, &reference)
+}
+
+/// Cell of table 3 in column `cfq`.
+fn cell_of(row: &str) -> crate::Cell {
+    crate::Cell {
+        row: row.to_owned(),
+        ..crate::findings::tests::cell(1.0, 1.0, false)
+    }
+}
+
+#[test]
+fn a_contradiction_is_computed_from_the_papers_figures() {
+    let lines = "claims = [{ id = 'c', claim = '*twice' }]\n\
+                 cells = [{ table = '3', row = 'a', column = '*' }]\n\
+                 comparisons = [{ table = '3', row = 'b', column = 'cfq', against = 'e*' }]\n\
+                 with = { half = 'theirs(3, *, cfq) / 2' }\n\
+                 why = '{half:.0} of {paper(whole):.0}'\n";
+    let failing = |id: &str, claim: &str| ClaimResult::new(claim, false, "").identified(id, "3");
+    let holding = ClaimResult::new("it is twice", true, "").identified("c", "3");
+    let shown = format!(
+        "{lines}contradiction = [{{ within = 'half', of = 'theirs(3, *, edf)', part = 0 }}]"
+    );
+    let shown = contradictions(&shown).expect("figures");
+    let results = || {
+        vec![
+            failing("c", "it is twice"),
+            failing("c", "it is thrice"),
+            failing("d", "it is twice"),
+            holding.clone(),
+        ]
+    };
+    let verdicts = |of: &Impossibles| -> Vec<Verdict> {
+        let claims = of.judge_all(results(), &[]).into_iter();
+        claims.map(|claim| claim.verdict).collect()
+    };
+    // Covered by its id and words, and one that holds all the same holds.
+    let (cannot, does_not) = (Verdict::CannotHold, Verdict::DoesNotHold);
+    assert_eq!(
+        verdicts(&shown),
+        [cannot, does_not, does_not, Verdict::Holds]
+    );
+    let cells = shown.mark(vec![cell_of("a"), cell_of("b")]);
+    let reason = cells[0].cannot_hold.as_ref().expect("it is covered");
+    assert_eq!(
+        (reason.id.as_str(), reason.arithmetic.as_str()),
+        ("i", "10, 2 of 100")
+    );
+    assert_eq!(cells[1].cannot_hold, None);
+    assert_eq!(cells[0].uncomparable, []);
+    assert_eq!(cells[1].uncomparable, [("e*".to_owned(), Origin::Own)]);
+
+    // One test of several that fails: nothing is shown, and nothing is covered.
+    let not = "contradiction = [{ below = 'half', than = 11 }, { below = 'half', than = 10 }]";
+    let not = contradictions(&format!("{lines}{not}")).expect("figures");
+    assert_eq!(verdicts(&not)[0], does_not);
+    assert_eq!(not.mark(vec![cell_of("a")])[0].cannot_hold, None);
+    let results = not.into_results();
+    assert!(!results[0].shown);
+    assert_eq!(
+        results[0].covers,
+        "claim c (*twice); table 3 a, *; comparisons of table 3 b, cfq with e*"
+    );
+}
+
+#[test]
+fn a_contradiction_names_the_papers_figures_alone() {
+    let of = |of: &str| {
+        let test = format!("contradiction = [{{ below = '{of}', than = 1 }}]");
+        let found = contradictions(&format!("why = ''\n{test}"));
+        found.expect_err("malformed").to_string()
+    };
+    for (told, part) in [
+        (of("ours(3, a, cfq)"), "`ours` is no figure of the paper"),
+        (of("iops(vm1)"), "`iops` is no figure of the paper"),
+        (of("paper(half)"), "half is no figure"),
+        (of("theirs(3, c, cfq)"), "i: the paper has no such figures"),
+        (
+            contradictions("why = ''").expect_err("no test").to_string(),
+            "nothing is compared",
+        ),
+    ] {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+}
+
+#[test]
+fn a_note_is_computed_from_the_papers_figures() {
+    let reference = Reference::parse("[rnd]\nthreads = 8\nms = 60").expect("TOML");
+    let text = "[[note]]\nid = 'n'\npart = '3'\n\
+                text = '{1000 * paper(rnd.threads) / paper(rnd.ms):.0} IOPS'";
+    let file = read_file(text).expect("a note");
+    let found = notes(file.notes, &reference).expect("figures");
+    assert_eq!(
+        (found[0].part.as_str(), found[0].text.as_str()),
+        ("3", "133 IOPS")
+    );
+    let missing = read_file(&text.replace("rnd.ms", "rnd.s")).expect("a note");
+    assert!(notes(missing.notes, &reference).is_err());
 }

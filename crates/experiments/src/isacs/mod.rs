@@ -14,6 +14,7 @@ mod setup;
 mod tables;
 
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim};
+use claim::Impossibles;
 use claims::Compared;
 use free_parameters::Calibration;
 use policy::Policy;
@@ -41,15 +42,18 @@ const SHARED: [Policy; 2] = [Policy::Credit2Shared, Policy::IsacsShared];
 /// Schedulers that look again at the end of the rate limit.
 const LOOKING: [Policy; 2] = [Policy::Credit2LooksAgain, Policy::IsacsLooksAgain];
 
-fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
-    let reference = Reference::parse(setup::PAPER_TOML)?;
-    let free = Calibration::read()?;
-    let cases = tables::cases(&reference, wanted)?;
+/// Runs of all cases: of the compared schedulers, of those that explain, and of figures.
+fn runs(
+    cases: &[setup::Case],
+    free: &Calibration,
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> run::Runs {
     let jobs = wanted.threads;
     let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
     let mut runs = run::run_all(
-        &run::keys(&cases, &compared),
-        &free,
+        &run::keys(cases, &compared),
+        free,
         run::ROUNDS,
         jobs,
         progress,
@@ -57,20 +61,23 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
     let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
     // Explanatory runs need the direction of an effect only, so few rounds suffice.
-    let few = run::run_all(
-        &run::keys(&cases, &explaining),
-        &free,
-        FEW_ROUNDS,
-        jobs,
-        progress,
-    );
-    runs.extend(few);
-    let further = figures::further_cases(wanted, &cases);
+    let explaining = run::keys(cases, &explaining);
+    runs.extend(run::run_all(&explaining, free, FEW_ROUNDS, jobs, progress));
+    let further = figures::further_cases(wanted, cases);
     let further = run::keys(&further, &compared);
-    runs.extend(run::run_all(&further, &free, FIGURE_ROUNDS, jobs, progress));
-    let specs = claim::read(claims::CLAIMS)?;
+    runs.extend(run::run_all(&further, free, FIGURE_ROUNDS, jobs, progress));
+    runs
+}
+
+fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
+    let reference = Reference::parse(setup::PAPER_TOML)?;
+    let cases = tables::cases(&reference, wanted)?;
+    let runs = runs(&cases, &Calibration::read()?, wanted, progress);
+    let file = claim::read_file(claims::CLAIMS)?;
+    let impossibles = Impossibles::evaluate(file.impossible, &reference)?;
+    let specs = file.claims;
     let found = |policies: [Policy; 2]| {
-        let cells = tables::cells(&reference, &runs, policies, wanted)?;
+        let cells = impossibles.mark(tables::cells(&reference, &runs, policies, wanted)?);
         let compared = Compared {
             reference: &reference,
             runs: &runs,
@@ -87,10 +94,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     for pair in [SHARED, LOOKING].into_iter().chain(alone) {
         ablated.push((pair[1].phrase().to_owned(), found(pair)?.1));
     }
-    let mut said: Vec<_> = claims
-        .into_iter()
-        .map(|said| said.with_ablations(&ablated))
-        .collect();
+    let mut said = impossibles.judge_all(claims, &ablated);
     let shared = |claim: &str| format!("with one run-queue, {claim}");
     let ours = |claim: &str| claim.replace("ISACS", "credit2-io");
     for (pair, name) in [
@@ -103,11 +107,13 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         // Claims about other pairs are reported by themselves, under another name, and not
         // explained.
         let claims = found(pair)?.1.into_iter();
-        said.extend(claims.map(|said| said.named(name).with_ablations(&[])));
+        said.extend(impossibles.judge_all(claims.map(|said| said.named(name)), &[]));
     }
     Ok(Findings {
         cells,
         claims: said,
         plots: figures::plots(&runs, wanted),
+        notes: claim::notes(file.notes, &reference)?,
+        impossible: impossibles.into_results(),
     })
 }

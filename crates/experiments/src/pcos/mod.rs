@@ -23,7 +23,7 @@ mod oracle;
 mod replay;
 mod run;
 
-use crate::claim::{self, Call, ClaimSpec, Measures, Series, Subject};
+use crate::claim::{self, Call, ClaimSpec, Impossibles, Measures, Series, Subject};
 use crate::claim_result::ClaimResult;
 use crate::pridyn::folder::{Folder, TRACES};
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, folder, pool};
@@ -307,7 +307,9 @@ fn run_all(
 /// Evaluates the claims of the thesis.
 fn gather(runs: &Runs, wanted: &Wanted) -> Result<Findings, ExperimentError> {
     let reference = &Reference::parse(PAPER_TOML)?;
-    let specs = claim::read(CLAIMS)?;
+    let file = claim::read_file(CLAIMS)?;
+    let impossibles = Impossibles::evaluate(file.impossible, reference)?;
+    let specs = file.claims;
     let mut findings = Findings::default();
     let of = |configuration: Configuration| RunResults {
         reference,
@@ -320,13 +322,14 @@ fn gather(runs: &Runs, wanted: &Wanted) -> Result<Findings, ExperimentError> {
             others.push((other.phrase(), of(*other).claims(&specs, figure.name)?));
         }
         let claims = of(Configuration::OURS).claims(&specs, figure.name)?;
-        let claims = claims.into_iter();
         findings.append(Findings {
-            claims: claims.map(|said| said.with_ablations(&others)).collect(),
+            claims: impossibles.judge_all(claims, &others),
             plots: (figure.plots)(&of(Configuration::OURS)),
             ..Findings::default()
         });
     }
+    findings.notes = claim::notes(file.notes, reference)?;
+    findings.impossible = impossibles.into_results();
     Ok(findings)
 }
 

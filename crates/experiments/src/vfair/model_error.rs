@@ -154,16 +154,10 @@ fn cells(reference: &Reference, cases: &[Case]) -> Result<Vec<Cell>, ExperimentE
         ("estimation_3d", Estimation::ThreeD),
     ] {
         for size in FIGURE_SIZES {
-            cells.push(Cell {
-                paper: super::PAPER.name,
-                table: FIGURE.to_owned(),
-                row: row.to_owned(),
-                column: format!("{}_mean_error_pct", name(size)),
-                theirs: reference.figure(&format!("model_error.{row}.{}", name(size)))?,
-                ours: mean_error(random(cases, size), by),
-                calibrated: false,
-                ordering: None,
-            });
+            let theirs = reference.figure(&format!("model_error.{row}.{}", name(size)))?;
+            let column = format!("{}_mean_error_pct", name(size));
+            let ours = mean_error(random(cases, size), by);
+            cells.extend(super::single(FIGURE, row, &column, theirs, Some(ours)));
         }
     }
     Ok(cells)
