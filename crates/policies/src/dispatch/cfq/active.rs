@@ -4,6 +4,7 @@ use super::address_order::Backwards;
 use super::queue::{IDLE, Queue};
 use super::{Cfq, Picked};
 use tidegate_base::objective::Priority;
+use tidegate_base::request::{Lane, ReqId};
 use tidegate_base::time::Nanos;
 use tidegate_core::roles::Pick;
 use tidegate_core::view::View;
@@ -59,6 +60,9 @@ impl Cfq {
 
     /// Returns whether a queue that has nothing to start may be idled for.
     fn is_worth_waiting(&self, view: &View, queue: usize) -> bool {
+        if !self.is_sync(queue) {
+            return false;
+        }
         let (vm, of_queue) = (self.vm_of(view, queue), &self.queues[queue]);
         let spec = &view.device().spec;
         // Idling pays off where a request at the present place is cheaper; on flash it would only
@@ -66,13 +70,12 @@ impl Cfq {
         let seeks = spec.positioning > Nanos::ZERO || spec.depth == 1;
         seeks
             && self.params.slice_idle > Nanos::ZERO
-            && self.is_sync(queue)
             && of_queue.class != Priority::Idle
             && self.expects_request(of_queue)
             && view.is_live(vm)
             // A VM without credit, or behind a shut gate, could not start the awaited request.
             && view.may_enter(vm)
-            && self.lanes(queue).iter().all(|&l| view.gate_open(vm, l))
+            && self.lanes(view, queue).iter().all(|&l| view.gate_open(vm, l))
     }
 
     /// Returns whether a queue's next request is expected within `slice_idle`. Where seekers are
@@ -113,7 +116,8 @@ impl Cfq {
         } = self.queues[queue];
         let idle = class == Priority::Idle;
         let first = self.trees.first_rank();
-        if first.is_some_and(|rank| rank < self.queues[queue].rank()) {
+        let preempts = self.params.preemption || idle;
+        if preempts && first.is_some_and(|rank| rank < self.queues[queue].rank()) {
             // Preempted by a higher class: the rest of the slice counts, except for the idle class,
             // which has no slices.
             return Turn::Over((!idle).then(|| self.slice_left(view, active)));
@@ -218,22 +222,27 @@ impl Cfq {
     /// Picks the active queue's next unit: the oldest, once a slice and if it has expired, else the
     /// next in its elevator.
     fn start(&mut self, view: &View, active: Active) -> Pick {
-        let (vm, lanes) = (self.vm_of(view, active.queue), self.lanes(active.queue));
         let expire = self.params.fifo_expire[!self.is_sync(active.queue) as usize];
-        let oldest = match lanes {
-            [lane] => view.lane_head(vm, *lane),
-            _ => view.head(vm),
-        };
-        let oldest = oldest
-            .filter(|_| active.started == 0)
-            .map(|head| head.index);
+        // Only the first I/O of a slice may be chosen by its age.
+        let oldest = (active.started == 0).then(|| self.oldest(view, active.queue));
+        let oldest = oldest.flatten().map(|head| head.index);
         let expired = oldest.filter(|&o| self.order.entered(o) + expire <= view.now());
         let back = Backwards {
             max: self.params.back_seek_max,
             penalty: self.params.back_seek_penalty,
         };
         let position = self.queues[active.queue].position;
-        let next = || self.order.next_in_elevator(view, vm, lanes, position, back);
+        let next = || {
+            let order = &self.order;
+            if self.is_shared(active.queue) {
+                let writers = self.shared_writers.slots();
+                let lanes = writers.map(|slot| (view.vm_at(slot), Lane::Write));
+                return order.next_in_elevator(view, lanes, position, back);
+            }
+            let vm = self.vm_of(view, active.queue);
+            let lanes = self.lanes(view, active.queue).iter();
+            order.next_in_elevator(view, lanes.map(|&lane| (vm, lane)), position, back)
+        };
         let slot = expired.or_else(next).expect("the queue has something");
         let head = view.req_id(slot);
         let unit = view.queued(head).unit();
@@ -248,12 +257,29 @@ impl Cfq {
         }
     }
 
+    /// Returns the oldest unit of a queue that may start.
+    fn oldest(&self, view: &View, queue: usize) -> Option<ReqId> {
+        if self.is_shared(queue) {
+            let writers = self.shared_writers.slots();
+            let heads = writers.filter_map(|slot| view.lane_head(view.vm_at(slot), Lane::Write));
+            return heads.min_by_key(|&head| view.queued(head).seq());
+        }
+        let vm = self.vm_of(view, queue);
+        match self.lanes(view, queue) {
+            [lane] => view.lane_head(vm, *lane),
+            _ => view.head(vm),
+        }
+    }
+
     /// Handles a request that came to `queue` and may start: preempts the active queue if the rules
     /// allow.
     pub(super) fn preempt(&mut self, view: &View, queue: usize, addr: u64) {
         let Some(active) = self.active.filter(|active| active.queue != queue) else {
             return;
         };
+        if !self.params.preemption {
+            return;
+        }
         let (of_active, of_new) = (&self.queues[active.queue], &self.queues[queue]);
         // Asynchronous writes and lower classes preempt nothing; a turn of the idle class ends in
         // `turn`.

@@ -57,20 +57,19 @@ impl AddressOrder {
         self.entered[slot as usize]
     }
 
-    /// Returns the slot of the unit that a one-way elevator at `position` takes next from `lanes`
-    /// of a VM whose gates are open: the nearest ahead, or one behind that is nearer even with the
-    /// penalty; where neither is within reach, the unit of the lowest address.
+    /// Returns the slot of the unit that a one-way elevator at `position` takes next from those of
+    /// these `lanes` whose gates are open: the nearest ahead, or one behind that is nearer even
+    /// with the penalty; where neither is within reach, the unit of the lowest address.
     pub(super) fn next_in_elevator(
         &self,
         view: &View,
-        vm: VmId,
-        lanes: &[Lane],
+        lanes: impl Iterator<Item = (VmId, Lane)>,
         position: u64,
         back: Backwards,
     ) -> Option<u32> {
         let mut best: Option<(u64, u64, usize)> = None;
         let mut lowest: Option<(u64, usize)> = None;
-        for &lane in lanes {
+        for (vm, lane) in lanes {
             // Units of a shut lane stay in the order and are passed over here, a whole lane at a
             // time.
             if !view.gate_open(vm, lane) || view.lane_head(vm, lane).is_none() {

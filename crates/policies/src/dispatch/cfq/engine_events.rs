@@ -2,9 +2,10 @@
 //! go.
 
 use super::Cfq;
+use super::params::AsyncQueues;
 use super::queue::{IDLE, Queue};
 use tidegate_base::objective::Priority;
-use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
@@ -19,7 +20,7 @@ impl Cfq {
             return;
         }
         let lane = io.op.lane();
-        let queue = self.queue_of(io.vm, lane);
+        let queue = self.queue_of(view, io.vm, lane);
         let (picked, end) = (self.picked.take(), io.addr + io.len as u64);
         self.queues[queue].in_flight += 1;
         self.queues[queue].position = end;
@@ -41,7 +42,7 @@ impl Cfq {
     /// Books the end of an I/O. The first end in a turn begins the slice, and an end after the
     /// slice is over ends the turn with its overrun.
     pub(super) fn ended(&mut self, view: &View, io: &DeviceIo) {
-        let queue = self.queue_of(io.vm, io.op.lane());
+        let queue = self.queue_of(view, io.vm, io.op.lane());
         let now = view.now();
         // Flushes count as activity above the idle class, though they belong to no queue.
         if self.queues[queue].class != Priority::Idle {
@@ -79,7 +80,7 @@ impl Cfq {
     /// arrived.
     pub(super) fn arrived(&mut self, view: &View, unit: ReqId) {
         let (vm, lane) = view.queued(unit).vm_lane();
-        let (queue, now) = (self.queue_of(vm, lane), view.now());
+        let (queue, now) = (self.queue_of(view, vm, lane), view.now());
         let slice_idle = self.params.slice_idle;
         let long = Nanos(slice_idle.0.saturating_mul(THINK_TIME_MAX_IDLES));
         let of_queue = &mut self.queues[queue];
@@ -101,10 +102,15 @@ impl Cfq {
         self.trees.sample_think_time(of_tree, now, long);
     }
 
-    /// Returns the indices of a VM's queues: one, or two with asynchronous writes.
+    /// Returns the indices of the queues that are a VM's own: one, or two with asynchronous writes
+    /// that are not shared.
     pub(super) fn queues_of(&self, vm: VmId) -> core::ops::Range<usize> {
-        let first = self.queue_of(vm, Lane::Read);
-        first..self.queue_of(vm, Lane::Write) + 1
+        let first = self.sync_queue(vm);
+        let count = match self.params.async_queues() {
+            AsyncQueues::PerVm => 2,
+            AsyncQueues::None | AsyncQueues::Shared => 1,
+        };
+        first..first + count
     }
 
     /// Sets the priority of a VM's queues. `class_is_controlled`: a controller set it, instead of
@@ -146,6 +152,10 @@ impl Cfq {
                 active.gives_way_to.take_if(|to| *to == queue);
             }
             self.update_place(view, queue);
+        }
+        if self.params.async_queues() == AsyncQueues::Shared {
+            self.shared_writers.set(vm.index(), false);
+            self.update_place(view, self.shared_queue());
         }
     }
 }

@@ -52,6 +52,14 @@
 //!   here the writer is known, and one VM could fill a shared queue. A guest's direct writes are
 //!   synchronous to the host, and without the parameter all writes are. Synchronous requests
 //!   preempt them after one I/O, not before it: else reads without end would starve them.
+//! - As in Linux, with `shared_async`: all asynchronous writes are in one queue of best effort 4,
+//!   whoever wrote them, so that classes are for reads and synchronous writes only. A pick from it
+//!   takes O(VMs with asynchronous writes).
+//! - With `async_vm_writes` off only background processes write asynchronously: a driver domain
+//!   passes its guests' writes on as direct I/O and buffers its own.
+//! - With `preemption` off, as in Linux 2.6.18, nothing but the idle class gives way before the end
+//!   of its slice. `cfq_should_preempt` of 2.6.18 asks for a flag of the queue that preempts
+//!   (`wait_request`) that only the active queue has.
 //! - No groups, no merging of queues that work side by side. Without `group_seekers` a VM that
 //!   seeks is idled for like any other, as the last of its class is there.
 //! - Linux's eight levels of real time are one.
@@ -67,6 +75,8 @@
 //!   `target_latency`, or two `slice_idle` or 2 ms where that is longer.
 //! - An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of the
 //!   others, of any class.
+//! - None is stated with `shared_async`, where an expired write has as many older ones before it as
+//!   others have written, nor with `async_vm_writes` off.
 //! - Best effort has no bound beneath a real-time VM that never stops: that is what the class is
 //!   for.
 
@@ -75,14 +85,17 @@ mod address_order;
 mod engine_events;
 mod params;
 mod queue;
+mod shared_writers;
 mod trees;
 
+use params::AsyncQueues;
 pub use params::{BackgroundClass, CfqParams};
 pub(crate) use params::{DESCRIPTOR, waives_priority};
 
 use active::{Active, Turn};
 use address_order::AddressOrder;
 use queue::{IDLE, Kind, Queue};
+use shared_writers::SharedWriters;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::objective::Priority;
@@ -118,9 +131,12 @@ enum Choice {
 /// Dispatcher of CFQ: time slices of the disk, by class and level of priority.
 pub struct Cfq {
     params: CfqParams,
-    /// Queues: one for each VM; two, by lane, with asynchronous writes.
+    /// Queues: one for each VM; two with asynchronous writes, or one more in all where these share
+    /// one.
     queues: Vec<Queue>,
     order: AddressOrder,
+    /// VMs with a write in the shared queue that may start; none without `shared_async`.
+    shared_writers: SharedWriters,
     /// Queues that have something to start, except the active one.
     trees: Trees,
     /// I/Os in flight, synchronous and asynchronous.
@@ -143,12 +159,18 @@ impl Cfq {
     pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
         // With 0 the active queue would never start an I/O.
         assert!(params.quantum > 0, "a slice has room for at least one I/O");
-        let queues_per_vm = if params.async_writes { 2 } else { 1 };
-        let queues = capacity.vms as usize * queues_per_vm;
+        let vms = capacity.vms as usize;
+        let queues = match params.async_queues() {
+            AsyncQueues::None => vms,
+            AsyncQueues::PerVm => 2 * vms,
+            AsyncQueues::Shared => vms + 1,
+        };
+        let sharing = params.async_queues() == AsyncQueues::Shared;
         Cfq {
             params,
             queues: vec![Queue::new(Priority::DEFAULT); queues],
-            order: AddressOrder::new(capacity.vms as usize, capacity.requests as usize),
+            order: AddressOrder::new(vms, capacity.requests as usize),
+            shared_writers: SharedWriters::new(if sharing { vms } else { 0 }),
             trees: Trees::new(queues, &params),
             in_flight: [0; 2],
             idle_waiting: IndexedHeap::with_capacity(queues),
@@ -159,36 +181,69 @@ impl Cfq {
         }
     }
 
+    /// Returns whether a VM or background process writes asynchronously.
+    fn writes_async(&self, view: &View, vm: VmId) -> bool {
+        self.params.async_writes && (self.params.async_vm_writes || view.is_background(vm))
+    }
+
     /// Returns the index of the queue that serves a VM's lane.
-    fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
-        if self.params.async_writes {
-            vm.index() * 2 + lane.index()
-        } else {
-            vm.index()
+    fn queue_of(&self, view: &View, vm: VmId, lane: Lane) -> usize {
+        let is_async = lane == Lane::Write && self.writes_async(view, vm);
+        match self.params.async_queues() {
+            AsyncQueues::PerVm if is_async => self.sync_queue(vm) + 1,
+            AsyncQueues::Shared if is_async => self.shared_queue(),
+            _ => self.sync_queue(vm),
         }
     }
 
-    /// Returns the VM that a queue serves.
+    /// Returns the index of a VM's synchronous queue.
+    fn sync_queue(&self, vm: VmId) -> usize {
+        match self.params.async_queues() {
+            AsyncQueues::PerVm => vm.index() * 2,
+            AsyncQueues::None | AsyncQueues::Shared => vm.index(),
+        }
+    }
+
+    /// Returns the index of the queue that all asynchronous writes share.
+    fn shared_queue(&self) -> usize {
+        self.queues.len() - 1
+    }
+
+    /// Returns whether all asynchronous writes share this queue.
+    fn is_shared(&self, queue: usize) -> bool {
+        self.params.async_queues() == AsyncQueues::Shared && queue == self.shared_queue()
+    }
+
+    /// Returns the VM that a queue serves, which must not be the shared one.
     fn vm_of(&self, view: &View, queue: usize) -> VmId {
-        view.vm_at(if self.params.async_writes {
-            queue / 2
-        } else {
-            queue
+        view.vm_at(match self.params.async_queues() {
+            AsyncQueues::PerVm => queue / 2,
+            AsyncQueues::None | AsyncQueues::Shared => queue,
         })
     }
 
-    /// Returns the lanes that a queue serves.
-    fn lanes(&self, queue: usize) -> &'static [Lane] {
-        match (self.params.async_writes, queue % 2) {
-            (false, _) => &[Lane::Read, Lane::Write],
-            (true, 0) => &[Lane::Read],
-            (true, _) => &[Lane::Write],
+    /// Returns the lanes that a queue serves. The queue of asynchronous writes of a VM that has
+    /// none serves no lane.
+    fn lanes(&self, view: &View, queue: usize) -> &'static [Lane] {
+        if self.is_shared(queue) {
+            return &[Lane::Write];
+        }
+        let asynchronous = self.writes_async(view, self.vm_of(view, queue));
+        match (self.is_sync(queue), asynchronous) {
+            (true, true) => &[Lane::Read],
+            (true, false) => &[Lane::Read, Lane::Write],
+            (false, true) => &[Lane::Write],
+            (false, false) => &[],
         }
     }
 
     /// Returns whether a queue is synchronous: all are, except those of writes with `async_writes`.
     fn is_sync(&self, queue: usize) -> bool {
-        !self.params.async_writes || queue.is_multiple_of(2)
+        match self.params.async_queues() {
+            AsyncQueues::None => true,
+            AsyncQueues::PerVm => queue.is_multiple_of(2),
+            AsyncQueues::Shared => queue != self.shared_queue(),
+        }
     }
 
     /// Returns the length of a queue's slice before `low_latency` shortens it.
@@ -199,13 +254,25 @@ impl Cfq {
 
     /// Returns whether a queue holds a unit that may start.
     fn has_any(&self, view: &View, queue: usize) -> bool {
-        let vm = self.vm_of(view, queue);
-        if self.params.async_writes {
-            let lane = self.lanes(queue)[0];
-            view.gate_open(vm, lane) && view.lane_head(vm, lane).is_some()
-        } else {
-            view.has_head(vm)
+        if self.is_shared(queue) {
+            return !self.shared_writers.is_empty();
         }
+        let vm = self.vm_of(view, queue);
+        match self.lanes(view, queue) {
+            [] => false,
+            [lane] => view.gate_open(vm, *lane) && view.lane_head(vm, *lane).is_some(),
+            _ => view.has_head(vm),
+        }
+    }
+
+    /// Updates a queue's place after the head or the gate of this VM's lane changed.
+    fn lane_changed(&mut self, view: &View, vm: VmId, lane: Lane) {
+        let queue = self.queue_of(view, vm, lane);
+        if self.is_shared(queue) {
+            let may_start = view.gate_open(vm, lane) && view.lane_head(vm, lane).is_some();
+            self.shared_writers.set(vm.index(), may_start);
+        }
+        self.update_place(view, queue);
     }
 
     /// Returns the priority of a VM or background process, as far as parameters let its objective
@@ -361,10 +428,10 @@ impl Dispatcher for Cfq {
         // Inserted behind a shut gate, too: the order is of addresses, and gates are read at the
         // pick.
         self.order.insert(view.now(), vm, lane, unit.index, addr);
-        let queue = self.queue_of(vm, lane);
+        let queue = self.queue_of(view, vm, lane);
         // Counted although the gate may be shut: `waiting` tells how deep the VM's queue is.
         self.queues[queue].waiting += 1;
-        self.update_place(view, queue);
+        self.lane_changed(view, vm, lane);
         // A unit behind a shut gate cannot start, so it neither keeps the idle class back nor
         // preempts.
         if !view.gate_open(vm, lane) {
@@ -379,13 +446,13 @@ impl Dispatcher for Cfq {
     fn remove(&mut self, view: &View, unit: ReqId) {
         let (vm, lane) = view.queued(unit).vm_lane();
         self.order.remove(vm, lane, unit.index);
-        let queue = self.queue_of(vm, lane);
+        let queue = self.queue_of(view, vm, lane);
         self.queues[queue].waiting -= 1;
-        self.update_place(view, queue);
+        self.lane_changed(view, vm, lane);
     }
 
     fn gate(&mut self, view: &View, vm: VmId, lane: Lane, _open: bool) {
-        self.update_place(view, self.queue_of(vm, lane));
+        self.lane_changed(view, vm, lane);
     }
 
     fn on_event(&mut self, view: &View, event: &Event) {
@@ -395,7 +462,7 @@ impl Dispatcher for Cfq {
             // I/Os of the former policy occupy the device, and their ends will be counted down
             // here.
             Event::Inherited(io) if io.op != Op::Flush => {
-                let queue = self.queue_of(io.vm, io.op.lane());
+                let queue = self.queue_of(view, io.vm, io.op.lane());
                 self.queues[queue].in_flight += 1;
                 self.in_flight[!self.is_sync(queue) as usize] += 1;
             }
@@ -407,9 +474,7 @@ impl Dispatcher for Cfq {
             }
             Event::VmAdded(vm) => self.vm_added(view, vm),
             // A class that a controller has set stands until the controller sets another.
-            Event::VmChanged(vm)
-                if !self.queues[self.queue_of(vm, Lane::Read)].class_is_controlled =>
-            {
+            Event::VmChanged(vm) if !self.queues[self.sync_queue(vm)].class_is_controlled => {
                 let class = self.class_of(view, vm);
                 self.set_class(view, vm, class, false);
             }
@@ -463,12 +528,16 @@ impl Dispatcher for Cfq {
     fn footprint(&self) -> Footprint {
         let queue = size_of::<Queue>() + IndexedHeap::<Nanos>::BYTES_PER_ID;
         let queues = self.queues.len();
-        let queues_per_vm = if self.params.async_writes { 2 } else { 1 };
+        let (queues_per_vm, writers) = match self.params.async_queues() {
+            AsyncQueues::None => (1, 0),
+            AsyncQueues::PerVm => (2, 0),
+            AsyncQueues::Shared => (1, SharedWriters::BYTES_PER_VM),
+        };
         // `max(1)`: an engine without room for VMs still asks for its footprint.
         let tree = Trees::bytes(queues, &self.params).div_ceil(queues.max(1));
         let order = AddressOrder::footprint();
         Footprint {
-            vm: queues_per_vm * (queue + tree) + order.vm,
+            vm: queues_per_vm * (queue + tree) + order.vm + writers,
             ..order
         }
     }

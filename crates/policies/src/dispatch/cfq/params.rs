@@ -63,6 +63,13 @@ pub struct CfqParams {
     pub priorities: bool,
     /// Writes are asynchronous, in queues of their own behind the others.
     pub async_writes: bool,
+    /// Asynchronous writes of all VMs are in one queue, of best effort 4.
+    pub shared_async: bool,
+    /// VMs write asynchronously, where `async_writes` is set; else only background processes do.
+    pub async_vm_writes: bool,
+    /// Higher classes, synchronous requests and requests near the head end another queue's turn;
+    /// else only the turn of the idle class is ended early.
+    pub preemption: bool,
     /// Class of background processes.
     pub background_class: BackgroundClass,
     /// Time without a request above the idle class before the idle class goes.
@@ -71,7 +78,27 @@ pub struct CfqParams {
     pub idle_overdue: Nanos,
 }
 
+/// Queues of asynchronous writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AsyncQueues {
+    /// No queue: all writes are synchronous.
+    None,
+    /// A queue for each VM.
+    PerVm,
+    /// One queue for all VMs.
+    Shared,
+}
+
 impl CfqParams {
+    /// Returns the queues that asynchronous writes have.
+    pub(super) fn async_queues(&self) -> AsyncQueues {
+        match (self.async_writes, self.shared_async) {
+            (false, _) => AsyncQueues::None,
+            (true, false) => AsyncQueues::PerVm,
+            (true, true) => AsyncQueues::Shared,
+        }
+    }
+
     /// Returns a queue's time slice: a fifth of the base more for each level above 4, a fifth less
     /// for each below.
     pub(super) fn slice(&self, sync: bool, class: Priority) -> Nanos {
@@ -94,6 +121,11 @@ impl CfqParams {
 
     /// Returns the bound on the time for which a queue may be passed over.
     pub(super) fn starvation(&self) -> Bound {
+        // Writes pass each other within the shared queue, and `Slices` has queues of one kind for
+        // VMs and background processes alike.
+        if self.async_writes && (self.shared_async || !self.async_vm_writes) {
+            return Bound::Unbounded;
+        }
         let base = if self.async_writes {
             // A VM may be passed over for slices of either kind, so the longer base counts.
             self.slice_sync.max(self.slice_async)
@@ -183,6 +215,9 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
             back_seek_penalty: params.get("back_seek_penalty"),
             priorities: params.get("priorities") == 1,
             async_writes: params.get("async_writes") == 1,
+            shared_async: params.get("shared_async") == 1,
+            async_vm_writes: params.get("async_vm_writes") == 1,
+            preemption: params.get("preemption") == 1,
             background_class: BackgroundClass::from_word(params.get("background_class")),
             idle_grace: duration("idle_class_grace"),
             idle_overdue: duration("idle_class_overdue"),
@@ -192,7 +227,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
 };
 
 /// Parameters under Linux's names, except `slice_depth` (Linux's `quantum`, which means another
-/// thing in deficit round robin) and the last five.
+/// thing in deficit round robin) and the last eight.
 static PARAMS: &[ParamInfo] = &[
     ParamInfo {
         min: 1_000_000,
@@ -287,6 +322,21 @@ static PARAMS: &[ParamInfo] = &[
                                            requests",
         )
     },
+    ParamInfo {
+        default: 0,
+        ..ParamInfo::flag(
+            "shared_async",
+            "puts asynchronous writes of all VMs into one queue of best effort, level 4",
+        )
+    },
+    ParamInfo::flag(
+        "async_vm_writes",
+        "with async_writes, VMs write asynchronously; off: only background processes do",
+    ),
+    ParamInfo::flag(
+        "preemption",
+        "ends turns early for higher classes, reads and close requests; off: the idle class's only",
+    ),
     ParamInfo::choice(
         "background_class",
         BackgroundClass::WORDS,

@@ -8,12 +8,14 @@ use tidegate_core::request::{DeviceIo, Lane, ReqId};
 impl Model for Scan {
     fn reset(&mut self, lab: &Lab) {
         *self = Scan::new(self.params, self.depth);
+        self.add_shared_queue();
         (0..GUESTS).for_each(|guest| self.added(lab, guest));
         for io in &lab.in_flight() {
-            if Scan::guest(lab, io.vm).is_none() && self.queues.iter().all(|q| q.vm != io.vm) {
+            if Scan::guest(lab, io.vm).is_none() && self.queues.iter().all(|q| q.vm != Some(io.vm))
+            {
                 self.add_queues(lab, io.vm);
             }
-            let queue = self.queue_of(io.vm, io.op.lane());
+            let queue = self.queue_of(lab, io.vm, io.op.lane());
             self.queues[queue].in_flight += 1;
         }
         // Everything comes with all gates open; then gates are asked.
@@ -32,11 +34,11 @@ impl Model for Scan {
 
     fn weighed(&mut self, lab: &Lab, guest: usize) {
         let member = &lab.guests[guest];
-        for kind in 0..=usize::from(self.params.async_writes) {
-            let lane = Lane::ALL[kind];
-            let queue = self.queue_of(member.vm, lane);
-            self.queues[queue].class = self.class(lab, member.vm);
-            self.rank(lab, queue);
+        for queue in 0..self.queues.len() {
+            if self.queues[queue].vm == Some(member.vm) {
+                self.queues[queue].class = self.class(lab, member.vm);
+                self.rank(lab, queue);
+            }
         }
     }
 
@@ -44,7 +46,7 @@ impl Model for Scan {
         let gone = |s: &Seen| lab.waiting.iter().all(|w| w.0 != s.id);
         while let Some(place) = self.seen.iter().position(gone) {
             let gone = self.seen.remove(place);
-            let queue = self.queue_of(gone.vm, gone.lane);
+            let queue = self.queue_of(lab, gone.vm, gone.lane);
             self.rank(lab, queue);
         }
         self.forget_the_gone(lab);
@@ -70,7 +72,8 @@ impl Model for Scan {
                 _ => 4,
             };
             let most_async = 2 * self.params.async_rq * (8 - u64::from(level));
-            if first.is_some_and(|first| first < rank(class)) {
+            let preempted = first.is_some_and(|first| first < rank(class));
+            if preempted && (self.params.preemption || idle) {
                 let left = (!idle).then(|| self.left(lab, active));
                 self.expire(lab, left);
             } else if active.ends.is_some_and(|ends| ends <= now)
@@ -109,7 +112,7 @@ impl Model for Scan {
     }
 
     fn started(&mut self, lab: &Lab, _guest: usize, io: &DeviceIo) {
-        let queue = self.queue_of(io.vm, io.op.lane());
+        let queue = self.queue_of(lab, io.vm, io.op.lane());
         self.queues[queue].in_flight += 1;
         self.queues[queue].position = io.addr + io.len as u64;
         if let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) {
@@ -123,7 +126,7 @@ impl Model for Scan {
     fn arrived(&mut self, lab: &Lab, guest: usize) {
         let &(id, _) = lab.waiting.last().expect("it waits");
         let lane = lab.unit(id).op.lane();
-        let queue = self.queue_of(lab.guests[guest].vm, lane);
+        let queue = self.queue_of(lab, lab.guests[guest].vm, lane);
         if let Some(last_end) = self.queues[queue].last_end {
             let thought = (lab.driver.now.0 - last_end).min(2 * self.params.idle);
             self.queues[queue].thoughts.push(thought);
@@ -133,7 +136,7 @@ impl Model for Scan {
     }
 
     fn ending(&mut self, lab: &Lab, io: &DeviceIo) {
-        let queue = self.queue_of(io.vm, io.op.lane());
+        let queue = self.queue_of(lab, io.vm, io.op.lane());
         if self.queues[queue].class != Priority::Idle {
             self.asked = Some(lab.driver.now.0);
         }

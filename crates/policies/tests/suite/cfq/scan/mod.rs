@@ -8,7 +8,7 @@ use crate::common::lab::{GUESTS, Lab};
 use crate::common::policy;
 use std::collections::HashMap;
 use tidegate_core::objective::Priority;
-use tidegate_core::request::{Lane, ReqId, VmId};
+use tidegate_core::request::{DeviceIo, Lane, ReqId, VmId};
 use tidegate_policies::policy::PolicySpec;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,9 @@ struct Params {
     back: (u64, u64),
     priorities: bool,
     async_writes: bool,
+    shared_async: bool,
+    async_vm_writes: bool,
+    preemption: bool,
     grace: u64,
     overdue: u64,
     positioning: u64,
@@ -45,6 +48,9 @@ impl Params {
             ("back_seek_penalty", self.back.1),
             ("priorities", self.priorities.into()),
             ("async_writes", self.async_writes.into()),
+            ("shared_async", self.shared_async.into()),
+            ("async_vm_writes", self.async_vm_writes.into()),
+            ("preemption", self.preemption.into()),
             ("background_class", self.background),
             ("idle_class_grace", self.grace),
             ("idle_class_overdue", self.overdue),
@@ -62,8 +68,9 @@ impl Params {
 /// Queue of the model; times are signed numbers without bounds.
 #[derive(Clone, Debug)]
 struct Queue {
-    vm: VmId,
-    /// 1 for the queue of a VM's asynchronous writes, else 0.
+    /// VM that the queue serves; `None` for the queue that asynchronous writes share.
+    vm: Option<VmId>,
+    /// 1 for a queue of asynchronous writes, else 0.
     kind: usize,
     class: Priority,
     /// Due time while the queue is in the tree.
@@ -82,6 +89,28 @@ struct Queue {
     history: Vec<bool>,
     deep: bool,
     window: bool,
+}
+
+impl Queue {
+    fn new(vm: Option<VmId>, kind: usize, class: Priority) -> Queue {
+        Queue {
+            vm,
+            kind,
+            class,
+            due: None,
+            left: 0,
+            position: 0,
+            last_end: None,
+            thoughts: Vec::new(),
+            in_flight: 0,
+            idle_since: None,
+            tree: 2,
+            asked_to: None,
+            history: Vec::new(),
+            deep: false,
+            window: true,
+        }
+    }
 }
 
 /// Unit as the model last saw it.
@@ -165,21 +194,27 @@ impl Scan {
         }
     }
 
-    fn kind(&self, lane: Lane) -> usize {
-        if self.params.async_writes {
-            lane.index()
-        } else {
-            0
-        }
+    fn kind(&self, lab: &Lab, vm: VmId, lane: Lane) -> usize {
+        let of_vm = self.params.async_vm_writes || lab.driver.engine.view().is_background(vm);
+        usize::from(self.params.async_writes && of_vm && lane == Lane::Write)
     }
 
-    fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
-        let kind = self.kind(lane);
+    fn queue_of(&self, lab: &Lab, vm: VmId, lane: Lane) -> usize {
+        let kind = self.kind(lab, vm, lane);
+        let shared = self.params.shared_async && kind == 1;
+        let whose = (!shared).then_some(vm);
         let found = self
             .queues
             .iter()
-            .position(|q| (q.vm, q.kind) == (vm, kind));
+            .position(|q| (q.vm, q.kind) == (whose, kind));
         found.expect("it was added")
+    }
+
+    /// Returns the place of a queue among those that are equal: its VM's, then its kind; the shared
+    /// one comes last.
+    fn place(&self, queue: usize) -> (usize, usize) {
+        let Queue { vm, kind, .. } = self.queues[queue];
+        (vm.map_or(usize::MAX, |vm| vm.index()), kind)
     }
 
     fn class(&self, lab: &Lab, vm: VmId) -> Priority {
@@ -193,24 +228,17 @@ impl Scan {
     }
 
     fn add_queues(&mut self, lab: &Lab, vm: VmId) {
-        for kind in 0..=usize::from(self.params.async_writes) {
-            self.queues.push(Queue {
-                vm,
-                kind,
-                class: self.class(lab, vm),
-                due: None,
-                left: 0,
-                position: 0,
-                last_end: None,
-                thoughts: Vec::new(),
-                in_flight: 0,
-                idle_since: None,
-                tree: 2,
-                asked_to: None,
-                history: Vec::new(),
-                deep: false,
-                window: true,
-            });
+        let own_writes = self.params.async_writes && !self.params.shared_async;
+        for kind in 0..=usize::from(own_writes) {
+            let class = self.class(lab, vm);
+            self.queues.push(Queue::new(Some(vm), kind, class));
+        }
+    }
+
+    /// Adds the queue that asynchronous writes share, whatever becomes of the VMs.
+    fn add_shared_queue(&mut self) {
+        if self.params.async_writes && self.params.shared_async {
+            self.queues.push(Queue::new(None, 1, Priority::DEFAULT));
         }
     }
 
@@ -232,11 +260,10 @@ impl Scan {
 
     /// Units of a queue that may go.
     fn ready(&self, lab: &Lab, queue: usize) -> Vec<Seen> {
-        let Queue { vm, kind, .. } = self.queues[queue];
         let of_queue = self
             .seen
             .iter()
-            .filter(|s| s.vm == vm && self.kind(s.lane) == kind);
+            .filter(|s| self.queue_of(lab, s.vm, s.lane) == queue);
         let open = of_queue.filter(|s| {
             let guest = Scan::guest(lab, s.vm).expect("it is there");
             self.open[guest][s.lane.index()]
@@ -303,10 +330,13 @@ impl Scan {
         let Queue {
             vm, kind, class, ..
         } = self.queues[queue];
-        let Some(guest) = Scan::guest(lab, vm) else {
+        let Some(guest) = vm.and_then(|vm| Scan::guest(lab, vm)) else {
             return false;
         };
-        let lanes = Lane::ALL.iter().filter(|&&lane| self.kind(lane) == kind);
+        let of_guest = lab.guests[guest].vm;
+        let lanes = Lane::ALL
+            .iter()
+            .filter(|&&lane| self.kind(lab, of_guest, lane) == kind);
         let open = lanes.into_iter().all(|l| self.open[guest][l.index()]);
         let seeks = self.params.positioning > 0 || self.depth == 1;
         let soon = self.params.idle > 0 && self.asks_soon(queue);
@@ -329,19 +359,15 @@ impl Scan {
     fn first(&self) -> Option<usize> {
         let waiting = (0..self.queues.len()).filter(|&q| self.queues[q].due.is_some());
         waiting.min_by_key(|&q| {
-            let Queue { vm, kind, .. } = self.queues[q];
             let due = self.queues[q].due;
-            (rank(self.queues[q].class), due, vm.index(), kind)
+            (rank(self.queues[q].class), due, self.place(q))
         })
     }
 
     fn choose(&mut self, lab: &Lab) -> Option<(usize, bool)> {
         let (first, now) = (self.first()?, lab.driver.now.0);
         let idlers = (0..self.queues.len()).filter(|&q| self.queues[q].idle_since.is_some());
-        let longest = idlers.min_by_key(|&q| {
-            let Queue { vm, kind, .. } = self.queues[q];
-            (self.queues[q].idle_since, vm.index(), kind)
-        });
+        let longest = idlers.min_by_key(|&q| (self.queues[q].idle_since, self.place(q)));
         let since = |q: usize| self.queues[q].idle_since.expect("it waits");
         let overdue = longest.filter(|&q| since(q) + self.params.overdue <= now);
         if self.params.overdue > 0 && !self.favoured && overdue.is_some() {
@@ -358,9 +384,10 @@ impl Scan {
 
     fn pick(&self, lab: &Lab, active: Active) -> ReqId {
         let ready = self.ready(lab, active.queue);
-        let vm = self.queues[active.queue].vm;
-        let heads = Lane::ALL.map(|lane| lab.driver.engine.view().lane_head(vm, lane));
-        let heads = ready.iter().filter(|s| heads.contains(&Some(s.id)));
+        let view = lab.driver.engine.view();
+        let heads = ready
+            .iter()
+            .filter(|s| view.lane_head(s.vm, s.lane) == Some(s.id));
         let oldest = heads.min_by_key(|s| lab.unit(s.id).seq);
         let oldest = oldest.expect("it has something");
         let kind = self.queues[active.queue].kind;
@@ -402,7 +429,8 @@ impl Scan {
         };
         let (of_active, of_new) = (&self.queues[active.queue], &self.queues[queue]);
         let below = rank(of_new.class) > rank(of_active.class);
-        if of_new.kind == 1 || below || of_active.class == Priority::Idle {
+        if !self.params.preemption || of_new.kind == 1 || below || of_active.class == Priority::Idle
+        {
             return;
         }
         let left = Some(self.left(lab, active));
@@ -448,7 +476,7 @@ impl Scan {
             lane,
             entered: lab.driver.now.0,
         });
-        let queue = self.queue_of(vm, lane);
+        let queue = self.queue_of(lab, vm, lane);
         self.rank(lab, queue);
         if self.open[guest][lane.index()] {
             if self.queues[queue].class != Priority::Idle {
@@ -463,8 +491,9 @@ impl Scan {
     fn forget_the_gone(&mut self, lab: &Lab) {
         let gone = |scan: &Scan, queue: usize| {
             let vm = scan.queues[queue].vm;
-            let busy = scan.queues.iter().any(|q| q.vm == vm && q.in_flight > 0);
-            Scan::guest(lab, vm).is_none() && !busy
+            let of_vm = |io: &DeviceIo| Some(io.vm) == vm;
+            let busy = lab.in_flight().iter().any(of_vm);
+            vm.is_some_and(|vm| Scan::guest(lab, vm).is_none()) && !busy
         };
         if let Some(mut active) = self.active {
             let to = active.gives_way_to.filter(|&to| !gone(self, to));
@@ -479,7 +508,7 @@ impl Scan {
                 let open = lab.open(guest, lane);
                 if self.open[guest][lane.index()] != open {
                     self.open[guest][lane.index()] = open;
-                    let queue = self.queue_of(lab.guests[guest].vm, lane);
+                    let queue = self.queue_of(lab, lab.guests[guest].vm, lane);
                     self.rank(lab, queue);
                 }
             }

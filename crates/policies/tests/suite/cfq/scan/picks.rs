@@ -23,14 +23,19 @@ fn params() -> impl Strategy<Value = Params> {
         overdue,
         often(),
     );
+    let early = (any::<bool>(), any::<bool>(), any::<bool>());
     let later = (
         1u64..4,
         any::<bool>(),
         any::<bool>(),
         (1u64..300).prop_map(|ms| ms * MS),
     );
-    (times, rest, 0u64..3, later).prop_map(|(times, rest, background, later)| Params {
+    let all = (times, rest, 0u64..3, later, early);
+    all.prop_map(|(times, rest, background, later, early)| Params {
         background,
+        shared_async: early.0,
+        async_vm_writes: early.1,
+        preemption: early.2,
         async_rq: later.0,
         group: later.1,
         low_latency: later.2,

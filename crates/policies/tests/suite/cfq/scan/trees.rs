@@ -35,10 +35,7 @@ impl Scan {
                 let queue = &scan.queues[q];
                 queue.due.is_some() && (rank(queue.class), queue.tree) == (class, tree)
             });
-            of_tree.min_by_key(|&q| {
-                let queue = &scan.queues[q];
-                (queue.due, queue.vm.index(), queue.kind)
-            })
+            of_tree.min_by_key(|&q| (scan.queues[q].due, scan.place(q)))
         };
         if let Some((of, tree, until)) = self.serving
             && of == class
@@ -108,11 +105,10 @@ impl Scan {
         if !self.params.group {
             return;
         }
-        let (vm, kind) = (self.queues[queue].vm, self.queues[queue].kind);
         let others = self
             .seen
             .iter()
-            .filter(|s| s.vm == vm && self.kind(s.lane) == kind);
+            .filter(|s| self.queue_of(lab, s.vm, s.lane) == queue);
         let deep = others.count() + 1 >= 4;
         let of_queue = &mut self.queues[queue];
         let distance = of_queue.asked_to.map_or(0, |last| last.abs_diff(addr));
