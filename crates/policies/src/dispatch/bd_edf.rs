@@ -8,7 +8,8 @@
 //!
 //! Batch and delay (algorithm 2), once the device can take an I/O. `latest` is the deadline of
 //! VM-EDF's head less the time of one transfer (`max_size` / `transfer_rate`); a unit is
-//! *suitable* that begins where the last I/O ended, else the nearest of the VM that had it:
+//! *suitable* that begins where the last I/O ended, else the nearest of the VM that had it, or with
+//! `batch_order = "next"` the VM's that is next in the sorted queue:
 //!
 //! ```text
 //!            VM-EDF empty          now >= latest             wait over
@@ -48,6 +49,11 @@
 //!   costs nothing either, so its whole depth is used. Without the parameter one I/O goes at a
 //!   time, because the paper's disk does not reorder.
 //!
+//! - `batch_order`: the paper looks at the next unit in the sorted queue alone, and if that is
+//!   another VM's, or none is ahead, waits for a new request of the last VM, wherever that begins
+//!   (`"next"`). A VM that seeks then has the device wait for its next request while several of its
+//!   own wait behind the head; the nearest unit of the VM is served at once (`"nearest"`).
+//!
 //! Decisions where the paper leaves room:
 //! - Its line that compares the wait's end with the time holds for units that are there already,
 //!   too: what is suitable goes ahead until `latest`, not until the deadline itself.
@@ -82,9 +88,35 @@ use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits}
 use tidegate_core::starvation::{Bound, Deadlines, Due};
 use tidegate_core::view::{Unit, View};
 
+/// Choice among the last VM's waiting units of the one that continues its batch, where none begins
+/// at the end of the last I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchOrder {
+    /// The unit nearest to the end of the last I/O, ahead or behind.
+    Nearest,
+    /// The next unit of the sorted queue, if it is the VM's; else the first of the VM that comes
+    /// while the device waits (algorithm 2).
+    Next,
+}
+
+impl BatchOrder {
+    /// Words of the configuration, in the order of the variants.
+    pub const WORDS: &[&str] = &["nearest", "next"];
+
+    /// Returns the variant of the word at this index of [`BatchOrder::WORDS`].
+    pub(crate) fn from_word(place: u64) -> BatchOrder {
+        match place {
+            0 => BatchOrder::Nearest,
+            _ => BatchOrder::Next,
+        }
+    }
+}
+
 /// Parameters of [`BdEdf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BdEdfParams {
+    /// Choice of the unit that continues a batch.
+    pub batch_order: BatchOrder,
     /// Rules by which VMs' units get their deadlines.
     pub deadlines: Deadlines,
     /// Size in bytes of the largest request; the time of its transfer is left before a deadline.
@@ -134,6 +166,8 @@ pub struct BdEdf {
     /// Time from which a wait counts, if one may begin or goes on.
     idle_since: Option<Nanos>,
     waiting: bool,
+    /// First unit of the last VM that came during the present wait, with [`BatchOrder::Next`].
+    came: Option<ReqId>,
     waits: Waits,
     in_flight: InFlight,
     thinking: Thinking,
@@ -151,6 +185,7 @@ impl BdEdf {
             last: None,
             idle_since: None,
             waiting: false,
+            came: None,
             waits: Waits::default(),
             in_flight: InFlight::new(),
             thinking: Thinking::new(capacity.vms),
@@ -169,8 +204,13 @@ impl BdEdf {
             .rank(view, vm, |start| deadlines.due(view.objective(vm), start));
         if self.vm_edf.is_empty() {
             // No VM has a deadline that waits, so a wait has no purpose and no end.
-            (self.waiting, self.idle_since) = (false, None);
+            self.end_wait();
         }
+    }
+
+    /// Ends a wait, if there is one.
+    fn end_wait(&mut self) {
+        (self.waiting, self.idle_since, self.came) = (false, None, None);
     }
 
     /// Returns whether the device takes time for positioning.
@@ -272,7 +312,7 @@ impl BdEdf {
     /// neither applies.
     fn batch_or_delay(&mut self, view: &View, due: Nanos, latest: Nanos) -> Option<Pick> {
         let last = self.last.filter(|_| view.now() < latest)?;
-        if let Some(unit) = self.sorted.suitable(view, last.vm, last.end) {
+        if let Some(unit) = self.suitable(view, last) {
             let bytes = view.queued(unit).unit().len.max(self.params.max_size);
             let fits = view.now() < self.latest_start(view, due, bytes);
             // The unit may be longer than `max_size`, for which `latest` was computed.
@@ -283,6 +323,20 @@ impl BdEdf {
         self.waits.begun += u64::from(!self.waiting);
         self.waiting = true;
         Some(Pick::Wait(until))
+    }
+
+    /// Returns the unit that best continues the last I/O.
+    fn suitable(&mut self, view: &View, last: Last) -> Option<ReqId> {
+        match self.params.batch_order {
+            BatchOrder::Nearest => self.sorted.nearest(view, last.vm, last.end),
+            BatchOrder::Next => {
+                let came = self.came.filter(|&unit| {
+                    let (vm, lane) = view.queued(unit).vm_lane();
+                    view.gate_open(vm, lane)
+                });
+                came.or_else(|| self.sorted.next_of(view, last.vm, last.end))
+            }
+        }
     }
 
     /// Returns the time until which to wait for a suitable unit; `None` if no wait pays.
@@ -316,7 +370,7 @@ impl BdEdf {
         let picked = self.picked.take().expect("only what was picked starts");
         self.in_flight.started(view, io, picked.due);
         self.waits.succeeded += u64::from(self.waiting && picked.suitable);
-        (self.waiting, self.idle_since) = (false, None);
+        self.end_wait();
         self.background.started(view.now(), picked.batch);
         self.follow(io);
         // A partial start leaves the rest of the unit at a higher address.
@@ -379,12 +433,21 @@ impl Dispatcher for BdEdf {
         if self.batches(view) {
             self.sorted.insert(view, unit);
         }
+        let vm = view.queued(unit).vm_lane().0;
+        if self.waiting
+            && self.params.batch_order == BatchOrder::Next
+            && self.last.is_some_and(|last| last.vm == vm)
+        {
+            // Algorithm 2 takes whatever comes first of the VM, wherever it begins.
+            self.came.get_or_insert(unit);
+        }
         if leads(view, unit) {
             self.rank(view, view.queued(unit).vm_lane().0);
         }
     }
 
     fn remove(&mut self, view: &View, unit: ReqId) {
+        self.came.take_if(|came| *came == unit);
         if self.batches(view) {
             self.sorted.remove(view, unit);
         }

@@ -18,8 +18,9 @@
 //! A VM with credit left and nothing waiting delays the end only while a request of it is in
 //! flight, and for a grace time after its last answer, since it may ask again. A VM that thinks for
 //! longer than `wait_for` gets no grace time: the device would idle, and its neighbours would get
-//! no more than their reservations. No VM delays the end beyond the age of beta / min B. The
-//! interval's age counts from its first charge, or from its beginning if a VM is still in debt.
+//! no more than their reservations. No VM delays the end beyond the age of beta / min B, unless
+//! `bound_intervals` is off, as in the paper, which has no such rule. The interval's age counts
+//! from its first charge, or from its beginning if a VM is still in debt.
 //!
 //! A grant is recorded when its VM is next charged, by the interval's number. Only VMs that ran dry
 //! are visited at the beginning of an interval, and each has spent a credit for that. So an
@@ -50,6 +51,8 @@ pub struct VbcParams {
     pub idle_grace: Nanos,
     /// Mean think time above which a VM gets no grace time.
     pub wait_for: Nanos,
+    /// An interval ends at the age of beta / min B, though a VM with credit left may ask again.
+    pub bound_intervals: bool,
     /// Follows the paper as printed: no grace time, and requests in flight are waited for at any
     /// age.
     pub literal: bool,
@@ -80,6 +83,10 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             max: 3_600_000_000_000,
             help: "mean think time above which an idle VM is not waited for",
         },
+        ParamInfo::flag(
+            "bound_intervals",
+            "grants credits anew after beta / the smallest reservation at the latest",
+        ),
         LITERAL,
     ],
     enforces: Enforces {
@@ -91,6 +98,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             terms: Terms::from_params(params),
             idle_grace: Nanos(params.get("idle_grace")),
             wait_for: Nanos(params.get("wait_for")),
+            bound_intervals: params.get("bound_intervals") != 0,
             literal: params.get("literal") != 0,
         };
         Box::new(Vbc::new(params, capacity))
@@ -442,7 +450,12 @@ impl Regulator for Vbc {
             return Nanos::ZERO;
         }
         if self.would_change_credits() {
-            self.turn.end(self.begun + self.due.period())
+            let oldest = if self.params.bound_intervals {
+                self.begun + self.due.period()
+            } else {
+                Nanos::MAX
+            };
+            self.turn.end(oldest)
         } else {
             Nanos::MAX
         }

@@ -357,6 +357,23 @@ fn nobody_waits_for_unused_credit_beyond_the_interval_in_which_all_could_have_ha
 }
 
 #[test]
+fn without_a_bound_on_intervals_credit_is_used_in_full_proportion() {
+    // 267 credits to 32, and a device on which the first VM's take longer than 32 / 120 s. One
+    // request at a time, so that the VM often has none that waits when the others are dry.
+    let share = |bound: u64| {
+        let (mut world, _) = checked(&[("bound_intervals", bound)], config(1, 0), 2 * MS);
+        let (much, little) = (world.guest(&reserved(1000)), world.guest(&reserved(120)));
+        world.load(much, Op::Read, 4096, 1);
+        world.load(little, Op::Read, 4096, 8);
+        world.run(20 * SECOND);
+        served(&world, much) as f64 / served(&world, little) as f64
+    };
+    let (free, bound) = (share(0), share(1));
+    assert!((free - 267.0 / 32.0).abs() < 0.5, "{free}");
+    assert!(bound < 5.0, "{bound}");
+}
+
+#[test]
 fn by_the_letter_nobody_is_waited_for() {
     let (mut world, _) = checked(&[("literal", 1)], config(1, 0), MS);
     let (slow, fast) = (world.guest(&reserved(50)), world.guest(&reserved(200)));
@@ -474,10 +491,12 @@ proptest! {
         beta in 1u64..12,
         max_interval in prop_oneof![Just(0u64), 5u64..200],
         literal in any::<bool>(),
+        bound_intervals in any::<bool>(),
         steps in prop::collection::vec(crowd::step(20_000), 0..250),
     ) {
-        let params = [("beta", beta), ("max_interval", max_interval)];
-        let other = [("beta", 32), ("literal", u64::from(literal))];
+        let bound = ("bound_intervals", u64::from(bound_intervals));
+        let params = [("beta", beta), ("max_interval", max_interval), bound];
+        let other = [("beta", 32), ("literal", u64::from(literal)), bound];
         let policies = vec![
             spec("vbc+fifo", &params),
             spec("credit-feedback+vbc+fifo", &params),

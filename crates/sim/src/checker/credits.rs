@@ -6,8 +6,9 @@
 //! overdrawn credit is carried over as debt. A VM with credit is never held. A VM without credit is
 //! held for at most beta / min B while no VM with credit has anything waiting. That time counts
 //! from the latest of: the start of that condition, the end of the last interval, and the last
-//! change of the set of VMs or of an objective. In the paper's literal variant I/Os in flight count
-//! as waiting, for however long they take.
+//! change of the set of VMs or of an objective. In the paper's literal variant, and without
+//! `bound_intervals`, I/Os in flight count as waiting, for however long they take; without
+//! `bound_intervals` the bound is the longest grace time.
 //!
 //! Grants are computed here independently from the objectives. Between the change of a proportion
 //! and the next interval either figure may be in force, so both bounds are tracked.
@@ -50,7 +51,10 @@ struct Parameters {
     /// Bytes of a request.
     request_size: u128,
     /// I/Os in flight count as waiting, as in the paper.
-    literal: bool,
+    in_flight_waits: bool,
+    /// Longest time in nanoseconds for which a VM without requests is waited for, where that
+    /// bounds intervals instead of beta / min B.
+    grace: Option<u128>,
 }
 
 impl Parameters {
@@ -70,7 +74,9 @@ impl Parameters {
             max_interval: get("max_interval"),
             default_iops: get("default_iops"),
             request_size: get("request_size"),
-            literal: get("literal") != 0,
+            in_flight_waits: get("literal") != 0 || get("bound_intervals") == 0,
+            // The literal variant has no grace times.
+            grace: (get("literal") == 0 && get("bound_intervals") == 0).then(|| get("idle_grace")),
         })
     }
 
@@ -290,8 +296,7 @@ impl CreditModel {
                 );
                 held = Some(vm);
             }
-            // In the paper's literal variant I/Os in flight still count as waiting.
-            let inside = if parameters.literal {
+            let inside = if parameters.in_flight_waits {
                 view.requests(vm)
             } else {
                 view.waiting(vm)
@@ -305,10 +310,11 @@ impl CreditModel {
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
         // beta / min B in nanoseconds, B being the demand in bytes per second.
         let period = (parameters.beta * parameters.request_size * 1_000_000_000).div_ceil(least);
+        let longest = parameters.grace.unwrap_or(period);
         let (now, since) = (view.now(), *self.held_since.get_or_insert(view.now()));
         ensure!(
             Credits,
-            u128::from(now.since(since).0) <= period,
+            u128::from(now.since(since).0) <= longest,
             "{held:?} has been held since {since}, until {now}, and no VM with credit has queued \
              requests"
         );

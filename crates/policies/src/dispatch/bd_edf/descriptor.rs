@@ -1,6 +1,6 @@
 //! Registry entry of BD-EDF, with its parameters and how they build a dispatcher.
 
-use super::{BdEdf, BdEdfParams};
+use super::{BatchOrder, BdEdf, BdEdfParams};
 use crate::dispatch::deadline_order::{
     BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of,
 };
@@ -19,6 +19,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     },
     build: |params, capacity| {
         let params = BdEdfParams {
+            batch_order: BatchOrder::from_word(params.get("batch_order")),
             deadlines: deadlines_of(params),
             max_size: params.get("max_size") as u32,
             transfer_rate: params.get("transfer_rate"),
@@ -57,6 +58,11 @@ static PARAMS: &[ParamInfo] = &[
         "promote_background_after",
         500_000_000,
         "time after which one background I/O goes first; 0: never",
+    ),
+    ParamInfo::choice(
+        "batch_order",
+        BatchOrder::WORDS,
+        "request of the same VM that goes on: the nearest, or only the next ahead (the paper)",
     ),
     ParamInfo::flag(
         "bound_waits",

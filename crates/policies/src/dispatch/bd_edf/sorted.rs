@@ -68,7 +68,7 @@ impl Sorted {
     /// others are next on every side, the VM's first to arrive. Disks do not overlap, so that
     /// happens only to a VM of several disks with another VM's disk in between, where a search
     /// would have to pass over any number of units.
-    pub(super) fn suitable(&mut self, view: &View, vm: VmId, end: u64) -> Option<ReqId> {
+    pub(super) fn nearest(&mut self, view: &View, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
             // Reads come first in `Lane::ALL`, so a read wins over an equally good write.
@@ -97,6 +97,18 @@ impl Sorted {
             }
         }
         Some(nearest.map_or(first, |(_, unit)| unit))
+    }
+
+    /// Returns the next unit at or behind `end`, where a VM's I/O ended, if it may go and is of
+    /// that VM or begins there; a read where a read and a write begin at one address. Units of
+    /// background processes are passed over, and so are all units before `end`.
+    pub(super) fn next_of(&mut self, view: &View, vm: VmId, end: u64) -> Option<ReqId> {
+        let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
+        let (addr, slot) = ahead.into_iter().flatten().min_by_key(|&(addr, _)| addr)?;
+        let unit = view.req_id(slot as u32);
+        let (whose, lane) = view.queued(unit).vm_lane();
+        let continues = addr == end || whose == vm && !view.is_background(vm);
+        (continues && view.gate_open(whose, lane)).then_some(unit)
     }
 
     /// Returns the next background unit at or behind an address. If a lane's next unit may not go,

@@ -117,6 +117,27 @@ fn what_continues_the_last_io_goes_before_what_is_near_and_that_before_what_came
 }
 
 #[test]
+fn in_the_paper_a_batch_goes_on_with_the_next_of_the_sorted_queue_alone() {
+    let next = [("batch_order", 1)];
+    let mut disk = Disk::of_the_paper(&next);
+    disk.ask(0, 100);
+    disk.until(1);
+    for block in [300, 90, 104] {
+        disk.ask(0, block);
+    }
+    disk.ask(1, 7);
+    // Block 90 lies behind the head, and no other of the first guest is ahead of 300: the disk
+    // waits at 30, until a request of that guest comes, which need not be ahead.
+    let order = disk.until(40);
+    assert_eq!(order, [(0, 0, 100), (10, 0, 104), (20, 0, 300)]);
+    disk.ask(0, 20);
+    let order = disk.until(55);
+    // From 20 the next of the sorted queue is block 90.
+    assert_eq!(order[3..], [(40, 0, 20), (50, 0, 90)]);
+    assert_eq!(disk.waits(), (1, 1));
+}
+
+#[test]
 fn a_head_past_its_deadline_goes_with_no_wait_and_before_what_is_suitable() {
     let mut disk = Disk::of_the_paper(&[]);
     disk.ask(1, 500);

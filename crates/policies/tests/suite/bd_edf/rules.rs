@@ -22,6 +22,8 @@ struct Params {
     promote: Nanos,
     bound_waits: bool,
     deep_queue: bool,
+    /// `true`: a batch goes on with the next of the sorted queue alone.
+    next: bool,
     /// Positioning time of the device.
     positioning: Nanos,
 }
@@ -40,6 +42,7 @@ impl Params {
             ("promote_background_after", self.promote.0),
             ("bound_waits", self.bound_waits.into()),
             ("deep_queue", self.deep_queue.into()),
+            ("batch_order", self.next.into()),
         ] {
             spec.set(name, value).expect("in range");
         }
@@ -83,6 +86,8 @@ struct Scan {
     went: Nanos,
     idle_since: Option<Nanos>,
     waiting: bool,
+    /// First unit of the last VM that came during the wait.
+    came: Option<ReqId>,
     waits: Waits,
     flying: Vec<Flying>,
     /// For each guest the end of its last I/O, until its next request comes, and its mean think
@@ -118,6 +123,7 @@ impl Scan {
             went: Nanos::ZERO,
             idle_since: None,
             waiting: false,
+            came: None,
             waits: Waits::default(),
             flying: Vec::new(),
             thoughts: [(None, None); GUESTS],
@@ -168,10 +174,20 @@ impl Scan {
         let last = self.last?;
         let all = self.all(lab, false);
         let open = || all.iter().filter(|(_, open)| *open).map(|(unit, _)| *unit);
-        let continues = open().filter(|unit| unit.addr == last.end);
+        let continues = open().filter(|unit| unit.addr == last.end && !self.params.next);
         let order = |unit: &Unit| (unit.op.lane().index(), unit.id.index());
         if let Some(unit) = continues.min_by_key(order) {
             return Some(unit);
+        }
+        if self.params.next {
+            if let Some(came) = open().find(|unit| Some(unit.id) == self.came) {
+                return Some(came);
+            }
+            // Shut gates count here: the next unit is what it is.
+            let ahead = all.iter().filter(|(unit, _)| unit.addr >= last.end);
+            let (next, open) = ahead.min_by_key(|(unit, _)| (unit.addr, order(unit)))?;
+            let own = next.vm == last.vm || next.addr == last.end;
+            return (own && *open).then_some(*next);
         }
         let own = || open().filter(|unit| unit.vm == last.vm);
         // A unit is separated from the last end if another VM's unit of the same lane is between
@@ -344,7 +360,7 @@ impl Model for Scan {
 
     fn look(&mut self, lab: &Lab) {
         if self.head(lab).is_none() {
-            (self.waiting, self.idle_since) = (false, None);
+            (self.waiting, self.idle_since, self.came) = (false, None, None);
         }
         assert_eq!(lab.driver.engine.device().waits(), Some(self.waits));
     }
@@ -358,7 +374,7 @@ impl Model for Scan {
     fn started(&mut self, lab: &Lab, _guest: usize, io: &DeviceIo) {
         let picked = self.picked.take().expect("expected");
         self.waits.succeeded += u64::from(self.waiting && picked.suitable);
-        (self.waiting, self.idle_since) = (false, None);
+        (self.waiting, self.idle_since, self.came) = (false, None, None);
         self.batch = picked.batch;
         if picked.batch > 0 {
             self.went = lab.driver.now;
@@ -390,6 +406,10 @@ impl Model for Scan {
     }
 
     fn arrived(&mut self, lab: &Lab, guest: usize) {
+        let &(id, _) = lab.waiting.last().expect("it waits");
+        if self.waiting && self.last.is_some_and(|l| l.vm == lab.guests[guest].vm) {
+            self.came.get_or_insert(id);
+        }
         let alone = lab.driver.engine.view().waiting(lab.guests[guest].vm) == 1;
         if let (Some(ended), mean) = self.thoughts[guest]
             && alone
@@ -431,12 +451,11 @@ fn params() -> impl Strategy<Value = Params> {
     (
         (0u64..30, 20u64..300, 1u64..=64, 1u64..200),
         (some(20), some(100), some(12)),
-        any::<bool>(),
-        any::<bool>(),
+        (any::<bool>(), any::<bool>(), any::<bool>()),
         starts(),
     )
         .prop_map(
-            move |((margin, default, kib, mb), (wait, promote, seek), bound, deep, from)| Params {
+            move |((margin, default, kib, mb), (wait, promote, seek), flags, from)| Params {
                 from,
                 margin: ms(margin),
                 default: ms(default),
@@ -444,8 +463,9 @@ fn params() -> impl Strategy<Value = Params> {
                 rate: mb * 1_000_000,
                 max_wait: ms(wait),
                 promote: ms(promote),
-                bound_waits: bound,
-                deep_queue: deep,
+                bound_waits: flags.0,
+                deep_queue: flags.1,
+                next: flags.2,
                 positioning: ms(seek),
             },
         )

@@ -72,6 +72,7 @@ pub fn params(spec: &PolicySpec) -> VbcParams {
         },
         idle_grace: Nanos(get("idle_grace")),
         wait_for: Nanos(get("wait_for")),
+        bound_intervals: get("bound_intervals") != 0,
         literal: get("literal") != 0,
     }
 }
@@ -147,8 +148,9 @@ impl Slow {
         if !self.charged && !dry {
             return Nanos::MAX;
         }
-        let old = match (self.begun, self.params.literal) {
-            (Some(begun), false) => begun + Nanos(self.period()),
+        let bounded = self.params.bound_intervals && !self.params.literal;
+        let old = match (self.begun, bounded) {
+            (Some(begun), true) => begun + Nanos(self.period()),
             _ => Nanos::MAX,
         };
         let mut end = now;
