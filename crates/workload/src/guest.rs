@@ -66,6 +66,24 @@ pub struct Journal {
     pub bytes: u32,
     /// Time for which a commit waits for others to join it.
     pub pause: Nanos,
+    /// First byte of the inode table on the disk, a multiple of 512; `None`: inodes are in the
+    /// journal only. With one, each commit writes the inodes of its files in place, too: a request
+    /// of `bytes` for each [`INODES_PER_BLOCK`] files of which one was written to.
+    pub inode_table: Option<u64>,
+}
+
+/// Inodes in a block of an inode table: those of ext3 have 128 bytes, and its blocks 4 KiB.
+pub const INODES_PER_BLOCK: u64 = 32;
+
+impl Journal {
+    /// Returns the first byte behind the journal and the inode table of `files` files.
+    pub(crate) fn end(&self, files: u32) -> u64 {
+        let table = self.inode_table.map_or(0, |offset| {
+            let blocks = u64::from(files).div_ceil(INODES_PER_BLOCK);
+            offset.saturating_add(blocks * u64::from(self.bytes))
+        });
+        self.offset.saturating_add(self.size).max(table)
+    }
 }
 
 /// Copy of what a workload reads to another place: it reads one piece after the other and writes
@@ -76,4 +94,12 @@ pub struct CopyTo {
     pub offset: u64,
     /// Size of a piece in bytes, at least one request.
     pub piece: u64,
+    /// Bytes that pile up in the page cache of the copying process before all of them are written
+    /// in one burst, [`BURST_DEPTH`] requests at a time; at least a piece. `None`: each piece is
+    /// written once it has been read, `iodepth` requests at a time.
+    pub dirty_limit: Option<u64>,
 }
+
+/// Requests of a write-back burst outstanding: the length of a block device's queue in Linux
+/// (`nr_requests`).
+pub const BURST_DEPTH: u32 = 128;

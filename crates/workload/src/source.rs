@@ -1,7 +1,7 @@
 //! Requests that reach the disk from a workload: drawn from a stream and passed through the guest's
 //! layers, or taken from a trace.
 
-use crate::guest::{CopyTo, Journal, PageCache};
+use crate::guest::{BURST_DEPTH, CopyTo, INODES_PER_BLOCK, Journal, PageCache};
 use crate::random_variate;
 use crate::spec::{Flow, Workload};
 use crate::stream::{Io, RegionError, Stream};
@@ -132,6 +132,9 @@ impl Source {
     pub fn depth(&self, io: &Io, iodepth: u32) -> u32 {
         match self {
             Source::Buffered(buffered) if io.op != Op::Read => buffered.cache.depth,
+            Source::Copying(copying) if io.op != Op::Read && copying.to.dirty_limit.is_some() => {
+                BURST_DEPTH
+            }
             _ => iodepth,
         }
     }
@@ -214,7 +217,7 @@ impl Buffered {
             // Sorted by address, the writes of a file are adjacent.
             files.dedup();
             for together in files.chunks(self.threads as usize) {
-                self.commit(&journal, together.len());
+                self.commit(&journal, together);
             }
         }
         if self.cache.flush {
@@ -226,9 +229,9 @@ impl Buffered {
         self.dirty.clear();
     }
 
-    /// Queues the commit of `files` files that are synced at once.
-    fn commit(&mut self, journal: &Journal, files: usize) {
-        for n in 0..journal.requests as usize * files {
+    /// Queues the commit of `files`, which are synced at once: ascending numbers of files.
+    fn commit(&mut self, journal: &Journal, files: &[u64]) {
+        for n in 0..journal.requests as usize * files.len() {
             let len = u64::from(journal.bytes);
             // A request does not wrap: the ring begins again where it would not fit.
             if len > journal.size - self.journal_at {
@@ -243,6 +246,14 @@ impl Buffered {
             });
             self.journal_at += len;
         }
+        let Some(table) = journal.inode_table else {
+            return;
+        };
+        let mut blocks: Vec<u64> = files.iter().map(|file| file / INODES_PER_BLOCK).collect();
+        // Ascending, so that files of one block are adjacent.
+        blocks.dedup();
+        let write = |block| Io::write(table + block * u64::from(journal.bytes), journal.bytes);
+        self.write_back_queue.extend(blocks.into_iter().map(write));
     }
 }
 
@@ -288,7 +299,7 @@ impl Copying {
             return Some(io);
         }
         // A piece that is full, or cut short by the end of the reads, is written.
-        let full = self.held >= self.to.piece;
+        let full = self.held >= self.to.dirty_limit.unwrap_or(self.to.piece);
         if !full && let Some(io) = self.stream.next(rng) {
             self.piece.push((io.offset, io.len));
             self.held += u64::from(io.len);
@@ -345,6 +356,7 @@ mod tests {
                     requests: 2,
                     bytes: 4096,
                     pause: Nanos(4_000_000),
+                    inode_table: None,
                 }),
                 flush: true,
             }),
@@ -414,6 +426,7 @@ mod tests {
             copy_to: Some(CopyTo {
                 offset: 1 << 20,
                 piece: 8 << 10,
+                dirty_limit: None,
             }),
             ..Workload::default()
         };
@@ -434,6 +447,69 @@ mod tests {
         let mut expected = [piece(0), piece(2)].concat();
         expected.extend([(r, 4, false), (w, 260, true)]);
         assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn a_commit_writes_the_inodes_of_its_files_in_place() {
+        let mut workload = writer(true);
+        // 64 MiB in 64 files; ten random writes, two files at a time.
+        workload.files = Files { count: 64, gap: 0 };
+        workload.flow = Flow::Closed {
+            iodepth: 2,
+            think: None,
+        };
+        let table = 512 * KIB;
+        let cache = workload.page_cache.as_mut().unwrap();
+        cache.journal.as_mut().unwrap().inode_table = Some(table);
+        let ios = drawn(&workload, 60);
+        let first = ios.iter().position(|io| io.op == Op::Flush).unwrap();
+        let (data, commits): (Vec<&Io>, Vec<&Io>) =
+            ios[..first].iter().partition(|io| io.offset >= 1 << 20);
+        let mut files: Vec<u64> = data.iter().map(|io| (io.offset >> 20) - 1).collect();
+        files.dedup();
+        let mut expected = Vec::new();
+        let mut journal = 0;
+        for together in files.chunks(2) {
+            for _ in 0..2 * together.len() {
+                expected.push(journal);
+                journal += 4 * KIB;
+            }
+            let mut blocks: Vec<u64> = together.iter().map(|file| file / 32).collect();
+            blocks.dedup();
+            expected.extend(blocks.iter().map(|block| table + block * 4 * KIB));
+        }
+        let places: Vec<u64> = commits.iter().map(|io| io.offset).collect();
+        assert_eq!(places, expected);
+        // Both blocks of the table are written to, or the test shows nothing.
+        assert!(places.contains(&table) && places.contains(&(table + 4 * KIB)));
+        assert_eq!(
+            workload.page_cache.unwrap().journal.unwrap().end(64),
+            table + 8 * KIB
+        );
+    }
+
+    #[test]
+    fn a_dirty_limit_gathers_pieces_into_one_burst() {
+        let copy = CopyTo {
+            offset: 1 << 20,
+            piece: 8 << 10,
+            dirty_limit: Some(16 << 10),
+        };
+        let workload = Workload {
+            sizes: std::array::from_fn(|_| Sizes::fixed(4096)),
+            size: Some(24 << 10),
+            io_size: Some(24 << 10),
+            copy_to: Some(copy),
+            ..Workload::default()
+        };
+        let ios = drawn(&workload, 100);
+        let writes: Vec<bool> = ios.iter().map(|io| io.op == Op::Write).collect();
+        let burst = |n| [vec![false; n], vec![true; n]].concat();
+        assert_eq!(writes, [burst(4), burst(2)].concat());
+        let source = Source::new(&workload, 0, 1 << 30, 512).unwrap();
+        let depths = [&ios[0], &ios[4]].map(|io| source.depth(io, 2));
+        assert_eq!(depths, [2, 128]);
+        assert_eq!([ios[4].waits, ios[5].waits], [true, false]);
     }
 
     #[test]

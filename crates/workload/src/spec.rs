@@ -315,7 +315,7 @@ impl Workload {
     /// without either.
     fn journal_or_copy_end(&self, region: u64) -> u64 {
         let journal = self.page_cache.and_then(|cache| cache.journal);
-        let journal = journal.map_or(0, |j| j.offset.saturating_add(j.size));
+        let journal = journal.map_or(0, |journal| journal.end(self.files.count));
         let copy = self.copy_to.map_or(0, |c| c.offset.saturating_add(region));
         journal.max(copy)
     }

@@ -1,7 +1,7 @@
 //! Reader of a workload's page cache, journal and copies.
 
 use super::keys::guest as keys;
-use super::value::whole;
+use super::value::{whole, whole_if_any};
 use crate::guest::{CopyTo, Journal, PageCache};
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
@@ -31,6 +31,7 @@ fn journal(field: &Field<'_>) -> Option<Journal> {
     let requests = section.number(&keys::REQUESTS);
     let bytes = whole(&mut section, &keys::JOURNAL_BS);
     let pause = section.number(&keys::PAUSE);
+    let inode_table = whole_if_any(&mut section, &keys::INODE_TABLE);
     section.finish();
     Some(Journal {
         offset: offset?,
@@ -38,6 +39,7 @@ fn journal(field: &Field<'_>) -> Option<Journal> {
         requests: requests? as u32,
         bytes: bytes? as u32,
         pause: Nanos(pause?),
+        inode_table: inode_table?,
     })
 }
 
@@ -46,9 +48,11 @@ pub(super) fn copy_to(field: &Field<'_>) -> Option<CopyTo> {
     let mut section = Section::with_keys(field, &keys::COPY_TO_TABLE)?;
     let offset = whole(&mut section, &keys::COPY_OFFSET);
     let piece = whole(&mut section, &keys::PIECE);
+    let dirty_limit = whole_if_any(&mut section, &keys::DIRTY_LIMIT);
     section.finish();
     Some(CopyTo {
         offset: offset?,
         piece: piece?,
+        dirty_limit: dirty_limit?,
     })
 }

@@ -96,10 +96,27 @@ pub(in crate::read) const PAUSE: KeyInfo = KeyInfo::number(
     "time for which a commit waits for others to join it (ext3's journal sleeps for a tick)",
 );
 
+/// First byte of the inode table.
+pub(in crate::read) const INODE_TABLE: KeyInfo = KeyInfo::new(
+    "inode_table",
+    KeyKind::Bytes,
+    KeyDefault::Unset("inodes are written to the journal only"),
+    "first byte of the inode table on the disk: each commit also writes the inodes of its files \
+     there, a request of `bs` for every 32 files of which one was written to",
+)
+.within(0, LARGEST);
+
 /// `[vm.workload.page_cache.journal]`
 pub(in crate::read) const JOURNAL_TABLE: SectionInfo = SectionInfo {
     name: "vm.workload.page_cache.journal",
-    keys: &[JOURNAL_OFFSET, JOURNAL_SIZE, REQUESTS, JOURNAL_BS, PAUSE],
+    keys: &[
+        JOURNAL_OFFSET,
+        JOURNAL_SIZE,
+        REQUESTS,
+        JOURNAL_BS,
+        PAUSE,
+        INODE_TABLE,
+    ],
 };
 
 /// First byte of a copy.
@@ -119,8 +136,18 @@ pub(in crate::read) const PIECE: KeyInfo = KeyInfo::number(
     "bytes that are read before they are written",
 );
 
+/// Bytes that are dirty before they are written.
+pub(in crate::read) const DIRTY_LIMIT: KeyInfo = KeyInfo::new(
+    "dirty_limit",
+    KeyKind::Bytes,
+    KeyDefault::Unset("each piece is written once it is read"),
+    "bytes that pile up in the copying process's page cache, before all of them are written in one \
+     burst, 128 requests at a time; at least a piece",
+)
+.within(SECTOR, LARGEST);
+
 /// `[vm.workload.copy_to]`
 pub(in crate::read) const COPY_TO_TABLE: SectionInfo = SectionInfo {
     name: "vm.workload.copy_to",
-    keys: &[COPY_OFFSET, PIECE],
+    keys: &[COPY_OFFSET, PIECE, DIRTY_LIMIT],
 };

@@ -61,6 +61,10 @@ impl Workload {
             let fine = sectors(journal.size) && journal.size >= commit;
             let allowed = "a multiple of 512 bytes that holds a commit";
             findings.expect(fine, "size", journal.size, allowed);
+            if let Some(table) = journal.inode_table {
+                let allowed = "a multiple of 512 bytes";
+                findings.expect(sectors(table), "inode_table", table, allowed);
+            }
         });
     }
 
@@ -69,6 +73,10 @@ impl Workload {
         findings.expect(fine, "offset", copy.offset, "a multiple of 512 bytes");
         let fine = copy.piece >= u64::from(self.largest_request());
         findings.expect(fine, "piece", copy.piece, "at least the largest request");
+        if let Some(limit) = copy.dirty_limit {
+            let fine = limit >= copy.piece;
+            findings.expect(fine, "dirty_limit", limit, "at least a piece");
+        }
         // Parts are written in the order in which they were read, to the same distances.
         let in_the_way = [
             (self.rw.mix != Mix::Read, "writes or discards"),
