@@ -21,6 +21,7 @@ mod claim;
 mod claim_result;
 mod findings;
 mod fit;
+mod fitted;
 mod flubber;
 mod folder;
 mod frame;
@@ -38,6 +39,7 @@ mod verdict;
 mod vfair;
 
 pub use findings::{Ablation, Cell, Claim, Entry, Findings, Ordering, Sense, within};
+pub use fitted::{Calibrate, Calibration, Fitted, list as list_fitted};
 pub use ordering::{Comparisons, order};
 pub use pool::map_parallel;
 pub use reference::{Reference, Table as ReferenceTable};
@@ -63,9 +65,8 @@ pub struct Paper {
     pub traces: &'static [TraceFile],
     /// Runs what is wanted and returns the findings.
     pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
-    /// Fits the free parameters of the paper's models again, and returns the text of
-    /// `calibration.toml`. `None` if the models have no free parameters.
-    pub calibrate: Option<Calibrate>,
+    /// Calibration of the paper's models. `None` if they have no free parameters.
+    pub calibration: Option<Calibration>,
 }
 
 /// Trace of a paper's measurements; a user who has it can run the experiment on it.
@@ -82,9 +83,6 @@ impl TraceFile {
         TraceFile { stream, file }
     }
 }
-
-/// Function that fits the free parameters of a paper's models.
-pub type Calibrate = fn(&Wanted, Progress<'_>) -> Result<String, ExperimentError>;
 
 /// Selection of a paper's experiments.
 #[derive(Clone, Debug, Default)]

@@ -34,7 +34,7 @@ impl Count {
             return "-".to_owned();
         }
         let share = 100.0 * self.held as f64 / self.all as f64;
-        format!("{} of {} ({share:.0} %)", self.held, self.all)
+        format!("{} of {}  {share:.0} %", self.held, self.all)
     }
 
     fn short(self) -> String {
@@ -102,7 +102,7 @@ pub fn counts(findings: &Findings) -> Table {
         ("", Align::Left),
         ("ALL", Align::Right),
         ("CAN HOLD", Align::Right),
-        ("CAN HOLD, OWN", Align::Right),
+        ("+ OWN", Align::Right),
     ]);
     let each = Scope::EACH.map(|scope| Counts::of_findings(findings, scope));
     let mut row = |name: &str, figure: &dyn Fn(&Counts) -> String| {
@@ -110,10 +110,10 @@ pub fn counts(findings: &Findings) -> Table {
         table.row([name.to_owned()].into_iter().chain(figures));
     };
     row("claims that hold", &|of| of.claims.words());
-    row("predicted figures within 15 %", &|of| of.near.words());
-    row("predicted figures within 25 %", &|of| of.wide.words());
+    row("predicted within 15 %", &|of| of.near.words());
+    row("predicted within 25 %", &|of| of.wide.words());
     row("comparisons as in the paper", &|of| of.agreement().words());
-    row("  within 1 % here / the other way", &|of| {
+    row("  within 1 % / other way", &|of| {
         format!("{} / {}", of.order.within, of.order.opposite)
     });
     table
@@ -207,7 +207,7 @@ fn failing(claims: &[&Claim], width: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for (verdict, introduction) in [
         (Verdict::DoesNotHold, None),
-        (Verdict::CannotHold, Some("cannot:")),
+        (Verdict::CannotHold, Some("cannot: ")),
     ] {
         let mut names: Vec<(&str, usize)> = Vec::new();
         for claim in claims.iter().filter(|claim| claim.verdict == verdict) {
@@ -222,28 +222,23 @@ fn failing(claims: &[&Claim], width: usize) -> Vec<String> {
                 None => names.push((name, 1)),
             }
         }
-        if !names.is_empty() {
-            words.extend(introduction.map(str::to_owned));
-        }
-        for (name, count) in names {
+        for (n, (name, count)) in names.into_iter().enumerate() {
+            // The first name has the introduction, so that no line ends with it.
+            let before = introduction.filter(|_| n == 0).unwrap_or_default();
             let times = if count > 1 {
                 format!(" x{count}")
             } else {
                 String::new()
             };
-            words.push(clipped(&name, width - times.len()) + &times);
+            let room = width - before.len() - times.len();
+            words.push(format!("{before}{}{times}", clipped(&name, room)));
         }
     }
     let mut lines: Vec<String> = Vec::new();
     for word in words {
-        // Words of a line are separated by a comma, but for the one that introduces others.
-        let gap = match lines.last() {
-            Some(line) if line.ends_with(':') => " ",
-            _ => ", ",
-        };
         match lines.last_mut() {
-            Some(line) if line.len() + gap.len() + word.len() <= width => {
-                line.push_str(gap);
+            Some(line) if line.len() + 2 + word.len() <= width => {
+                line.push_str(", ");
                 line.push_str(&word);
             }
             _ => lines.push(word),

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tidegate_experiments::{
-    Findings, Paper, Wanted, claims, contradictions, counts, papers, reasons, summary, tables,
-    verdicts,
+    Findings, Paper, Wanted, claims, contradictions, counts, list_fitted, papers, reasons,
+    summary, tables, verdicts,
 };
 use tidegate_report::{Align, Table};
 
@@ -49,11 +49,11 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
         progress.set(done as u64, String::new);
     };
     if args.calibrate {
-        let Some(calibrate) = paper.calibrate else {
+        let Some(calibration) = paper.calibration else {
             let problem = Problem::new(format!("{name} has no calibration"));
             return Err(problem.at("--calibrate").into());
         };
-        let text = calibrate(&wanted, &mut hear)?;
+        let text = (calibration.fit)(&wanted, &mut hear)?;
         return Ok(out.text(&text)?);
     }
     let findings = (paper.reproduce)(&wanted, &mut hear)?;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let title = paper.title.replacen(": ", ":\n", 1);
     out.text(&format!("{title}\n\n"))?;
     if args.details {
-        details(&findings, out)?;
+        details(paper, &findings, out)?;
     } else {
         screen(paper, &findings, out)?;
     }
@@ -98,13 +98,19 @@ fn screen(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
 }
 
 /// Prints every figure and claim with its reasons.
-fn details(findings: &Findings, out: Output) -> Result<()> {
+fn details(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
     out.table(&tables(findings))?;
     out.text("\n")?;
     out.table(&claims(findings))?;
     if !(findings.impossible.is_empty() && findings.notes.is_empty()) {
         out.text("\n")?;
         out.table(&reasons(findings))?;
+    }
+    if let Some(calibration) = paper.calibration {
+        let fitted = list_fitted(&calibration.fitted()?, true);
+        out.text(&format!(
+            "\nFitted figures, and the paper's cells that they were fitted on:\n{fitted}"
+        ))?;
     }
     out.text("\n")?;
     Ok(out.table(&counts(findings))?)

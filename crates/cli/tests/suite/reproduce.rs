@@ -158,7 +158,14 @@ fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
 fn people_read_theirs_ours_and_whether_claims_hold() {
     let part = ["reproduce", "flubber", "--table", "section 4.5"];
     let text = said(&[&part[..], &["--details"]].concat());
-    for word in ["THEIRS", "OURS", "RATIO", "predicted", "wait_success_pct"] {
+    for word in [
+        "THEIRS",
+        "OURS",
+        "RATIO",
+        "predicted",
+        "wait_success_pct",
+        "fitted on table 3",
+    ] {
         assert!(text.contains(word), "{word}: {text}");
     }
     // Without it a screen with the verdicts, and where to look.

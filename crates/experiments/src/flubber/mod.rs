@@ -10,6 +10,7 @@ mod setup;
 mod tables;
 
 use crate::claim::Measure;
+use crate::fitted::{Calibration, Group};
 use crate::frame::{self, Claims, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
 use setup::{Ablation, Case, Key, Run, SCHEDULERS};
@@ -23,7 +24,12 @@ pub(crate) const PAPER: Paper = Paper {
     plots: &["figure 4"],
     traces: &[],
     reproduce: |wanted, progress| frame::reproduce(&Flubber, wanted, progress),
-    calibrate: Some(calibrate::calibrate),
+    calibration: Some(Calibration {
+        fit: calibrate::calibrate,
+        text: folder::embedded!("flubber", "calibration.toml"),
+        reference: PAPER_TOML,
+        groups: || vec![Group::new(&["free.*"], &["*"])],
+    }),
 };
 
 const PAPER_TOML: &str = folder::embedded!("flubber", "paper.toml");

@@ -12,7 +12,8 @@ use tidegate_core::time::Nanos;
 /// periods of the schedulers.
 pub(super) const WORK_SHRINK: u64 = 20;
 
-const CALIBRATION_TOML: &str = include_str!("../../../../experiments/isacs/calibration.toml");
+pub(super) const CALIBRATION_TOML: &str =
+    include_str!("../../../../experiments/isacs/calibration.toml");
 
 /// Calibrated values of the free parameters, in the order of [`FreeParameter::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ mod run;
 mod setup;
 mod tables;
 
-use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim};
+use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim, fitted};
 use claim::Impossibles;
 use claims::Compared;
 use free_parameters::Calibration;
@@ -28,7 +28,12 @@ pub(crate) const PAPER: Paper = Paper {
     plots: TABLES,
     traces: &[],
     reproduce,
-    calibrate: Some(calibrate::calibrate),
+    calibration: Some(fitted::Calibration {
+        fit: calibrate::calibrate,
+        text: free_parameters::CALIBRATION_TOML,
+        reference: setup::PAPER_TOML,
+        groups: || points::POINTS.iter().map(points::Point::group).collect(),
+    }),
 };
 
 /// Number of rounds of explanatory runs.

@@ -1,6 +1,7 @@
 //! Cells by which the free parameters are found.
 
 use super::free_parameters::FreeParameter;
+use crate::fitted::Group;
 
 /// Cell, with the parameter that it determines and the parameter's bounds.
 pub(super) struct Point {
@@ -11,6 +12,15 @@ pub(super) struct Point {
     pub(super) bounds: (u64, u64),
     /// `true` if the cell rises with the parameter.
     pub(super) rises: bool,
+}
+
+impl Point {
+    /// Parameter and cell as they are named in `calibration.toml`.
+    pub(super) fn group(&self) -> Group {
+        let figure = format!("free.{}", self.parameter.key());
+        let cell = format!("table {}, {}, {}", self.table, self.row, self.column);
+        Group::new(&[&figure], &[&cell])
+    }
 }
 
 const fn point(

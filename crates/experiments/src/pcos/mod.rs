@@ -59,7 +59,7 @@ pub(crate) const PAPER: Paper = Paper {
     ],
     traces: TRACES,
     reproduce,
-    calibrate: None,
+    calibration: None,
 };
 
 const PAPER_TOML: &str = folder::embedded!("pcos", "paper.toml");

@@ -20,6 +20,7 @@ mod third;
 mod use_cases;
 
 use crate::claim::Measure;
+use crate::fitted::{Calibration, Group};
 use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
 use crate::ordering::with_orderings;
 use crate::{Cell, ExperimentError, Paper, ReferenceTable, Sense, folder as files};
@@ -52,7 +53,18 @@ pub(crate) const PAPER: Paper = Paper {
         };
         frame::reproduce(&Pridyn { folder }, wanted, progress)
     },
-    calibrate: Some(calibrate::calibrate),
+    calibration: Some(Calibration {
+        fit: calibrate::calibrate,
+        text: files::embedded!("pridyn", "calibration.toml"),
+        reference: PAPER_TOML,
+        groups: || {
+            let bulk = ["outer_rate", "io_size", "bulk.*"];
+            vec![
+                Group::new(&bulk, &["figure 1.2*", "table 4.1*"]),
+                Group::new(&["streams.*"], &["figure 4.4*"]),
+            ]
+        },
+    }),
 };
 
 const PAPER_TOML: &str = files::embedded!("pridyn", "paper.toml");

@@ -21,6 +21,7 @@ mod throughput;
 mod windows;
 
 use crate::claim::Measure;
+use crate::fitted::{Calibration, Group};
 use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
 use crate::{ExperimentError, Paper, folder};
 use run::Run;
@@ -43,7 +44,12 @@ pub(crate) const PAPER: Paper = Paper {
     ],
     traces: &[],
     reproduce: |wanted, progress| frame::reproduce(&Vcup, wanted, progress),
-    calibrate: Some(calibrate::calibrate),
+    calibration: Some(Calibration {
+        fit: calibrate::calibrate,
+        text: folder::embedded!("vcup", "calibration.toml"),
+        reference: PAPER_TOML,
+        groups: || vec![Group::new(&["array.*"], &["figure 11*"])],
+    }),
 };
 
 const PAPER_TOML: &str = folder::embedded!("vcup", "paper.toml");

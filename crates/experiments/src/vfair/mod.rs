@@ -23,6 +23,7 @@ mod strategies;
 mod varied;
 
 use crate::claim::Measure;
+use crate::fitted::{Calibration, Group};
 use crate::frame::{self, Cells, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
 use ablation::Ablation;
@@ -43,7 +44,18 @@ pub(crate) const PAPER: Paper = Paper {
     ],
     traces: &[],
     reproduce: |wanted, progress| frame::reproduce(&Vfair, wanted, progress),
-    calibrate: Some(calibrate::calibrate),
+    calibration: Some(Calibration {
+        fit: calibrate::calibrate,
+        text: folder::embedded!("vfair", "calibration.toml"),
+        reference: PAPER_TOML,
+        groups: || {
+            let alone = &["alone.native", "alone.virtualised"];
+            vec![
+                Group::new(&["ssd.*"], &["figure 9*", "figure 10*"]).stated(alone),
+                Group::new(&["hdd.*"], &["table 2*", "table 3*"]),
+            ]
+        },
+    }),
 };
 
 const PAPER_TOML: &str = folder::embedded!("vfair", "paper.toml");
