@@ -228,7 +228,7 @@ table{border-collapse:collapse;margin:.6rem 0;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:.22rem .7rem .22rem 0;
 border-bottom:1px solid var(--line);overflow-wrap:normal}
 th{font-size:.82rem;color:var(--faint);font-weight:600}
-.number{text-align:right;white-space:nowrap}
+.number{text-align:right;white-space:pre;padding-left:.6rem}
 .good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}.faint{color:var(--faint)}
 .strong{font-weight:600}
 figure{margin:.8rem 0}

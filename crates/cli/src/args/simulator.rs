@@ -163,6 +163,11 @@ pub(crate) struct ReproduceArgs {
     /// Print every figure and claim, with reasons and ablations, instead of one screen
     #[arg(long, requires = "paper")]
     pub(crate) details: bool,
+    /// Write figures, verdicts with their reasons, curves and the calibration to FILE as a page
+    /// for a browser
+    #[arg(long, value_name = "FILE", requires = "paper", conflicts_with = "calibrate",
+          value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
     /// Draw the curves on the terminal
     #[arg(long, requires = "paper")]
     pub(crate) plot: bool,

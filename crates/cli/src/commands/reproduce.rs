@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tidegate_experiments::{
-    Findings, Paper, Wanted, claims, contradictions, counts, list_fitted, papers, reasons,
+    Findings, Paper, Wanted, claims, contradictions, counts, list_fitted, page, papers, reasons,
     summary, tables, verdicts,
 };
 use tidegate_report::{Align, Table};
 
 use crate::args::{Format, ReproduceArgs};
+use crate::atomic_file;
 use crate::output::{self, Output};
 use crate::plot_output;
 use crate::problem::Problem;
@@ -58,6 +59,11 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     }
     let findings = (paper.reproduce)(&wanted, &mut hear)?;
     drop(progress);
+    if let Some(file) = &args.report {
+        let page = page(paper, &findings, wanted.table.as_deref())?;
+        atomic_file::write(file, page.as_bytes())?;
+        output::tell(format_args!("wrote {}", file.display()));
+    }
     if out.is_json() {
         out.json(&findings.entries())?;
         return plot_output::write_svg(&findings.plots, &args.plots);
@@ -91,7 +97,8 @@ fn screen(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
     let contradictions = contradictions(findings);
     let gap = if contradictions.is_empty() { "" } else { "\n" };
     Ok(out.text(&format!(
-        "\n{contradictions}{gap}Every figure, reasons and ablations: --details\n\
+        "\n{contradictions}{gap}Every figure, reasons and ablations: --details; as a page: \
+         --report FILE\n\
          The models and what is missed: experiments/{}/README.md\n",
         paper.name
     ))?)

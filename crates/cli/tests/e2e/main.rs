@@ -22,6 +22,7 @@ mod media;
 mod monitoring;
 mod patterns;
 mod power;
+mod report;
 mod resizing;
 mod schedules;
 mod tenants;
