@@ -1,5 +1,6 @@
 //! Checks that the figures of all models share, and the error for a figure that fails them.
 
+use tidegate_core::time::Nanos;
 use tidegate_units::{Bytes, Duration};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -42,6 +43,16 @@ pub(crate) fn require(
         found: found.to_string(),
         allowed: allowed.into(),
     })
+}
+
+/// Returns zero, the value of times that an entry leaves out.
+pub(crate) fn no_time() -> Duration {
+    Duration(Nanos::ZERO)
+}
+
+/// Returns zero, the value of sizes that an entry leaves out.
+pub(crate) fn no_bytes() -> Bytes {
+    Bytes(0)
 }
 
 /// Refuses a duration above 1 s: no step of a disk takes longer, and sums then fit 64 bits.

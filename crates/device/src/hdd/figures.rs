@@ -1,6 +1,8 @@
 //! Figures of a hard disk, as a catalogue entry states them.
 
-use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
+use crate::figures::{
+    FigureError, TRILLION, no_bytes, no_time, require, require_blocks, require_short,
+};
 use serde::Deserialize;
 use tidegate_core::time::Nanos;
 use tidegate_units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
@@ -85,6 +87,10 @@ pub struct ReadAheadFigures {
     pub cache: Bytes,
     /// Number of segments, and therefore of streams that are kept apart, 1 to 1024.
     pub segments: u32,
+    /// Bytes that the head reads on behind a sequential read before the arm turns to another
+    /// command, at most a segment; zero by default.
+    #[serde(default = "no_bytes")]
+    pub minimum: Bytes,
 }
 
 /// Table `[hdd.write_cache]`: the buffer for data that is not on the medium yet.
@@ -122,6 +128,11 @@ pub enum WriteBackOrder {
 pub struct NcqFigures {
     /// Age at which a command goes before all that arrived later, at most 1 h; prevents starvation.
     pub max_wait: Duration,
+    /// Time of positioning that a second of waiting is worth in the choice, at most 1 s; zero by
+    /// default: shortest positioning time first. (Aged shortest access time first, Jacobson and
+    /// Wilkes, HPL-CSP-91-7, 1991.)
+    #[serde(default = "no_time")]
+    pub ageing: Duration,
 }
 
 impl HddFigures {
@@ -194,7 +205,11 @@ impl HddFigures {
     }
 
     fn check_buffers(&self) -> Result<(), FigureError> {
-        let ReadAheadFigures { cache, segments } = self.read_ahead;
+        let ReadAheadFigures {
+            cache,
+            segments,
+            minimum,
+        } = self.read_ahead;
         require(
             (1..=1024).contains(&segments),
             "hdd.read_ahead.segments",
@@ -211,6 +226,13 @@ impl HddFigures {
                 "a physical block per segment ({}) to 1 TiB",
                 format_bytes(least)
             ),
+        )?;
+        let segment = cache.0 / u64::from(segments) / self.physical_block.0 * self.physical_block.0;
+        require(
+            minimum.0 <= segment,
+            "hdd.read_ahead.minimum",
+            minimum,
+            format!("at most a segment ({})", format_bytes(segment)),
         )?;
         if let Some(writes) = &self.write_cache {
             let least = self.physical_block;
@@ -236,6 +258,7 @@ impl HddFigures {
                 ncq.max_wait,
                 "at most 1 h",
             )?;
+            require_short("hdd.ncq.ageing", ncq.ageing)?;
         }
         Ok(())
     }

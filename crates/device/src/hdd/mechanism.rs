@@ -68,6 +68,10 @@ pub(super) struct Mechanism {
     head: u64,
     /// Time at which the last access ends.
     free_at: u64,
+    /// Bytes that are read on behind a sequential read before another access begins.
+    minimum: u64,
+    /// Time until which the head reads on for that.
+    reads_on_until: u64,
 }
 
 impl Mechanism {
@@ -77,6 +81,7 @@ impl Mechanism {
         head_switch: u64,
         write_settle: u64,
         segments: Segments,
+        minimum: u64,
     ) -> Mechanism {
         Mechanism {
             geometry,
@@ -88,12 +93,19 @@ impl Mechanism {
             cylinder: 0,
             head: 0,
             free_at: 0,
+            minimum,
+            reads_on_until: 0,
         }
     }
 
     /// Time at which everything that was begun is done.
     pub(super) fn free_at(&self) -> u64 {
         self.free_at
+    }
+
+    /// Returns the time until which the head reads on behind a sequential read, whatever waits.
+    pub(super) fn reads_on_until(&self) -> u64 {
+        self.reads_on_until
     }
 
     pub(super) fn revolution(&self) -> u64 {
@@ -120,6 +132,7 @@ impl Mechanism {
         }
         let begin = ready.max(self.free_at);
         self.stop_read_ahead(begin);
+        let sequential = self.minimum > 0 && (held.is_some() || self.segments.ends_at(start));
         // The beginning may be in the buffer; only the rest is read from the medium.
         let (segment, from) = match held {
             Some(index) => (index, self.segments.get(index).end),
@@ -131,6 +144,9 @@ impl Mechanism {
         self.free_at = last;
         // The head is there anyway and the next read is probably sequential, so drives read on.
         self.start_read_ahead(segment, end, next, last);
+        if sequential {
+            self.read_on(end);
+        }
         Buffered {
             first: if from == start { first } else { ready },
             last,
@@ -295,6 +311,15 @@ impl Mechanism {
                 stream,
                 limit,
             });
+        }
+    }
+
+    /// Binds the head until it has read `minimum` bytes behind `end`.
+    fn read_on(&mut self, end: u64) {
+        if let Some(ahead) = self.ahead {
+            let until = (end + self.minimum).min(ahead.limit);
+            self.reads_on_until = self.read_ahead_end(&ahead, until);
+            self.free_at = self.free_at.max(self.reads_on_until);
         }
     }
 

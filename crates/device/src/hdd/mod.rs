@@ -17,7 +17,8 @@
 //! - **Read-ahead.** After a read from the medium the head reads on until it is a segment ahead of
 //!   what the host has read. A read of buffered data is served at interface speed; a read of data
 //!   that the head is about to reach waits for it. Any other access to the medium stops the
-//!   read-ahead. Buffered data stays until its segment is reused.
+//!   read-ahead; behind a read that continues a stream it may not do so before a minimum was read
+//!   on. Buffered data stays until its segment is reused.
 //! - **Write cache.** Without one, a write completes when it is on the medium. With one, a write
 //!   that finds room completes when its data has passed the interface. The drive writes the cache
 //!   back after an idle time, or at once when it is half full; a write that finds no room waits.
@@ -143,6 +144,7 @@ impl Hdd {
             figures.surfaces.as_ref().map_or(0, |s| s.head_switch.0.0),
             figures.write_settle.0.0,
             Segments::new(figures.read_ahead.segments, segment / block * block),
+            figures.read_ahead.minimum.0,
         );
         let cache = figures.write_cache.as_ref();
         let depth = figures.queue_depth;
@@ -155,7 +157,7 @@ impl Hdd {
             queue: figures
                 .ncq
                 .as_ref()
-                .map(|ncq| Queue::new(depth, depth, ncq.max_wait.0.0)),
+                .map(|ncq| Queue::new(depth, depth, ncq.max_wait.0.0, ncq.ageing.0.0)),
             overhead: figures.command_overhead.0.0,
             interface_rate: Divisor::new(figures.interface_rate.0),
             controller_free: 0,
@@ -406,10 +408,12 @@ impl Model for Hdd {
     }
 
     fn next_completion(&self) -> Option<Nanos> {
-        match (self.bypass_ends.front(), self.queued_ends.front()) {
-            (Some(a), Some(b)) => Some(a.at.min(b.at)),
-            (a, b) => a.or(b).map(|c| c.at),
-        }
+        let ends = [self.bypass_ends.front(), self.queued_ends.front()];
+        let known = ends.into_iter().flatten().map(|c| c.at).min();
+        // A command that waits while the head reads on is chosen when that is over.
+        let waits = self.queue.as_ref().is_some_and(|q| q.len() > 0) && self.queued_ends.is_empty();
+        let chosen = waits.then(|| Nanos(self.mechanism.reads_on_until()));
+        known.into_iter().chain(chosen).min()
     }
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {

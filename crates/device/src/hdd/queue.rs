@@ -15,6 +15,10 @@
 //! settles what comes after it as soon as a command is there, so the end of the next command is
 //! always known.
 //!
+//! **Ageing**, if configured, subtracts from each positioning time what the command's waiting is
+//! worth, so that a distant command is not passed over for `max_wait` (Jacobson and Wilkes' aged
+//! shortest access time first).
+//!
 //! **No starvation.** A command that has waited for `max_wait` goes before everything that came
 //! after it. So it is served after at most `max_wait` plus, for each command before it in the
 //! queue, one access and one write-back of a piece of the cache.
@@ -57,6 +61,8 @@ pub(super) struct Queue {
     /// Number of commands that the drive chooses among; the others wait in front of it.
     depth: usize,
     max_wait: u64,
+    /// Nanoseconds of positioning that a second of waiting is worth.
+    ageing: u64,
     /// Number of flushes among the waiting commands; 0 saves the search for a barrier.
     flushes: u32,
     /// Number of writes that wait for room in the cache; later cached writes must not pass them.
@@ -66,11 +72,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(depth: u32, room: u32, max_wait: u64) -> Queue {
+    pub(super) fn new(depth: u32, room: u32, max_wait: u64, ageing: u64) -> Queue {
         Queue {
             waiting: Vec::with_capacity(room as usize),
             depth: depth as usize,
             max_wait,
+            ageing,
             flushes: 0,
             stalled_writes: 0,
             cache_is_next: false,
@@ -79,7 +86,7 @@ impl Queue {
 
     /// Returns an empty queue with the same parameters, for `room` commands.
     pub(super) fn fresh(&self, room: u32) -> Queue {
-        Queue::new(self.depth as u32, room, self.max_wait)
+        Queue::new(self.depth as u32, room, self.max_wait, self.ageing)
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -190,7 +197,9 @@ impl Hdd {
     /// Returns true while the mechanism is at a command that ends after `now`. (An array may have
     /// popped that command's end ahead of time; then the next command is settled early.)
     fn is_busy(&self, now: u64) -> bool {
-        self.mechanism.free_at().min(self.last_queued_end) > now && !self.queued_ends.is_empty()
+        let serves = self.mechanism.free_at().min(self.last_queued_end) > now
+            && !self.queued_ends.is_empty();
+        serves || self.mechanism.reads_on_until() > now
     }
 
     /// Begins the next operation; at least one command waits.
@@ -259,6 +268,11 @@ impl Hdd {
             return (queue.stalled_writes == 0).then_some(0);
         }
         let stand = self.mechanism.head_state(now);
+        // The head start that waiting is worth is added to all delays, so that they stay positive:
+        // the oldest command, the first one, has the most.
+        let bonus = |w: &Waiting| (now - w.ready).min(queue.max_wait) as u128;
+        let bonus = |w: &Waiting| (bonus(w) * u128::from(queue.ageing) / 1_000_000_000) as u64;
+        let most = queue.waiting.first().map_or(0, bonus);
         let (mut best, mut least) = (None, u64::MAX);
         // Of the reads in the read-ahead's way only the one that it reaches first is a candidate.
         let (coming, mut nearest) = (self.mechanism.read_ahead_range(), u64::MAX);
@@ -271,6 +285,7 @@ impl Hdd {
             if best.is_none() && now - w.ready >= queue.max_wait {
                 return Some(index);
             }
+            let handicap = most - bonus(w);
             let delay = match w.kind {
                 Kind::Discard => 0,
                 Kind::Read if coming.contains(&w.io.addr) => {
@@ -282,10 +297,15 @@ impl Hdd {
                 }
                 _ => {
                     let write = w.kind == Kind::Write;
-                    self.mechanism
-                        .positioning_time(&stand, &w.target, write, least)
+                    self.mechanism.positioning_time(
+                        &stand,
+                        &w.target,
+                        write,
+                        least.saturating_sub(handicap),
+                    )
                 }
             };
+            let delay = delay.saturating_add(handicap);
             if delay < least {
                 (best, least) = (Some(index), delay);
             }

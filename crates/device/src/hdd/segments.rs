@@ -47,6 +47,14 @@ impl Segments {
             .position(|s| byte.wrapping_sub(s.start) < s.end - s.start)
     }
 
+    /// Returns true if a segment's content ends right before `byte`, so that a read there continues
+    /// a stream.
+    pub(super) fn ends_at(&self, byte: u64) -> bool {
+        self.segments
+            .iter()
+            .any(|s| s.end == byte && s.start < byte)
+    }
+
     /// Marks a segment as the most recently used.
     pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;

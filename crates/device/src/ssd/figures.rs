@@ -1,6 +1,6 @@
 //! Figures of a flash disk, as a catalogue entry states them.
 
-use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
+use crate::figures::{FigureError, TRILLION, no_time, require, require_blocks, require_short};
 use serde::Deserialize;
 use tidegate_units::{Bandwidth, Bytes, Duration};
 
@@ -43,6 +43,15 @@ pub struct SsdFigures {
     /// Order in which commands whose data is ready use the interface; `in-order` by default.
     #[serde(default)]
     pub interface_sharing: SharingFigure,
+    /// Time for which a read, a write or a write-zeroes occupies the interface beside its data;
+    /// zero by default. With all commands' time on one resource the drive is a single server,
+    /// whose throughput does not depend on the depth.
+    #[serde(default = "no_time")]
+    pub interface_command: Duration,
+    /// Time for which a command occupies the interface in addition if the one before it went the
+    /// other way; zero by default, and with a full-duplex interface.
+    #[serde(default = "no_time")]
+    pub interface_turnaround: Duration,
     /// Latency of a read beside flash, channel and interface.
     pub read_overhead: Duration,
     /// Latency of every other command beside the interface.
@@ -139,6 +148,16 @@ impl SsdFigures {
         require_short("ssd.write_overhead", self.write_overhead)?;
         require_short("ssd.read_interval", self.read_interval)?;
         require_short("ssd.write_interval", self.write_interval)?;
+        require_short("ssd.interface_command", self.interface_command)?;
+        let turnaround = self.interface_turnaround;
+        require_short("ssd.interface_turnaround", turnaround)?;
+        require(
+            // Each way has a link of its own, which never turns.
+            turnaround.0.0 == 0 || !self.full_duplex,
+            "ssd.interface_turnaround",
+            turnaround,
+            "0 ns while full_duplex is true",
+        )?;
         let rate = |field: &str, found: Bandwidth| {
             let ok = (1_000_000..=TRILLION).contains(&found.0);
             require(ok, field, found, "1 MB/s to 1 TB/s")

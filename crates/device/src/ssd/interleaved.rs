@@ -41,11 +41,16 @@ pub(super) struct Interleaved {
     pub(super) flushes: Flushes,
     room: u32,
     rate: u64,
+    /// Time of a command beside its data, and of turning from one way to the other, in nanoseconds.
+    times: [u64; 2],
+    /// Way of the transfer that began last, true to the host; `None`: there was none.
+    last_read: Option<bool>,
 }
 
 impl Interleaved {
     /// Creates the interface of a drive that accepts `room` commands, at `rate` bytes per second.
-    pub(super) fn new(rate: u64, full_duplex: bool, room: u32) -> Interleaved {
+    /// `times`: nanoseconds of a command beside its data, and of turning from one way to the other.
+    pub(super) fn new(rate: u64, full_duplex: bool, times: [u64; 2], room: u32) -> Interleaved {
         let command = Command {
             io: ModelIo::flush(0),
             order: 0,
@@ -61,12 +66,14 @@ impl Interleaved {
             flushes: Flushes::new(room),
             room,
             rate,
+            times,
+            last_read: None,
         }
     }
 
     /// Returns an unused interface with the same parameters for `room` commands.
     pub(super) fn fresh(&self, room: u32) -> Interleaved {
-        Interleaved::new(self.rate, self.from_host.is_some(), room)
+        Interleaved::new(self.rate, self.from_host.is_some(), self.times, room)
     }
 
     /// Number of commands whose end is not known yet.
@@ -136,11 +143,18 @@ impl Interleaved {
             // Only reads and writes transfer data; write-zeroes sends none.
             _ => 0,
         };
+        let read = io.op == Op::Read;
+        let [command, turnaround] = self.times;
+        let turns = self
+            .last_read
+            .replace(read)
+            .is_some_and(|last| last != read);
+        let time = if turns { command + turnaround } else { command };
         let link = match &mut self.from_host {
-            Some(link) if io.op != Op::Read => link,
+            Some(link) if !read => link,
             _ => &mut self.to_host,
         };
-        link.enter(at, bytes, order, place);
+        link.enter(at, bytes, time, order, place);
     }
 }
 

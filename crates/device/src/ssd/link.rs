@@ -62,10 +62,11 @@ impl Link {
         u128::from(self.rate) * u128::from(time) + self.unused
     }
 
-    /// Begins the transfer of `bytes` of the command with index `command` at `at`. Of transfers
-    /// that end together, the one with the lowest `sequence` leaves first. Transfers that end by
-    /// `at` must have left.
-    pub(super) fn enter(&mut self, at: u64, bytes: u64, sequence: u64, command: u32) {
+    /// Begins the transfer of `bytes` of the command with index `command` at `at`, which occupies
+    /// the link for `time` nanoseconds of its whole rate beside them. Of transfers that end
+    /// together, the one with the lowest `sequence` leaves first. Transfers that end by `at` must
+    /// have left.
+    pub(super) fn enter(&mut self, at: u64, bytes: u64, time: u64, sequence: u64, command: u32) {
         let work = self.work_until(at);
         match self.transfers.len() as u128 {
             // An idle interface saves nothing up.
@@ -76,7 +77,8 @@ impl Link {
             }
         }
         self.now = at;
-        let tag = self.carried + u128::from(bytes) * UNITS_PER_BYTE;
+        let units = u128::from(bytes) * UNITS_PER_BYTE + u128::from(time) * u128::from(self.rate);
+        let tag = self.carried + units;
         self.transfers.push(Reverse((tag, sequence, command)));
         self.update_next();
     }
@@ -106,7 +108,8 @@ impl Link {
         } else {
             let missing = self.work_to_next_end().saturating_sub(self.unused);
             // A transfer of 4 GiB beside 4095 others takes less than 2^62 ns at 1 MB/s or more:
-            // 2^32 x 2^12 bytes at 10^6 bytes a second are 1.8 x 10^16 ns.
+            // 2^32 x 2^12 bytes at 10^6 bytes a second are 1.8 x 10^16 ns. Times beside the data
+            // are at most some seconds each.
             self.now + missing.div_ceil(u128::from(self.rate)) as u64
         };
     }
@@ -211,7 +214,7 @@ mod tests {
         };
         for (place, (at, bytes)) in (0..).zip(transfers) {
             leave(&mut link, *at);
-            link.enter(*at, *bytes, u64::from(place), place);
+            link.enter(*at, *bytes, 0, u64::from(place), place);
         }
         leave(&mut link, u64::MAX);
         assert_eq!(link.transfers.capacity(), room);
@@ -236,6 +239,17 @@ mod tests {
             on_a_link(10_000_000_000, &[(0, 10_000), (0, 100)]),
             [1_010, 20]
         );
+    }
+
+    #[test]
+    fn time_beside_the_data_is_shared_like_data() {
+        // A byte a nanosecond: 100 ns and 400 bytes are 500 ns, beside another 500.
+        let mut link = Link::new(1_000_000_000, 2);
+        link.enter(0, 400, 100, 0, 0);
+        link.enter(0, 500, 0, 1, 1);
+        assert_eq!(link.next(), 1_000);
+        assert_eq!((link.leave(), link.leave()), (0, 1));
+        assert_eq!(link.now, 1_000);
     }
 
     #[test]

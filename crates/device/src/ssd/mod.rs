@@ -80,6 +80,8 @@ struct Timing {
     write_overhead: u64,
     read_interval: u64,
     write_interval: u64,
+    interface_command: u64,
+    interface_turnaround: u64,
     /// Bytes per second.
     channel_rate: Divisor,
     interface_rate: Divisor,
@@ -93,6 +95,8 @@ enum Interface {
         to_host: Timeline,
         /// Direction from the host, if it is separate (full duplex).
         from_host: Option<Timeline>,
+        /// Way of the last command, true to the host; `None`: there was none.
+        last_read: Option<bool>,
     },
     /// Transfers of several commands that share the rate.
     Interleaved(Box<Interleaved>),
@@ -105,9 +109,14 @@ impl Interface {
             SharingFigure::InOrder => Interface::InOrder {
                 to_host: Timeline::new(INTERFACE_BOOKINGS),
                 from_host: duplex.then(|| Timeline::new(INTERFACE_BOOKINGS)),
+                last_read: None,
             },
             SharingFigure::Interleaved => {
-                let shared = Interleaved::new(rate, duplex, figures.queue_depth);
+                let times = [
+                    figures.interface_command.0.0,
+                    figures.interface_turnaround.0.0,
+                ];
+                let shared = Interleaved::new(rate, duplex, times, figures.queue_depth);
                 Interface::Interleaved(Box::new(shared))
             }
         }
@@ -193,6 +202,8 @@ impl Ssd {
                 write_overhead: figures.write_overhead.0.0,
                 read_interval: figures.read_interval.0.0,
                 write_interval: figures.write_interval.0.0,
+                interface_command: figures.interface_command.0.0,
+                interface_turnaround: figures.interface_turnaround.0.0,
                 channel_rate: Divisor::new(figures.channel_rate.0),
                 interface_rate: Divisor::new(figures.interface_rate.0),
             },
@@ -251,6 +262,31 @@ impl Ssd {
 
     fn on_interface(&self, bytes: u64) -> u64 {
         self.timing.interface_rate.ceil(bytes * 1_000_000_000)
+    }
+
+    /// Books the in-order interface for a command of `bytes`, from `ready` on; returns the end.
+    fn send_in_order(&mut self, now: u64, ready: u64, read: bool, bytes: u64) -> u64 {
+        let time = self.on_interface(bytes) + self.timing.interface_command;
+        let Interface::InOrder {
+            to_host,
+            from_host,
+            last_read,
+        } = &mut self.interface
+        else {
+            unreachable!("called for an in-order interface");
+        };
+        let turns = last_read.replace(read).is_some_and(|last| last != read);
+        let turnaround = if turns {
+            self.timing.interface_turnaround
+        } else {
+            0
+        };
+        let time = time + turnaround;
+        let link = match from_host {
+            Some(link) if !read => link,
+            _ => to_host,
+        };
+        link.book(now, ready, time) + time
     }
 
     fn die_of(&self, page: u32) -> usize {

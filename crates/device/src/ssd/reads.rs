@@ -9,10 +9,9 @@ impl Ssd {
     pub(super) fn read(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
         let (start, end) = (io.addr, io.addr + u64::from(io.len));
         let (soonest, until) = self.fetch(now, ready, start, end);
-        let time = self.on_interface(end - start);
         match &mut self.interface {
-            Interface::InOrder { to_host, .. } => {
-                let sent = to_host.book(now, soonest, time) + time;
+            Interface::InOrder { .. } => {
+                let sent = self.send_in_order(now, soonest, true, end - start);
                 Some(sent.max(until))
             }
             Interface::Interleaved(shared) => {

@@ -11,11 +11,9 @@ impl Ssd {
     pub(super) fn write(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
         // Write-zeroes sends no data over the interface.
         let data = if io.op == Op::Write { io.len } else { 0 };
-        let time = self.on_interface(data.into());
         match &mut self.interface {
-            Interface::InOrder { to_host, from_host } => {
-                let timeline = from_host.as_mut().unwrap_or(to_host);
-                let at = timeline.book(now, ready, time) + time;
+            Interface::InOrder { .. } => {
+                let at = self.send_in_order(now, ready, false, data.into());
                 Some(self.buffer_write(now, at, io))
             }
             Interface::Interleaved(shared) => {

@@ -46,6 +46,7 @@ fn small() -> Hdd {
         read_ahead: ReadAheadFigures {
             cache: Bytes(MIB),
             segments: 4,
+            minimum: Bytes(0),
         },
         surfaces: None,
         write_cache: None,

@@ -309,3 +309,101 @@ fn reads_are_not_starved_by_a_full_cache() {
     let rate = f64::from(reads) / end.as_secs_f64();
     assert!(rate > 30.0, "{rate} reads a second");
 }
+
+/// Returns the drive that reads on for this long a stretch behind a sequential read.
+fn reading_on(minimum: &str) -> Box<dyn Model> {
+    let text = HDD.replace(
+        "segments = 16",
+        &format!("segments = 16\nminimum = \"{minimum}\""),
+    );
+    catalogue::parse(&text, "test").unwrap().build()
+}
+
+/// Serves a reader of 16 KiB in sequence, one at a time, beside 16 random reads that are always
+/// there; returns the reads of each in ten seconds.
+fn stream_beside_random(disk: &mut dyn Model) -> [u64; 2] {
+    let (mut rng, blocks) = (Rng(3), disk.spec().capacity / 65_536);
+    let (mut now, mut next, mut served) = (Nanos::ZERO, 0, [0; 2]);
+    let mut random = |id| ModelIo::read(id, rng.below(blocks) * 65_536, 65_536);
+    for id in 1..17 {
+        disk.submit(now, random(id));
+    }
+    disk.submit(now, ModelIo::read(0, 0, 16 << 10));
+    while now < Nanos::from_secs(10) {
+        now = disk.next_completion().unwrap();
+        while let Some(c) = disk.pop_completed(now) {
+            let io = match c.id {
+                0 => {
+                    served[0] += 1;
+                    next += 16 << 10;
+                    ModelIo::read(0, next, 16 << 10)
+                }
+                id => {
+                    served[1] += 1;
+                    random(id)
+                }
+            };
+            disk.submit(now, io);
+        }
+    }
+    served
+}
+
+#[test]
+fn a_stream_has_what_was_read_on_at_each_of_its_turns() {
+    let [without, random] = stream_beside_random(&mut *reading_on("0 B"));
+    let [with, others] = stream_beside_random(&mut *reading_on("256 KiB"));
+    // A turn is 16 reads more, once the stream's read has had the arm.
+    assert!(with >= 8 * without, "{with} after {without}");
+    // A turn costs 256 KiB at the outer rate, 1.5 ms, and the random reads little.
+    assert!(others * 5 >= random * 4, "{others} after {random}");
+}
+
+#[test]
+fn random_reads_are_not_read_on_behind() {
+    let load = Load::random(Op::Read, 4 * KIB, 16, 2_000);
+    let (a, b) = (
+        load.run(&mut *reading_on("0 B"), Nanos::ZERO),
+        load.run(&mut *reading_on("256 KiB"), Nanos::ZERO),
+    );
+    assert_eq!(a, b);
+}
+
+#[test]
+fn waiting_is_worth_positioning_time() {
+    let aged = |ageing: &str| {
+        let text = HDD.replace(
+            "max_wait = \"1 s\"",
+            &format!("max_wait = \"1 s\"\nageing = \"{ageing}\""),
+        );
+        catalogue::parse(&text, "test").unwrap().build()
+    };
+    let longest = |ageing: &str| latencies(&mut *aged(ageing), 32, 20_000).into_iter().max();
+    let [none, some, much] = ["0 ns", "20 ms", "1 s"].map(longest);
+    assert!(some < none && much < some, "{none:?} {some:?} {much:?}");
+    // A second of positioning a second: the older goes first unless it is younger by less than the
+    // difference of the positions.
+    let iops = |ageing: &str| Load::random(Op::Read, 4 * KIB, 32, 10_000).iops(&mut *aged(ageing));
+    assert!(iops("1 s") < iops("20 ms") && iops("20 ms") < iops("0 ns"));
+}
+
+/// Adds a line to the drive's description; returns the message that refuses it and the line's
+/// number.
+fn refusal(line: &str, before: &str) -> (String, usize) {
+    let text = HDD.replace(before, &format!("{line}\n{before}"));
+    let number = 1 + text[..text.find(line).unwrap()].matches('\n').count();
+    (
+        catalogue::parse(&text, "my.toml").unwrap_err().to_string(),
+        number,
+    )
+}
+
+#[test]
+fn times_and_sizes_out_of_range_are_refused_with_their_line() {
+    let (message, line) = refusal("minimum = \"3 MiB\"", "segments = 16");
+    let expected = "hdd.read_ahead.minimum: found 3 MiB, allowed: at most a segment (2 MiB)";
+    assert_eq!(message, format!("my.toml, line {line}: {expected}"));
+    let (message, line) = refusal("ageing = \"2 s\"", "max_wait = \"1 s\"");
+    let expected = "hdd.ncq.ageing: found 2 s, allowed: at most 1 s";
+    assert_eq!(message, format!("my.toml, line {line}: {expected}"));
+}

@@ -4,15 +4,15 @@
 use crate::common::flash::{
     CHANNEL_RATE, PROGRAM_US, READ_OVERHEAD_US, READ_US, WRITE_OVERHEAD_US, figures, ssd, us,
 };
-use crate::common::{KIB, MIB, Rng, any_op, close, io, keep, once};
+use crate::common::{KIB, MIB, Rng, any_op, close, interleaved, io, keep, once};
 use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::ssd::{
     GarbageFigures, PrefetchFigures, SharingFigure, Ssd, SsdFigures, WriteBufferFigures,
 };
-use tidegate_device::{Completion, Model, ModelIo};
-use tidegate_units::{Bandwidth, Bytes};
+use tidegate_device::{Completion, Model, ModelIo, catalogue};
+use tidegate_units::{Bandwidth, Bytes, Duration};
 
 /// Interface rate at which 1 KiB takes 10.24 us.
 const RATE: u64 = 100_000_000;
@@ -112,6 +112,96 @@ fn streams_of_two_sizes_share_evenly_in_bytes() {
     let [small, large] = two_streams(SharingFigure::InOrder);
     close(small / large, 1.0 / 16.0, 0.5);
     close(small + large, RATE as f64, 0.5);
+}
+
+/// Time of a command on the interface beside its data in nanoseconds.
+const COMMAND_NS: u64 = 66_000;
+
+/// Returns the IOPS of reads of `len` at a depth, whose only slow stage is the interface.
+fn single_server(sharing: SharingFigure, depth: u32, len: u64) -> f64 {
+    let mut disk = shared(|f| {
+        f.interface_sharing = sharing;
+        f.interface_command = Duration(Nanos(COMMAND_NS));
+        f.channel_rate = Bandwidth(10_000_000_000);
+        f.read = Duration(Nanos(1));
+        f.read_overhead = us(0);
+    });
+    let end = keep(&mut disk, Nanos::ZERO, depth, 2_000, |id| {
+        ModelIo::read(id, id * len % (1 << 29), len as u32)
+    });
+    2_000.0 / end.as_secs_f64()
+}
+
+#[test]
+fn with_time_for_commands_the_interface_is_a_single_server() {
+    for sharing in [SharingFigure::InOrder, SharingFigure::Interleaved] {
+        for len in [4 * KIB, 64 * KIB] {
+            let due = 1e9 / (COMMAND_NS + alone(len)) as f64;
+            for depth in [1, 4, 32] {
+                close(single_server(sharing, depth, len), due, 2.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_among_many_has_an_equal_part_of_command_and_data() {
+    let before = (READ_OVERHEAD_US + READ_US) * 1_000 + on_channel(16 * KIB);
+    let mut disk = shared(|f| f.interface_command = Duration(Nanos(COMMAND_NS)));
+    for id in 0..7 {
+        disk.submit(Nanos::ZERO, ModelIo::read(id, id * MIB, MIB as u32));
+    }
+    let now = Nanos::from_millis(7);
+    disk.submit(now, ModelIo::read(99, 900 * MIB, 16 * KIB as u32));
+    let took = end_of(&drain(&mut disk), 99) - now.0;
+    assert_eq!(took, before + 8 * (COMMAND_NS + alone(16 * KIB)));
+}
+
+#[test]
+fn times_on_the_interface_out_of_range_are_refused_with_their_line() {
+    let refuse = |name: &str, figure: &str, expected: &str| {
+        let text = interleaved(name);
+        let text = text.replace("read_overhead =", &format!("{figure}\nread_overhead ="));
+        let line = 1 + text[..text.find(figure).unwrap()].matches('\n').count();
+        let message = catalogue::parse(&text, "my.toml").unwrap_err().to_string();
+        assert_eq!(message, format!("my.toml, line {line}: {expected}"));
+    };
+    refuse(
+        "ssd-sata-300gb",
+        "interface_command = \"2 s\"",
+        "ssd.interface_command: found 2 s, allowed: at most 1 s",
+    );
+    refuse(
+        "ssd-sata-300gb",
+        "interface_turnaround = \"2 s\"",
+        "ssd.interface_turnaround: found 2 s, allowed: at most 1 s",
+    );
+    refuse(
+        "nvme-1tb",
+        "interface_turnaround = \"1 us\"",
+        "ssd.interface_turnaround: found 1 us, allowed: 0 ns while full_duplex is true",
+    );
+}
+
+#[test]
+fn turning_costs_its_figure_each_time() {
+    for sharing in [SharingFigure::InOrder, SharingFigure::Interleaved] {
+        let ends = |ops: [Op; 4]| {
+            let mut disk = shared(|f| {
+                f.interface_sharing = sharing;
+                f.interface_turnaround = us(500);
+            });
+            let mut now = Nanos::ZERO;
+            for (id, op) in (0..).zip(ops) {
+                now = once(&mut disk, now, io(op, id, id * MIB, 4 * KIB));
+            }
+            now.0
+        };
+        let mixed = ends([Op::Read, Op::Write, Op::Read, Op::Write]);
+        let sorted = ends([Op::Read, Op::Read, Op::Write, Op::Write]);
+        // Three turns and one.
+        assert_eq!(mixed - sorted, 1_000_000, "{sharing:?}");
+    }
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub fn figures() -> SsdFigures {
         interface_rate: Bandwidth(INTERFACE_RATE),
         full_duplex: true,
         interface_sharing: SharingFigure::InOrder,
+        interface_command: us(0),
+        interface_turnaround: us(0),
         read_overhead: us(READ_OVERHEAD_US),
         write_overhead: us(WRITE_OVERHEAD_US),
         read_interval: us(0),
