@@ -23,6 +23,8 @@ struct Load {
     outstanding: u32,
     /// Number of requests so far, from which the next offset follows.
     next: u64,
+    /// Leaves gaps between requests, so that none is adjacent to the one before.
+    gap: bool,
 }
 
 /// Guests in front of an engine, and a device that serves one I/O at a time.
@@ -97,6 +99,22 @@ impl World {
             depth,
             outstanding: 0,
             next: 0,
+            gap: true,
+        });
+        self.refill();
+    }
+
+    /// Keeps `depth` reads of this guest inside the engine from now on, each where the one before
+    /// ended. With a depth of one they are not merged.
+    pub fn load_in_order(&mut self, guest: Guest, len: u32, depth: u32) {
+        self.loads.push(Load {
+            guest,
+            op: Op::Read,
+            len,
+            depth,
+            outstanding: 0,
+            next: 0,
+            gap: false,
         });
         self.refill();
     }
@@ -132,7 +150,8 @@ impl World {
         for (index, load) in self.loads.iter_mut().enumerate() {
             while load.outstanding < load.depth {
                 // The gaps keep requests from being adjacent, and so from merging.
-                let offset = load.next % (1 << 17) * (2 << 20);
+                let stride = if load.gap { 2 << 20 } else { load.len.into() };
+                let offset = load.next % (1 << 17) * stride;
                 let request = Request {
                     op: load.op,
                     ..Request::read(offset, load.len, index as u64)

@@ -53,11 +53,12 @@
 //!   that no VM could have used meanwhile are not granted.
 //!
 //! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit,
-//! so that the worth of an allocation in a period is a whole number. A request costs O(1), the end
-//! of a period O(active VMs).
+//! so that the worth of an allocation in a period is a whole number. A request costs O(1), a slice
+//! O(VMs that can spend a credit in it), the end of a period O(active VMs).
 
 mod accounts;
 mod moving_average;
+mod slice_queue;
 
 use accounts::{Accounts, UNITS_PER_CREDIT};
 use moving_average::MovingAverage;
@@ -154,6 +155,9 @@ pub struct Circ {
     end: Nanos,
     /// Time at which the period's credits were granted.
     granted_at: Nanos,
+    /// Credits were granted, and gates are still to be looked at, after the controller has
+    /// allocated for the new period.
+    is_opening: bool,
 }
 
 impl Circ {
@@ -165,17 +169,19 @@ impl Circ {
             smoothing,
             slices,
         } = params;
+        // Rounded up, so that the last slice ends at or behind the end of the period, where it is
+        // cut.
+        let slice = Nanos(period.0.div_ceil(u64::from(slices.max(1))));
         Circ {
             period,
-            // Rounded up, so that the last slice ends at or behind the end of the period, where it
-            // is cut.
-            slice: Nanos(period.0.div_ceil(u64::from(slices.max(1)))),
+            slice,
             // No period runs until the first request of a VM.
             slice_end: Nanos::MAX,
-            accounts: Accounts::new(period.0, burst, smoothing as usize, vms as usize),
+            accounts: Accounts::new(period.0, slice.0, burst, smoothing as usize, vms as usize),
             number: 1,
             end: Nanos::MAX,
             granted_at: Nanos::MAX,
+            is_opening: false,
         }
     }
 
@@ -205,18 +211,19 @@ impl Circ {
         i128::from(self.end.since(self.slice_end).0)
     }
 
-    /// Sets the end of the slice that runs at `now`.
-    fn set_slice_end(&mut self, begin: Nanos, now: Nanos) {
+    /// Sets the end of the slice that runs at `now`, and returns the slice's number.
+    fn set_slice_end(&mut self, begin: Nanos, now: Nanos) -> usize {
         // Computed from the begin of the period: a late driver does not shift the slices behind it.
         let over = now.since(begin).0 / self.slice.0 + 1;
         self.slice_end = (begin + Nanos(over * self.slice.0)).min(self.end);
+        over as usize - 1
     }
 
     fn begin_period(&mut self, begin: Nanos, now: Nanos) {
         self.end = begin + self.period;
-        self.set_slice_end(begin, now);
+        let slice = self.set_slice_end(begin, now);
         self.granted_at = now;
-        self.accounts.begin_period();
+        self.accounts.begin_period(slice);
     }
 
     /// Activates a VM that has a request inside, and begins a period if none runs.
@@ -301,16 +308,25 @@ impl Regulator for Circ {
     }
 
     fn next_timer(&self) -> Nanos {
-        self.slice_end
+        if self.is_opening {
+            self.granted_at
+        } else {
+            self.slice_end
+        }
     }
 
     fn on_timer(&mut self, view: &View, reopen: &mut Reopened) -> Option<Interval> {
         let now = view.now();
+        // The engine calls again at once after the end of a period, with what was allocated then.
+        if core::mem::take(&mut self.is_opening) {
+            self.accounts.hand_out_first(view, reopen);
+            return None;
+        }
         if self.end > now {
             if self.slice_end <= now {
                 // No underflow: `end` is a time plus the period.
-                self.set_slice_end(Nanos(self.end.0 - self.period.0), now);
-                self.accounts.hand_out(view, reopen);
+                let slice = self.set_slice_end(Nanos(self.end.0 - self.period.0), now);
+                self.accounts.hand_out(view, slice, reopen);
             }
             return None;
         }
@@ -327,7 +343,8 @@ impl Regulator for Circ {
             // between.
             let late = now.since(self.end) >= self.period;
             self.begin_period(if late { now } else { self.end }, now);
-            self.accounts.grant_credits(view, more, reopen);
+            self.accounts.grant_credits(view, more);
+            self.is_opening = true;
         }
         Some(Interval {
             number,

@@ -20,6 +20,14 @@
 //! - *Short queues.* If guests keep fewer requests outstanding than the target admits, no VM ever
 //!   waits for credits, and no share is enforced. So a busy device gets at most a third of the
 //!   outstanding requests ([`inside_max`]).
+//! - *Own scales.* The paper adjusts P_i "for each VM_i" by its unused credits C_i and the
+//!   system-wide latency. So the table is one of each VM: a VM with credits left is not raised when
+//!   others run out ([`OwnScale`]), and what the target admits belongs to the VMs by their
+//!   allocations ([`Reserve`]). A VM that others keep from using its share (the strict strategy's
+//!   indicator: its latency is above sum(w) / (w_i P_i)) has its part of the queue left free; the
+//!   part of an idle VM goes to the others. What a strategy deducts of P_i is deducted of the VM's
+//!   part as well: a factor of all P_i alone would be undone by the scale, which follows the
+//!   latency.
 //! - *Steps of up to 5 %*, in proportion: each period the admission rate becomes the rate of the
 //!   device, less the part `APPROACH` of the excess (plus that part of the lack). The excess beyond
 //!   D is an integral of the scale, so a step by the sign of the difference alone would swing
@@ -71,6 +79,38 @@ pub struct Period {
     pub ran_out: bool,
     /// Upper bound on the requests inside that the target may ask for; infinite: no bound.
     pub inside_max: f64,
+    /// Part of the target that belongs to VMs whose credits did not run out.
+    pub reserve: Reserve,
+}
+
+/// Division of the requests inside between the VMs that ask for more than they have, of which the
+/// scale admits more or less, and all others.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reserve {
+    /// Part of the requests inside that belongs to VMs that ask for no more, 0 to 1.
+    pub others: f64,
+    /// Part of the requests inside that belongs to those of them that are idle: the device serves
+    /// them as fast as their share asks for. At most `others`.
+    pub idle: f64,
+    /// Part of what the target leaves beside the idle VMs that belongs to the VMs that ask for
+    /// more, 0 to 1.
+    pub part: f64,
+}
+
+impl Reserve {
+    /// No reserve: the whole target is for whichever VM asks.
+    pub const NONE: Reserve = Reserve {
+        others: 0.0,
+        idle: 0.0,
+        part: 1.0,
+    };
+
+    /// Returns the requests that may be inside if `wanted` may with every VM at its share, while
+    /// `inside` are.
+    fn limit(&self, wanted: f64, inside: f64) -> f64 {
+        let left = (wanted - self.idle * inside).max(0.0);
+        self.others * inside + left * self.part
+    }
 }
 
 impl Period {
@@ -170,7 +210,8 @@ impl Feedback {
             Target::Depth(depth) => depth,
             Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
         };
-        let wanted = wanted.min(period.inside_max).max(1.0);
+        let wanted = wanted.min(period.inside_max);
+        let wanted = period.reserve.limit(wanted, period.inside).max(1.0);
         // Both latencies times the completion rate are numbers of requests, so the rate cancels
         // out.
         let excess = (period.inside - wanted) / wanted;
@@ -189,6 +230,32 @@ impl Feedback {
     }
 }
 
+/// Correction of one VM's P_i.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OwnScale(f64);
+
+impl OwnScale {
+    /// Returns the correction of a VM that asks for its share: the common scale.
+    pub fn new(common: f64) -> OwnScale {
+        OwnScale(common)
+    }
+
+    /// Returns the factor for the VM's P_i.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Follows the common scale. A VM that `asks` for more has the common one. Any other is not
+    /// raised, and is lowered to the common one at most, but not below `least`.
+    pub fn follow(&mut self, common: f64, asks: bool, least: f64) {
+        self.0 = if asks {
+            common
+        } else {
+            common.max(least).min(self.0)
+        };
+    }
+}
+
 impl Default for Feedback {
     fn default() -> Feedback {
         Feedback::NEW
@@ -198,6 +265,46 @@ impl Default for Feedback {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_vm_with_credits_left_is_lowered_to_its_use_and_never_raised() {
+        let mut own = OwnScale::new(1.0);
+        own.follow(1.05, false, 0.0);
+        assert_eq!(own.get(), 1.0, "others ran out, not this one");
+        own.follow(0.95, false, 0.0);
+        assert_eq!(own.get(), 0.95);
+        own.follow(0.5, false, 0.9);
+        assert_eq!(own.get(), 0.9, "what it uses is left to it");
+        own.follow(0.4, false, 0.95);
+        assert_eq!(own.get(), 0.9, "and no more than it had");
+        own.follow(0.45, true, 0.0);
+        assert_eq!(own.get(), 0.45, "its own credits ran out");
+    }
+
+    /// Queue of 32 at two VMs of equal allocations, one of which reads one request at a time.
+    #[test]
+    fn the_queue_of_a_vm_that_is_kept_from_its_share_is_left_free() {
+        let reserve = Reserve {
+            others: 1.0 / 11.0,
+            idle: 0.0,
+            part: 0.5,
+        };
+        assert!((reserve.limit(32.0, 11.0) - 17.0).abs() < 1e-12);
+        // An idle one needs its one request and no more.
+        let idle = Reserve {
+            idle: 1.0 / 11.0,
+            part: 1.0,
+            ..reserve
+        };
+        assert!((idle.limit(32.0, 11.0) - 32.0).abs() < 1e-12);
+        // A fifth deducted by the strategy is a fifth of the queue.
+        let deducted = Reserve {
+            part: 0.8,
+            ..Reserve::NONE
+        };
+        assert!((deducted.limit(32.0, 11.0) - 25.6).abs() < 1e-12);
+        assert_eq!(Reserve::NONE.limit(7.3, 11.0), 7.3);
+    }
 
     #[test]
     fn a_third_of_short_queues_is_enough_for_a_busy_device() {
@@ -212,6 +319,7 @@ mod tests {
             before: 12.0,
             ran_out: true,
             inside_max,
+            reserve: Reserve::NONE,
         };
         let after = |inside_max| {
             let mut feedback = Feedback::NEW;

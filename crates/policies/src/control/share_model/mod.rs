@@ -9,7 +9,7 @@
 //!                        │
 //!   weights ────────────▶ allocation = w / sum(w) * P, less what is lost by blending (strategy.rs)
 //!                        │
-//!   latency, credits ───▶ * scale: what the profile gets wrong                      (feedback.rs)
+//!   latency, credits ───▶ * own scale: what the profile gets wrong                  (feedback.rs)
 //!                        ▼
 //!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
 //! ```
@@ -37,21 +37,26 @@
 
 pub mod feedback;
 mod groups;
+mod params;
 pub mod peers;
 pub mod saturation;
 pub mod strategy;
+mod vm;
 
-use crate::pattern::{Patterns, WINDOW};
-use feedback::{Feedback, Period, Target};
+use crate::pattern::Patterns;
+use feedback::{Feedback, OwnScale, Period, Reserve, Target};
 use groups::Groups;
+pub use params::ShareModelParams;
+use params::{CORRECTION, LATENCY_BY, LATENCY_OVER, LATENCY_TARGET, LEND, STRATEGY};
 use peers::Peers;
-use saturation::Saturation;
+use saturation::{Estimate, Saturation};
 use strategy::{Claim, Strategy};
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_core::part::{Capacity, Enforces, ParamInfo, Params, PartDescriptor};
+use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 use tidegate_core::view::View;
+use vm::{VACANT, Vm};
 
 /// Periods after its last request for which a VM still competes.
 pub const COMPETES: u64 = 4;
@@ -59,59 +64,6 @@ pub const COMPETES: u64 = 4;
 const USES: f64 = 2.0;
 /// ... which is never below this part of its proportional allocation.
 const KEEPS: f64 = 0.125;
-/// Weight of the newest period in a moving mean.
-const NEWEST: f64 = 0.3;
-
-const STRATEGY: ParamInfo = ParamInfo::choice(
-    "strategy",
-    Strategy::WORDS,
-    "who bears the cost of interference between VMs: all, the VM it affects, or all strictly",
-);
-const LEND: ParamInfo = ParamInfo::flag(
-    "lend",
-    "converts unused allocation by its device time; off: credit for credit",
-);
-const LATENCY_TARGET: ParamInfo = ParamInfo::span(
-    "latency_target",
-    0,
-    "device latency up to which more is admitted; 0: latency at full depth",
-);
-const LATENCY_BY: ParamInfo = ParamInfo::choice(
-    "latency_by",
-    &["measured", "profile"],
-    "rate from which the latency at full depth follows: measured, or of the profile",
-);
-
-/// Parameters.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct ShareModelParams {
-    /// Strategy by which the loss through interleaved requests is shared.
-    pub strategy: Strategy,
-    /// Lends unused allocations to the other VMs.
-    pub lend: bool,
-    /// Latency that the feedback holds; zero: the latency at depth `depth`.
-    pub latency_target: Nanos,
-    /// Computes the latency at full depth by the scaled profile instead of the measured rate.
-    pub by_profile: bool,
-    /// Maximum number of I/Os at the device, equal to the dispatcher's; 0: the device's own
-    /// maximum.
-    pub depth: u32,
-    /// Length of a period under a regulator that has no periods.
-    pub period: Nanos,
-}
-
-impl ShareModelParams {
-    fn from_params(params: &Params) -> ShareModelParams {
-        ShareModelParams {
-            strategy: Strategy::from_word(params.get(STRATEGY.name)),
-            lend: params.get(LEND.name) != 0,
-            latency_target: Nanos(params.get(LATENCY_TARGET.name)),
-            by_profile: params.get(LATENCY_BY.name) == 1,
-            depth: params.find("depth").unwrap_or(0) as u32,
-            period: params.find("period").map_or(WINDOW, Nanos),
-        }
-    }
-}
 
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
@@ -123,6 +75,8 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
         LEND,
         LATENCY_TARGET,
         LATENCY_BY,
+        CORRECTION,
+        LATENCY_OVER,
     ],
     enforces: Enforces {
         group: true,
@@ -135,65 +89,6 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     },
 };
 
-/// State of one VM slot.
-#[derive(Clone, Copy, Debug)]
-struct Vm {
-    present: bool,
-    /// The VM's slot is in `listed`.
-    listed: bool,
-    /// Weight of the objective.
-    weight: u32,
-    /// Index of its group in `groups`.
-    group: Option<u32>,
-    /// Number of the period in which the VM's last request arrived.
-    asked_in: u64,
-    /// Last allocation set, in thousandths of a request a second; `None`: none was.
-    allocated: Option<u64>,
-    /// Requests answered in this period, and the sum of their device times.
-    answered: u32,
-    device: Nanos,
-    /// Requests answered a second in the last period.
-    last_rate: f64,
-    /// Moving means: requests answered a second, and device time of a request in seconds.
-    rate: f64,
-    latency: f64,
-    /// See [`Claim::cut`].
-    cut: f64,
-}
-
-const VACANT: Vm = Vm {
-    present: false,
-    listed: false,
-    weight: 0,
-    group: None,
-    asked_in: 0,
-    allocated: None,
-    answered: 0,
-    device: Nanos::ZERO,
-    last_rate: 0.0,
-    rate: 0.0,
-    latency: 0.0,
-    cut: 1.0,
-};
-
-impl Vm {
-    /// Updates the means at the end of a period of `length` seconds.
-    fn settle(&mut self, length: f64) {
-        let answered = f64::from(core::mem::take(&mut self.answered));
-        let device = core::mem::take(&mut self.device).as_secs_f64();
-        self.last_rate = answered / length;
-        self.rate += NEWEST * (self.last_rate - self.rate);
-        if answered > 0.0 {
-            let mean = device / answered;
-            self.latency += if self.latency == 0.0 {
-                mean
-            } else {
-                NEWEST * (mean - self.latency)
-            };
-        }
-    }
-}
-
 /// Controller that allocates rates by weight, request cost and measured latency.
 #[derive(Debug)]
 pub struct ShareModel {
@@ -201,6 +96,8 @@ pub struct ShareModel {
     saturation: Saturation,
     patterns: Patterns,
     vms: Vec<Vm>,
+    /// Estimates for each VM's own pattern and its blended one.
+    estimates: Vec<[Estimate; 2]>,
     /// Slots of VMs that compete, including idle ones that are not yet removed.
     listed: Vec<u32>,
     /// Sum of the listed VMs' own weights, whatever their groups.
@@ -238,6 +135,7 @@ impl ShareModel {
             saturation,
             patterns: Patterns::new(vms),
             vms: vec![VACANT; vms],
+            estimates: vec![[Estimate::UNKNOWN; 2]; vms],
             listed: Vec::with_capacity(vms),
             weights: 0,
             groups: Groups::with_capacity(vms),
@@ -254,9 +152,15 @@ impl ShareModel {
         }
     }
 
-    /// Returns the factor for the profile's figures; see [`Feedback::scale`].
+    /// Returns the common factor for the profile's figures; see [`Feedback::scale`].
     pub fn scale(&self) -> f64 {
         self.feedback.scale()
+    }
+
+    /// Returns the factor for the profile's figures of the VM in a slot.
+    fn scale_of(&self, slot: usize) -> f64 {
+        let own = self.vms[slot].scale;
+        own.map_or(self.feedback.scale(), OwnScale::get)
     }
 
     fn added(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
@@ -347,7 +251,9 @@ impl ShareModel {
         if done.op != Op::Flush && !never_served && of_vm.present {
             of_vm.answered += 1;
             of_vm.device += done.account.device;
-            self.time_inside += done.account.queued + done.account.device;
+            let inside = done.account.queued + done.account.device;
+            of_vm.time_inside += inside;
+            self.time_inside += inside;
         }
     }
 
@@ -366,13 +272,18 @@ impl ShareModel {
         }
         self.forget_idle(view, out);
         self.claim(view);
-        if counts {
+        if counts && !self.params.own_scales {
             self.feed_back(view, length);
         }
+        self.find_squeezed();
         if counts && self.params.strategy == Strategy::Bsps {
             self.cut(view);
         }
         self.find_needs(view);
+        // Own scales go by what is left of P_i and by what is lent.
+        if counts && self.params.own_scales {
+            self.feed_back(view, length);
+        }
         self.begin_period(view);
         self.allocate(view, out);
     }
@@ -387,6 +298,9 @@ impl ShareModel {
             if !of_vm.listed {
                 *weights -= u64::from(of_vm.weight);
                 of_vm.allocated = Some(0);
+                // It begins anew when it returns.
+                of_vm.scale = None;
+                of_vm.inside = 0.0;
                 out.set(id, Knob::Allocation(0));
             }
             of_vm.listed
@@ -411,17 +325,19 @@ impl ShareModel {
             let (id, of_vm) = (view.vm_at(slot as usize), &self.vms[slot as usize]);
             let own = self.patterns.own(view.now(), id);
             let blended = self.patterns.blended(view.now(), id);
+            let [of_own, of_blended] = &mut self.estimates[slot as usize];
             self.claims.push(Claim {
                 slot,
                 weight: self.groups.share(of_vm.group, of_vm.weight),
-                alone: self.saturation.iops(view, &own),
-                blended: self.saturation.iops(view, &blended),
+                alone: of_own.iops(&self.saturation, view, &own),
+                blended: of_blended.iops(&self.saturation, view, &blended),
                 achieved: of_vm.rate,
                 squeezed: false,
                 needs: None,
                 cut: of_vm.cut,
                 dither: self.saturation.dither(view, id, &own),
                 allocation: 0.0,
+                kept: 1.0,
                 group: of_vm.group,
             });
         }
@@ -453,17 +369,22 @@ impl ShareModel {
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
             inside_max: self.inside_max(view),
+            reserve: self.reserve(view),
         };
         let target = self.target(view);
         let mean = self.time_inside.as_secs_f64() / length;
         let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
-        if let (Target::Given(_), false) = (target, self.peers.is_empty()) {
+        let several = !self.peers.is_empty();
+        if matches!(target, Target::Given(_)) && (several || self.params.over_period) {
             all = all.with_inside(self.peers.mean_inside(mean));
         }
         if let Some(scale) = scale {
             self.feedback.set_scale(scale);
         }
         self.feedback.observe(&all, target);
+        if self.params.own_scales {
+            self.follow_scale(view);
+        }
         let admitted = (period.ended + period.inside - period.before).max(0.0);
         self.share = Some(PeerShare {
             number: self.periods,
@@ -477,6 +398,72 @@ impl ShareModel {
             scale: self.feedback.scale(),
             groups: self.groups.competing_groups(),
         });
+    }
+
+    /// Returns the sums of all VMs' allocations and of their requests inside.
+    fn sums(&self) -> (f64, f64) {
+        let inside = |claim: &Claim| self.vms[claim.slot as usize].inside;
+        let allocated = self.claims.iter().map(|claim| claim.allocation).sum();
+        (allocated, self.claims.iter().map(inside).sum())
+    }
+
+    /// Returns `true` if a VM asks for more than it has: its credits ran out, or its requests fill
+    /// at least half of its part of what is inside, so that it might have run out any time. `sums`
+    /// as of [`ShareModel::sums`].
+    fn asks(&self, view: &View, claim: &Claim, (allocated, inside): (f64, f64)) -> bool {
+        let its = self.vms[claim.slot as usize].inside;
+        let is_full = its * allocated >= 0.5 * inside * claim.allocation;
+        wants_more(view, view.vm_at(claim.slot as usize)) || (is_full && its > 0.0)
+    }
+
+    /// Returns the part of the target that belongs to VMs that ask for no more; see [`Reserve`].
+    fn reserve(&self, view: &View) -> Reserve {
+        let sums = self.sums();
+        if !self.params.own_scales || sums.1 == 0.0 {
+            return Reserve::NONE;
+        }
+        let (mut asked, mut due, mut others, mut idle) = (0.0, 0.0, 0.0, 0.0);
+        // With peers, whose VMs are not known one by one, only what is deducted counts.
+        let several = !self.peers.is_empty();
+        for claim in &self.claims {
+            let its = self.vms[claim.slot as usize].inside;
+            let whole = claim.allocation / claim.kept;
+            let has_requests = view.requests(view.vm_at(claim.slot as usize)) > 0;
+            if several || self.asks(view, claim, sums) {
+                asked += claim.allocation;
+                due += whole;
+            } else {
+                others += its;
+                if claim.squeezed && has_requests {
+                    due += whole;
+                } else {
+                    idle += its;
+                }
+            }
+        }
+        if asked == 0.0 {
+            return Reserve::NONE;
+        }
+        Reserve {
+            others: others / sums.1,
+            idle: idle / sums.1,
+            part: asked / due,
+        }
+    }
+
+    /// Lets the VMs' own scales follow the common one.
+    fn follow_scale(&mut self, view: &View) {
+        let (common, sums) = (self.feedback.scale(), self.sums());
+        for at in 0..self.claims.len() {
+            let claim = self.claims[at];
+            let asks = self.asks(view, &claim, sums);
+            let of_vm = &mut self.vms[claim.slot as usize];
+            // As [`ShareModel::find_needs`] has it for lent time: twice its use, and an eighth.
+            let used = claim.achieved.max(of_vm.last_rate);
+            let least = (USES * used / claim.allocation).max(KEEPS * common);
+            let own = of_vm.scale.get_or_insert(OwnScale::new(common));
+            own.follow(common, asks, least);
+        }
     }
 
     /// Returns the upper bound on requests inside; see [`feedback::inside_max`]. Infinite with one
@@ -518,8 +505,9 @@ impl ShareModel {
     /// Sets `needs` of each claim: a multiple of the use of a VM that had credits left, `None` for
     /// others.
     fn find_needs(&mut self, view: &View) {
-        let scale = self.feedback.scale();
-        for claim in &mut self.claims {
+        for at in 0..self.claims.len() {
+            let scale = self.scale_of(self.claims[at].slot as usize);
+            let claim = &mut self.claims[at];
             let vm = view.vm_at(claim.slot as usize);
             let used = claim.achieved.max(self.vms[claim.slot as usize].last_rate);
             // Used rates are real ones, allocations are by the unscaled profile: hence the
@@ -532,14 +520,19 @@ impl ShareModel {
         }
     }
 
+    /// Sets `squeezed` of each claim.
+    fn find_squeezed(&mut self) {
+        let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
+        for at in 0..self.claims.len() {
+            let slot = self.claims[at].slot as usize;
+            let scale = self.scale_of(slot);
+            let claim = &mut self.claims[at];
+            claim.squeezed = self.vms[slot].latency > all / (claim.weight * claim.alone * scale);
+        }
+    }
+
     /// Makes one step of the strict strategy ([`strategy::cut`]) and allocates anew.
     fn cut(&mut self, view: &View) {
-        let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
-        let scale = self.feedback.scale();
-        for claim in &mut self.claims {
-            let latency = self.vms[claim.slot as usize].latency;
-            claim.squeezed = latency > all / (claim.weight * claim.alone * scale);
-        }
         strategy::cut(&mut self.claims, view.device().in_flight == 0);
         for claim in &self.claims {
             self.vms[claim.slot as usize].cut = claim.cut;
@@ -567,7 +560,7 @@ impl ShareModel {
 
     /// Sets a VM's allocation to `rate` requests a second by the unscaled profile.
     fn set_allocation(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
-        let rate = rate * self.feedback.scale() * 1000.0;
+        let rate = rate * self.scale_of(vm.index()) * 1000.0;
         let [least, most] = [Knob::ALLOCATION_MIN, Knob::ALLOCATION_MAX];
         // From a float that is no number or out of range, `as` makes the nearest that is.
         let rate = ((rate + 0.5) as u64).clamp(least, most);
@@ -610,6 +603,8 @@ impl Controller for ShareModel {
             Event::ProfileChanged => {
                 // The scale corrects the former profile, so it starts anew.
                 self.feedback = Feedback::NEW;
+                self.vms.iter_mut().for_each(|of_vm| of_vm.scale = None);
+                self.estimates.fill([Estimate::UNKNOWN; 2]);
                 self.changed = true;
             }
             _ => {}

@@ -160,6 +160,7 @@ impl Default for Peers {
 
 #[cfg(test)]
 mod tests {
+    use super::super::feedback::Reserve;
     use super::*;
     use tidegate_core::roles::PeerGroups;
 
@@ -189,6 +190,7 @@ mod tests {
             before: 11.0,
             ran_out: false,
             inside_max: f64::INFINITY,
+            reserve: Reserve::NONE,
         };
         assert_eq!(peers.together(&own, 1.0), (own, None));
         peers.take_message(Nanos::ZERO, 1, &share(5, 100.0));

@@ -54,3 +54,33 @@ impl Saturation {
         }
     }
 }
+
+/// Last estimate for one pattern of a VM. Most patterns do not change from period to period, and a
+/// comparison costs less than an estimate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    pattern: Pattern,
+    iops: f64,
+}
+
+impl Estimate {
+    /// No estimate yet, or none by the present profile.
+    pub(super) const UNKNOWN: Estimate = Estimate {
+        pattern: Pattern::UNKNOWN,
+        iops: 0.0,
+    };
+
+    /// Returns what [`Saturation::iops`] does. The caller resets this estimate when the profile
+    /// changes.
+    pub(super) fn iops(&mut self, source: &Saturation, view: &View, pattern: &Pattern) -> f64 {
+        let is_known = self.iops > 0.0 && self.pattern == *pattern;
+        // Learnt costs change at any time.
+        if !is_known || view.profile().is_none() {
+            *self = Estimate {
+                pattern: *pattern,
+                iops: source.iops(view, pattern),
+            };
+        }
+        self.iops
+    }
+}

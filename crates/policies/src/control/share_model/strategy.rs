@@ -56,6 +56,8 @@ pub struct Claim {
     pub dither: f64,
     /// Allocation in requests a second by the unscaled profile.
     pub allocation: f64,
+    /// Part of (w_i / sum w) P_i that the strategy leaves the VM, above 0 to 1.
+    pub kept: f64,
     /// Index of the VM's group among the pools.
     pub group: Option<u32>,
 }
@@ -109,6 +111,7 @@ pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
             // Cuts of the strict strategy do not outlive a change to another one.
             Strategy::Baps | Strategy::Bops => claim.cut = 1.0,
         }
+        claim.kept = kept * claim.cut;
     }
 }
 
@@ -255,6 +258,7 @@ mod tests {
             cut: 1.0,
             dither: 0.0,
             allocation: 0.0,
+            kept: 1.0,
             group: None,
         };
         [claim(0, 8000.0), claim(1, 1200.0)]

@@ -3,6 +3,7 @@
 //! is left.
 
 use super::moving_average::MovingAverage;
+use super::slice_queue::SliceQueue;
 use tidegate_core::roles::Reopened;
 use tidegate_core::view::View;
 
@@ -83,14 +84,35 @@ pub(super) struct Accounts {
     /// Sum of all credits by an independent account: grants and bursts less those spent, dropped or
     /// lapsed.
     audited_sum: i128,
+    /// Length of a slice in nanoseconds, and the number of slices in a period.
+    slice: i128,
+    slices: usize,
+    /// Number of the slice that was handed out last.
+    handed_out: usize,
+    /// Throttled VMs by the slice in which they can spend a credit.
+    throttled: SliceQueue,
+    /// Scratch space of [`Accounts::hand_out`].
+    due: Vec<u32>,
 }
 
 impl Accounts {
-    /// Creates accounts without VMs, with room for `vms` active ones. `period` in nanoseconds,
-    /// `burst` and `smoothing` in periods.
-    pub(super) fn new(period: u64, burst: u32, smoothing: usize, vms: usize) -> Accounts {
+    /// Creates accounts without VMs, with room for `vms` active ones. `period` and `slice` in
+    /// nanoseconds, `burst` and `smoothing` in periods.
+    pub(super) fn new(
+        period: u64,
+        slice: u64,
+        burst: u32,
+        smoothing: usize,
+        vms: usize,
+    ) -> Accounts {
+        let slices = period.div_ceil(slice) as usize;
         Accounts {
             period: period.into(),
+            slice: slice.into(),
+            slices,
+            handed_out: 0,
+            throttled: SliceQueue::new(slices),
+            due: Vec::with_capacity(vms),
             burst: burst.into(),
             vms: Vec::new(),
             active: Vec::with_capacity(vms),
@@ -102,7 +124,8 @@ impl Accounts {
     }
 
     /// Memory of one more VM, in bytes.
-    pub(super) const BYTES_PER_VM: usize = size_of::<Vm>() + size_of::<u32>();
+    pub(super) const BYTES_PER_VM: usize =
+        size_of::<Vm>() + 2 * size_of::<u32>() + SliceQueue::BYTES_PER_VM;
 
     /// Returns a VM's credit; `None` without an account or while inactive.
     pub(super) fn credit(&self, slot: usize) -> Option<i128> {
@@ -135,6 +158,7 @@ impl Accounts {
     pub(super) fn add(&mut self, slot: usize) {
         if self.vms.len() <= slot {
             self.vms.resize(slot + 1, NO_ACCOUNT);
+            self.throttled.grow(slot + 1);
         }
         self.vms[slot] = Vm {
             present: true,
@@ -193,6 +217,7 @@ impl Accounts {
     }
 
     fn leave_active(&mut self, slot: usize) {
+        self.throttled.remove(slot);
         let at = core::mem::replace(&mut self.vms[slot].active_index, ABSENT);
         // The last of the list takes the place, and its index is corrected below.
         self.active.swap_remove(at as usize);
@@ -226,6 +251,12 @@ impl Accounts {
         if back {
             self.drop_beyond_burst(slot, left);
         }
+        // A VM that is throttled and no longer needs to be finds out at the next slice.
+        let next = self.handed_out + 1;
+        let is_active = self.vms[slot].active_index != ABSENT;
+        if !self.plan(slot) && is_active && next < self.slices {
+            self.throttled.put(slot, next);
+        }
     }
 
     /// Reduces the credit of a VM that competes again to one burst at its new allocation. Its old
@@ -247,6 +278,7 @@ impl Accounts {
             let cost = i128::from(requests) * UNITS_PER_CREDIT;
             vm.credit -= cost;
             self.audited_sum -= cost;
+            self.plan(slot);
         }
     }
 
@@ -311,14 +343,15 @@ impl Accounts {
     }
 
     /// Begins a period: computes the credits that inactive VMs give away in it.
-    pub(super) fn begin_period(&mut self) {
+    pub(super) fn begin_period(&mut self, slice: usize) {
+        self.handed_out = slice;
         self.given_by_inactive = self.inactive_rates * self.period;
         self.audited_sum += self.given_by_inactive;
     }
 
     /// Grants the period's credits, and to VMs that ran dry `more` nanoseconds' worth on top, as
     /// returned by [`Accounts::close_period`].
-    pub(super) fn grant_credits(&mut self, view: &View, more: i128, reopen: &mut Reopened) {
+    pub(super) fn grant_credits(&mut self, view: &View, more: i128) {
         for &slot in &self.active {
             let vm = &mut self.vms[slot as usize];
             let id = view.vm_at(slot as usize);
@@ -332,21 +365,76 @@ impl Accounts {
                 // Rounds down: less than one unit a nanosecond is thereby available early.
                 vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
             }
-            // VMs in debt are included, since the controller may still allocate more.
-            if !view.may_enter(id) {
+        }
+    }
+
+    /// Hands out slice `slice` of the period: lists the throttled VMs that can spend a credit from
+    /// now on for another look at their gates, in the order of the active VMs.
+    pub(super) fn hand_out(&mut self, view: &View, slice: usize, reopen: &mut Reopened) {
+        self.handed_out = slice;
+        let mut due = core::mem::take(&mut self.due);
+        self.throttled.take_until(slice, &mut due);
+        // What was admitted or allocated since may have changed when a VM can spend a credit.
+        due.retain(|&slot| !self.plan(slot as usize) && !view.may_enter(view.vm_at(slot as usize)));
+        // The engine admits in this order, on which results depend.
+        due.sort_unstable_by_key(|&slot| self.vms[slot as usize].active_index);
+        for slot in due.drain(..) {
+            reopen.push(view.vm_at(slot as usize));
+        }
+        self.due = due;
+    }
+
+    /// Hands out the first slice of a period whose credits were granted and allocated: looks at all
+    /// VMs, as all have new credit.
+    pub(super) fn hand_out_first(&mut self, view: &View, reopen: &mut Reopened) {
+        for at in 0..self.active.len() {
+            let slot = self.active[at] as usize;
+            let id = view.vm_at(slot);
+            if !self.plan(slot) && !view.may_enter(id) {
                 reopen.push(id);
             }
         }
     }
 
-    /// Lists the throttled VMs for another look at their gates, as a slice has begun.
-    pub(super) fn hand_out(&self, view: &View, reopen: &mut Reopened) {
-        for &slot in &self.active {
-            let id = view.vm_at(slot as usize);
-            if !view.may_enter(id) {
-                reopen.push(id);
-            }
+    /// Lists a VM under the slice in which it can spend a credit, if that is yet to come in this
+    /// period. Returns `true` if it cannot spend one now.
+    fn plan(&mut self, slot: usize) -> bool {
+        let rest = self.rest_after(self.handed_out);
+        let is_throttled = self
+            .spendable(slot, rest)
+            .is_some_and(|c| c < UNITS_PER_CREDIT);
+        match self.next_slice(slot).filter(|_| is_throttled) {
+            Some(slice) => self.throttled.put(slot, slice),
+            None => self.throttled.remove(slot),
         }
+        is_throttled
+    }
+
+    /// Returns the time in nanoseconds that is not handed out yet with slice `slice`.
+    fn rest_after(&self, slice: usize) -> i128 {
+        (self.period - (slice as i128 + 1) * self.slice).max(0)
+    }
+
+    /// Returns the first slice after the last one handed out in which a VM can spend a credit;
+    /// `None`: not in this period.
+    fn next_slice(&self, slot: usize) -> Option<usize> {
+        let next = self.handed_out + 1;
+        let vm = &self.vms[slot];
+        let pace = i128::from(vm.rate) + i128::from(vm.passed);
+        let beyond = vm.credit - UNITS_PER_CREDIT;
+        if beyond < 0 || next >= self.slices {
+            return None;
+        }
+        // The part of the period that may still be due then.
+        let rest = if pace == 0 {
+            self.period
+        } else {
+            beyond / pace
+        };
+        let begins = self.period - rest.min(self.period);
+        // The first slice by whose end as much was handed out.
+        let slice = ((begins + self.slice - 1) / self.slice - 1).max(0) as usize;
+        Some(slice.max(next)).filter(|&slice| slice < self.slices)
     }
 
     /// Stops periods, as no VM is active. Credits given away for others lapse.

@@ -1,5 +1,6 @@
 //! Tests of CIRC: against its rules in plain loops over all VMs, and its behaviours.
 
+mod plain;
 mod rules;
 
 use crate::common::crowd::{self, BLOCK, Crowd, GUESTS, Rules, Step};

@@ -352,7 +352,10 @@ impl Rules for Slow {
             assert!(admits || !may || !last, "{vm:?}: {account:?}");
         }
         match self.params.slices {
-            1 => assert_eq!(real.next_timer(), self.ends(), "{self:?}"),
+            // Right after a period's end the timer is due again, for what was allocated then.
+            1 if real.next_timer() > view.now() => {
+                assert_eq!(real.next_timer(), self.ends(), "{self:?}")
+            }
             _ => assert!(real.next_timer() <= self.ends(), "{self:?}"),
         }
     }
@@ -385,7 +388,7 @@ pub(crate) struct Plan {
 }
 
 /// A controller that turns what it is told to.
-struct Puppet(Arc<Mutex<Plan>>);
+pub(crate) struct Puppet(pub Arc<Mutex<Plan>>);
 
 impl Controller for Puppet {
     fn interests(&self) -> Interests {
