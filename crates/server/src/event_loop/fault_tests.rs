@@ -90,8 +90,10 @@ pub(super) fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize
     }
 }
 
-/// Random short transfers, interruptions and delays. A call is not cut to less than a block twice
-/// in a row, because two results without progress mean the end of the file.
+/// Random short transfers, interruptions and delays. Transfers at one offset are cut to less than
+/// a block once: two results in a row without progress mean the end of the file, and of two
+/// requests at one offset (a read, and the block that an unaligned write reads first) a call does
+/// not say whose it is.
 pub(super) fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut cut = HashSet::new();
@@ -107,10 +109,7 @@ pub(super) fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
             6 if transfer && call.len > BLOCK => {
                 Fault::Short((rng.random_range(1..call.len.div_ceil(BLOCK)) * BLOCK) as usize)
             }
-            _ => {
-                cut.remove(&(call.what, call.offset));
-                Fault::None
-            }
+            _ => Fault::None,
         }
     }
 }

@@ -1,0 +1,67 @@
+//! Shares under the default policy on a hard disk that orders its queue by itself: such a disk
+//! prefers streams, and would serve a VM of one request at a time once a second.
+
+use crate::common::{run, vm};
+
+/// A hard disk under the default policy, with a VM for each objective and workload, 60 s after 10 s
+/// of warm-up.
+fn disk_with(vms: &[(&str, &str, &str)]) -> String {
+    let mut text = "duration = \"70 s\"\nwarm_up = \"10 s\"\n[[device]]\nname = \"disk\"\n\
+                    model = \"hdd-7200-1tb\"\n"
+        .to_owned();
+    for (name, objective, workload) in vms {
+        text += &format!(
+            "[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"100 GiB\" }}]\nobjective = {{ \
+             {objective} }}\nworkload = [{{ {workload} }}]\n"
+        );
+    }
+    text
+}
+
+/// Returns the IOPS of each VM.
+fn iops<const N: usize>(vms: [(&str, &str, &str); N]) -> [f64; N] {
+    let report = run(&disk_with(&vms));
+    vms.map(|(name, ..)| vm(&report, name).iops)
+}
+
+#[test]
+fn a_random_reader_is_served_beside_a_stream() {
+    let reader = "rw = \"randread\", bs = \"16 KiB\", iodepth = 1";
+    let stream = "rw = \"read\", bs = \"1 MiB\", iodepth = 4";
+    let [read, streamed] = iops([("db", "", reader), ("scan", "", stream)]);
+    // A random read takes 12 ms of the disk and 1 MiB of the stream 5.5 ms, so half of the disk are
+    // 41 and 90 IOPS.
+    assert!(read >= 35.0, "{read} IOPS");
+    assert!(streamed >= 80.0, "{streamed} IOPS");
+}
+
+#[test]
+fn streams_of_any_depth_and_size_have_shares_by_weight() {
+    let [small, heavy, large] = iops([
+        ("small", "", "rw = \"read\", bs = \"128 KiB\", iodepth = 2"),
+        (
+            "heavy",
+            "weight = 200",
+            "rw = \"read\", bs = \"512 KiB\", iodepth = 4",
+        ),
+        ("large", "", "rw = \"read\", bs = \"1 MiB\", iodepth = 1"),
+    ]);
+    let [small, heavy, large] = [small / 8.0, heavy / 2.0, large];
+    let all = small + heavy + large;
+    // MiB/s; the disk streams 170 to 180.
+    assert!(all >= 120.0, "{all} MiB/s");
+    for (share, due) in [(small, 0.25), (heavy, 0.5), (large, 0.25)] {
+        let part = share / all;
+        assert!((part - due).abs() <= 0.05, "{part} of the work, due {due}");
+    }
+}
+
+#[test]
+fn a_reader_that_pauses_is_served_and_not_waited_for() {
+    let stream = "rw = \"read\", bs = \"1 MiB\", iodepth = 4";
+    let paused = "rw = \"read\", bs = \"128 KiB\", iodepth = 1, thinktime = \"20 ms\"";
+    let [read, beside] = iops([("viewer", "", paused), ("scan", "", stream)]);
+    // 50 reads a second at most, of which each costs two seeks and is behind what the disk holds.
+    assert!(read >= 20.0, "{read} IOPS");
+    assert!(beside >= 120.0, "{beside} IOPS");
+}
