@@ -60,6 +60,8 @@ struct Target {
     mean: RatePacer,
     /// Pace of 1.1 times the target; does not lag.
     peak: RatePacer,
+    /// No I/O was charged yet: the VM did not ask before its first one.
+    unused: bool,
 }
 
 impl Target {
@@ -67,6 +69,7 @@ impl Target {
         Target {
             mean: RatePacer::new(target, now),
             peak: RatePacer::new(&faster(target), now),
+            unused: true,
         }
     }
 
@@ -82,6 +85,12 @@ impl Target {
     /// Charges an I/O that starts at `now`. `quiet_since` is the time of the VM's last answer that
     /// left no request inside.
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, quiet_since: Nanos, slack: Nanos) {
+        // Before its first request a VM has no last answer.
+        let quiet_since = if core::mem::replace(&mut self.unused, false) {
+            Nanos::ZERO
+        } else {
+            quiet_since
+        };
         // `quiet_since` may be later than the arrival, where an earlier request of a burst was
         // answered.
         if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE_TIME_MIN {

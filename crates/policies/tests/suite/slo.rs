@@ -205,6 +205,20 @@ fn a_stall_takes_nothing_from_a_target_and_repays_it_slowly() {
 }
 
 #[test]
+fn a_target_repays_no_time_before_the_first_request() {
+    let target = Objective {
+        target: Rate::iops(100),
+        ..Objective::default()
+    };
+    let mut world = World::new("slo", MS);
+    let vm = world.guest(&target);
+    world.run(5 * SECOND);
+    world.load(vm, Op::Read, 4 * KIB, 4);
+    world.run(10 * SECOND);
+    assert_near(total(&world.ops(vm)), 1000, 10);
+}
+
+#[test]
 fn a_deadline_transfer_ends_in_time_and_takes_no_more_than_it_needs() {
     let greedy = Objective {
         weight: 10_000,
