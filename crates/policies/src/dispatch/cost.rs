@@ -398,6 +398,15 @@ impl CostModel {
         }
     }
 
+    /// Returns the cost of an I/O of `bytes` that continues its VM's last one, where costs are in
+    /// bytes: it needs no positioning, so it may cost less than `cost_size`, but not less than
+    /// `min` bytes.
+    #[inline]
+    pub(super) fn continued(&self, bytes: u32, min: u32) -> u64 {
+        debug_assert_eq!(self.params.by, CostBy::Bytes);
+        u64::from(bytes.max(min)) << CostBy::Bytes.shift()
+    }
+
     /// Returns the points that an amount of service of `bytes` is worth: its bytes; the number of
     /// requests of `cost_size` that it makes, rounded up; or the time of a random read of that
     /// size.

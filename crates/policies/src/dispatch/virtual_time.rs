@@ -14,6 +14,11 @@ impl Virtual {
         Virtual(self.0.wrapping_add(span))
     }
 
+    #[inline]
+    pub(super) fn minus(self, span: u64) -> Virtual {
+        Virtual(self.0.wrapping_sub(span))
+    }
+
     /// Returns the span from `earlier` to this point.
     #[inline]
     pub(super) fn since(self, earlier: Virtual) -> u64 {

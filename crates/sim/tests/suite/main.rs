@@ -9,6 +9,7 @@ mod precision;
 mod processors;
 mod replay;
 mod scenario;
+mod shares_of_disk;
 mod torture;
 mod torture_planted;
 mod torture_regressions;

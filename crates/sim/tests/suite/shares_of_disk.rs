@@ -21,7 +21,7 @@ fn disk_with(vms: &[(&str, &str, &str)]) -> String {
 /// Returns the IOPS of each VM.
 fn iops<const N: usize>(vms: [(&str, &str, &str); N]) -> [f64; N] {
     let report = run(&disk_with(&vms));
-    vms.map(|(name, ..)| vm(&report, name).iops)
+    vms.map(|(name, ..)| vm(&report, name).rates.iops)
 }
 
 #[test]

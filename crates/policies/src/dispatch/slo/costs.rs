@@ -17,7 +17,7 @@ pub(super) const MAX_LEAD_IOS: u64 = 32;
 pub(super) const STAY_IOS: u64 = 8;
 /// Minimum cost of an I/O in bytes: below this size an I/O takes a flash disk about as long as one
 /// of this size.
-const MIN_IO_COST: u32 = 16 << 10;
+pub(super) const MIN_IO_COST: u32 = 16 << 10;
 /// Maximum cost of a positioning in bytes, where costs are in bytes.
 const MAX_POSITIONING_COST: u64 = 1 << 20;
 /// Device time of the longest background I/O while VMs have requests, in picoseconds (1 ms).
@@ -46,6 +46,15 @@ pub(super) fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
     match device.positioning {
         Nanos::ZERO => 0,
         _ => STAY_IOS * cost.flush() + cost.largest(device),
+    }
+}
+
+/// Returns the maximum lead of a VM over another one that the disk passed over, from which on the
+/// other one is favoured until it has its share again; 0 for a device that does not seek.
+pub(super) fn favour_cost(cost: Cost, device: &DeviceSpec) -> u64 {
+    match device.positioning {
+        Nanos::ZERO => 0,
+        _ => (STAY_IOS + 2 * u64::from(device.depth)) * cost.flush() + cost.largest(device),
     }
 }
 

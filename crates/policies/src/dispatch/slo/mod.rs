@@ -25,6 +25,10 @@
 //! - **On a disk that seeks, no promised I/O is passed over.** While a promised I/O has been with
 //!   the disk for longer than its promise leaves, nothing more goes, for up to a second
 //!   (`at_disk`).
+//! - **Nor is a VM without a promise**, for long. One that fell behind another by more than a turn
+//!   of eight positionings, while all its requests were with the disk, is favoured: VMs ahead of it
+//!   wait until it has its share again, also in the pauses between a stream's requests (`absent`).
+//!   Without that, a random reader beside a stream had one I/O a second.
 //! - **The upper half of such a disk's queue** is for VMs that are not ahead of one whose requests
 //!   are all with the disk: otherwise VMs would share the disk by their depths (`absent`). While
 //!   all requests of a deadline transfer behind its rate are there, others leave all places but
@@ -33,7 +37,8 @@
 //!
 //! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
 //! other VM of its class is served at most its own weight's share of (32 of the smallest I/Os + the
-//! largest cost), two I/Os and a stay.
+//! largest cost), two I/Os and a stay. On a disk that seeks these are 8 + 2 x depth of the smallest
+//! I/Os, the largest cost and a stay more, for a VM that the disk passed over.
 
 mod absent;
 mod at_disk;
@@ -50,14 +55,15 @@ use absent::Absent;
 use at_disk::AtDisk;
 use background::BackgroundRate;
 use costs::{
-    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, MAX_LEAD_IOS, STAY_IOS, background_io_ps,
-    background_io_size, cost_by_bytes, cost_params, max_lead, random_ps, stay_cost,
+    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, MAX_LEAD_IOS, MIN_IO_COST, STAY_IOS,
+    background_io_ps, background_io_size, cost_by_bytes, cost_params, favour_cost, max_lead,
+    random_ps, stay_cost,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
 use promises::{Head, Promises};
 use shares::Shares;
-use stay::Stay;
+use stay::{Stay, Stream};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -111,6 +117,14 @@ enum PickReason {
     Share,
 }
 
+/// VM that others wait for at a disk that seeks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Favoured {
+    slot: usize,
+    /// Cost that the VM, if it is a stream, may still have before any other VM goes.
+    turn_left: u64,
+}
+
 /// Dispatcher of promises by deadline, then shares of device time, then the background.
 pub struct Slo {
     vms: usize,
@@ -141,6 +155,10 @@ pub struct Slo {
     at_disk: AtDisk,
     /// VMs of which all requests are in flight at a disk that seeks.
     absent: Absent,
+    /// VM that fell behind because the disk passed it over, until it has its share again.
+    favoured: Option<Favoured>,
+    /// Streams of VMs, by slot; kept for disks that seek.
+    streams: Vec<Stream>,
     /// Variation of charges while costs are learnt.
     dither: Dither,
 }
@@ -168,6 +186,8 @@ impl Slo {
             background_io_size: BACKGROUND_IO_UNPROFILED,
             at_disk: AtDisk::with_capacity(WATCHED_IOS_MAX),
             absent: Absent::with_capacity(WATCHED_IOS_MAX),
+            favoured: None,
+            streams: vec![Stream::default(); vms],
             dither: Dither::default(),
         };
         slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
@@ -285,7 +305,7 @@ impl Slo {
     fn wake(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
-        self.absent.record_return(slot);
+        let was_absent = self.absent.record_return(view, slot);
         if view.is_background(vm) {
             if self.background_waiting == 0 {
                 self.background.begin_wait(view.now());
@@ -302,7 +322,9 @@ impl Slo {
                 self.promises.wake(view.now(), slot);
             }
         }
-        self.shares.activate(view.now(), slot, self.max_lead);
+        // What the disk passed over is not the VM's own pause.
+        let behind = if was_absent { self.turn_cost() } else { 0 };
+        (self.shares).activate(view.now(), slot, self.max_lead, behind);
         self.place(view, vm);
     }
 
@@ -313,7 +335,7 @@ impl Slo {
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
             if view.device().seeks && view.in_flight(vm) > 0 && !view.is_background(vm) {
-                self.absent.record_absence(view.now(), slot);
+                (self.absent).record_absence(view, slot, self.streams[slot].continued);
             }
         }
     }
@@ -360,6 +382,13 @@ impl Slo {
     fn charge(&mut self, view: &View, io: &DeviceIo) {
         let (now, slot) = (view.now(), io.vm.index());
         let mut cost = self.cost.charge(view, io);
+        if view.device().seeks && io.op != Op::Flush {
+            let bytes = moved(view, io.op, io.len);
+            let continued = self.streams[slot].push(io.addr, bytes);
+            if continued && !self.by_time {
+                cost = self.cost.continued(bytes, MIN_IO_COST);
+            }
+        }
         if self.by_time && view.profile().is_none() {
             cost = self.dither.vary(view, io.vm, cost);
         }
@@ -407,7 +436,17 @@ impl Slo {
             }
             (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
-        self.stay.charge(slot, cost, STAY_IOS * self.cost.flush());
+        self.stay.charge(slot, cost, self.turn_cost());
+        if let Some(favoured) = &mut self.favoured
+            && favoured.slot == slot
+        {
+            favoured.turn_left = favoured.turn_left.saturating_sub(cost);
+        }
+    }
+
+    /// Returns the cost for which a disk that seeks serves one VM before others have their turn.
+    fn turn_cost(&self) -> u64 {
+        STAY_IOS * self.cost.flush()
     }
 
     /// Returns the head that continues the last I/O, if the device is to stay with its stream.
@@ -448,11 +487,51 @@ impl Slo {
                 return Some(until);
             }
         }
+        if let Some(until) = self.favoured_until(view, slot) {
+            return Some(until);
+        }
         if 2 * device.in_flight < device.spec.depth {
             return None;
         }
         let shares = &self.shares;
         (self.absent).waited_for(view, |absent| shares.is_behind(absent, slot))
+    }
+
+    /// Returns the time until which the VM whose turn it is by share waits for one that the disk
+    /// passed over; `None`: it may go.
+    fn favoured_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+        if let Some(favoured) = self.favoured {
+            // The turn of a stream is not cut short for VMs behind it: each of its I/Os would seek.
+            let has_turn = favoured.turn_left > 0 && self.streams[favoured.slot].continued;
+            if favoured.slot == slot && has_turn {
+                return None;
+            }
+            if favoured.slot != slot && (has_turn || self.shares.is_behind(favoured.slot, slot)) {
+                if let Some(until) = self.absent.favoured_until(view, favoured.slot) {
+                    return Some(until);
+                }
+                if self.active[favoured.slot] {
+                    return None;
+                }
+            }
+        }
+        // The favoured VM has its share again, pauses, or has fallen ahead of another one.
+        let (shares, turn_left) = (&self.shares, self.turn_cost());
+        // Without a stream, the disk is at fault only if more was served than it held at once.
+        let beside = 2 * u64::from(view.device().in_flight) * self.cost.flush();
+        let passed_over = self.absent.find_in_flight(view, |absent, stream| {
+            let patience = if stream {
+                turn_left
+            } else {
+                turn_left + beside
+            };
+            shares.lead_over(slot, absent) > patience
+        });
+        // While it is the favoured VM's turn, only another one that was passed over ends the favour.
+        if passed_over.is_some() || self.favoured.is_some_and(|favoured| favoured.slot != slot) {
+            self.favoured = passed_over.map(|slot| Favoured { slot, turn_left });
+        }
+        self.absent.favoured_until(view, passed_over?)
     }
 
     /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
@@ -489,7 +568,10 @@ impl Slo {
     /// Returns the bytes of memory that one more VM takes and that are touched only when promises
     /// change.
     fn cold_bytes_per_vm(&self) -> usize {
-        Overload::bytes_per_vm() + size_of::<[u64; 2]>() + size_of::<(usize, Part)>()
+        Overload::bytes_per_vm()
+            + size_of::<[u64; 2]>()
+            + size_of::<(usize, Part)>()
+            + size_of::<Stream>()
     }
 
     fn start(view: &View, slot: usize, max: u32) -> Pick {
@@ -542,6 +624,7 @@ impl Dispatcher for Slo {
             Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
             Event::Ended { io, .. } => {
                 self.at_disk.ended(io.id);
+                self.absent.record_end(view, io.vm.index());
                 self.background.vm_ended(view.now());
             }
             Event::Inherited(io) if view.is_background(io.vm) => self.background.inherited(),
@@ -554,9 +637,12 @@ impl Dispatcher for Slo {
             Event::VmChanged(vm) => self.set_vm(view, vm, false),
             Event::VmRemoved(vm) => {
                 self.sleep(view, vm);
+                self.streams[vm.index()] = Stream::default();
                 self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
-                self.absent.record_return(vm.index());
+                self.absent.record_return(view, vm.index());
+                let gone = |favoured: &Favoured| favoured.slot == vm.index();
+                self.favoured.take_if(|favoured| gone(favoured));
                 if self.stay.vm == vm.index() {
                     self.stay = Stay::NONE;
                 }
@@ -604,8 +690,13 @@ impl Dispatcher for Slo {
             // A third more, because charges of learnt costs are varied by a quarter: 1 / (1 - 1/4)
             // = 4/3.
             lead: Lead::Ahead {
-                ahead: ((MAX_LEAD_IOS * cost.flush()).max(2 * largest) + largest) * 4 / 3,
-                once: (2 * largest + cost.rounding() + stay_cost(cost, device)) * 4 / 3,
+                ahead: ((MAX_LEAD_IOS * cost.flush()).max(2 * largest)
+                    + largest
+                    + favour_cost(cost, device))
+                    * 4
+                    / 3,
+                // A stay, and the turn of a favoured stream.
+                once: (2 * largest + cost.rounding() + 2 * stay_cost(cost, device)) * 4 / 3,
             },
         })
     }

@@ -171,7 +171,7 @@ impl Shares {
             group.clock = 0;
         }
         for vm in (0..active.len()).filter(|&vm| active[vm]) {
-            self.activate(now, vm, u64::MAX);
+            self.activate(now, vm, u64::MAX, 0);
         }
     }
 
@@ -213,7 +213,7 @@ impl Shares {
         self.set_weight(now, vm, quarters(objective));
         // `set_weight` found the VM inactive if it was removed above, so it did not activate it.
         if active && !self.members[vm].active {
-            self.activate(now, vm, u64::MAX);
+            self.activate(now, vm, u64::MAX, 0);
         }
     }
 
@@ -228,7 +228,7 @@ impl Shares {
         };
         self.members[vm].flow.set_weight(quarters, clock);
         if active {
-            self.activate(now, vm, u64::MAX);
+            self.activate(now, vm, u64::MAX, 0);
         }
     }
 
@@ -314,22 +314,31 @@ impl Shares {
     }
 
     /// Puts a VM into the order once something of it waits that may go. Its tag is raised to that
-    /// of the VM served last, and, where it is ahead by more than a cost of `most`, set back to it.
-    pub(super) fn activate(&mut self, now: Nanos, vm: usize, most: u64) {
+    /// of the VM served last, less a cost of `behind` that it may have missed through no pause of
+    /// its own, and, where it is ahead by more than a cost of `most`, set back to it.
+    pub(super) fn activate(&mut self, now: Nanos, vm: usize, most: u64, behind: u64) {
         let member = &mut self.members[vm];
         if member.active {
             return;
         }
         member.active = true;
         let class = &mut self.classes[member.class as usize];
-        let joins = |flow: &Flow, clock: Virtual| {
-            let ahead = flow.tag.since(clock);
-            flow.tag < clock || ahead > most.saturating_mul(4) / u64::from(flow.weight)
+        // Weights are in quarters, so costs are multiplied by four.
+        let join = |flow: &mut Flow, clock: Virtual| {
+            let span = |cost: u64| cost.saturating_mul(4) / u64::from(flow.weight);
+            if flow.tag < clock {
+                // Most VMs were idle, so that the division is seldom needed.
+                let earliest = match behind {
+                    0 => clock,
+                    cost => clock.minus(span(cost)),
+                };
+                flow.join(flow.tag.max(earliest));
+            } else if flow.tag.since(clock) > span(most) {
+                flow.join(clock);
+            }
         };
         if member.group == NO_GROUP {
-            if joins(&member.flow, class.clock) {
-                member.flow.join(class.clock);
-            }
+            join(&mut member.flow, class.clock);
             class.set(now, vm, member.flow.tag);
             return;
         }
@@ -341,9 +350,7 @@ impl Shares {
         (self.within).insert(member.group as usize, member.flow.tag.0, vm);
         group.active += 1;
         if group.active == 1 {
-            if joins(&group.flow, class.clock) {
-                group.flow.join(class.clock);
-            }
+            join(&mut group.flow, class.clock);
             class.set(now, group.leader as usize, group.flow.tag);
         }
     }
@@ -427,6 +434,21 @@ impl Shares {
         };
         let is_same_class = self.members[vm].class == self.members[other].class;
         is_same_class && flow(vm).tag < flow(other).tag
+    }
+
+    /// Returns the cost by which a VM is ahead of another one of its class, by weight; 0 if it is
+    /// not, or the other is of another class or the same group.
+    pub(super) fn lead_over(&self, vm: usize, other: usize) -> u64 {
+        if !self.is_behind(other, vm) {
+            return 0;
+        }
+        let flow = |vm: usize| match self.group_of(vm) {
+            None => self.members[vm].flow,
+            Some(group) => group.flow,
+        };
+        let (own, others) = (flow(vm), flow(other));
+        let lead = u128::from(own.tag.since(others.tag)) * u128::from(own.weight) / 4;
+        u64::try_from(lead).unwrap_or(u64::MAX)
     }
 
     /// Charges a VM the cost of an I/O. With `most`, the I/O was served by promise: that brings the

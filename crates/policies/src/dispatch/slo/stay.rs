@@ -1,4 +1,5 @@
-//! Stream with which a disk that seeks stays, so that streams do not break each other.
+//! Streams of VMs at a disk that seeks, and the one with which the disk stays, so that streams do
+//! not break each other.
 
 /// Stream that the device stays with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,9 +30,37 @@ impl Stay {
     }
 }
 
+/// Whether a VM's I/Os continue each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    /// Address at which the VM's last I/O ended.
+    end: u64,
+    /// The last I/O began where the one before it ended.
+    pub(super) continued: bool,
+}
+
+impl Stream {
+    /// Adds an I/O of `bytes` at `addr`, and returns whether it continues the last one.
+    pub(super) fn push(&mut self, addr: u64, bytes: u32) -> bool {
+        self.continued = addr == self.end;
+        self.end = addr + u64::from(bytes);
+        self.continued
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_continued_where_its_last_io_ended() {
+        let mut stream = Stream::default();
+        assert!(!stream.push(4096, 512));
+        assert!(stream.push(4608, 1024));
+        assert!(stream.push(5632, 512));
+        assert!(!stream.push(5632, 512), "the same again");
+        assert!(!stream.continued);
+    }
 
     #[test]
     fn a_stay_ends_with_its_budget_and_begins_anew_with_another_vm() {
