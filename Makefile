@@ -132,6 +132,7 @@ reproduce: build ## Run published experiments again and set them beside the pape
 	@$(TIDEGATE) reproduce vfair $(ARGS)
 	@$(TIDEGATE) reproduce vcup $(ARGS)
 	@$(TIDEGATE) reproduce pridyn $(ARGS)
+	@$(TIDEGATE) reproduce pcos $(ARGS)
 	@$(TIDEGATE) reproduce isacs $(ARGS)
 
 ##@ Help

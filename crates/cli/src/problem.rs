@@ -75,13 +75,56 @@ impl std::error::Error for Problem {}
 #[derive(Debug)]
 pub(crate) struct Problems(Vec<Problem>);
 
+/// Queries and paths that the API's help names, with what to type instead. The first that fits
+/// counts.
+const OPTIONS_OF_QUERIES: [(&str, &str); 4] = [
+    (
+        "lose those bytes with ?force=true",
+        "lose those bytes with --shrink",
+    ),
+    ("?force=true", "--force"),
+    ("?replace=true", "--replace"),
+    (
+        "GET /v1/jobs lists them",
+        "`tidegate transfer list` lists them",
+    ),
+];
+/// Keys that the API's help assigns values to and that are options of the command line.
+const OPTIONS_OF_KEYS: [&str; 7] = [
+    "reservation",
+    "limit",
+    "target",
+    "weight",
+    "latency",
+    "deadline",
+    "size",
+];
+
+/// Returns the help of an API's error in options of the command line.
+fn as_options(allowed: &str) -> String {
+    let mut help = allowed.to_owned();
+    for (query, option) in OPTIONS_OF_QUERIES {
+        help = help.replace(query, option);
+    }
+    for key in OPTIONS_OF_KEYS {
+        let (assigned, option) = (format!("{key} = \""), format!("--{key} \""));
+        // Only a whole word is a key.
+        help = match help.strip_prefix(&assigned) {
+            Some(rest) => format!("{option}{rest}"),
+            None => help,
+        };
+        help = help.replace(&format!(" {assigned}"), &format!(" {option}"));
+    }
+    help
+}
+
 impl From<ErrorBody> for Problems {
     fn from(body: ErrorBody) -> Problems {
         let problem = |problem: ApiProblem| Problem {
             what: problem.what,
             at: Some(problem.at).filter(|at| !at.is_empty()),
             place: None,
-            help: problem.allowed,
+            help: problem.allowed.map(|allowed| as_options(&allowed)),
         };
         Problems(
             [body.error]
@@ -179,6 +222,27 @@ mod tests {
             .context("cannot start: disk on fire")
             .expect_err("failed");
         assert_eq!(text(&error), "error: cannot start: disk on fire\n");
+    }
+
+    #[test]
+    fn help_of_the_api_is_given_in_options() {
+        for (allowed, help) in [
+            (
+                "deadline = \"1556 s\", or size = \"828374940 B\"; or ?force=true, to begin it anyway",
+                "--deadline \"1556 s\", or --size \"828374940 B\"; or --force, to begin it anyway",
+            ),
+            (
+                "a larger size, or lose those bytes with ?force=true",
+                "a larger size, or lose those bytes with --shrink",
+            ),
+            (
+                "wait until it ends, or replace it with ?replace=true",
+                "wait until it ends, or replace it with --replace",
+            ),
+            ("one of oltp, dss", "one of oltp, dss"),
+        ] {
+            assert_eq!(as_options(allowed), help);
+        }
     }
 
     #[test]

@@ -183,8 +183,8 @@ pub(crate) struct ResizeArgs {
     /// VM name
     #[arg(add = completion::vms())]
     pub(crate) name: String,
-    /// Export name, if the VM has several disks, and the new size
-    #[arg(value_names = ["EXPORT", "SIZE"], num_args = 1..=2, required = true)]
+    /// New size, such as "40 GiB"; before it the disk's export name if the VM has several disks
+    #[arg(value_name = "SIZE", num_args = 1..=2, required = true)]
     pub(crate) disk: Vec<String>,
     /// Allow a smaller size; data beyond the new end is lost
     #[arg(long)]

@@ -254,7 +254,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Reports all mistakes of the file with their lines, and exits with 1 if there \
                       are any. No disk and no socket is opened: only `serve` finds that a disk is \
-                      in use, has another size or cannot be created. Persisted VMs and objectives \
+                      in use or cannot be created. Persisted VMs and objectives \
                       are read from the configuration's store, even while a daemon has it \
                       open.\n\nExample:\n  tidegate check examples/limits.toml"
     )]
@@ -286,7 +286,7 @@ pub(crate) enum Command {
   tidegate plan examples/planned.toml --headroom \"90 %\" --streams kept
   tidegate plan examples/planned.toml --vm web \\
       --reservation \"100 IOPS @ 16 KiB\" --latency \"200 ms\"
-  tidegate plan examples/planned.toml -o json | jq '.devices[].nearest'"
+  tidegate plan examples/planned.toml -o json | jq '.devices[].fits'"
     )]
     Plan(Box<PlanArgs>),
     /// List, show, add, change and remove VMs

@@ -39,7 +39,8 @@ pub(crate) enum Processors {
 
 /// Returns a parser of [`Processors`]: a scheduler's name or `none`.
 fn processors() -> impl TypedValueParser<Value = Processors> {
-    let none = PossibleValue::new("none").help("without the host CPU");
+    let none =
+        PossibleValue::new("none").help("no host CPU: guests and the driver domain take no time");
     let names = scheduler_names().chain([none]);
     PossibleValuesParser::new(names).map(|name| match named(&name) {
         Some(scheduler) => Processors::Under(scheduler),

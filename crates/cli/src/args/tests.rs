@@ -53,6 +53,30 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
     }
 }
 
+/// Long and short help of `command` and of all its subcommands, rendered for a terminal of 80
+/// columns.
+fn helps(command: &mut clap::Command, texts: &mut Vec<String>) {
+    texts.push(command.render_long_help().to_string());
+    texts.push(command.render_help().to_string());
+    for subcommand in command.get_subcommands_mut() {
+        helps(subcommand, texts);
+    }
+}
+
+#[test]
+fn help_of_every_command_fits_a_terminal_of_80_columns() {
+    let mut command = command().term_width(80);
+    command.build();
+    let mut texts = Vec::new();
+    helps(&mut command, &mut texts);
+    assert!(texts.len() > 100, "{} texts", texts.len());
+    for text in texts {
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}\nin\n{text}");
+        }
+    }
+}
+
 #[test]
 fn options_of_every_command_may_stand_anywhere() {
     for words in [

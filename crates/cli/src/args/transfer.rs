@@ -8,13 +8,13 @@ use crate::completion;
 pub(crate) enum TransferCommand {
     /// Start a transfer of a VM
     #[command(
-        override_usage = "tidegate transfer start <VM> --size <SIZE> \
-                          <--deadline TIME | --by TIME | --tolerance PART> [OPTIONS]",
+        override_usage = "tidegate transfer start <VM> --size <SIZE> [OPTIONS]\n           \
+                          <--deadline TIME | --by TIME | --tolerance PART>",
         after_help = "From now on the bytes of all successful reads and writes of the VM count. \
                       The answer has a forecast. If the device has a profile, a transfer is \
                       refused if the bandwidth that it needs does not fit beside existing \
-                      promises. Policy pridyn enforces deadlines; under other policies transfers \
-                      are only monitored. A VM has one transfer at a time. Its progress is kept in \
+                      promises. Policies slo (the default) and pridyn enforce deadlines; under \
+                      other policies transfers are only monitored. A VM has one transfer at a time. Its progress is kept in \
                       the [store] and survives a restart.\n\nWith --wait, exits with 0 if the \
                       deadline was met, otherwise with 1.\n\nExamples:
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
