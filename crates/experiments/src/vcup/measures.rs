@@ -178,6 +178,14 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
             of_each(results, arguments[0], |run, vm| Some(run.latency_ms(vm)))
         },
     },
+    // Mean time of each VM's requests with the array, in ms.
+    Measure {
+        name: "array_latency",
+        arguments: &[RUNS],
+        evaluate: |results, arguments| {
+            of_each(results, arguments[0], |run, vm| Some(run.array_ms(vm)))
+        },
+    },
     // Mean number of each VM's requests with the array.
     Measure {
         name: "queue",
@@ -198,6 +206,14 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         arguments: &[SCHEDULERS],
         evaluate: |results, arguments| {
             capacity::means(results, arguments[0], Run::latency_ms).map(series)
+        },
+    },
+    // Mean time with the array over the VMs with 4 to 7 readers, in ms.
+    Measure {
+        name: "readers_array_latency",
+        arguments: &[SCHEDULERS],
+        evaluate: |results, arguments| {
+            capacity::means(results, arguments[0], Run::array_ms).map(series)
         },
     },
     // Mean number of requests with the array over the VMs with 4 to 7 readers.

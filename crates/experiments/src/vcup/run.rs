@@ -167,6 +167,11 @@ impl Run {
         self.vms()[vm].rates.latency_mean_ns.unwrap_or(0) as f64 / 1e6
     }
 
+    /// Mean time of a request with the array, in ms, the network to it included.
+    pub(super) fn array_ms(&self, vm: usize) -> f64 {
+        self.vms()[vm].waits.device_ns as f64 / 1e6
+    }
+
     /// Mean number of a VM's requests with the array, by Little's law.
     pub(super) fn queue(&self, vm: usize) -> f64 {
         let of = &self.vms()[vm];

@@ -9,9 +9,10 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
-use tidegate_workload::spec::{Mix, Rw, SizeShare, Sizes, Workload};
+use tidegate_workload::spec::{Flow, Mix, Rw, SizeShare, Sizes, Workload};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vcup", "schedulers.toml");
+pub(super) const ARRAY: File = named!("vcup", "array.toml");
 const ARRAY_2: File = named!("vcup", "array-2.toml");
 const KIB: u32 = 1 << 10;
 const MB: u64 = 1_000_000;
@@ -123,17 +124,43 @@ pub(super) enum Ablation {
     WithAdditions,
     /// One CFQ over all VMs instead of a LUN and a CFQ per VM.
     SharedCfq,
+    /// Array without its controller's caches and read-ahead.
+    NoController,
+    /// Data sets of web, mail and file as large as the VM's disk instead of table III's sizes.
+    WholeDisk,
+    /// 200 requests of each sequential reader outstanding, as many as fio asks for without a page
+    /// cache, instead of one window of the guest's read-ahead.
+    DirectReads,
+    /// Four I/Os of each VM with the array at most, CFQ's quantum up to Linux 2.6.32, instead of
+    /// the 32 of Xen's ring.
+    Quantum,
 }
+
+/// Requests that ten threads of fio with an I/O depth of 20 have outstanding.
+const DIRECT_READS: u32 = 200;
+/// Linux's `cfq_quantum` up to 2.6.32.
+const CFQ_QUANTUM: u32 = 4;
 
 impl Variant for Ablation {
     const NOTHING: Ablation = Ablation::Unchanged;
-    const ALL: &'static [Ablation] = &[Ablation::WithAdditions, Ablation::SharedCfq];
+    const ALL: &'static [Ablation] = &[
+        Ablation::WithAdditions,
+        Ablation::SharedCfq,
+        Ablation::NoController,
+        Ablation::WholeDisk,
+        Ablation::DirectReads,
+        Ablation::Quantum,
+    ];
 
     fn phrase(self) -> String {
         match self {
             Ablation::Unchanged => "As it is",
             Ablation::WithAdditions => "With what Tidegate adds",
             Ablation::SharedCfq => "With one CFQ over all VMs",
+            Ablation::NoController => "Without the array's controller",
+            Ablation::WholeDisk => "With data sets as large as the disks",
+            Ablation::DirectReads => "With 200 requests of each reader outstanding",
+            Ablation::Quantum => "With 4 I/Os of a VM with the array",
         }
         .to_owned()
     }
@@ -171,11 +198,18 @@ impl Key {
     pub(super) fn without(self, without: Ablation) -> Key {
         let vcup = self.scheduler.starts_with("vcup");
         // FQ has a queue per LUN too; the other schedulers are over all VMs already.
-        let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi")
-            && !matches!(self.change, Change::Staircase { .. } | Change::Load { .. });
+        // A VM alone on the array, whose claims are about its tuner.
+        let alone = matches!(self.change, Change::Staircase { .. } | Change::Load { .. })
+            || self.case == Case::Merging;
+        let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi") && !alone;
+        let consolidated = matches!(self.case, Case::Servers | Case::Readers) && !alone;
         let without = match without {
             Ablation::WithAdditions if vcup => Ablation::WithAdditions,
             Ablation::SharedCfq if a_lun_each => Ablation::SharedCfq,
+            Ablation::NoController if !alone => Ablation::NoController,
+            Ablation::WholeDisk if self.case == Case::Servers && !alone => Ablation::WholeDisk,
+            Ablation::DirectReads if self.case == Case::Readers => Ablation::DirectReads,
+            Ablation::Quantum if consolidated => Ablation::Quantum,
             // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,
         };
@@ -190,7 +224,7 @@ pub(super) const STEP_MB_S: u64 = 5;
 
 /// Finds the experiment's array and the models of the catalogue.
 fn find_model(name: &str) -> Result<Entry, String> {
-    folder::model(name, &[ARRAY_2])
+    folder::model(name, &[ARRAY, ARRAY_2])
 }
 
 /// Policy that stands for a scheduler.
@@ -226,10 +260,40 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         .unbounded();
     folder::set_policy(&mut scenario, &policy(key.scheduler, key.without)?);
     change(&mut scenario, key.change)?;
-    if key.without == Ablation::SharedCfq {
-        gather(&mut scenario);
-    }
+    leave_out(&mut scenario, key.without);
     folder::checked(scenario, file, key)
+}
+
+/// Applies an ablation to a scenario; those of the policy are in it already.
+fn leave_out(scenario: &mut Scenario, without: Ablation) {
+    match without {
+        Ablation::SharedCfq => gather(scenario),
+        Ablation::NoController => {
+            for device in &mut scenario.devices {
+                device.model = device.model.without_controller();
+            }
+        }
+        Ablation::WholeDisk => {
+            // Films lie at places of their own.
+            for workload in workloads(scenario).filter(|workload| workload.rw.random) {
+                workload.size = None;
+            }
+        }
+        Ablation::DirectReads => {
+            for workload in workloads(scenario) {
+                workload.flow = Flow::Closed {
+                    iodepth: DIRECT_READS,
+                    think: None,
+                };
+            }
+        }
+        Ablation::Quantum => {
+            for device in &mut scenario.devices {
+                device.scheduling.depth = CFQ_QUANTUM;
+            }
+        }
+        Ablation::Unchanged | Ablation::WithAdditions => {}
+    }
 }
 
 fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
