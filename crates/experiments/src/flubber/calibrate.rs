@@ -34,7 +34,7 @@ pub(super) struct FreeParameters {
 const PROCESSOR_US: &[u64] = &[300, 350, 400, 450, 500, 550];
 const OVERHEADS_US: &[u64] = &[100, 150, 200, 250];
 const PAUSES_US: &[u64] = &[0, 1000, 4000];
-const JOURNAL_REQUESTS: &[u32] = &[1, 2, 3];
+const JOURNAL_REQUESTS: &[u32] = &[2, 3, 4];
 const RW_HITS: &[u8] = &[0, 36];
 
 fn grid() -> Vec<FreeParameters> {

@@ -1,6 +1,6 @@
 //! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
-use super::setup::{Case, Key, Run};
+use super::setup::{Ablation, Case, Key, Run};
 use super::{BETAS, Flubber, RunResults, beta};
 use crate::claim::{Measure, Series, series};
 use crate::claim_result::ClaimResult;
@@ -20,31 +20,35 @@ pub(super) const MEASURES: &[Measure<Flubber>] = &[
     Measure {
         name: "beta_iops",
         arguments: &[&["seq_read", "rnd_read"]],
-        evaluate: |results, vm| by_beta(results, |run| run.iops(vm[0])),
+        evaluate: |results, vm| by_beta(results, |run| iops(results, run, vm[0])),
     },
     // The largest delay of a VM, in ms, with each of them.
     Measure {
         name: "beta_delay_max",
         arguments: &[&["seq_read"]],
-        evaluate: |results, vm| by_beta(results, |run| run.delay_max(vm[0])),
+        evaluate: |results, vm| {
+            let whole = counts_whole_runs(results);
+            by_beta(results, |run| run.delay_max(vm[0], whole))
+        },
     },
-    // Requests a second of a VM under Flubber, as its block layer merges them.
+    // Requests a second of a VM under Flubber while all VMs are busy, as its block layer merges
+    // them.
     Measure {
         name: "iops",
         arguments: &[CASES, VMS],
-        evaluate: |results, arguments| under_flubber(results, arguments, Run::iops),
+        evaluate: |results, arguments| under_flubber(results, arguments, iops),
     },
     // Mean delay of a VM under Flubber, in ms.
     Measure {
         name: "delay",
         arguments: &[CASES, VMS],
-        evaluate: |results, arguments| under_flubber(results, arguments, Run::delay),
+        evaluate: |results, arguments| under_flubber(results, arguments, delay),
     },
     // Execution time of a VM under Flubber, in seconds.
     Measure {
         name: "time",
         arguments: &[CASES, VMS],
-        evaluate: |results, arguments| under_flubber(results, arguments, Run::time),
+        evaluate: |results, arguments| under_flubber(results, arguments, |_, run, vm| run.time(vm)),
     },
     // Part of the sequential reader's requests, in percent, that are done under CFQ with priorities
     // before the random reader ends.
@@ -67,10 +71,34 @@ fn by_beta(results: &RunResults<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option
 fn under_flubber(
     results: &RunResults<'_>,
     arguments: &[&str],
-    figure: fn(&Run, &str) -> Option<f64>,
+    figure: fn(&RunResults<'_>, &Run, &str) -> Option<f64>,
 ) -> Option<Series> {
     let run = results.run_for(Key::new(Case::named(arguments[0])?, "flubber"))?;
-    Some(series([figure(run, arguments[1])?]))
+    Some(series([figure(results, run, arguments[1])?]))
+}
+
+/// Returns whether rates are counted over each VM's whole run, as they were before table 2 was read
+/// as counting only what both VMs do side by side.
+pub(super) fn counts_whole_runs(results: &RunResults<'_>) -> bool {
+    results.variant == Ablation::WholeRuns
+}
+
+/// Requests per second of a VM.
+pub(super) fn iops(results: &RunResults<'_>, run: &Run, vm: &str) -> Option<f64> {
+    if counts_whole_runs(results) {
+        run.iops(vm)
+    } else {
+        run.iops_together(vm)
+    }
+}
+
+/// Mean delay of a VM, in milliseconds.
+pub(super) fn delay(results: &RunResults<'_>, run: &Run, vm: &str) -> Option<f64> {
+    if counts_whole_runs(results) {
+        run.delay(vm)
+    } else {
+        run.delay_together(vm)
+    }
 }
 
 /// Section 4.3.1: real time starves best effort.

@@ -7,11 +7,13 @@ use tidegate_config::{Section, objective, policy};
 use tidegate_core::objective::Objective;
 use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue::Entry;
+use tidegate_device::catalogue::{self, Entry};
+use tidegate_policies::dispatch::bd_edf::BatchOrder;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::report::{Report, Row, VmReport};
 use tidegate_sim::scenario::{self, Scenario};
 use tidegate_sim::world::World;
+use tidegate_workload::spec::{Mix, SizeShare, Sizes, Workload};
 
 /// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,6 +70,9 @@ pub(super) enum Ablation {
     Nothing,
     /// No binding deadlines: latencies are [`LATENCY_FACTOR`] times as long.
     NearDeadlines,
+    /// Latencies [`EDGE_PERCENT`] longer: across the edge on which the random reader's deadlines
+    /// bind.
+    Edge,
     /// No CPU time in the guests.
     Processor,
     /// No feedback on credits.
@@ -75,27 +80,117 @@ pub(super) enum Ablation {
     /// No deadline while credits hold a request: deadlines start when credits admit it, the other
     /// reading of eq. 5's start time.
     HeldTime,
+    /// Intervals of credits end at the age of beta / min B.
+    IntervalAge,
+    /// Batches go on with the VM's nearest request.
+    NearestBatch,
+    /// Sequential readers' requests of 44 and 32 KiB by turns.
+    MixedSizes,
+    /// Images of 25.6 GB, 40 GiB apart.
+    ImagesApart,
+    /// Merging in the driver domain, up to [`MERGE_LIMIT_BYTES`].
+    Merging,
+    /// Inodes in the journal only.
+    JournalOnly,
+    /// A backup that writes each piece once it is read.
+    EvenCopy,
+    /// A drive that chooses among the commands that it has (NCQ).
+    Ncq,
+    /// CFQ with one I/O at the disk at a time.
+    OneAtATime,
+    /// CFQ that takes guests' writes for asynchronous, so that they have no class.
+    AsyncGuests,
+    /// CFQ that takes the backup's writes for synchronous, so that they have its class.
+    SyncBackup,
+    /// CFQ with preemption.
+    Preemption,
+    /// Rates counted over each VM's whole run.
+    WholeRuns,
 }
 
 impl Variant for Ablation {
     const NOTHING: Ablation = Ablation::Nothing;
     const ALL: &'static [Ablation] = &[
         Ablation::NearDeadlines,
+        Ablation::Edge,
         Ablation::HeldTime,
         Ablation::Feedback,
         Ablation::Processor,
+        Ablation::IntervalAge,
+        Ablation::NearestBatch,
+        Ablation::MixedSizes,
+        Ablation::ImagesApart,
+        Ablation::Merging,
+        Ablation::JournalOnly,
+        Ablation::EvenCopy,
+        Ablation::Ncq,
+        Ablation::OneAtATime,
+        Ablation::AsyncGuests,
+        Ablation::SyncBackup,
+        Ablation::Preemption,
+        Ablation::WholeRuns,
     ];
 
     fn phrase(self) -> String {
+        let phrase = match self {
+            Ablation::Nothing => "As it is",
+            Ablation::NearDeadlines => {
+                return format!("With latencies {LATENCY_FACTOR} times as long");
+            }
+            Ablation::Edge => return format!("With latencies {EDGE_PERCENT} % longer"),
+            Ablation::HeldTime => "With deadlines from when credits let a request in",
+            Ablation::Feedback => "Without feedback",
+            Ablation::Processor => "If guests took no processor time",
+            Ablation::IntervalAge => "With a bound on the age of intervals",
+            Ablation::NearestBatch => "With batches that go on with the nearest request",
+            Ablation::MixedSizes => "With sequential reads of 44 and 32 KiB by turns",
+            Ablation::ImagesApart => "With images of 25.6 GB that lie 40 GiB apart",
+            Ablation::Merging => "With merging up to 512 KiB in the driver domain",
+            Ablation::JournalOnly => "With inodes in the journal only",
+            Ablation::EvenCopy => "With a backup that writes each 4 MiB once they are read",
+            Ablation::Ncq => "With a drive that queues commands (NCQ)",
+            Ablation::OneAtATime => "With one I/O of CFQ at the disk at a time",
+            Ablation::AsyncGuests => "With guests' writes asynchronous in CFQ",
+            Ablation::SyncBackup => "With the backup's writes synchronous in CFQ",
+            Ablation::Preemption => "With preemption in CFQ",
+            Ablation::WholeRuns => "With rates over each VM's whole run",
+        };
+        phrase.to_owned()
+    }
+}
+
+impl Ablation {
+    /// Returns whether the ablation changes the run of a case under a scheduler.
+    fn changes(self, case: Case, scheduler: &str) -> bool {
+        let backup = matches!(case, Case::ReadBackup | Case::WriteBackup);
+        let writers = matches!(case, Case::Write | Case::Mixed | Case::WriteBackup);
         match self {
-            Ablation::Nothing => "As it is".to_owned(),
-            Ablation::NearDeadlines => format!("With latencies {LATENCY_FACTOR} times as long"),
-            Ablation::HeldTime => "With deadlines from when credits let a request in".to_owned(),
-            Ablation::Feedback => "Without feedback".to_owned(),
-            Ablation::Processor => "If guests took no processor time".to_owned(),
+            Ablation::Nothing | Ablation::WholeRuns => false,
+            // The paper's own scheduler alone.
+            Ablation::NearDeadlines
+            | Ablation::Edge
+            | Ablation::Processor
+            | Ablation::Feedback
+            | Ablation::HeldTime
+            | Ablation::NearestBatch => scheduler == "flubber",
+            Ablation::IntervalAge => !is_cfq(scheduler),
+            Ablation::Ncq | Ablation::OneAtATime | Ablation::Preemption => is_cfq(scheduler),
+            Ablation::AsyncGuests => is_cfq(scheduler) && writers,
+            Ablation::SyncBackup => is_cfq(scheduler) && backup,
+            Ablation::ImagesApart | Ablation::Merging => true,
+            Ablation::MixedSizes => !matches!(case, Case::Write | Case::WriteBackup),
+            Ablation::JournalOnly => writers,
+            Ablation::EvenCopy => backup,
         }
     }
 }
+
+fn is_cfq(scheduler: &str) -> bool {
+    scheduler.starts_with("cfq")
+}
+
+/// Percentage by which latencies are longer in [`Ablation::Edge`]: what a model may be off by.
+const EDGE_PERCENT: u64 = 10;
 
 /// Factor with which the paper's latency targets hardly ever become overdue.
 pub(super) const LATENCY_FACTOR: u64 = 5;
@@ -125,12 +220,13 @@ impl Key {
         Key { beta, ..self }
     }
 
-    /// Key of the run with an ablation, which applies to Flubber only.
+    /// Key of the run with an ablation.
     pub(super) fn without(self, without: Ablation) -> Key {
-        // Other schedulers have nothing to leave out; one key for all variants runs them once.
-        let without = match self.scheduler {
-            "flubber" => without,
-            _ => Ablation::Nothing,
+        // One key for all variants that do not change the run, so that it takes place once.
+        let without = if without.changes(self.case, self.scheduler) {
+            without
+        } else {
+            Ablation::Nothing
         };
         Key { without, ..self }
     }
@@ -142,6 +238,8 @@ struct Scheduler {
     policy: PolicySpec,
     /// Policy for cases without writers.
     policy_for_reads: PolicySpec,
+    /// I/Os that it has at the disk at a time, if not one.
+    depth: Option<u32>,
     /// Objectives, or priorities, by tenant.
     objectives: Vec<(String, Objective)>,
 }
@@ -150,6 +248,7 @@ struct Scheduler {
 fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, ExperimentError> {
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
+        let depth = section.read("depth", None, |field| field.count(1..=32).map(Some));
         let objectives = section.read("objective", Vec::new(), |field| {
             let section = Section::open(field)?;
             let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
@@ -164,6 +263,7 @@ fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, Exper
         Some(Scheduler {
             policy,
             policy_for_reads: for_reads?,
+            depth: depth?.map(|depth: u64| depth as u32),
             objectives: objectives?,
         })
     })
@@ -192,6 +292,11 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     if let Some(beta) = key.beta {
         set_param(&mut scenario, "beta", beta)?;
     }
+    if let Some(depth) = scheduler.depth {
+        for device in &mut scenario.devices {
+            device.scheduling.depth = depth;
+        }
+    }
     leave_out(&mut scenario, key.without)?;
     for (name, objective) in scheduler.objectives {
         let tenant = scenario.tenants.iter_mut().find(|t| t.name == name);
@@ -202,16 +307,20 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
 
 fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), ExperimentError> {
     match without {
-        Ablation::Nothing => Ok(()),
+        Ablation::Nothing | Ablation::WholeRuns => Ok(()),
         Ablation::Feedback => set_param(scenario, "feedback", 0),
         Ablation::HeldTime => {
             let from = DeadlineFrom::Admission as u64;
             set_param(scenario, "deadline_from", from)
         }
-        Ablation::NearDeadlines => {
+        Ablation::NearDeadlines | Ablation::Edge => {
+            let percent = match without {
+                Ablation::Edge => 100 + EDGE_PERCENT,
+                _ => 100 * LATENCY_FACTOR,
+            };
             for tenant in &mut scenario.tenants {
                 let latency = &mut tenant.objective.latency;
-                *latency = latency.map(|bound| Nanos(bound.0 * LATENCY_FACTOR));
+                *latency = latency.map(|bound| Nanos(bound.0 / 100 * percent));
             }
             Ok(())
         }
@@ -220,6 +329,80 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
                 tenant.delay.processor = None;
             }
             Ok(())
+        }
+        Ablation::IntervalAge => set_param(scenario, "bound_intervals", 1),
+        Ablation::NearestBatch => set_param(scenario, "batch_order", BatchOrder::Nearest as u64),
+        Ablation::AsyncGuests => set_param(scenario, "async_vm_writes", 1),
+        Ablation::SyncBackup => set_param(scenario, "async_writes", 0),
+        Ablation::Preemption => set_param(scenario, "preemption", 1),
+        Ablation::OneAtATime => {
+            for device in &mut scenario.devices {
+                device.scheduling.depth = 1;
+            }
+            Ok(())
+        }
+        Ablation::Merging => {
+            for device in &mut scenario.devices {
+                device.scheduling.merge_limit = MERGE_LIMIT_BYTES;
+                device.scheduling.max_io = MERGE_LIMIT_BYTES;
+            }
+            Ok(())
+        }
+        Ablation::Ncq => {
+            let (file, text) = DISK;
+            let text = format!("{text}\n[hdd.ncq]\nmax_wait = \"1 s\"\n");
+            let entry = catalogue::parse(&text, file);
+            let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
+            for device in &mut scenario.devices {
+                device.model = entry.clone();
+            }
+            Ok(())
+        }
+        Ablation::ImagesApart => {
+            for (place, tenant) in (0..).zip(&mut scenario.tenants) {
+                tenant.disk_size = tenant.disk_size.max(IMAGE_APART_BYTES);
+                tenant.disk_at = Some((20 << 30) + place * (40 << 30));
+            }
+            Ok(())
+        }
+        Ablation::MixedSizes | Ablation::JournalOnly | Ablation::EvenCopy => {
+            for tenant in &mut scenario.tenants {
+                for workload in &mut tenant.workloads {
+                    without_model(workload, without);
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Size up to which the driver domain merges requests: Linux's `max_sectors_kb`.
+const MERGE_LIMIT_BYTES: u32 = 512 << 10;
+
+/// Size in bytes of an image where images lie apart: the 5 x 10^7 sectors of table 6.
+const IMAGE_APART_BYTES: u64 = 25_600_000_000;
+
+/// Takes a part of the guests' model away from a workload.
+fn without_model(workload: &mut Workload, without: Ablation) {
+    match without {
+        Ablation::MixedSizes => {
+            let reads_in_sequence = workload.rw.mix == Mix::Read && !workload.rw.random;
+            if reads_in_sequence && workload.copy_to.is_none() {
+                let share = |bytes| SizeShare { bytes, weight: 1 };
+                let sizes = Sizes([44 << 10, 32 << 10].map(share).to_vec());
+                workload.sizes = std::array::from_fn(|_| sizes.clone());
+            }
+        }
+        Ablation::JournalOnly => {
+            let cache = workload.page_cache.as_mut();
+            if let Some(journal) = cache.and_then(|cache| cache.journal.as_mut()) {
+                journal.inode_table = None;
+            }
+        }
+        _ => {
+            if let Some(copy) = &mut workload.copy_to {
+                copy.dirty_limit = None;
+            }
         }
     }
 }
@@ -255,6 +438,33 @@ impl Run {
         self.vm(name).map(|vm| vm.rates.iops)
     }
 
+    /// Rows of a VM's whole seconds in which all VMs are busy: before the first of them ends.
+    fn together<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Row> + use<'a> {
+        let vms = self.report.vms.iter().filter(|vm| !vm.background);
+        let end = vms.map(|vm| vm.time_s).fold(f64::INFINITY, f64::min);
+        let rows = self.rows.iter();
+        rows.filter(move |row| row.vm == name && row.time_s <= end)
+    }
+
+    /// Requests per second while all VMs are busy.
+    pub(super) fn iops_together(&self, name: &str) -> Option<f64> {
+        let iops: Vec<f64> = self.together(name).map(|row| row.rates.iops).collect();
+        (!iops.is_empty()).then(|| iops.iter().sum::<f64>() / iops.len() as f64)
+    }
+
+    /// Mean latency in milliseconds of the requests that end while all VMs are busy.
+    pub(super) fn delay_together(&self, name: &str) -> Option<f64> {
+        let (mut sum, mut requests) = (0.0, 0.0);
+        for row in self.together(name) {
+            if let Some(mean) = row.rates.latency_mean_ns {
+                // Rows are of a second each, so that rates are numbers of requests.
+                sum += mean as f64 * row.rates.iops;
+                requests += row.rates.iops;
+            }
+        }
+        (requests > 0.0).then(|| sum / requests / 1e6)
+    }
+
     /// Mean latency in milliseconds.
     pub(super) fn delay(&self, name: &str) -> Option<f64> {
         let mean = self.vm(name)?.rates.latency_mean_ns?;
@@ -279,18 +489,25 @@ impl Run {
         sums.map(|sum| sum / SPAN as f64).collect()
     }
 
+    /// Rows of a VM's whole run, or of the seconds in which all VMs are busy.
+    fn counted<'a>(&'a self, name: &'a str, whole: bool) -> Vec<&'a Row> {
+        if whole {
+            self.seconds(name).collect()
+        } else {
+            self.together(name).collect()
+        }
+    }
+
     /// Largest number of requests in a second.
-    pub(super) fn iops_max(&self, name: &str) -> Option<f64> {
-        self.seconds(name)
-            .map(|row| row.rates.iops)
-            .reduce(f64::max)
+    pub(super) fn iops_max(&self, name: &str, whole: bool) -> Option<f64> {
+        let rows = self.counted(name, whole).into_iter();
+        rows.map(|row| row.rates.iops).reduce(f64::max)
     }
 
     /// Largest mean latency of a second, in milliseconds.
-    pub(super) fn delay_max(&self, name: &str) -> Option<f64> {
-        let means = self
-            .seconds(name)
-            .filter_map(|row| row.rates.latency_mean_ns);
+    pub(super) fn delay_max(&self, name: &str, whole: bool) -> Option<f64> {
+        let rows = self.counted(name, whole).into_iter();
+        let means = rows.filter_map(|row| row.rates.latency_mean_ns);
         means.max().map(|ns| ns as f64 / 1e6)
     }
 

@@ -1,5 +1,6 @@
 //! Figures of the simulation beside the paper's.
 
+use super::measures::{counts_whole_runs, delay, iops};
 use super::setup::{Case, Key, Run, SCHEDULERS};
 use super::{BETAS, Figure, PAPER, RunResults, beta, curves, named};
 use crate::Cell;
@@ -70,15 +71,16 @@ fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
 
 fn table2(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("2", 1)?;
+    let whole = counts_whole_runs(results);
     let cells = table.cells(PAPER.name, |labels, column| {
         let run = results.run_for(beta(labels.first()?.parse().ok()?))?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
-            "avg_iops" => run.iops(&vm),
-            "max_iops" => run.iops_max(&vm),
-            "avg_delay_ms" => run.delay(&vm),
-            "max_delay_ms" => run.delay_max(&vm),
+            "avg_iops" => iops(results, run, &vm),
+            "max_iops" => run.iops_max(&vm, whole),
+            "avg_delay_ms" => delay(results, run, &vm),
+            "max_delay_ms" => run.delay_max(&vm, whole),
             _ => None,
         }
     });
