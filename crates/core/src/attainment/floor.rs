@@ -86,6 +86,9 @@ pub(super) struct Floor {
     asked: Nanos,
     /// A request that was answered this second was late by [`LATE`] or more.
     very_late: bool,
+    /// Time that the requests answered this second take at the rate, and the longest time of one of
+    /// them; `None` where the rate is not held by the second.
+    served: Option<[Nanos; 2]>,
 }
 
 impl Floor {
@@ -98,6 +101,16 @@ impl Floor {
             ring: DueRing::new(second_of(now)),
             asked: Nanos::ZERO,
             very_late: false,
+            served: None,
+        }
+    }
+
+    /// Creates the judge of a rate that is held by the second, which is what a target promises: a
+    /// second in which the whole rate was answered is kept, in whatever order and groups.
+    pub(super) fn by_the_second(rate: &Rate, now: Nanos) -> Floor {
+        Floor {
+            served: Some([Nanos::ZERO; 2]),
+            ..Floor::new(rate, now)
         }
     }
 
@@ -124,6 +137,10 @@ impl Floor {
             self.tag = self.tag - cost;
         }
         self.outstanding = self.outstanding - cost;
+        if let Some([all, longest]) = &mut self.served {
+            *all += cost;
+            *longest = cost.max(*longest);
+        }
         let late = due.answer(&mut self.ring, now);
         if late > Nanos::ZERO {
             // Judged with the second in which the answer came, since the one it was due in may be
@@ -155,6 +172,12 @@ impl Floor {
         let ClosedSecond { due, late, hanging } = self.ring.close();
         let very_late = core::mem::take(&mut self.very_late);
         let asked = core::mem::take(&mut self.asked);
+        // The second's boundaries cut the answers anywhere, so one of them may be missing.
+        let has_rate = (self.served.as_mut().map(core::mem::take))
+            .is_some_and(|[all, longest]| all + longest >= Nanos::SECOND);
+        if has_rate {
+            return Verdict::Kept { asked_less: false };
+        }
         // One late request is forgiven, but not if it is late by `LATE` or more.
         if late > 1 || hanging || very_late {
             return Verdict::Missed(cause);

@@ -10,7 +10,9 @@
 //!   something waiting. What the VM has beyond its floor moves no tag. A second is kept when all
 //!   but one of the requests that were due in it were on time. The one is forgiven only while it
 //!   is less than [`LATE`] late: in a second in which a request is later than that, or hangs from
-//!   the second's begin to its end, the VM went without service however few requests it had.
+//!   the second's begin to its end, the VM went without service however few requests it had. A
+//!   second in which the whole rate of a target was answered, less one request, is kept as well: a
+//!   target is a rate over seconds (V-Cup, ToS 2017, section 2.2), and its I/Os may go in groups.
 //! - **Latency** holds inside the VM's envelope: a request that comes sooner than the target or the
 //!   reservation allows is due its bound after the rate allows it, as the policy `slo` has it. A
 //!   second is kept when 99 % of the requests that were due in it were in time. Without either rate

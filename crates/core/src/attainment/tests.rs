@@ -187,6 +187,37 @@ fn a_deep_queue_that_has_more_than_its_floor_is_spaced_by_it() {
 }
 
 #[test]
+fn a_target_answered_in_groups_is_kept_where_each_second_has_its_rate() {
+    let rate = Rate::iops(100);
+    let target = Objective {
+        target: rate,
+        ..Objective::default()
+    };
+    // Groups of 50 requests that come together and are answered 450 ms later, or of 49 in the third
+    // second, where the rate is short by two requests.
+    let judged = |objective: &Objective, part| {
+        let mut one = One::new(objective);
+        for (at, requests) in [
+            (0, 50),
+            (500, 50),
+            (1000, 50),
+            (1500, 50),
+            (2000, 49),
+            (2500, 49),
+        ] {
+            (0..requests).for_each(|slot| one.arrives(ms(at), slot));
+            (0..requests).for_each(|slot| one.ends(ms(at + 450), slot, Account::default()));
+        }
+        let found = one.part(ms(3500), part);
+        (found.kept_s, found.missed())
+    };
+    assert_eq!(judged(&target, Part::Target), (2, 1));
+    // A floor is owed to each request.
+    let floor = judged(&reserved(100), Part::Reservation);
+    assert_eq!(floor, (0, 3));
+}
+
+#[test]
 fn latency_holds_inside_the_envelope() {
     let objective = Objective {
         latency: Some(ms(5)),
