@@ -228,8 +228,8 @@ mod tests {
     fn help_of_the_api_is_given_in_options() {
         for (allowed, help) in [
             (
-                "deadline = \"1556 s\", or size = \"828374940 B\"; or ?force=true, to begin it anyway",
-                "--deadline \"1556 s\", or --size \"828374940 B\"; or --force, to begin it anyway",
+                "deadline = \"9 s\", or size = \"82 B\"; or ?force=true, to begin it anyway",
+                "--deadline \"9 s\", or --size \"82 B\"; or --force, to begin it anyway",
             ),
             (
                 "a larger size, or lose those bytes with ?force=true",

@@ -14,9 +14,10 @@ pub(crate) enum TransferCommand {
                       The answer has a forecast. If the device has a profile, a transfer is \
                       refused if the bandwidth that it needs does not fit beside existing \
                       promises. Policies slo (the default) and pridyn enforce deadlines; under \
-                      other policies transfers are only monitored. A VM has one transfer at a time. Its progress is kept in \
-                      the [store] and survives a restart.\n\nWith --wait, exits with 0 if the \
-                      deadline was met, otherwise with 1.\n\nExamples:
+                      other policies transfers are only monitored. A VM has one transfer at a \
+                      time. Its progress is kept in the [store] and survives a restart.\n\nWith \
+                      --wait, exits with 0 if the deadline was met, otherwise with 1.\n\n\
+                      Examples:
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate transfer start dss --size \"20 GiB\" --by 14:03 --wait
   tidegate transfer start dss --size \"20 GiB\" --by 2026-12-01T06:00

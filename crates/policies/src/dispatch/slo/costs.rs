@@ -7,7 +7,7 @@ use super::super::cost::{CostBy, CostModel, CostParams};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
-use tidegate_core::starvation::Cost;
+use tidegate_core::starvation::{Bound, Cost, Lead, Shares, Weights};
 
 /// Maximum lead of a VM over its share that promises may give it, in smallest I/Os: as many as
 /// [`mclock`](super::super::mclock) allows.
@@ -42,7 +42,7 @@ pub(super) fn cost_by_bytes(positioning_bytes: u64) -> CostParams {
 
 /// Returns the maximum lead of a VM over its share that arises because the device stays with its
 /// stream; 0 for a device that does not seek.
-pub(super) fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
+fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
     match device.positioning {
         Nanos::ZERO => 0,
         _ => STAY_IOS * cost.flush() + cost.largest(device),
@@ -51,7 +51,7 @@ pub(super) fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
 
 /// Returns the maximum lead of a VM over another one that the disk passed over, from which on the
 /// other one is favoured until it has its share again; 0 for a device that does not seek.
-pub(super) fn favour_cost(cost: Cost, device: &DeviceSpec) -> u64 {
+fn favour_cost(cost: Cost, device: &DeviceSpec) -> u64 {
     match device.positioning {
         Nanos::ZERO => 0,
         _ => (STAY_IOS + 2 * u64::from(device.depth)) * cost.flush() + cost.largest(device),
@@ -75,6 +75,27 @@ pub(super) fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostP
 /// Returns the maximum lead of a VM over its share that promises may give it, as a cost.
 pub(super) fn max_lead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
     (MAX_LEAD_IOS * cost.flush()).max(2 * cost.largest(spec))
+}
+
+/// Returns the starvation bound of shares, where promises leave room.
+pub(super) fn starvation_bound(device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+    let model = CostModel::new(cost_params(device, profile), 0);
+    let cost = model.stated(device, profile);
+    let largest = cost.largest(device);
+    let promised = (MAX_LEAD_IOS * cost.flush()).max(2 * largest) + largest;
+    // A stay, and the turn of a favoured stream.
+    let turns = 2 * stay_cost(cost, device);
+    Bound::Shares(Shares {
+        cost,
+        largest,
+        weights: Weights::Objectives,
+        // A third more, because charges of learnt costs are varied by a quarter: 1 / (1 - 1/4)
+        // = 4/3.
+        lead: Lead::Ahead {
+            ahead: (promised + favour_cost(cost, device)) * 4 / 3,
+            once: (2 * largest + cost.rounding() + turns) * 4 / 3,
+        },
+    })
 }
 
 /// Returns the maximum size of a background I/O while VMs have requests, in bytes: the largest

@@ -25,20 +25,16 @@
 //! - **On a disk that seeks, no promised I/O is passed over.** While a promised I/O has been with
 //!   the disk for longer than its promise leaves, nothing more goes, for up to a second
 //!   (`at_disk`).
-//! - **Nor is a VM without a promise**, for long. One that fell behind another by more than a turn
-//!   of eight positionings, while all its requests were with the disk, is favoured: VMs ahead of it
-//!   wait until it has its share again, also in the pauses between a stream's requests (`absent`).
-//!   Without that, a random reader beside a stream had one I/O a second.
-//! - **The upper half of such a disk's queue** is for VMs that are not ahead of one whose requests
-//!   are all with the disk: otherwise VMs would share the disk by their depths (`absent`). While
-//!   all requests of a deadline transfer behind its rate are there, others leave all places but
-//!   four: beside a queue of 1 MiB reads, four reads of a transfer had 29 of 34 MB/s due.
+//! - **Nor is a VM without a promise**, for long. One that fell a turn of eight positionings behind
+//!   while all its requests were with the disk is favoured until it has its share again, and the
+//!   upper half of the queue is for VMs that are not ahead of such an absent one (`turns`). Without
+//!   that, VMs would share the disk by their depths, and a random reader beside a stream had one
+//!   I/O a second.
 //! - **Background** processes have a rate that grows while VMs do not lose by it (`background`).
 //!
 //! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
 //! other VM of its class is served at most its own weight's share of (32 of the smallest I/Os + the
-//! largest cost), two I/Os and a stay. On a disk that seeks these are 8 + 2 x depth of the smallest
-//! I/Os, the largest cost and a stay more, for a VM that the disk passed over.
+//! largest cost), two I/Os and a stay; on a disk that seeks also by favour (`costs`).
 
 mod absent;
 mod at_disk;
@@ -49,15 +45,15 @@ mod overload;
 mod promises;
 mod shares;
 mod stay;
+mod turns;
 
 use super::cost::CostModel;
-use absent::Absent;
 use at_disk::AtDisk;
 use background::BackgroundRate;
 use costs::{
     BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, MAX_LEAD_IOS, MIN_IO_COST, STAY_IOS,
-    background_io_ps, background_io_size, cost_by_bytes, cost_params, favour_cost, max_lead,
-    random_ps, stay_cost,
+    background_io_ps, background_io_size, cost_by_bytes, cost_params, max_lead, random_ps,
+    starvation_bound,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
@@ -71,8 +67,9 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
-use tidegate_core::starvation::{Bound, Lead, Shares as ShareBound, Weights};
+use tidegate_core::starvation::Bound;
 use tidegate_core::view::{View, moved};
+use turns::{TurnCosts, Turns};
 
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
@@ -101,9 +98,6 @@ const NEAR_POSITIONINGS: u64 = 4;
 /// Positionings after which an I/O of a deadline transfer is late at a disk that seeks, even if the
 /// transfer is ahead of its rate: others are held back for it 8 earlier (`at_disk`).
 const TRANSFER_LATE_POSITIONINGS: u64 = 16;
-/// I/Os in the queue of a disk that seeks from which on nothing more goes by share while all
-/// requests of a transfer behind its rate are there.
-const TRANSFER_BESIDE_IOS_MAX: u32 = 4;
 /// Room for promised I/Os that are watched at a disk that seeks.
 const WATCHED_IOS_MAX: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
@@ -115,14 +109,6 @@ const BEYOND_DEPTH_BYTES_MAX: u32 = 32 << 10;
 enum PickReason {
     Promise,
     Share,
-}
-
-/// VM that others wait for at a disk that seeks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Favoured {
-    slot: usize,
-    /// Cost that the VM, if it is a stream, may still have before any other VM goes.
-    turn_left: u64,
 }
 
 /// Dispatcher of promises by deadline, then shares of device time, then the background.
@@ -153,12 +139,8 @@ pub struct Slo {
     background_io_size: u32,
     /// Promised I/Os in flight at a disk that seeks.
     at_disk: AtDisk,
-    /// VMs of which all requests are in flight at a disk that seeks.
-    absent: Absent,
-    /// VM that fell behind because the disk passed it over, until it has its share again.
-    favoured: Option<Favoured>,
-    /// Streams of VMs, by slot; kept for disks that seek.
-    streams: Vec<Stream>,
+    /// Turns of VMs at a disk that seeks.
+    turns: Turns,
     /// Variation of charges while costs are learnt.
     dither: Dither,
 }
@@ -185,9 +167,7 @@ impl Slo {
             max_lead: 0,
             background_io_size: BACKGROUND_IO_UNPROFILED,
             at_disk: AtDisk::with_capacity(WATCHED_IOS_MAX),
-            absent: Absent::with_capacity(WATCHED_IOS_MAX),
-            favoured: None,
-            streams: vec![Stream::default(); vms],
+            turns: Turns::with_capacity(vms),
             dither: Dither::default(),
         };
         slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
@@ -305,7 +285,7 @@ impl Slo {
     fn wake(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
-        let was_absent = self.absent.record_return(view, slot);
+        let was_absent = self.turns.record_return(view, slot);
         if view.is_background(vm) {
             if self.background_waiting == 0 {
                 self.background.begin_wait(view.now());
@@ -335,7 +315,7 @@ impl Slo {
             self.promises.sleep(slot);
             self.shares.deactivate(slot);
             if view.device().seeks && view.in_flight(vm) > 0 && !view.is_background(vm) {
-                (self.absent).record_absence(view, slot, self.streams[slot].continued);
+                self.turns.record_absence(view, slot);
             }
         }
     }
@@ -384,7 +364,7 @@ impl Slo {
         let mut cost = self.cost.charge(view, io);
         if view.device().seeks && io.op != Op::Flush {
             let bytes = moved(view, io.op, io.len);
-            let continued = self.streams[slot].push(io.addr, bytes);
+            let continued = self.turns.push(slot, io.addr, bytes);
             if continued && !self.by_time {
                 cost = self.cost.continued(bytes, MIN_IO_COST);
             }
@@ -437,11 +417,7 @@ impl Slo {
             (self.at_disk).started(view.now(), io.id, positioning, late_from);
         }
         self.stay.charge(slot, cost, self.turn_cost());
-        if let Some(favoured) = &mut self.favoured
-            && favoured.slot == slot
-        {
-            favoured.turn_left = favoured.turn_left.saturating_sub(cost);
-        }
+        self.turns.charge(slot, cost);
     }
 
     /// Returns the cost for which a disk that seeks serves one VM before others have their turn.
@@ -471,67 +447,21 @@ impl Slo {
         (continues && !view.is_background(vm)).then_some(head)
     }
 
-    /// Returns the time until which the VM whose turn it is by share leaves places of the disk's
-    /// queue empty; `None`: it may go. The end of an I/O may change that.
-    ///
-    /// The upper half is for VMs behind it by share. All but [`TRANSFER_BESIDE_IOS_MAX`] places are
-    /// for a transfer behind its rate: its few I/Os wait for all that is in the queue, so a long
-    /// queue would bound its rate whatever the order.
-    #[cold]
+    /// Returns the time until which the VM whose turn it is by share waits ([`Turns`]), if at all.
     fn places_left_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
-        let device = view.device();
-        if device.in_flight >= TRANSFER_BESIDE_IOS_MAX {
-            let promises = &self.promises;
-            let is_meant = |absent| promises.is_transfer_behind(view.now(), absent);
-            if let Some(until) = self.absent.waited_for(view, is_meant) {
-                return Some(until);
-            }
-        }
-        if let Some(until) = self.favoured_until(view, slot) {
-            return Some(until);
-        }
-        if 2 * device.in_flight < device.spec.depth {
-            return None;
-        }
-        let shares = &self.shares;
-        (self.absent).waited_for(view, |absent| shares.is_behind(absent, slot))
-    }
-
-    /// Returns the time until which the VM whose turn it is by share waits for one that the disk
-    /// passed over; `None`: it may go.
-    fn favoured_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
-        if let Some(favoured) = self.favoured {
-            // The turn of a stream is not cut short for VMs behind it: each of its I/Os would seek.
-            let has_turn = favoured.turn_left > 0 && self.streams[favoured.slot].continued;
-            if favoured.slot == slot && has_turn {
-                return None;
-            }
-            if favoured.slot != slot && (has_turn || self.shares.is_behind(favoured.slot, slot)) {
-                if let Some(until) = self.absent.favoured_until(view, favoured.slot) {
-                    return Some(until);
-                }
-                if self.active[favoured.slot] {
-                    return None;
-                }
-            }
-        }
-        // The favoured VM has its share again, pauses, or has fallen ahead of another one.
-        let (shares, turn_left) = (&self.shares, self.turn_cost());
-        // Without a stream, the disk is at fault only if more was served than it held at once.
-        let beside = 2 * u64::from(view.device().in_flight) * self.cost.flush();
-        let passed_over = self.absent.find_in_flight(view, |absent, stream| {
-            let patience = if stream {
-                turn_left
-            } else {
-                turn_left + beside
-            };
-            shares.lead_over(slot, absent) > patience
-        });
-        // While it is the favoured VM's turn, only another one that was passed over ends the favour.
-        if passed_over.is_some() || self.favoured.is_some_and(|favoured| favoured.slot != slot) {
-            self.favoured = passed_over.map(|slot| Favoured { slot, turn_left });
-        }
-        self.absent.favoured_until(view, passed_over?)
+        let costs = TurnCosts {
+            turn: self.turn_cost(),
+            smallest_io: self.cost.flush(),
+        };
+        let (promises, active) = (&self.promises, &self.active);
+        self.turns.places_left_until(
+            view,
+            &self.shares,
+            slot,
+            costs,
+            |absent| promises.is_transfer_behind(view.now(), absent),
+            |favoured| active[favoured],
+        )
     }
 
     /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
@@ -624,7 +554,7 @@ impl Dispatcher for Slo {
             Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
             Event::Ended { io, .. } => {
                 self.at_disk.ended(io.id);
-                self.absent.record_end(view, io.vm.index());
+                self.turns.record_end(view, io.vm.index());
                 self.background.vm_ended(view.now());
             }
             Event::Inherited(io) if view.is_background(io.vm) => self.background.inherited(),
@@ -637,12 +567,9 @@ impl Dispatcher for Slo {
             Event::VmChanged(vm) => self.set_vm(view, vm, false),
             Event::VmRemoved(vm) => {
                 self.sleep(view, vm);
-                self.streams[vm.index()] = Stream::default();
                 self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
-                self.absent.record_return(view, vm.index());
-                let gone = |favoured: &Favoured| favoured.slot == vm.index();
-                self.favoured.take_if(|favoured| gone(favoured));
+                self.turns.forget_vm(view, vm.index());
                 if self.stay.vm == vm.index() {
                     self.stay = Stay::NONE;
                 }
@@ -680,25 +607,7 @@ impl Dispatcher for Slo {
     }
 
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
-        let model = CostModel::new(cost_params(device, profile), 0);
-        let cost = model.stated(device, profile);
-        let largest = cost.largest(device);
-        Bound::Shares(ShareBound {
-            cost,
-            largest,
-            weights: Weights::Objectives,
-            // A third more, because charges of learnt costs are varied by a quarter: 1 / (1 - 1/4)
-            // = 4/3.
-            lead: Lead::Ahead {
-                ahead: ((MAX_LEAD_IOS * cost.flush()).max(2 * largest)
-                    + largest
-                    + favour_cost(cost, device))
-                    * 4
-                    / 3,
-                // A stay, and the turn of a favoured stream.
-                once: (2 * largest + cost.rounding() + 2 * stay_cost(cost, device)) * 4 / 3,
-            },
-        })
+        starvation_bound(device, profile)
     }
 
     fn may_hold(&self) -> bool {

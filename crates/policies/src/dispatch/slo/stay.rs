@@ -30,7 +30,7 @@ impl Stay {
     }
 }
 
-/// Whether a VM's I/Os continue each other.
+/// End of a VM's last I/O, and whether that one continued the one before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     /// Address at which the VM's last I/O ended.

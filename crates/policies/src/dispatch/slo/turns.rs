@@ -1,0 +1,171 @@
+//! Turns of VMs at a disk that seeks: who waits for whom, though the disk has places left.
+//!
+//! - The upper half of the disk's queue is for VMs that are not ahead of an absent one, all of
+//!   whose requests are with the disk ([`absent`](super::absent)).
+//! - A VM that the disk passed over is favoured until it has its share again: VMs ahead of it wait,
+//!   and all others while it is a stream with some of its turn left.
+//! - While a deadline transfer behind its rate has all its requests with the disk, others leave it
+//!   all places but [`TRANSFER_BESIDE_IOS_MAX`].
+
+use super::absent::Absent;
+use super::shares::Shares;
+use super::stay::Stream;
+use tidegate_base::time::Nanos;
+use tidegate_core::view::View;
+
+/// I/Os in the queue of a disk that seeks from which on nothing more goes by share while all
+/// requests of a transfer behind its rate are there.
+const TRANSFER_BESIDE_IOS_MAX: u32 = 4;
+/// Room for absent VMs: as many as a disk's queue has places.
+const ABSENT_VMS_MAX: usize = 32;
+
+/// VM that others wait for at a disk that seeks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Favoured {
+    slot: usize,
+    /// Cost that the VM, if it is a stream, may still have before any other VM goes.
+    turn_left: u64,
+}
+
+/// Costs by which turns are measured, in the dispatcher's unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TurnCosts {
+    /// Length of a turn, and lead of another VM from which on a stream is favoured.
+    pub(super) turn: u64,
+    /// Smallest I/O.
+    pub(super) smallest_io: u64,
+}
+
+/// Turns of VMs at a disk that seeks. Unused where the device does not seek.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// VMs of which all requests are in flight.
+    absent: Absent,
+    /// VM that fell behind because the disk passed it over, until it has its share again.
+    favoured: Option<Favoured>,
+    /// Streams of VMs, by slot.
+    streams: Vec<Stream>,
+}
+
+impl Turns {
+    /// Creates turns with room for `vms` VMs.
+    pub(super) fn with_capacity(vms: usize) -> Turns {
+        Turns {
+            absent: Absent::with_capacity(ABSENT_VMS_MAX),
+            favoured: None,
+            streams: vec![Stream::default(); vms],
+        }
+    }
+
+    /// Adds an I/O with data to its VM's stream, and returns whether it continues the last one.
+    pub(super) fn push(&mut self, slot: usize, addr: u64, bytes: u32) -> bool {
+        self.streams[slot].push(addr, bytes)
+    }
+
+    /// Charges the turn of a favoured VM.
+    pub(super) fn charge(&mut self, slot: usize, cost: u64) {
+        if let Some(favoured) = &mut self.favoured
+            && favoured.slot == slot
+        {
+            favoured.turn_left = favoured.turn_left.saturating_sub(cost);
+        }
+    }
+
+    /// Records that nothing of a VM waits any more, while I/Os of it are in flight.
+    pub(super) fn record_absence(&mut self, view: &View, slot: usize) {
+        (self.absent).record_absence(view, slot, self.streams[slot].continued);
+    }
+
+    /// Records that an I/O of a VM came back.
+    #[inline]
+    pub(super) fn record_end(&mut self, view: &View, slot: usize) {
+        self.absent.record_end(view, slot);
+    }
+
+    /// Records that something of a VM waits again. Returns whether it was absent until now.
+    #[inline]
+    pub(super) fn record_return(&mut self, view: &View, slot: usize) -> bool {
+        self.absent.record_return(view, slot)
+    }
+
+    /// Forgets a VM that is gone.
+    pub(super) fn forget_vm(&mut self, view: &View, slot: usize) {
+        self.streams[slot] = Stream::default();
+        self.absent.record_return(view, slot);
+        self.favoured.take_if(|favoured| favoured.slot == slot);
+    }
+
+    /// Returns the time until which the VM whose turn it is by share leaves places of the disk's
+    /// queue empty; `None`: it may go. The end of an I/O may change that. `is_transfer_behind` and
+    /// `waits` tell of a VM's slot whether it has a transfer behind its rate, and whether something
+    /// of it waits.
+    #[cold]
+    pub(super) fn places_left_until(
+        &mut self,
+        view: &View,
+        shares: &Shares,
+        slot: usize,
+        costs: TurnCosts,
+        is_transfer_behind: impl Fn(usize) -> bool,
+        waits: impl Fn(usize) -> bool,
+    ) -> Option<Nanos> {
+        let device = view.device();
+        // The few I/Os of a transfer wait for all that is in the queue, so a long queue would bound
+        // its rate whatever the order.
+        if device.in_flight >= TRANSFER_BESIDE_IOS_MAX
+            && let Some(until) = self.absent.waited_for(view, is_transfer_behind)
+        {
+            return Some(until);
+        }
+        if let Some(until) = self.favoured_until(view, shares, slot, costs, waits) {
+            return Some(until);
+        }
+        if 2 * device.in_flight < device.spec.depth {
+            return None;
+        }
+        (self.absent).waited_for(view, |absent| shares.is_behind(absent, slot))
+    }
+
+    /// Returns the time until which the VM whose turn it is by share waits for one that the disk
+    /// passed over; `None`: it may go.
+    fn favoured_until(
+        &mut self,
+        view: &View,
+        shares: &Shares,
+        slot: usize,
+        costs: TurnCosts,
+        waits: impl Fn(usize) -> bool,
+    ) -> Option<Nanos> {
+        if let Some(favoured) = self.favoured {
+            // The turn of a stream is not cut short for VMs behind it: each of its I/Os would seek.
+            let has_turn = favoured.turn_left > 0 && self.streams[favoured.slot].continued;
+            if favoured.slot == slot && has_turn {
+                return None;
+            }
+            if favoured.slot != slot && (has_turn || shares.is_behind(favoured.slot, slot)) {
+                if let Some(until) = self.absent.favoured_until(view, favoured.slot) {
+                    return Some(until);
+                }
+                if waits(favoured.slot) {
+                    return None;
+                }
+            }
+        }
+        // The favoured VM has its share again, pauses, or has fallen ahead of another one.
+        let TurnCosts { turn, smallest_io } = costs;
+        // Without a stream, the disk is at fault only if more was served than it held at once.
+        let beside = 2 * u64::from(view.device().in_flight) * smallest_io;
+        let passed_over = self.absent.find_in_flight(view, |absent, stream| {
+            let patience = if stream { turn } else { turn + beside };
+            shares.lead_over(slot, absent) > patience
+        });
+        // In the favoured VM's turn, only another one that was passed over ends the favour.
+        if passed_over.is_some() || self.favoured.is_some_and(|favoured| favoured.slot != slot) {
+            self.favoured = passed_over.map(|slot| Favoured {
+                slot,
+                turn_left: turn,
+            });
+        }
+        self.absent.favoured_until(view, passed_over?)
+    }
+}
