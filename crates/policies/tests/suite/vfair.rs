@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use tidegate_core::objective::{Group, Objective};
 use tidegate_core::profile::{Curve, Profile};
-use tidegate_core::request::Op;
+use tidegate_core::request::{Op, Request};
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_policies::policy::PolicySpec;
 
@@ -281,6 +281,38 @@ fn the_three_strategies_differ_in_what_they_let_in_beside_a_stream() {
         (baps.0[0] / bops.0[0] - 1.0).abs() < 0.05,
         "{bops:?} {baps:?}"
     );
+}
+
+/// Checks that a VM which asks for little keeps only a small part of the queue free, though its
+/// requests take longer than its share would allow: the device is used nearly as with one scale for
+/// all.
+#[test]
+fn a_vm_that_gets_all_it_asks_for_does_not_waste_the_device() {
+    let busy = |correction| {
+        let mut policy = policy("vfair");
+        for (name, value) in [("correction", correction), ("lend", 0)] {
+            policy.set(name, value).expect("a parameter");
+        }
+        policy.set("latency_target", 5 * MS).expect("a time");
+        let mut world = world(&policy, 1.0);
+        let [light, heavy] = [0, 1].map(|_| world.guest(&weighted(100)));
+        world.load(heavy, Op::Read, 64 * KIB, 256);
+        let mut since = 0;
+        for number in 0..2000_u64 {
+            if number == 1000 {
+                since = world.now();
+            }
+            let request = Request::read(number * (1 << 20), 16 * KIB, u64::MAX);
+            world.ask(light, request);
+            world.run(5 * MS);
+        }
+        let (busy, parts) = used(&world, &[light, heavy], since);
+        // 200 requests a second of 202 us each.
+        assert!((busy * parts[0] - 0.0404).abs() < 0.002, "{busy} {parts:?}");
+        busy
+    };
+    let [own, common] = [0, 1].map(busy);
+    assert!(own >= 0.93 && own >= common - 0.06, "{own} {common}");
 }
 
 #[test]

@@ -435,7 +435,9 @@ impl ShareModel {
             } else {
                 others += its;
                 if claim.squeezed && has_requests {
-                    due += whole;
+                    // The indicator cannot tell a VM that is kept from its share from one that asks
+                    // for less than that.
+                    due += whole.min(self.could_use(claim));
                 } else {
                     idle += its;
                 }
@@ -448,6 +450,21 @@ impl ShareModel {
             others: others / sums.1,
             idle: idle / sums.1,
             part: asked / due,
+        }
+    }
+
+    /// Returns what a VM that asks for no more than it has could use at most, in requests a second
+    /// by the unscaled profile. A VM that has requests in a part `b` of the time would ask for
+    /// 1 / (1 - b) of its rate if the device took no time. Not below its [`Claim::needs`].
+    fn could_use(&self, claim: &Claim) -> f64 {
+        let of_vm = &self.vms[claim.slot as usize];
+        // Its requests inside are at least that part; from one on it may always have had some.
+        let without = 1.0 - of_vm.inside;
+        let needs = claim.needs.unwrap_or(f64::INFINITY);
+        if without > 0.0 {
+            needs.max(claim.achieved / without / self.scale_of(claim.slot as usize))
+        } else {
+            f64::INFINITY
         }
     }
 
