@@ -16,7 +16,8 @@ use std::ops::ControlFlow;
 use tidegate_core::profile::{Estimation, Pattern, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
-use tidegate_profile::{Options, virtual_time};
+use tidegate_profile::plan::{Depth, Step};
+use tidegate_profile::{Options, Plan, virtual_time};
 use tidegate_sim::scenario::Delay;
 use tidegate_workload::time::TimeDistribution;
 
@@ -31,16 +32,15 @@ struct FreeParameter {
 }
 
 const SSD: [FreeParameter; 2] = [
-    // The write interval follows it.
     FreeParameter {
-        path: &["ssd", "read_interval"],
+        path: &["ssd", "interface_command"],
         unit: "us",
-        tried: &[119, 120, 121, 122, 123, 124, 125, 126],
+        tried: &[64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76],
     },
     FreeParameter {
         path: &["ssd", "interface_rate"],
         unit: "MB/s",
-        tried: &[240, 245, 250, 255, 260],
+        tried: &[290, 295, 300, 305, 310, 315, 320, 325, 330, 335, 340],
     },
 ];
 const HDD: [FreeParameter; 3] = [
@@ -61,8 +61,8 @@ const HDD: [FreeParameter; 3] = [
     },
 ];
 /// Read overheads of the flash disk to try, in microseconds, against VM1 alone on bare Linux.
-/// Descending from the catalogue's value, because the first of equally good ones is taken.
-const OVERHEADS_US: &[u64] = &[60, 58, 56, 54, 52, 50, 48];
+/// Descending, because the first of equally good ones is taken.
+const OVERHEADS_US: &[u64] = &[10, 8, 6, 4, 3, 2, 1, 0];
 /// Virtualisation delays per direction to try, in microseconds, against VM1 alone.
 const DELAYS_US: &[u64] = &[44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64];
 
@@ -84,8 +84,7 @@ fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry,
         .map(|(free, value)| (free.path, format!("{value} {}", free.unit)))
         .collect();
     match disk {
-        // Reads and writes have the same interval.
-        Disk::Ssd => all.push((&["ssd", "write_interval"], all[0].1.clone())),
+        Disk::Ssd => {}
         // The inner rate is half of the outer one.
         Disk::Hdd => all.push((&["hdd", "inner_rate"], format!("{} kB/s", figures[0] / 2))),
     }
@@ -106,8 +105,13 @@ fn grid(disk: Disk) -> Vec<Vec<u64>> {
     })
 }
 
-/// Measures the profile of a disk, as `tidegate profile` does.
-fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
+/// Measures the profile of a disk as `tidegate profile` does, but only the steps that `keeps`
+/// returns `true` for.
+fn profile(
+    entry: &Entry,
+    quick: bool,
+    keeps: impl Fn(&Step) -> bool,
+) -> Result<Profile, ExperimentError> {
     let options = Options {
         quick,
         in_virtual_time: true,
@@ -120,10 +124,25 @@ fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
         // All parts of a flash disk are alike, and a small one is conditioned sooner.
         target.span = target.span.min(FLASH_SPAN);
     }
-    let measured = virtual_time::measure(entry, target, options, |_| ControlFlow::Continue(()));
-    let measured = measured.map_err(|error| ExperimentError::data("disk", error))?;
+    let plan = Plan::new(target, options);
+    let mut plan = plan.map_err(|error| ExperimentError::data("disk", error))?;
+    plan.steps.retain(keeps);
+    let measured = virtual_time::measure_plan(entry, plan, |_| ControlFlow::Continue(()));
     let measured = measured.ok_or_else(|| ExperimentError::data("disk", "it was stopped"))?;
     (measured.profile()).map_err(|error| ExperimentError::data("disk", error))
+}
+
+/// Returns `true` for the steps on which fair shares depend: requests at saturation of the sizes
+/// that [`shares`] has, and what precedes them.
+fn tells_shares(step: &Step) -> bool {
+    match step {
+        Step::Fill | Step::Condition => true,
+        Step::Measure(point) => {
+            let mut all = Disk::ALL.into_iter().flat_map(shares);
+            point.depth == Depth::Saturating && all.any(|(_, _, kib, _)| point.size == kib << 10)
+        }
+        Step::ReadsUnderWrites(_) => false,
+    }
 }
 
 /// Fair shares of a disk: table, row, request size in KiB, and `true` for sequential.
@@ -226,7 +245,9 @@ pub(super) fn calibrate(
         .flat_map(|disk| grid(disk).into_iter().map(move |figures| (disk, figures)))
         .collect();
     let tried = pool::map_parallel(&grids, wanted.threads, progress, |(disk, figures)| {
-        let profile = profile(&entry(*disk, figures, None)?, false)?;
+        // Not the one in the disk's file, which is fitted afterwards.
+        let overhead = (*disk == Disk::Ssd).then_some(0);
+        let profile = profile(&entry(*disk, figures, overhead)?, false, tells_shares)?;
         points(&reference, *disk, &profile)
     });
     let mut text = format!(
@@ -342,7 +363,8 @@ mod tests {
         for disk in Disk::ALL {
             let written = disk.profile().expect("a profile");
             // Fewer points, and less sure ones.
-            let measured = profile(&disk.entry().expect("a disk"), true).expect("a profile");
+            let measured =
+                profile(&disk.entry().expect("a disk"), true, |_| true).expect("a profile");
             for (kib, sequential, reads) in [
                 (16, true, 1.0),
                 (16, false, 0.0),

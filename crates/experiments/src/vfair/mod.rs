@@ -151,6 +151,7 @@ mod tests {
         let several = setup::Change::Hosts(hosts::Hosts::InStep);
         let of = |name| Key::new(Case::Qfs, setup::Disk::Ssd, name).with(several);
         assert_eq!(of(BAPS).with_ablation(Ablation::Letter), None);
+        assert_eq!(of(BAPS).with_ablation(Ablation::Common), None);
         for (name, without) in [("cfq", Ablation::Letter), (BAPS, Ablation::Spare)] {
             assert_eq!(of(name).with_ablation(without), Some(of(name)));
         }

@@ -5,7 +5,7 @@ use crate::ExperimentError;
 use crate::folder::{self, File};
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue::Entry;
+use tidegate_device::catalogue::{self, Entry};
 use tidegate_sim::scenario::Scenario;
 use tidegate_workload::spec::{Mix, Sizes};
 
@@ -32,12 +32,20 @@ fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
         // So fast that the interface of SATA is never what holds requests back.
         Ablation::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
         Ablation::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
-        Ablation::Nothing | Ablation::Letter | Ablation::Order => &[],
+        _ => &[],
     };
     let changes: Vec<_> = changes
         .iter()
         .map(|(path, figure)| (*path, (*figure).to_owned()))
         .collect();
+    if without == Ablation::Turnaround {
+        let text = DISK.1.replace(
+            "full_duplex",
+            "interface_turnaround = \"100 us\"\nfull_duplex",
+        );
+        let entry = catalogue::parse(&text, DISK.0);
+        return entry.map_err(|error| ExperimentError::data(DISK.0, error));
+    }
     folder::model_with(DISK, &changes)
 }
 

@@ -11,12 +11,24 @@ use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Scenario};
+use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device as SimDevice, Scenario};
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::spec::{Flow, Sizes, Workload};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
-const SIDE_BY_SIDE: File = named!("vfair", "ssd-side-by-side.toml");
+/// Replaced reading of the flash disk, and its profile.
+const IN_ORDER: [File; 2] = [
+    named!("vfair", "ssd-in-order.toml"),
+    named!("vfair", "ssd-in-order.profile.toml"),
+];
+/// Figures of the replaced reading of the hard disk: nothing is read on before the arm turns away,
+/// and waiting is worth nothing but for `max_wait`.
+const LEAVES_STREAMS: [(&[&str], &str); 2] = [
+    (&["hdd", "read_ahead", "minimum"], "0 B"),
+    (&["hdd", "ncq", "ageing"], "0 ns"),
+];
+/// Size of an image on the flash disk, in bytes.
+const IMAGE: u64 = 100_000_000_000;
 
 /// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -171,22 +183,35 @@ impl Key {
     }
 
     /// Key of the run with an ablation, unchanged where the ablation has no effect. `None` for
-    /// vFair on several hosts, which is run as the paper prints it only: neither with Tidegate's
-    /// additions ([`Ablation::Letter`]), nor on a disk that serves side by side.
+    /// vFair on several hosts, which is run as it is only.
     pub(super) fn with_ablation(self, ablation: Ablation) -> Option<Key> {
         let vfair = self.scheduler.starts_with("vfair");
         let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);
-        let ablation = match ablation {
-            Ablation::Letter | Ablation::Order if vfair && several => return None,
-            Ablation::Letter if vfair => ablation,
-            Ablation::Order if vfair && self.disk == Disk::Ssd => ablation,
-            Ablation::Spare | Ablation::Interface | Ablation::Buffer
-                if self.case == Case::Saturation =>
-            {
-                ablation
+        let (on_ssd, on_hdd) = (self.disk == Disk::Ssd, self.disk == Disk::Hdd);
+        // Figures 1 and 6 have a disk of their own.
+        let shares = !matches!(
+            self.case,
+            Case::Motivation | Case::Virtualised | Case::Saturation
+        );
+        let has_effect = match ablation {
+            Ablation::Nothing => false,
+            Ablation::Letter | Ablation::Common | Ablation::Slices => vfair,
+            Ablation::End => vfair && on_ssd,
+            Ablation::Order => shares && on_ssd,
+            Ablation::Drive | Ablation::Images => on_hdd,
+            Ablation::Four => self.case == Case::LessBacklogged,
+            Ablation::Spare | Ablation::Interface | Ablation::Buffer | Ablation::Turnaround => {
+                self.case == Case::Saturation
             }
-            // Ablations without effect share one key, so that the run is made once.
-            _ => Ablation::Nothing,
+        };
+        if has_effect && vfair && several {
+            return None;
+        }
+        // Ablations without effect share one key, so that the run is made once.
+        let ablation = if has_effect {
+            ablation
+        } else {
+            Ablation::Nothing
         };
         Some(Key { ablation, ..self })
     }
@@ -221,18 +246,46 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     folder::set_policy(&mut scenario, &policy);
     hosts::split_group_weights(&mut scenario, &policy);
     apply_change(&mut scenario, key.change)?;
+    apply_ablation(&mut scenario, key)?;
+    folder::checked(scenario, file, key)
+}
+
+/// Applies the ablation of a run.
+fn apply_ablation(scenario: &mut Scenario, key: &Key) -> Result<(), ExperimentError> {
     match key.ablation {
         Ablation::Nothing => {}
         Ablation::Letter => {
-            set_param(&mut scenario, "slices", PARTS)?;
-            set_param(&mut scenario, "lend", 1)?;
+            set_param(scenario, "slices", PARTS)?;
+            set_param(scenario, "lend", 1)?;
             let devices = scenario.devices.iter_mut();
             devices.for_each(|device| device.scheduling.adaptive_depth = true);
         }
-        Ablation::Order => serve_side_by_side(&mut scenario)?,
-        ablation => saturation::leave_out(&mut scenario, ablation)?,
+        // The second of the parameter's words.
+        Ablation::Common => set_param(scenario, "correction", 1)?,
+        Ablation::End => set_param(scenario, "latency_over", 1)?,
+        Ablation::Slices => match key.disk {
+            Disk::Ssd => set_param(scenario, "slices", 1)?,
+            Disk::Hdd => set_param(scenario, "slices", PARTS)?,
+        },
+        Ablation::Order => serve_in_order(scenario)?,
+        Ablation::Drive => {
+            let changes = LEAVES_STREAMS.map(|(path, figure)| (path, figure.to_owned()));
+            let entry = folder::model_with(Disk::Hdd.files()[0], &changes)?;
+            let devices = scenario.devices.iter_mut();
+            devices.for_each(|device| put_on(device, &entry));
+        }
+        Ablation::Images => {
+            let vms = scenario.tenants.iter_mut();
+            vms.for_each(|vm| vm.disk_size = IMAGE);
+        }
+        Ablation::Four => {
+            let first = scenario.tenants.first_mut();
+            let workloads = first.into_iter().flat_map(|vm| &mut vm.workloads);
+            workloads.for_each(|workload| set_depth(workload, 1));
+        }
+        ablation => saturation::leave_out(scenario, ablation)?,
     }
-    folder::checked(scenario, file, key)
+    Ok(())
 }
 
 /// Moves a scenario, written for the flash disk, to `disk`: each VM gets an equal part of the
@@ -256,18 +309,26 @@ fn move_to_disk(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentErr
     Ok(())
 }
 
-/// Replaces the flash disk by one that serves its commands side by side.
-fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
-    let (file, text) = SIDE_BY_SIDE;
+/// Replaces the flash disk by the one that serves its commands in order.
+fn serve_in_order(scenario: &mut Scenario) -> Result<(), ExperimentError> {
+    let [(file, text), (profile_file, profile_text)] = IN_ORDER;
     let entry = catalogue::parse(text, file);
     let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
+    let profile = profile::parse(profile_text, profile_file)?.profile();
+    let profile = profile.map_err(|error| ExperimentError::data(profile_file, error))?;
+    let profile = Arc::new(profile);
     for device in &mut scenario.devices {
-        let profile = device.scheduling.profile.take();
-        device.put_on(&entry);
-        // Saturation throughput does not depend on the order.
-        device.scheduling.profile = profile;
+        put_on(device, &entry);
+        device.scheduling.profile = Some(profile.clone());
     }
     Ok(())
+}
+
+/// Puts a device on another model that has the same profile.
+fn put_on(device: &mut SimDevice, entry: &Entry) {
+    let profile = device.scheduling.profile.take();
+    device.put_on(entry);
+    device.scheduling.profile = profile;
 }
 
 fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
@@ -351,6 +412,7 @@ fn virtualisation() -> Result<Delay, ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::profile::{Estimation, Pattern};
     use tidegate_workload::time::TimeDistribution;
 
     #[test]
@@ -373,26 +435,31 @@ mod tests {
         assert_eq!(on, [1, 2, 0].map(|p| CpuSet::range(p, p)));
     }
 
-    /// Comments apart, one figure is all that the two flash disks differ by.
     #[test]
-    fn side_by_side_ssd_differs_only_in_interface_sharing() {
-        let figures = |text: &'static str| -> Vec<&'static str> {
-            let named = |line: &&str| line.starts_with("name") || line.starts_with("description");
-            let lines = text
-                .lines()
-                .filter(|line| !line.starts_with('#') && !line.is_empty());
-            lines.filter(|line| !named(line)).collect()
+    fn replaced_disks_are_what_they_were() {
+        let run = |case, disk, ablation| {
+            let key = Key::new(case, disk, super::super::BAPS);
+            scenario(&Key { ablation, ..key }).expect("a scenario")
         };
-        let [(_, in_order), _] = Disk::Ssd.files();
-        let mut side_by_side = figures(SIDE_BY_SIDE.1);
-        side_by_side.retain(|line| *line != "interface_sharing = \"interleaved\"");
-        assert_eq!(side_by_side, figures(in_order));
-        assert_ne!(figures(SIDE_BY_SIDE.1), side_by_side);
-        let key = Key::new(Case::NonBacklogged, Disk::Ssd, super::super::BAPS);
-        let ablation = Ablation::Order;
-        let scenario = scenario(&Key { ablation, ..key }).expect("a scenario");
-        let device = &scenario.devices[0];
-        assert_eq!(device.model.name, "vfair-ssd-side-by-side");
-        assert!(device.scheduling.profile.is_some());
+        let in_order = run(Case::NonBacklogged, Disk::Ssd, Ablation::Order);
+        let device = &in_order.devices[0];
+        assert_eq!(device.model.name, "vfair-ssd-in-order");
+        // The profile is its own: one command takes it 123 us.
+        let profile = device.scheduling.profile.as_ref().expect("a profile");
+        let pattern = Pattern {
+            reads: 1.0,
+            sequential_reads: 0.0,
+            sequential_writes: 0.0,
+            size: 16384.0,
+        };
+        let iops = profile.saturation_iops(&pattern, Estimation::ThreeD);
+        assert!((iops - 8130.0).abs() < 1.0, "{iops}");
+        let drive = run(Case::NonBacklogged, Disk::Hdd, Ablation::Drive);
+        let usual = run(Case::NonBacklogged, Disk::Hdd, Ablation::Nothing);
+        assert!(drive.devices[0].scheduling.profile.is_some());
+        let [drive, usual] = [drive, usual].map(|s| format!("{:?}", s.devices[0].model));
+        assert_ne!(drive, usual);
+        let images = run(Case::LessBacklogged, Disk::Hdd, Ablation::Images);
+        assert!(images.tenants.iter().all(|vm| vm.disk_size == IMAGE));
     }
 }
