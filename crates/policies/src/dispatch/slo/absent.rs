@@ -83,7 +83,14 @@ impl Absent {
     /// Records that an I/O of a VM came back: after the last one the VM pauses.
     #[inline]
     pub(super) fn record_end(&mut self, view: &View, slot: usize) {
-        if self.0.is_empty() || view.in_flight(view.vm_at(slot)) > 0 {
+        if !self.0.is_empty() {
+            self.record_end_of_any(view, slot);
+        }
+    }
+
+    #[cold]
+    fn record_end_of_any(&mut self, view: &View, slot: usize) {
+        if view.in_flight(view.vm_at(slot)) > 0 {
             return;
         }
         for absence in self.0.iter_mut().filter(|absence| absence.slot == slot) {
@@ -99,9 +106,11 @@ impl Absent {
     /// absent until now.
     #[inline]
     pub(super) fn record_return(&mut self, view: &View, slot: usize) -> bool {
-        if self.0.is_empty() {
-            return false;
-        }
+        !self.0.is_empty() && self.remove(view, slot)
+    }
+
+    #[cold]
+    fn remove(&mut self, view: &View, slot: usize) -> bool {
         let mut was_absent = false;
         self.0.retain(|absence| {
             was_absent |= absence.slot == slot && absence.holds(view);
