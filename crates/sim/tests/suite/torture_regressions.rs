@@ -49,6 +49,13 @@ fn a_vm_that_waits_under_mclock_is_passed_over_no_longer_than_its_bound() {
     passes(&[147, 276, 417, 1000, 1066, 1984], &["mclock"]);
 }
 
+/// The checker went on with a bound of shares when a deadline transfer began, whose help goes
+/// before shares.
+#[test]
+fn shares_have_no_bound_while_a_transfer_is_helped() {
+    passes(&[115, 243], &["slo"]);
+}
+
 /// A read of which the beginning had gone along with another was not known to hold payload memory:
 /// reads that lacked some shut its lane for good.
 ///

@@ -34,6 +34,8 @@ impl TortureWorld<'_, '_> {
         } else {
             self.begin_transfer(guest)?
         }
+        // Help for a transfer goes before shares, so bounds of shares begin and end with it.
+        self.checks.starvation.reset(&self.engine);
         self.schedule_transfer();
         Ok(())
     }
