@@ -297,7 +297,7 @@ impl Controller {
                 }
                 self.pass(index);
             }
-            // What the battery keeps is durable.
+            // The write cache is durable: a battery keeps it.
             Op::Flush if self.cache.is_some() => self.flushed(now, index),
             Op::Flush => self.pass(index),
         }
@@ -634,7 +634,7 @@ impl Model for Controller {
     }
 
     fn next_completion(&self) -> Option<Nanos> {
-        // Destages go on without commands, but nobody waits for them.
+        // Destages go on without commands, but no command waits for them.
         let waits = self.in_flight() > 0;
         waits.then(|| Nanos(self.first_end().min(self.next_step())))
     }

@@ -66,7 +66,7 @@ impl Streams {
         };
         let stream = &mut self.table[index];
         stream.used = self.reads;
-        // The same data again is no progress, so a popular block is no stream.
+        // Reading the same data again is no progress, so a popular block is no stream.
         if end > stream.next {
             stream.next = end;
             stream.ahead = stream.ahead.max(end);

@@ -304,7 +304,7 @@ mod tests {
         assert!(c.wants_destage(false), "68 are dirty");
         assert_eq!(c.next_destage(), run(32, 64));
         assert!(!c.wants_destage(false), "36 are dirty");
-        // What is being destaged takes room: 100 of 160.
+        // Data being destaged takes room: 100 of 160.
         assert!(c.has_room(60) && !c.has_room(61));
         c.destaged(Run { start: 0, end: 32 });
         assert!(c.has_room(92) && !c.has_room(93));

@@ -53,8 +53,8 @@
 //!   synchronous to the host, and without the parameter all writes are. Synchronous requests
 //!   preempt them after one I/O, not before it: else reads without end would starve them.
 //! - As in Linux, with `shared_async`: all asynchronous writes are in one queue of best effort 4,
-//!   whoever wrote them, so that classes are for reads and synchronous writes only. A pick from it
-//!   takes O(VMs with asynchronous writes).
+//!   whichever VM wrote them, so that classes are for reads and synchronous writes only. A pick
+//!   from it takes O(VMs with asynchronous writes).
 //! - With `async_vm_writes` off only background processes write asynchronously: a driver domain
 //!   passes its guests' writes on as direct I/O and buffers its own.
 //! - With `preemption` off, as in Linux 2.6.18, nothing but the idle class gives way before the end

@@ -302,7 +302,7 @@ impl Slo {
                 self.promises.wake(view.now(), slot);
             }
         }
-        // What the disk passed over is not the VM's own pause.
+        // Time in which the disk passed a VM over is no pause of the VM.
         let behind = if was_absent { self.turn_cost() } else { 0 };
         (self.shares).activate(view.now(), slot, self.max_lead, behind);
         self.place(view, vm);
