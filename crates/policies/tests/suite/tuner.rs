@@ -395,6 +395,19 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
             assert_eq!(refused(guest.vm, &good), None);
         }
     }
+    // Behind the three fields of the target and the window: its shortest and its longest length.
+    let (shortest, longest) = (header + 4 * 8, header + 5 * 8);
+    let mut crossed = bytes.to_vec();
+    let (before_longest, from_longest) = crossed.split_at_mut(longest);
+    before_longest[shortest..].swap_with_slice(&mut from_longest[..8]);
+    assert_ne!(crossed, bytes, "the search has not ended at one length");
+    assert!(
+        matches!(
+            refused(guest.vm, &Blob::from_bytes(crossed)),
+            Some(BlobError::Value { .. })
+        ),
+        "the shortest window is above the longest"
+    );
     assert_eq!(refused(guest.vm, &good), None);
     let after = tuning(&world, guest);
     assert_eq!(

@@ -7,18 +7,20 @@
 //! | field                | content                                                          |
 //! |----------------------|------------------------------------------------------------------|
 //! | target               | bytes per second, IOPS, size that counts as one I/O; 0: none     |
-//! | WR                   | window, shortest, longest, last V plus one, is searching, rests  |
-//! | TA                   | merge limit in pages, is throttled                               |
-//! | TR                   | aim, factor, side, steps in a row                                |
-//! | PI throttling        | sum plus 2^63                                                    |
+//! | WR                   | window, shortest and longest window in ms; last V in millionths, |
+//! |                      | plus one; 1 while searching; intervals without a restart         |
+//! | TA                   | merge limit in pages; 1 if throttled                             |
+//! | TR                   | aim in bytes per second, factor in millionths, 1 if the last     |
+//! |                      | step was upwards, steps in a row                                 |
+//! | PI throttling        | sum of errors plus 2^63                                          |
 //! | profiling            | number of measured merge limits, then the bandwidth at each      |
 //!
 //! If the VM has another target now, WR and the measured bandwidths remain valid, and the rest is
 //! dropped.
 //!
-//! Fields of a paced tuner's blob, in order: target as above; merge limit that suffices for the
-//! target; merge limit that holds a mean size; time for which the first has to suffice before a
-//! lower one is tried. All are valid only for the blob's target.
+//! Fields of a paced tuner's blob, in order: target as above; merge limit in pages that suffices
+//! for the target; merge limit in pages that holds a mean size; time in ns for which the first
+//! has to suffice before a lower one is tried. All are valid only for the blob's target.
 
 use super::super::paced::GOOD_TIME_MAX;
 use super::super::params::DESCRIPTOR;
@@ -28,12 +30,14 @@ use super::super::window::{RESTS, WindowRevision};
 use super::VmTuner;
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Rate;
+use tidegate_base::precision::MILLION;
 use tidegate_base::time::Nanos;
 
 const VERSION: u16 = 1;
 /// Name of the blob of a paced tuner.
 const PACED: &str = "tuner-paced";
-/// Upper bound of merge limits in a blob, above the number of I/O sizes of any device.
+/// Upper bound in pages of merge limits in a blob, and of their number: 1 GiB, above the largest
+/// I/O of any device.
 const LIMITS_MAX: u64 = 1 << 18;
 /// Bit whose inversion maps `i64` to `u64` in ascending order, as blobs hold unsigned fields only.
 const SIGN: u64 = 1 << 63;
@@ -64,18 +68,24 @@ impl VmTuner {
         let mut blob = Blob::new(DESCRIPTOR.name, VERSION);
         let windows = &self.windows;
         let aim = self.aim.unwrap_or(TargetRevision::new(0));
-        let sum = self.throughput.map_or(0, |held| held.sum);
+        let error_sum = self.throughput.map_or(0, |throughput| throughput.sum);
         let last_v = windows.last_v.map_or(0, |v| v.saturating_add(1));
-        let of_windows = [windows.window, windows.low, windows.high, last_v];
-        let of_search = [windows.searching.into(), windows.rests];
-        let of_action = [self.action.limit.into(), self.action.throttled.into()];
-        let of_aim = [aim.aim, aim.factor, aim.up.into(), aim.run];
-        let range = self.range.measured();
-        let known = if self.range.is_whole() { range } else { &[] };
-        let rest = [(sum as u64) ^ SIGN, known.len() as u64];
-        let fields = target_fields(&self.target).into_iter().chain(of_windows);
-        let fields = fields.chain(of_search).chain(of_action).chain(of_aim);
-        for field in fields.chain(rest).chain(known.iter().copied()) {
+        // An unfinished profile is measured again from its beginning.
+        let bandwidths = if self.range.is_whole() {
+            self.range.measured()
+        } else {
+            &[]
+        };
+        let groups: [&[u64]; 7] = [
+            &target_fields(&self.target),
+            &[windows.window, windows.low, windows.high, last_v],
+            &[windows.searching.into(), windows.rests],
+            &[self.action.limit.into(), self.action.throttled.into()],
+            &[aim.aim, aim.factor, aim.up.into(), aim.run],
+            &[(error_sum as u64) ^ SIGN, bandwidths.len() as u64],
+            bandwidths,
+        ];
+        for &field in groups.into_iter().flatten() {
             blob.push_u64(field);
         }
         Some(blob)
@@ -104,15 +114,16 @@ impl VmTuner {
         let mut fields = learnt.fields(DESCRIPTOR.name, VERSION)?;
         let target = [fields.u64()?, fields.u64()?, fields.u64()?];
         let mut windows = WindowRevision::new(self.windows.terms);
-        let range = windows.low..=windows.high;
-        windows.window = fields.u64_in("the window", range.clone())?;
-        windows.low = fields.u64_in("the shortest window", range.clone())?;
-        windows.high = fields.u64_in("the longest window", range)?;
+        let (shortest, longest) = (windows.low, windows.high);
+        windows.window = fields.u64_in("the window", shortest..=longest)?;
+        // The window lies between the two: the search subtracts the shortest from the longest.
+        windows.low = fields.u64_in("the shortest window", shortest..=windows.window)?;
+        windows.high = fields.u64_in("the longest window", windows.window..=longest)?;
         windows.last_v = fields.u64()?.checked_sub(1);
-        windows.searching = fields.u64_in("whether windows are searched", 0..=1)? == 1;
-        windows.rests = fields.u64_in("rests", 0..=RESTS)?;
-        let limit = fields.u64_in("the merge limit", 1..=LIMITS_MAX)? as u32;
-        let throttled = fields.u64_in("whether it is throttled", 0..=1)? == 1;
+        windows.searching = fields.u64_in("the flag of a window search", 0..=1)? == 1;
+        windows.rests = fields.u64_in("the number of intervals without a search", 0..=RESTS)?;
+        let limit = fields.u64_in("the merge limit in pages", 1..=LIMITS_MAX)? as u32;
+        let throttled = fields.u64_in("the flag of the throttle", 0..=1)? == 1;
         let mut aim = TargetRevision::new(target[0]);
         let (min, max) = match target[0] {
             0 => (0, 0),
@@ -120,31 +131,31 @@ impl VmTuner {
             bytes => {
                 let value = bytes.to_string();
                 return Err(BlobError::Value {
-                    what: "the target",
+                    what: "the target in bytes per second",
                     value,
                 });
             }
         };
-        aim.aim = fields.u64_in("what is aimed at", min..=max)?;
-        aim.factor = fields.u64_in("how far the aim is revised", 0..=1_000_000)?;
-        aim.up = fields.u64_in("the side of the revision", 0..=1)? == 1;
-        aim.run = fields.u64_in("revisions in a row", 0..=u64::from(u32::MAX))?;
-        let sum = (fields.u64()? ^ SIGN) as i64;
-        let known = fields.u64_in("how many bandwidths are known", 0..=LIMITS_MAX)?;
-        let by_limit = (0..known).map(|_| fields.u64_in("a bandwidth", 0..=Rate::MAX));
-        let by_limit = by_limit.collect::<Result<Vec<u64>, BlobError>>()?;
+        aim.aim = fields.u64_in("the revised target", min..=max)?;
+        aim.factor = fields.u64_in("the factor of target revision", 0..=MILLION)?;
+        aim.up = fields.u64_in("the flag of an upward revision", 0..=1)? == 1;
+        aim.run = fields.u64_in("the number of revisions in a row", 0..=u64::from(u32::MAX))?;
+        let error_sum = (fields.u64()? ^ SIGN) as i64;
+        let count = fields.u64_in("the number of measured bandwidths", 0..=LIMITS_MAX)?;
+        let bandwidths = (0..count).map(|_| fields.u64_in("a measured bandwidth", 0..=Rate::MAX));
+        let bandwidths = bandwidths.collect::<Result<Vec<u64>, BlobError>>()?;
         fields.end()?;
         // Only now, so that a damaged blob leaves the tuner unchanged.
         self.windows = windows;
-        if !by_limit.is_empty() {
-            self.restore_range(Range::complete(by_limit, self.top));
+        if !bandwidths.is_empty() {
+            self.restore_range(Range::complete(bandwidths, self.top));
         }
         if target == target_fields(&self.target) {
-            if let Some(of_vm) = &mut self.aim {
-                *of_vm = aim;
+            if let Some(own_aim) = &mut self.aim {
+                *own_aim = aim;
             }
-            if let Some(held) = &mut self.throughput {
-                held.sum = sum;
+            if let Some(throughput) = &mut self.throughput {
+                throughput.sum = error_sum;
             }
             // An IOPS target is held by PI throttling, and TA has no throttle of its own.
             let throttled = throttled && self.throughput.is_none();
@@ -157,9 +168,9 @@ impl VmTuner {
     fn import_paced(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         let mut fields = learnt.fields(PACED, VERSION)?;
         let target = [fields.u64()?, fields.u64()?, fields.u64()?];
-        let limit = fields.u64_in("the merge limit", 1..=LIMITS_MAX)? as u32;
-        let of_size = fields.u64_in("the merge limit of a size", 1..=LIMITS_MAX)? as u32;
-        let patience = fields.u64_in("for how long it has to be enough", 0..=GOOD_TIME_MAX.0)?;
+        let limit = fields.u64_in("the merge limit for the target", 1..=LIMITS_MAX)? as u32;
+        let of_size = fields.u64_in("the merge limit of the mean size", 1..=LIMITS_MAX)? as u32;
+        let patience = fields.u64_in("the time before a lower limit", 0..=GOOD_TIME_MAX.0)?;
         fields.end()?;
         if target == target_fields(&self.target) {
             self.action.restart(of_size, false);
