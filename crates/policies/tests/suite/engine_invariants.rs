@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_testkit::operations::{self, Operation, Setup};
 
 fn setup() -> impl Strategy<Value = Setup> {
-    any::<[u8; 5]>().prop_map(|[depth, blocks, merge, bounds, policy]| Setup {
+    (any::<[u8; 4]>(), any::<u16>()).prop_map(|([depth, blocks, merge, bounds], policy)| Setup {
         depth,
         blocks,
         merge,

@@ -5,13 +5,22 @@ use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// Returns a policy of the registry or any composition, some with other parameters.
-pub(super) fn policy(n: u8) -> PolicySpec {
+/// Number of sets of parameters that [`parameters`] returns.
+const PARAMETER_SETS: u64 = 128;
+
+/// Returns any composition of parts, with one of [`PARAMETER_SETS`] sets of parameters or with its
+/// defaults. Every number stands for one, so that no input of the fuzzer is wasted.
+pub(super) fn policy(choice: u16) -> PolicySpec {
     let all = PolicySpec::every_composition();
-    // Modulo: every byte stands for some policy, so that no input of the fuzzer is wasted.
-    let mut spec = all[n as usize % all.len()].clone();
-    if n >= 128 {
-        for (name, value) in parameters(n.into()) {
+    // The remainder selects the composition, the quotient its parameters.
+    let (set, composition) = (
+        usize::from(choice) / all.len(),
+        usize::from(choice) % all.len(),
+    );
+    let mut spec = all[composition].clone();
+    // Quotients beyond the last set stand for the defaults.
+    if (set as u64) < PARAMETER_SETS {
+        for (name, value) in parameters(set as u64) {
             // Most compositions have only some of the parameters.
             if spec.params().iter().any(|(info, _)| info.name == name) {
                 (spec.set(name, value)).unwrap_or_else(|error| panic!("{error}"));
@@ -21,11 +30,11 @@ pub(super) fn policy(n: u8) -> PolicySpec {
     spec
 }
 
-/// Returns values of parameters for a number from 128 to 255; times in nanoseconds. Each is within
-/// its parameter's range.
-fn parameters(n: u64) -> [(&'static str, u64); 24] {
-    // 0 to 127.
-    let step = n - 128;
+/// Returns values of parameters for a number below [`PARAMETER_SETS`]; times in nanoseconds. Each
+/// is within its parameter's range.
+fn parameters(step: u64) -> [(&'static str, u64); 24] {
+    // Another offset for small ranges, so that they do not follow the same remainders as `step`.
+    let n = step + PARAMETER_SETS;
     [
         ("slack", step * 1_000_000),
         ("catch_up", step * 1_000_000),
@@ -73,7 +82,7 @@ fn normalised(per_s: u64, norm: u32) -> Rate {
     }
 }
 
-/// Rate of requests and bytes at once.
+/// Returns a rate of 300 IOPS and 20 MB/s at once.
 fn both() -> Rate {
     Rate {
         bytes_per_s: Some(20_000_000),
@@ -81,7 +90,7 @@ fn both() -> Rate {
     }
 }
 
-/// 90 IOPS, and ten times that for 20 ms.
+/// Returns a limit of 90 IOPS with a burst of ten times that for 20 ms.
 fn with_burst() -> Limit {
     Limit {
         burst: Some(Burst {
@@ -94,8 +103,11 @@ fn with_burst() -> Limit {
     }
 }
 
-/// Returns one of 19 objectives: reservations, limits, both, targets, weights, bursts, latencies,
-/// none.
+/// Number of objectives that [`objective`] returns.
+const OBJECTIVES: u8 = 19;
+
+/// Returns one of [`OBJECTIVES`] objectives: reservations, limits, both, targets, weights, bursts,
+/// latencies, none.
 pub(super) fn objective(n: u8) -> Objective {
     let none = Objective::default();
     let weight = |weight| Objective { weight, ..none };
@@ -109,7 +121,7 @@ pub(super) fn objective(n: u8) -> Objective {
         latency: Some(Nanos::from_millis(ms)),
         ..none
     };
-    match n % 19 {
+    match n % OBJECTIVES {
         0 => weight(1),
         1 => weight(Objective::MAX_WEIGHT),
         2 => limit(total(Rate::iops(1000))),
@@ -163,24 +175,37 @@ pub(super) fn objective(n: u8) -> Objective {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn every_chosen_parameter_exists() {
         let all = PolicySpec::every_composition();
-        for (name, _) in parameters(128) {
+        for (name, _) in parameters(0) {
             let has = |spec: &PolicySpec| spec.params().iter().any(|(info, _)| info.name == name);
             assert!(all.iter().any(has), "no composition has {name}");
         }
     }
 
     #[test]
-    fn every_number_gives_a_policy_with_parameters_in_range() {
-        (0..=u8::MAX).for_each(|n| drop(policy(n)));
+    fn every_composition_is_chosen_with_defaults_and_with_every_set_of_parameters() {
+        let compositions = PolicySpec::every_composition();
+        let mut by_name: BTreeMap<String, Vec<PolicySpec>> = BTreeMap::new();
+        // `policy` panics if a parameter is out of range.
+        for spec in (0..=u16::MAX).map(policy) {
+            let name = spec.name().to_owned();
+            by_name.entry(name).or_default().push(spec);
+        }
+        assert_eq!(by_name.len(), compositions.len());
+        for default in compositions {
+            let chosen = &by_name[default.name()];
+            assert!(chosen.len() as u64 > PARAMETER_SETS, "{}", default.name());
+            assert!(chosen.contains(default), "{}", default.name());
+        }
     }
 
     #[test]
     fn every_objective_is_valid() {
-        for n in 0..19 {
+        for n in 0..OBJECTIVES {
             assert_eq!(objective(n).validate(), Ok(()), "{n}");
         }
     }

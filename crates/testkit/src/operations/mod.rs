@@ -70,8 +70,9 @@ pub enum Operation {
         vm: u8,
         objective: u8,
     },
-    Swap {
-        policy: u8,
+    /// Changes the policy.
+    SetPolicy {
+        policy: u16,
     },
     /// Imports a VM's state that was exported last, of any VM, with some bits of a byte flipped.
     Import {
@@ -103,7 +104,7 @@ pub enum Operation {
 /// | 10 | `Request` |
 /// | 5 | `Complete` |
 /// | 4 each | `Step`, `Dispatch` |
-/// | 1 each | `AddVm`, `AddDisk`, `Connect`, `SetObjective`, `Swap` |
+/// | 1 each | `AddVm`, `AddDisk`, `Connect`, `SetObjective`, `SetPolicy` |
 /// | 1 | `RemoveVm` (1/4), `Connect` (3/4) |
 /// | 1 | `Disconnect` (1/2), `RemoveDisk` (1/8), `ResizeDisk` (15/64), `Request` (9/64) |
 /// | 1 | `Import` (1/4), `ResizeDisk` (3/8), `Timeout` (3/8) |
@@ -124,7 +125,9 @@ impl From<[u8; 5]> for Operation {
                 vm: a,
                 objective: b,
             },
-            6 => Operation::Swap { policy: a },
+            6 => Operation::SetPolicy {
+                policy: u16::from_le_bytes([a, b]),
+            },
             7 if d < 64 => Operation::Import {
                 vm: a,
                 byte: b,
@@ -171,15 +174,16 @@ pub struct Setup {
     pub merge: u8,
     /// Flags for tight bounds on requests, and for zeroes that are written out.
     pub bounds: u8,
-    /// Index of the initial policy.
-    pub policy: u8,
+    /// Choice of the initial policy and its parameters.
+    pub policy: u16,
 }
 
 /// Decodes a setup and operations from bytes, and runs them.
 pub fn from_bytes(data: &[u8]) {
-    let Some((&[depth, blocks, merge, bounds, policy], rest)) = data.split_first_chunk() else {
+    let Some((&[depth, blocks, merge, bounds, low, high], rest)) = data.split_first_chunk() else {
         return;
     };
+    let policy = u16::from_le_bytes([low, high]);
     let (chunks, _) = rest.as_chunks::<5>();
     let operations: Vec<Operation> = chunks.iter().map(|&c| Operation::from(c)).collect();
     run(
@@ -259,7 +263,8 @@ impl Operator {
             lens: Vec::new(),
         };
         // The run begins with two VMs: one has two adjacent disks, and two clients of the first.
-        for objective in [setup.policy, setup.depth] {
+        let [objective, _] = setup.policy.to_le_bytes();
+        for objective in [objective, setup.depth] {
             operator.add_vm(objective);
         }
         for (disk, vm) in [0, 0, 1].into_iter().enumerate() {
@@ -347,7 +352,7 @@ impl Operator {
                         .set_objective(self.driver.now, vm, &objective(n));
                 assert_eq!(set.is_ok(), self.driver.ledger.is_live(vm));
             }
-            Operation::Swap { policy: n } => self.driver.set_policy(&policy(n)),
+            Operation::SetPolicy { policy: choice } => self.driver.set_policy(&policy(choice)),
             Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
             Operation::BeginTransfer { vm, size, time } => self.begin_transfer(vm, size, time),
             Operation::EndTransfer { vm } => self.end_transfer(vm),
