@@ -8,9 +8,10 @@ use tidy::{Debts, Workspace, check};
 const USAGE: &str = "\
 usage: cargo run -p tidy [-- --lower | --list]
 
-  (nothing)  what does not hold and is no known debt; debts that are paid
-  --lower    write the lower figures to crates/tidy/debts.txt; no figure rises
-  --list     every finding, in the format of crates/tidy/debts.txt";
+  (no option)  print findings that crates/tidy/debts.txt does not accept, and accepted
+               findings that are gone
+  --lower      write lower figures to crates/tidy/debts.txt; no figure rises
+  --list       print every finding in the format of crates/tidy/debts.txt";
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -37,7 +38,7 @@ fn main() -> Result<ExitCode> {
     Ok(report(&debts?, &findings))
 }
 
-/// Prints what is wrong, and what is owed of each rule.
+/// Prints the findings that are not accepted, and the number of accepted ones of each rule.
 fn report(debts: &Debts, findings: &[tidy::Finding]) -> ExitCode {
     let problems = debts.compare(findings);
     for problem in &problems {

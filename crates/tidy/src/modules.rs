@@ -66,19 +66,20 @@ impl Crate {
                 let root = ["lib.rs", "main.rs"]
                     .iter()
                     .find_map(|file| by_path.get(&*format!("crates/{name}/src/{file}")))?;
-                let mut found = Self {
+                let mut krate = Self {
                     name: name.to_owned(),
                     modules: BTreeMap::new(),
                 };
-                // A root file has its children beside it.
-                found.add_file(sources, &by_path, *root, Vec::new(), false, true);
-                Some(found)
+                let (private, owns_folder) = (false, true);
+                krate.add_file(sources, &by_path, *root, Vec::new(), private, owns_folder);
+                Some(krate)
             })
             .collect()
     }
 
-    /// Adds a file's modules and the files that they declare. `owns_folder` says that files of
-    /// child modules are beside this file, as for `mod.rs`.
+    /// Adds a file's modules and the files that they declare. `private` is that of the file's own
+    /// module; `owns_folder` is `true` if the files of child modules are beside this file, as for
+    /// `mod.rs`.
     fn add_file(
         &mut self,
         sources: &[Source],
@@ -174,7 +175,7 @@ impl Crate {
         Some(Target::Module(at))
     }
 
-    /// The meaning of a name in a module: a child module, an item or an import.
+    /// Target of a name in a module: a child module, an item or an import.
     fn lookup(
         &self,
         sources: &[Source],
@@ -232,12 +233,12 @@ fn child_files(decl: &ModuleDecl, beside: &Path, inner: &Path) -> Vec<(String, b
     };
     candidates
         .into_iter()
-        .map(|(path, owns)| (normal(&path), owns))
+        .map(|(path, owns)| (without_parent_parts(&path), owns))
         .collect()
 }
 
-/// The path without `..`, with `/` between its parts.
-fn normal(path: &Path) -> String {
+/// Returns the path without `..`, with `/` between its parts.
+fn without_parent_parts(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
         match part {

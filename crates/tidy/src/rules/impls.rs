@@ -18,28 +18,29 @@ fn find(workspace: &Workspace) -> Vec<Finding> {
     workspace
         .crates
         .iter()
-        .flat_map(|of| elsewhere(workspace, of))
+        .flat_map(|krate| elsewhere(workspace, krate))
         .collect()
 }
 
-fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
+/// Finds inherent impls of a crate that are away from their types.
+fn elsewhere(workspace: &Workspace, krate: &Crate) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (path, module) in &of.modules {
+    for (path, module) in &krate.modules {
         let source = &workspace.sources[module.source];
         for inherent in &source.parsed.scopes[module.scope].impls {
-            let target = of.resolve(&workspace.sources, path, &inherent.target);
+            let target = krate.resolve(&workspace.sources, path, &inherent.target);
             let Some(Target::Item { module: home, name }) = target else {
                 // An impl for a type of another crate, which the compiler would refuse, or of a
                 // macro's.
                 continue;
             };
-            let Some(home) = of.file_module(&home) else {
+            let Some(home) = krate.file_module(&home) else {
                 continue;
             };
-            if is_within(of, home, &module.file_module) {
+            if is_within(krate, home, &module.file_module) {
                 continue;
             }
-            let owner = &workspace.sources[of.modules[home].source].path;
+            let owner = &workspace.sources[krate.modules[home].source].path;
             found.push(Finding {
                 rule: RULE.name,
                 place: source.path.clone(),
@@ -55,10 +56,11 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
 }
 
 /// Returns `true` if `file_module` is `home` or below it through private modules only.
-fn is_within(of: &Crate, home: &ModulePath, file_module: &ModulePath) -> bool {
+fn is_within(krate: &Crate, home: &ModulePath, file_module: &ModulePath) -> bool {
     file_module.starts_with(home)
         && (home.len() + 1..=file_module.len()).all(|length| {
-            of.modules
+            krate
+                .modules
                 .get(&file_module[..length])
                 .is_some_and(|module| module.private)
         })

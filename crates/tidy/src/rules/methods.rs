@@ -18,7 +18,7 @@ pub(super) const METHODS: Rule = Rule {
     statement: "a type or trait has at most 60 methods",
     remedy: "split the type into parts that own their fields",
     moves: Moves::WithItem,
-    find: |workspace| find(workspace, METHODS.name, MAX_METHODS, |count| count.all),
+    find: |workspace| find(workspace, &METHOD_LIMIT),
 };
 
 pub(super) const SURFACE: Rule = Rule {
@@ -26,7 +26,31 @@ pub(super) const SURFACE: Rule = Rule {
     statement: "a type or trait has at most 30 methods that are `pub` or `pub(crate)`",
     remedy: "put a part with methods of its own behind an accessor, or narrow their visibility",
     moves: Moves::WithItem,
-    find: |workspace| find(workspace, SURFACE.name, MAX_PUBLIC, |count| count.public),
+    find: |workspace| find(workspace, &SURFACE_LIMIT),
+};
+
+/// Limit on a number of methods.
+struct Limit {
+    /// Name of the rule.
+    rule: &'static str,
+    max: usize,
+    /// Name of the methods that are counted, for messages.
+    counted: &'static str,
+    figure: fn(MethodCount) -> usize,
+}
+
+const METHOD_LIMIT: Limit = Limit {
+    rule: METHODS.name,
+    max: MAX_METHODS,
+    counted: "methods",
+    figure: |count| count.all,
+};
+
+const SURFACE_LIMIT: Limit = Limit {
+    rule: SURFACE.name,
+    max: MAX_PUBLIC,
+    counted: "methods that are `pub` or `pub(crate)`",
+    figure: |count| count.public,
 };
 
 /// Number of functions of a type or trait.
@@ -37,25 +61,21 @@ struct MethodCount {
     public: usize,
 }
 
-fn find(
-    workspace: &Workspace,
-    rule: &'static str,
-    max: usize,
-    figure: fn(MethodCount) -> usize,
-) -> Vec<Finding> {
+fn find(workspace: &Workspace, limit: &Limit) -> Vec<Finding> {
+    let Limit { max, counted, .. } = *limit;
     let mut found = Vec::new();
     for krate in &workspace.crates {
         for ((module, name), count) in count_methods(workspace, krate) {
             let Some(home) = krate.modules.get(&module) else {
                 continue;
             };
-            let figure = figure(count);
+            let figure = (limit.figure)(count);
             if figure <= max {
                 continue;
             }
             let source = &workspace.sources[home.source];
             found.push(Finding {
-                rule,
+                rule: limit.rule,
                 place: source.path.clone(),
                 item: Some(name.clone()),
                 line: source.parsed.scopes[home.scope]
@@ -63,7 +83,7 @@ fn find(
                     .get(&name)
                     .map_or(0, |item| item.line),
                 figure,
-                what: format!("`{name}` has {figure}, at most {max} are allowed"),
+                what: format!("`{name}` has {figure} {counted}, at most {max} are allowed"),
             });
         }
     }
@@ -84,10 +104,10 @@ fn count_methods(
             .filter(|(_, item)| item.trait_methods > 0)
         {
             let all = item.trait_methods;
-            // All functions of a trait are visible where the trait is.
-            // Added: an `impl dyn Trait` in a module visited before may have an entry already.
+            // Added, as an `impl dyn Trait` in a module visited before may have an entry already.
             let count = counts.entry((path.clone(), name.clone())).or_default();
             count.all += all;
+            // All functions of a trait are visible where the trait is.
             count.public += all;
         }
         for inherent in &scope.impls {
@@ -118,15 +138,17 @@ mod tests {
         format!("impl T {{ {methods} }}")
     }
 
-    fn figures(rule: &Rule, root: &str, part: &str) -> Vec<usize> {
+    fn findings(rule: &Rule, root: &str, part: &str) -> Vec<Finding> {
         let files = [
             ("crates/a/src/lib.rs", root),
             ("crates/a/src/part.rs", part),
         ];
         super::super::findings_in(rule, &files)
-            .into_iter()
-            .map(|finding| finding.figure)
-            .collect()
+    }
+
+    fn figures(rule: &Rule, root: &str, part: &str) -> Vec<usize> {
+        let findings = findings(rule, root, part).into_iter();
+        findings.map(|finding| finding.figure).collect()
     }
 
     #[test]
@@ -157,5 +179,9 @@ mod tests {
         assert_eq!(figures(&SURFACE, &root("pub"), ""), [31]);
         assert_eq!(figures(&SURFACE, &root("pub(crate)"), ""), [31]);
         assert_eq!(figures(&SURFACE, &root("pub(super)"), ""), []);
+        assert_eq!(
+            findings(&SURFACE, &root("pub"), "")[0].what,
+            "`T` has 31 methods that are `pub` or `pub(crate)`, at most 30 are allowed"
+        );
     }
 }

@@ -19,7 +19,7 @@ pub(super) const LENGTH: Rule = Rule {
     remedy: "split the page by task, or move theory and measurements to docs/dev; the figure is \
              in hundreds of words",
     moves: Moves::Nowhere,
-    find: |workspace| pages(workspace).filter_map(long).collect(),
+    find: |workspace| pages(workspace).filter_map(long_page).collect(),
 };
 
 pub(super) const LINKS: Rule = Rule {
@@ -30,7 +30,7 @@ pub(super) const LINKS: Rule = Rule {
     find: |workspace| {
         let headings = headings(workspace);
         let all = pages(workspace);
-        all.filter_map(|page| broken(workspace, &headings, page))
+        all.filter_map(|page| broken_links(workspace, &headings, page))
             .collect()
     },
 };
@@ -40,7 +40,8 @@ fn pages(workspace: &Workspace) -> impl Iterator<Item = &Text> {
     texts.filter(|text| text.path.ends_with(".md"))
 }
 
-fn long(page: &Text) -> Option<Finding> {
+/// Returns a finding if a page below `docs/` has more than [`MAX_WORDS`] words.
+fn long_page(page: &Text) -> Option<Finding> {
     if !page.path.starts_with("docs/") || page.path.starts_with(EXEMPT) {
         return None;
     }
@@ -68,8 +69,8 @@ fn headings(workspace: &Workspace) -> Headings<'_> {
         .collect()
 }
 
-/// One finding a page, so that its debt is a number of links.
-fn broken(workspace: &Workspace, headings: &Headings<'_>, page: &Text) -> Option<Finding> {
+/// Returns the broken links of a page as one finding, so that its debt is a number of links.
+fn broken_links(workspace: &Workspace, headings: &Headings<'_>, page: &Text) -> Option<Finding> {
     let leads_nowhere = |(_, link): &(usize, &str)| !resolves(workspace, headings, page, link);
     let found: Vec<(usize, &str)> = links(&page.text)
         .into_iter()
@@ -95,7 +96,7 @@ fn resolves(workspace: &Workspace, headings: &Headings<'_>, page: &Text, link: &
     let target = if file.is_empty() {
         Some(page.path.clone())
     } else {
-        joined(&page.path, file)
+        target_path(&page.path, file)
     };
     let Some(target) = target else { return false };
     if !workspace.exists(&target) {
@@ -106,8 +107,8 @@ fn resolves(workspace: &Workspace, headings: &Headings<'_>, page: &Text, link: &
     anchor.is_empty() || known.is_none_or(|anchors| anchors.contains(anchor))
 }
 
-/// Path of a link's target relative to the workspace's root; `None` if it is outside.
-fn joined(page: &str, link: &str) -> Option<String> {
+/// Returns the path of a link's target relative to the workspace's root; `None` if it is outside.
+fn target_path(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     for part in link.split('/') {
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(page("README.md", MAX_WORDS + 1), []);
     }
 
-    fn broken_links(page: &str) -> Vec<(usize, String)> {
+    fn figures_and_messages(page: &str) -> Vec<(usize, String)> {
         let files = [
             ("docs/a.md", page),
             (
@@ -218,13 +219,13 @@ mod tests {
                     [e](../examples/a.toml), [f](../examples), [g](https://example.org/none)\n\
                     [h](dev/b.md#twice-1) [i](dev/b.md#two-words)\n\
                     [j](mailto:a@example.org)\n\n```\n[k](none.md)\n```\n";
-        assert_eq!(broken_links(page), []);
+        assert_eq!(figures_and_messages(page), []);
     }
 
     #[test]
     fn links_that_lead_nowhere_are_found() {
         let page = "[a](b.md) [b](dev/b.md#none)\n[c](#none) [d](../../a.md)\n";
         let what = "links that lead nowhere: b.md, dev/b.md#none, #none, ../../a.md";
-        assert_eq!(broken_links(page), [(4, what.to_owned())]);
+        assert_eq!(figures_and_messages(page), [(4, what.to_owned())]);
     }
 }
