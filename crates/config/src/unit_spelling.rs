@@ -69,29 +69,39 @@ fn bytes_unit(lower: &str) -> Option<String> {
     })
 }
 
+/// Bandwidth for a spelling of bytes or bits a second, such as `MBps`, `mb/sec` or `Mbit/s`.
 fn bandwidth(number: &str, unit: &str) -> Option<String> {
     let lower = unit.to_ascii_lowercase();
     let ends = ["/second", "/sec", "/s", "ps"];
     let amount = ends.iter().find_map(|end| lower.strip_suffix(end));
     let amount = amount.unwrap_or(&lower).trim();
-    // `Mb/s` and `Mbit/s` are bits; `mb/s`, all in lower case, is a careless `MB/s`.
+    // `Mb/s` and `Mbit/s` are bits, `Mbytes/s` are not; `mb/s`, all in lower case, is a careless
+    // `MB/s`.
+    let names_bytes = amount.ends_with("byte") || amount.ends_with("bytes");
     let is_bits = amount.ends_with("bit")
         || amount.ends_with("bits")
-        || (unit.get(1..2) == Some("b") && unit.starts_with(['K', 'M', 'G', 'T']));
+        || (!names_bytes && unit.get(1..2) == Some("b") && unit.starts_with(['K', 'M', 'G', 'T']));
     if !is_bits {
         return Some(format!("{number} {}/s", bytes_unit(amount)?));
     }
-    let bits = match amount.get(..1)? {
-        "k" => 1e3,
-        "m" => 1e6,
-        "g" => 1e9,
-        "t" => 1e12,
+    let power = match amount.get(..1)? {
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
         _ => return None,
     };
-    let bytes = number.parse::<f64>().ok()? * bits / 8.0;
+    // `Mibit` are 1024 x 1024 bits, `Mbit` 1000 x 1000.
+    let base: f64 = if amount.get(1..2) == Some("i") {
+        1024.0
+    } else {
+        1000.0
+    };
+    let bytes = number.parse::<f64>().ok()? * base.powi(power) / 8.0;
     Some(format_bandwidth(bytes.round() as u64))
 }
 
+/// Duration for a unit spelled out or abbreviated in another way: `sec`, `minutes`, `d`.
 fn duration(number: &str, unit: &str) -> Option<String> {
     let unit = match unit.to_ascii_lowercase().as_str() {
         "nsec" | "nsecs" | "nanoseconds" => "ns",
@@ -124,6 +134,9 @@ mod tests {
             (Quantity::Bandwidth, "1.5 GiBps", "1.5 GiB/s"),
             (Quantity::Bandwidth, "100 Mbit/s", "12.5 MB/s"),
             (Quantity::Bandwidth, "100 Mbps", "12.5 MB/s"),
+            (Quantity::Bandwidth, "8 Mibit/s", "1 MiB/s"),
+            (Quantity::Bandwidth, "50 Mbytes/s", "50 MB/s"),
+            (Quantity::Bandwidth, "50 Mbyte/sec", "50 MB/s"),
             (Quantity::Bytes, "20G", "20 GiB"),
             (Quantity::Bytes, "64k", "64 KiB"),
             (Quantity::Bytes, "20 Gi", "20 GiB"),
@@ -132,8 +145,8 @@ mod tests {
             (Quantity::Duration, "5m", "5 min"),
             (Quantity::Duration, "2 days", "48 h"),
         ];
-        for (quantity, found, said) in cases {
-            assert_eq!(meant(quantity, found).as_deref(), Some(said), "{found}");
+        for (quantity, found, expected) in cases {
+            assert_eq!(meant(quantity, found).as_deref(), Some(expected), "{found}");
         }
         let rates = [
             ("500 ops", "500 IOPS"),
@@ -141,8 +154,8 @@ mod tests {
             ("5 kIOPS", "5000 IOPS"),
             ("50 MBps", "50 MB/s"),
         ];
-        for (found, said) in rates {
-            assert_eq!(meant_rate(found).as_deref(), Some(said), "{found}");
+        for (found, expected) in rates {
+            assert_eq!(meant_rate(found).as_deref(), Some(expected), "{found}");
         }
         for nothing in ["", "fast", "7", "7 parsecs"] {
             assert_eq!(meant_rate(nothing), None, "{nothing}");
@@ -150,19 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn a_meaning_can_be_read() {
+    fn suggested_spellings_are_accepted() {
         for found in ["50 MBps", "1.5 GiBps", "100 Mbit/s", "7 kB/sec"] {
-            let said = meant(Quantity::Bandwidth, found).expect("known");
+            let suggested = meant(Quantity::Bandwidth, found).expect("a known spelling");
             assert!(
-                tidegate_units::parse_bandwidth(&said).is_ok(),
-                "{found}: {said}"
+                tidegate_units::parse_bandwidth(&suggested).is_ok(),
+                "{found}: {suggested}"
             );
         }
         for found in ["20G", "64k", "1T", "20 gb", "3 mib", "512 bytes"] {
-            let said = meant(Quantity::Bytes, found).expect("known");
+            let suggested = meant(Quantity::Bytes, found).expect("a known spelling");
             assert!(
-                tidegate_units::parse_bytes(&said).is_ok(),
-                "{found}: {said}"
+                tidegate_units::parse_bytes(&suggested).is_ok(),
+                "{found}: {suggested}"
             );
         }
     }
