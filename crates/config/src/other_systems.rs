@@ -46,7 +46,13 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
             );
         }
         Meaning::BurstLength => ("limit.burst.length", length(key, entries)),
-        Meaning::Rate(place, _) => (place, rate(place, entries)),
+        Meaning::Rate(place, _) => match rate(place, entries) {
+            Rates::Given(rate) => (place, rate),
+            Rates::Example(example) => (place, example.to_owned()),
+            Rates::Zero => {
+                return Some("leave it out: 0 means none, which is the default".to_owned());
+            }
+        },
     };
     // The key stands in the table of limits already, so its name there is enough.
     if let (LIMIT, Some(key)) = (heading, place.strip_prefix("limit.")) {
@@ -127,10 +133,21 @@ fn meaning(key: &str) -> Option<Meaning> {
     Some(Meaning::Rate(place, unit))
 }
 
-/// Returns the rate that all keys of a table for one place give together, or an example.
-fn rate(place: &str, entries: &[Entry]) -> String {
+/// Rate that the keys of a table give for one place.
+enum Rates {
+    /// IOPS, bandwidth or both.
+    Given(String),
+    /// All keys are 0, which means no limit in all of these systems.
+    Zero,
+    /// No value is a rate; an example of one.
+    Example(&'static str),
+}
+
+/// Returns the rate that all keys of a table for one place give together.
+fn rate(place: &str, entries: &[Entry]) -> Rates {
     let (mut iops, mut bandwidth) = (None, None);
     let mut example = "500 IOPS";
+    let mut all_zero = true;
     for entry in entries {
         let Some(Meaning::Rate(other, unit)) = meaning(&entry.key) else {
             continue;
@@ -138,6 +155,7 @@ fn rate(place: &str, entries: &[Entry]) -> String {
         if other != place {
             continue;
         }
+        all_zero &= is_zero(&entry.node.value);
         let found = figure(&entry.node.value, unit);
         if unit == Unit::Iops {
             iops = found.or(iops);
@@ -147,10 +165,19 @@ fn rate(place: &str, entries: &[Entry]) -> String {
         }
     }
     let all: Vec<String> = iops.into_iter().chain(bandwidth).collect();
-    if all.is_empty() {
-        return example.to_owned();
+    match (all.is_empty(), all_zero) {
+        (false, _) => Rates::Given(all.join(", ")),
+        (true, true) => Rates::Zero,
+        (true, false) => Rates::Example(example),
     }
-    all.join(", ")
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Integer(number) => *number == 0,
+        Value::Float(text) | Value::Text(text) => text.trim().parse() == Ok(0.0),
+        _ => false,
+    }
 }
 
 /// Returns one value with its unit: a number in `unit`, or text that is a rate already. `None` for
@@ -158,7 +185,15 @@ fn rate(place: &str, entries: &[Entry]) -> String {
 fn figure(value: &Value, unit: Unit) -> Option<String> {
     let number = match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
-        Value::Float(text) => text.parse::<f64>().ok().map(|number| number.round() as u64),
+        Value::Float(text) => {
+            let number = text.parse::<f64>().ok()?;
+            let decimal = format!("{number} MiB/s");
+            // Proxmox VE takes parts of a MiB; of a request or a byte there are none.
+            if unit == Unit::MiB && parse_rate(&decimal).is_ok_and(|rate| !rate.is_none()) {
+                return Some(decimal);
+            }
+            Some(number.round() as u64)
+        }
         Value::Text(text) => match parse_rate(text) {
             Ok(rate) => return (!rate.is_none()).then(|| rate.to_string()),
             Err(_) => text.trim().parse().ok(),
@@ -209,7 +244,8 @@ mod tests {
             ("read_iops_sec = 300", "limit.read = \"300 IOPS\""),
             ("iops_rd = 300", "limit.read = \"300 IOPS\""),
             ("mbps_rd = 20", "limit.read = \"20 MiB/s\""),
-            ("mbps_wr = 0", "limit.write = \"50 MB/s\""),
+            ("mbps_wr = 0.5", "limit.write = \"0.5 MiB/s\""),
+            ("mbps_wr = \"fast\"", "limit.write = \"50 MB/s\""),
             ("bps_max = 20000000", "limit.burst.total = \"20 MB/s\""),
             ("iops_rd_max_length = 60", "limit.burst.length = \"60 s\""),
             (
@@ -228,7 +264,16 @@ mod tests {
             assert_eq!(helps(text), [line], "{text}");
         }
         assert!(helps("size_iops_sec = 4096")[0].contains("@ 16 KiB"));
-        assert_eq!(helps("colour = 7\nmax = 3\nbytes_of = 1"), ["", "", ""]);
+        assert_eq!(helps("colour = 7\nmax = 3\nbytes_used = 1"), ["", "", ""]);
+    }
+
+    #[test]
+    fn keys_that_set_no_limit_are_to_be_left_out() {
+        let leave_out = "leave it out: 0 means none, which is the default";
+        assert_eq!(helps("mbps_wr = 0"), [leave_out]);
+        assert_eq!(helps("iops = 0.0\nbps = 0"), [leave_out, leave_out]);
+        let line = "write limit = \"500 IOPS\" in [vm.objective]";
+        assert_eq!(helps("iops = 500\nbps = 0"), [line, line]);
     }
 
     #[test]
