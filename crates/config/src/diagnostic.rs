@@ -134,7 +134,7 @@ impl Source {
             .chars()
             .count()
             .max(1);
-        let excerpt = (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
+        let excerpt = (!line.trim().is_empty() && line.chars().count() <= EXCERPT_MAX)
             // A control character would move the mark away from its column, or clear the terminal.
             .then(|| (line.replace(char::is_control, " "), meant));
         Place {
@@ -318,6 +318,14 @@ mod tests {
         ] {
             let place = Issues::for_text("file", text).place(&span).unwrap();
             assert_eq!((place.line, place.column), (line, column), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn lines_are_quoted_up_to_160_characters_of_any_length_in_bytes() {
+        for (characters, is_quoted) in [(EXCERPT_MAX, true), (EXCERPT_MAX + 1, false)] {
+            let place = Issues::for_text("file", &"é".repeat(characters)).place(&(0..2));
+            assert_eq!(place.unwrap().excerpt.is_some(), is_quoted, "{characters}");
         }
     }
 
