@@ -433,7 +433,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
                 device: &config.devices[it.device].name,
                 policy,
                 objective,
-                schedule: (it.schedule.as_ref()).map_or_else(Vec::new, |schedule| schedule.words()),
+                schedule: (it.schedule.as_ref())
+                    .map_or_else(Vec::new, |schedule| schedule.entries_to_json()),
                 timezone: it.promised().timezone().map(str::to_owned),
                 exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
                 persisted: persisted.part(&it.name),

@@ -1,4 +1,4 @@
-//! Conversion of a schedule back into the document's notation.
+//! Conversion of a schedule back into the keys of a configuration or of the API's JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -6,21 +6,21 @@ use super::entry_times::time_word;
 use super::{Days, Entry, Schedule, When};
 
 impl Schedule {
-    /// Returns the entries as `schedule` of an objective takes them.
-    pub fn words(&self) -> Vec<Value> {
-        self.entries.iter().map(Entry::words).collect()
+    /// Returns the entries as JSON tables, as the key `schedule` of an objective takes them.
+    pub fn entries_to_json(&self) -> Vec<Value> {
+        self.entries.iter().map(Entry::to_json).collect()
     }
 }
 
 impl Entry {
-    /// Returns the entry as a table of a document.
-    pub fn words(&self) -> Value {
-        let mut words = when_words(&self.when);
+    /// Returns the entry as a JSON table: its times, `force` if set, and the change.
+    pub fn to_json(&self) -> Value {
+        let mut table = times_to_json(&self.when);
         if self.force {
-            words.insert("force".to_owned(), json!(true));
+            table.insert("force".to_owned(), json!(true));
         }
-        words.extend(self.change.clone());
-        words.into()
+        table.extend(self.change.clone());
+        table.into()
     }
 
     /// Returns the change of the objective as written.
@@ -29,10 +29,10 @@ impl Entry {
     }
 }
 
-/// Returns the keys of an entry's times.
-fn when_words(when: &When) -> Map<String, Value> {
-    let mut words = Map::new();
-    let mut put = |key: &str, value: Value| _ = words.insert(key.to_owned(), value);
+/// Returns the keys `at`, `from`, `until` and `days` of an entry, without those at their defaults.
+fn times_to_json(when: &When) -> Map<String, Value> {
+    let mut table = Map::new();
+    let mut put = |key: &str, value: Value| _ = table.insert(key.to_owned(), value);
     match when {
         When::Weekly { days, from, until } => {
             put("from", time_word(*from).into());
@@ -42,13 +42,13 @@ fn when_words(when: &When) -> Map<String, Value> {
             }
         }
         When::Once { at, until } => {
-            let word =
+            let iso_8601 =
                 |at: &jiff::civil::DateTime| format!("{}T{}", at.date(), time_word(at.time()));
-            put("at", word(at).into());
+            put("at", iso_8601(at).into());
             if let Some(until) = until {
-                put("until", word(until).into());
+                put("until", iso_8601(until).into());
             }
         }
     }
-    words
+    table
 }

@@ -7,33 +7,37 @@ use tidegate_core::objective::{Objective, Rate};
 use super::*;
 use crate::document;
 
-fn schedule(words: Value) -> Schedule {
-    merge(&Schedule::default(), &words).unwrap_or_else(|error| panic!("{error}"))
+/// Reads an objective with its schedule from JSON.
+fn schedule(objective: Value) -> Schedule {
+    merge(&Schedule::default(), &objective).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn refused(words: Value) -> String {
-    let was = Schedule::default();
-    merge(&was, &words).expect_err("accepted").to_string()
+/// Returns the message with which an objective is refused.
+fn refused(objective: Value) -> String {
+    let before = Schedule::default();
+    merge(&before, &objective)
+        .expect_err("accepted")
+        .to_string()
 }
 
-/// A time of a zone, such as `2026-11-22T18:00+01:00`.
+/// Parses a time with its offset from UTC, such as `2026-11-22T18:00+01:00`.
 fn time(text: &str) -> Timestamp {
     text.parse()
         .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// A week of Berlin with its rates; the base is 10 MB/s.
+/// Schedule in the time zone of Berlin whose base target is 10 MB/s.
 fn berlin(entries: Value) -> Schedule {
     schedule(json!({ "target": "10 MB/s", "timezone": "Europe/Berlin", "schedule": entries }))
 }
 
-/// The target in MB/s.
-fn mb(objective: &Objective) -> u64 {
+/// Target in MB/s.
+fn target_mb_s(objective: &Objective) -> u64 {
     objective.target.bytes_per_s.expect("there is one") / 1_000_000
 }
 
-fn mb_at(schedule: &Schedule, at: &str) -> u64 {
-    mb(schedule.in_force_at(time(at)).objective)
+fn target_mb_s_at(schedule: &Schedule, at: &str) -> u64 {
+    target_mb_s(schedule.in_force_at(time(at)).objective)
 }
 
 /// Next `steps` changes after `at`, as local time and target in MB/s.
@@ -47,23 +51,23 @@ fn next_changes(schedule: &Schedule, at: &str, steps: usize) -> Vec<(String, u64
         let local = next.at.to_zoned(schedule.zone());
         all.push((
             local.strftime("%a %d %H:%M %z").to_string(),
-            mb(next.in_force.objective),
+            target_mb_s(next.in_force.objective),
         ));
         now = next.at;
     }
     all
 }
 
-/// Expected changes, as [`next_changes`] gives them.
+/// Expected changes (local time, target in MB/s), as [`next_changes`] returns them.
 fn changes(steps: &[(&str, u64)]) -> Vec<(String, u64)> {
-    let own = |(at, mb): &(&str, u64)| ((*at).to_owned(), *mb);
-    steps.iter().map(own).collect()
+    let owned = |(at, mb_s): &(&str, u64)| ((*at).to_owned(), *mb_s);
+    steps.iter().map(owned).collect()
 }
 
 #[test]
 fn an_evening_of_every_day_begins_and_ends_on_the_second() {
     let evening = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
-    for (at, mb) in [
+    for (at, mb_s) in [
         ("2026-11-22T17:59:59+01:00", 10),
         ("2026-11-22T18:00:00+01:00", 50),
         ("2026-11-22T22:59:59+01:00", 50),
@@ -71,7 +75,7 @@ fn an_evening_of_every_day_begins_and_ends_on_the_second() {
         // The moment of 18:00, in another time zone.
         ("2026-11-22T17:00:00Z", 50),
     ] {
-        assert_eq!(mb_at(&evening, at), mb, "{at}");
+        assert_eq!(target_mb_s_at(&evening, at), mb_s, "{at}");
     }
     assert_eq!(
         next_changes(&evening, "2026-11-22T12:00+01:00", 3),
@@ -90,14 +94,14 @@ fn a_night_ends_on_the_next_day_and_belongs_to_the_day_it_begins_on() {
     let night = berlin(json!([
         { "from": "22:00", "until": "06:00", "days": ["sat"], "target": "50 MB/s" }
     ]));
-    for (at, mb) in [
+    for (at, mb_s) in [
         ("2026-11-21T03:00+01:00", 10),
         ("2026-11-21T22:00+01:00", 50),
         ("2026-11-22T05:59:59+01:00", 50),
         ("2026-11-22T06:00+01:00", 10),
         ("2026-11-22T22:30+01:00", 10),
     ] {
-        assert_eq!(mb_at(&night, at), mb, "{at}");
+        assert_eq!(target_mb_s_at(&night, at), mb_s, "{at}");
     }
     let days = berlin(json!([{ "days": ["sat", "sun"], "target": "50 MB/s" }]));
     assert_eq!(
@@ -106,27 +110,31 @@ fn a_night_ends_on_the_next_day_and_belongs_to_the_day_it_begins_on() {
         "whole days that follow each other are one"
     );
     let late = berlin(json!([{ "from": "18:00", "target": "50 MB/s" }]));
-    assert_eq!(mb_at(&late, "2026-11-22T23:59:59+01:00"), 50);
-    assert_eq!(mb_at(&late, "2026-11-23T00:00+01:00"), 10, "until midnight");
+    assert_eq!(target_mb_s_at(&late, "2026-11-22T23:59:59+01:00"), 50);
+    assert_eq!(
+        target_mb_s_at(&late, "2026-11-23T00:00+01:00"),
+        10,
+        "until midnight"
+    );
     let same = berlin(json!([{ "from": "18:00", "until": "24:00", "target": "50 MB/s" }]));
     assert_eq!(same, late);
 }
 
 #[test]
-fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
-    // 2026-03-29: 02:00 is followed by 03:00; 2026-10-25: 03:00 by 02:00.
+fn times_in_the_hours_of_a_clock_change_are_resolved_as_documented() {
+    // On 2026-03-29 clocks jump from 02:00 to 03:00, on 2026-10-25 from 03:00 back to 02:00.
     let spring = "2026-03-28T12:00+01:00";
     let autumn = "2026-10-24T12:00+02:00";
     let within = berlin(json!([{ "from": "02:30", "until": "04:00", "target": "50 MB/s" }]));
     assert_eq!(
         next_changes(&within, spring, 2),
         changes(&[("Sun 29 03:30 +0200", 50), ("Sun 29 04:00 +0200", 10)]),
-        "what is left out counts as later by the shift"
+        "a skipped time is moved back by the hour of the change"
     );
     assert_eq!(
         next_changes(&within, autumn, 2),
         changes(&[("Sun 25 02:30 +0200", 50), ("Sun 25 04:00 +0100", 10)]),
-        "of what comes twice the first counts"
+        "of a repeated time the first counts"
     );
     let across = berlin(json!([{ "from": "01:00", "until": "02:30", "target": "50 MB/s" }]));
     assert_eq!(
@@ -140,7 +148,7 @@ fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
             ("Sun 25 02:30 +0200", 10),
             ("Mon 26 01:00 +0100", 50),
         ]),
-        "it does not hold again at the second 02:00"
+        "the entry does not hold again from the second 02:00 on"
     );
     let inside = berlin(json!([
         { "from": "02:30", "until": "03:00", "days": ["sun"], "target": "50 MB/s" }
@@ -148,9 +156,9 @@ fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
     assert_eq!(
         next_changes(&inside, spring, 1),
         changes(&[("Sun 05 02:30 +0200", 50)]),
-        "within the hour that is left out it does not hold, and is found a week later"
+        "an entry within the skipped hour does not hold on that Sunday but on the next"
     );
-    // 18:00 is 18:00, whatever it is elsewhere.
+    // Local time counts: 18:00 before and after the change, at different times of UTC.
     let evening = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
     assert_eq!(
         next_changes(&evening, spring, 3),
@@ -176,8 +184,8 @@ fn one_time_entry_holds_once() {
         Some(time("2026-12-03T06:00:30+01:00"))
     );
     let for_good = berlin(json!([{ "at": "2026-12-01 18:00", "target": "50 MB/s" }]));
-    assert_eq!(mb_at(&for_good, "2026-12-01T17:59:59+01:00"), 10);
-    assert_eq!(mb_at(&for_good, "2126-12-01T18:00+01:00"), 50);
+    assert_eq!(target_mb_s_at(&for_good, "2026-12-01T17:59:59+01:00"), 10);
+    assert_eq!(target_mb_s_at(&for_good, "2126-12-01T18:00+01:00"), 50);
     assert_eq!(for_good.end_of_entry(0), None);
     assert_eq!(next_changes(&for_good, "2027-01-01T00:00+01:00", 1), []);
 }
@@ -194,8 +202,8 @@ fn last_matching_entry_wins_and_merges_with_base_only() {
             .in_force_at(time(&format!("2026-11-23T{hour}+01:00")))
             .objective
     };
-    assert_eq!((mb(&at("11:00")), at("11:00").weight), (20, 7));
-    assert_eq!((mb(&at("12:00")), at("12:00").weight), (30, 100));
+    assert_eq!((target_mb_s(&at("11:00")), at("11:00").weight), (20, 7));
+    assert_eq!((target_mb_s(&at("12:00")), at("12:00").weight), (30, 100));
     assert_eq!(
         both.in_force_at(time("2026-11-23T12:00+01:00")).entry,
         Some(1)
@@ -213,14 +221,14 @@ fn last_matching_entry_wins_and_merges_with_base_only() {
 }
 
 #[test]
-fn entry_of_every_day_never_changes() {
+fn whole_days_on_every_day_of_the_week_never_change() {
     let always = berlin(
         json!([{ "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
                                  "target": "50 MB/s" }]),
     );
-    assert_eq!(mb_at(&always, "2026-11-22T00:00+01:00"), 50);
+    assert_eq!(target_mb_s_at(&always, "2026-11-22T00:00+01:00"), 50);
     assert_eq!(always.next(time("2026-11-22T18:00+01:00")), None);
-    // Until something that comes once ends it, however far off.
+    // The next change is found however far off it is.
     let ends = berlin(json!([
         { "from": "00:00", "target": "50 MB/s" },
         { "at": "2028-01-01T00:00", "until": "2028-01-01T06:00", "target": "20 MB/s" },
@@ -231,12 +239,12 @@ fn entry_of_every_day_never_changes() {
     );
 }
 
-/// An entry of every week, with a weight.
+/// Weekly entry that sets a weight.
 fn weekly(from: &str, until: &str, days: &[&str]) -> Value {
     json!({ "from": from, "until": until, "days": days, "weight": 7 })
 }
 
-/// An entry that holds once, with a weight.
+/// One-time entry that sets a weight.
 fn once(at: &str, until: &str) -> Value {
     json!({ "at": at, "until": until, "weight": 7 })
 }
@@ -245,11 +253,16 @@ fn overlaps(entries: Value) -> Vec<(usize, usize)> {
     berlin(entries).overlaps()
 }
 
-/// Asserts of pairs of entries whether both hold at some time.
+/// Asserts for pairs of entries, in the order of the schedule, whether they are reported as
+/// overlapping.
 fn assert_overlaps(pairs: impl IntoIterator<Item = (Value, Value, bool)>) {
-    for (a, b, meet) in pairs {
-        let found = overlaps(json!([a, b]));
-        assert_eq!(!found.is_empty(), meet, "{a} and {b}: {found:?}");
+    for (first, second, overlap) in pairs {
+        let found = overlaps(json!([first, second]));
+        assert_eq!(
+            !found.is_empty(),
+            overlap,
+            "{first} and {second}: {found:?}"
+        );
     }
 }
 
@@ -291,7 +304,7 @@ fn overlaps_of_weekly_entries_are_found() {
 }
 
 #[test]
-fn overlaps_of_entries_that_hold_once_are_found_where_they_are_no_exceptions() {
+fn one_time_entries_overlap_unless_they_follow_as_an_exception() {
     let [first, second] = ["2026-12-01T00:00", "2026-12-02T00:00"];
     let morning = || once("2026-12-01T08:00", "2026-12-01T09:00");
     // 2026-12-01 is a Tuesday.
@@ -315,6 +328,7 @@ fn overlaps_of_entries_that_hold_once_are_found_where_they_are_no_exceptions() {
             weekly("22:00", "23:00", &["sun"]),
             true,
         ),
+        // A one-time entry behind a weekly one is meant as an exception to it.
         (weekly("08:30", "10:00", &["tue"]), morning(), false),
     ]);
     let for_good = json!({ "at": "2026-12-01T00:00", "weight": 7 });
@@ -330,15 +344,15 @@ fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
     assert_eq!(weight.entries().len(), 1);
     let now = weight.in_force_at(evening).objective;
     assert_eq!(
-        (mb(now), now.weight),
+        (target_mb_s(now), now.weight),
         (50, 7),
         "the entry is merged with the new base"
     );
-    assert_eq!(mb(weight.base()), 20);
+    assert_eq!(target_mb_s(weight.base()), 20);
 
     let zone = merge(&was, &json!({ "timezone": "UTC" })).expect("good");
-    assert_eq!(mb_at(&zone, "2026-11-22T18:30+01:00"), 10);
-    assert_eq!(mb_at(&zone, "2026-11-22T18:30Z"), 50);
+    assert_eq!(target_mb_s_at(&zone, "2026-11-22T18:30+01:00"), 10);
+    assert_eq!(target_mb_s_at(&zone, "2026-11-22T18:30Z"), 50);
     let none = merge(&was, &json!({ "schedule": null, "timezone": null })).expect("good");
     assert!(none.is_plain_objective());
     assert_eq!(none, Schedule::from(*was.base()));
@@ -349,27 +363,30 @@ fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
         (0, Some("Europe/Berlin"))
     );
 
-    let floor = berlin(json!([{ "from": "18:00", "limit": "20 MB/s" }]));
-    let said =
-        merge(&floor, &json!({ "reservation": "30 MB/s", "target": null })).expect_err("too much");
-    let said = said.to_string();
+    let limited = berlin(json!([{ "from": "18:00", "limit": "20 MB/s" }]));
+    let message = merge(
+        &limited,
+        &json!({ "reservation": "30 MB/s", "target": null }),
+    )
+    .expect_err("too much");
+    let message = message.to_string();
     assert!(
-        said.contains("entry 1 of the schedule (18:00 to 00:00 every day)"),
-        "{said}"
+        message.contains("entry 1 of the schedule (18:00 to 00:00 every day)"),
+        "{message}"
     );
-    assert!(said.contains("30 MB/s"), "{said}");
+    assert!(message.contains("30 MB/s"), "{message}");
 }
 
 #[test]
-fn what_is_written_is_read_again_as_it_was() {
+fn entries_round_trip_through_json() {
     let words = json!([
         { "from": "18:00", "until": "23:00:30", "days": ["mon", "fri"], "target": "50 MB/s" },
         { "from": "00:00", "until": "00:00", "force": true, "limit": { "write": "20 MB/s" } },
         { "at": "2026-12-01T18:00", "until": "2026-12-02T06:00", "target": null, "weight": 7 },
     ]);
     let read = berlin(words.clone());
-    assert_eq!(Value::from(read.words()), words);
-    let again = berlin(read.words().into());
+    assert_eq!(Value::from(read.entries_to_json()), words);
+    let again = berlin(read.entries_to_json().into());
     assert_eq!(again, read);
     assert!(read.entries()[1].force && !read.entries()[0].force);
     let shown: Vec<String> = read.entries().iter().map(|e| e.when.to_string()).collect();
@@ -485,7 +502,7 @@ fn unknown_zone_and_too_many_entries_are_refused() {
     let many = vec![json!({ "from": "18:00", "weight": 7 }); ENTRIES_MAX + 1];
     let many = refused(json!({ "schedule": many }));
     assert!(many.contains("65 entries is too long"), "{many}");
-    // Wherever there is no time of day.
+    // An objective outside a daemon, as in a scenario, has no time of day.
     let merged = crate::objective::merge(&Objective::default(), &json!({ "schedule": [] }));
     let message = merged.expect_err("no clock").to_string();
     assert!(message.contains("[[event]]"), "{message}");
@@ -540,12 +557,12 @@ proptest::proptest! {
         let schedule = berlin(entries.into());
         // Around the end of summer time.
         let now = time("2026-10-23T00:00+02:00") + jiff::SignedDuration::from_secs(start);
-        let is = *schedule.in_force_at(now).objective;
-        // Nothing begins or ends but at full hours.
+        let current = *schedule.in_force_at(now).objective;
+        // All entries begin and end at full hours.
         let hour = now.as_second() / 3600 + 1;
         let oracle = (hour..hour + 15 * 24)
             .map(|hour| Timestamp::from_second(hour * 3600).expect("in range"))
-            .find(|at| *schedule.in_force_at(*at).objective != is);
+            .find(|at| *schedule.in_force_at(*at).objective != current);
         proptest::prop_assert_eq!(schedule.next(now).map(|next| next.at), oracle);
     }
 }

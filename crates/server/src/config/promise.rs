@@ -62,7 +62,7 @@ pub fn words(promised: &Schedule) -> Value {
     words["timezone"] = promised.timezone().into();
     words["schedule"] = match promised.entries() {
         [] => Value::Null,
-        _ => promised.words().into(),
+        _ => promised.entries_to_json().into(),
     };
     words
 }

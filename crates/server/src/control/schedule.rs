@@ -343,7 +343,7 @@ pub(super) async fn add<P: Plane>(
         .as_object_mut()
         .and_then(|entry| entry.remove("timezone"));
     api.reschedule(&name, query, move |was| {
-        let mut entries = was.words();
+        let mut entries = was.entries_to_json();
         entries.push(entry);
         let mut change = json!({ "schedule": entries });
         if let Some(zone) = zone {
@@ -371,7 +371,7 @@ pub(super) async fn remove<P: Plane>(
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
     api.reschedule(&name, query, move |was| {
-        let mut entries = was.words();
+        let mut entries = was.entries_to_json();
         let place = number
             .parse()
             .ok()

@@ -23,7 +23,7 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
         timezone: schedule.timezone().map(str::to_owned),
         now: local(now),
         base: objective(schedule.base()),
-        entries: schedule.words(),
+        entries: schedule.entries_to_json(),
         entry: schedule.in_force_at(now).entry.map(|at| at + 1),
         not_applied_because: held,
         next,
