@@ -41,8 +41,9 @@ impl TrackedTransfer {
         }
     }
 
-    /// Returns `true` once per transfer: on the first call after its deadline while it still runs.
-    fn becomes_late(&mut self, now: Nanos) -> bool {
+    /// Marks the transfer as late if it still runs after its deadline. Returns `true` if it was not
+    /// marked before.
+    fn mark_late(&mut self, now: Nanos) -> bool {
         let is_late = self.state == State::Running && now > self.transfer.due_time();
         is_late && !core::mem::replace(&mut self.late_reported, true)
     }
@@ -164,6 +165,7 @@ impl<H: Host> Agent<H> {
         Ok((agent, events))
     }
 
+    /// Begins all transfers, and sets classes at once if the bandwidth of the disk is given.
     fn start_transfers(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let mut changes = Vec::new();
         for index in 0..self.targets.len() {
@@ -198,10 +200,11 @@ impl<H: Host> Agent<H> {
         events
     }
 
+    /// Adds an event for each transfer that has passed its deadline since the last call.
     fn report_late(&mut self, now: Nanos, events: &mut Vec<Event>) {
         for (transfer, tracked) in self.transfers.iter_mut().zip(&self.targets) {
             if let Some(transfer) = transfer
-                && transfer.becomes_late(now)
+                && transfer.mark_late(now)
             {
                 let (name, left) = (tracked.name.clone(), transfer.transfer.bytes_left());
                 events.push(Event::Late { name, left });
@@ -217,7 +220,7 @@ impl<H: Host> Agent<H> {
         let running = (self.transfers.iter().enumerate())
             .filter_map(|(index, transfer)| Some((index, transfer.as_ref()?)))
             .filter(|(_, transfer)| transfer.state == State::Running);
-        // A quarter of the shortest time in which it may end.
+        // A quarter of the shortest time in which a transfer may end.
         let quarter = |(index, transfer): (usize, &TrackedTransfer)| {
             Nanos(transfer.transfer.latency(self.max_rate(index, now)).0 / 4)
         };
@@ -230,7 +233,7 @@ impl<H: Host> Agent<H> {
     /// disk, or the target's own rate if that is higher or the bandwidth unknown.
     fn max_rate(&self, index: usize, now: Nanos) -> u64 {
         let tally = self.tallies[index];
-        let current = per_s(tally.bytes, now.since(self.interval_start));
+        let current = bytes_per_s(tally.bytes, now.since(self.interval_start));
         current
             .max(tally.last_bytes_per_s.unwrap_or(0))
             .max(self.bandwidth.unwrap_or(0))
@@ -243,6 +246,7 @@ impl<H: Host> Agent<H> {
         processes.map(Result::unwrap_or_default).collect()
     }
 
+    /// Counts the bytes that all targets have moved since the last scan.
     fn account_scan(
         &mut self,
         processes: &[Vec<Process>],
@@ -258,6 +262,8 @@ impl<H: Host> Agent<H> {
         self.last_scan = now;
     }
 
+    /// Counts the bytes of one target, and ends its transfer if all have moved or no process of it
+    /// runs.
     fn account_target(
         &mut self,
         index: usize,
@@ -268,7 +274,8 @@ impl<H: Host> Agent<H> {
     ) {
         let gap = now.since(self.last_scan);
         // Twice the possible amount, because rates vary.
-        let max_unseen_bytes = in_time(self.max_rate(index, self.last_scan), gap).saturating_mul(2);
+        let max_unseen_bytes =
+            bytes_in(self.max_rate(index, self.last_scan), gap).saturating_mul(2);
         let tracked = &mut self.targets[index];
         let name = || tracked.name.clone();
         let found = |process| Event::Found {
@@ -309,18 +316,19 @@ impl<H: Host> Agent<H> {
         }
     }
 
+    /// Ends an interval: measures rates, learns the disk's bandwidth, and lets the manager decide.
     fn measure(&mut self, now: Nanos, changes: &mut Vec<Change>, events: &mut Vec<Event>) {
         let length = now.since(self.interval_start);
-        let total = per_s(self.tallies.iter().map(|tally| tally.bytes).sum(), length);
+        let total = bytes_per_s(self.tallies.iter().map(|tally| tally.bytes).sum(), length);
         for tally in &mut self.tallies {
-            tally.last_bytes_per_s = Some(per_s(std::mem::take(&mut tally.bytes), length));
+            tally.last_bytes_per_s = Some(bytes_per_s(std::mem::take(&mut tally.bytes), length));
         }
         // Only ever raised: a quiet interval says nothing about the disk.
         if self.learns_bandwidth && total > self.bandwidth.unwrap_or(0) {
             self.bandwidth = Some(total);
             self.manager.set_capacity(total);
         }
-        // Compared with the state after `measure`, to report each give-up once.
+        // As before this interval's decision, so that each give-up is reported once.
         let given_up: Vec<bool> = self.given_up().collect();
         self.manager.measure(now, changes);
         self.interval_start = now;
@@ -332,6 +340,7 @@ impl<H: Host> Agent<H> {
         }
     }
 
+    /// Iterates over the targets by index: true where the deadline cannot be met any more.
     fn given_up(&self) -> impl Iterator<Item = bool> {
         (0..self.targets.len()).map(|index| self.manager.is_given_up(index))
     }
@@ -349,6 +358,7 @@ impl<H: Host> Agent<H> {
         }
     }
 
+    /// Sets the decided class on the threads of every target, unless this is a dry run.
     fn apply_classes(&mut self, events: &mut Vec<Event>) {
         if self.dry_run {
             return;
@@ -361,7 +371,8 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Runs before any class is set, because a thread that left one target may belong to another.
+    /// Lists the threads of all targets before any class is set, because a thread that left one
+    /// target may belong to another.
     fn refresh_threads(&mut self) {
         for tracked in &mut self.targets {
             tracked.refresh_threads(&mut self.host);
@@ -436,13 +447,13 @@ impl<H: Host> Drop for Agent<H> {
 }
 
 /// Rate in bytes per second; 0 if `time` is 0.
-fn per_s(bytes: u64, time: Nanos) -> u64 {
+fn bytes_per_s(bytes: u64, time: Nanos) -> u64 {
     let per_s = (u128::from(bytes) * u128::from(Nanos::SECOND.0)).checked_div(time.0.into());
     u64::try_from(per_s.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// Bytes moved in `time` at `bytes_per_s`.
-fn in_time(bytes_per_s: u64, time: Nanos) -> u64 {
+fn bytes_in(bytes_per_s: u64, time: Nanos) -> u64 {
     let bytes = u128::from(bytes_per_s) * u128::from(time.0) / u128::from(Nanos::SECOND.0);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

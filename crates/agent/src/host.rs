@@ -75,8 +75,8 @@ pub struct TaskId {
 /// Running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Identity of the process, which is that of its main thread.
-    pub thread: TaskId,
+    /// Identity of the process.
+    pub task: TaskId,
     /// PID of the parent, which waits for the process: the one that started it, or the reaper that
     /// has adopted it.
     pub parent: u32,
@@ -130,8 +130,8 @@ fn missing_hint(target: &Target) -> String {
     }
 }
 
-/// Returns the process of `thread` if it still runs and its number was not reused.
-pub(crate) fn running_process(host: &mut impl Host, thread: TaskId) -> Option<Process> {
-    let process = host.process(thread.id);
-    process.filter(|process| process.thread == thread)
+/// Returns a process or thread if it still runs and its number was not reused.
+pub(crate) fn running_process(host: &mut impl Host, task: TaskId) -> Option<Process> {
+    let process = host.process(task.id);
+    process.filter(|process| process.task == task)
 }

@@ -18,7 +18,9 @@ struct LastScan {
 /// it.
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
+    /// Nearest ancestor that still runs.
     heir: TaskId,
+    /// Bytes that the ended process had moved, of which the last scan knew.
     bytes: u64,
 }
 
@@ -42,14 +44,14 @@ impl IoAccounting {
         host: &mut impl Host,
         processes: impl Iterator<Item = &'a Process>,
     ) -> Result<(), TargetError> {
-        for &Process { thread, parent } in processes {
-            match host.bytes_moved(thread) {
+        for &Process { task, parent } in processes {
+            match host.bytes_moved(task) {
                 Ok(bytes) => {
-                    self.seen.insert(thread, LastScan { bytes, parent });
+                    self.seen.insert(task, LastScan { bytes, parent });
                 }
                 Err(error) if has_exited(&error) => {}
                 Err(error) => {
-                    let process = thread.id;
+                    let process = task.id;
                     return Err(TargetError::NoAccess { process, error });
                 }
             }
@@ -67,24 +69,24 @@ impl IoAccounting {
         let mut processes: Vec<Process> = processes.copied().collect();
         // Parents first: if a child ends during the scan, its end is noticed no later than the
         // inherited bytes in the parent's statistics.
-        processes.sort_by_key(|process| (process.thread.start_ticks, process.thread.id));
+        processes.sort_by_key(|process| (process.task.start_ticks, process.task.id));
         let (mut moved, mut seen) = (HashMap::new(), HashMap::new());
-        for Process { thread, parent } in processes {
+        for Process { task, parent } in processes {
             // The process may end at any time.
-            let Ok(bytes) = host.bytes_moved(thread) else {
+            let Ok(bytes) = host.bytes_moved(task) else {
                 continue;
             };
             // A process that started after the last scan counts from its start.
-            let before = self.seen.get(&thread).map_or(0, |seen| seen.bytes);
-            moved.insert(thread, bytes.saturating_sub(before));
-            seen.insert(thread, LastScan { bytes, parent });
+            let before = self.seen.get(&task).map_or(0, |seen| seen.bytes);
+            moved.insert(task, bytes.saturating_sub(before));
+            seen.insert(task, LastScan { bytes, parent });
         }
         let before = std::mem::replace(&mut self.seen, seen);
         // A process that is missing from the scan may still run: it left the cgroup, or could not
         // be read. No process inherits its bytes, which count from here on if it comes back.
-        for (&thread, &last) in &before {
-            if !self.seen.contains_key(&thread) && running_process(host, thread).is_some() {
-                self.seen.insert(thread, last);
+        for (&task, &last) in &before {
+            if !self.seen.contains_key(&task) && running_process(host, task).is_some() {
+                self.seen.insert(task, last);
             }
         }
         self.subtract_inherited(&before, &mut moved);
@@ -110,11 +112,11 @@ impl IoAccounting {
         };
         for inherited in &std::mem::take(&mut self.inherited) {
             // The last attempt, whose failure means that the heir does not wait for its children.
-            subtracted_from_heir(inherited);
+            let _ = subtracted_from_heir(inherited);
         }
         let ended = before
             .iter()
-            .filter(|(thread, seen)| seen.bytes > 0 && !self.seen.contains_key(thread));
+            .filter(|(task, seen)| seen.bytes > 0 && !self.seen.contains_key(task));
         let inherited = ended.filter_map(|(_, &seen)| {
             let (heir, bytes) = (self.heir(before, seen)?, seen.bytes);
             Some(Inherited { heir, bytes })
@@ -129,9 +131,9 @@ impl IoAccounting {
         let mut parent = ended.parent;
         // A chain of ancestors has at most as many links as there were processes.
         for _ in 0..before.len() {
-            let (thread, seen) = before.iter().find(|(thread, _)| thread.id == parent)?;
-            if self.seen.contains_key(thread) {
-                return Some(*thread);
+            let (task, seen) = before.iter().find(|(task, _)| task.id == parent)?;
+            if self.seen.contains_key(task) {
+                return Some(*task);
             }
             parent = seen.parent;
         }
@@ -139,6 +141,7 @@ impl IoAccounting {
     }
 }
 
+/// Returns true for the errors that reading statistics of an ended process gives.
 fn has_exited(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }

@@ -28,7 +28,8 @@ impl Default for LinuxHost {
 }
 
 impl LinuxHost {
-    /// Uses other directories for the process file system and libvirt, for tests.
+    /// Creates a host whose process file system and libvirt's PID files are in these directories;
+    /// for tests.
     pub fn new<P: Into<PathBuf>>(
         proc: impl Into<PathBuf>,
         libvirt: impl IntoIterator<Item = P>,
@@ -41,7 +42,7 @@ impl LinuxHost {
 
     /// Returns whether the kernel lists children of processes (`CONFIG_PROC_CHILDREN`). Without it
     /// the descendants of a named process are not found.
-    pub fn knows_children(&self) -> bool {
+    pub fn lists_children(&self) -> bool {
         self.proc.join("thread-self/children").is_file()
     }
 
@@ -102,7 +103,7 @@ fn parse_stat(id: u32, stat: &str) -> Option<Process> {
     let field = |n: usize| fields.split_whitespace().nth(n);
     let start_ticks = field(START_TIME_FIELD)?.parse().ok()?;
     Some(Process {
-        thread: TaskId { id, start_ticks },
+        task: TaskId { id, start_ticks },
         parent: field(PPID_FIELD)?.parse().ok()?,
     })
 }
@@ -169,7 +170,7 @@ impl Host for LinuxHost {
     fn threads(&mut self, process: TaskId) -> Vec<TaskId> {
         let thread = |(id, task): (u32, PathBuf)| {
             let stat = fs::read_to_string(task.join("stat")).ok()?;
-            parse_stat(id, &stat).map(|process| process.thread)
+            parse_stat(id, &stat).map(|process| process.task)
         };
         self.thread_directories(process)
             .into_iter()
@@ -196,11 +197,11 @@ mod tests {
         for name in ["(fio)", "(a b)", "(x) (y)", "())"] {
             let stat = format!("77 {name} S {}", fields.join(" "));
             let found = parse_stat(77, &stat).expect(name);
-            let thread = TaskId {
+            let task = TaskId {
                 id: 77,
                 start_ticks: 22,
             };
-            assert_eq!((found.thread, found.parent), (thread, 4), "{name}");
+            assert_eq!((found.task, found.parent), (task, 4), "{name}");
         }
         assert_eq!(parse_stat(77, "77 (fio) S 1"), None);
         assert_eq!(parse_stat(77, ""), None);
@@ -212,7 +213,7 @@ mod tests {
         let me = Target::Pid(std::process::id());
         let found = host.processes(&me).expect("it runs");
         assert_eq!(found.len(), 1);
-        let this = found[0].thread;
+        let this = found[0].task;
         assert!(host.bytes_moved(this).is_ok());
         let threads = host.threads(this);
         assert!(threads.contains(&this), "{threads:?}");
@@ -228,7 +229,7 @@ mod tests {
     fn children_include_those_started_by_other_threads() {
         use std::process::{Command, Stdio};
         let mut host = LinuxHost::default();
-        assert!(host.knows_children());
+        assert!(host.lists_children());
         let (send_pid, pid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let starter = std::thread::spawn(move || {
@@ -241,9 +242,9 @@ mod tests {
             cat.wait().expect("our child");
         });
         let cat = pid.recv().expect("started");
-        let me = host.process(std::process::id()).expect("it runs").thread;
+        let me = host.process(std::process::id()).expect("it runs").task;
         let found = host.children(me);
-        let child = found.iter().find(|child| child.thread.id == cat);
+        let child = found.iter().find(|child| child.task.id == cat);
         assert_eq!(child.expect("found").parent, me.id, "{found:?}");
         drop(end);
         starter.join().expect("no panic");
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(
             group
                 .iter()
-                .map(|process| process.thread.id)
+                .map(|process| process.task.id)
                 .collect::<Vec<_>>(),
             [me]
         );

@@ -16,7 +16,7 @@ pub(crate) fn find(
     let mut named_by_target = Vec::new();
     for tracked in targets.iter_mut() {
         let named = tracked.named_processes(host).map(|mut processes| {
-            processes.retain(|process| assigned.insert(process.thread));
+            processes.retain(|process| assigned.insert(process.task));
             processes
         });
         named_by_target.push(named);
@@ -43,9 +43,9 @@ fn with_descendants(
     // Known processes stay, even after their parent has ended and init has adopted them.
     let known = tracked.processes.iter();
     let mut processes: Vec<Process> = known
-        .filter_map(|&thread| running_process(host, thread))
+        .filter_map(|&task| running_process(host, task))
         .collect();
-    processes.retain(|process| assigned.insert(process.thread));
+    processes.retain(|process| assigned.insert(process.task));
     match named {
         // Descendants may outlive the named process.
         Err(error) if processes.is_empty() => return Err(error),
@@ -54,8 +54,8 @@ fn with_descendants(
     }
     let mut next = 0;
     while let Some(process) = processes.get(next) {
-        let mut children = host.children(process.thread);
-        children.retain(|child| assigned.insert(child.thread));
+        let mut children = host.children(process.task);
+        children.retain(|child| assigned.insert(child.task));
         processes.extend(children);
         next += 1;
     }

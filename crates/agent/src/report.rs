@@ -58,7 +58,7 @@ pub enum Event {
     Found {
         /// Name of the target.
         name: String,
-        /// First thread of the process.
+        /// Identity of the process.
         process: TaskId,
     },
     /// All processes of a target have ended.
@@ -90,14 +90,14 @@ pub enum Event {
     Ended {
         /// Name of the target.
         name: String,
-        /// Outcome.
+        /// State that it ended in, never [`State::Running`].
         state: State,
     },
-    /// The priority of a thread cannot be changed.
+    /// The I/O priority of a thread of a target cannot be set, for instance without the right to.
     Refused {
         /// Name of the target.
         name: String,
-        /// TaskId.
+        /// Thread that keeps its class.
         thread: TaskId,
         /// Error of the system call.
         error: io::Error,

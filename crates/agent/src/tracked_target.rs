@@ -49,6 +49,7 @@ pub(crate) struct Scan {
 }
 
 impl TrackedTarget {
+    /// Creates a target that was not scanned yet.
     pub(crate) fn new(name: String, target: Target) -> TrackedTarget {
         TrackedTarget {
             name,
@@ -71,8 +72,8 @@ impl TrackedTarget {
     ) -> Result<Vec<Process>, TargetError> {
         let mut named = host.processes(&self.target)?;
         if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
-            let first = *self.first_with_pid.get_or_insert(process.thread);
-            named.retain(|process| process.thread == first);
+            let first = *self.first_with_pid.get_or_insert(process.task);
+            named.retain(|process| process.task == first);
         }
         Ok(named)
     }
@@ -82,20 +83,21 @@ impl TrackedTarget {
     pub(crate) fn scan(&mut self, processes: &[Process], moved: &HashMap<TaskId, u64>) -> Scan {
         let mut scan = Scan::default();
         let mut running = HashSet::new();
-        for Process { thread, .. } in processes {
-            let Some(bytes) = moved.get(thread) else {
+        for Process { task, .. } in processes {
+            let Some(bytes) = moved.get(task) else {
                 continue;
             };
             scan.moved += bytes;
-            running.insert(*thread);
-            if !self.processes.contains(thread) {
-                scan.new.push(*thread);
+            running.insert(*task);
+            if !self.processes.contains(task) {
+                scan.new.push(*task);
             }
         }
         self.processes = running;
         scan
     }
 
+    /// Returns true if the target had a process at the last scan.
     pub(crate) fn has_processes(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -139,7 +141,7 @@ impl TrackedTarget {
         host: &mut impl Host,
         class: Class,
     ) -> Option<(TaskId, io::Error)> {
-        let mut refused = None;
+        let mut first_failure = None;
         let mut managed = HashMap::new();
         for thread in std::mem::take(&mut self.listed) {
             match self.set_class(host, thread, class) {
@@ -153,7 +155,7 @@ impl TrackedTarget {
                     }
                     // A thread that has ended is no failure.
                     if error.raw_os_error() != Some(libc::ESRCH) {
-                        refused.get_or_insert((thread, error));
+                        first_failure.get_or_insert((thread, error));
                     }
                 }
             }
@@ -162,7 +164,7 @@ impl TrackedTarget {
         if class != Class::BestEffort {
             self.set_by_agent.insert(IoPriority::for_class(class));
         }
-        refused
+        first_failure
     }
 
     /// Sets the class of one thread; `None`: the thread was never changed and stays so.

@@ -19,8 +19,8 @@ use crate::{
 const MB: u64 = 1_000_000;
 /// Bandwidth of the disk in bytes per second.
 const DISK_BYTES_PER_S: u64 = 100 * MB;
-/// Interval of the agents.
-const INTERVAL: Nanos = Nanos::from_secs(3);
+/// Interval of the agents in seconds.
+const INTERVAL_S: u64 = 3;
 
 /// Simulated process: bytes moved, and priorities of its threads.
 #[derive(Clone)]
@@ -99,6 +99,7 @@ impl FakeHost {
         }
     }
 
+    /// Changes a running process.
     fn change(&self, id: u32, change: impl FnOnce(&mut FakeProcess)) {
         let mut processes = self.processes.borrow_mut();
         let process = processes.iter_mut().find(|(process, _)| process.id == id);
@@ -165,7 +166,10 @@ impl Host for FakeHost {
             let thread = *threads.find(|thread| thread.id == id)?;
             let parent = fake.parent;
             debug_assert!(process.id != id || *process == thread);
-            Some(Process { thread, parent })
+            Some(Process {
+                task: thread,
+                parent,
+            })
         })
     }
 
@@ -174,8 +178,8 @@ impl Host for FakeHost {
         let children = processes
             .iter()
             .filter(|(_, fake)| fake.parent == process.id);
-        let child = |(&thread, fake): (&TaskId, &FakeProcess)| Process {
-            thread,
+        let child = |(&task, fake): (&TaskId, &FakeProcess)| Process {
+            task,
             parent: fake.parent,
         };
         children.map(child).collect()
@@ -218,19 +222,20 @@ impl Host for FakeHost {
     }
 }
 
-/// Initial situation of a test: process 100, of the target `job`, has a transfer; 200 and so on, of
-/// `b` and `c`, have none. Each could use the whole disk.
+/// Processes and configuration that a test begins with: process 100, of the target `job`, has a
+/// transfer; 200 and 300, of `b` and `c`, have none. Each could use the whole disk.
 struct SetUp {
-    /// Megabytes to move, and seconds allowed.
-    transfer: (u64, u64),
+    transfer: TransferSpec,
+    /// Number of processes without a transfer, at most 2.
     others: u32,
+    /// Bandwidth of the disk in bytes per second, as the agent is told.
     bandwidth: Option<u64>,
     dry_run: bool,
     host: FakeHost,
 }
 
 impl SetUp {
-    fn new(transfer: (u64, u64)) -> SetUp {
+    fn new(transfer: TransferSpec) -> SetUp {
         let host = FakeHost::default();
         SetUp {
             transfer,
@@ -244,9 +249,8 @@ impl SetUp {
     fn start(self) -> World {
         let host = self.host;
         (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK_BYTES_PER_S));
-        let (bytes, seconds) = self.transfer;
         let mut specs = vec![spec("job", Target::Pid(100))];
-        specs[0].transfer = Some(transfer(bytes, seconds));
+        specs[0].transfer = Some(self.transfer);
         for (name, n) in ["b", "c"].into_iter().zip(1..=self.others) {
             specs.push(spec(name, Target::Pid((n + 1) * 100)));
         }
@@ -262,14 +266,14 @@ impl SetUp {
 /// Configuration of an agent that knows the disk's bandwidth.
 fn config() -> AgentConfig {
     AgentConfig {
-        interval: INTERVAL,
+        interval: Nanos::from_secs(INTERVAL_S),
         bandwidth: Some(DISK_BYTES_PER_S),
         dry_run: false,
     }
 }
 
-/// Transfer of some megabytes within some seconds.
-fn transfer(megabytes: u64, seconds: u64) -> TransferSpec {
+/// Transfer of this many megabytes within this many seconds.
+const fn mb_within_s(megabytes: u64, seconds: u64) -> TransferSpec {
     TransferSpec {
         bytes: megabytes * MB,
         deadline: Nanos::from_secs(seconds),
@@ -308,7 +312,7 @@ impl World {
     }
 
     /// Runs for `seconds`, or until all transfers are done; returns the events with their seconds.
-    fn run(&mut self, seconds: u64) -> Vec<(u64, String)> {
+    fn run(&mut self, seconds: u64) -> Vec<(u64, Event)> {
         let mut events = Vec::new();
         for _ in 0..seconds {
             self.host.advance_second();
@@ -321,19 +325,18 @@ impl World {
         events
     }
 
-    /// Scans `millis` after the last second.
-    fn scan(&mut self, millis: u64) -> Vec<(u64, String)> {
-        let now = Nanos(Nanos::from_secs(self.second).0 + millis * 1_000_000);
-        let events = self.agent.step(now);
-        let text = |event: &Event| (self.second, format!("{event:?}"));
-        events.iter().map(text).collect()
+    /// Scans `millis` after the last second; returns the events with that second.
+    fn scan(&mut self, millis: u64) -> Vec<(u64, Event)> {
+        let now = Nanos::from_secs(self.second) + Nanos::from_millis(millis);
+        let events = self.agent.step(now).into_iter();
+        events.map(|event| (self.second, event)).collect()
     }
 
     fn state(&self) -> State {
         self.report(0).transfer.expect("it has a transfer").1
     }
 
-    /// Bytes that the transfer of target `index` has moved.
+    /// Bytes that the transfer of a target has moved.
     fn moved(&self, index: usize) -> u64 {
         self.report(index)
             .transfer
@@ -347,7 +350,7 @@ impl World {
     }
 }
 
-/// Returns whether the text of an event contains `words`.
-fn has_event(events: &[(u64, String)], words: &str) -> bool {
-    events.iter().any(|(_, text)| text.contains(words))
+/// Returns true if `is` holds for one of the events.
+fn has_event(events: &[(u64, Event)], is: impl Fn(&Event) -> bool) -> bool {
+    events.iter().any(|(_, event)| is(event))
 }

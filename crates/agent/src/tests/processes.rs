@@ -5,7 +5,13 @@ use super::*;
 
 const IDLE: IoPriority = IoPriority::for_class(Class::Idle);
 /// Transfer of 3,000 MB in 31 s: it takes 30 s alone on the disk, so that all others are lowered.
-const TIGHT: (u64, u64) = (3_000, 31);
+const TIGHT: TransferSpec = mb_within_s(3_000, 31);
+/// Transfer that no test lives to see the end of.
+const ENDLESS: TransferSpec = mb_within_s(100_000, 2_000);
+
+fn is_exit(event: &Event) -> bool {
+    matches!(event, Event::Exited { .. })
+}
 
 #[test]
 fn new_threads_get_the_class_and_all_priorities_are_restored() {
@@ -32,7 +38,7 @@ fn process_with_a_reused_number_is_left_alone() {
     world.run(2);
     host.end(200, false);
     let events = world.run(1);
-    assert!(has_event(&events, "Exited"), "{events:?}");
+    assert!(has_event(&events, is_exit), "{events:?}");
     // Another process with the same number: not the named one, so it is left alone.
     host.start(200, 77, DISK_BYTES_PER_S);
     let own = IoPriority::for_class(Class::RealTime);
@@ -40,7 +46,8 @@ fn process_with_a_reused_number_is_left_alone() {
         fake.threads.values_mut().for_each(|now| *now = own)
     });
     let events = world.run(1);
-    assert!(!has_event(&events, "Found"), "{events:?}");
+    let is_found = |event: &Event| matches!(event, Event::Found { .. });
+    assert!(!has_event(&events, is_found), "{events:?}");
     assert!(!world.report(1).present);
     // The transfer's process ends, so the transfer ends unfinished.
     host.end(100, false);
@@ -82,10 +89,9 @@ fn descendants_count_for_the_target_and_get_its_class() {
     };
     assert_eq!(late, Nanos::ZERO, "{events:?}");
     for id in [110, 210, 220] {
-        assert!(
-            has_event(&events, &format!("id: {id},")),
-            "{id}: {events:?}"
-        );
+        let is_found =
+            |event: &Event| matches!(event, Event::Found { process, .. } if process.id == id);
+        assert!(has_event(&events, is_found), "{id}: {events:?}");
     }
     let mut world = SetUp::new(TIGHT).start();
     world.host.fork(200, 210, 5, DISK_BYTES_PER_S);
@@ -103,7 +109,7 @@ fn descendants_count_for_the_target_and_get_its_class() {
     // others.
     world.host.end(210, true);
     let events = world.run(2);
-    assert!(!has_event(&events, "Exited"), "{events:?}");
+    assert!(!has_event(&events, is_exit), "{events:?}");
     drop(world.agent);
     assert_eq!(world.host.priorities(220), [IoPriority::NONE]);
     assert_eq!(world.host.priorities(200), [IoPriority::NONE; 2]);
@@ -114,7 +120,7 @@ fn descendants_count_for_the_target_and_get_its_class() {
 #[test]
 fn bytes_of_an_ended_child_count_once() {
     for waits in [true, false] {
-        let mut world = SetUp::new((100_000, 2_000)).start();
+        let mut world = SetUp::new(ENDLESS).start();
         let host = world.host.clone();
         host.change(100, |fake| fake.demand = 0);
         host.change(200, |fake| fake.demand = 0);
@@ -137,7 +143,7 @@ fn bytes_of_an_ended_child_count_once() {
 /// A child whose parent waits for it between two scans; and one whose parent ends at the same time.
 #[test]
 fn inherited_bytes_count_once_if_parent_reaps_late_or_ends_too() {
-    let mut world = SetUp::new((100_000, 2_000)).start();
+    let mut world = SetUp::new(ENDLESS).start();
     let host = world.host.clone();
     for id in [100, 200] {
         host.change(id, |fake| fake.demand = 0);
@@ -173,7 +179,7 @@ fn bytes_of_a_process_that_left_are_not_taken_from_its_parent() {
     host.fork(100, 110, 5, 10 * MB);
     *host.cgroup.borrow_mut() = vec![100, 110];
     let mut specs = vec![spec("job", Target::Cgroup("all".into()))];
-    specs[0].transfer = Some(transfer(100_000, 2_000));
+    specs[0].transfer = Some(ENDLESS);
     let mut world = World::new(host.clone(), config(), specs);
     world.run(2);
     assert_eq!(world.moved(0), 120 * MB);
@@ -188,7 +194,7 @@ fn bytes_of_a_process_that_left_are_not_taken_from_its_parent() {
 
 #[test]
 fn process_that_could_not_be_read_once_counts_from_the_scan_before() {
-    let mut world = SetUp::new((100_000, 2_000)).start();
+    let mut world = SetUp::new(ENDLESS).start();
     let host = world.host.clone();
     for id in [100, 200] {
         host.change(id, |fake| fake.demand = 20 * MB);
@@ -216,7 +222,7 @@ fn process_belongs_to_the_target_that_names_it() {
         spec("job", Target::Pid(200)),
     ];
     for spec in &mut specs {
-        spec.transfer = Some(transfer(100_000, 2_000));
+        spec.transfer = Some(ENDLESS);
     }
     let mut world = World::new(host, config(), specs);
     world.run(1);
@@ -246,7 +252,7 @@ fn process_that_leaves_a_cgroup_gets_its_priority_back() {
         spec("job", Target::Pid(100)),
         spec("rest", Target::Cgroup("all".into())),
     ];
-    specs[0].transfer = Some(transfer(TIGHT.0, TIGHT.1));
+    specs[0].transfer = Some(TIGHT);
     let mut world = World::new(host.clone(), config(), specs);
     world.run(1);
     assert_eq!(

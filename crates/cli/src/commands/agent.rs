@@ -182,7 +182,7 @@ impl AgentRun {
         out: Output,
     ) -> Result<(AgentRun, Vec<Event>)> {
         let host = LinuxHost::default();
-        if !host.knows_children() {
+        if !host.lists_children() {
             tell(format_args!(
                 "warning: the kernel lacks CONFIG_PROC_CHILDREN, so child processes are not found"
             ));
