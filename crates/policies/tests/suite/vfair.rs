@@ -137,6 +137,25 @@ proptest! {
     }
 }
 
+/// Checks a profile that claims a device ten times as fast: at first everything that the guests have
+/// is inside, a third of it each VM's, and the scale falls. The heavy VM, which has less inside than
+/// its part then, must not keep its scale while those of the others fall.
+#[test]
+fn a_heavy_vm_does_not_keep_its_scale_while_all_requests_are_inside() {
+    let vms = [(116, 4 * KIB), (20, 4 * KIB), (20, 4 * KIB)];
+    for correction in ["per-vm", "common"] {
+        let place = u64::from(correction == "common");
+        let mut policy = policy("vfair");
+        policy.set("correction", place).expect("a choice");
+        let (mut world, guests) = backlogged(&policy, 9.86, &vms);
+        world.run(5 * SECOND);
+        let since = world.now();
+        world.run(4 * SECOND);
+        let (busy, parts) = used(&world, &guests, since);
+        assert_fair(9.86, &vms, busy, &parts);
+    }
+}
+
 /// Checks that the scale exceeds its bound of 20 while the device stands idle.
 #[test]
 fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {

@@ -198,6 +198,19 @@ impl Feedback {
         self.scale = (self.scale * (1.0 + step)).clamp(SCALE_BOUNDS[0], most);
     }
 
+    /// Returns the number of requests inside at which the latency is the target, by the mean
+    /// completion rate; infinite while none has completed.
+    pub fn wanted(&self, target: Target) -> f64 {
+        if self.ended <= 0.0 {
+            return f64::INFINITY;
+        }
+        match target {
+            Target::Given(seconds) => seconds * self.ended,
+            Target::Depth(depth) => depth,
+            Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
+        }
+    }
+
     /// Returns the relative change of the scale, -0.05 to 0.05.
     fn step(&self, period: &Period, target: Target) -> f64 {
         if self.ended <= 0.0 {
@@ -205,12 +218,7 @@ impl Feedback {
             // again.
             return 0.0;
         }
-        let wanted = match target {
-            Target::Given(seconds) => seconds * self.ended,
-            Target::Depth(depth) => depth,
-            Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
-        };
-        let wanted = wanted.min(period.inside_max);
+        let wanted = self.wanted(target).min(period.inside_max);
         let wanted = period.reserve.limit(wanted, period.inside).max(1.0);
         // Both latencies times the completion rate are numbers of requests, so the rate cancels
         // out.

@@ -362,16 +362,18 @@ impl ShareModel {
         let ran_out = |&slot: &u32| {
             wants_more(view, view.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
         };
+        let target = self.target(view);
+        let inside_max = self.inside_max(view);
+        let wanted = self.feedback.wanted(target).min(inside_max);
         let period = Period {
             length,
             ended: (view.device().ended_of_vms() - self.ended) as f64,
             inside: view.device().inside().into(),
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
-            inside_max: self.inside_max(view),
-            reserve: self.reserve(view),
+            inside_max,
+            reserve: self.reserve(view, wanted),
         };
-        let target = self.target(view);
         let mean = self.time_inside.as_secs_f64() / length;
         let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
         let several = !self.peers.is_empty();
@@ -383,7 +385,7 @@ impl ShareModel {
         }
         self.feedback.observe(&all, target);
         if self.params.own_scales {
-            self.follow_scale(view);
+            self.follow_scale(view, wanted);
         }
         let admitted = (period.ended + period.inside - period.before).max(0.0);
         self.share = Some(PeerShare {
@@ -408,16 +410,27 @@ impl ShareModel {
     }
 
     /// Returns `true` if a VM asks for more than it has: its credits ran out, or its requests fill
-    /// at least half of its part of what is inside, so that it might have run out any time. `sums`
-    /// as of [`ShareModel::sums`].
-    fn asks(&self, view: &View, claim: &Claim, (allocated, inside): (f64, f64)) -> bool {
+    /// at least half of its part of the queue, so that it might have run out any time. `sums` as of
+    /// [`ShareModel::sums`].
+    ///
+    /// The queue is what is inside, but no more than the target `wanted`: where everything that
+    /// guests have is inside, a heavy VM has less than its part of it for no other reason than that
+    /// the light ones have more than theirs.
+    fn asks(
+        &self,
+        view: &View,
+        claim: &Claim,
+        (allocated, inside): (f64, f64),
+        wanted: f64,
+    ) -> bool {
         let its = self.vms[claim.slot as usize].inside;
-        let is_full = its * allocated >= 0.5 * inside * claim.allocation;
+        let is_full = its * allocated >= 0.5 * inside.min(wanted) * claim.allocation;
         wants_more(view, view.vm_at(claim.slot as usize)) || (is_full && its > 0.0)
     }
 
     /// Returns the part of the target that belongs to VMs that ask for no more; see [`Reserve`].
-    fn reserve(&self, view: &View) -> Reserve {
+    /// `wanted` as of [`ShareModel::asks`].
+    fn reserve(&self, view: &View, wanted: f64) -> Reserve {
         let sums = self.sums();
         if !self.params.own_scales || sums.1 == 0.0 {
             return Reserve::NONE;
@@ -429,7 +442,7 @@ impl ShareModel {
             let its = self.vms[claim.slot as usize].inside;
             let whole = claim.allocation / claim.kept;
             let has_requests = view.requests(view.vm_at(claim.slot as usize)) > 0;
-            if several || self.asks(view, claim, sums) {
+            if several || self.asks(view, claim, sums, wanted) {
                 asked += claim.allocation;
                 due += whole;
             } else {
@@ -468,12 +481,12 @@ impl ShareModel {
         }
     }
 
-    /// Lets the VMs' own scales follow the common one.
-    fn follow_scale(&mut self, view: &View) {
+    /// Lets the VMs' own scales follow the common one. `wanted` as of [`ShareModel::asks`].
+    fn follow_scale(&mut self, view: &View, wanted: f64) {
         let (common, sums) = (self.feedback.scale(), self.sums());
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
-            let asks = self.asks(view, &claim, sums);
+            let asks = self.asks(view, &claim, sums, wanted);
             let of_vm = &mut self.vms[claim.slot as usize];
             // As [`ShareModel::find_needs`] has it for lent time: twice its use, and an eighth.
             let used = claim.achieved.max(of_vm.last_rate);

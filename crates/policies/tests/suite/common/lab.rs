@@ -105,6 +105,9 @@ pub trait Model {
     fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
     /// No unit went, though the device has room.
     fn idle(&mut self, _lab: &Lab) {}
+    /// The engine kept its room free without asking the dispatcher, so the last [`Model::next`] had
+    /// no counterpart. Models whose state changes with a query take the change back here.
+    fn not_asked(&mut self) {}
     /// A guest's request became a unit.
     fn arrived(&mut self, _lab: &Lab, _guest: usize) {}
     /// An I/O is about to end.
@@ -417,7 +420,7 @@ impl Lab {
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.driver.start();
             if io.is_none() && self.driver.engine.device().is_dispatch_blocked() {
-                return;
+                return model.not_asked();
             }
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
             let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
