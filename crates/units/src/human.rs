@@ -27,8 +27,9 @@ pub fn scale_to_unit<'a>(
 /// Formats `value` in the largest of `units` that gives at least 1; one unit is `step` of the one
 /// before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    // From 999.95 on, four digits would show 1000: use the next unit instead.
-    let (value, unit) = scale_to_unit(value, step, step * 0.99995, units);
+    // From half below the step on, `digits` would show the step itself (1000 kB/s, 1024 KiB), which
+    // is 1 of the next unit.
+    let (value, unit) = scale_to_unit(value, step, step - 0.5, units);
     let space = if unit.is_empty() { "" } else { " " };
     format!("{}{space}{unit}", digits(value))
 }
@@ -58,8 +59,8 @@ pub fn bytes(value: u64) -> String {
     )
 }
 
-/// Formats a size exactly, in the largest binary unit that divides it: `20 GiB`, `1537 KiB`, `513
-/// B`. For configuration files, where it is read back as the same size.
+/// Formats a size exactly, in the largest binary unit that divides it: `20 GiB`, `1537 KiB` or
+/// `513 B`. For configuration files, where the text is read back as the same size.
 pub fn exact_bytes(value: u64) -> String {
     // Every unit divides 0, which is to be shown as 0 B.
     let divides = |(scale, _): &&(u64, &str)| value != 0 && value.is_multiple_of(*scale);
@@ -139,6 +140,12 @@ mod tests {
         assert_eq!(bytes_per_s(999_999.0), "1 MB/s");
         assert_eq!(duration(999_999), "1 ms");
         assert_eq!(duration(999_999_999), "1 s");
+        // The last value that rounds to 999 or 1023 of a unit, and the first one that does not.
+        assert_eq!(bytes_per_s(999_499.0), "999 kB/s");
+        assert_eq!(bytes_per_s(999_500.0), "1 MB/s");
+        assert_eq!(rate(999.6), "1k");
+        assert_eq!(bytes(1023 * 1024 + 511), "1023 KiB");
+        assert_eq!(bytes(1023 * 1024 + 512), "1 MiB");
     }
 
     #[test]

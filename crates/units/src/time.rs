@@ -89,10 +89,43 @@ impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             u64::MAX => f.write_str("never"),
-            n if n >= 1_000_000_000 => write!(f, "{:.3} s", n as f64 / 1e9),
+            // From here on three decimals of a millisecond would show 1000.000 ms.
+            n if n >= 999_999_500 => write!(f, "{:.3} s", n as f64 / 1e9),
             n if n >= 1_000_000 => write!(f, "{:.3} ms", n as f64 / 1e6),
             n if n >= 1_000 => write!(f, "{:.3} us", n as f64 / 1e3),
             n => write!(f, "{n} ns"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_with_three_decimals_of_the_largest_unit_that_gives_1() {
+        for (ns, shown) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.000 us"),
+            (999_999, "999.999 us"),
+            (1_000_000, "1.000 ms"),
+            (999_999_499, "999.999 ms"),
+            (999_999_500, "1.000 s"),
+            (90_000_000_000, "90.000 s"),
+            (u64::MAX, "never"),
+        ] {
+            assert_eq!(Nanos(ns).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Nanos::MAX + Nanos(1), Nanos::MAX);
+        assert_eq!(Nanos(1) - Nanos(2), Nanos::ZERO);
+        assert_eq!(Nanos::from_secs(u64::MAX), Nanos::MAX);
+        assert_eq!(Nanos::from_secs_f64(f64::NAN), Nanos::ZERO);
+        assert_eq!(Nanos::from_secs_f64(-1.0), Nanos::ZERO);
+        assert_eq!(Nanos::from_secs_f64(f64::INFINITY), Nanos::MAX);
     }
 }
