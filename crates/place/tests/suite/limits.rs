@@ -11,18 +11,19 @@ use tidegate_place::{
 const MB: u64 = 1_000_000;
 const START: Nanos = Nanos::from_secs(100);
 
-/// Database of a host with 60 MB/s for any number of tenants.
+/// Database of a host with 60 MB/s for any number of tenants, without measured rates.
 fn database() -> PriorityDatabase {
-    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
+    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("a valid bandwidth"))
 }
 
-fn knows(had: &[(Class, u64)]) -> PriorityDatabase {
+/// Database of the host that has measured tenants of these classes together, at rates in MB/s.
+fn database_with(measured: &[(Class, u64)]) -> PriorityDatabase {
     let mut database = database();
-    database.learn(had.iter().map(|&(class, mb)| (class, mb * MB)));
+    database.learn(measured.iter().map(|&(class, mb)| (class, mb * MB)));
     database
 }
 
-/// Tenant with `mb` megabytes to move in `seconds`.
+/// Tenant with a transfer of `mb` megabytes that started at [`START`] and has `seconds` to end.
 fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
     let transfer = Some(Transfer {
         bytes: mb * MB,
@@ -33,10 +34,12 @@ fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
     Tenant { class, transfer }
 }
 
+/// Request to move `mb` megabytes in `seconds`.
 fn request(mb: u64, seconds: u64) -> Request {
-    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("a valid request")
 }
 
+/// Returns the rates in MB/s of tenants of these classes, with their limits in MB/s.
 fn rates(database: &PriorityDatabase, classes: &[Class], limits: &[Option<u64>]) -> Vec<u64> {
     let tenants: Vec<_> = (classes.iter()).map(|class| tenant(*class, 1, 1)).collect();
     let limits: Vec<_> = limits.iter().map(|limit| limit.map(|mb| mb * MB)).collect();
@@ -48,14 +51,14 @@ fn rates(database: &PriorityDatabase, classes: &[Class], limits: &[Option<u64>])
 }
 
 #[test]
-fn what_one_leaves_others_of_its_class_have_and_then_the_classes_below() {
-    let even = knows(&[(BestEffort, 20); 3]);
+fn unused_bandwidth_goes_to_the_same_class_first_and_then_to_lower_ones() {
+    let even = database_with(&[(BestEffort, 20); 3]);
     let three = [BestEffort; 3];
     assert_eq!(rates(&even, &three, &[]), [20, 20, 20]);
     assert_eq!(rates(&even, &three, &[None, Some(8), None]), [26, 8, 26]);
     let two = [Some(8), Some(22), None];
     assert_eq!(rates(&even, &three, &two), [8, 22, 30]);
-    let known = knows(&[(RealTime, 40), (BestEffort, 15), (Idle, 5)]);
+    let known = database_with(&[(RealTime, 40), (BestEffort, 15), (Idle, 5)]);
     let classes = [Idle, RealTime, BestEffort];
     assert_eq!(
         rates(&known, &classes, &[None, Some(10), None]),
@@ -69,10 +72,11 @@ fn what_one_leaves_others_of_its_class_have_and_then_the_classes_below() {
 }
 
 #[test]
-fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
-    // Three of one class were measured. If the second were idle, it would neither have nor leave
-    // more than measured.
-    let even = knows(&[(BestEffort, 20); 3]);
+fn unmeasured_classes_share_as_the_measured_class_that_they_are_aligned_with() {
+    // Three best-effort tenants were measured at 20 MB/s each. An idle tenant is aligned with them,
+    // so the 12 MB/s that the limited one leaves are shared evenly whatever the second tenant's
+    // class.
+    let even = database_with(&[(BestEffort, 20); 3]);
     let limits = [Some(8), None, None];
     for classes in [[BestEffort; 3], [BestEffort, Idle, BestEffort]] {
         assert_eq!(rates(&even, &classes, &limits), [8, 26, 26]);
@@ -82,7 +86,7 @@ fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
     assert_eq!(rates(&database(), &classes, &limits), [8, 26, 26]);
     // One of the two idle tenants is aligned with best effort, and it is unknown which: neither
     // leaves anything.
-    let one_idle = knows(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
+    let one_idle = database_with(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
     let classes = [Idle, Idle, BestEffort];
     assert_eq!(
         rates(&one_idle, &classes, &[Some(2), None, None]),
@@ -91,7 +95,7 @@ fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
 }
 
 #[test]
-fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
+fn admission_counts_a_running_transfer_with_its_limit() {
     // Beside the newcomer 30 MB/s would suffice for the running transfer, but it can use only 10.
     let running = [tenant(BestEffort, 300, 12)];
     let database = database();
@@ -99,12 +103,14 @@ fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
     assert!(admit(&HostSnapshot::new(START, &database, &running), &asked).is_ok());
     let limits = [Some(10 * MB)];
     let limited = HostSnapshot::new(START, &database, &running).with_limits(&limits);
-    // It is late in any case and therefore not protected; the newcomer gets what it leaves.
+    // At 10 MB/s the 300 MB take 30 s of the 12 s that they have: the running transfer is late
+    // whatever happens and therefore not protected. The newcomer gets the other 50 MB/s.
     assert!(admit(&limited, &request(500, 10)).is_ok());
     assert!(admit(&limited, &request(501, 10)).is_err());
     assert_eq!(Acceptance::for_snapshot(&limited).max_rate(), 50 * MB);
-    // With more time it is in time, and as idle it would not be: the newcomer is rejected.
-    let known = knows(&[(BestEffort, 50), (Idle, 9)]);
+    // 100 MB in 10 s are in time at best effort, and 1.1 s late at the 9 MB/s of the idle class:
+    // the running transfer cannot be lowered for the newcomer, which is rejected.
+    let known = database_with(&[(BestEffort, 50), (Idle, 9)]);
     let running = [tenant(BestEffort, 100, 10)];
     let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
     let rejection = admit(&snapshot, &request(500, 9)).expect_err("refused");
@@ -113,12 +119,14 @@ fn what_a_transfer_takes_at_most_counts_where_it_is_to_be_in_time() {
 }
 
 #[test]
-fn a_transfer_that_takes_less_than_it_needs_is_no_transfer() {
+fn a_limit_below_the_needed_rate_is_refused() {
     let asked = request(100, 10);
     assert_eq!(asked.limit(), u64::MAX);
     let limited = asked.limited(10 * MB).expect("just enough");
     assert_eq!(limited.limit(), 10 * MB);
-    let error = asked.limited(10 * MB - 1).expect_err("late");
+    let error = asked
+        .limited(10 * MB - 1)
+        .expect_err("a limit below the needed rate");
     let (limit, needs) = (10 * MB - 1, 10 * MB);
     assert_eq!(error, RequestError::TooSlow { limit, needs });
 }
@@ -142,81 +150,84 @@ fn host(transfers: &[Request]) -> (Pcos, Vec<RequestId>) {
     (pcos, ids)
 }
 
-fn has(pcos: &Pcos) -> Vec<u64> {
-    let view = pcos.host(HostId(0)).expect("there");
-    let all = view.running().iter();
-    all.map(|running| view.rate(running) / MB).collect()
+/// Returns the forecast rates of the transfers on the only host, in MB/s.
+fn forecast_rates(pcos: &Pcos) -> Vec<u64> {
+    let view = pcos.host(HostId(0)).expect("the host was added");
+    let running = view.running().iter();
+    running.map(|transfer| view.rate(transfer) / MB).collect()
 }
 
 #[test]
-fn what_was_said_of_a_transfer_counts_from_its_beginning_and_is_never_more() {
+fn a_declared_limit_holds_from_the_start_and_a_measured_one_is_never_above_it() {
     let limited = request(1_000, 1_000)
         .limited(10 * MB)
         .expect("more than it needs");
     let (mut pcos, ids) = host(&[limited, request(1_000, 100)]);
-    assert_eq!(has(&pcos), [10, 50]);
-    // The declared limit was wrong, or the demand has changed.
-    let had = [(BestEffort, 6 * MB), (BestEffort, 54 * MB)];
-    let sated = [(ids[0], 6 * MB)];
+    assert_eq!(forecast_rates(&pcos), [10, 50]);
+    // Measured at 6 MB/s of its own demand: the declared limit was too high.
+    let measured = [(BestEffort, 6 * MB), (BestEffort, 54 * MB)];
+    let demand_limited = [(ids[0], 6 * MB)];
     let update = Update {
-        measured: &had,
-        demand_limited: &sated,
+        measured: &measured,
+        demand_limited: &demand_limited,
         ..Update::default()
     };
     pcos.update(START, HostId(0), &update);
-    assert_eq!(has(&pcos), [6, 54]);
+    assert_eq!(forecast_rates(&pcos), [6, 54]);
+    // A rate of 30 MB/s, though the declared limit is 10: the limit stays.
     let update = Update {
         measured: &[(BestEffort, 30 * MB); 2],
         ..Update::default()
     };
     pcos.update(START, HostId(0), &update);
-    assert_eq!(has(&pcos), [10, 50]);
-    // The limit is kept across a restart.
-    let (mut again, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
-    again.limit(HostId(0), ids[0], 10 * MB);
-    assert_eq!(has(&again), [10, 50]);
+    assert_eq!(forecast_rates(&pcos), [10, 50]);
+    // A scheduler that restarts sets the declared limits of running transfers again.
+    let (mut restarted, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
+    restarted.limit(HostId(0), ids[0], 10 * MB);
+    assert_eq!(forecast_rates(&restarted), [10, 50]);
 }
 
 #[test]
-fn a_transfer_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
+fn a_measured_demand_limit_holds_until_the_transfer_exceeds_it() {
     let (mut pcos, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
-    assert_eq!(has(&pcos), [30, 30]);
-    let tell = |pcos: &mut Pcos, had: [u64; 2], sated: &[(RequestId, u64)]| {
-        let had = had.map(|mb| (BestEffort, mb * MB));
+    assert_eq!(forecast_rates(&pcos), [30, 30]);
+    let report = |pcos: &mut Pcos, mb_per_s: [u64; 2], demand_limited: &[(RequestId, u64)]| {
+        let measured = mb_per_s.map(|mb| (BestEffort, mb * MB));
         let update = Update {
-            measured: &had,
-            demand_limited: sated,
+            measured: &measured,
+            demand_limited,
             ..Update::default()
         };
         pcos.update(START, HostId(0), &update);
     };
-    tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
-    assert_eq!(has(&pcos), [10, 50]);
-    // The class's mean is not the rate of one of its tenants: 30 MB/s, as before.
-    let view = pcos.host(HostId(0)).expect("there");
+    report(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
+    assert_eq!(forecast_rates(&pcos), [10, 50]);
+    // The database has the rate of a best-effort tenant without a demand limit: 30 MB/s, as before.
+    let view = pcos.host(HostId(0)).expect("the host was added");
     let learnt: Vec<_> = view.database().entries().collect();
     assert_eq!(
         (learnt.len(), learnt[0].rates.for_class(BestEffort)),
         (1, 30 * MB)
     );
-    // Demand was unlimited, with 30 MB/s offered, more than it used before.
-    tell(&mut pcos, [30, 30], &[]);
-    assert_eq!(has(&pcos), [30, 30]);
-    // It had less than its limit: the limit stands.
-    tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
+    // The first transfer used all of its 30 MB/s, so its limit of 10 MB/s is gone.
+    report(&mut pcos, [30, 30], &[]);
+    assert_eq!(forecast_rates(&pcos), [30, 30]);
+    // In the idle class the transfer gets 2 MB/s, less than its limit of 10 MB/s: an interval below
+    // the limit says nothing about it, so the limit stays.
+    report(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
     let update = Update {
         classes: &[(ids[0], Idle)],
         ..Update::default()
     };
     pcos.update(START, HostId(0), &update);
-    let had = [(Idle, 2 * MB), (BestEffort, 58 * MB)];
+    let measured = [(Idle, 2 * MB), (BestEffort, 58 * MB)];
     for _ in 0..2 {
         let update = Update {
-            measured: &had,
+            measured: &measured,
             ..Update::default()
         };
         pcos.update(START, HostId(0), &update);
     }
-    let view = pcos.host(HostId(0)).expect("there");
+    let view = pcos.host(HostId(0)).expect("the host was added");
     assert_eq!(view.running()[0].limit, Some(10 * MB));
 }
