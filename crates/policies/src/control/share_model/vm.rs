@@ -3,38 +3,42 @@
 use super::feedback::OwnScale;
 use tidegate_base::time::Nanos;
 
-/// Weight of the newest period in a moving mean.
+/// Weight of the newest period in the moving means, 0 to 1.
 const NEWEST: f64 = 0.3;
 
 /// State of one VM slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vm {
+    /// A VM has the slot.
     pub(super) present: bool,
-    /// The VM's slot is in `listed`.
+    /// The VM competes: its slot is in [`ShareModel`](super::ShareModel)'s `listed`.
     pub(super) listed: bool,
-    /// Weight of the objective.
+    /// Weight of the VM's objective.
     pub(super) weight: u32,
-    /// Index of its group in `groups`.
+    /// Index of the VM's group in [`ShareModel`](super::ShareModel)'s `groups`.
     pub(super) group: Option<u32>,
     /// Number of the period in which the VM's last request arrived.
     pub(super) asked_in: u64,
-    /// Last allocation set, in thousandths of a request a second; `None`: none was.
+    /// Last allocation that was set, in thousandths of a request per second; `None`: none was.
     pub(super) allocated: Option<u64>,
-    /// Requests answered in this period, and the sum of their device times.
+    /// Requests answered in this period.
     pub(super) answered: u32,
+    /// Sum of the device times of the requests answered in this period.
     pub(super) device: Nanos,
-    /// Sum over those requests of the time since their admission.
+    /// Sum of the times from admission to answer of the requests answered in this period.
     pub(super) time_inside: Nanos,
-    /// Requests answered a second in the last period.
+    /// Requests answered per second in the last period.
     pub(super) last_rate: f64,
-    /// Moving means: requests answered a second, and device time of a request in seconds.
+    /// Moving mean of the requests answered per second.
     pub(super) rate: f64,
+    /// Moving mean of the device time of a request in seconds; 0: no request was answered yet.
     pub(super) latency: f64,
-    /// Moving mean of the VM's requests that were admitted and not done.
+    /// Moving mean of the number of the VM's requests that were admitted and not answered.
     pub(super) inside: f64,
-    /// Factor of the strict strategy's cuts, 0 to 1.
+    /// Factor by which the strict strategy cuts the VM's allocation, 0 to 1.
     pub(super) cut: f64,
-    /// Correction of its P_i; `None`: the common scale.
+    /// Correction of the VM's saturating rate P_i, requests per second of its pattern that saturate
+    /// the device; `None`: the scale that is common to all VMs.
     pub(super) scale: Option<OwnScale>,
 }
 
@@ -62,6 +66,7 @@ impl Vm {
     pub(super) fn settle(&mut self, length: f64) {
         let answered = f64::from(core::mem::take(&mut self.answered));
         let device = core::mem::take(&mut self.device).as_secs_f64();
+        // Little's law: the time inside, summed over a period, is its length times the mean number.
         let inside = core::mem::take(&mut self.time_inside).as_secs_f64() / length;
         self.inside += NEWEST * (inside - self.inside);
         self.last_rate = answered / length;

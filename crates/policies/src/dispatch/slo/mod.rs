@@ -448,13 +448,13 @@ impl Slo {
     }
 
     /// Returns the time until which the VM whose turn it is by share waits ([`Turns`]), if at all.
-    fn places_left_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+    fn held_back_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
         let costs = TurnCosts {
             turn: self.turn_cost(),
             smallest_io: self.cost.flush(),
         };
         let (promises, active) = (&self.promises, &self.active);
-        self.turns.places_left_until(
+        self.turns.held_back_until(
             view,
             &self.shares,
             slot,
@@ -658,7 +658,7 @@ impl Dispatcher for Slo {
         let early = self.promises.first_early();
         if view.device().seeks
             && let (None, None, Some(slot)) = (earliest, early, first)
-            && let Some(until) = self.places_left_until(view, slot)
+            && let Some(until) = self.held_back_until(view, slot)
         {
             return Pick::Idle(until.min(part_at));
         }

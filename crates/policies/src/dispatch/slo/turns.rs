@@ -1,11 +1,14 @@
-//! Turns of VMs at a disk that seeks: who waits for whom, though the disk has places left.
+//! Turns of VMs at a disk that seeks: rules by which a VM is held back although the disk's queue
+//! has room, so that the disk's own order does not decide the shares.
 //!
-//! - The upper half of the disk's queue is for VMs that are not ahead of an absent one, all of
-//!   whose requests are with the disk ([`absent`](super::absent)).
-//! - A VM that the disk passed over is favoured until it has its share again: VMs ahead of it wait,
-//!   and all others while it is a stream with some of its turn left.
-//! - While a deadline transfer behind its rate has all its requests with the disk, others leave it
-//!   all places but [`TRANSFER_BESIDE_IOS_MAX`].
+//! A VM is *absent* while all its requests are in the disk's queue ([`absent`](super::absent)), and
+//! *ahead* of another one if it was served more in proportion to its weight.
+//!
+//! - VMs that are ahead of an absent VM use the lower half of the disk's queue only.
+//! - A VM that the disk passed over is *favoured* until it has its share again: VMs ahead of it are
+//!   held back. While the favoured VM is a stream with some of its turn left, all others are.
+//! - While a deadline transfer that is behind its rate is absent, I/Os by share use at most
+//!   [`TRANSFER_BESIDE_IOS_MAX`] places of the queue.
 
 use super::absent::Absent;
 use super::shares::Shares;
@@ -13,37 +16,38 @@ use super::stay::Stream;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
-/// I/Os in the queue of a disk that seeks from which on nothing more goes by share while all
-/// requests of a transfer behind its rate are there.
+/// Number of I/Os in flight from which on no further I/O is started by share while a deadline
+/// transfer behind its rate is absent.
 const TRANSFER_BESIDE_IOS_MAX: u32 = 4;
-/// Room for absent VMs: as many as a disk's queue has places.
+/// Maximum number of absent VMs that are recorded: the usual queue depth of a hard disk.
 const ABSENT_VMS_MAX: usize = 32;
 
-/// VM that others wait for at a disk that seeks.
+/// VM that others are held back for, at a disk that seeks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Favoured {
     slot: usize,
-    /// Cost that the VM, if it is a stream, may still have before any other VM goes.
+    /// Cost that the VM, if it is a stream, may still be served before any other VM is.
     turn_left: u64,
 }
 
-/// Costs by which turns are measured, in the dispatcher's unit.
+/// Costs by which turns are measured: in picoseconds of device time, or in bytes while costs of the
+/// device are unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnCosts {
-    /// Length of a turn, and lead of another VM from which on a stream is favoured.
+    /// Cost of a turn, and lead of another VM from which on a stream is favoured.
     pub(super) turn: u64,
-    /// Smallest I/O.
+    /// Cost of the smallest I/O.
     pub(super) smallest_io: u64,
 }
 
 /// Turns of VMs at a disk that seeks. Unused where the device does not seek.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// VMs of which all requests are in flight.
+    /// VMs whose requests are all in flight.
     absent: Absent,
     /// VM that fell behind because the disk passed it over, until it has its share again.
     favoured: Option<Favoured>,
-    /// Streams of VMs, by slot.
+    /// Sequential stream of each VM, by slot.
     streams: Vec<Stream>,
 }
 
@@ -95,12 +99,14 @@ impl Turns {
         self.favoured.take_if(|favoured| favoured.slot == slot);
     }
 
-    /// Returns the time until which the VM whose turn it is by share leaves places of the disk's
-    /// queue empty; `None`: it may go. The end of an I/O may change that. `is_transfer_behind` and
-    /// `waits` tell of a VM's slot whether it has a transfer behind its rate, and whether something
-    /// of it waits.
+    /// Returns the time until which the VM in `slot`, which is next by share, is held back although
+    /// the disk's queue has room; `None`: it is served now. The end of an I/O may change the
+    /// answer.
+    ///
+    /// `is_transfer_behind` and `waits` answer for the VM of a slot whether it has a deadline
+    /// transfer behind its rate, and whether a request of it waits.
     #[cold]
-    pub(super) fn places_left_until(
+    pub(super) fn held_back_until(
         &mut self,
         view: &View,
         shares: &Shares,
@@ -110,7 +116,7 @@ impl Turns {
         waits: impl Fn(usize) -> bool,
     ) -> Option<Nanos> {
         let device = view.device();
-        // The few I/Os of a transfer wait for all that is in the queue, so a long queue would bound
+        // The few I/Os of a transfer wait for all others in the queue, so a long queue would bound
         // its rate whatever the order.
         if device.in_flight >= TRANSFER_BESIDE_IOS_MAX
             && let Some(until) = self.absent.waited_for(view, is_transfer_behind)
@@ -126,8 +132,8 @@ impl Turns {
         (self.absent).waited_for(view, |absent| shares.is_behind(absent, slot))
     }
 
-    /// Returns the time until which the VM whose turn it is by share waits for one that the disk
-    /// passed over; `None`: it may go.
+    /// Returns the time until which the VM in `slot`, which is next by share, is held back for one
+    /// that the disk passed over; `None`: it is served now.
     fn favoured_until(
         &mut self,
         view: &View,
@@ -153,7 +159,8 @@ impl Turns {
         }
         // The favoured VM has its share again, pauses, or has fallen ahead of another one.
         let TurnCosts { turn, smallest_io } = costs;
-        // Without a stream, the disk is at fault only if more was served than it held at once.
+        // The disk passed over a random VM only if it served more than the queue held when the VM's
+        // requests came.
         let beside = 2 * u64::from(view.device().in_flight) * smallest_io;
         let passed_over = self.absent.find_in_flight(view, |absent, stream| {
             let patience = if stream { turn } else { turn + beside };
