@@ -55,11 +55,12 @@ pub enum StepResult {
     },
 }
 
-/// Returns the smallest depth whose rate of random reads is at least [`SATURATED`] of the best. The
-/// plan has the depths in rising order.
+/// Returns the smallest depth whose rate of random reads is at least [`SATURATED`] of the best, or
+/// the depth of the options. The plan has the depths in rising order.
 pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     if let Some(depth) = plan.options.depth {
-        return depth.min(plan.target.depth_max);
+        // At depth 0 no request would ever be submitted, and the measurement would not end.
+        return depth.clamp(1, plan.target.depth_max);
     }
     // The plan begins with random reads of the smallest size at each depth.
     let first = plan.steps.iter().find_map(|step| match step {
@@ -80,7 +81,8 @@ pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     enough.map_or(plan.target.depth_max, |rate| rate.0)
 }
 
-/// Iterates over measured points with their depths, runs and latencies.
+/// Iterates over measured points with their depths, runs in the steady state, and latencies (mean,
+/// median and 99th percentile in nanoseconds).
 fn points<'a>(
     plan: &'a Plan,
     outcomes: &'a [Outcome],
@@ -134,16 +136,16 @@ pub fn build_profile(plan: &Plan, outcomes: &[Outcome], measured_on: &str) -> Me
         } else {
             0.0
         };
-        let of_runs = runs.len() as u32;
+        let run_count = runs.len() as u32;
         match (point.depth, point.mix) {
             (Depth::Saturating, _) => {
                 let point_of_curve = MeasuredPoint {
                     size: point.size,
                     iops: mean.iops,
                     within_percent,
-                    runs: of_runs,
+                    runs: run_count,
                 };
-                add(&mut measured.curves, &point, point_of_curve);
+                add_to_curve(&mut measured.curves, &point, point_of_curve);
             }
             (Depth::Of(_), Mix::All(direction)) => measured.latency.push(MeasuredDepth {
                 point: DepthPoint {
@@ -157,7 +159,7 @@ pub fn build_profile(plan: &Plan, outcomes: &[Outcome], measured_on: &str) -> Me
                     p99,
                 },
                 within_percent,
-                runs: of_runs,
+                runs: run_count,
             }),
             (Depth::Of(_), Mix::Reads(_)) => {}
         }
@@ -166,36 +168,38 @@ pub fn build_profile(plan: &Plan, outcomes: &[Outcome], measured_on: &str) -> Me
 }
 
 fn beside_writes(plan: &Plan, outcomes: &[Outcome]) -> Vec<MeasuredBeside> {
-    let one = |outcome: &Outcome| match (plan.steps.get(outcome.step), &outcome.result) {
-        (
-            Some(Step::ReadsUnderWrites(point)),
-            &StepResult::ReadsUnderWrites {
-                reads: reads @ 1..,
-                p50_ns,
-                p99_ns,
-            },
-        ) => Some(MeasuredBeside {
-            point: BesideWrites {
-                access: point.access,
-                size: point.size,
-                depth: point.depth,
-                p50: Nanos(p50_ns),
-                p99: Nanos(p99_ns),
-            },
-            reads,
-        }),
-        _ => None,
-    };
-    outcomes.iter().filter_map(one).collect()
+    let reads_under_writes =
+        |outcome: &Outcome| match (plan.steps.get(outcome.step), &outcome.result) {
+            (
+                Some(Step::ReadsUnderWrites(point)),
+                &StepResult::ReadsUnderWrites {
+                    reads: reads @ 1..,
+                    p50_ns,
+                    p99_ns,
+                },
+            ) => Some(MeasuredBeside {
+                point: BesideWrites {
+                    access: point.access,
+                    size: point.size,
+                    depth: point.depth,
+                    p50: Nanos(p50_ns),
+                    p99: Nanos(p99_ns),
+                },
+                reads,
+            }),
+            _ => None,
+        };
+    outcomes.iter().filter_map(reads_under_writes).collect()
 }
 
-fn add(curves: &mut Vec<MeasuredCurve>, of: &Point, point: MeasuredPoint) {
-    let curve = (curves.iter_mut()).find(|c| (c.mix, c.access) == (of.mix, of.access));
+/// Adds a point to the curve of its mix and access pattern, which are those of `kind`.
+fn add_to_curve(curves: &mut Vec<MeasuredCurve>, kind: &Point, point: MeasuredPoint) {
+    let curve = (curves.iter_mut()).find(|c| (c.mix, c.access) == (kind.mix, kind.access));
     match curve {
         Some(curve) => curve.points.push(point),
         None => curves.push(MeasuredCurve {
-            mix: of.mix,
-            access: of.access,
+            mix: kind.mix,
+            access: kind.access,
             points: vec![point],
         }),
     }

@@ -49,7 +49,7 @@ const MIXES_QUICK: [u32; 3] = [250, 500, 750];
 const SIZES_UNDER_WRITES: [u32; 2] = [1 << 16, 1 << 20];
 /// Number of requests of a size that must fit the device for random requests to be random.
 const REQUESTS_MIN: u64 = 16;
-/// Part of the best rate that a depth must reach to count as saturating.
+/// Part of the best rate, 0 to 1, that a depth must reach to count as saturating.
 pub(crate) const SATURATED: f64 = 0.95;
 
 /// Device to be measured.
@@ -81,7 +81,7 @@ pub struct Options {
     pub quick: bool,
     /// True for a model in virtual time: the length of runs is in requests instead of seconds.
     pub in_virtual_time: bool,
-    /// Queue depth at saturation; `None`: measured.
+    /// Queue depth at saturation; `None`: measured. Clamped to 1 to [`Target::depth_max`].
     pub depth: Option<u32>,
     /// Seed of all random choices.
     pub seed: u64,
@@ -201,8 +201,9 @@ impl std::fmt::Display for TooSmall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} bytes are too few to measure: at least {} are needed",
-            self.span, self.need
+            "a device of {} is too small to measure: at least {} are needed",
+            tidegate_units::human::bytes(self.span),
+            tidegate_units::human::bytes(self.need)
         )
     }
 }
@@ -234,9 +235,9 @@ impl Pace {
     }
 
     /// Returns the pace for a real disk. The durations are chosen so that a quick measurement takes
-    /// less than a minute and a full one of about 150 steps some minutes, filling excluded.
+    /// less than a minute, filling included, and a full one of about 150 steps some minutes,
+    /// filling excluded.
     fn real_time(quick: bool) -> Pace {
-        // A quick measurement takes less than a minute, filling included.
         if quick {
             Pace {
                 warm_up: Nanos::from_millis(100),
@@ -280,6 +281,14 @@ impl Pace {
 /// Returns the bytes that a device must have for random requests of a size.
 fn room(size: u64) -> u64 {
     size * REQUESTS_MIN
+}
+
+/// Returns the powers of `step` below `depth_max`, and `depth_max` itself.
+fn depths_up_to(depth_max: u32, step: u32) -> Vec<u32> {
+    let powers = std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step));
+    let mut depths: Vec<u32> = powers.take_while(|&depth| depth < depth_max).collect();
+    depths.push(depth_max);
+    depths
 }
 
 impl Plan {
@@ -401,7 +410,7 @@ impl Plan {
             (&SIZES_UNDER_WRITES[..], 4)
         };
         for size in self.sizes(sizes) {
-            let depths = self.depths(most, step);
+            let depths = depths_up_to(most, step);
             self.steps.extend(depths.into_iter().map(|depth| {
                 Step::ReadsUnderWrites(WritesPoint {
                     access: Access::Random,
@@ -412,6 +421,7 @@ impl Plan {
         }
     }
 
+    /// Adds points of these sizes at the depth that saturates the device.
     fn curve(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
         self.steps.extend(sizes.iter().map(|&size| {
             Step::Measure(Point {
@@ -423,18 +433,10 @@ impl Plan {
         }));
     }
 
-    /// Returns the powers of `step` below `depth_max`, and `depth_max`.
-    fn depths(&self, depth_max: u32, step: u32) -> Vec<u32> {
-        let powers = std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step));
-        let mut depths: Vec<u32> = powers.take_while(|&depth| depth < depth_max).collect();
-        depths.push(depth_max);
-        depths
-    }
-
     /// Adds points at depths by powers of two (of four if quick) up to the device's maximum.
     fn against_depth(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
         let step = if self.options.quick { 4 } else { 2 };
-        let depths = self.depths(self.target.depth_max, step);
+        let depths = depths_up_to(self.target.depth_max, step);
         for &size in sizes {
             self.steps.extend(depths.iter().map(|&depth| {
                 Step::Measure(Point {
@@ -506,18 +508,18 @@ mod tests {
     }
 
     #[test]
-    fn without_leave_to_write_nothing_writes() {
+    fn a_read_only_target_gets_no_step_that_writes() {
         let plan = plan(|target, _| target.writes = false);
         assert!(points(&plan).all(|p| !p.writes()));
         assert_eq!(points(&plan).count(), plan.steps.len());
     }
 
     #[test]
-    fn depths_rise_to_the_most_the_device_takes() {
+    fn depths_rise_to_the_devices_maximum() {
         let plan = plan(|target, _| target.depth_max = 24);
         let first: Vec<_> = points(&plan).map(|p| p.depth).take(7).collect();
-        let of = [1, 2, 4, 8, 16, 24].map(Depth::Of);
-        assert_eq!(first[..6], of);
+        let expected = [1, 2, 4, 8, 16, 24].map(Depth::Of);
+        assert_eq!(first[..6], expected);
         assert_eq!(first[6], Depth::Saturating);
     }
 
@@ -541,16 +543,21 @@ mod tests {
         target.span = 8192 * 15;
         let error = Plan::new(target, large.options).expect_err("too small");
         assert_eq!(error.need, 8192 * 16);
+        assert_eq!(
+            error.to_string(),
+            "a device of 120 KiB is too small to measure: at least 128 KiB are needed"
+        );
     }
 
     #[test]
-    fn quick_is_a_part_of_it() {
+    fn a_quick_plan_has_a_third_of_the_steps_and_takes_less_than_a_minute() {
         let quick = plan(|_, options| options.quick = true);
         assert!(quick.steps.len() * 3 < plan(|_, _| {}).steps.len());
         // Under a minute: filling, and each step with the maximum of runs of the minimum duration.
         let pace = &quick.pace;
         let longest = pace.warm_up.0 + pace.runs_max as u64 * pace.run.0;
         let all = pace.fill_max.0 + longest * quick.steps.len() as u64;
-        assert!(all < 50_000_000_000, "{all} ns");
+        let all = Nanos(all);
+        assert!(all < Nanos::from_secs(50), "{all}");
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_students() {
+    fn the_interval_is_that_of_students_t() {
         // By hand: times 9, 10, 11 of 100 I/Os; s = 1, t(2) = 4.303, so 4.303 / sqrt(3) of 10.
         let of_three = mean(&runs(&[900, 1000, 1100])).expect("three");
         assert!((of_three.iops - 1e8).abs() < 1.0);
@@ -110,28 +110,28 @@ mod tests {
         assert_eq!(
             mean(&runs(&[1000])).expect("one").relative_half_width,
             f64::INFINITY,
-            "one run says nothing of the next"
+            "a single run has no confidence interval"
         );
     }
 
     #[test]
-    fn nineteen_of_twenty_intervals_hold_the_truth() {
+    fn nineteen_of_twenty_intervals_contain_the_true_rate() {
         let mut random = SplitMix64::new(1);
-        let mut held = 0;
+        let mut covered = 0;
         for _ in 0..4000 {
             // A sum of twelve uniform numbers is as good as normal.
             let mut draw = || (0..12).map(|_| random.below(1_000)).sum::<u64>() + 100_000;
             let times: Vec<_> = (0..6).map(|_| draw()).collect();
-            let found = mean(&runs(&times)).expect("six");
+            let mean = mean(&runs(&times)).expect("six runs");
             let truth = 1e9 * 100.0 / (100_000.0 + 12.0 * 499.5);
-            held += u32::from((found.iops / truth - 1.0).abs() <= found.relative_half_width);
+            covered += u32::from((mean.iops / truth - 1.0).abs() <= mean.relative_half_width);
         }
         // 3800 expected with a deviation of 14.
-        assert!((3740..=3860).contains(&held), "{held} of 4000");
+        assert!((3740..=3860).contains(&covered), "{covered} of 4000");
     }
 
     #[test]
-    fn the_way_to_the_steady_state_is_left_out() {
+    fn runs_before_the_steady_state_are_left_out() {
         let level = [1000, 1010, 990, 1005, 995];
         assert_eq!(settled_after(&runs(&level), 5), Some(0));
         let late = [400, 600, 1000, 1010, 990, 1005, 995];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_for_ever_is_never_steady() {
+    fn times_that_keep_rising_are_never_steady() {
         let times: Vec<_> = (0..30).map(|i| 1000 + 100 * i).collect();
         assert_eq!(settled_after(&runs(&times), 10), None);
     }

@@ -102,7 +102,7 @@ fn what_holds_nothing_measures_nothing() {
     let said = refused(dir.path(), &["sparse.raw", "--read-only"]);
     assert!(said.contains("the file is all holes"), "{said}");
     let said = refused(dir.path(), &["no.raw", "--size", "4 KiB"]);
-    assert!(said.contains("too few to measure"), "{said}");
+    assert!(said.contains("too small to measure"), "{said}");
     assert!(!dir.path().join("no.raw").exists(), "it is removed again");
 }
 

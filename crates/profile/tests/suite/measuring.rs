@@ -14,9 +14,13 @@ use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target, virtu
 /// Device that serves [`SERVERS`] requests at a time, each for a time that depends on its direction
 /// and size; further requests wait in order.
 struct FixedRateDevice {
+    /// Time at which each server is free.
     servers: Vec<Nanos>,
+    /// Ids of the I/Os in flight, by the time at which each ends and its number.
     in_flight: BTreeMap<(Nanos, u64), u32>,
+    /// Number of I/Os submitted.
     sequence: u64,
+    /// Generator of a factor for service times; `None`: they are fixed.
     jitter: Option<SplitMix64>,
 }
 
@@ -25,6 +29,7 @@ const SERVERS: u32 = 8;
 /// Size of the device in bytes.
 const SPAN: u64 = 1 << 30;
 
+/// Returns the service time of a request of `size` bytes in nanoseconds.
 fn service(direction: Direction, size: u32) -> u64 {
     let per_kib = match direction {
         Direction::Read => 10_000,
@@ -214,27 +219,34 @@ fn confidence_intervals_cover_the_true_rate() {
 }
 
 #[test]
+fn a_depth_of_0_in_the_options_is_measured_as_1() {
+    let mut plan = plan(true, true);
+    plan.options.depth = Some(0);
+    let mut profiler = Profiler::new(plan, Vec::new());
+    drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
+    let result = build_profile(profiler.plan(), profiler.outcomes(), "");
+    assert_eq!(result.depth, 1);
+}
+
+#[test]
 fn a_resumed_measurement_gives_the_same_profile() {
-    let whole = {
-        let mut profiler = Profiler::new(plan(true, true), Vec::new());
-        let (ios, _) = drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
-        let text = build_profile(profiler.plan(), profiler.outcomes(), "").to_toml();
-        (text, ios)
-    };
-    parse(&whole.0, "made-up.toml").expect("it can be read again");
+    let mut profiler = Profiler::new(plan(true, true), Vec::new());
+    let (ios, _) = drive(&mut profiler, &mut FixedRateDevice::new(None), u64::MAX);
+    let uninterrupted = build_profile(profiler.plan(), profiler.outcomes(), "").to_toml();
+    parse(&uninterrupted, "p.toml").expect("the profile can be read again");
     let mut random = SplitMix64::new(11);
     for _ in 0..6 {
         let mut outcomes: Vec<Outcome> = Vec::new();
         // Killed twice, each time with requests in flight; outcomes are persisted as JSON.
-        for stop in [random.below(whole.1), random.below(whole.1), u64::MAX] {
-            let kept = serde_json::to_string(&outcomes).expect("plain data");
-            let kept = serde_json::from_str(&kept).expect("what was written");
-            let mut profiler = Profiler::new(plan(true, true), kept);
+        for stop in [random.below(ios), random.below(ios), u64::MAX] {
+            let json = serde_json::to_string(&outcomes).expect("plain data");
+            let restored = serde_json::from_str(&json).expect("what was written");
+            let mut profiler = Profiler::new(plan(true, true), restored);
             drive(&mut profiler, &mut FixedRateDevice::new(None), stop);
             outcomes = profiler.outcomes().to_vec();
         }
         let text = build_profile(&plan(true, true), &outcomes, "").to_toml();
-        assert_eq!(text, whole.0);
+        assert_eq!(text, uninterrupted);
     }
 }
 
@@ -307,19 +319,20 @@ fn measure_disturbed(disturbed: Nanos) -> tidegate_config::profile::Measured {
     (plan.target.writes, plan.target.fill) = (false, false);
     let plan = Plan::new(plan.target, plan.options).expect("large enough");
     let mut profiler = Profiler::new(plan, Vec::new());
-    let (mut now, mut point) = (Nanos::ZERO, (0, Nanos::ZERO));
+    let mut now = Nanos::ZERO;
+    // Step that is measured, and the time at which it began.
+    let (mut step, mut step_began) = (0, Nanos::ZERO);
     let mut queue: std::collections::VecDeque<u32> = Default::default();
     loop {
         match profiler.next_io(now) {
             Next::Io(io) => queue.push_back(io.id),
             Next::Finished => break,
             Next::Wait => {
-                let step = profiler.outcomes().len();
-                if step != point.0 {
-                    point = (step, now);
+                if step != profiler.outcomes().len() {
+                    (step, step_began) = (profiler.outcomes().len(), now);
                 }
-                let into = now.since(point.1);
-                let slow = into < disturbed && (into.0 / 200_000_000) % 2 == 1;
+                let elapsed = now.since(step_began);
+                let slow = elapsed < disturbed && (elapsed.0 / 200_000_000) % 2 == 1;
                 now += Nanos::from_millis(if slow { 20 } else { 1 });
                 profiler.completed(now, queue.pop_front().expect("in flight"));
             }
@@ -353,8 +366,8 @@ fn points_that_stay_imprecise_are_marked() {
     assert!(result.imprecise().len() >= wide.len());
     // The file marks such points, too.
     let read = parse(&result.to_toml(), "p.toml").expect("readable");
-    let says = read.profile().expect("complete").imprecision();
-    assert!(says.is_some_and(|it| it.contains("more")));
+    let message = read.profile().expect("complete").imprecision();
+    assert!(message.is_some_and(|message| message.contains("more")));
 }
 
 #[test]
