@@ -16,12 +16,12 @@ use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
-/// Length of the windows that are checked, in nanoseconds.
-const WINDOW: u64 = 100_000_000;
-/// Tolerance of a window: 1 % of it, in nanoseconds.
-const SLACK: u64 = WINDOW / 100;
+/// Length in nanoseconds of the windows that are checked.
+const WINDOW_NS: u64 = 100_000_000;
+/// Tolerance of a window in nanoseconds: 1 % of its length.
+const SLACK_NS: u64 = WINDOW_NS / 100;
 /// Nanoseconds of a second.
-const SECOND: u128 = 1_000_000_000;
+const NS_PER_S: u128 = 1_000_000_000;
 
 /// Bound on one figure (requests or bytes) of one scope, in units per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,41 +34,46 @@ struct Ceiling {
     burst: u128,
     /// Bytes that a request counts as at least; 0 if requests count as one each.
     norm: u32,
-    slack: u64,
+    /// Tolerance of a window in nanoseconds.
+    slack_ns: u64,
     /// Tolerance beyond the steady rate and the burst over any time, in units x 10^9.
-    beyond: u128,
+    tolerance: u128,
 }
 
-/// Meter of one figure of one scope.
+/// Meter of one figure of one scope. Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct Meter {
-    now: Option<Ceiling>,
+    /// Ceiling in force; `None`: the figure is not limited.
+    ceiling: Option<Ceiling>,
     /// Former ceilings of the present window, each with the time at which it ended.
-    before: Vec<(u64, Ceiling)>,
-    recent: VecDeque<(u64, u64)>,
+    former: Vec<(u64, Ceiling)>,
+    /// Amounts dispatched in the present window, each with its time.
+    window: VecDeque<(u64, u64)>,
+    /// Sum of the amounts in `window`.
     sum: u64,
+    /// Largest amount of an I/O since the units of the ceiling changed.
     largest: u64,
     /// Amount above the steady rate, in units x 10^9.
     level: u128,
+    /// Time to which `level` refers.
     level_at: u64,
 }
 
 impl Meter {
     fn set(&mut self, now: u64, ceiling: Option<Ceiling>) {
-        if self.now == ceiling {
+        if self.ceiling == ceiling {
             return;
         }
-        let norms = (self.now.map(|c| c.norm), ceiling.map(|c| c.norm));
-        match (self.now, ceiling) {
-            (Some(old), Some(_)) if norms.0 == norms.1 => self.before.push((now, old)),
+        match (self.ceiling, ceiling) {
+            (Some(old), Some(new)) if old.norm == new.norm => self.former.push((now, old)),
             // A change from no limit to one, or to other units, makes the counts incomparable.
             _ => {
-                self.before.clear();
-                self.recent.clear();
+                self.former.clear();
+                self.window.clear();
                 (self.sum, self.largest) = (0, 0);
             }
         }
-        self.now = ceiling;
+        self.ceiling = ceiling;
         // Each change starts without an overdraft, which is to the advantage of the policy.
         (self.level, self.level_at) = (0, now);
     }
@@ -76,33 +81,38 @@ impl Meter {
     /// Counts an amount dispatched at `now`. Returns the allowed and the counted amount if the
     /// latter is larger.
     fn count(&mut self, now: u64, ops: u64, bytes: u64, in_bytes: bool) -> Option<(u64, u64)> {
-        let ceiling = self.now?;
+        let ceiling = self.ceiling?;
         let amount = match (in_bytes, ceiling.norm) {
             (true, _) => bytes,
             (false, 0) => ops,
             // A request of up to `norm` bytes counts as `norm` bytes.
             (false, norm) => bytes.max(ops * norm as u64),
         };
-        // Without it an empty I/O would still shift the window.
+        // An I/O without an amount, such as a discard under a limit of bytes, counts nothing.
         if amount == 0 {
             return None;
         }
         // A former limit counts as long as its end lies within the window.
-        self.before.retain(|&(until, _)| until + WINDOW > now);
-        while let Some(&(at, old)) = self.recent.front()
-            && at + WINDOW <= now
+        self.former.retain(|&(until, _)| until + WINDOW_NS > now);
+        while let Some(&(at, old)) = self.window.front()
+            && at + WINDOW_NS <= now
         {
-            self.recent.pop_front();
+            self.window.pop_front();
             self.sum -= old;
         }
-        self.recent.push_back((now, amount));
+        self.window.push_back((now, amount));
         self.sum += amount;
         self.largest = self.largest.max(amount);
         // While a limit changes, the largest rate within the window counts.
-        let all = || self.before.iter().map(|b| &b.1).chain([&ceiling]);
-        let rate = all().map(|c| c.rate).max().unwrap_or(0);
-        let slack = all().map(|c| c.slack).max().unwrap_or(0);
-        let allowed = rate as u128 * (WINDOW + slack) as u128 / SECOND;
+        let ceilings = || {
+            self.former
+                .iter()
+                .map(|(_, former)| former)
+                .chain([&ceiling])
+        };
+        let rate = ceilings().map(|c| c.rate).max().unwrap_or(0);
+        let slack_ns = ceilings().map(|c| c.slack_ns).max().unwrap_or(0);
+        let allowed = rate as u128 * (WINDOW_NS + slack_ns) as u128 / NS_PER_S;
         // One I/O may exceed the rate: it cannot be split for its limit.
         let allowed = allowed.saturating_add(self.largest as u128);
         if self.sum as u128 > allowed {
@@ -111,14 +121,16 @@ impl Meter {
         self.count_level(now, &ceiling, amount)
     }
 
+    /// Counts an amount against the steady rate and the burst. Returns the allowed and the counted
+    /// amount if the latter is larger.
     fn count_level(&mut self, now: u64, ceiling: &Ceiling, amount: u64) -> Option<(u64, u64)> {
         // Leaky bucket in units x 10^9, so that no fraction of a unit is lost.
         let regained = ceiling.steady as u128 * (now - self.level_at) as u128;
-        self.level = self.level.saturating_sub(regained) + amount as u128 * SECOND;
+        self.level = self.level.saturating_sub(regained) + amount as u128 * NS_PER_S;
         self.level_at = now;
-        let allowed = ceiling.burst + ceiling.beyond + self.largest as u128 * SECOND;
-        let over = self.level > allowed;
-        over.then_some(((allowed / SECOND) as u64, (self.level / SECOND) as u64))
+        let allowed = ceiling.burst + ceiling.tolerance + self.largest as u128 * NS_PER_S;
+        let is_over = self.level > allowed;
+        is_over.then_some(((allowed / NS_PER_S) as u64, (self.level / NS_PER_S) as u64))
     }
 }
 
@@ -152,12 +164,12 @@ impl Limits {
             .copied()
             .find(|(info, _)| info.name == "slack");
         // The regulator admits a unit that is due within the next nanosecond, hence the 1.
-        let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;
+        let slack_ns = slack.map_or(0, |(_, value)| value).max(SLACK_NS) + 1;
         let burst = limit.burst.filter(|_| enforces.burst);
         let bursts = burst.map(|b| [b.total, b.read, b.write]);
         let scopes = [limit.total, limit.read, limit.write];
-        // What the policy does not enforce is not held against it.
-        let kept = [
+        // Limits that the policy does not enforce are not checked.
+        let is_enforced = [
             enforces.limit,
             enforces.limit_by_direction,
             enforces.limit_by_direction,
@@ -165,7 +177,8 @@ impl Limits {
         for (scope, rate) in scopes.iter().enumerate() {
             let burst = burst.zip(bursts).map(|(b, all)| (all[scope], b.length));
             for in_bytes in [false, true] {
-                let ceiling = ceiling(rate, burst, in_bytes, slack).filter(|_| kept[scope]);
+                let ceiling =
+                    ceiling(rate, burst, in_bytes, slack_ns).filter(|_| is_enforced[scope]);
                 self.vms[vm.index()][scope][in_bytes as usize].set(now.0, ceiling);
             }
         }
@@ -214,7 +227,7 @@ impl Limits {
                         "requests or normalised bytes"
                     },
                     ["in all", "reads", "writes"][scope],
-                    meter.now
+                    meter.ceiling
                 );
             }
         }
@@ -222,11 +235,13 @@ impl Limits {
     }
 }
 
+/// Returns the ceiling on one figure of a limit, with the rate and length of its burst; `None`: the
+/// limit does not bound the figure. `slack_ns` is the tolerance of a window.
 fn ceiling(
     limit: &Rate,
     burst: Option<(Rate, Nanos)>,
     in_bytes: bool,
-    slack: u64,
+    slack_ns: u64,
 ) -> Option<Ceiling> {
     let units = |rate: &Rate| match (in_bytes, rate.ops) {
         (true, _) => rate.bytes_per_s,
@@ -251,17 +266,18 @@ fn ceiling(
         steady,
         burst: 0,
         norm,
-        slack,
-        beyond: steady as u128 * slack as u128,
+        slack_ns,
+        tolerance: steady as u128 * slack_ns as u128,
     };
     let fast = burst.and_then(|(rate, length)| Some((plain(&rate)?, length)));
-    // What a window allows is a whole number of requests: up to there, those that waited are made
-    // good. (With a burst, more is saved up anyhow.)
+    // A window allows a whole number of requests. A policy that counts them may make up for those
+    // that waited to the same number, so the tolerance over any time is at least that rounding.
+    // With a burst more is saved up anyway.
     if !in_bytes && norm == 0 && fast.is_none() {
         // Rounded down to whole requests and one more, in units x 10^9.
-        let whole = (steady as u128 * (WINDOW + SLACK) as u128 / SECOND + 1) * SECOND;
-        let room = whole - steady as u128 * WINDOW as u128;
-        ceiling.beyond = ceiling.beyond.max(room);
+        let whole = (steady as u128 * (WINDOW_NS + SLACK_NS) as u128 / NS_PER_S + 1) * NS_PER_S;
+        let rounding = whole - steady as u128 * WINDOW_NS as u128;
+        ceiling.tolerance = ceiling.tolerance.max(rounding);
     }
     if let Some((fast, length)) = fast {
         // A burst's requests count as the limit's do.

@@ -74,7 +74,7 @@ pub const MAX_HOSTS: u32 = 64;
 pub struct Exchange {
     /// Delay of a message; `None` for no delay.
     pub delay: Option<TimeDistribution>,
-    /// Lost messages in 1000.
+    /// Number of messages in a thousand that are lost, 0 to 1000.
     pub loss: u32,
 }
 
@@ -273,8 +273,8 @@ fn misplaced_deadline(background: bool, workloads: &[Workload]) -> Option<(usize
 }
 
 impl Scenario {
-    /// The scenario without the daemon's bounds on payload memory and with request slots undivided,
-    /// as the systems of published experiments have it.
+    /// Returns the scenario without the daemon's bounds on payload memory and with request slots
+    /// undivided, as the systems of published experiments have it.
     #[must_use]
     pub fn unbounded(mut self) -> Scenario {
         for device in &mut self.devices {
@@ -290,10 +290,13 @@ impl Scenario {
         on.map(|t| t.host as usize + 1).max().unwrap_or(1)
     }
 
-    /// Checks that the scenario can be run: sizes fit, references resolve, figures are in range.
+    /// Checks that the scenario can be run: sizes fit and figures are in range.
     ///
     /// # Errors
     /// Returns the first mistake.
+    ///
+    /// # Panics
+    /// If an index of a device or a tenant is out of range: the reader of scenarios resolves names.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let Frame {
             duration, warm_up, ..

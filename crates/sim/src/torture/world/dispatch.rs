@@ -11,7 +11,7 @@ impl TortureWorld<'_, '_> {
     pub(super) fn dispatch(&mut self) -> Verdict {
         // Units for a hung disk are passed over, and have waited for long when it recovers.
         let hangs = self.engine.device().any_hung();
-        if self.hung.hangs_or_did(hangs) {
+        if self.hung.hangs_or_hung_before(hangs) {
             self.checks.starvation.reset(&self.engine);
         }
         loop {
@@ -118,7 +118,7 @@ impl TortureWorld<'_, '_> {
         self.hung
             .started(engine, self.inventory.disk_of(&io) as u32, &io)?;
         let guest = self.inventory.disks[self.inventory.disk_of(&io)].vm;
-        self.inventory.vms[guest].started += io.len as u64;
+        self.inventory.vms[guest].device_bytes += io.len as u64;
         self.submit(io, parts)
     }
 }

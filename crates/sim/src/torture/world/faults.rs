@@ -125,7 +125,7 @@ impl TortureWorld<'_, '_> {
             Kind::Storm => self.vanish_all(long)?,
             Kind::Deaf => {
                 let client = self.faults.rng.index(self.inventory.clients.len());
-                self.inventory.clients[client].deaf_until = self.now + long;
+                self.inventory.clients[client].reads_again_at = self.now + long;
                 // The client takes the answers that have come when it recovers.
                 self.schedule
                     .plan(self.now + long, Event::SubmitRequest(client as u32));

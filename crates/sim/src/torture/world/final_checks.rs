@@ -47,9 +47,9 @@ impl TortureWorld<'_, '_> {
         let mut bound = Nanos::from_secs(10);
         for guest in &self.inventory.vms {
             // Twice: a request that failed in a merged I/O is served again.
-            let bytes = 2 * guest.asked.1 + guest.started;
+            let bytes = 2 * guest.request_bytes + guest.device_bytes;
             let slowest = guest.objectives.iter();
-            let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));
+            let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.requests, bytes));
             bound += slowest.max().unwrap_or(Nanos::ZERO);
         }
         let block = self.swarm.config.device.physical_block;
@@ -63,7 +63,11 @@ impl TortureWorld<'_, '_> {
             let least = [cap.iops, cap.assumed.0].into_iter().flatten().min();
             let slow = Nanos::SECOND.0 / least.unwrap_or(7).clamp(1, 7);
             let by_bytes = cap.assumed.1.map_or(0, |rate| {
-                let all = self.inventory.vms.iter().map(|g| 2 * g.asked.1 + g.started);
+                let all = self
+                    .inventory
+                    .vms
+                    .iter()
+                    .map(|g| 2 * g.request_bytes + g.device_bytes);
                 let all: u64 = all.sum();
                 (all as u128 * 2 * Nanos::SECOND.0 as u128 / rate as u128) as u64
             });

@@ -12,69 +12,78 @@ use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, VmId};
 use tidegate_core::time::Nanos;
 
-/// Number of disks from which on faults add no more, so that a run stays short.
+/// Number of disks from which on faults add none, so that a run stays short.
 pub(super) const DISKS_MAX: usize = 64;
 
-/// Length of a disk's hot spot, in sectors.
-pub(super) const HOT: u64 = 32;
+/// Length in sectors of a disk's hot spot, on which many requests fall.
+pub(super) const HOT_SPOT_SECTORS: u64 = 32;
 
 /// VM that exists or existed.
 pub(super) struct Vm {
     pub(super) id: VmId,
     /// Every objective so far; the last one is in force.
     pub(super) objectives: Vec<Objective>,
-    /// Numbers of requests and of bytes that it asked for.
-    pub(super) asked: (u64, u64),
-    /// Bytes that went to the device for it, repetitions included.
-    pub(super) started: u64,
+    /// Number of requests that the engine accepted from the VM's clients.
+    pub(super) requests: u64,
+    /// Bytes of these requests.
+    pub(super) request_bytes: u64,
+    /// Bytes of the VM's I/Os that were started on the device, repetitions included.
+    pub(super) device_bytes: u64,
 }
 
 impl Vm {
-    /// VM that has just come.
+    /// Creates a VM that was just added.
     pub(super) fn new(id: VmId, objective: Objective) -> Vm {
         Vm {
             id,
             objectives: vec![objective],
-            asked: (0, 0),
-            started: 0,
+            requests: 0,
+            request_bytes: 0,
+            device_bytes: 0,
         }
     }
 
-    /// Objective in force.
+    /// Returns the objective in force.
     pub(super) fn objective(&self) -> &Objective {
-        self.objectives.last().expect("it has one")
+        self.objectives
+            .last()
+            .expect("a VM has an objective from the start")
     }
 }
 
 /// Disk that exists or existed, numbered as in the ledger.
 pub(super) struct Disk {
     pub(super) id: DiskId,
-    /// Number of its VM.
+    /// Index of the disk's VM in [`Inventory::vms`].
     pub(super) vm: usize,
     pub(super) spec: DiskSpec,
-    /// Bytes reserved for the disk from its base on.
+    /// Bytes reserved for the disk from its base on; the disk may grow into them in place.
     pub(super) room: u64,
+    /// Content of the simulated medium, with its volatile cache.
     pub(super) media: Media,
+    /// Content that reads may return.
     pub(super) shadow: Shadow,
+    /// Content that must survive a power cut.
     pub(super) durable: Durable,
     /// First sector of the hot spot.
-    pub(super) hot: u64,
+    pub(super) hot_spot: u64,
 }
 
 impl Disk {
-    /// Blank disk of a VM, with this number and hot spot.
-    pub(super) fn new(id: DiskId, vm: usize, spec: DiskSpec, number: u32, hot: u64) -> Disk {
+    /// Creates a blank disk of the VM with index `vm`; `number` is the disk's own, `hot_spot` the
+    /// first sector of its hot spot.
+    pub(super) fn new(id: DiskId, vm: usize, spec: DiskSpec, number: u32, hot_spot: u64) -> Disk {
         let sectors = (spec.size / SECTOR) as usize;
         Disk {
             id,
             vm,
             spec,
             room: spec.size,
-            // Media, shadow and floors count sectors from the disk's begin, wherever the disk is.
+            // Sectors are counted from the disk's first byte, so a move does not change them.
             media: Media::new(sectors),
             shadow: Shadow::new(number, sectors),
             durable: Durable::new(sectors),
-            hot,
+            hot_spot,
         }
     }
 
@@ -83,7 +92,7 @@ impl Disk {
     pub(super) fn resize(&mut self, base: u64, size: u64) -> bool {
         let moved = base != self.spec.base;
         if moved {
-            // In place the room stays: the disk may grow into it again.
+            // A disk that is resized in place keeps its room, and may grow into it again.
             self.room = size;
         }
         (self.spec.base, self.spec.size) = (base, size);
@@ -97,42 +106,46 @@ impl Disk {
 
 /// Client of a disk.
 pub(super) struct Client {
-    /// Number of its disk.
+    /// Index of the client's disk in [`Inventory::disks`].
     pub(super) disk: usize,
-    /// Handle, or the last one that it had.
+    /// Handle of the present connection, or of the last one.
     pub(super) id: ClientId,
     pub(super) connected: bool,
+    /// Load that the client generates.
     pub(super) work: Work,
-    /// Number of open requests that it knows of.
-    pub(super) open: u32,
-    /// `true` if its next request is scheduled.
-    pub(super) armed: bool,
-    /// `true` if its last request was refused for lack of room.
-    pub(super) waits: bool,
+    /// Number of requests without an answer that the client has read.
+    pub(super) outstanding: u32,
+    /// `true` if the client's next request is scheduled.
+    pub(super) is_scheduled: bool,
+    /// `true` if the last request was refused because the engine had no room.
+    pub(super) found_no_room: bool,
+    /// End of the silence after a burst of requests.
     pub(super) quiet_until: Nanos,
+    /// Number of requests until the next silence.
     pub(super) left_in_burst: u32,
-    /// Sector at which its stream continues.
-    pub(super) next: u64,
-    pub(super) deaf_until: Nanos,
-    /// Number of answers that it has not read.
+    /// Sector at which the sequential stream continues.
+    pub(super) next_sector: u64,
+    /// Time until which the client reads no answers (a fault).
+    pub(super) reads_again_at: Nanos,
+    /// Number of answers that the client has not read.
     pub(super) unread: u32,
 }
 
 impl Client {
-    /// Client that has just connected, whose stream begins at sector `next`.
-    pub(super) fn new(disk: usize, id: ClientId, work: Work, next: u64) -> Client {
+    /// Creates a client that has just connected, whose stream begins at sector `next_sector`.
+    pub(super) fn new(disk: usize, id: ClientId, work: Work, next_sector: u64) -> Client {
         Client {
             disk,
             id,
             connected: true,
             work,
-            open: 0,
-            armed: false,
-            waits: false,
+            outstanding: 0,
+            is_scheduled: false,
+            found_no_room: false,
             quiet_until: Nanos::ZERO,
             left_in_burst: work.burst,
-            next,
-            deaf_until: Nanos::ZERO,
+            next_sector,
+            reads_again_at: Nanos::ZERO,
             unread: 0,
         }
     }
@@ -140,19 +153,20 @@ impl Client {
     /// Disconnects the client and clears its requests.
     pub(super) fn leave(&mut self) {
         self.connected = false;
-        (self.open, self.unread, self.waits) = (0, 0, false);
+        (self.outstanding, self.unread, self.found_no_room) = (0, 0, false);
     }
 
-    /// Connects again.
+    /// Connects the client again, under a new handle.
     pub(super) fn reconnect(&mut self, id: ClientId) {
         (self.id, self.connected) = (id, true);
         // A new connection reads its answers.
-        self.deaf_until = Nanos::ZERO;
+        self.reads_again_at = Nanos::ZERO;
     }
 
-    /// Counts a request that was accepted now. A silence begins where a burst is over.
-    pub(super) fn asked(&mut self, now: Nanos) {
-        self.open += 1;
+    /// Counts a request that the engine accepted at `now`. After the last one of a burst the client
+    /// is silent for a while.
+    pub(super) fn record_accepted(&mut self, now: Nanos) {
+        self.outstanding += 1;
         if self.work.burst > 0 {
             self.left_in_burst -= 1;
             if self.left_in_burst == 0 {
@@ -168,9 +182,9 @@ pub(super) struct Inventory {
     pub(super) vms: Vec<Vm>,
     pub(super) disks: Vec<Disk>,
     pub(super) clients: Vec<Client>,
-    /// Number of the newest disk by the slot of its handle.
+    /// Number of the newest disk with a handle of each slot.
     by_slot: Vec<u32>,
-    /// First byte of the device that no disk has had.
+    /// First byte of the device behind all disks so far.
     pub(super) next_base: u64,
 }
 
@@ -186,7 +200,7 @@ impl Inventory {
         }
     }
 
-    /// Adds a disk, behind all others.
+    /// Adds a disk, which lies behind all others.
     pub(super) fn add_disk(&mut self, disk: Disk) {
         let slot = disk.id.index();
         if self.by_slot.len() <= slot {
@@ -197,18 +211,18 @@ impl Inventory {
         self.disks.push(disk);
     }
 
-    /// Number of an I/O's disk. Removed disks keep their number; the newest disk of the handle's
-    /// slot is meant.
+    /// Returns the number of an I/O's disk: of the disks that had the slot of its handle, the
+    /// newest. Removed disks keep their number.
     pub(super) fn disk_of(&self, io: &DeviceIo) -> usize {
         self.by_slot[io.disk.index()] as usize
     }
 
-    /// Number of the newest disk by the slot of its handle.
+    /// Returns the number of the newest disk with a handle of each slot.
     pub(super) fn by_slot(&self) -> &[u32] {
         &self.by_slot
     }
 
-    /// Handle of a client's VM.
+    /// Returns the handle of a client's VM.
     pub(super) fn vm_of(&self, client: u32) -> VmId {
         let disk = &self.disks[self.clients[client as usize].disk];
         self.vms[disk.vm].id
@@ -231,37 +245,43 @@ impl Inventory {
     }
 
     /// Schedules a client's next request at `at`, or after its silence, unless one is scheduled.
-    pub(super) fn arm(&mut self, schedule: &mut Schedule, client: u32, at: Nanos) {
-        let it = &mut self.clients[client as usize];
-        // One event for each client: more would make its load depend on how often it was armed.
-        if !it.armed {
-            it.armed = true;
-            schedule.plan(at.max(it.quiet_until), Event::SubmitRequest(client));
+    pub(super) fn schedule_request(&mut self, schedule: &mut Schedule, client: u32, at: Nanos) {
+        let state = &mut self.clients[client as usize];
+        // One event for each client: with more, its load would depend on the number of calls.
+        if !state.is_scheduled {
+            state.is_scheduled = true;
+            schedule.plan(at.max(state.quiet_until), Event::SubmitRequest(client));
         }
     }
 
-    /// Schedules requests of clients that found no room, if the load goes on.
-    pub(super) fn room_again(&mut self, schedule: &mut Schedule, now: Nanos, running: bool) {
+    /// Schedules the next requests of clients whose last one found no room; with `running` unset
+    /// the load has ended, and none are scheduled.
+    pub(super) fn schedule_refused_clients(
+        &mut self,
+        schedule: &mut Schedule,
+        now: Nanos,
+        running: bool,
+    ) {
         for client in 0..self.clients.len() {
-            let waited = core::mem::take(&mut self.clients[client].waits);
-            if waited && running {
-                self.arm(schedule, client as u32, now);
+            let found_no_room = core::mem::take(&mut self.clients[client].found_no_room);
+            if found_no_room && running {
+                self.schedule_request(schedule, client as u32, now);
             }
         }
     }
 
-    /// Objectives of all VMs that may hold something in the engine, `vm`'s first.
+    /// Returns the objectives of all VMs that may have requests in the engine, that of `vm` first.
     pub(super) fn objectives(&self, engine: &Engine, vm: VmId) -> Vec<Objective> {
-        let of = |id: VmId| {
+        let objective = |id: VmId| {
             let found = self.vms.iter().find(|vm| vm.id == id);
             *found.expect("it was added").objective()
         };
-        // A removed VM keeps its part until its last request is out.
+        // A removed VM keeps its slot until its last request has ended.
         let view = engine.view();
-        let there = |id: VmId| id.index() < view.vm_slots() && view.vm_at(id.index()) == id;
+        let has_slot = |id: VmId| id.index() < view.vm_slots() && view.vm_at(id.index()) == id;
         let others = self.vms.iter().map(|vm| vm.id);
-        let others = others.filter(|&id| id != vm && there(id));
-        core::iter::once(vm).chain(others).map(of).collect()
+        let others = others.filter(|&id| id != vm && has_slot(id));
+        core::iter::once(vm).chain(others).map(objective).collect()
     }
 
     /// Checks what would survive a power cut now: the durable content, or all of the cache.
@@ -286,7 +306,7 @@ impl Inventory {
 
 #[cfg(test)]
 impl Disk {
-    /// Blank disk of so many sectors, at the begin of the device.
+    /// Creates a blank disk of `sectors` sectors at the beginning of the device.
     pub(super) fn blank(sectors: u64) -> Disk {
         let spec = DiskSpec {
             base: 0,
@@ -330,13 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_asks_once_and_after_its_silence() {
+    fn a_client_has_one_scheduled_request_and_none_in_its_silence() {
         let (mut inventory, mut schedule) = (inventory(), Schedule::new());
+        // A burst of two requests, then a silence of 100 ns.
         [1, 2]
             .into_iter()
-            .for_each(|now| inventory.clients[1].asked(Nanos(now)));
+            .for_each(|now| inventory.clients[1].record_accepted(Nanos(now)));
         for _ in 0..2 {
-            inventory.arm(&mut schedule, 1, Nanos(5));
+            inventory.schedule_request(&mut schedule, 1, Nanos(5));
         }
         assert_eq!(schedule.due(Nanos(101)), None);
         assert_eq!(schedule.due(Nanos(102)), Some(Event::SubmitRequest(1)));
@@ -344,11 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_a_vm_that_goes_leave_and_wait_for_nothing() {
+    fn clients_of_a_removed_vm_disconnect_and_submit_nothing_more() {
         let (mut inventory, mut schedule) = (inventory(), Schedule::new());
-        inventory.clients.iter_mut().for_each(|it| it.waits = true);
+        inventory
+            .clients
+            .iter_mut()
+            .for_each(|client| client.found_no_room = true);
         inventory.disconnect_vm(0);
-        inventory.room_again(&mut schedule, Nanos(7), true);
+        inventory.schedule_refused_clients(&mut schedule, Nanos(7), true);
         assert_eq!(schedule.due(Nanos(7)), Some(Event::SubmitRequest(1)));
         assert_eq!(schedule.due(Nanos::MAX), None);
         let connected = inventory.clients.iter().map(|it| it.connected);
@@ -357,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_moves_has_the_room_that_it_takes() {
+    fn a_disk_that_moves_gets_room_of_its_new_size() {
         let mut disk = Disk::blank(64);
         assert!(!disk.resize(0, 32 * SECTOR));
         assert_eq!(disk.room, 64 * SECTOR, "it may grow again in its place");

@@ -1,6 +1,6 @@
 //! Load of a torture run: the requests that clients draw.
 
-use super::inventory::{Client, Disk, HOT};
+use super::inventory::{Client, Disk, HOT_SPOT_SECTORS};
 use crate::checker::ledger::SECTOR;
 use crate::torture::TortureRng;
 use tidegate_core::request::{Op, Request};
@@ -60,23 +60,26 @@ impl Load {
         let size = disk.spec.size / SECTOR;
         let count = rng.octaves(work.sectors.0, work.sectors.1).min(size);
         // The disk may have shrunk.
-        client.next = client.next.min(size);
+        client.next_sector = client.next_sector.min(size);
         let first = if rng.chance(work.sequential) {
             if work.downwards {
                 // At the begin of the disk a downward stream starts again at its end.
-                client.next.checked_sub(count).unwrap_or(size - count)
-            } else if client.next + count <= size {
-                client.next
+                client
+                    .next_sector
+                    .checked_sub(count)
+                    .unwrap_or(size - count)
+            } else if client.next_sector + count <= size {
+                client.next_sector
             } else {
                 0
             }
         } else if rng.chance(work.hot) {
-            (disk.hot + rng.below(HOT)).min(size - count)
+            (disk.hot_spot + rng.below(HOT_SPOT_SECTORS)).min(size - count)
         } else {
             rng.range(0, size - count)
         };
         if op != Op::Flush {
-            client.next = if work.downwards { first } else { first + count };
+            client.next_sector = if work.downwards { first } else { first + count };
         }
         // A flush has no range.
         let data = op != Op::Flush;

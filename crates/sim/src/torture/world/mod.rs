@@ -41,7 +41,7 @@ use crate::fault::Kind;
 use checks::Checks;
 use device::Device;
 use faults::Faults;
-use hung::Hung;
+use hung::HungDisk;
 use in_flight::Flights;
 use inventory::Inventory;
 use load::Load;
@@ -78,7 +78,7 @@ pub(super) struct TortureWorld<'a, 'j> {
     replies: Replies,
     device: Device,
     flights: Flights,
-    hung: Hung,
+    hung: HungDisk,
     checks: Checks,
     journal: &'a mut Journal<'j>,
     /// Bug that is planted to test the checkers; none in a normal run.
@@ -240,7 +240,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         answers::none_missing(&self.checks.ledger, &mut self.checks.over)?;
         if any {
             self.inventory
-                .room_again(&mut self.schedule, self.now, self.running);
+                .schedule_refused_clients(&mut self.schedule, self.now, self.running);
         }
         self.process_transfer_ends()
     }

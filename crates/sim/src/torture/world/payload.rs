@@ -56,7 +56,7 @@ impl TortureWorld<'_, '_> {
         self.checks.ledger.memory_returned(vm);
         while self.engine.admission_mut().poll_unblocked().is_some() {}
         self.inventory
-            .room_again(&mut self.schedule, self.now, self.running);
+            .schedule_refused_clients(&mut self.schedule, self.now, self.running);
         Ok(())
     }
 

@@ -11,14 +11,17 @@ impl TortureWorld<'_, '_> {
     /// Submits a client's next request, if it may have another one.
     pub(super) fn submit_request(&mut self, number: u32) -> Verdict {
         let client = &mut self.inventory.clients[number as usize];
-        client.armed = false;
-        if client.deaf_until <= self.now {
-            client.open -= std::mem::take(&mut client.unread);
+        client.is_scheduled = false;
+        if client.reads_again_at <= self.now {
+            client.outstanding -= std::mem::take(&mut client.unread);
         }
         let nonsense = self.faults.strikes(Kind::Nonsense);
         let client = &self.inventory.clients[number as usize];
         // Nonsense is submitted without a connection, too: the engine must refuse it.
-        if !self.running || (!client.connected && !nonsense) || client.open >= client.work.depth {
+        if !self.running
+            || (!client.connected && !nonsense)
+            || client.outstanding >= client.work.depth
+        {
             return Ok(());
         }
         let client = &mut self.inventory.clients[number as usize];
@@ -31,12 +34,14 @@ impl TortureWorld<'_, '_> {
         };
         match self.hand_in(number, request)? {
             None => self.asked(number),
-            Some(Refusal::Full) => self.inventory.clients[number as usize].waits = true,
+            Some(Refusal::Full) => self.inventory.clients[number as usize].found_no_room = true,
             // After any other refusal the client retries after 10 us; room is announced, these are
             // not.
-            Some(_) => self
-                .inventory
-                .arm(&mut self.schedule, number, self.now + Nanos(10_000)),
+            Some(_) => self.inventory.schedule_request(
+                &mut self.schedule,
+                number,
+                self.now + Nanos(10_000),
+            ),
         }
         Ok(())
     }
@@ -44,10 +49,10 @@ impl TortureWorld<'_, '_> {
     fn asked(&mut self, number: u32) {
         let gap = self.load.gap();
         let client = &mut self.inventory.clients[number as usize];
-        client.asked(self.now);
-        if client.open < client.work.depth {
+        client.record_accepted(self.now);
+        if client.outstanding < client.work.depth {
             self.inventory
-                .arm(&mut self.schedule, number, self.now + gap);
+                .schedule_request(&mut self.schedule, number, self.now + gap);
         }
     }
 
@@ -101,8 +106,8 @@ impl TortureWorld<'_, '_> {
         let disk = &mut self.inventory.disks[entry.disk as usize];
         disk.shadow.submitted(entry, &mut floors);
         let owner = &mut self.inventory.vms[disk.vm];
-        owner.asked.0 += 1;
-        owner.asked.1 += request.len as u64;
+        owner.requests += 1;
+        owner.request_bytes += request.len as u64;
         let vm = entry.vm;
         let holds = self.checks.budgets.is_bounded() && request.op == Op::Write;
         self.requests.add(number, floors, holds);
@@ -141,15 +146,15 @@ impl TortureWorld<'_, '_> {
         if client.id != entry.client || !client.connected {
             return Ok(()); // asked before it vanished
         }
-        if client.deaf_until > self.now {
+        if client.reads_again_at > self.now {
             client.unread += 1;
             return Ok(());
         }
-        client.open = client.open.saturating_sub(1);
+        client.outstanding = client.outstanding.saturating_sub(1);
         let think = self.load.think(client.work.think);
         if self.running {
             self.inventory
-                .arm(&mut self.schedule, asker, self.now + think);
+                .schedule_request(&mut self.schedule, asker, self.now + think);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::checks::Checks;
 use super::device::Device;
 use super::faults::Faults;
-use super::hung::Hung;
+use super::hung::HungDisk;
 use super::in_flight::Flights;
 use super::inventory::Inventory;
 use super::load::Load;
@@ -95,11 +95,11 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let now = Nanos(1 + seed % 1000);
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
-        let hung = Hung::new(&swarm, TortureRng::new(seed, 18));
+        let hung = HungDisk::new(&swarm, TortureRng::new(seed, 18));
         // Handling of hung disks has slots beyond the depth, for I/Os that are out of the count.
         let mut slots = swarm.config.device.depth;
-        if let Some(patience) = hung.patience() {
-            engine.device_mut().enable_hung_disk_handling(now, patience);
+        if let Some(timeouts) = hung.silence_timeouts() {
+            engine.device_mut().enable_hung_disk_handling(now, timeouts);
             slots = swarm.config.device.io_slots();
         }
         TortureWorld {

@@ -1,7 +1,7 @@
 //! Arrival of VMs, disks and connections in a torture run, and connections that close and come
 //! back.
 
-use super::inventory::{Client, DISKS_MAX, Disk, HOT, Vm};
+use super::inventory::{Client, DISKS_MAX, Disk, HOT_SPOT_SECTORS, Vm};
 use super::{EventKind, TortureWorld};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
@@ -63,7 +63,10 @@ impl TortureWorld<'_, '_> {
         let figures = [number.into(), vm.index() as u64, spec.size, spec.base, 0];
         self.record(EventKind::DiskAdded, figures);
         // A disk smaller than the hot spot is hot as a whole.
-        let hot = self.draws.fresh.below(plan.sectors.saturating_sub(HOT));
+        let hot = self
+            .draws
+            .fresh
+            .below(plan.sectors.saturating_sub(HOT_SPOT_SECTORS));
         let disk = Disk::new(id, guest, spec, number, hot);
         self.inventory.add_disk(disk);
         for work in &plan.clients {
@@ -89,7 +92,7 @@ impl TortureWorld<'_, '_> {
         self.inventory.clients.push(connected);
         let begin = self.load.begin(self.swarm.span);
         self.inventory
-            .arm(&mut self.schedule, client, self.now + begin);
+            .schedule_request(&mut self.schedule, client, self.now + begin);
         Ok(())
     }
 
@@ -131,7 +134,8 @@ impl TortureWorld<'_, '_> {
         self.checks.ledger.connected(id, disk as u32);
         self.record(EventKind::Connected, [number.into(), disk as u64, 0, 0, 0]);
         self.inventory.clients[number as usize].reconnect(id);
-        self.inventory.arm(&mut self.schedule, number, self.now);
+        self.inventory
+            .schedule_request(&mut self.schedule, number, self.now);
         Ok(())
     }
 }
