@@ -439,7 +439,7 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         ),
         (
             &format!("{whole}deadline = {{ tolerance = 1, max_bandwidth = \"10 IOPS\" }}"),
-            &["deadline.max_bandwidth", "bytes a second"],
+            &["deadline.max_bandwidth", "a bandwidth"],
         ),
         (
             &format!(

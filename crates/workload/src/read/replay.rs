@@ -9,8 +9,8 @@ use tidegate_config::library::Library;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// Reads `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`:
-/// a mistake was found and reported.
+/// Reads the key `replay`, such as `replay = { file = "web.csv", mode = "next-when-done",
+/// size_factor = 100 }`. `None`: a mistake was found and reported.
 pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay> {
     let mut section = Section::with_keys(field, &keys::REPLAY_TABLE)?;
     let format = section.value(&keys::FORMAT, None, |field| {
@@ -23,12 +23,12 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
         .and_then(|(field, (format, skip_bad))| {
             read_trace(&field, library, &Options { format, skip_bad })
         });
-    // The old name is accepted with a note, for one release.
+    // Accepted with a note for one release.
     section.renamed("disk", "trace_disk");
     let disk = section.value(&keys::TRACE_DISK, None, |field| {
         // The names are unknown if the trace could not be read.
         let names = trace.as_ref()?.disks.iter().map(String::as_str);
-        // With a suggestion of the nearest name of the trace.
+        // An unknown name is reported with the nearest one of the trace.
         let wanted = field.reference("disk of the trace", names.clone())?;
         Some(names.clone().position(|name| name == wanted))
     });
@@ -46,14 +46,15 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
     Some(replay)
 }
 
+/// Reads `mode`, and `time_factor`, which belongs to the mode `scaled`.
 fn mode(section: &mut Section<'_>) -> Option<Mode> {
     let word = section.word(&keys::MODE, &keys::MODES);
     let factor = section.field(&keys::TIME_FACTOR);
     let scaled = word.is_none_or(|word| word == Pace::Scaled);
     if let (Some(field), false) = (&factor, scaled) {
         field.error(
-            "times are as they are in this mode",
-            "mode = \"scaled\", or leave it out",
+            "time_factor applies only to mode = \"scaled\"",
+            "mode = \"scaled\", or no time_factor",
         );
         return None;
     }
@@ -61,7 +62,7 @@ fn mode(section: &mut Section<'_>) -> Option<Mode> {
         Pace::Timed => Some(Mode::Timed(Factor::ONE)),
         Pace::NextWhenDone => Some(Mode::NextWhenDone),
         Pace::Scaled => {
-            let example = "what times are multiplied by: time_factor = 0.5";
+            let example = "the factor of the trace's times, such as time_factor = 0.5";
             let field = factor.or_else(|| section.need(keys::TIME_FACTOR.name, example))?;
             let factor = field.plain_number(&keys::TIME_FACTOR)?;
             Some(Mode::Timed(Factor::new(factor)))
@@ -69,6 +70,7 @@ fn mode(section: &mut Section<'_>) -> Option<Mode> {
     }
 }
 
+/// Reads the trace that a field names, with an error at the field if it cannot be read.
 fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Option<Trace> {
     let name = field.text()?;
     let (what, allowed) = match library.open(name) {
@@ -88,7 +90,7 @@ fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Op
 /// Returns the message about an unreadable trace, and the correction.
 fn explain(name: &str, error: &TraceError) -> (String, String) {
     let allowed = match error {
-        TraceError::Bad(bad) => format!("{}; skip_bad = true passes over bad records", bad.right),
+        TraceError::Bad(bad) => format!("{}; skip_bad = true skips bad records", bad.right),
         TraceError::Unknown => "format = \"msr\", \"disksim\" or \"vscsi\"".to_owned(),
         TraceError::Empty {
             first: Some(bad), ..
@@ -98,8 +100,8 @@ fn explain(name: &str, error: &TraceError) -> (String, String) {
     (format!("{name}: {error}"), allowed)
 }
 
-/// Reads `deadline = "60 s"`, or `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss =
-/// "17 MB/s" }`.
+/// Reads the key `deadline`: a duration such as `"60 s"`, or a table of [`BySize`] such as
+/// `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss = "17 MB/s" }`.
 pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if !is_table(field) {
         let time = field.number(&super::keys::DEADLINE);
@@ -120,10 +122,13 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     let as_printed = section.flag(&keys::AS_PRINTED);
     section.finish();
     if let (Some(field), Some(most), Some(loss)) = (most, max_bandwidth, bandwidth_loss)
-        // Equal would leave a bandwidth of 0, and a deadline that never comes.
+        // An equal loss would leave a bandwidth of 0, and a deadline that never comes.
         && loss >= most
     {
-        field.error("not above bandwidth_loss", "more than bandwidth_loss");
+        field.error(
+            "max_bandwidth does not exceed bandwidth_loss",
+            "more than bandwidth_loss",
+        );
         return None;
     }
     Some(Deadline::BySize(BySize {
@@ -144,7 +149,7 @@ fn bandwidth(field: &Field<'_>) -> Option<u64> {
     }
     field.error(
         format!("found {}", field.describe()),
-        "bytes a second, such as \"54 MB/s\"",
+        "a bandwidth, such as \"54 MB/s\"",
     );
     None
 }

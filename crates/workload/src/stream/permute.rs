@@ -11,8 +11,11 @@ use tidegate_core::random::SplitMix64;
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
     n: u64,
+    /// Bits of the largest integer that the rounds permute: a power of two, less 1.
     mask: u64,
+    /// Number of bits by which the high bits are shifted onto the low ones.
     fold: u32,
+    /// Odd factor and summand of each round.
     rounds: [(u64, u64); 3],
 }
 
@@ -66,7 +69,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn each_integer_is_met_once(n in 1_u64..5000, key in any::<u64>()) {
+        fn each_integer_is_the_image_of_one(n in 1_u64..5000, key in any::<u64>()) {
             let order = Permutation::new(n, key);
             let mut met = vec![false; n as usize];
             for x in 0..n {

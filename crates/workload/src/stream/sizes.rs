@@ -19,8 +19,8 @@ pub(super) struct Size {
 pub(super) struct SizeDraw {
     /// Smallest size in bytes.
     unit: u64,
-    /// Only size, or the largest of several.
-    first: Size,
+    /// Single size, which is drawn without the table; unused if there are several.
+    single: Size,
     /// Alias table; empty for a single size.
     columns: Box<[Column]>,
     /// Sum of all weights: the height of each column.
@@ -30,6 +30,7 @@ pub(super) struct SizeDraw {
 /// Column of the alias table: `size` below the height `own`, `alias` above.
 #[derive(Clone, Copy, Debug)]
 struct Column {
+    /// Height below which the column stands for `size`; above the table's height: all of it.
     own: u64,
     size: Size,
     alias: Size,
@@ -55,14 +56,14 @@ impl SizeDraw {
             })
             .collect();
         build_alias_table(&mut columns, height);
-        let first = size(sizes.largest());
+        let single = size(sizes.largest());
         if sizes.single().is_some() {
             // A single size needs no draw, and existing seeds keep their requests.
             columns.clear();
         }
         SizeDraw {
             unit,
-            first,
+            single,
             columns: columns.into(),
             height,
         }
@@ -74,10 +75,11 @@ impl SizeDraw {
         self.unit
     }
 
+    /// Draws a size.
     #[inline]
     pub(super) fn draw(&self, rng: &mut Pcg64Mcg) -> Size {
         if self.columns.is_empty() {
-            return self.first;
+            return self.single;
         }
         let column = &self.columns[random_variate::below(rng, self.columns.len() as u64) as usize];
         if random_variate::below(rng, self.height) < column.own {
@@ -124,7 +126,7 @@ mod tests {
 
         /// Adds up what each column gives to each size; nothing is sampled.
         #[test]
-        fn the_table_holds_the_weights_exactly(
+        fn the_table_has_exactly_the_given_weights(
             weights in prop::collection::vec(1..=u32::MAX, 2..50),
         ) {
             let table = SizeDraw::new(&sizes(&weights), 1 << 40);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_size_takes_nothing_of_the_generator() {
+    fn a_single_size_draws_no_random_number() {
         let table = SizeDraw::new(&sizes(&[7]), 5000);
         let mut rng = seeded(1);
         let (bytes, places) = (512, 9);

@@ -15,10 +15,13 @@ pub(super) struct Zipf {
     n: f64,
     theta: f64,
     /// 1 - theta, the exponent of the integral.
-    rest: f64,
-    /// Integral H at the left end of the first bar and at the right end of the last one.
+    one_minus_theta: f64,
+    /// Integral H at the left end of the first bar.
     from: f64,
+    /// Integral H at the right end of the last bar.
     to: f64,
+    /// Distance of x from the right end of a bar up to which a point is accepted without evaluating
+    /// the density.
     squeeze: f64,
 }
 
@@ -37,7 +40,7 @@ impl Zipf {
         let mut zipf = Zipf {
             n: n as f64,
             theta,
-            rest: 1.0 - theta,
+            one_minus_theta: 1.0 - theta,
             from: 0.0,
             to: 0.0,
             squeeze: 0.0,
@@ -70,15 +73,15 @@ impl Zipf {
 
     /// Integral H of h from 1 to x; `expm1` keeps precision if theta is near 1.
     fn integral(&self, x: f64) -> f64 {
-        libm::expm1(self.rest * libm::log(x)) / self.rest
+        libm::expm1(self.one_minus_theta * libm::log(x)) / self.one_minus_theta
     }
 
     /// Inverse of the integral H.
     #[inline]
     fn inverse(&self, u: f64) -> f64 {
         // Rounding may take the argument just below -1, which has no logarithm.
-        let y = (u * self.rest).max(-1.0);
-        libm::exp(libm::log1p(y) / self.rest)
+        let y = (u * self.one_minus_theta).max(-1.0);
+        libm::exp(libm::log1p(y) / self.one_minus_theta)
     }
 }
 

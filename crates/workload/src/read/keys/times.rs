@@ -1,4 +1,4 @@
-//! Keys of a duration that may be drawn.
+//! Keys of a duration that is fixed, or drawn from a distribution.
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, words};
 
@@ -7,17 +7,17 @@ use super::LONGEST;
 /// Distributions of a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::read) enum Drawn {
-    /// Uniform between two durations.
+    /// Uniform distribution between two durations.
     Uniform,
-    /// Exponential.
+    /// Exponential distribution with a mean.
     Exponential,
-    /// Normal.
+    /// Normal distribution with a mean and a deviation.
     Normal,
-    /// Log-normal.
+    /// Log-normal distribution with a median and the deviation of the logarithm.
     LogNormal,
 }
 
-/// Words of `distribution`.
+/// Values of the key `distribution`.
 pub(in crate::read) const DISTRIBUTIONS: [(&str, Drawn); 4] = [
     ("uniform", Drawn::Uniform),
     ("exponential", Drawn::Exponential),
@@ -26,30 +26,31 @@ pub(in crate::read) const DISTRIBUTIONS: [(&str, Drawn); 4] = [
 ];
 
 /// Creates the key of a distribution's parameter. `of` names the distributions that require it.
-const fn figure(name: &'static str, of: &'static str, help: &'static str) -> KeyInfo {
+const fn parameter(name: &'static str, of: &'static str, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, KeyKind::Duration, KeyDefault::Unset(of), help).within(0, LONGEST.0)
 }
 
-/// Distribution of a time.
+/// Key of the distribution from which durations are drawn.
 pub(in crate::read) const KIND: KeyInfo = KeyInfo::new(
     "distribution",
     KeyKind::Choice(&words(&DISTRIBUTIONS)),
     KeyDefault::Required("distribution = \"exponential\""),
-    "how it is drawn",
+    "distribution from which the duration is drawn",
 );
-/// Shortest of uniform times.
-pub(in crate::read) const FROM: KeyInfo = figure("from", "of `uniform`", "the shortest time");
-/// Longest of uniform times.
-pub(in crate::read) const TO: KeyInfo = figure("to", "of `uniform`", "the longest time");
-/// Mean of times.
+/// Key of the shortest duration of a uniform distribution.
+pub(in crate::read) const FROM: KeyInfo = parameter("from", "of `uniform`", "shortest duration");
+/// Key of the longest duration of a uniform distribution.
+pub(in crate::read) const TO: KeyInfo = parameter("to", "of `uniform`", "longest duration");
+/// Key of the mean of an exponential or normal distribution.
 pub(in crate::read) const MEAN: KeyInfo =
-    figure("mean", "of `exponential` and `normal`", "the mean");
-/// Deviation of normal times.
+    parameter("mean", "of `exponential` and `normal`", "mean duration");
+/// Key of the standard deviation of a normal distribution.
 pub(in crate::read) const DEVIATION: KeyInfo =
-    figure("deviation", "of `normal`", "the standard deviation");
-/// Median of log-normal times.
-pub(in crate::read) const MEDIAN: KeyInfo = figure("median", "of `lognormal`", "the median");
-/// Deviation of the logarithm of log-normal times.
+    parameter("deviation", "of `normal`", "standard deviation");
+/// Key of the median of a log-normal distribution.
+pub(in crate::read) const MEDIAN: KeyInfo =
+    parameter("median", "of `lognormal`", "median duration");
+/// Key of the standard deviation of the natural logarithm of a log-normal distribution.
 pub(in crate::read) const SIGMA: KeyInfo = KeyInfo::new(
     "sigma",
     KeyKind::Decimal {
@@ -57,10 +58,10 @@ pub(in crate::read) const SIGMA: KeyInfo = KeyInfo::new(
         max: 10.0,
     },
     KeyDefault::Unset("of `lognormal`"),
-    "the standard deviation of the logarithm",
+    "standard deviation of the natural logarithm",
 );
 
-/// Table of a time that is drawn.
+/// Table of a duration that is drawn.
 pub const DISTRIBUTION: SectionInfo = SectionInfo {
     name: "distribution",
     keys: &[KIND, FROM, TO, MEAN, DEVIATION, MEDIAN, SIGMA],
