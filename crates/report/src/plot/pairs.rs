@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{escape, text};
+use unicode_width::UnicodeWidthStr;
+
+use super::svg::{COLUMN_WIDTH, escape, text};
 use super::svg_style;
 use super::text::clip;
 use crate::style::one_line;
@@ -19,6 +21,16 @@ const BARS_WIDTH: f64 = 290.0;
 const FIGURES_LEFT: f64 = BARS_LEFT + BARS_WIDTH + 10.0;
 /// Height of the legend at the top.
 const LEGEND_HEIGHT: f64 = 30.0;
+/// Upper edge of the legend's bars.
+const LEGEND_BAR_TOP: f64 = 10.0;
+/// Baseline of the legend's names.
+const LEGEND_BASELINE: f64 = 19.0;
+/// Width of a bar in the legend.
+const LEGEND_BAR_WIDTH: f64 = 22.0;
+/// Distance of a name in the legend from the left end of its bar.
+const LEGEND_NAME_LEFT: f64 = 28.0;
+/// Distance between two entries of the legend.
+const LEGEND_GAP: f64 = 20.0;
 /// Height of the heading of a group.
 const GROUP_HEIGHT: f64 = 28.0;
 /// Height of a row with its two bars.
@@ -147,18 +159,17 @@ impl Pairs {
 
     fn legend(&self, out: &mut String) {
         let [first, second] = &self.names;
-        bar(out, "theirs", (BARS_LEFT, 10.0), 22.0);
-        text(out, "", (BARS_LEFT + 28.0, 19.0), first);
+        let mut x = BARS_LEFT;
         // Bars of the second figure have the colour of their agreement.
-        let mut x = BARS_LEFT + 100.0;
         for (class, name) in [
+            ("theirs", first.clone()),
             ("near", format!("{second}: near")),
             ("far", "off".to_owned()),
             ("unjudged", "not judged".to_owned()),
         ] {
-            bar(out, class, (x, 10.0), 22.0);
-            text(out, "", (x + 28.0, 19.0), &name);
-            x += 48.0 + 7.2 * name.len() as f64;
+            bar(out, class, (x, LEGEND_BAR_TOP), LEGEND_BAR_WIDTH);
+            text(out, "", (x + LEGEND_NAME_LEFT, LEGEND_BASELINE), &name);
+            x += LEGEND_NAME_LEFT + name.width() as f64 * COLUMN_WIDTH + LEGEND_GAP;
         }
     }
 }

@@ -58,7 +58,7 @@ const LABEL_GAP: f64 = 8.0;
 /// Line height of legend and notes.
 const LINE_HEIGHT: f64 = 20.0;
 /// Approximate width of a column of text, a bit more than most letters need.
-const COLUMN_WIDTH: f64 = 7.2;
+pub(super) const COLUMN_WIDTH: f64 = 7.2;
 /// Approximate width of a column of a label, which is bold.
 const LABEL_COLUMN_WIDTH: f64 = 8.2;
 /// Minimum distance of marks along one line; closer points get none.
@@ -110,13 +110,16 @@ struct Drawing<'a> {
     fitted: Fitted<'a>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
-    /// Distances of the frame from the left, the right and the upper edge.
+    /// Distance of the frame from the left edge.
     left: f64,
+    /// Distance of the frame from the right edge.
     right: f64,
+    /// Distance of the frame from the upper edge.
     above: f64,
-    /// Legend's entries (x, line, name), and lines of notes, below the plot.
+    /// Entries of the legend below the plot, one for each series: left end, line from 0, and name.
     legend: Vec<(f64, usize, String)>,
     legend_lines: usize,
+    /// Lines of notes below the legend.
     notes: Vec<String>,
 }
 
@@ -512,6 +515,7 @@ fn columns(width: f64) -> usize {
     (width / COLUMN_WIDTH) as usize
 }
 
+/// Writes text whose baseline begins at the point, or is centred on it, as `attributes` tell.
 pub(super) fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
     let gap = if attributes.is_empty() { "" } else { " " };
     let text = escape(text);
