@@ -14,6 +14,12 @@ use crate::guest::Guest;
 use crate::serial::SerialDevice;
 use crate::setup::{config, policy};
 
+/// Distance in bytes between the requests of a load with gaps, so that none is adjacent to another
+/// and merging does not apply: more than the largest I/O.
+const GAP_STRIDE: u64 = 2 << 20;
+/// Number of requests after which the offsets of a load start over: with gaps, within 256 GiB.
+const OFFSETS: u64 = 1 << 17;
+
 /// Closed loop of one guest: as many requests outstanding as its depth.
 struct Load {
     guest: Guest,
@@ -23,7 +29,7 @@ struct Load {
     outstanding: u32,
     /// Number of requests so far, from which the next offset follows.
     next: u64,
-    /// Leaves gaps between requests, so that none is adjacent to the one before.
+    /// `true` to leave gaps between requests, so that none is adjacent to the one before.
     gap: bool,
 }
 
@@ -126,7 +132,7 @@ impl World {
         }
     }
 
-    /// Stops new requests of a guest for this time.
+    /// Stops new requests of a guest, and drives the engine for this many nanoseconds meanwhile.
     pub fn pause(&mut self, guest: Guest, nanos: u64) {
         // Depths of all loads, as `unload` clears those of the guest.
         let depths: Vec<u32> = self.loads.iter().map(|l| l.depth).collect();
@@ -137,7 +143,7 @@ impl World {
         }
     }
 
-    /// Removes a VM, and waits until its slot is free.
+    /// Removes a VM, and drives the engine until the VM's slot is free.
     pub fn remove_vm(&mut self, guest: Guest) {
         self.unload(guest);
         self.driver.remove_vm(guest.vm);
@@ -149,9 +155,12 @@ impl World {
     fn refill(&mut self) {
         for (index, load) in self.loads.iter_mut().enumerate() {
             while load.outstanding < load.depth {
-                // The gaps keep requests from being adjacent, and so from merging.
-                let stride = if load.gap { 2 << 20 } else { load.len.into() };
-                let offset = load.next % (1 << 17) * stride;
+                let stride = if load.gap {
+                    GAP_STRIDE
+                } else {
+                    load.len.into()
+                };
+                let offset = load.next % OFFSETS * stride;
                 let request = Request {
                     op: load.op,
                     ..Request::read(offset, load.len, index as u64)
@@ -248,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_beside_a_load_does_not_count_as_the_loads() {
+    fn a_single_request_does_not_count_towards_a_load_with_the_same_tag() {
         let mut world = World::new("fifo", 1_000_000);
         let guest = world.guest(&Objective::default());
         world.load(guest, Op::Read, 4096, 2);

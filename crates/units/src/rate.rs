@@ -137,8 +137,7 @@ impl fmt::Display for RateError {
                 write!(
                     f,
                     "{found:?}: a size of {norm} cannot count as one request, allowed are 1 B to \
-                     {} B",
-                    u32::MAX
+                     less than 4 GiB"
                 )
             }
             RateErrorKind::BandwidthRange(rate) => {
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(
             message("5 IOPS @ 4 GiB"),
             "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request, allowed are 1 B to \
-             4294967295 B"
+             less than 4 GiB"
         );
         assert_eq!(
             message("5 IOPS,"),

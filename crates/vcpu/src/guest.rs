@@ -34,6 +34,7 @@ pub struct TaskId(pub u16);
 
 #[derive(Clone, Debug)]
 struct Interrupt {
+    /// Remaining handling in nanoseconds.
     left: u64,
     token: Token,
 }
@@ -198,8 +199,8 @@ impl GuestCpu {
         if task.left == 0 {
             self.done.extend(task.token.take());
             self.current = None;
-        // The process keeps its work; the next `pick` compares run-times again.
         } else if self.slice().is_some_and(|slice| self.in_slice >= slice) {
+            // The process keeps its work; the next `pick` compares run-times again.
             self.current = None;
         }
     }
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn hogs_share_evenly() {
+    fn processes_that_never_sleep_share_the_vcpu_evenly() {
         let mut cpu = GuestCpu::default();
         for n in 0..3 {
             let task = cpu.add_task();
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_slept_long_preempts_a_hog_and_gets_no_more_than_its_share() {
+    fn a_process_that_slept_long_preempts_and_gets_no_more_than_its_share() {
         let mut cpu = GuestCpu::default();
         let (hog, other) = (cpu.add_task(), cpu.add_task());
         cpu.wake(hog, Nanos::MAX, token(0));

@@ -17,13 +17,23 @@ struct Running {
     moved: u64,
 }
 
+/// End of a transfer that the engine has to report.
+#[derive(Clone, Copy, Debug)]
+struct OwedEnd {
+    vm: VmId,
+    outcome: TransferOutcome,
+    transfer: Running,
+}
+
 /// Checker of transfers: each has exactly one end, and is reported until then.
 #[derive(Default)]
 pub(super) struct Transfers {
     running: BTreeMap<VmId, Running>,
-    ended: VecDeque<(VmId, TransferOutcome, Running)>,
+    /// Ends that the engine has not reported yet, in order.
+    owed_ends: VecDeque<OwedEnd>,
+    /// Background processes, which may have no transfer.
     background: Vec<VmId>,
-    /// State that was exported last.
+    /// Bandwidths that the engine exported last, as bytes.
     learnt: Vec<u8>,
 }
 
@@ -35,10 +45,13 @@ impl Transfers {
 
     /// Ends a VM's transfer; returns `false` if it has none.
     pub(super) fn cancel(&mut self, vm: VmId) -> bool {
-        let was = self.running.remove(&vm);
-        let end = was.map(|was| (vm, TransferOutcome::Cancelled, was));
-        self.ended.extend(end);
-        was.is_some()
+        let cancelled = self.running.remove(&vm);
+        self.owed_ends.extend(cancelled.map(|transfer| OwedEnd {
+            vm,
+            outcome: TransferOutcome::Cancelled,
+            transfer,
+        }));
+        cancelled.is_some()
     }
 
     /// Counts an answered request of `len` bytes.
@@ -53,10 +66,12 @@ impl Transfers {
         transfer.moved += u64::from(len);
         // The last request may be longer than what is left.
         if transfer.moved >= transfer.bytes {
-            let transfer = *transfer;
+            self.owed_ends.push_back(OwedEnd {
+                vm: done.vm,
+                outcome: TransferOutcome::Done,
+                transfer: *transfer,
+            });
             self.running.remove(&done.vm);
-            self.ended
-                .push_back((done.vm, TransferOutcome::Done, transfer));
         }
     }
 
@@ -70,18 +85,19 @@ impl Transfers {
                 ..
             } = end;
             // In order: the engine reports ends as they come.
-            let owed = self.ended.pop_front().expect("one end each");
-            assert_eq!((vm, outcome), (owed.0, owed.1));
+            let owed = self.owed_ends.pop_front();
+            let owed = owed.expect("an end is reported once, of a transfer that has ended");
+            assert_eq!((vm, outcome), (owed.vm, owed.outcome));
             assert_eq!(
                 (transfer.bytes, transfer.moved),
-                (owed.2.bytes, owed.2.moved)
+                (owed.transfer.bytes, owed.transfer.moved)
             );
             assert_eq!(end.late, end.ended.since(transfer.due_time()));
         }
         assert!(
-            self.ended.is_empty(),
+            self.owed_ends.is_empty(),
             "ends were not reported: {:?}",
-            self.ended
+            self.owed_ends
         );
         for &vm in vms {
             let status = engine.transfers().transfer(now, vm);
@@ -97,26 +113,32 @@ impl Transfers {
 }
 
 impl Operator {
+    /// Begins a transfer of a size and a deadline that the two bytes select.
     pub(super) fn begin_transfer(&mut self, vm: u8, size: u8, time: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let most = |n: u8, unit: u64| match n {
+        let scaled = |n: u8, unit: u64| match n {
             // The largest input stands for the largest value, which must not overflow the engine.
             u8::MAX => u64::MAX,
             n => u64::from(n) * unit,
         };
         let spec = TransferSpec {
-            bytes: most(size, u64::from(BLOCK) / 2),
-            deadline: Nanos(most(time, 20_000_000)),
+            bytes: scaled(size, u64::from(BLOCK) / 2),
+            deadline: Nanos(scaled(time, 20_000_000)),
         };
         // The engine refuses an empty transfer, and one without time.
-        let is_one = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
-        let may = self.driver.ledger.is_live(vm) && !self.transfers.background.contains(&vm);
+        let is_valid = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
+        let may_have_transfer =
+            self.driver.ledger.is_live(vm) && !self.transfers.background.contains(&vm);
         let begun = self
             .driver
             .engine
             .transfers_mut()
             .begin_transfer(self.driver.now, vm, &spec);
-        assert_eq!(begun.is_ok(), is_one && may, "{spec:?}: {begun:?}");
+        assert_eq!(
+            begun.is_ok(),
+            is_valid && may_have_transfer,
+            "{spec:?}: {begun:?}"
+        );
         if let Ok(status) = begun {
             // A new transfer replaces the running one, which ends cancelled.
             self.transfers.cancel(vm);
@@ -129,6 +151,7 @@ impl Operator {
         }
     }
 
+    /// Ends a VM's transfer, if it has one.
     pub(super) fn end_transfer(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let ended = self
@@ -158,7 +181,10 @@ impl Operator {
             .transfers_mut()
             .import_bandwidths(&Blob::from_bytes(bytes));
         // A damaged state may be taken where the damage leaves it well-formed.
-        assert!(taken.is_ok() || !whole, "its own is refused: {taken:?}");
+        assert!(
+            taken.is_ok() || !whole,
+            "the engine refuses its own state: {taken:?}"
+        );
         self.driver
             .engine
             .transfers_mut()

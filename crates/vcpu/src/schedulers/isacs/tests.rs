@@ -63,7 +63,8 @@ fn after_an_epoch(params: Params) -> Isacs {
 fn credits_follow_equations_2_to_4() {
     let isacs = after_an_epoch(Params::default());
     let account = |v: u32| *isacs.account(VcpuId(v));
-    // IVCredit: strengths of 20, 6 and 0 ms times the parts 5/30, 10/30 and 15/30 of the CPU time.
+    // IVCredit in ns: strengths of 20, 6 and 0 ms times the parts 5/30, 10/30 and 15/30 of the CPU
+    // time.
     let given = [3_333_333, 2_000_000, 0];
     assert_eq!([0, 1, 2].map(|v| account(v).io_credit), given);
     assert_eq!([0, 1, 2].map(|v| account(v).end), given);
@@ -311,10 +312,10 @@ proptest! {
             }
             if (0..3).all(|v| isacs.rank(VcpuId(v)) <= 0) {
                 now += Nanos::from_millis(30);
-                let events = isacs.accounts.clone();
+                let before = isacs.accounts.clone();
                 if end_epoch(&mut isacs, now, 0) == Renewal::Reallocated {
-                    let consumed: i64 = events.iter().map(|a| a.consumed).sum();
-                    for (was, is) in events.iter().zip(&isacs.accounts) {
+                    let consumed: i64 = before.iter().map(|a| a.consumed).sum();
+                    for (was, is) in before.iter().zip(&isacs.accounts) {
                         let strength = i128::from(was.events.strength()) * i128::from(was.consumed);
                         let due = strength / i128::from(consumed.max(1));
                         prop_assert_eq!(i128::from(is.io_credit), due);

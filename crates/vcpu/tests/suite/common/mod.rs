@@ -161,8 +161,9 @@ pub(crate) fn seeded(seed: u64, mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// CPU time of each VM, in pCPUs.
+/// Runs a scenario; returns the CPU time of each VM, in pCPUs.
 pub(crate) fn cpus(scenario: Scenario) -> Vec<f64> {
     let report = Simulation::new(scenario).run();
+    // The first VM of a report is the driver domain.
     report.vms.iter().skip(1).map(|vm| vm.cpus).collect()
 }
