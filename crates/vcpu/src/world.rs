@@ -57,6 +57,7 @@ pub struct VcpuWorld {
     /// Number of notifications from the driver domain, by vCPU.
     notified: Vec<u64>,
     switches: u64,
+    preemptions: u64,
     switch_cost: Nanos,
     orders: Orders,
     /// pCPUs whose guest may have reached a boundary.
@@ -105,6 +106,7 @@ impl VcpuWorld {
             ran: vec![Nanos::ZERO; vcpus],
             notified: vec![0; vcpus],
             switches: 0,
+            preemptions: 0,
             switch_cost,
             orders: Orders::new(),
             to_update: CpuSet::EMPTY,
@@ -158,6 +160,11 @@ impl VcpuWorld {
     /// Number of times that a pCPU switched to another vCPU.
     pub fn switches(&self) -> u64 {
         self.switches
+    }
+
+    /// Number of times that a vCPU left its pCPU although it could have continued.
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions
     }
 
     /// Results of the flow with the number `flow`.
@@ -377,6 +384,7 @@ impl VcpuWorld {
             let state = &mut self.machine.vcpus[v.index()].state;
             if *state == State::Running {
                 *state = State::Waiting;
+                self.preemptions += 1;
             }
         }
         let pcpu = &mut self.machine.pcpus[p.index()];

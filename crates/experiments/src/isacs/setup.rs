@@ -129,6 +129,8 @@ fn ping(from: usize, count: u64, free: &Calibration) -> PingSpec {
         client: free.us(FreeParameter::PingUs),
         driver: us(10),
         guest: PING_ANSWER,
+        process: None,
+        burst: 1,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Round trips of small packets sent at fixed times, independently of earlier answers (`ping`).
 
-use super::{Flow, FlowResult, Hop, Orders};
-use crate::guest::Token;
+use super::{Flow, FlowResult, Hop, Order, Orders};
+use crate::guest::{TaskId, Token};
+use std::collections::VecDeque;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
 
@@ -19,6 +20,14 @@ pub struct Ping {
     pub jitter: Nanos,
     /// Number of packets to send.
     pub count: u64,
+    /// Number of packets sent at one time, at least 1.
+    burst: u64,
+    /// Process in the guest that answers after the interrupt, and its CPU time per packet; `None`:
+    /// the interrupt answers.
+    process: Option<(TaskId, Nanos)>,
+    /// Packets that the guest's interrupt has handled and the process has not; the process works
+    /// on the first.
+    arrived: VecDeque<u64>,
     random: SplitMix64,
     /// Nominal time of the next packet, without jitter; `next` has it added.
     due: Nanos,
@@ -31,6 +40,11 @@ pub struct Ping {
 
 /// Steps whose event comes from the driver domain: delivery to the guest, and the answer.
 const ANSWERS: [bool; 5] = [false, false, true, false, true];
+
+/// Step in the guest.
+const GUEST: usize = 2;
+/// Stage of a token of the process that answers, beyond the steps.
+const ANSWERED: u32 = 5;
 
 impl Ping {
     /// Creates `count` round trips over `hops`, the first at `start`.
@@ -48,6 +62,9 @@ impl Ping {
             period: period.max(Nanos(1)),
             jitter,
             count,
+            burst: 1,
+            process: None,
+            arrived: VecDeque::new(),
             random: SplitMix64::new(seed),
             due: start,
             next: start,
@@ -57,6 +74,39 @@ impl Ping {
         };
         ping.next = ping.due + ping.random_delay();
         ping
+    }
+
+    /// Sends packets in groups of `burst` at one time; the period is that of the groups.
+    #[must_use]
+    pub fn in_bursts(self, burst: u64) -> Ping {
+        Ping {
+            burst: burst.max(1),
+            ..self
+        }
+    }
+
+    /// Has each packet answered by a process that needs the given CPU time.
+    #[must_use]
+    pub fn answered_by(self, process: Option<(TaskId, Nanos)>) -> Ping {
+        Ping { process, ..self }
+    }
+
+    /// Gives the process the first packet that waits for it.
+    fn start_process(&self, process: (TaskId, Nanos), orders: &mut Orders) {
+        let Some(&number) = self.arrived.front() else {
+            return;
+        };
+        let (task, cost) = process;
+        orders.push_back(Order::Work {
+            vcpu: self.hops[GUEST].vcpu,
+            task,
+            cost,
+            token: Token {
+                flow: self.id,
+                stage: ANSWERED,
+                data: number,
+            },
+        });
     }
 
     fn random_delay(&mut self) -> Nanos {
@@ -85,7 +135,22 @@ impl Flow for Ping {
     }
 
     fn done(&mut self, now: Nanos, token: Token, orders: &mut Orders) {
+        if token.stage == ANSWERED {
+            self.arrived.pop_front();
+            self.process
+                .into_iter()
+                .for_each(|process| self.start_process(process, orders));
+            return self.start_step(GUEST + 1, token.data, orders);
+        }
         let stage = token.stage as usize + 1;
+        if let Some(process) = self.process.filter(|_| stage == GUEST + 1) {
+            self.arrived.push_back(token.data);
+            // One packet at a time; the others stay in the guest's socket buffer.
+            if self.arrived.len() == 1 {
+                self.start_process(process, orders);
+            }
+            return;
+        }
         // The last hop ends the round trip.
         if stage < self.hops.len() {
             return self.start_step(stage, token.data, orders);
@@ -101,13 +166,16 @@ impl Flow for Ping {
 
     fn on_timer(&mut self, now: Nanos, orders: &mut Orders) {
         while self.next_timer().is_some_and(|next| next <= now) {
-            let number = self.sent.len() as u64;
-            self.sent.push(now);
-            self.took.push(Nanos::ZERO);
+            let first = self.sent.len() as u64;
+            let last = (first + self.burst).min(self.count);
+            for number in first..last {
+                self.sent.push(now);
+                self.took.push(Nanos::ZERO);
+                self.start_step(0, number, orders);
+            }
             // The schedule advances by the period, so that jitter does not accumulate.
             self.due += self.period;
             self.next = self.due + self.random_delay();
-            self.start_step(0, number, orders);
         }
     }
 

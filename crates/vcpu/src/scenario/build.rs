@@ -118,7 +118,9 @@ impl Builder<'_> {
         let first = self.scenario.frame.warm_up + self.spread();
         let when = (first, ping.period, ping.jitter);
         let seed = self.random.next_u64();
-        self.add(Ping::new(self.id(), hops, when, ping.count, seed))
+        let process = ping.process.map(|cost| (self.task(guest), cost));
+        let flow = Ping::new(self.id(), hops, when, ping.count, seed);
+        self.add(flow.in_bursts(ping.burst).answered_by(process))
     }
 
     fn stream(&mut self, place: usize, stream: StreamSpec) -> usize {
@@ -301,6 +303,16 @@ impl Simulation {
             vms: vms
                 .map(|(vm, it)| self.vm_report(vm, &it.name, span))
                 .collect(),
+        }
+    }
+
+    /// Round-trip times of all packets that the VM with the index `place` has answered, in the
+    /// order of sending, and the number of packets sent to it.
+    pub fn round_trips(&self, place: usize) -> (Vec<Nanos>, u64) {
+        let flow = self.flows[place].ping;
+        match flow.map(|flow| self.world.results(flow)) {
+            Some(FlowResult::RoundTrips { times, sent }) => (times, sent),
+            _ => (Vec::new(), 0),
         }
     }
 

@@ -278,6 +278,23 @@ pub(super) const PING_DRIVER: KeyInfo =
     step("driver", 10, "CPU time in the driver domain, each way");
 /// Cost of a packet in the guest.
 pub(super) const PING_GUEST: KeyInfo = step("guest", 30, "CPU time of answering in the guest");
+/// CPU time of a process that answers a packet.
+pub(super) const PING_PROCESS: KeyInfo = optional(
+    "process",
+    KeyKind::Duration,
+    "none",
+    "CPU time of a process in the guest that answers after `guest`; without it the interrupt \
+     answers",
+)
+.within(CPU_TIME_RANGE_NS.0, CPU_TIME_RANGE_NS.1);
+/// Packets sent at one time.
+pub(super) const BURST: KeyInfo = KeyInfo::number(
+    "burst",
+    KeyKind::Count,
+    1,
+    (1, 10_000),
+    "packets sent at one time, each `period`",
+);
 
 /// `[vm.ping]`
 pub(super) const PING_TABLE: SectionInfo = SectionInfo {
@@ -290,6 +307,8 @@ pub(super) const PING_TABLE: SectionInfo = SectionInfo {
         PING_CLIENT,
         PING_DRIVER,
         PING_GUEST,
+        PING_PROCESS,
+        BURST,
     ],
 };
 

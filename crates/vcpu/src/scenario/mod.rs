@@ -130,8 +130,13 @@ pub struct PingSpec {
     pub client: Nanos,
     /// CPU time in the driver domain, each way.
     pub driver: Nanos,
-    /// CPU time of answering in the guest.
+    /// CPU time of answering in the guest, or of the interrupt if a process answers.
     pub guest: Nanos,
+    /// CPU time of a process in the guest that answers after the interrupt; `None`: the interrupt
+    /// answers.
+    pub process: Option<Nanos>,
+    /// Number of packets sent at one time.
+    pub burst: u64,
 }
 
 /// Byte stream to a VM.

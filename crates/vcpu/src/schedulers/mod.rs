@@ -5,6 +5,7 @@
 
 pub mod credit;
 pub mod credit2;
+pub mod eevdf;
 pub mod io_turns;
 pub mod isacs;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub static SCHEDULERS: &[&SchedulerInfo] = &[
     &credit2::SCHEDULER,
     &isacs::SCHEDULER,
     &io_turns::SCHEDULER,
+    &eevdf::SCHEDULER,
 ];
 
 /// Returns the scheduler named `name` with default parameters.
@@ -93,6 +95,12 @@ mod tests {
             lead: Nanos(20),
         };
         assert_eq!(io_turns::Params::from_spec(&io_turns.spec()), io_turns);
+        let eevdf = eevdf::Params {
+            slice: Nanos(100_021),
+            tick: Nanos(100_022),
+            run_to_parity: false,
+        };
+        assert_eq!(eevdf::Params::from_spec(&eevdf.spec()), eevdf);
     }
 
     #[test]

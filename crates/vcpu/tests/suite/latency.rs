@@ -1,7 +1,8 @@
 //! Wake-up latency under each scheduler.
 
 use crate::common::{
-    answering, credit, credit2, credit2_shared, hog, io_turns, isacs, scenario, vm,
+    answering, credit, credit2, credit2_shared, eevdf, every_scheduler, hog, io_turns, isacs,
+    scenario, vm,
 };
 use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
@@ -32,12 +33,31 @@ fn pcpu1() -> CpuSet {
 
 #[test]
 fn round_trips_without_neighbours_take_the_sum_of_their_hops() {
-    for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
+    for scheduler in every_scheduler() {
         let found = round_trips(scheduler, vec![answering(vm("io", pcpu1()), 1, 5_000, 500)]);
         assert_eq!((found.answered, found.sent), (500, 500));
         // Twice 5 us at the client and in the driver domain, 30 us in the guest.
         assert_eq!((found.mean_ms, found.max_ms), (0.05, 0.05), "{scheduler:?}");
     }
+}
+
+/// By hand, in us: the client and the driver domain need 5 each way, the interrupt 30, the process
+/// 50. The second packet of a burst leaves the client at 10 and reaches the guest at 15. Its
+/// interrupt goes before the process that answers the first one: 15 + 55 (until 70, when both
+/// interrupts are done), then 50 and 50 of process, 10 back. The answers leave at 120 and 170.
+#[test]
+fn a_process_answers_a_burst_packet_by_packet() {
+    let mut io = answering(vm("io", pcpu1()), 1, 5_000, 400);
+    let ping = io.ping.as_mut().expect("it answers");
+    ping.process = Some(Nanos::from_micros(50));
+    ping.burst = 2;
+    let found = round_trips(eevdf(), vec![io]);
+    assert_eq!((found.answered, found.sent), (400, 400));
+    let mut counted = found.counted.clone();
+    counted.sort_unstable();
+    counted.dedup();
+    let us = Nanos::from_micros;
+    assert_eq!(counted, [us(130), us(180)]);
 }
 
 #[test]

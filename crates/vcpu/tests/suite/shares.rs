@@ -1,15 +1,23 @@
 //! Shares of CPU time: weights, caps, affinity.
 
-use crate::common::{cpus, credit, credit2, credit2_shared, hog, io_turns, isacs, isacs_params};
-use crate::common::{receiving, scenario, vm};
+use crate::common::{cpus, credit, credit2, credit2_shared, eevdf, hog, io_turns, isacs};
+use crate::common::{isacs_params, receiving, scenario, vm};
 use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, VmSpec};
 use tidegate_vcpu::schedulers::isacs::Params as IsacsParams;
 
-const ALL: fn() -> [SchedulerSpec; 5] =
-    || [credit(), credit2(), credit2_shared(), isacs(), io_turns()];
+const ALL: fn() -> [SchedulerSpec; 6] = || {
+    [
+        credit(),
+        credit2(),
+        credit2_shared(),
+        isacs(),
+        io_turns(),
+        eevdf(),
+    ]
+};
 
 fn near(found: f64, due: f64) -> bool {
     (found - due).abs() <= 0.05 * due

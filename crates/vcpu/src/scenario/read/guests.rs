@@ -173,6 +173,8 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
     let client = time(section, &keys::PING_CLIENT);
     let driver = time(section, &keys::PING_DRIVER);
     let guest = time(section, &keys::PING_GUEST);
+    let process = section.number_if_any(&keys::PING_PROCESS);
+    let burst = section.number(&keys::BURST);
     Some(PingSpec {
         from: from?,
         period: period?,
@@ -181,6 +183,8 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
         client: client?,
         driver: driver?,
         guest: guest?,
+        process: process?.map(Nanos),
+        burst: burst?,
     })
 }
 

@@ -56,6 +56,11 @@ pub(crate) fn io_turns() -> SchedulerSpec {
     params.spec()
 }
 
+/// EEVDF with default parameters.
+pub(crate) fn eevdf() -> SchedulerSpec {
+    named("eevdf").expect("there is one")
+}
+
 /// Credit with default parameters.
 pub(crate) fn credit() -> SchedulerSpec {
     named("credit").expect("there is one")
@@ -110,6 +115,8 @@ pub(crate) fn answering(spec: VmSpec, from: usize, period_us: u64, count: u64) -
             client: us(5),
             driver: us(5),
             guest: us(30),
+            process: None,
+            burst: 1,
         }),
         ..spec
     }
