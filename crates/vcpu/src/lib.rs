@@ -5,7 +5,6 @@
 //!   Scenario --> VcpuWorld --> VcpuReport
 //!                  |
 //!                  +-- Scheduler (schedulers): which vCPU runs on which pCPU
-//!                  +-- GuestCpu, one a vCPU: interrupts and processes
 //!                  +-- GuestCpu, one per vCPU: interrupts and processes
 //!                  +-- Flow: a workload of guests, whose I/O passes through the driver domain
 //!
@@ -15,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod flow;
 pub mod guest;
 pub mod machine;

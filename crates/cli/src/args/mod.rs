@@ -47,7 +47,7 @@ pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
-pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
+pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 
 use crate::completion;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
 use tidegate_core::time::Nanos;
+use tidegate_vcpu::compare::{CELLS, Cell};
 use tidegate_vcpu::schedulers::{SCHEDULERS, named};
 use tidegate_vcpu::spec::SchedulerSpec;
 
@@ -22,8 +23,32 @@ pub(crate) enum VcpuCommand {
   tidegate vcpu sim examples/vcpu/mixed.toml -o json | jq '.vms[].round_trips'"
     )]
     Sim(Box<VcpuSimArgs>),
+    /// Compare all vCPU schedulers on a fixed grid of hosts
+    #[command(
+        after_help = "docs/vcpu-compare.md describes the cells and the columns. Cells that are \
+                      held out were not looked at\nwhile a scheduler was tuned; they are marked \
+                      with *.\n\nExamples:
+  tidegate vcpu compare
+  tidegate vcpu compare mixed flooder
+  tidegate vcpu compare -o json | jq '.held_out'"
+    )]
+    Compare(VcpuCompareArgs),
     /// List vCPU schedulers with their parameters, defaults and ranges
     List,
+}
+
+/// Options of `tidegate vcpu compare`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct VcpuCompareArgs {
+    /// Cells of the grid; without a name, all
+    #[arg(value_name = "CELL", value_parser = cell())]
+    pub(crate) cells: Vec<&'static Cell>,
+    /// Leave out the cells that are held out from tuning
+    #[arg(long, conflicts_with = "cells")]
+    pub(crate) tuning: bool,
+    /// Seed of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
+    pub(crate) seed: u64,
 }
 
 /// Options of `tidegate vcpu sim`.
@@ -53,4 +78,15 @@ pub(super) fn scheduler_names() -> impl Iterator<Item = PossibleValue> {
 fn scheduler() -> impl TypedValueParser<Value = SchedulerSpec> {
     let names = PossibleValuesParser::new(scheduler_names());
     names.try_map(|name| named(&name).ok_or("no such scheduler"))
+}
+
+/// Returns a parser of the name of a cell.
+fn cell() -> impl TypedValueParser<Value = &'static Cell> {
+    let all = CELLS.iter();
+    let names = all.map(|cell| PossibleValue::new(cell.name).help(cell.what));
+    let names = PossibleValuesParser::new(names);
+    names.try_map(|name| {
+        let found = CELLS.iter().find(|cell| cell.name == name);
+        found.ok_or("no such cell")
+    })
 }

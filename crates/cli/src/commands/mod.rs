@@ -63,6 +63,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
         Command::Vcpu(VcpuCommand::List) => vcpu::list(out),
+        Command::Vcpu(VcpuCommand::Compare(args)) => vcpu::compare(&args, out),
         Command::Vcpu(VcpuCommand::Sim(args)) => vcpu::sim(&args, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,

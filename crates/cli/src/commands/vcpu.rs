@@ -1,5 +1,6 @@
 //! `tidegate vcpu`: simulates a host's vCPU schedulers, and lists them.
 
+mod compare;
 mod list;
 
 use std::time::Instant;
@@ -17,6 +18,7 @@ use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
 
+pub(super) use compare::compare;
 pub(super) use list::list;
 
 /// Nanoseconds per millisecond: the progress bar counts simulated milliseconds.

@@ -89,3 +89,31 @@ fn wrong_arguments_are_refused_with_the_right_ones() {
     let missing = refused(tidegate(&["vcpu", "sim", "no-such.toml"]));
     assert!(missing.contains("cannot read no-such.toml"), "{missing}");
 }
+
+#[test]
+fn compare_has_every_scheduler_in_each_measure_and_judges_the_goals() {
+    let compared = tidegate(&["vcpu", "compare", "spare", "smp", "-o", "json"]);
+    assert!(compared.status.success(), "{compared:?}");
+    let compared: serde_json::Value = serde_json::from_slice(&compared.stdout).expect("JSON");
+    let cells = compared["cells"].as_array().expect("a list");
+    let names: Vec<_> = cells.iter().map(|cell| cell["cell"].as_str()).collect();
+    assert_eq!(names, [Some("spare"), Some("smp")]);
+    let own = compared["own"].as_str().expect("a name");
+    for cell in cells {
+        let outcomes = cell["outcomes"].as_array().expect("a list");
+        let all: BTreeSet<_> = outcomes.iter().map(|o| o["scheduler"].as_str()).collect();
+        for name in ["credit2", "isacs", "eevdf-250", "0.1ms-1000", own] {
+            assert!(all.contains(&Some(name)), "{name}: {all:?}");
+        }
+    }
+    // `smp` is held out, `spare` is not.
+    assert_eq!(compared["tuning"]["cells"], 1);
+    assert_eq!(compared["held_out"]["cells"], 1);
+    let shown = tidegate(&["vcpu", "compare", "spare", "smp"]);
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    assert_eq!(shown.matches("\nsmp * ").count(), 5, "{shown}");
+    assert!(shown.contains(&format!("{own}, held out (*)")), "{shown}");
+    let refused = tidegate(&["vcpu", "compare", "smpp"]);
+    let refused = String::from_utf8(refused.stderr).expect("text");
+    assert!(refused.contains("smp"), "{refused}");
+}
