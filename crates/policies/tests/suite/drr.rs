@@ -185,8 +185,8 @@ oracle_test! {
 }
 
 /// Checks the lab where the engine keeps the last free place for an expected request of a VM and
-/// does not ask the dispatcher: the model's query must not count. Here it would begin a round, whose
-/// scale the VM that leaves next (weight 509) changes.
+/// does not ask the dispatcher: the model's query must not count. Here it would begin a round,
+/// whose scale the VM that leaves next (weight 509) changes.
 #[test]
 fn a_query_that_the_engine_does_not_make_begins_no_round() {
     let request = |guest, op, place| Step::Request {
