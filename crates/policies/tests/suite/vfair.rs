@@ -137,9 +137,9 @@ proptest! {
     }
 }
 
-/// Checks a profile that claims a device ten times as fast: at first everything that the guests have
-/// is inside, a third of it each VM's, and the scale falls. The heavy VM, which has less inside than
-/// its part then, must not keep its scale while those of the others fall.
+/// Checks a profile that claims a device ten times as fast: at first everything that the guests
+/// have is inside, a third of it each VM's, and the scale falls. The heavy VM, which has less
+/// inside than its part then, must not keep its scale while those of the others fall.
 #[test]
 fn a_heavy_vm_does_not_keep_its_scale_while_all_requests_are_inside() {
     let vms = [(116, 4 * KIB), (20, 4 * KIB), (20, 4 * KIB)];
