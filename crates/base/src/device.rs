@@ -35,6 +35,13 @@ impl DeviceSpec {
         self.depth * Self::UNCOUNTED_DEPTHS
     }
 
+    /// Returns the bytes that the device moves sequentially in the time of a positioning; 0 if
+    /// either is not known.
+    pub fn positioning_bytes(&self) -> u64 {
+        let moved = u128::from(self.positioning.0) * u128::from(self.bytes_per_s);
+        u64::try_from(moved / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX)
+    }
+
     /// Number of I/O slots: every [`IoId::index`](crate::request::IoId::index) is below it.
     ///
     /// Only the first `depth` of them are used without `DeviceMut::enable_hung_disk_handling`.

@@ -65,3 +65,14 @@ fn a_reader_that_pauses_is_served_and_not_waited_for() {
     assert!(read >= 20.0, "{read} IOPS");
     assert!(beside >= 120.0, "{beside} IOPS");
 }
+
+#[test]
+fn a_log_that_waits_for_rotations_does_not_keep_the_disk_to_itself() {
+    let log = "rw = \"write\", bs = \"16 KiB\", iodepth = 1";
+    let noisy = "rw = \"randwrite\", bs = \"4 KiB\", iodepth = 64";
+    let [logged, written] = iops([("log", "", log), ("noisy", "", noisy)]);
+    // Each write of the log takes a rotation of 8.3 ms, and a random write 4 to 12 ms: half of the
+    // disk are 60 and at least 40 IOPS.
+    assert!(logged >= 25.0, "{logged} IOPS");
+    assert!(written >= 40.0, "{written} IOPS");
+}

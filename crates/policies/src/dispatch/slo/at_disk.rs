@@ -19,6 +19,9 @@ const PATIENCE_POSITIONINGS: u64 = 2;
 /// ends what else it holds. By trial: with 0, the floor of the mix `batch-deadline` is missed on
 /// `hdd-7200-1tb`; with 8 it is kept.
 const EARLIER_POSITIONINGS: u64 = 8;
+/// Positionings after which an I/O of a deadline transfer is late at a disk that seeks, even if the
+/// transfer is ahead of its rate.
+pub(super) const TRANSFER_LATE_POSITIONINGS: u64 = 16;
 /// Longest time for which others are held back for one I/O. A disk's own patience with a read is
 /// about a second; one that takes longer hangs, or has errors, and other I/Os must not wait for it.
 const HOLD_MAX: Nanos = Nanos::SECOND;

@@ -28,18 +28,6 @@ pub(super) const BACKGROUND_IO_MIN: u32 = 64 << 10;
 /// Size limit of a background I/O in bytes where the device's speed is not known: 1 ms at 256 MB/s.
 pub(super) const BACKGROUND_IO_UNPROFILED: u32 = 256 << 10;
 
-/// Returns the cost rule in bytes, with the bytes that a positioning takes as the minimum cost of
-/// an I/O.
-pub(super) fn cost_by_bytes(positioning_bytes: u64) -> CostParams {
-    // On a disk that seeks an I/O costs at least its positioning, so that random I/O is not cheap.
-    let min = positioning_bytes.clamp(MIN_IO_COST.into(), MAX_POSITIONING_COST);
-    CostParams {
-        by: CostBy::Bytes,
-        // Fits: the maximum is 1 MiB.
-        size: min as u32,
-    }
-}
-
 /// Returns the maximum lead of a VM over its share that arises because the device stays with its
 /// stream; 0 for a device that does not seek.
 fn stay_cost(cost: Cost, device: &DeviceSpec) -> u64 {
@@ -58,17 +46,26 @@ fn favour_cost(cost: Cost, device: &DeviceSpec) -> u64 {
     }
 }
 
+/// Cost rule for a device of which nothing is known.
+pub(super) const COST_BY_BYTES: CostParams = CostParams {
+    by: CostBy::Bytes,
+    size: MIN_IO_COST,
+};
+
 /// Returns the cost rule for a device: device time where there is a profile, else bytes.
 pub(super) fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostParams {
-    let positioning = u128::from(spec.positioning.0) * u128::from(spec.bytes_per_s);
-    // Bytes that the device would move in the time of a positioning.
-    let bytes = u64::try_from(positioning / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX);
     match profile {
         Some(_) => CostParams {
             by: CostBy::DeviceTime,
             size: MIN_IO_COST,
         },
-        None => cost_by_bytes(bytes),
+        // On a disk that seeks an I/O costs at least its positioning, so that random I/O is not
+        // cheap.
+        None => CostParams {
+            by: CostBy::Bytes,
+            // Fits: the maximum is 1 MiB.
+            size: (spec.positioning_bytes()).clamp(MIN_IO_COST.into(), MAX_POSITIONING_COST) as u32,
+        },
     }
 }
 

@@ -37,6 +37,7 @@
 //! largest cost), two I/Os and a stay; on a disk that seeks also by favour (`costs`).
 
 mod absent;
+mod acceptance;
 mod at_disk;
 mod background;
 mod costs;
@@ -48,15 +49,17 @@ mod stay;
 mod turns;
 
 use super::cost::CostModel;
-use at_disk::AtDisk;
+use acceptance::Acceptance;
+use at_disk::{AtDisk, TRANSFER_LATE_POSITIONINGS};
 use background::BackgroundRate;
 use costs::{
-    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, MAX_LEAD_IOS, MIN_IO_COST, STAY_IOS,
-    background_io_ps, background_io_size, cost_by_bytes, cost_params, max_lead, random_ps,
+    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, COST_BY_BYTES, MAX_LEAD_IOS, MIN_IO_COST,
+    STAY_IOS, background_io_ps, background_io_size, cost_params, max_lead, random_ps,
     starvation_bound,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
+pub(crate) use promises::is_promised;
 use promises::{Head, Promises};
 use shares::Shares;
 use stay::{Stay, Stream};
@@ -87,17 +90,8 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
     build: |_, capacity| Box::new(Slo::new(capacity)),
 };
 
-/// Returns whether an objective has a part that goes before shares.
-pub(crate) fn is_promised(objective: &Objective) -> bool {
-    let rates = [objective.reservation, objective.target];
-    objective.latency.is_some() || rates.iter().any(|rate| !rate.is_none())
-}
-
 /// Time before the earliest deadline, in positionings, within which a stream is not stayed with.
 const NEAR_POSITIONINGS: u64 = 4;
-/// Positionings after which an I/O of a deadline transfer is late at a disk that seeks, even if the
-/// transfer is ahead of its rate: others are held back for it 8 earlier (`at_disk`).
-const TRANSFER_LATE_POSITIONINGS: u64 = 16;
 /// Room for promised I/Os that are watched at a disk that seeks.
 const WATCHED_IOS_MAX: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
@@ -119,10 +113,7 @@ pub struct Slo {
     by_time: bool,
     promises: Promises,
     overload: Overload,
-    /// Acceptance numbers of each VM's target and latency bound, by slot; 0: not promised.
-    accepted: Vec<[u64; 2]>,
-    /// Latest acceptance number.
-    newest: u64,
+    acceptance: Acceptance,
     /// Buffer for the promises that step down or come back, so that a step allocates nothing.
     stepping: Vec<(usize, Part)>,
     shares: Shares,
@@ -151,12 +142,11 @@ impl Slo {
         let vms = capacity.vms as usize;
         let mut slo = Slo {
             vms,
-            cost: CostModel::new(cost_by_bytes(0), vms),
+            cost: CostModel::new(COST_BY_BYTES, vms),
             by_time: false,
             promises: Promises::with_capacity(vms),
             overload: Overload::with_capacity(vms),
-            accepted: vec![[0; 2]; vms],
-            newest: 0,
+            acceptance: Acceptance::with_capacity(vms),
             stepping: Vec::with_capacity(vms),
             shares: Shares::with_capacity(vms),
             background: BackgroundRate::new(),
@@ -210,7 +200,7 @@ impl Slo {
         if newcomer {
             self.forget_promises(slot);
         }
-        self.accept(slot, objective);
+        self.acceptance.accept(slot, objective);
         self.set_promise(view, vm);
         self.refresh(view, vm);
     }
@@ -222,38 +212,24 @@ impl Slo {
         }
     }
 
-    /// Numbers a VM's target and latency bound in the order of acceptance: in overload the newest
-    /// steps down first. A part that is changed keeps its number.
-    fn accept(&mut self, slot: usize, objective: &Objective) {
-        let promised = [!objective.target.is_none(), objective.latency.is_some()];
-        for (accepted, is_promised) in self.accepted[slot].iter_mut().zip(promised) {
-            if !is_promised {
-                *accepted = 0;
-            } else if *accepted == 0 {
-                self.newest += 1;
-                *accepted = self.newest;
-            }
-        }
-    }
-
     fn forget_promises(&mut self, slot: usize) {
         self.promises.clear(slot);
         self.overload.forget_vm(slot);
-        self.accepted[slot] = [0; 2];
+        self.acceptance.forget_vm(slot);
     }
 
     /// Makes promises step down, or come back.
     #[cold]
     fn step(&mut self, view: &View, change: Change) {
-        let (promises, accepted) = (&self.promises, &self.accepted);
+        let (promises, acceptance) = (&self.promises, &self.acceptance);
         // Sort key of a promise within its kind; the largest steps down first.
         let key = |part, slot: usize| match part {
             Part::Transfer => {
                 let transfer = view.predictor().and_then(|book| book.transfer(slot));
                 transfer.map_or(0, |transfer| transfer.due_time().since(view.now()).0)
             }
-            Part::Target => accepted[slot][0],
-            Part::Latency => accepted[slot][1],
+            Part::Target => acceptance.numbers(slot)[0],
+            Part::Latency => acceptance.numbers(slot)[1],
         };
         let candidates = |part, found: &mut dyn FnMut(usize, u64)| {
             for vm in view.vms().filter(|&vm| !view.is_background(vm)) {
@@ -447,12 +423,36 @@ impl Slo {
         (continues && !view.is_background(vm)).then_some(head)
     }
 
+    /// Returns the costs by which turns at a disk that seeks are measured.
+    fn turn_costs(&self, view: &View) -> TurnCosts {
+        let smallest_io = self.cost.flush();
+        // Device time is counted in picoseconds.
+        let by_time = Nanos(smallest_io / 1000);
+        TurnCosts {
+            turn: self.turn_cost(),
+            smallest_io,
+            smallest_io_time: if self.by_time {
+                by_time
+            } else {
+                view.device().spec.positioning
+            },
+        }
+    }
+
+    /// Records the end of an I/O for turns, and charges a favoured VM for which others waited.
+    fn end_turn(&mut self, view: &View, slot: usize) {
+        self.turns.record_end(view, slot);
+        if self.turns.has_favoured() {
+            let cost = self.turns.charge_hold(view, slot, self.turn_costs(view));
+            if cost > 0 {
+                self.shares.charge(view.now(), slot, cost, None);
+            }
+        }
+    }
+
     /// Returns the time until which the VM whose turn it is by share waits ([`Turns`]), if at all.
     fn held_back_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
-        let costs = TurnCosts {
-            turn: self.turn_cost(),
-            smallest_io: self.cost.flush(),
-        };
+        let costs = self.turn_costs(view);
         let (promises, active) = (&self.promises, &self.active);
         self.turns.held_back_until(
             view,
@@ -554,7 +554,7 @@ impl Dispatcher for Slo {
             Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
             Event::Ended { io, .. } => {
                 self.at_disk.ended(io.id);
-                self.turns.record_end(view, io.vm.index());
+                self.end_turn(view, io.vm.index());
                 self.background.vm_ended(view.now());
             }
             Event::Inherited(io) if view.is_background(io.vm) => self.background.inherited(),

@@ -46,6 +46,12 @@ const EARLY_MIN: Nanos = Nanos::from_millis(10);
 /// Value of a span or latency that does not exist.
 const NEVER: Nanos = Nanos::MAX;
 
+/// Returns whether an objective has a part that goes before shares.
+pub(crate) fn is_promised(objective: &Objective) -> bool {
+    let rates = [objective.reservation, objective.target];
+    objective.latency.is_some() || rates.iter().any(|rate| !rate.is_none())
+}
+
 /// Promise to one VM.
 #[derive(Clone, Copy, Debug)]
 struct Promise {

@@ -6,7 +6,10 @@
 //!
 //! - VMs that are ahead of an absent VM use the lower half of the disk's queue only.
 //! - A VM that the disk passed over is *favoured* until it has its share again: VMs ahead of it are
-//!   held back. While the favoured VM is a stream with some of its turn left, all others are.
+//!   held back. While the favoured VM is a stream with some of its turn left, all others are. Time
+//!   for which others are held back is charged to it, beyond the costs of its I/Os: a log that
+//!   waits for a rotation with every write would otherwise keep the disk to itself for a share that
+//!   it never reaches.
 //! - While a deadline transfer that is behind its rate is absent, I/Os by share use at most
 //!   [`TRANSFER_BESIDE_IOS_MAX`] places of the queue.
 
@@ -28,6 +31,47 @@ struct Favoured {
     slot: usize,
     /// Cost that the VM, if it is a stream, may still be served before any other VM is.
     turn_left: u64,
+    /// Time for which others are held back, as far as it is not charged; `None`: none is.
+    hold: Option<Hold>,
+}
+
+/// Time for which others are held back for a favoured VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hold {
+    since: Nanos,
+    /// Cost of all I/Os that the disk served, or has yet to serve, in that time.
+    charged: u64,
+}
+
+impl Favoured {
+    /// Returns the cost of the time since the last charge, beyond that of the I/Os served in it, at
+    /// most a turn; 0 while I/Os of the VM are in flight.
+    #[cold]
+    fn charge_hold(&mut self, view: &View, costs: TurnCosts) -> u64 {
+        let Some(hold) = &mut self.hold else {
+            return 0;
+        };
+        if view.in_flight(view.vm_at(self.slot)) > 0 {
+            return 0;
+        }
+        let elapsed = costs.of_time(view.now().since(hold.since));
+        let beyond = elapsed.saturating_sub(hold.charged).min(costs.turn);
+        *hold = Hold {
+            since: view.now(),
+            charged: 0,
+        };
+        self.turn_left = self.turn_left.saturating_sub(beyond);
+        beyond
+    }
+
+    /// Records that others are held back for the VM.
+    fn begin_hold(&mut self, view: &View, smallest_io: u64) {
+        self.hold.get_or_insert(Hold {
+            since: view.now(),
+            // I/Os in the disk's queue were charged when they started.
+            charged: u64::from(view.device().in_flight) * smallest_io,
+        });
+    }
 }
 
 /// Costs by which turns are measured: in picoseconds of device time, or in bytes while costs of the
@@ -38,6 +82,17 @@ pub(super) struct TurnCosts {
     pub(super) turn: u64,
     /// Cost of the smallest I/O.
     pub(super) smallest_io: u64,
+    /// Time that the disk takes for the smallest I/O.
+    pub(super) smallest_io_time: Nanos,
+}
+
+impl TurnCosts {
+    /// Returns the cost of time in which the disk serves one VM alone.
+    fn of_time(&self, time: Nanos) -> u64 {
+        let cost = u128::from(time.0) * u128::from(self.smallest_io)
+            / u128::from(self.smallest_io_time.0.max(1));
+        u64::try_from(cost).unwrap_or(u64::MAX)
+    }
 }
 
 /// Turns of VMs at a disk that seeks. Unused where the device does not seek.
@@ -72,6 +127,24 @@ impl Turns {
             && favoured.slot == slot
         {
             favoured.turn_left = favoured.turn_left.saturating_sub(cost);
+            if let Some(hold) = &mut favoured.hold {
+                hold.charged = hold.charged.saturating_add(cost);
+            }
+        }
+    }
+
+    /// Returns whether a VM is favoured.
+    #[inline]
+    pub(super) fn has_favoured(&self) -> bool {
+        self.favoured.is_some()
+    }
+
+    /// Returns the cost that a favoured VM in `slot`, of which an I/O came back, is charged for the
+    /// time for which others were held back, besides the costs of its I/Os; at most a turn.
+    pub(super) fn charge_hold(&mut self, view: &View, slot: usize, costs: TurnCosts) -> u64 {
+        match &mut self.favoured {
+            Some(favoured) if favoured.slot == slot => favoured.charge_hold(view, costs),
+            _ => 0,
         }
     }
 
@@ -123,8 +196,17 @@ impl Turns {
         {
             return Some(until);
         }
-        if let Some(until) = self.favoured_until(view, shares, slot, costs, waits) {
-            return Some(until);
+        let until = self.favoured_until(view, shares, slot, costs, waits);
+        if let Some(favoured) = &mut self.favoured {
+            match until {
+                Some(_) => favoured.begin_hold(view, costs.smallest_io),
+                // Another VM is served, so that the time is no longer the favoured one's.
+                None if favoured.slot != slot => favoured.hold = None,
+                None => {}
+            }
+        }
+        if until.is_some() {
+            return until;
         }
         if 2 * device.in_flight < device.spec.depth {
             return None;
@@ -158,7 +240,9 @@ impl Turns {
             }
         }
         // The favoured VM has its share again, pauses, or has fallen ahead of another one.
-        let TurnCosts { turn, smallest_io } = costs;
+        let TurnCosts {
+            turn, smallest_io, ..
+        } = costs;
         // The disk passed over a random VM only if it served more than the queue held when the VM's
         // requests came.
         let beside = 2 * u64::from(view.device().in_flight) * smallest_io;
@@ -171,6 +255,7 @@ impl Turns {
             self.favoured = passed_over.map(|slot| Favoured {
                 slot,
                 turn_left: turn,
+                hold: None,
             });
         }
         self.absent.favoured_until(view, passed_over?)
