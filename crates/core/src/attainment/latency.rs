@@ -8,6 +8,29 @@ use tidegate_base::time::Nanos;
 /// Reciprocal of the share of a second's requests that may be late: 1 %.
 const REQUESTS_PER_LATE_ONE: u64 = 100;
 
+/// Number of requests by the part of their latency bound that they used up, over all VMs of a
+/// device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct BoundUse {
+    /// Answered requests with a latency bound.
+    pub(crate) answered: u32,
+    /// Requests that took more than half of their bound.
+    pub(crate) over_half: u32,
+    /// Requests that took more than three quarters of it, or were late by their reservation.
+    pub(crate) nearly_late: u32,
+}
+
+impl BoundUse {
+    /// Counts a request that is answered at `now` and was due, `bound` after its envelope allowed
+    /// it, at `due`. `floor_late`: it was late by its reservation.
+    fn count(&mut self, now: Nanos, due: Nanos, bound: Nanos, floor_late: bool) {
+        let left = due.since(now).0;
+        self.answered += 1;
+        self.over_half += u32::from(left < bound.0 / 2);
+        self.nearly_late += u32::from(left < bound.0 / 4 || floor_late);
+    }
+}
+
 /// Judge of a bound on the time from arrival to answer.
 #[derive(Clone, Debug)]
 pub(super) struct Latency {
@@ -29,8 +52,18 @@ impl Latency {
         Due::counted_in(&mut self.ring, from + self.bound)
     }
 
-    /// Takes the answer to a request. Returns by how much it is late.
-    pub(super) fn answered(&mut self, now: Nanos, due: Due) -> Nanos {
+    /// Takes the answer to a request, and counts it in `used`. `floor_late`: it was late by its
+    /// reservation. Returns by how much it is late.
+    pub(super) fn answered(
+        &mut self,
+        now: Nanos,
+        due: Due,
+        floor_late: bool,
+        used: &mut BoundUse,
+    ) -> Nanos {
+        if due != Due::NEVER {
+            used.count(now, due.time(), self.bound, floor_late);
+        }
         due.answer(&mut self.ring, now)
     }
 
@@ -58,5 +91,42 @@ impl Latency {
             0 => Verdict::Idle,
             _ => Verdict::Kept { asked_less: false },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_the_part_of_their_bound_that_they_use() {
+        let mut used = BoundUse::default();
+        let mut judge = Latency::new(Nanos(80), Nanos::ZERO);
+        for answered_after in [0, 40, 41, 60, 61, 80, 500] {
+            let due = judge.arrived(Nanos(1000));
+            judge.answered(Nanos(1000 + answered_after), due, false, &mut used);
+        }
+        // One that is answered before its envelope allows it used nothing of the bound.
+        let due = judge.arrived(Nanos(5000));
+        judge.answered(Nanos(2000), due, false, &mut used);
+        // The reservation may have been missed all the same.
+        let due = judge.arrived(Nanos(5000));
+        judge.answered(Nanos(5001), due, true, &mut used);
+        assert_eq!(
+            used,
+            BoundUse {
+                answered: 9,
+                over_half: 5,
+                nearly_late: 4,
+            }
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_not_judged_uses_nothing() {
+        let mut used = BoundUse::default();
+        let mut judge = Latency::new(Nanos(80), Nanos::ZERO);
+        judge.answered(Nanos(9000), Due::NEVER, true, &mut used);
+        assert_eq!(used, BoundUse::default());
     }
 }

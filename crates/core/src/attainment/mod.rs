@@ -44,6 +44,7 @@ mod tests;
 mod vm;
 
 pub use history::Window;
+pub(crate) use latency::BoundUse;
 pub use part::{Cause, Part, PartAttainment, PartRecord};
 pub(crate) use stalls::Stalls;
 pub(crate) use vm::Dues;
@@ -97,6 +98,8 @@ pub(crate) struct Attainments {
     /// Number of times that the blocking time was set; with each, VMs drop a longer one they kept.
     blocking_set: u32,
     stalls: Stalls,
+    /// Requests by the part of their latency bound that they took, since that was last asked.
+    bound_use: BoundUse,
     /// Number of the newest objective: distinguishes requests that came under an earlier one.
     epoch: u64,
 }
@@ -116,6 +119,7 @@ impl Attainments {
             blocking_of_kind,
             blocking_set: 0,
             stalls: Stalls::default(),
+            bound_use: BoundUse::default(),
             epoch: 0,
         }
     }
@@ -228,7 +232,12 @@ impl Attainments {
             of_vm.cancelled(dues, len);
             return false;
         }
-        of_vm.answered(now, dues, len)
+        of_vm.answered(now, dues, len, &mut self.bound_use)
+    }
+
+    /// Returns how much of their latency bounds requests used up since the last call.
+    pub(crate) fn take_bound_use(&mut self) -> BoundUse {
+        core::mem::take(&mut self.bound_use)
     }
 
     /// Counts where the time of a VM's late request went. `behind_another`: another VM was served

@@ -2,7 +2,7 @@
 
 use super::due_ring::{Due, RING_SECONDS};
 use super::floor::Floor;
-use super::latency::Latency;
+use super::latency::{BoundUse, Latency};
 use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
 use super::stalls::Stalls;
@@ -267,9 +267,16 @@ impl VmAttainment {
         }
     }
 
-    /// Counts the answer to a request. Returns whether it was late by any part.
+    /// Counts the answer to a request. Returns whether it was late by any part. `used`: requests by
+    /// the part of their latency bound that they took.
     #[inline(always)]
-    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, len: u32) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        now: Nanos,
+        dues: &Dues,
+        len: u32,
+        used: &mut BoundUse,
+    ) -> bool {
         let &[reservation, target, latency, epoch] = dues;
         if epoch != self.epoch {
             return false;
@@ -280,14 +287,21 @@ impl VmAttainment {
             is_late = self.parts[Part::Reservation as usize].counts.answered(late);
         }
         if self.beyond_floor {
-            is_late |= self.answered_beyond_floor(now, [target, latency], len);
+            is_late |= self.answered_beyond_floor(now, [target, latency], len, (is_late, used));
         }
         is_late
     }
 
     /// Counts the answer for the target and the latency bound, with the due times of these.
+    /// `floor_late`: it was late by the reservation.
     #[inline(never)]
-    fn answered_beyond_floor(&mut self, now: Nanos, dues: [u64; 2], len: u32) -> bool {
+    fn answered_beyond_floor(
+        &mut self,
+        now: Nanos,
+        dues: [u64; 2],
+        len: u32,
+        (floor_late, used): (bool, &mut BoundUse),
+    ) -> bool {
         let [target, latency] = dues.map(Due::from);
         let mut is_late = false;
         if let Some(floor) = &mut self.target {
@@ -295,7 +309,7 @@ impl VmAttainment {
             is_late |= self.parts[Part::Target as usize].counts.answered(late);
         }
         if let Some(bound) = &mut self.latency {
-            let late = bound.answered(now, latency);
+            let late = bound.answered(now, latency, floor_late, used);
             is_late |= self.parts[Part::Latency as usize].counts.answered(late);
         }
         is_late

@@ -50,6 +50,7 @@ mod flushes;
 mod host_messages;
 mod hung;
 mod in_flight;
+mod measured_depth;
 mod promises;
 mod request_budgets;
 mod timers;

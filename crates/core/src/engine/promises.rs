@@ -8,7 +8,8 @@
 //! [`DeviceMut::check_feasibility`]: super::DeviceMut::check_feasibility
 
 use super::device::DeviceControl;
-use crate::attainment::Attainments;
+use super::measured_depth::{DepthRange, MeasuredDepth};
+use crate::attainment::{Attainments, BoundUse};
 use crate::queue_depth::DepthBound;
 use crate::roles::Dispatcher;
 use crate::seek_bound;
@@ -31,8 +32,9 @@ const LEARNT_CHECK_INTERVAL_MIN: Nanos = Nanos::SECOND;
 pub struct Feasibility {
     /// Everything that was promised fits the device.
     pub fits: bool,
-    /// Largest number of I/Os in flight with which every latency bound that can be met is met, at
-    /// most the configured depth.
+    /// Largest number of I/Os in flight for the sake of latency bounds, at most the configured
+    /// depth: the largest with which every bound is met in the worst case, or, where they do not
+    /// all fit, with which requests were seen to meet them.
     pub depth_bound: u32,
     /// VM that uses up most of its latency bound; `None`: no VM has one.
     pub tightest: Option<VmId>,
@@ -58,6 +60,11 @@ pub(super) struct Promises {
     /// Depth of the queue that the last blocking time counts with.
     depth: u32,
     outcome: Option<Feasibility>,
+    /// Largest depth by the worst case; that of the outcome may differ. `None`: costs are not
+    /// known.
+    worst_case_depth: Option<u32>,
+    /// Largest depth where promises do not fit, or are not known to.
+    measured: MeasuredDepth,
     pace: Pace,
 }
 
@@ -121,6 +128,8 @@ impl Promises {
             windows: 0,
             depth: 0,
             outcome: None,
+            worst_case_depth: None,
+            measured: MeasuredDepth::default(),
             pace: Pace::default(),
         }
     }
@@ -162,11 +171,14 @@ impl Promises {
     pub(super) fn follow_depth(
         &mut self,
         view: &View,
-        control: &DeviceControl,
+        control: &mut DeviceControl,
         attainment: &mut Attainments,
     ) {
         let (now, device) = (view.queues.now, &view.queues.device);
         let is_measured = self.pace.measure(now, device.ended);
+        if is_measured {
+            self.measure_depth(view, control, attainment.take_bound_use());
+        }
         let Some(outcome) = self.outcome else {
             return;
         };
@@ -180,6 +192,43 @@ impl Promises {
             let blocking = self.pace.judged_by(outcome.blocking, depth, &device.spec);
             attainment.set_blocking(Some(blocking));
         }
+    }
+
+    /// Updates the depth where nothing guarantees the latency bounds, by the requests of the last
+    /// second.
+    fn measure_depth(&mut self, view: &View, control: &mut DeviceControl, used: BoundUse) {
+        let is_guaranteed = self.outcome.is_some_and(|outcome| outcome.fits);
+        if is_guaranteed || used == BoundUse::default() {
+            return;
+        }
+        let Some(in_force) = control.depth_control.as_ref().map(|depth| depth.depth()) else {
+            return;
+        };
+        let device = &view.queues.device;
+        let most = device.spec.depth;
+        let start = self.worst_case_depth.unwrap_or(most);
+        let least = if device.seeks { 1 } else { start };
+        let range = DepthRange { start, least, most };
+        if self.measured.update(used, in_force, range) {
+            self.set_bound(view, control);
+        }
+    }
+
+    /// Puts the depth that promises leave in force.
+    fn set_bound(&mut self, view: &View, control: &mut DeviceControl) {
+        let most = view.queues.device.spec.depth;
+        let start = self.worst_case_depth.unwrap_or(most);
+        let depth = self.measured.depth(start);
+        if let Some(outcome) = &mut self.outcome {
+            outcome.depth_bound = depth;
+        }
+        if let Some(control) = &mut control.depth_control {
+            control.set_bound((depth < most).then_some(DepthBound {
+                depth,
+                vm: self.outcome.and_then(|outcome| outcome.tightest),
+            }));
+        }
+        control.bound_depth(view);
     }
 
     /// Schedules a check now, but no sooner than `interval` after the last one.
@@ -212,7 +261,7 @@ impl Promises {
             control.learn_seeks(view, seeks_dominate);
         }
         self.depth = counted_depth(view, control);
-        let outcome = evaluate(view, control, dispatcher, self.depth);
+        let outcome = evaluate(view, control, dispatcher, self.depth, self.measured);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -220,16 +269,13 @@ impl Promises {
             // Neither bound nor blocking time came from here.
             return true;
         }
-        self.outcome = outcome;
-        let spec = &view.queues.device.spec;
-        let bound = outcome.filter(|outcome| outcome.depth_bound < spec.depth);
-        if let Some(depth) = &mut control.depth_control {
-            depth.set_bound(bound.map(|outcome| DepthBound {
-                depth: outcome.depth_bound,
-                vm: outcome.tightest,
-            }));
+        if outcome.is_some_and(|outcome| outcome.fits) {
+            self.measured.reset();
         }
-        control.bound_depth(view);
+        self.worst_case_depth = outcome.map(|outcome| outcome.depth_bound);
+        self.outcome = outcome;
+        self.set_bound(view, control);
+        let outcome = self.outcome;
         let judged_by = |outcome: Feasibility| {
             let spec = &view.queues.device.spec;
             self.pace.judged_by(outcome.blocking, self.depth, spec)
@@ -262,13 +308,14 @@ fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
     depth.clamp(1, view.queues.device.spec.depth)
 }
 
-/// Evaluates all promises together, with floors judged at a queue of `depth`; `None`: the costs of
-/// requests are not known.
+/// Evaluates all promises together, with floors judged at a queue of `depth`, which is at most the
+/// bound of the worst case or the `measured` one; `None`: the costs of requests are not known.
 fn evaluate(
     view: &View,
     control: &DeviceControl,
     dispatcher: &dyn Dispatcher,
     depth: u32,
+    measured: MeasuredDepth,
 ) -> Option<Feasibility> {
     let now = view.queues.now;
     let (profile, is_learnt) = costs(view)?;
@@ -295,7 +342,12 @@ fn evaluate(
     let tenants: Vec<PlannedVm<'_>> = slots.iter().map(tenant).collect();
     let assumed = Assumed::default();
     let fit = fit::evaluate(&device, &tenants, &assumed);
-    let blocking = if depth < fit.depth_bound {
+    let depth = depth.min(if fit.fits() {
+        fit.depth_bound
+    } else {
+        measured.depth(fit.depth_bound)
+    });
+    let blocking = if depth != fit.depth_bound {
         fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed)
     } else {
         fit.blocking

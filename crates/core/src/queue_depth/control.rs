@@ -184,7 +184,7 @@ impl DepthControl {
             pause: PAUSE_MIN,
             up_next: true,
             waits: false,
-            work: IoWork::new(profile, false),
+            work: IoWork::new(spec, profile, false),
             bound: None,
             budget: None,
             budget_depth: u32::MAX,
@@ -210,7 +210,7 @@ impl DepthControl {
     pub(crate) fn set_profile(&mut self, spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) {
         self.seeks = seeks_dominate(spec, profile);
         self.least = if self.seeks { START_SEEKS } else { 1 }.min(self.top);
-        self.work = IoWork::new(profile, self.seeks);
+        self.work = IoWork::new(spec, profile, self.seeks);
         self.depth = self.depth.max(self.least);
         self.begin(now);
     }

@@ -76,3 +76,22 @@ fn a_log_that_waits_for_rotations_does_not_keep_the_disk_to_itself() {
     assert!(logged >= 25.0, "{logged} IOPS");
     assert!(written >= 40.0, "{written} IOPS");
 }
+
+#[test]
+fn a_latency_objective_costs_a_disk_of_unknown_costs_no_more_than_it_needs() {
+    let etcd = "rw = \"write\", bs = \"4 KiB\", fsync = 1, rate_iops = \"2 IOPS\"";
+    let worker = "rw = \"randrw\", rwmixread = 50, bs = \"64 KiB\", iodepth = 16";
+    let report = run(&disk_with(&[
+        (
+            "etcd",
+            "reservation = \"6 IOPS\", latency = \"300 ms\"",
+            etcd,
+        ),
+        ("worker", "", worker),
+    ]));
+    let p99_ns = vm(&report, "etcd").rates.latency_p99_ns;
+    assert!(p99_ns.is_some_and(|p99| p99 <= 300_000_000), "{p99_ns:?}");
+    // 133 with one I/O in flight.
+    let work = vm(&report, "worker").rates.iops;
+    assert!(work >= 200.0, "{work} IOPS");
+}
