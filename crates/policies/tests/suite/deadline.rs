@@ -1,6 +1,6 @@
 //! Deadline against its rules in linear scans, its bound on starvation, and its behaviours.
 
-use crate::common::lab::{self, GUESTS, Lab, Model, Step, Terms};
+use crate::common::lab::{self, GUESTS, Lab, LabConfig, Model, Step};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -177,9 +177,9 @@ impl Model for Scan {
         self.was_open[guest] = Lane::ALL.map(|lane| lab.open(guest, lane));
     }
 
-    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
+    fn weight_changed(&mut self, _lab: &Lab, _guest: usize) {}
 
-    fn look(&mut self, lab: &Lab) {
+    fn refresh(&mut self, lab: &Lab) {
         self.forget(lab);
         for guest in 0..GUESTS {
             for lane in Lane::ALL {
@@ -255,26 +255,23 @@ oracle_test! {
     weights: Just(100),
     steps: 600,
     cases: (ProptestConfig::default().cases / 2).max(64),
-    terms: |terms| terms,
-    model: |_: &Terms| Scan::new(params),
+    config: |config| config,
+    model: |_: &LabConfig| Scan::new(params),
 }
 
 /// History in which the engine keeps a place for an expected request, and so does not ask the
 /// dispatcher, while a unit of a shut lane is the next by address: it stays in the order.
 #[test]
 fn a_kept_place_sets_no_unit_aside() {
-    let request = |guest, op, place, blocks| Step::Request {
+    let request = |guest, op, first_block, blocks| Step::Request {
         guest,
         op,
-        place,
+        first_block,
         blocks,
     };
     let read = |guest| request(guest, Op::Read, 0, 1);
-    let write = |guest, place, blocks| request(guest, Op::Write, place, blocks);
-    let complete = |which| Step::Complete {
-        which,
-        fails: false,
-    };
+    let write = |guest, first_block, blocks| request(guest, Op::Write, first_block, blocks);
+    let complete = |io| Step::Complete { io, fails: false };
     let micros = |micros| Step::Wait { micros };
     let (guest, weight) = (1, 100);
     let steps = vec![
@@ -292,7 +289,7 @@ fn a_kept_place_sets_no_unit_aside() {
         write(3, 0, 1),
         write(1, 127, 17),
         write(3, 1, 1),
-        Step::Swap { gated: true },
+        Step::SetPolicy { gated: true },
         complete(0),
         Step::Dispatch,
         complete(3),

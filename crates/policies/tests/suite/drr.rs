@@ -1,7 +1,7 @@
 //! Deficit round robin against its rules in linear scans, its bounds, and its behaviours.
 
 use crate::common::costs::Costs;
-use crate::common::lab::{self, GUESTS, Lab, MAX_IO, Model, Step, Terms};
+use crate::common::lab::{self, GUESTS, Lab, LabConfig, MAX_IO, Model, Step};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -85,14 +85,14 @@ impl Model for Rounds {
     fn added(&mut self, lab: &Lab, guest: usize) {
         self.costs.forget(guest);
         self.turns.queues[guest] = Queue::default();
-        self.weighed(lab, guest);
+        self.weight_changed(lab, guest);
     }
 
-    fn weighed(&mut self, lab: &Lab, guest: usize) {
+    fn weight_changed(&mut self, lab: &Lab, guest: usize) {
         self.turns.queues[guest].weight = lab.guests[guest].objective.weight as u64;
     }
 
-    fn look(&mut self, lab: &Lab) {
+    fn refresh(&mut self, lab: &Lab) {
         for guest in lab.in_order() {
             let waits = lab.head(guest).is_some();
             if waits && !self.turns.queues[guest].waits {
@@ -180,8 +180,8 @@ oracle_test! {
     weights: weight(),
     steps: 500,
     cases: (ProptestConfig::default().cases / 2).max(64),
-    terms: |terms| terms,
-    model: |_: &Terms| Rounds::new(by, quantum),
+    config: |config| config,
+    model: |_: &LabConfig| Rounds::new(by, quantum),
 }
 
 /// Checks the lab where the engine keeps the last free place for an expected request of a VM and
@@ -189,10 +189,10 @@ oracle_test! {
 /// whose scale the VM that leaves next (weight 509) changes.
 #[test]
 fn a_query_that_the_engine_does_not_make_begins_no_round() {
-    let request = |guest, op, place| Step::Request {
+    let request = |guest, op, first_block| Step::Request {
         guest,
         op,
-        place,
+        first_block,
         blocks: 1,
     };
     let read = |guest| request(guest, Op::Read, 0);
@@ -202,13 +202,13 @@ fn a_query_that_the_engine_does_not_make_begins_no_round() {
         blocks: 1,
     };
     let end = Step::Complete {
-        which: 0,
+        io: 0,
         fails: false,
     };
     let mut steps = vec![next(1), request(1, Op::Write, 2), request(5, Op::Write, 0)];
     steps.extend([
-        Step::Swap { gated: false },
-        Step::Weigh {
+        Step::SetPolicy { gated: false },
+        Step::SetWeight {
             guest: 5,
             weight: 255,
         },
@@ -234,7 +234,7 @@ fn a_query_that_the_engine_does_not_make_begins_no_round() {
     let by = CostBy::WORDS.iter().position(|&word| word == "device-time");
     let by = by.expect("a word");
     let policies = ["drr", "token-bucket+drr"].map(|name| drr(name, 16 << 10, by as u64));
-    let terms = Terms::new(2, false, &[509, 590, 50, 50, 64, 50]);
+    let terms = LabConfig::new(2, false, &[509, 590, 50, 50, 64, 50]);
     lab::run_on(&terms, policies, &mut Rounds::new(by, 16 << 10), steps);
 }
 

@@ -1,6 +1,6 @@
 //! Lottery scheduling against its rules in linear scans, its shares, and its behaviours.
 
-use crate::common::lab::{self, GUESTS, Lab, Model, Terms};
+use crate::common::lab::{self, GUESTS, Lab, LabConfig, Model};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -51,14 +51,14 @@ impl Model for Drum {
 
     fn added(&mut self, lab: &Lab, guest: usize) {
         self.served[guest] = COST_SIZE;
-        self.weighed(lab, guest);
+        self.weight_changed(lab, guest);
     }
 
-    fn weighed(&mut self, lab: &Lab, guest: usize) {
+    fn weight_changed(&mut self, lab: &Lab, guest: usize) {
         self.weights[guest] = lab.guests[guest].objective.weight.into();
     }
 
-    fn look(&mut self, _lab: &Lab) {}
+    fn refresh(&mut self, _lab: &Lab) {}
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
         let in_order = lab.in_order();
@@ -98,11 +98,11 @@ oracle_test! {
     weights: weight(),
     steps: 500,
     cases: (ProptestConfig::default().cases / 2).max(64),
-    terms: |terms| Terms {
+    config: |config| LabConfig {
         shared: false,
-        ..terms
+        ..config
     },
-    model: |_: &Terms| Drum::new(seed),
+    model: |_: &LabConfig| Drum::new(seed),
 }
 
 /// Returns how often each weight is served in `n` I/Os of one size, one at a time.

@@ -3,7 +3,7 @@
 //! behaviours. Costs are given by their index in [`CostBy::WORDS`].
 
 use crate::common::costs::{self, Costs};
-use crate::common::lab::{self, GUESTS, Lab, Model, Terms};
+use crate::common::lab::{self, GUESTS, Lab, LabConfig, Model};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -99,7 +99,7 @@ impl Model for Tags {
         };
     }
 
-    fn weighed(&mut self, lab: &Lab, guest: usize) {
+    fn weight_changed(&mut self, lab: &Lab, guest: usize) {
         let weight = lab.guests[guest].objective.weight as u128;
         let flow = &mut self.flows[guest];
         let ahead = flow.tag.saturating_sub(self.clock);
@@ -109,7 +109,7 @@ impl Model for Tags {
         flow.weight = weight;
     }
 
-    fn look(&mut self, lab: &Lab) {
+    fn refresh(&mut self, lab: &Lab) {
         for guest in lab.in_order() {
             let waits = lab.head(guest).is_some();
             let nobody = self.flows.iter().all(|f| !f.waits);
@@ -210,8 +210,8 @@ oracle_test! {
     weights: weight(),
     steps: 500,
     cases: (ProptestConfig::default().cases / 2).max(64),
-    terms: |terms| terms,
-    model: |_: &Terms| Tags::new(cost, own_depth),
+    config: |config| config,
+    model: |_: &LabConfig| Tags::new(cost, own_depth),
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Model of BD-EDF's rules that scans all waiting units, and tests of the dispatcher against it.
 
-use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
+use crate::common::lab::{self, GUESTS, Lab, LabConfig, Model, deadline_starts};
 use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
@@ -138,7 +138,7 @@ impl Scan {
     }
 
     fn due_of(&self, lab: &Lab, unit: &Unit) -> Nanos {
-        self.due(lab, unit.vm, lab.begins(unit, self.params.from))
+        self.due(lab, unit.vm, lab.deadline_start(unit, self.params.from))
     }
 
     fn batches(&self) -> bool {
@@ -356,9 +356,9 @@ impl Model for Scan {
         self.thoughts[guest] = (None, None);
     }
 
-    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
+    fn weight_changed(&mut self, _lab: &Lab, _guest: usize) {}
 
-    fn look(&mut self, lab: &Lab) {
+    fn refresh(&mut self, lab: &Lab) {
         if self.head(lab).is_none() {
             (self.waiting, self.idle_since, self.came) = (false, None, None);
         }
@@ -452,7 +452,7 @@ fn params() -> impl Strategy<Value = Params> {
         (0u64..30, 20u64..300, 1u64..=64, 1u64..200),
         (some(20), some(100), some(12)),
         (any::<bool>(), any::<bool>(), any::<bool>()),
-        starts(),
+        deadline_starts(),
     )
         .prop_map(
             move |((margin, default, kib, mb), (wait, promote, seek), flags, from)| Params {
@@ -478,11 +478,11 @@ oracle_test! {
     weights: 1u32..200,
     steps: 600,
     cases: ProptestConfig::default().cases.max(64),
-    terms: |terms| Terms {
+    config: |config| LabConfig {
         latency,
         background: is_background,
         positioning: params.positioning,
-        ..terms
+        ..config
     },
-    model: |_: &Terms| Scan::new(params),
+    model: |_: &LabConfig| Scan::new(params),
 }

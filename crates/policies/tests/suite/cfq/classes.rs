@@ -1,8 +1,8 @@
 //! Classes of priority.
 
-use crate::cfq::disk::{Disk, FAR, Habit, READER, SEEKER};
+use crate::cfq::disk::{AccessPattern, Disk, RANDOM_READER, SEEK_NS, SEQUENTIAL_READER};
 use crate::cfq::duel::Duel;
-use crate::cfq::{MIDDLE, with};
+use crate::cfq::{DEFAULT_PRIORITY, with};
 use crate::common::{MS, SECOND};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::request::Op;
@@ -14,8 +14,8 @@ use tidegate_core::view::View;
 #[test]
 fn real_time_starves_best_effort_and_preempts_it() {
     let mut disk = Disk::default(1);
-    let plain = disk.vm(Priority::BestEffort(0), SEEKER);
-    let urgent = Habit {
+    let plain = disk.vm(Priority::BestEffort(0), RANDOM_READER);
+    let urgent = AccessPattern {
         depth: 1,
         think: 300 * MS,
         sequential: false,
@@ -23,33 +23,33 @@ fn real_time_starves_best_effort_and_preempts_it() {
     let urgent = disk.vm(Priority::RealTime, urgent);
     disk.run(20 * SECOND);
     // The real-time VM waits for the I/O in flight, never for a slice.
-    assert!(disk.patrons[urgent].longest_wait <= FAR);
-    assert!(disk.patrons[urgent].served > 55);
-    let before = disk.patrons[plain].served;
+    assert!(disk.vms[urgent].longest_wait <= SEEK_NS);
+    assert!(disk.vms[urgent].served > 55);
+    let before = disk.vms[plain].served;
     assert!(before > 1000, "{before}");
-    disk.vm(Priority::RealTime, READER);
+    disk.vm(Priority::RealTime, SEQUENTIAL_READER);
     disk.run(SECOND);
-    let during = disk.patrons[plain].served;
+    let during = disk.vms[plain].served;
     disk.run(20 * SECOND);
-    assert_eq!(disk.patrons[plain].served, during);
+    assert_eq!(disk.vms[plain].served, during);
 }
 
 #[test]
-fn idle_waits_until_nobody_asks_and_then_for_its_grace() {
-    let mut disk = Disk::new(1, FAR, &with(&[("idle_class_overdue", 0)]));
-    let idle = disk.vm(Priority::Idle, READER);
+fn an_idle_vm_is_served_after_a_grace_time_without_other_requests() {
+    let mut disk = Disk::new(1, SEEK_NS, &with(&[("idle_class_overdue", 0)]));
+    let idle = disk.vm(Priority::Idle, SEQUENTIAL_READER);
     // After an answer no VM has requests for 90 ms: less than the grace time.
-    let now_and_then = Habit {
+    let now_and_then = AccessPattern {
         think: 90 * MS,
-        ..READER
+        ..SEQUENTIAL_READER
     };
-    let other = disk.vm(MIDDLE, now_and_then);
+    let other = disk.vm(DEFAULT_PRIORITY, now_and_then);
     disk.run(10 * SECOND);
-    assert_eq!(disk.patrons[idle].served, 0);
-    assert!(disk.patrons[other].served > 100);
-    disk.patrons[other].habit.think = 150 * MS;
+    assert_eq!(disk.vms[idle].served, 0);
+    assert!(disk.vms[other].served > 100);
+    disk.vms[other].pattern.think = 150 * MS;
     disk.run(10 * SECOND);
-    let served = disk.patrons[idle].served;
+    let served = disk.vms[idle].served;
     // A third of the time remains for the idle VM.
     assert!((4_000..7_000).contains(&served), "{served}");
 }
@@ -57,39 +57,39 @@ fn idle_waits_until_nobody_asks_and_then_for_its_grace() {
 #[test]
 fn an_idle_vm_that_is_overdue_has_one_io() {
     let mut disk = Disk::default(1);
-    let idle = disk.vm(Priority::Idle, READER);
-    disk.vm(MIDDLE, SEEKER);
-    disk.vm(Priority::RealTime, SEEKER);
+    let idle = disk.vm(Priority::Idle, SEQUENTIAL_READER);
+    disk.vm(DEFAULT_PRIORITY, RANDOM_READER);
+    disk.vm(Priority::RealTime, RANDOM_READER);
     disk.run(61 * SECOND);
-    let served = disk.patrons[idle].served;
+    let served = disk.vms[idle].served;
     assert!((11..=12).contains(&served), "{served}");
-    assert!(disk.patrons[idle].longest_wait <= 5 * SECOND + 200 * MS);
+    assert!(disk.vms[idle].longest_wait <= 5 * SECOND + 200 * MS);
 }
 
 #[test]
-fn a_background_tenant_has_the_class_it_is_given() {
+fn a_background_process_has_the_class_it_is_given() {
     for (word, share) in [("idle", 0.0), ("best-effort", 0.5), ("as-named", 0.64)] {
         let words = ["idle", "best-effort", "as-named"];
-        let place = words.iter().position(|w| *w == word).expect("known") as u64;
-        let spec = with(&[("background_class", place), ("idle_class_overdue", 0)]);
-        let mut disk = Disk::new(1, FAR, &spec);
+        let choice = words.iter().position(|w| *w == word).expect("known") as u64;
+        let spec = with(&[("background_class", choice), ("idle_class_overdue", 0)]);
+        let mut disk = Disk::new(1, SEEK_NS, &spec);
         let objective = Objective {
             priority: Priority::BestEffort(0),
             ..Objective::default()
         };
         let backup = disk.driver.try_background(&objective);
-        let backup = disk.settle(backup.expect("room"), READER);
-        disk.vm(MIDDLE, READER);
+        let backup = disk.add_vm(backup.expect("room"), SEQUENTIAL_READER);
+        disk.vm(DEFAULT_PRIORITY, SEQUENTIAL_READER);
         disk.run(60 * SECOND);
         let had = disk.shares()[backup];
         assert!((had - share).abs() < 0.05, "{word}: {had}");
     }
 }
 
-/// Turns the second VM's class when told to.
-struct Turner(std::sync::mpsc::Receiver<Priority>);
+/// Controller that gives the second VM each class that it receives.
+struct ClassSetter(std::sync::mpsc::Receiver<Priority>);
 
-impl Controller for Turner {
+impl Controller for ClassSetter {
     fn interests(&self) -> Interests {
         Interests::ENDED
     }
@@ -113,7 +113,7 @@ fn a_controller_changes_a_vms_class() {
     duel.driver.engine.wrap_roles(Nanos(SECOND), move |roles| {
         let turned = turned.lock().expect("alone").take();
         Roles {
-            controller: turned.map(|turned| Box::new(Turner(turned)) as Box<dyn Controller>),
+            controller: turned.map(|turned| Box::new(ClassSetter(turned)) as Box<dyn Controller>),
             ..roles
         }
     });

@@ -1,27 +1,27 @@
 //! Number of a VM's I/Os in flight.
 
-use crate::cfq::disk::{Disk, Habit, SEEKER};
+use crate::cfq::disk::{AccessPattern, Disk, RANDOM_READER};
 use crate::cfq::duel::Duel;
-use crate::cfq::{MIDDLE, with};
+use crate::cfq::{DEFAULT_PRIORITY, with};
 use crate::common::{MS, SECOND};
 use tidegate_core::request::Op;
 
 #[test]
 fn a_vm_has_its_depth_in_flight_while_others_wait() {
-    let greedy = Habit {
+    let greedy = AccessPattern {
         depth: 32,
-        ..SEEKER
+        ..RANDOM_READER
     };
     let mut disk = Disk::default(32);
-    disk.vm(MIDDLE, greedy);
+    disk.vm(DEFAULT_PRIORITY, greedy);
     disk.run(SECOND);
     assert_eq!(disk.most_in_flight, 32, "alone it has all");
-    for patron in 1..3 {
-        disk.vm(MIDDLE, greedy);
+    for vm in 1..3 {
+        disk.vm(DEFAULT_PRIORITY, greedy);
         disk.run(SECOND);
         disk.most_in_flight = 0;
         disk.run(10 * SECOND);
-        assert_eq!(disk.most_in_flight, 8, "{patron}");
+        assert_eq!(disk.most_in_flight, 8, "{vm}");
     }
 }
 

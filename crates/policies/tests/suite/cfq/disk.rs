@@ -1,4 +1,4 @@
-//! Small simulated disk with guests of different access patterns.
+//! Small simulated disk with VMs of different access patterns.
 
 use crate::cfq::with;
 use crate::common::{Driver, MS, config};
@@ -8,10 +8,10 @@ use tidegate_core::request::{ClientId, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// Access pattern of a guest.
+/// Access pattern of a VM.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habit {
-    /// Number of requests that the guest keeps open.
+pub(crate) struct AccessPattern {
+    /// Number of requests that the VM keeps outstanding.
     pub(crate) depth: u32,
     /// Think time in ns from an answer to the next request.
     pub(crate) think: u64,
@@ -19,28 +19,35 @@ pub(crate) struct Habit {
     pub(crate) sequential: bool,
 }
 
-pub(crate) const READER: Habit = Habit {
+/// Sequential reader with one request at a time and no think time.
+pub(crate) const SEQUENTIAL_READER: AccessPattern = AccessPattern {
     depth: 1,
     think: 0,
     sequential: true,
 };
-pub(crate) const SEEKER: Habit = Habit {
+/// Random reader with four requests at a time and no think time.
+pub(crate) const RANDOM_READER: AccessPattern = AccessPattern {
     depth: 4,
     think: 0,
     sequential: false,
 };
 
-pub(crate) struct Patron {
+/// VM of a [`Disk`], with counts since its start.
+pub(crate) struct DiskVm {
     pub(crate) client: ClientId,
     pub(crate) vm: VmId,
-    pub(crate) habit: Habit,
-    pub(crate) place: u64,
-    /// Times of the next requests, as far as known.
-    pub(crate) asks: Vec<u64>,
+    pub(crate) pattern: AccessPattern,
+    /// Byte of the VM's disk at which its next request begins.
+    pub(crate) offset: u64,
+    /// Times in ns of the next requests, as far as known.
+    pub(crate) next_requests: Vec<u64>,
+    /// Number of requests answered.
     pub(crate) served: u64,
-    /// Device time in ns that the guest's I/Os took.
-    pub(crate) busy: u64,
+    /// Device time in ns that the VM's I/Os took.
+    pub(crate) device_ns: u64,
+    /// Number of times that the disk began to serve the VM, after another one.
     pub(crate) turns: u64,
+    /// Longest time in ns between a request's arrival and its start on the device.
     pub(crate) longest_wait: u64,
 }
 
@@ -48,18 +55,25 @@ pub(crate) struct Patron {
 /// last one ended, 8 ms elsewhere.
 pub(crate) struct Disk {
     pub(crate) driver: Driver,
-    pub(crate) patrons: Vec<Patron>,
+    pub(crate) vms: Vec<DiskVm>,
     /// Ends of the I/Os in flight, in the order of the starts.
     ends: VecDeque<u64>,
+    /// Address at which the last I/O ended.
     pub(crate) head: u64,
+    /// Time in ns at which the last I/O ends.
     pub(crate) free_at: u64,
+    /// State of the generator of random offsets (a linear congruential generator, Knuth's MMIX).
     pub(crate) rng: u64,
+    /// Largest number of I/Os of one VM in flight.
     pub(crate) most_in_flight: u32,
+    /// Index of the VM whose I/O was started last.
     pub(crate) last: usize,
 }
 
-pub(crate) const NEAR: u64 = 500_000;
-pub(crate) const FAR: u64 = 8 * MS;
+/// Service time of an I/O that begins where the last one ended.
+pub(crate) const SEQUENTIAL_NS: u64 = 500_000;
+/// Service time of an I/O elsewhere.
+pub(crate) const SEEK_NS: u64 = 8 * MS;
 
 impl Disk {
     pub(crate) fn new(depth: u32, positioning: u64, spec: &PolicySpec) -> Disk {
@@ -67,7 +81,7 @@ impl Disk {
         config.device.positioning = Nanos(positioning);
         Disk {
             driver: Driver::new(config, spec),
-            patrons: Vec::new(),
+            vms: Vec::new(),
             ends: VecDeque::new(),
             head: 0,
             free_at: 0,
@@ -78,35 +92,37 @@ impl Disk {
     }
 
     pub(crate) fn default(depth: u32) -> Disk {
-        Disk::new(depth, FAR, &with(&[]))
+        Disk::new(depth, SEEK_NS, &with(&[]))
     }
 
-    pub(crate) fn settle(&mut self, vm: VmId, habit: Habit) -> usize {
-        let number = self.patrons.len() as u64;
+    /// Adds a VM of the engine with a disk of its own; returns its index.
+    pub(crate) fn add_vm(&mut self, vm: VmId, pattern: AccessPattern) -> usize {
+        let number = self.vms.len() as u64;
         let guest = self.driver.guest_at(vm, number << 36, 1 << 36);
-        self.patrons.push(Patron {
+        self.vms.push(DiskVm {
             client: guest.client,
             vm,
-            habit,
-            place: 0,
-            asks: vec![self.driver.now.0; habit.depth as usize],
+            pattern,
+            offset: 0,
+            next_requests: vec![self.driver.now.0; pattern.depth as usize],
             served: 0,
-            busy: 0,
+            device_ns: 0,
             turns: 0,
             longest_wait: 0,
         });
         number as usize
     }
 
-    pub(crate) fn vm(&mut self, priority: Priority, habit: Habit) -> usize {
+    pub(crate) fn vm(&mut self, priority: Priority, pattern: AccessPattern) -> usize {
         let objective = Objective {
             priority,
             ..Objective::default()
         };
         let vm = self.driver.vm(&objective);
-        self.settle(vm, habit)
+        self.add_vm(vm, pattern)
     }
 
+    /// Runs for `span` nanoseconds.
     pub(crate) fn run(&mut self, span: u64) {
         let end = self.driver.now.0 + span;
         while self.driver.now.0 < end {
@@ -115,47 +131,48 @@ impl Disk {
                 self.driver.end_nth(0, Ok(()));
             }
             for done in self.driver.answers() {
-                let patron = &mut self.patrons[done.tag as usize];
-                patron.asks.push(self.driver.now.0 + patron.habit.think);
-                patron.longest_wait = patron.longest_wait.max(done.account.waited().0);
-                patron.served += 1;
+                let vm = &mut self.vms[done.tag as usize];
+                vm.next_requests.push(self.driver.now.0 + vm.pattern.think);
+                vm.longest_wait = vm.longest_wait.max(done.account.waited().0);
+                vm.served += 1;
             }
             self.ask();
             self.start();
             let next = [
                 self.ends.front().copied(),
                 self.driver.engine.next_timeout().map(|t| t.0),
-                self.patrons
+                self.vms
                     .iter()
-                    .flat_map(|p| p.asks.iter().copied())
+                    .flat_map(|vm| vm.next_requests.iter().copied())
                     .min(),
             ];
             let next = next.into_iter().flatten().min().unwrap_or(end);
             assert!(
                 next > self.driver.now.0,
-                "nothing is left undone at {}",
+                "an event at {} was not handled",
                 self.driver.now.0
             );
             self.driver.now.0 = next.min(end);
         }
     }
 
+    /// Submits the requests that are due.
     pub(crate) fn ask(&mut self) {
-        for (number, patron) in self.patrons.iter_mut().enumerate() {
-            let due = patron
-                .asks
+        for (number, vm) in self.vms.iter_mut().enumerate() {
+            let due = vm
+                .next_requests
                 .iter()
                 .filter(|&&at| at <= self.driver.now.0)
                 .count();
-            patron.asks.retain(|&at| at > self.driver.now.0);
+            vm.next_requests.retain(|&at| at > self.driver.now.0);
             for _ in 0..due {
                 self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1);
-                if !patron.habit.sequential {
-                    patron.place = (self.rng >> 33) % (1 << 23) * 8192;
+                if !vm.pattern.sequential {
+                    vm.offset = (self.rng >> 33) % (1 << 23) * 8192;
                 }
-                let request = Request::read(patron.place, 4096, number as u64);
-                patron.place += 4096;
-                let taken = self.driver.request(patron.client, request);
+                let request = Request::read(vm.offset, 4096, number as u64);
+                vm.offset += 4096;
+                let taken = self.driver.request(vm.client, request);
                 taken.expect("there is room");
             }
         }
@@ -164,25 +181,30 @@ impl Disk {
     pub(crate) fn start(&mut self) {
         self.driver.pass(Nanos::ZERO);
         while let Some(io) = self.driver.start() {
-            let took = if io.addr == self.head { NEAR } else { FAR };
+            let took = if io.addr == self.head {
+                SEQUENTIAL_NS
+            } else {
+                SEEK_NS
+            };
             self.head = io.addr + io.len as u64;
             self.free_at = self.free_at.max(self.driver.now.0) + took;
             self.ends.push_back(self.free_at);
-            let whose = self.patrons.iter().position(|p| p.vm == io.vm);
-            let whose = whose.expect("a patron's");
-            self.patrons[whose].busy += took;
-            self.patrons[whose].turns += u64::from(self.last != whose);
+            let whose = self.vms.iter().position(|vm| vm.vm == io.vm);
+            let whose = whose.expect("a VM of this disk");
+            self.vms[whose].device_ns += took;
+            self.vms[whose].turns += u64::from(self.last != whose);
             self.last = whose;
             let in_flight = self.driver.engine.vms().in_flight(io.vm);
             self.most_in_flight = self.most_in_flight.max(in_flight);
         }
     }
 
+    /// Returns each VM's part of the device time.
     pub(crate) fn shares(&self) -> Vec<f64> {
-        let all: u64 = self.patrons.iter().map(|p| p.busy).sum();
-        self.patrons
+        let all: u64 = self.vms.iter().map(|vm| vm.device_ns).sum();
+        self.vms
             .iter()
-            .map(|p| p.busy as f64 / all as f64)
+            .map(|vm| vm.device_ns as f64 / all as f64)
             .collect()
     }
 }

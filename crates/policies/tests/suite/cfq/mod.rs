@@ -1,4 +1,5 @@
-//! CFQ against its rules in linear scans, its bound on starvation, and its behaviours.
+//! Tests of CFQ: against a model that applies its rules by linear scans, its bound on starvation,
+//! and examples of its behaviour.
 
 mod asynchronous;
 mod classes;
@@ -16,10 +17,11 @@ use crate::common::policy;
 use tidegate_core::objective::Priority;
 use tidegate_policies::policy::PolicySpec;
 
-const MIDDLE: Priority = Priority::DEFAULT;
+const DEFAULT_PRIORITY: Priority = Priority::DEFAULT;
 
-/// The rules of before 2.6.32, for what came then changes how long slices are and whom the disk
-/// waits for, and is tested by itself; with these parameters others.
+/// Returns CFQ by the rules of Linux before 2.6.32, with the given parameters. The later rules
+/// (`group_seekers`, `low_latency`) change the length of slices and the idling, and have their own
+/// tests.
 fn with(params: &[(&str, u64)]) -> PolicySpec {
     let mut spec = policy("cfq");
     let early = [("group_seekers", 0), ("low_latency", 0)];

@@ -1,8 +1,11 @@
-//! Test bed that runs random histories against a slow, obvious model of a dispatcher: arrivals,
-//! sizes, merging, parts, gates, weights, failures, clients and VMs that go, changes of policy.
+//! Test bed that compares a dispatcher with a slow, obvious model on random histories: arrivals,
+//! sizes, merging, splitting, gates, weights, failures, disconnects, removed VMs, changes of
+//! policy.
 //!
 //! The lab passes every event on to the model. Before each dispatch the model names the unit that
-//! must go, and the engine's choice is compared with it.
+//! must be started next, and the engine's choice is compared with it. A *guest* is one of
+//! [`GUESTS`] places, each with a VM, its disk and its client; a *unit* is a request, or several
+//! merged ones, that waits in the dispatcher.
 
 use super::{Driver, costs};
 use proptest::prelude::*;
@@ -20,113 +23,120 @@ use tidegate_core::time::Nanos;
 use tidegate_core::view::Unit;
 use tidegate_policies::policy::PolicySpec;
 
+/// Physical block of the device in bytes.
 pub const BLOCK: u32 = 4096;
+/// Largest I/O in bytes.
 pub const MAX_IO: u32 = 16 * BLOCK;
-const MERGED_MOST: u32 = 8 * BLOCK;
+/// Merge limit in bytes, where merging is enabled.
+const MERGE_LIMIT: u32 = 8 * BLOCK;
+/// Number of guests.
 pub const GUESTS: usize = 6;
+/// Size of each guest's disk in blocks.
 const DISK_BLOCKS: u64 = 256;
 
+/// Step of a history. `guest` is a number below [`GUESTS`].
 #[derive(Clone, Debug)]
 pub enum Step {
+    /// A guest submits a request.
     Request {
         guest: usize,
         op: Op,
-        place: u64,
+        /// Block of the guest's disk at which the request begins.
+        first_block: u64,
         blocks: u32,
     },
+    /// A guest submits a read next to its last request: directly before or behind it.
     Adjacent {
         guest: usize,
         before: bool,
         blocks: u32,
     },
+    /// The device starts as many I/Os as it may.
     Dispatch,
-    Complete {
-        which: usize,
-        fails: bool,
-    },
-    Wait {
-        micros: u64,
-    },
-    Disconnect {
-        guest: usize,
-    },
-    Replace {
-        guest: usize,
-        weight: u32,
-    },
-    Weigh {
-        guest: usize,
-        weight: u32,
-    },
-    Swap {
-        gated: bool,
-    },
+    /// An I/O in flight ends, by its number modulo their number.
+    Complete { io: usize, fails: bool },
+    /// Time passes.
+    Wait { micros: u64 },
+    /// A guest's client disconnects for the rest of the history.
+    Disconnect { guest: usize },
+    /// A guest's VM is removed, and a new one takes its place.
+    Replace { guest: usize, weight: u32 },
+    /// A guest's objective changes.
+    SetWeight { guest: usize, weight: u32 },
+    /// The policy changes to the one with a regulator that gates at dispatch, or without.
+    SetPolicy { gated: bool },
 }
 
-/// Generates the two readings of a deadline's beginning.
-pub fn starts() -> impl Strategy<Value = DeadlineFrom> {
+/// Generates both points from which a deadline may count.
+pub fn deadline_starts() -> impl Strategy<Value = DeadlineFrom> {
     prop_oneof![Just(DeadlineFrom::Arrival), Just(DeadlineFrom::Admission)]
 }
 
+/// Generates steps; `weight` generates the weights of objectives.
 pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Step> {
     let op = prop_oneof![5 => Just(Op::Read), 4 => Just(Op::Write), 1 => Just(Op::Discard)];
     let blocks = || prop_oneof![6 => 1u32..=4, 2 => 1u32..=16, 1 => 17u32..=60];
     let guest = || 0..GUESTS;
     prop_oneof![
-        24 => (guest(), op, 0..DISK_BLOCKS - 60, blocks()).prop_map(|(guest, op, place, blocks)| {
-            Step::Request { guest, op, place, blocks }
-        }),
+        24 => (guest(), op, 0..DISK_BLOCKS - 60, blocks()).prop_map(
+            |(guest, op, first_block, blocks)| Step::Request { guest, op, first_block, blocks },
+        ),
         8 => (guest(), any::<bool>(), 1u32..=4)
             .prop_map(|(guest, before, blocks)| Step::Adjacent { guest, before, blocks }),
         20 => Just(Step::Dispatch),
         16 => (0usize..8, prop::bool::weighted(0.1))
-            .prop_map(|(which, fails)| Step::Complete { which, fails }),
+            .prop_map(|(io, fails)| Step::Complete { io, fails }),
         6 => (0u64..30_000).prop_map(|micros| Step::Wait { micros }),
         1 => guest().prop_map(|guest| Step::Disconnect { guest }),
         1 => (guest(), weight.clone()).prop_map(|(guest, weight)| Step::Replace { guest, weight }),
-        2 => (guest(), weight).prop_map(|(guest, weight)| Step::Weigh { guest, weight }),
-        1 => any::<bool>().prop_map(|gated| Step::Swap { gated }),
+        2 => (guest(), weight).prop_map(|(guest, weight)| Step::SetWeight { guest, weight }),
+        1 => any::<bool>().prop_map(|gated| Step::SetPolicy { gated }),
     ]
 }
 
-/// Model of a dispatcher, by its rules.
+/// Model of a dispatcher that applies its rules literally. The methods report events of the lab.
 pub trait Model {
-    /// Starts anew under another policy.
+    /// The policy was set: the model starts without state and learns the VMs and units of the lab.
     fn reset(&mut self, lab: &Lab);
-    /// A VM was added in a guest's place.
+    /// A new VM has taken the place of a guest's former one.
     fn added(&mut self, lab: &Lab, guest: usize);
-    /// A guest's weight changed.
-    fn weighed(&mut self, lab: &Lab, guest: usize);
-    /// Heads or gates may have changed.
-    fn look(&mut self, lab: &Lab);
-    /// Returns the unit that must go next.
+    /// A guest's objective changed, and with it the weight.
+    fn weight_changed(&mut self, lab: &Lab, guest: usize);
+    /// The first waiting unit of any VM, or the state of any gate, may have changed.
+    fn refresh(&mut self, lab: &Lab);
+    /// Returns the unit that must be started next; `None`: none may start now.
     fn next(&mut self, lab: &Lab) -> Option<ReqId>;
-    /// A unit went, or a part of it.
+    /// An I/O was started: a unit, or a part of a split one.
     fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
-    /// No unit went, though the device has room.
+    /// No I/O was started, although the device has room.
     fn idle(&mut self, _lab: &Lab) {}
     /// The engine kept its room free without asking the dispatcher, so the last [`Model::next`] had
     /// no counterpart. Models whose state changes with a query take the change back here.
     fn not_asked(&mut self) {}
-    /// A guest's request became a unit.
+    /// A guest's request became a unit of its own, as it was not merged.
     fn arrived(&mut self, _lab: &Lab, _guest: usize) {}
-    /// An I/O is about to end.
+    /// An I/O is about to complete.
     fn ending(&mut self, _lab: &Lab, _io: &DeviceIo) {}
-    /// A guest's VM is removed, or is about to leave with what it has in flight.
+    /// A guest's VM was removed; it keeps its slot until its I/Os in flight have ended.
     fn removed(&mut self, _lab: &Lab, _vm: VmId) {}
 }
 
-/// Device and guests of a lab.
+/// Configuration of a lab: its device and guests.
 #[derive(Clone, Copy)]
-pub struct Terms<'a> {
+pub struct LabConfig<'a> {
+    /// Queue depth of the device.
     pub depth: u32,
+    /// `true` to merge adjacent requests.
     pub merge: bool,
+    /// Positioning time of the device; zero: it does not seek.
     pub positioning: Nanos,
+    /// Bandwidth of the device in bytes per second; 0: unknown.
     pub bytes_per_s: u64,
+    /// Initial weight of each guest.
     pub weights: &'a [u32],
-    /// Guests share the device I/O by I/O: in parts, and with a place reserved for a VM that is
-    /// expected. `false` for models whose state changes with a query, since the engine reserves a
-    /// place without one.
+    /// `true` to split large requests, so that VMs share the device I/O by I/O, and to reserve a
+    /// place in its queue for a VM whose next request is expected. `false` for models whose state
+    /// changes with a query, since the engine reserves a place without one.
     pub shared: bool,
     /// Latency bound of a guest of the given weight.
     pub latency: fn(u32) -> Option<Nanos>,
@@ -136,10 +146,10 @@ pub struct Terms<'a> {
     pub background: fn(usize) -> bool,
 }
 
-impl<'a> Terms<'a> {
-    /// Creates terms without latency bounds and background processes.
-    pub fn new(depth: u32, merge: bool, weights: &'a [u32]) -> Terms<'a> {
-        Terms {
+impl<'a> LabConfig<'a> {
+    /// Creates a configuration without latency bounds and background processes.
+    pub fn new(depth: u32, merge: bool, weights: &'a [u32]) -> LabConfig<'a> {
+        LabConfig {
             depth,
             merge,
             positioning: Nanos::ZERO,
@@ -153,31 +163,37 @@ impl<'a> Terms<'a> {
     }
 }
 
-pub struct Member {
+/// Guest of a lab.
+pub struct LabGuest {
     pub vm: VmId,
+    /// Client of the VM's disk; `None` once it has disconnected.
     pub client: Option<ClientId>,
     pub objective: Objective,
+    /// Address of the disk on the device in bytes.
     base: u64,
-    /// Begin and end of the last request on the disk.
+    /// First byte of the last request on the disk, and the byte behind it.
     last: (u64, u64),
 }
 
+/// Engine with its driver, and the guests that submit requests.
 pub struct Lab {
     pub driver: Driver,
-    pub guests: Vec<Member>,
+    pub guests: Vec<LabGuest>,
     /// Units that wait, with their guests.
     pub waiting: Vec<(ReqId, usize)>,
+    /// Policies without and with a regulator that gates at dispatch.
     policies: [PolicySpec; 2],
     latency: fn(u32) -> Option<Nanos>,
     priority: fn(u32) -> Priority,
     background: fn(usize) -> bool,
-    /// Requests that failed merged with others and have parts in flight still.
-    again: Vec<ReqId>,
-    /// Requests of which a part failed by itself.
+    /// Requests of a merged I/O that failed, which are repeated alone once they have no I/O in
+    /// flight.
+    to_repeat: Vec<ReqId>,
+    /// Requests that failed with an I/O of their own, and are not repeated.
     failed: Vec<ReqId>,
 }
 
-/// Limit of a guest: none, in requests, or by direction.
+/// Returns the limit of a guest: none, in requests per second, or by direction.
 fn limit(guest: usize) -> Limit {
     match guest % 4 {
         1 => Limit {
@@ -194,13 +210,14 @@ fn limit(guest: usize) -> Limit {
 }
 
 impl Lab {
+    /// Returns a waiting unit.
     pub fn unit(&self, id: ReqId) -> Unit {
         self.driver.engine.view().queued(id).unit()
     }
 
     /// Returns the time from which a unit's deadline counts: its arrival, or its arrival plus the
     /// time for which limits held it.
-    pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
+    pub fn deadline_start(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
         match from {
             DeadlineFrom::Arrival => unit.arrived,
             DeadlineFrom::Admission => {
@@ -209,10 +226,12 @@ impl Lab {
         }
     }
 
+    /// Returns the first waiting unit of a guest.
     pub fn head(&self, guest: usize) -> Option<ReqId> {
         self.driver.engine.view().head(self.guests[guest].vm)
     }
 
+    /// Returns `true` if the gate of a guest's lane is open.
     pub fn open(&self, guest: usize, lane: Lane) -> bool {
         self.driver
             .engine
@@ -234,50 +253,51 @@ impl Lab {
         all
     }
 
-    fn new(terms: &Terms, policies: [PolicySpec; 2]) -> Lab {
-        let config = EngineConfig {
+    fn new(config: &LabConfig, policies: [PolicySpec; 2]) -> Lab {
+        let engine = EngineConfig {
             device: DeviceSpec {
-                depth: terms.depth,
+                depth: config.depth,
                 physical_block: BLOCK,
                 max_io: MAX_IO,
                 zeroes_are_writes: false,
-                positioning: terms.positioning,
-                bytes_per_s: terms.bytes_per_s,
+                positioning: config.positioning,
+                bytes_per_s: config.bytes_per_s,
             },
             max_requests: 8192,
             max_pending_per_vm: 256,
-            merge_limit: if terms.merge { MERGED_MOST } else { 0 },
+            merge_limit: if config.merge { MERGE_LIMIT } else { 0 },
             max_vms: 2 * GUESTS as u32,
         };
         let mut lab = Lab {
-            driver: Driver::new(config, &policies[1]).with_clock_at(Nanos::SECOND),
+            driver: Driver::new(engine, &policies[1]).with_clock_at(Nanos::SECOND),
             guests: Vec::new(),
             waiting: Vec::new(),
             policies,
-            latency: terms.latency,
-            priority: terms.priority,
-            background: terms.background,
-            again: Vec::new(),
+            latency: config.latency,
+            priority: config.priority,
+            background: config.background,
+            to_repeat: Vec::new(),
             failed: Vec::new(),
         };
         lab.driver
             .engine
             .device_mut()
             .set_profile(Some(Arc::new(costs::profile())));
-        if terms.shared {
+        if config.shared {
             lab.driver
                 .engine
                 .device_mut()
                 .set_max_io_shared(MaxIoShared::Bytes(2 * BLOCK));
         }
-        for (guest, &weight) in terms.weights.iter().enumerate() {
-            let member = lab.member(guest, weight);
-            lab.guests.push(member);
+        for (guest, &weight) in config.weights.iter().enumerate() {
+            let guest = lab.add_guest(guest, weight);
+            lab.guests.push(guest);
         }
         lab
     }
 
-    fn member(&mut self, guest: usize, weight: u32) -> Member {
+    /// Adds a VM with a disk and a client for the guest with this number.
+    fn add_guest(&mut self, guest: usize, weight: u32) -> LabGuest {
         let objective = Objective {
             weight,
             limit: limit(guest),
@@ -294,7 +314,7 @@ impl Lab {
         let base = self.driver.tallies.len() as u64 * DISK_BLOCKS * BLOCK as u64;
         let size = DISK_BLOCKS * BLOCK as u64;
         let client = self.driver.guest_at(vm, base, size).client;
-        Member {
+        LabGuest {
             vm,
             client: Some(client),
             objective,
@@ -303,15 +323,16 @@ impl Lab {
         }
     }
 
-    fn act(&mut self, model: &mut impl Model, step: Step) {
+    fn apply(&mut self, model: &mut impl Model, step: Step) {
         match step {
             Step::Request {
                 guest,
                 op,
-                place,
+                first_block,
                 blocks,
             } => {
-                self.request(model, guest, op, place * BLOCK as u64, blocks * BLOCK);
+                let offset = first_block * u64::from(BLOCK);
+                self.request(model, guest, op, offset, blocks * BLOCK);
             }
             Step::Adjacent {
                 guest,
@@ -330,8 +351,8 @@ impl Lab {
                 }
             }
             Step::Dispatch => self.dispatch(model),
-            Step::Complete { which, fails } => self.complete(model, which, fails),
-            Step::Wait { micros } => self.pass(model, Nanos::from_micros(micros)),
+            Step::Complete { io, fails } => self.complete(model, io, fails),
+            Step::Wait { micros } => self.advance(model, Nanos::from_micros(micros)),
             Step::Disconnect { guest } => {
                 if let Some(client) = self.guests[guest].client.take() {
                     self.driver.disconnect(client);
@@ -342,38 +363,38 @@ impl Lab {
                 let vm = self.guests[guest].vm;
                 // The leaving VM and the new one need a slot each. Without a free one the guest
                 // stays.
-                let leaves = self.driver.engine.vms().in_flight(vm) > 0;
-                if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
+                let stays_in_slot = self.driver.engine.vms().in_flight(vm) > 0;
+                if self.driver.engine.view().vm_slots() >= 2 * GUESTS && stays_in_slot {
                     return;
                 }
                 self.driver.remove_vm(vm);
                 model.removed(self, vm);
                 self.waiting.retain(|w| w.1 != guest);
-                model.look(self);
-                self.guests[guest] = self.member(guest, weight);
+                model.refresh(self);
+                self.guests[guest] = self.add_guest(guest, weight);
                 model.added(self, guest);
             }
-            Step::Weigh { guest, weight } => {
+            Step::SetWeight { guest, weight } => {
                 self.guests[guest].objective.weight = weight;
                 self.guests[guest].objective.latency = (self.latency)(weight);
                 self.guests[guest].objective.priority = (self.priority)(weight);
-                let Member { vm, objective, .. } = &self.guests[guest];
+                let LabGuest { vm, objective, .. } = &self.guests[guest];
                 self.driver.set_objective(*vm, objective);
-                model.weighed(self, guest);
+                model.weight_changed(self, guest);
             }
-            Step::Swap { gated } => {
+            Step::SetPolicy { gated } => {
                 let policy = self.policies[usize::from(gated)].clone();
                 self.driver.set_policy(&policy);
                 model.reset(self);
             }
         }
-        model.look(self);
+        model.refresh(self);
     }
 
     fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
-        let member = &mut self.guests[guest];
-        let Some(client) = member.client else { return };
-        let merged = self.driver.engine.vms().vm_stats(member.vm).merged;
+        let state = &mut self.guests[guest];
+        let Some(client) = state.client else { return };
+        let merged = self.driver.engine.vms().vm_stats(state.vm).merged;
         let request = Request {
             op,
             ..Request::read(offset, len, 0)
@@ -381,27 +402,27 @@ impl Lab {
         let Ok(id) = self.driver.request(client, request) else {
             return;
         };
-        member.last = (offset, offset + len as u64);
-        if self.driver.engine.vms().vm_stats(member.vm).merged == merged {
+        state.last = (offset, offset + len as u64);
+        if self.driver.engine.vms().vm_stats(state.vm).merged == merged {
             self.waiting.push((id, guest));
             model.arrived(self, guest);
         }
     }
 
     /// Advances the time, one wake-up after the other.
-    fn pass(&mut self, model: &mut impl Model, span: Nanos) {
+    fn advance(&mut self, model: &mut impl Model, span: Nanos) {
         let end = self.driver.now + span;
         while let Some(due) = self.driver.engine.next_timeout().filter(|&due| due <= end) {
             self.driver.now = self.driver.now.max(due);
             self.driver.engine.handle_timeout(self.driver.now);
-            model.look(self);
+            model.refresh(self);
             // A time-out that is still due is the dispatcher's, which has to be asked.
             if self.driver.engine.next_timeout() == Some(due) {
                 self.start(model);
                 assert_ne!(
                     self.driver.engine.next_timeout(),
                     Some(due),
-                    "woken for nothing"
+                    "the time-out is due, and starting an I/O did not change it"
                 );
             }
         }
@@ -409,7 +430,7 @@ impl Lab {
     }
 
     fn dispatch(&mut self, model: &mut impl Model) {
-        self.pass(model, Nanos::ZERO);
+        self.advance(model, Nanos::ZERO);
         self.start(model);
     }
 
@@ -437,47 +458,46 @@ impl Lab {
                 self.waiting.retain(|w| !reqs.contains(&w.0));
             }
             let guest = self.guests.iter().position(|g| g.vm == io.vm);
-            let guest = guest.expect("a guest's");
+            let guest = guest.expect("the I/O is of a guest's VM");
             model.started(self, guest, &io);
-            model.look(self);
+            model.refresh(self);
         }
     }
 
-    fn complete(&mut self, model: &mut impl Model, which: usize, fails: bool) {
+    fn complete(&mut self, model: &mut impl Model, nth: usize, fails: bool) {
         let in_flight = self.driver.in_flight.len();
         if in_flight == 0 {
             return;
         }
-        let which = which % in_flight;
-        let io = self.driver.in_flight[which];
+        let nth = nth % in_flight;
+        let io = self.driver.in_flight[nth];
         let reqs = self.requests_of(&io);
         let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
         model.ending(self, &io);
-        self.driver.end_nth(which, outcome);
+        self.driver.end_nth(nth, outcome);
         let guest = self.guests.iter().position(|guest| guest.vm == io.vm);
-        let here = guest.filter(|&guest| self.guests[guest].client.is_some());
-        // The requests of a merged I/O that failed go again, one by one; a request that failed
-        // alone does not.
+        let connected = guest.filter(|&guest| self.guests[guest].client.is_some());
+        // The requests of a merged I/O that failed are repeated one by one; a request that failed
+        // alone is not.
         match reqs.as_slice() {
             [alone] if fails => {
                 self.waiting.retain(|w| w.0 != *alone);
-                self.again.retain(|again| again != alone);
+                self.to_repeat.retain(|req| req != alone);
                 self.failed.push(*alone);
             }
-            all if fails && here.is_some() => {
+            all if fails && connected.is_some() => {
                 let failed = &self.failed;
                 let own = all.iter().filter(|req| !failed.contains(req));
-                self.again.extend(own);
+                self.to_repeat.extend(own);
             }
             _ => {}
         }
         for req in reqs {
             let mut others = self.driver.in_flight.iter();
-            let flies = others.any(|io| self.requests_of(io).contains(&req));
-            let again = self.again.contains(&req);
-            if again && !flies {
-                self.again.retain(|&other| other != req);
-                self.waiting.extend(here.map(|guest| (req, guest)));
+            let is_in_flight = others.any(|io| self.requests_of(io).contains(&req));
+            if self.to_repeat.contains(&req) && !is_in_flight {
+                self.to_repeat.retain(|&other| other != req);
+                self.waiting.extend(connected.map(|guest| (req, guest)));
             }
         }
     }
@@ -488,28 +508,29 @@ impl Lab {
         segments.map(|segment| segment.req).collect()
     }
 
-    fn close(mut self, model: &mut impl Model) {
+    /// Ends the history: completes all I/Os without errors until nothing waits.
+    fn drain(mut self, model: &mut impl Model) {
         for _ in 0..100_000 {
             self.dispatch(model);
             while !self.driver.in_flight.is_empty() {
                 self.complete(model, 0, false);
-                model.look(&self);
+                model.refresh(&self);
             }
             if self.driver.engine.is_idle() {
                 assert!(self.waiting.is_empty());
                 return;
             }
             let due = self.driver.engine.next_timeout().unwrap_or(self.driver.now);
-            self.pass(model, due - self.driver.now);
+            self.advance(model, due - self.driver.now);
         }
-        panic!("it does not drain");
+        panic!("requests still wait after 100,000 rounds");
     }
 }
 
 /// Asserts that a merged I/O carries whole requests beyond the unit's own bytes, within the merge
 /// limit.
 fn check_merged_io(io: &DeviceIo, segments: &[Segment], len: u32) {
-    assert!(io.len <= MERGED_MOST, "{io:?}");
+    assert!(io.len <= MERGE_LIMIT, "{io:?}");
     let mut at = 0;
     for segment in segments {
         let own = at < len;
@@ -528,27 +549,37 @@ pub fn run(
     model: &mut impl Model,
     steps: Vec<Step>,
 ) {
-    run_on(&Terms::new(depth, merge, weights), policies, model, steps);
+    run_on(
+        &LabConfig::new(depth, merge, weights),
+        policies,
+        model,
+        steps,
+    );
 }
 
 /// Runs a history as [`run`] does, with the given device and guests.
-pub fn run_on(terms: &Terms, policies: [PolicySpec; 2], model: &mut impl Model, steps: Vec<Step>) {
-    let mut lab = Lab::new(terms, policies);
+pub fn run_on(
+    config: &LabConfig,
+    policies: [PolicySpec; 2],
+    model: &mut impl Model,
+    steps: Vec<Step>,
+) {
+    let mut lab = Lab::new(config, policies);
     model.reset(&lab);
     for step in steps {
-        lab.act(model, step);
+        lab.apply(model, step);
     }
-    lab.close(model);
+    lab.drain(model);
 }
 
 /// Model without expectations.
-struct Nobody;
+struct NoModel;
 
-impl Model for Nobody {
+impl Model for NoModel {
     fn reset(&mut self, _lab: &Lab) {}
     fn added(&mut self, _lab: &Lab, _guest: usize) {}
-    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
-    fn look(&mut self, _lab: &Lab) {}
+    fn weight_changed(&mut self, _lab: &Lab, _guest: usize) {}
+    fn refresh(&mut self, _lab: &Lab) {}
     fn next(&mut self, _lab: &Lab) -> Option<ReqId> {
         None
     }
@@ -574,12 +605,12 @@ pub fn picks_with_knobs(
     picks: usize,
     knobs: [&[(usize, Knob)]; 2],
 ) -> [[usize; 2]; 2] {
-    let terms = Terms::new(1, false, &[100, 100]);
-    let mut lab = Lab::new(&terms, [(); 2].map(|()| super::policy("fifo")));
+    let config = LabConfig::new(1, false, &[100, 100]);
+    let mut lab = Lab::new(&config, [(); 2].map(|()| super::policy("fifo")));
     for guest in 0..2 {
         for n in 0..4 {
             lab.request(
-                &mut Nobody,
+                &mut NoModel,
                 guest,
                 Op::Read,
                 n * 64 * BLOCK as u64,

@@ -16,7 +16,7 @@ macro_rules! oracle_test {
         weights: $weight:expr,
         steps: $steps:expr,
         cases: $cases:expr,
-        terms: $terms:expr,
+        config: $config:expr,
         model: $model:expr $(,)?
     ) => {
         proptest::proptest! {
@@ -36,10 +36,10 @@ macro_rules! oracle_test {
                 steps in proptest::collection::vec($crate::common::lab::step($weight), 0..$steps),
             ) {
                 let policies = $policies.map($spec);
-                let plain = $crate::common::lab::Terms::new(depth, merge, &weights);
-                let terms = ($terms)(plain);
-                let mut model = ($model)(&terms);
-                $crate::common::lab::run_on(&terms, policies, &mut model, steps);
+                let plain = $crate::common::lab::LabConfig::new(depth, merge, &weights);
+                let config = ($config)(plain);
+                let mut model = ($model)(&config);
+                $crate::common::lab::run_on(&config, policies, &mut model, steps);
             }
         }
     };

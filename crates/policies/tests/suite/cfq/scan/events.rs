@@ -32,7 +32,7 @@ impl Model for Scan {
         self.open[guest] = Lane::ALL.map(|lane| lab.open(guest, lane));
     }
 
-    fn weighed(&mut self, lab: &Lab, guest: usize) {
+    fn weight_changed(&mut self, lab: &Lab, guest: usize) {
         let member = &lab.guests[guest];
         for queue in 0..self.queues.len() {
             if self.queues[queue].vm == Some(member.vm) {
@@ -42,7 +42,7 @@ impl Model for Scan {
         }
     }
 
-    fn look(&mut self, lab: &Lab) {
+    fn refresh(&mut self, lab: &Lab) {
         let gone = |s: &Seen| lab.waiting.iter().all(|w| w.0 != s.id);
         while let Some(place) = self.seen.iter().position(gone) {
             let gone = self.seen.remove(place);

@@ -2,7 +2,7 @@
 
 use super::{Params, Scan, priority};
 use crate::common::MS;
-use crate::common::lab::Terms;
+use crate::common::lab::LabConfig;
 use crate::common::oracle_test;
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
@@ -60,12 +60,12 @@ oracle_test! {
     weights: 1u32..=10,
     steps: 600,
     cases: (ProptestConfig::default().cases / 2).max(64),
-    terms: |terms| Terms {
+    config: |config| LabConfig {
         positioning: Nanos(params.positioning),
         priority,
         background: |guest| guest == 0,
         shared: false,
-        ..terms
+        ..config
     },
-    model: |terms: &Terms| Scan::new(params, terms.depth),
+    model: |config: &LabConfig| Scan::new(params, config.depth),
 }
