@@ -95,7 +95,7 @@ impl Page {
             id => format!(" id=\"{id}\""),
         };
         let _ = writeln!(self.body, "<div class=\"wide\"><table{id}>");
-        html(table, &mut self.body);
+        write_rows(table, &mut self.body);
         self.body.push_str("</table></div>\n");
         self
     }
@@ -155,10 +155,12 @@ impl Page {
     }
 }
 
+/// Returns `true` if an id has only letters, digits and hyphens, and at least one.
 fn is_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
 }
 
+/// Returns the class of the style sheet for a tone.
 fn class(tone: Tone) -> &'static str {
     match tone {
         Tone::Normal => "normal",
@@ -170,8 +172,8 @@ fn class(tone: Tone) -> &'static str {
     }
 }
 
-/// Writes the rows of a table.
-fn html(table: &Table, out: &mut String) {
+/// Writes the rows of a table as HTML, headings first.
+fn write_rows(table: &Table, out: &mut String) {
     // Digits are not grouped: a page is searched and copied from.
     let content = |cell: &Cell| escape(&Style::Plain.group_digits(cell.text()));
     let row = |out: &mut String, tag: &str, cells: &[Cell]| {

@@ -145,7 +145,7 @@ fn omitted_points_are_noted() {
     }
     let text = svg(&[plot]);
     let document = Document::parse(&text).expect("XML");
-    let shown = document.descendants().filter(is("note"));
+    let shown = document.descendants().filter(has_class("note"));
     let shown: Vec<&str> = shown.filter_map(|n| n.text()).collect();
     assert_eq!(shown.join(" "), notes);
 }
@@ -182,14 +182,17 @@ fn a_gap_is_not_bridged() {
     plot.add(Series::line("a").points(points));
     let text = svg(&[plot]);
     let document = Document::parse(&text).expect("XML");
-    let line = document.descendants().find(is("line")).expect("a line");
+    let line = document
+        .descendants()
+        .find(has_class("line"))
+        .expect("a line");
     let path = line.attribute("d").expect("a path");
     let times = |command| path.matches(command).count();
     assert_eq!((times('M'), times('L')), (2, 2), "{path}");
 }
 
 #[test]
-fn a_point_stands_where_its_ticks_are() {
+fn a_point_is_drawn_at_the_ticks_of_its_values() {
     let size = Axis::log2("request size", Unit::Bytes);
     let mut plot = Plot::new("", size, Axis::log10("IOPS", Unit::Number));
     let point = (65_536.0, 1000.0);
@@ -203,7 +206,7 @@ fn a_point_stands_where_its_ticks_are() {
         let at = shown.and_then(|node| node.attribute(attribute));
         at.and_then(|at| at.parse::<f64>().ok()).expect("a place")
     };
-    let mark = document.descendants().find(is("f0"));
+    let mark = document.descendants().find(has_class("f0"));
     let path = mark.and_then(|node| node.attribute("d")).expect("a mark");
     let [(x, y)] = coordinates(path)[..] else {
         panic!("{path}");
@@ -253,7 +256,7 @@ fn named_lines() -> Plot {
 fn names_at_the_ends_of_lines_are_apart_and_replace_the_legend() {
     let text = svg(&[named_lines()]);
     let document = Document::parse(&text).expect("XML");
-    let labels: Vec<(&str, f64)> = (document.descendants().filter(is("label")))
+    let labels: Vec<(&str, f64)> = (document.descendants().filter(has_class("label")))
         .map(|node| {
             let y = node.attribute("y").and_then(|y| y.parse().ok());
             (node.text().expect("a name"), y.expect("a number"))
@@ -277,8 +280,8 @@ fn names_at_the_ends_of_lines_are_apart_and_replace_the_legend() {
     let described = described
         .and_then(|node| node.text())
         .expect("a description");
-    let aside = "Level \"bound\" at 20 ms. Stretch \"neighbour\" from 4 to 12.";
-    assert!(described.ends_with(aside), "{described}");
+    let expected = "Level \"bound\" at 20 ms. Stretch \"neighbour\" from 4 to 12.";
+    assert!(described.ends_with(expected), "{described}");
 }
 
 #[test]
@@ -288,7 +291,7 @@ fn a_level_and_a_stretch_are_within_the_axes() {
     let one = |class: &str| {
         document
             .descendants()
-            .find(is(class))
+            .find(has_class(class))
             .expect("there is one")
     };
     let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
@@ -323,7 +326,7 @@ fn a_level_and_a_stretch_are_within_the_axes() {
 }
 
 #[test]
-fn several_plots_are_one_document_that_can_be_read_aloud() {
+fn several_plots_are_one_document_with_descriptions_for_screen_readers() {
     let text = svg(&[profile(), profile()]);
     let document = Document::parse(&text).expect("XML");
     let is_image = |node: &roxmltree::Node<'_, '_>| node.attribute("role") == Some("img");
@@ -361,7 +364,7 @@ fn words(text: &str) -> String {
 }
 
 /// Returns a predicate of elements with a class.
-fn is(class: &str) -> impl Fn(&roxmltree::Node<'_, '_>) -> bool {
+fn has_class(class: &str) -> impl Fn(&roxmltree::Node<'_, '_>) -> bool {
     move |node| {
         let classes = node.attribute("class").unwrap_or_default();
         classes.split(' ').any(|has| has == class)
@@ -406,16 +409,18 @@ fn any_value() -> impl Strategy<Value = f64> {
     ]
 }
 
+/// Coordinates of a point, and the ends of its interval.
 type RawPoint = (f64, f64, Option<(f64, f64)>);
 
+/// Data of a series before it is fitted to axes.
 #[derive(Clone, Debug)]
-struct Raw {
+struct RawSeries {
     points: Vec<RawPoint>,
     joined: bool,
     band: bool,
 }
 
-fn any_raw() -> impl Strategy<Value = Raw> {
+fn any_series() -> impl Strategy<Value = RawSeries> {
     let interval = proptest::option::weighted(0.3, (any_value(), any_value()));
     let point = (any_value(), any_value(), interval).boxed();
     let points = prop_oneof![
@@ -424,14 +429,14 @@ fn any_raw() -> impl Strategy<Value = Raw> {
         // All the same.
         (any_value(), any_value()).prop_map(|(x, y)| vec![(x, y, None); 3]),
     ];
-    (points, any::<bool>(), any::<bool>()).prop_map(|(points, joined, band)| Raw {
+    (points, any::<bool>(), any::<bool>()).prop_map(|(points, joined, band)| RawSeries {
         points,
         joined,
         band,
     })
 }
 
-fn plot_of(x: Axis, y: Axis, raw: &[Raw]) -> Plot {
+fn plot_of(x: Axis, y: Axis, raw: &[RawSeries]) -> Plot {
     let mut plot = Plot::new("Whatever there is", x, y);
     for (i, raw) in raw.iter().enumerate() {
         let kind = if raw.joined {
@@ -492,7 +497,7 @@ proptest! {
     #[test]
     fn text_keeps_within_the_terminal_and_shows_every_series(
         ((x, x_log), (y, y_log)) in (any_axis(), any_axis()),
-        raw in proptest::collection::vec(any_raw(), 0..12),
+        raw in proptest::collection::vec(any_series(), 0..12),
         (width, height) in (0..160_usize, 0..40_usize),
     ) {
         let plot = plot_of(x, y, &raw);
@@ -538,7 +543,7 @@ proptest! {
     #[test]
     fn a_document_is_valid_and_holds_every_point_within_its_frame(
         ((x, x_log), (y, y_log)) in (any_axis(), any_axis()),
-        raw in proptest::collection::vec(any_raw(), 0..12),
+        raw in proptest::collection::vec(any_series(), 0..12),
     ) {
         let plot = plot_of(x, y, &raw);
         let text = svg(std::slice::from_ref(&plot));
@@ -553,7 +558,7 @@ proptest! {
         prop_assert!(unfilled);
         prop_assert!(!text.contains("url(") && !text.contains("@import"));
 
-        let frame = document.descendants().find(is("frame"));
+        let frame = document.descendants().find(has_class("frame"));
         let frame = frame.and_then(|n| n.attribute("d")).map(coordinates);
         let [(left, top), _, (right, bottom)] = frame.expect("a frame")[..] else {
             panic!("a frame is two edges");
@@ -577,7 +582,7 @@ proptest! {
             }
             let class = node.attribute("class").unwrap_or_default();
             // A line that is filled would hide what it goes around.
-            prop_assert!(!is("line")(&node) || !class.contains('f'), "{class}");
+            prop_assert!(!has_class("line")(&node) || !class.contains('f'), "{class}");
             if class.starts_with('s') && class.contains(" f") {
                 marks += coordinates(path).len();
             }

@@ -6,6 +6,9 @@
 //!
 //! Classes of series are a letter and a number: `s` is the stroke, `f` the fill and `t` the text in
 //! the colour of that number, `d` the dashes; numbers are series modulo the length of the list.
+//! Other classes: `ground` is the background, `level` a reference line, `stretch` a shaded range of
+//! the x axis, `aside` the names of both, `band` the area between the bounds of a series, `named` a
+//! line with its name at its end, `label` that name, and `note` a note about omitted data.
 
 use std::fmt::Write as _;
 
