@@ -31,6 +31,8 @@ pub struct Counts {
     pub balanced: u64,
     /// vCPUs migrated to another run-queue to balance I/O (ISACS only).
     pub io_balanced: u64,
+    /// Turns for I/O that began (`credit2-io` only).
+    pub turns: u64,
     /// IVCredits that exceeded the representable range and were clamped (ISACS only).
     pub clamped: u64,
 }
@@ -63,6 +65,10 @@ pub trait Scheduler {
     /// Handles a notification of the driver domain that an I/O of `v` has ended. If `v` is blocked,
     /// [`Scheduler::wake`] follows.
     fn io_event(&mut self, _machine: &Machine, _now: Nanos, _v: VcpuId, _kicks: &mut CpuSet) {}
+
+    /// Handles that `v`, which runs, has handled every event and has sent as many answers as it got
+    /// events.
+    fn io_answered(&mut self, _machine: &Machine, _now: Nanos, _v: VcpuId, _kicks: &mut CpuSet) {}
 
     /// Event counters since the start.
     fn counts(&self) -> Counts;

@@ -56,6 +56,8 @@ pub struct VcpuWorld {
     ran: Vec<Nanos>,
     /// Number of notifications from the driver domain, by vCPU.
     notified: Vec<u64>,
+    /// Events from the driver domain that each vCPU has not answered; 0 when it has become idle.
+    unanswered: Vec<u64>,
     switches: u64,
     preemptions: u64,
     switch_cost: Nanos,
@@ -105,6 +107,7 @@ impl VcpuWorld {
             runs_on: vec![None; vcpus],
             ran: vec![Nanos::ZERO; vcpus],
             notified: vec![0; vcpus],
+            unanswered: vec![0; vcpus],
             switches: 0,
             preemptions: 0,
             switch_cost,
@@ -269,6 +272,7 @@ impl VcpuWorld {
                     self.notified[vcpu.index()] += 1;
                     (self.scheduler).io_event(&self.machine, self.now, vcpu, &mut self.kicks);
                 }
+                self.unanswered[vcpu.index()] += u64::from(is_driver_answer);
                 guest.interrupt(cost, token);
             }
             Order::Work {
@@ -303,8 +307,25 @@ impl VcpuWorld {
             return;
         }
         self.guests[v.index()].run(time);
+        let before = self.orders.len();
         while let Some(token) = self.guests[v.index()].take_done() {
             self.report_done(token);
+        }
+        self.count_answers(v, before);
+    }
+
+    /// Counts the orders behind the first `before` that go to other vCPUs as answers of `v`.
+    fn count_answers(&mut self, v: VcpuId, before: usize) {
+        let sent = self.orders.iter().skip(before);
+        let sent = sent.filter(|order| matches!(order, Order::Event { vcpu, .. } if *vcpu != v));
+        let sent = sent.count() as u64;
+        let unanswered = &mut self.unanswered[v.index()];
+        if sent == 0 || *unanswered == 0 {
+            return;
+        }
+        *unanswered = unanswered.saturating_sub(sent);
+        if *unanswered == 0 && !self.guests[v.index()].has_interrupts() {
+            (self.scheduler).io_answered(&self.machine, self.now, v, &mut self.kicks);
         }
     }
 
@@ -350,6 +371,7 @@ impl VcpuWorld {
             Some(_) if self.now >= until => self.kicks.insert(p),
             Some(horizon) => self.events.set(p.index(), until.min(upto + horizon)),
             None => {
+                self.unanswered[v.index()] = 0;
                 self.machine.vcpus[v.index()].state = State::Blocked;
                 self.events.remove(p.index());
                 self.kicks.insert(p);

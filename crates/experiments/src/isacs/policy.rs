@@ -1,5 +1,6 @@
 //! Schedulers of the comparison.
 
+use tidegate_core::time::Nanos;
 use tidegate_vcpu::scenario::SchedulerSpec;
 use tidegate_vcpu::schedulers::{credit2, io_turns, isacs};
 
@@ -26,7 +27,7 @@ pub(super) enum Policy {
     /// it.
     Credit2LooksAgain,
     IsacsLooksAgain,
-    /// Own scheduler: Credit2 with turns for I/O.
+    /// Own scheduler in its first form: Credit2 with turns for I/O without gaps.
     IoTurns,
     IoTurnsShared,
     /// ISACS whose average gives a new interval a tenth and the history nine tenths.
@@ -101,9 +102,14 @@ impl Policy {
                 return credit2.spec();
             }
             Policy::IoTurns | Policy::IoTurnsShared => {
+                // Its first form, which the report's figures are about: turns without a gap.
                 let params = io_turns::Params {
                     credit2,
-                    ..io_turns::Params::default()
+                    io_turn: Nanos::from_micros(500),
+                    gap: Nanos::ZERO,
+                    io_rate_limit: Nanos::from_micros(500),
+                    lead: Nanos::from_millis(1),
+                    ends_early: false,
                 };
                 return params.spec();
             }

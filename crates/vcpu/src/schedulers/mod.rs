@@ -90,7 +90,9 @@ mod tests {
                 looks_again: false,
                 ..credit2
             },
-            io_turn: Nanos(18),
+            io_turn: Nanos(1_018),
+            gap: Nanos(21),
+            ends_early: false,
             io_rate_limit: Nanos(19),
             lead: Nanos(20),
         };

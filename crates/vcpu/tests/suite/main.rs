@@ -4,4 +4,6 @@ mod common;
 mod epochs;
 mod latency;
 mod shares;
+mod turns;
+mod waiting;
 mod world;

@@ -161,6 +161,7 @@ impl<C: Credits> Credit2<C> {
         // The leaving vCPU may have had the largest weight.
         let weights = queue.members.iter().map(|m| entities[m.index()].weight);
         queue.max_weight = weights.max().unwrap_or(1);
+        self.weigh_members(from);
         let home = self.queues[to].next_cpu(machine.vcpu(v).affinity);
         let entity = &mut self.entities[v.index()];
         entity.queue = to;
@@ -172,11 +173,21 @@ impl<C: Credits> Credit2<C> {
     }
 
     /// Adds `v` to the members of `queue`.
-    pub(super) fn assign(&mut self, v: VcpuId, queue: usize) {
+    pub(super) fn assign(&mut self, v: VcpuId, queue_number: usize) {
         let entity = &self.entities[v.index()];
-        let queue = &mut self.queues[queue];
+        let queue = &mut self.queues[queue_number];
         queue.load.shift(entity.load.average());
         queue.max_weight = queue.max_weight.max(entity.weight);
         queue.members.push(v);
+        self.weigh_members(queue_number);
+    }
+
+    /// Tells the accounts the weights of all members of `queue`.
+    fn weigh_members(&mut self, queue: usize) {
+        let queue = &self.queues[queue];
+        for &v in &queue.members {
+            let weight = self.entities[v.index()].weight;
+            self.credits.weigh(v, weight, queue.max_weight);
+        }
     }
 }

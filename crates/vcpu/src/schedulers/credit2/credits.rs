@@ -38,6 +38,10 @@ pub trait Credits {
     /// Adds the next vCPU, in order of number, assigned to `queue`.
     fn add(&mut self, queue: usize);
 
+    /// Notes the weight of `v` and the largest of its run-queue, in proportion to which it burns
+    /// credit.
+    fn weigh(&mut self, _v: VcpuId, _weight: u64, _max_weight: u64) {}
+
     /// Sort key of `v` within its run-queue, largest first, in nanoseconds of credit. A vCPU with 0
     /// or less has used up its credit.
     fn rank(&self, v: VcpuId) -> i64;
@@ -66,14 +70,14 @@ pub trait Credits {
     }
 
     /// Notes that `v`, which waited, starts to run.
-    fn began(&mut self, _v: VcpuId) {}
+    fn began(&mut self, _now: Nanos, _v: VcpuId) {}
 
     /// Notes that `v` continues after it has run for `ran`.
-    fn goes_on(&mut self, _v: VcpuId, _ran: Nanos) {}
+    fn goes_on(&mut self, _now: Nanos, _v: VcpuId, _ran: Nanos) {}
 
     /// Notes that `v` leaves its pCPU after it has run for `ran`; `could_run`: it is still
     /// runnable.
-    fn stopped(&mut self, _v: VcpuId, _ran: Nanos, _could_run: bool) {}
+    fn stopped(&mut self, _now: Nanos, _v: VcpuId, _ran: Nanos, _could_run: bool) {}
 
     /// Burns `amount` of the credit of `v`.
     fn burn(&mut self, v: VcpuId, amount: i64);
@@ -102,6 +106,23 @@ pub trait Credits {
         false
     }
 
+    /// Notes that `v`, which has run for `ran`, has answered all its events. Returns `true` if the
+    /// scheduler is to decide again.
+    fn io_answered(&mut self, _v: VcpuId, _ran: Nanos) -> bool {
+        false
+    }
+
+    /// Time at which [`Credits::raise_next`] is to be called; [`Nanos::MAX`]: never.
+    fn next_raise(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    /// Raises the rank of a vCPU whose time for it has come at `now`, and returns it; `None`: there
+    /// is no other.
+    fn raise_next(&mut self, _now: Nanos) -> Option<VcpuId> {
+        None
+    }
+
     /// Chooses a vCPU of a run-queue whose credits were just reset, and the run-queue to move it to
     /// in order to balance I/O. `may` tells which vCPU may go where.
     fn io_move(
@@ -127,6 +148,20 @@ pub struct PlainCredits {
 }
 
 impl PlainCredits {
+    /// Burns `amount` of the credit of `v`, down to `floor`; what lies below is forgiven.
+    pub fn burn_to(&mut self, v: VcpuId, amount: i64, floor: i64) {
+        let credit = &mut self.credits[v.index()];
+        *credit = (*credit - amount).max(floor);
+    }
+
+    /// Adds `times` the credit of a reset to `vcpus`, each up to the largest credit.
+    pub fn reset(&mut self, times: i64, vcpus: &[VcpuId]) {
+        for &v in vcpus {
+            let credit = &mut self.credits[v.index()];
+            *credit = (*credit + times * self.credit).min(self.bounds.1);
+        }
+    }
+
     /// Creates accounts whose resets add `credit` and carry over at most `carried`.
     pub fn new(credit: Nanos, carried: Nanos) -> PlainCredits {
         let credit = credit.0 as i64;
@@ -150,8 +185,7 @@ impl Credits for PlainCredits {
     }
 
     fn burn(&mut self, v: VcpuId, amount: i64) {
-        let credit = &mut self.credits[v.index()];
-        *credit = (*credit - amount).max(self.bounds.0);
+        self.burn_to(v, amount, self.bounds.0);
     }
 
     fn compensate(&mut self, v: VcpuId, amount: i64) {
@@ -161,10 +195,7 @@ impl Credits for PlainCredits {
     fn renew(&mut self, _now: Nanos, next: VcpuId, members: &Members<'_>) -> Renewal {
         // Add the amount often enough that `next` has positive credit again.
         let times = 1 + (-self.rank(next)).max(0) / self.credit;
-        for &v in members.all {
-            let credit = &mut self.credits[v.index()];
-            *credit = (*credit + times * self.credit).min(self.bounds.1);
-        }
+        self.reset(times, members.all);
         Renewal::Reset
     }
 }

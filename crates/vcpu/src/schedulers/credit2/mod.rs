@@ -308,7 +308,8 @@ impl<C: Credits> Credit2<C> {
     fn set_timer(&mut self) {
         let budgets = self.budgets.iter().flatten().map(Budget::next);
         let next = budgets.chain(self.early_decisions.iter().copied()).min();
-        self.timer = next.unwrap_or(Nanos::MAX);
+        let next = next.unwrap_or(Nanos::MAX);
+        self.timer = next.min(self.credits.next_raise());
     }
 
     /// Burns the credit, and the cap budget, that `v` has used up to `now`.
@@ -380,6 +381,16 @@ impl<C: Credits> Credit2<C> {
         self.tickle(machine, now, v, kicks);
     }
 
+    /// Moves `v` to its new place in its run-queue, because its rank has risen.
+    fn requeue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let queue = self.entities[v.index()].queue;
+        // Only a vCPU that waits has a place to be moved from.
+        if self.queues[queue].remove(v) {
+            self.queues[queue].insert(&self.credits, v);
+            self.tickle(machine, now, v, kicks);
+        }
+    }
+
     /// Accounts in the load averages that `v` became runnable (`change` 1) or stopped being so
     /// (-1).
     fn count_load(&mut self, now: Nanos, v: VcpuId, change: i64) {
@@ -413,7 +424,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
         if let Some(v) = current.filter(|_| next != current) {
             let ran = now.since(machine.pcpu(p).since);
             let could_run = machine.vcpu(v).is_runnable();
-            self.credits.stopped(v, ran, could_run);
+            self.credits.stopped(now, v, ran, could_run);
         }
         let Some(v) = next else {
             self.queues[queue].idle.insert(p);
@@ -423,10 +434,11 @@ impl<C: Credits> Scheduler for Credit2<C> {
         };
         self.queues[queue].idle.remove(p);
         if next == current {
-            self.credits.goes_on(v, now.since(machine.pcpu(p).since));
+            self.credits
+                .goes_on(now, v, now.since(machine.pcpu(p).since));
         } else {
             self.queues[queue].remove(v);
-            self.credits.began(v);
+            self.credits.began(now, v);
             // The pending early decision concerned the vCPU that ran before.
             self.early_decisions[p.index()] = Nanos::MAX;
         }
@@ -444,6 +456,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
             self.balance(machine, now, queue, kicks);
             self.balance_io(machine, now, queue, kicks);
         }
+        self.timer = self.timer.min(self.credits.next_raise());
         Choice {
             run: Some(v),
             until: now + self.slice(machine, now, p, v),
@@ -484,6 +497,9 @@ impl<C: Credits> Scheduler for Credit2<C> {
                 self.unpark(machine, now, vm, kicks);
             }
         }
+        while let Some(v) = self.credits.raise_next(now) {
+            self.requeue(machine, now, v, kicks);
+        }
         for p in machine.all_pcpus().iter() {
             // The kick makes the pCPU choose again, which is the decision.
             if self.early_decisions[p.index()] <= now {
@@ -498,15 +514,23 @@ impl<C: Credits> Scheduler for Credit2<C> {
     fn io_event(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         let Entity {
             on,
-            queue,
             last_pcpu: home,
             ..
         } = self.entities[v.index()];
         let ran = on.then(|| now.since(machine.pcpu(home).since));
-        // Only a vCPU that waits has a place to be moved from.
-        if self.credits.io_event(now, v, ran) && self.queues[queue].remove(v) {
-            self.queues[queue].insert(&self.credits, v);
-            self.tickle(machine, now, v, kicks);
+        if self.credits.io_event(now, v, ran) {
+            self.requeue(machine, now, v, kicks);
+        }
+        self.timer = self.timer.min(self.credits.next_raise());
+    }
+
+    fn io_answered(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let entity = &self.entities[v.index()];
+        let (p, queue) = (entity.last_pcpu, entity.queue);
+        let ran = now.since(machine.pcpu(p).since);
+        if entity.on && self.credits.io_answered(v, ran) {
+            self.queues[queue].kicked.insert(p);
+            kicks.insert(p);
         }
     }
 

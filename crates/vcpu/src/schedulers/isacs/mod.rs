@@ -331,12 +331,12 @@ impl Credits for Isacs {
         self.params.long_boost || !self.is_boosting(self.account(v))
     }
 
-    fn began(&mut self, v: VcpuId) {
+    fn began(&mut self, _now: Nanos, v: VcpuId) {
         self.accounts[v.index()].runs_boosted = self.is_boosting(self.account(v));
     }
 
-    fn goes_on(&mut self, v: VcpuId, _ran: Nanos) {
-        self.began(v);
+    fn goes_on(&mut self, now: Nanos, v: VcpuId, _ran: Nanos) {
+        self.began(now, v);
     }
 
     fn burn(&mut self, v: VcpuId, amount: i64) {

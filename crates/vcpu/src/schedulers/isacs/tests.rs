@@ -121,12 +121,12 @@ fn cpu_boost_lasts_from_the_end_of_credit_to_the_end_of_cpu_credit() {
     // Order by CVCredit; a vCPU without any comes last.
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert_eq!(ranks, [0, 2_666_666, 3_999_999]);
-    isacs.began(VcpuId(2));
+    isacs.began(Nanos::ZERO, VcpuId(2));
     isacs.burn(VcpuId(2), 4 * MS);
     assert_eq!(isacs.account(VcpuId(2)).cpu_credit, -1);
     // The other group member has CVCredit left and runs on another pCPU.
     assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Kept);
-    isacs.began(VcpuId(1));
+    isacs.began(Nanos::ZERO, VcpuId(1));
     isacs.burn(VcpuId(1), 4 * MS);
     assert_eq!(end_epoch(&mut isacs, now, 0), Renewal::Reallocated);
     assert!(!isacs.queue(0).boosted);
@@ -173,7 +173,7 @@ fn a_slice_begun_in_cpu_boost_burns_cpu_credit() {
     let (sleeps, runs) = (VcpuId(0), VcpuId(2));
     (1..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
     end_epoch(&mut isacs, Nanos::from_millis(60), 0);
-    isacs.began(runs);
+    isacs.began(Nanos::ZERO, runs);
     isacs.woke(sleeps);
     let before = *isacs.account(runs);
     isacs.burn(runs, MS);
@@ -182,7 +182,7 @@ fn a_slice_begun_in_cpu_boost_burns_cpu_credit() {
     assert_eq!(after.credit, before.credit);
     assert_eq!(after.consumed_boosted, before.consumed_boosted + MS);
     // Chosen again outside CPU-BOOST, the vCPU burns its credit.
-    isacs.began(runs);
+    isacs.began(Nanos::ZERO, runs);
     isacs.burn(runs, MS);
     assert_eq!(isacs.account(runs).credit, before.credit - MS);
 }
@@ -295,7 +295,7 @@ proptest! {
         let mut now = Nanos::from_millis(60);
         for (v, amount) in steps {
             let v = VcpuId(v);
-            isacs.began(v);
+            isacs.began(Nanos::ZERO, v);
             let before = isacs.accounts.clone();
             isacs.burn(v, amount);
             for (other, was) in before.iter().enumerate() {
