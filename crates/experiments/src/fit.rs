@@ -2,19 +2,24 @@
 
 use std::fmt::Write;
 
-/// Figure that models are fitted to.
+/// Cell of a paper that models are fitted to, with our figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Residual {
+    /// Table, row and column of the cell.
     pub(crate) cell: String,
+    /// Figure of the paper.
     pub(crate) theirs: f64,
+    /// Figure of the fitted model.
     pub(crate) ours: f64,
 }
 
-/// Root mean square of ln(ours / theirs).
+/// Distance of a fit: root mean square of ln(ours / theirs), 0 for a perfect one.
 pub(crate) fn distance(all: &[Residual]) -> f64 {
     // Logarithms weigh a factor of two above and below alike.
-    let squares = all.iter().map(|of| (of.ours / of.theirs).ln().powi(2));
-    // At least 1, so that no residuals are a distance of 0.
+    let squares = all
+        .iter()
+        .map(|residual| (residual.ours / residual.theirs).ln().powi(2));
+    // Divided by at least 1: without residuals the distance is 0, not NaN.
     (squares.sum::<f64>() / all.len().max(1) as f64).sqrt()
 }
 
@@ -43,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_and_half_are_as_far_off() {
+    fn a_factor_of_two_up_or_down_is_the_same_distance() {
         let all = [residual(1.0, 2.0), residual(4.0, 2.0)];
         assert!((distance(&all) - 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!(distance(&[residual(3.0, 3.0)]), 0.0);
@@ -51,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_toml() {
+    fn residuals_are_appended_as_toml() {
         let mut text = String::new();
         append_residuals(&mut text, &[residual(64.42, 60.049)], 1);
         let expected = "\n[[residual]]\ncell = \"table 3, read\"\ntheirs = 64.42\nours = 60.0\n";

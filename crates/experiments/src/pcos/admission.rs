@@ -3,7 +3,7 @@
 use super::host::{MEDIA, Newcomer, Setting};
 use super::learning::{INTERVAL, Learnt};
 use super::oracle::Oracle;
-use super::replay::{HostReplay, JobKey, Running, Terms};
+use super::replay::{AdmissionTerms, HostReplay, Running, TransferKey};
 use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
@@ -18,14 +18,14 @@ pub(super) trait AdmissionPolicy {
     fn observe(&mut self, _stage: &HostReplay<'_>) {}
 
     /// Decides if a request is admitted now; returns the terms of its admission.
-    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms>;
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<AdmissionTerms>;
 }
 
 /// Admits no request.
 pub(super) struct AdmitNone;
 
 impl AdmissionPolicy for AdmitNone {
-    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<AdmissionTerms> {
         None
     }
 }
@@ -34,7 +34,7 @@ impl AdmissionPolicy for AdmitNone {
 pub(super) struct AdmitAll;
 
 impl AdmissionPolicy for AdmitAll {
-    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<AdmissionTerms> {
         // Without terms: no class is chosen, and none lowered.
         Some(None)
     }
@@ -44,7 +44,7 @@ impl AdmissionPolicy for AdmitAll {
 pub(super) struct AdmitByOracle(pub(super) Oracle);
 
 impl AdmissionPolicy for AdmitByOracle {
-    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<AdmissionTerms> {
         let verdict = self
             .0
             .judge(replay, &replay.begun, replay.now(), newcomer, &None);
@@ -59,7 +59,7 @@ pub(super) struct AdmitByPcos<'a> {
     setting: Setting,
     host: HostId,
     /// Running transfers that PCOS knows.
-    known: BTreeMap<JobKey, RequestId>,
+    known: BTreeMap<TransferKey, RequestId>,
     /// Request that was submitted last.
     asked: Option<Asked>,
     placed: Option<Placement>,
@@ -113,7 +113,7 @@ impl<'a> AdmitByPcos<'a> {
         })
     }
 
-    fn terms(&self, placement: &Placement) -> Terms {
+    fn terms(&self, placement: &Placement) -> AdmissionTerms {
         let vm = |id: RequestId| {
             let mut known = self.known.iter();
             // A transfer that has ended since needs no lowering.
@@ -126,7 +126,7 @@ impl<'a> AdmitByPcos<'a> {
 
     /// Largest bandwidth of the VM that the next newcomer would get.
     fn limit(&self, replay: &HostReplay<'_>) -> Option<u64> {
-        self.learnt.limit(self.setting, replay.free()?)
+        self.learnt.limit(self.setting, replay.idle_vm()?)
     }
 
     fn withdraw(&mut self) {
@@ -169,8 +169,8 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             }
             self.known.insert(of.key(), id);
         }
-        let is_there = |key: &JobKey| running.iter().any(|of| of.key() == *key);
-        let over: Vec<JobKey> = (self.known.keys().copied())
+        let is_there = |key: &TransferKey| running.iter().any(|of| of.key() == *key);
+        let over: Vec<TransferKey> = (self.known.keys().copied())
             .filter(|key| !is_there(key))
             .collect();
         let ended: Vec<RequestId> = over
@@ -202,7 +202,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
         self.take_events();
     }
 
-    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<AdmissionTerms> {
         if self.printed {
             // The printed rule decides anew each time; a waiting request would be placed by itself.
             self.withdraw();
@@ -261,7 +261,7 @@ impl AdmissionPolicy for AdmitByForecast {
             .learn(had.iter().map(|of| (of.class, of.rate)));
     }
 
-    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<AdmissionTerms> {
         let running = replay.running();
         let present: Vec<Present> = (running.iter())
             .map(|of| Present {

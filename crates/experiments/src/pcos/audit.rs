@@ -2,7 +2,7 @@
 
 use super::host::{HostModel, MEDIA};
 use super::oracle::{Harm, Oracle};
-use super::replay::{HostReplay, Terms};
+use super::replay::{AdmissionTerms, HostReplay};
 use super::run::Outcome;
 use std::collections::BTreeSet;
 use tidegate_core::time::Nanos;
@@ -37,7 +37,7 @@ impl Audit {
             admitted: outcome.begun.len(),
             ..Audit::default()
         };
-        let mut judge = |after: usize, at, newcomer, terms: &Terms| {
+        let mut judge = |after: usize, at, newcomer, terms: &AdmissionTerms| {
             oracle.judge(&replay, &outcome.begun[..after], at, newcomer, terms)
         };
         let (mut possible, mut taken) = (BTreeSet::new(), BTreeSet::new());

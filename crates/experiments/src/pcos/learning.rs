@@ -1,9 +1,9 @@
 //! Learning phase of a host: the throughput of one and two streams, and the priority database.
 //!
-//! The thesis fills the database "based on previous application execution history". Here the same
-//! streams first run under CFQ with all combinations of classes, set by hand: for each number of
-//! VMs and each combination, every VM has each of its classes for some seconds, and the result of
-//! each PriDyn interval is learnt.
+//! The thesis fills the database "based on previous application execution history". Here the
+//! streams of the host's VMs first run under CFQ with all combinations of classes, set by hand: for
+//! each number of VMs and each combination, every VM has each of its classes for some seconds, and
+//! the bandwidths of each PriDyn interval are learnt.
 
 use super::host::{Capacity, Case, HostModel, MEDIA, Setting};
 use crate::ExperimentError;
@@ -20,64 +20,68 @@ use tidegate_sim::world::World;
 
 /// Interval of PriDyn.
 pub(super) const INTERVAL: Nanos = Nanos::from_secs(3);
-/// Intervals per combination. An interval of large requests describes only the requests in it, so
-/// more of them are needed.
+/// Intervals per combination of classes.
 const INTERVALS: u64 = 2;
-/// Intervals per combination where requests are large.
-const INTERVALS_OF_LONG: u64 = 10;
-/// Delta, in thousandths, of runs without deadlines, which do not depend on it.
-const ANY: u32 = 1000;
+/// Intervals per combination where requests are large: each interval describes only the few
+/// requests in it, so more are needed.
+const INTERVALS_OF_LARGE_REQUESTS: u64 = 10;
+/// Tolerance delta, in thousandths, of runs without deadlines, which do not depend on it.
+const UNUSED_TOLERANCE: u32 = 1000;
 /// Duration of a throughput measurement, as in PriDyn's experiment.
-const MEASURED: Nanos = Nanos::from_secs(180);
+const MEASUREMENT: Nanos = Nanos::from_secs(180);
 
 /// Learnt model of a host.
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     pub(super) capacity: Capacity,
     pub(super) database: PriorityDatabase,
-    /// Bandwidth of a limited VM alone, in bytes per second, if PCOS is told.
+    /// Bandwidth of a limited VM alone, in bytes per second, if PCOS knows limits.
     limit: Option<u64>,
 }
 
 /// Percentage of its limit from which on a VM counts as sated, as in `tidegate place`.
-const ALL_OF_IT: u64 = 95;
+const SATED_PERCENT: u64 = 95;
 
 impl Learnt {
-    /// Limit of this VM that PCOS is told, in bytes per second.
+    /// Limit of a VM that PCOS knows, in bytes per second; `None`: no limit, or PCOS does not know it.
     pub(super) fn limit(&self, setting: Setting, vm: usize) -> Option<u64> {
         self.limit.filter(|_| setting.is_limited(vm))
     }
 
-    /// Returns `true` if a VM with the bandwidth `had` got all that it can use.
-    pub(super) fn is_sated(&self, setting: Setting, vm: usize, had: u64) -> bool {
+    /// Returns `true` if a VM with this bandwidth in bytes per second got all that it can use.
+    pub(super) fn is_sated(&self, setting: Setting, vm: usize, bandwidth: u64) -> bool {
         let limit = self.limit(setting, vm);
         // Divided first: a limit may be close to 64 bits.
-        limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
+        limit.is_some_and(|limit| bandwidth >= limit / 100 * SATED_PERCENT)
     }
 
+    /// Measures the disk's throughput and fills the database, by simulation.
+    ///
+    /// # Errors
+    /// A trace or a file of the experiment cannot be read, or two streams have more throughput than
+    /// a bandwidth model allows.
     pub(super) fn new(
         setting: Setting,
         case: Case,
         folder: &Folder,
     ) -> Result<Learnt, ExperimentError> {
-        let of = |setting| HostModel::new(setting, case, ANY, folder);
+        let host = |setting| HostModel::new(setting, case, UNUSED_TOLERANCE, folder);
+        let model = host(setting)?;
         // The disk's throughput is measured with unlimited VMs; the database is filled with the
         // host's own.
-        let (model, whole) = match setting {
-            Setting::LimitedVms | Setting::KnownLimits => {
-                (of(setting)?, of(Setting::NoPermanentLoad)?)
-            }
-            _ => (of(setting)?, of(setting)?),
+        let unlimited = match setting {
+            Setting::LimitedVms | Setting::KnownLimits => host(Setting::NoPermanentLoad)?,
+            _ => host(setting)?,
         };
         let key = PridynKey::new(Scene::Media, "cfq", Change::Streams(MEDIA));
         let by_hand = scenario(&key, folder, &Basis::default())?;
         let capacity = Capacity {
-            alone: total(whole.streams(1, MEASURED, &by_hand)),
-            two: total(whole.streams(2, MEASURED, &by_hand)),
+            alone: total(unlimited.streams(1, MEASUREMENT, &by_hand)),
+            two: total(unlimited.streams(2, MEASUREMENT, &by_hand)),
         };
         let limit = (setting == Setting::KnownLimits)
             // The first limited VM; all limited ones have the same CPU time.
-            .then(|| total(model.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
+            .then(|| total(model.stream_alone(MEDIA + 1, MEASUREMENT, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
             what: format!(
@@ -132,6 +136,8 @@ fn combinations(vms: usize) -> Vec<Vec<Class>> {
     all
 }
 
+/// Simulates the first VMs with a combination of classes, and learns the bandwidths of each
+/// interval. `by_hand`: scenario whose policy leaves classes as they are.
 fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
     let vms = classes.len();
     let intervals = match model.setting {
@@ -139,7 +145,7 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
         Setting::LargeRequests
         | Setting::NoPermanentLoad
         | Setting::LimitedVms
-        | Setting::KnownLimits => INTERVALS_OF_LONG,
+        | Setting::KnownLimits => INTERVALS_OF_LARGE_REQUESTS,
     };
     // Rotates the classes, so that every VM has each of them.
     for turn in 0..vms {
@@ -155,16 +161,17 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
         }
         let mut world = World::new(scenario, Some(INTERVAL));
         while !world.is_over() {
-            let mut had = Vec::new();
-            // Without media servers the first VM is the first one for newcomers.
+            // Class and bandwidth of each VM, and whether it would have used more.
+            let mut measured = Vec::new();
+            // A scenario without media servers begins with the first VM for admitted requests.
             let first = if model.setting.asks_all() { MEDIA } else { 0 };
             world.step(&mut |row| {
                 // Rows come in the order of VMs.
-                let (vm, rate) = (had.len(), row.rates.bytes_per_s as u64);
-                let took_all = !learnt.is_sated(model.setting, first + vm, rate);
-                had.push((class(vm), rate, took_all));
+                let (vm, bytes_per_s) = (measured.len(), row.rates.bytes_per_s as u64);
+                let wants_more = !learnt.is_sated(model.setting, first + vm, bytes_per_s);
+                measured.push((class(vm), bytes_per_s, wants_more));
             });
-            learnt.database.learn_with_demand(had);
+            learnt.database.learn_with_demand(measured);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Oracle: simulates the future with a request and without it.
 
 use super::host::Newcomer;
-use super::replay::{Begun, HostReplay, JobKey, Terms};
+use super::replay::{AdmissionTerms, AdmittedRequest, HostReplay, TransferKey};
 use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
 
@@ -21,7 +21,7 @@ pub(super) enum Harm {
 
 /// Lateness of each transfer; transfers that were not done by the end of the simulated time are
 /// missing.
-type Lateness = BTreeMap<JobKey, Nanos>;
+type Lateness = BTreeMap<TransferKey, Nanos>;
 
 /// Judge of requests. Caches the future without a newcomer.
 #[derive(Default)]
@@ -43,20 +43,20 @@ impl Oracle {
     pub(super) fn judge(
         &mut self,
         replay: &HostReplay<'_>,
-        begun: &[Begun],
+        begun: &[AdmittedRequest],
         now: Nanos,
         newcomer: &Newcomer,
-        terms: &Terms,
+        terms: &AdmissionTerms,
     ) -> Result<(), Harm> {
         let mut with = replay.replayed(begun, now);
-        let Some(vm) = with.free() else {
+        let Some(vm) = with.idle_vm() else {
             // Without a free VM the request would never begin.
             return Err(Harm::Own(Nanos::MAX));
         };
         let running = with.running();
         let due = running.iter().map(|of| of.due()).max().unwrap_or(now);
         let own_due = now + newcomer.deadline;
-        with.begin(Begun {
+        with.begin(AdmittedRequest {
             at: now,
             vm,
             newcomer: *newcomer,
@@ -77,7 +77,7 @@ impl Oracle {
         }
         let none = BTreeMap::new();
         let without = self.without.as_ref().map_or(&none, |(_, all)| all);
-        let in_time = |all: &Lateness, key: &JobKey| all.get(key) == Some(&Nanos::ZERO);
+        let in_time = |all: &Lateness, key: &TransferKey| all.get(key) == Some(&Nanos::ZERO);
         let harmed = running.iter().map(|of| of.key());
         // A transfer that is late anyway is not harmed.
         let mut harmed = harmed.filter(|key| in_time(without, key) && !in_time(&with, key));
@@ -95,7 +95,7 @@ impl Oracle {
 
 /// Lateness of all transfers that end by `until`.
 fn lateness(replay: &mut HostReplay<'_>, until: Nanos) -> Lateness {
-    replay.pass(until);
+    replay.advance_to(until);
     let all = replay.ended.iter();
     all.map(|of| ((of.vm, of.since), of.took.since(of.deadline)))
         .collect()

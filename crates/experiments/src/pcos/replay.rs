@@ -1,5 +1,5 @@
-//! Running host: the simulation, admitted requests and ended transfers. A replay up to any time
-//! makes it possible to try alternatives.
+//! Simulation of a running host with its admitted requests and ended transfers. The past can be
+//! simulated again up to any time, so that alternatives can be tried from there.
 
 use super::host::{HostModel, Newcomer};
 use std::collections::BTreeMap;
@@ -8,36 +8,41 @@ use tidegate_core::transfers::Class;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// Terms of an admission: the request's class, and other VMs that are lowered until it ends. `None`
+/// AdmissionTerms of an admission: the request's class, and other VMs that are lowered until it ends. `None`
 /// leaves all classes to PriDyn.
-pub(super) type Terms = Option<(Class, Vec<(usize, Class)>)>;
+pub(super) type AdmissionTerms = Option<(Class, Vec<(usize, Class)>)>;
 
 /// Request that was admitted.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Begun {
+pub(super) struct AdmittedRequest {
+    /// Time of the admission, at which its transfer began.
     pub(super) at: Nanos,
     /// VM that runs it.
     pub(super) vm: usize,
     pub(super) newcomer: Newcomer,
-    pub(super) terms: Terms,
+    pub(super) terms: AdmissionTerms,
 }
 
 /// Identity of a transfer, by VM and begin: a VM has one at a time.
-pub(super) type JobKey = (usize, Nanos);
+pub(super) type TransferKey = (usize, Nanos);
 
 /// Running transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Running {
     pub(super) vm: usize,
+    /// Time at which it began.
     pub(super) since: Nanos,
     pub(super) bytes: u64,
+    /// Bytes moved so far.
     pub(super) moved: u64,
+    /// Time allowed from its begin.
     pub(super) deadline: Nanos,
+    /// Current class of its VM.
     pub(super) class: Class,
 }
 
 impl Running {
-    pub(super) fn key(&self) -> JobKey {
+    pub(super) fn key(&self) -> TransferKey {
         (self.vm, self.since)
     }
 
@@ -50,8 +55,11 @@ impl Running {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
     pub(super) vm: usize,
+    /// Time at which it began.
     pub(super) since: Nanos,
+    /// Duration.
     pub(super) took: Nanos,
+    /// Time allowed from its begin.
     pub(super) deadline: Nanos,
     pub(super) bytes: u64,
 }
@@ -67,9 +75,10 @@ pub(super) struct HostReplay<'a> {
     model: &'a HostModel,
     scenario: &'a Scenario,
     world: World,
+    /// Index of each VM by its name.
     vms: BTreeMap<String, usize>,
     /// Admitted requests, in order.
-    pub(super) begun: Vec<Begun>,
+    pub(super) begun: Vec<AdmittedRequest>,
     /// Ended transfers, in order.
     pub(super) ended: Vec<Ended>,
     /// Bytes that each VM's ended transfers moved.
@@ -93,13 +102,13 @@ impl<'a> HostReplay<'a> {
     }
 
     /// Replays the past with the admissions `begun`, up to `now`.
-    pub(super) fn replayed(&self, begun: &[Begun], now: Nanos) -> HostReplay<'a> {
+    pub(super) fn replayed(&self, begun: &[AdmittedRequest], now: Nanos) -> HostReplay<'a> {
         let mut replay = HostReplay::new(self.model, self.scenario);
-        for of in begun {
-            replay.pass(of.at);
-            replay.begin(of.clone());
+        for request in begun {
+            replay.advance_to(request.at);
+            replay.begin(request.clone());
         }
-        replay.pass(now);
+        replay.advance_to(now);
         replay
     }
 
@@ -108,21 +117,21 @@ impl<'a> HostReplay<'a> {
     }
 
     /// Advances time to `until`.
-    pub(super) fn pass(&mut self, until: Nanos) {
+    pub(super) fn advance_to(&mut self, until: Nanos) {
         while self.now() < until {
-            self.pass_to_change(until);
+            self.advance_to_change(until);
         }
     }
 
     /// Advances time until a transfer begins or ends, at most to `until`.
-    pub(super) fn pass_to_change(&mut self, until: Nanos) {
+    pub(super) fn advance_to_change(&mut self, until: Nanos) {
         self.world.run_to_transfer(until);
         for done in self.world.take_responses() {
             // Transfers without a deadline are not judged.
             let Some((&vm, deadline)) = self.vms.get(&done.vm).zip(done.deadline_ns) else {
                 continue;
             };
-            // The world reports running transfers only, so that what has ended is added up here.
+            // The world reports running transfers only, so bytes of ended ones are added up here.
             self.moved[vm] += done.bytes;
             self.ended.push(Ended {
                 vm,
@@ -136,7 +145,7 @@ impl<'a> HostReplay<'a> {
     }
 
     /// Admits a request now.
-    pub(super) fn begin(&mut self, begun: Begun) {
+    pub(super) fn begin(&mut self, begun: AdmittedRequest) {
         let terms = begun.terms.as_ref();
         let terms = terms.map(|(class, lowered)| (*class, lowered.as_slice()));
         let workload = self.model.workload(&begun.newcomer);
@@ -166,16 +175,16 @@ impl<'a> HostReplay<'a> {
     /// Bytes that each VM has moved so far.
     pub(super) fn moved(&self) -> Vec<u64> {
         let mut moved = self.moved.clone();
-        for of in self.running() {
-            moved[of.vm] += of.moved;
+        for transfer in self.running() {
+            moved[transfer.vm] += transfer.moved;
         }
         moved
     }
 
-    /// VM for newcomers that is idle.
-    pub(super) fn free(&self) -> Option<usize> {
+    /// First VM for admitted requests that runs no transfer; `None`: all are busy.
+    pub(super) fn idle_vm(&self) -> Option<usize> {
         let running = self.running();
         (super::host::MEDIA..self.scenario.tenants.len())
-            .find(|vm| running.iter().all(|of| of.vm != *vm))
+            .find(|vm| running.iter().all(|transfer| transfer.vm != *vm))
     }
 }

@@ -10,7 +10,7 @@
 use super::admission::AdmissionPolicy;
 use super::host::{Capacity, HostModel, MEDIA, Newcomer};
 use super::learning::INTERVAL;
-use super::replay::{Begun, Ended, HostReplay};
+use super::replay::{AdmittedRequest, Ended, HostReplay};
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
@@ -31,7 +31,7 @@ pub(super) struct Try {
 /// Results of a run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Outcome {
-    pub(super) begun: Vec<Begun>,
+    pub(super) begun: Vec<AdmittedRequest>,
     /// Waiting time of each admitted request.
     pub(super) waited: Vec<Nanos>,
     pub(super) discarded: usize,
@@ -126,7 +126,7 @@ pub(super) fn run(
         policy.observe(&replay);
         while now >= MEDIA_ALONE
             // Several requests may be admitted at one time, as long as VMs are free.
-            && let Some(vm) = replay.free()
+            && let Some(vm) = replay.idle_vm()
         {
             let of = considered.get_or_insert_with(|| {
                 next += 1;
@@ -147,7 +147,7 @@ pub(super) fn run(
             outcome.waited.push(now.since(of.since));
             considered = None;
             let at = now;
-            replay.begin(Begun {
+            replay.begin(AdmittedRequest {
                 at,
                 vm,
                 newcomer,
@@ -156,7 +156,7 @@ pub(super) fn run(
             policy.observe(&replay);
         }
         let due = considered.as_ref().map_or(Nanos::MAX, Considered::due);
-        replay.pass_to_change(end.min(mark).min(due));
+        replay.advance_to_change(end.min(mark).min(due));
     }
     finish(replay, outcome, end)
 }
@@ -166,7 +166,7 @@ fn finish(mut replay: HostReplay<'_>, outcome: Outcome, end: Nanos) -> Outcome {
     let running = replay.running();
     let due = running.iter().map(|of| of.due()).max();
     // To the last deadline: what is not done by then is late.
-    replay.pass(due.unwrap_or_default());
+    replay.advance_to(due.unwrap_or_default());
     let is_over = |of: &super::replay::Running| {
         let mut ended = replay.ended.iter();
         ended.any(|ended| (ended.vm, ended.since) == of.key())

@@ -104,7 +104,7 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         name: "turned",
         arguments: &[USE_CASES, KINDS],
         evaluate: |results, arguments| {
-            use_cases::turned(results, arguments[0], arguments[1]).map(series)
+            use_cases::class_changed(results, arguments[0], arguments[1]).map(series)
         },
     },
     // 1 for each of them in which the first application had the lowest class.
@@ -112,7 +112,7 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         name: "lowest",
         arguments: &[USE_CASES, KINDS],
         evaluate: |results, arguments| {
-            use_cases::lowest(results, arguments[0], arguments[1]).map(series)
+            use_cases::was_lowest(results, arguments[0], arguments[1]).map(series)
         },
     },
     // The most that one of the others takes longer in them than by default, as a part of that.
@@ -120,7 +120,7 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         name: "slower",
         arguments: &[USE_CASES, KINDS],
         evaluate: |results, arguments| {
-            Some(series([use_cases::slower(
+            Some(series([use_cases::largest_slowdown(
                 results,
                 arguments[0],
                 arguments[1],

@@ -19,7 +19,7 @@ pub(super) const TABLE_4_1: Figure = Figure {
 pub(super) const SECTION_4_1: Figure = Figure {
     name: "section 4.1",
     keys: sweep_keys,
-    cells: cuts,
+    cells: latency_reductions,
     ..Figure::BARE
 };
 
@@ -89,90 +89,100 @@ fn latencies(results: &RunResults<'_>) -> Cells {
     Ok(ordered_cells(&table, Sense::Less, ours, ordering))
 }
 
-/// Experiments of a use case: number, kind, deadline in seconds, and run.
-fn runs<'a>(results: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
+/// Experiment of a use case with its run.
+struct ExperimentRun<'a> {
+    /// Number of the experiment in the paper.
+    number: usize,
+    kind: Kind,
+    /// Deadline of the first application in seconds.
+    deadline_s: f64,
+    run: &'a Run,
+}
+
+/// Experiments of a use case; `None` if a run is missing.
+fn runs<'a>(results: &RunResults<'a>, which: UseCase) -> Option<Vec<ExperimentRun<'a>>> {
     let basis = Basis::from_runs(results.runs);
-    let all = experiments(which).into_iter().map(|(n, kind)| {
-        let deadline = basis.deadline(which, n)?.as_secs_f64();
-        Some((n, kind, deadline, results.run_for(key(which, n))?))
+    let all = experiments(which).into_iter().map(|(number, kind)| {
+        Some(ExperimentRun {
+            number,
+            kind,
+            deadline_s: basis.deadline(which, number)?.as_secs_f64(),
+            run: results.run_for(key(which, number))?,
+        })
     });
     all.collect()
 }
 
 /// Mean reduction of the first application's latency in experiments with tight deadlines, in
 /// percent of the default.
-fn cut(results: &RunResults<'_>, which: UseCase) -> Option<f64> {
+fn latency_reduction_percent(results: &RunResults<'_>, which: UseCase) -> Option<f64> {
     let default = Basis::from_runs(results.runs).bounds(which)?.default;
     let runs = runs(results, which)?;
-    let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
-    let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();
+    let tight = runs.iter().filter(|of| of.kind == Kind::Tight);
+    let latencies: Option<Vec<f64>> = tight.map(|of| of.run.took(FIRST)).collect();
     let latencies = latencies?;
-    // At least 1: a use case without tight experiments has no cut, rather than NaN.
+    // At least 1: without tight experiments the mean is 0 rather than NaN.
     let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
     Some(100.0 * (1.0 - mean / default))
 }
 
-fn cuts(results: &RunResults<'_>) -> Cells {
+fn latency_reductions(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("section 4.1", 1)?;
-    let ours = |row: &[String], _: &str| cut(results, use_case(&row[0])?);
+    let ours = |row: &[String], _: &str| latency_reduction_percent(results, use_case(&row[0])?);
     let ordering = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
     Ok(ordered_cells(&table, Sense::More, ours, ordering))
 }
 
-/// Experiments of a use case with deadlines of a kind: deadline in seconds, and run.
-fn of_kind<'a>(results: &RunResults<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
+/// Experiments of a use case with deadlines of a kind: `easy`, `tight` or `impossible`.
+fn of_kind<'a>(results: &RunResults<'a>, case: &str, kind: &str) -> Option<Vec<ExperimentRun<'a>>> {
     let kind = match kind {
         "easy" => Kind::Easy,
         "tight" => Kind::Tight,
+        // The measures refuse any fourth word.
         _ => Kind::Impossible,
     };
     let runs = runs(results, use_case(case)?)?.into_iter();
-    let of_kind = runs.filter(|run| run.1 == kind);
-    Some(of_kind.map(|(.., deadline, run)| (deadline, run)).collect())
+    Some(runs.filter(|of| of.kind == kind).collect())
 }
 
 /// Time of the first application in each experiment of a kind, in seconds.
 pub(super) fn latency(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(results, case, kind)?.into_iter();
-    runs.map(|(_, run)| run.took(FIRST)).collect()
+    runs.map(|of| of.run.took(FIRST)).collect()
 }
 
 /// Deadlines of the first application in experiments of a kind, in seconds.
 pub(super) fn deadlines(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(results, case, kind)?.into_iter();
-    Some(runs.map(|(deadline, _)| deadline).collect())
+    Some(runs.map(|of| of.deadline_s).collect())
 }
 
 /// Flag for each experiment of a kind: 1 if a VM had a class other than the default.
-pub(super) fn turned(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
-    let turned = |(_, run): (f64, &Run)| {
+pub(super) fn class_changed(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(results, case, kind)?.into_iter();
+    let changed = |ExperimentRun { run, .. }: ExperimentRun<'_>| {
         let mut seconds = (0..run.vms().len()).flat_map(|vm| run.seconds(vm));
-        let is = |class: Option<Class>| class.is_some_and(|class| class != Class::BestEffort);
-        f64::from(u8::from(seconds.any(|second| is(second.class))))
+        let other = |class: Option<Class>| class.is_some_and(|class| class != Class::BestEffort);
+        f64::from(u8::from(seconds.any(|second| other(second.class))))
     };
-    Some(
-        of_kind(results, case, kind)?
-            .into_iter()
-            .map(turned)
-            .collect(),
-    )
+    Some(runs.map(changed).collect())
 }
 
 /// Flag for each experiment of a kind: 1 if the first application had the lowest class.
-pub(super) fn lowest(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn was_lowest(results: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(results, case, kind)?.into_iter();
-    let lowest = |(_, run): (f64, &Run)| f64::from(u8::from(was(run, FIRST, Class::Idle)));
-    Some(runs.map(lowest).collect())
+    let flag = |of: ExperimentRun<'_>| f64::from(u8::from(was(of.run, FIRST, Class::Idle)));
+    Some(runs.map(flag).collect())
 }
 
 /// Largest slowdown of another application in experiments of a kind, as a fraction of its default
 /// time.
-pub(super) fn slower(results: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
+pub(super) fn largest_slowdown(results: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
     let default = results.run_for(basis::bounds(use_case(case)?)[0])?;
-    // Below any slowdown: where no other application is there, nothing is slower.
+    // Below any slowdown, for a use case without another application.
     let mut most = f64::MIN;
-    for (_, run) in of_kind(results, case, kind)? {
-        // From the second on: the first is the one with the deadline.
+    for ExperimentRun { run, .. } in of_kind(results, case, kind)? {
+        // From the second application on: the first is the one with the deadline.
         for vm in 1..run.vms().len() {
             most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
         }
@@ -188,15 +198,13 @@ fn plot(results: &RunResults<'_>, which: UseCase) -> Option<Plot> {
         Axis::linear("experiment", Unit::Number),
         Axis::linear("latency", Unit::Seconds).including(0.0),
     );
-    let deadlines = runs
-        .iter()
-        .map(|(n, _, deadline, _)| (*n as f64, *deadline));
+    let deadlines = runs.iter().map(|of| (of.number as f64, of.deadline_s));
     plot.add(Series::line("deadline").points(deadlines));
-    for (vm, of) in runs.first()?.3.vms().iter().enumerate() {
+    for (vm, application) in runs.first()?.run.vms().iter().enumerate() {
         let took: Option<Vec<(f64, f64)>> = (runs.iter())
-            .map(|(n, _, _, run)| Some((*n as f64, run.took(vm)?)))
+            .map(|of| Some((of.number as f64, of.run.took(vm)?)))
             .collect();
-        plot.add(Series::line(of.name.as_str()).points(took?));
+        plot.add(Series::line(application.name.as_str()).points(took?));
     }
     Some(plot)
 }

@@ -35,7 +35,7 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
 /// B of each interval of a VM after the first minute, in percent.
 pub(super) fn later_errors(results: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
     let run = results.run_for(key())?;
-    let vm = run.place(vm)?;
+    let vm = run.vm_index(vm)?;
     // Counting begins after a minute.
     let first = run.all_seconds(vm).len() - run.seconds(vm).len();
     errors(run, vm).get(first / INTERVAL..).map(<[f64]>::to_vec)

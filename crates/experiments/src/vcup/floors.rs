@@ -64,7 +64,7 @@ fn table_7(results: &RunResults<'_>) -> Cells {
     let table = results.reference.table("7", 2)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let run: &Run = results.run_for(key(labels[0].parse().ok()?))?;
-        let vm = run.place(column)?;
+        let vm = run.vm_index(column)?;
         match labels[1].as_str() {
             "beta_pct" => run.beta(vm),
             _ => run.v(vm),

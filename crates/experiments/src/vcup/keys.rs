@@ -33,10 +33,10 @@ fn keys() -> Vec<Key> {
 /// Columns of tables II and IV, of a VM under FQ and V-Cup.
 pub(super) fn consolidated(vm: &str, column: &str, fq: &Run, vcup: &Run) -> Option<f64> {
     match column {
-        "measured_mb_s" => Some(vcup.mb_s(vcup.place(vm)?)),
-        "beta_pct" => vcup.beta(vcup.place(vm)?),
-        "v_vcup_pct" => vcup.v(vcup.place(vm)?),
-        "v_fq_pct" => fq.v(fq.place(vm)?),
+        "measured_mb_s" => Some(vcup.mb_s(vcup.vm_index(vm)?)),
+        "beta_pct" => vcup.beta(vcup.vm_index(vm)?),
+        "v_vcup_pct" => vcup.v(vcup.vm_index(vm)?),
+        "v_fq_pct" => fq.v(fq.vm_index(vm)?),
         _ => None,
     }
 }

@@ -1,4 +1,5 @@
-//! Results of a run: a sample per VM and second, from which B, beta and V follow.
+//! Results of a run: a sample per VM and second, from which the paper's measures follow: error B,
+//! absolute error beta and variability V (definitions 2.1 to 2.3, see [`precision`]).
 
 use tidegate_core::engine::Engine;
 use tidegate_core::precision;
@@ -24,7 +25,7 @@ pub(super) struct Second {
 /// State of a tuner.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Tuned {
-    /// Window in ms; 0 if nothing tunes the VM.
+    /// Control window in ms; 0 if nothing tunes the VM.
     pub(super) window_ms: u64,
     /// `true` once the search for a better window has ended.
     pub(super) settled: bool,
@@ -118,7 +119,8 @@ impl Run {
         &self.report.vms
     }
 
-    pub(super) fn place(&self, vm: &str) -> Option<usize> {
+    /// Index of a VM by its name.
+    pub(super) fn vm_index(&self, vm: &str) -> Option<usize> {
         self.vms().iter().position(|results| results.name == vm)
     }
 
@@ -134,6 +136,7 @@ impl Run {
         &self.seconds[vm]
     }
 
+    /// Target of a VM in bytes per second; 0 for none.
     pub(super) fn target(&self, vm: usize) -> u64 {
         self.targets[vm]
     }
@@ -143,21 +146,27 @@ impl Run {
         self.seconds(vm).iter().map(|second| second.bytes).collect()
     }
 
+    /// Mean throughput of a VM in MB/s.
     pub(super) fn mb_s(&self, vm: usize) -> f64 {
         mean(self.seconds(vm), |second| second.bytes) / 1e6
     }
 
-    /// Device I/Os per second.
+    /// Mean device I/Os per second of a VM.
     pub(super) fn ios(&self, vm: usize) -> f64 {
         mean(self.seconds(vm), |second| second.ios)
     }
 
-    /// beta over 30 s, in percent.
+    /// Absolute error beta over [`STATISTICAL_INTERVAL_S`], in percent; `None`: no whole interval, or
+    /// no target.
     pub(super) fn beta(&self, vm: usize) -> Option<f64> {
-        beta(&self.samples(vm), *self.targets.get(vm)?, SI)
+        beta(
+            &self.samples(vm),
+            *self.targets.get(vm)?,
+            STATISTICAL_INTERVAL_S,
+        )
     }
 
-    /// V, in percent.
+    /// Variability V, in percent; `None`: nothing was answered.
     pub(super) fn v(&self, vm: usize) -> Option<f64> {
         v(&self.samples(vm))
     }
@@ -185,21 +194,22 @@ impl Run {
 }
 
 /// Statistical interval of reported figures, in seconds.
-pub(super) const SI: usize = 30;
+pub(super) const STATISTICAL_INTERVAL_S: usize = 30;
 
+/// Mean of a count over seconds.
 pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     let sum: u64 = seconds.iter().map(of).sum();
     // No samples have the mean 0.
     sum as f64 / seconds.len().max(1) as f64
 }
 
-/// beta of definition 2.2, in percent.
+/// Absolute error beta (definition 2.2) of samples by the second, in percent. `interval` in seconds.
 pub(super) fn beta(samples: &[u64], target: u64, interval: usize) -> Option<f64> {
     let beta = precision::absolute_error(samples, target, interval)?;
     Some(beta as f64 / 1e4)
 }
 
-/// V of definition 2.3, in percent.
+/// Variability V (definition 2.3) of samples by the second, in percent.
 pub(super) fn v(samples: &[u64]) -> Option<f64> {
     Some(precision::variability(samples)? as f64 / 1e4)
 }

@@ -2,7 +2,7 @@
 //! (table IV).
 
 use super::keys::consolidated;
-use super::run::{Run, SI, Second, beta, mean, v};
+use super::run::{Run, STATISTICAL_INTERVAL_S, Second, beta, mean, v};
 use super::setup::{Ablation, Case, Change, Key, STEP, STEP_MB_S};
 use super::{Cells, Claims, Figure, PAPER, RunResults};
 use crate::claim::{Item, Series};
@@ -148,7 +148,7 @@ fn step_figures(
 pub(super) fn step_betas(results: &RunResults<'_>) -> Option<Series> {
     step_figures(results, |step| {
         let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
-        let beta = || beta(&step.bytes(), step.target, SI);
+        let beta = || beta(&step.bytes(), step.target, STATISTICAL_INTERVAL_S);
         (!last_of_mail).then(beta).flatten()
     })
 }
@@ -253,7 +253,7 @@ fn figure_10_plots(results: &RunResults<'_>) -> Vec<Plot> {
             Some(step.mb_s() * 1e6)
         }),
         plot("beta", Unit::Percent, &|step| {
-            beta(&step.bytes(), step.target, SI)
+            beta(&step.bytes(), step.target, STATISTICAL_INTERVAL_S)
         }),
         plot("V", Unit::Percent, &|step| v(&step.bytes())),
     ]

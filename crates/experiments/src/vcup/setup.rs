@@ -20,21 +20,22 @@ const MB: u64 = 1_000_000;
 /// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
-    /// Figure 3.
+    /// One VM with requests of one size, merged into I/Os of up to some pages (figure 3).
     Merging,
-    /// Figures 6 and 7.
+    /// One VM with a workload of fio and a fixed or a searched window (section 5.1, figures 6 and 7).
     Single,
-    /// Figure 8.
+    /// Three workloads of fio beside each other, with and without target revision (section 5.1.2,
+    /// figure 8).
     Drift,
-    /// Table II.
+    /// Four VMs of a key-value store (section 5.2, table II and figure 9).
     Keys,
-    /// Figure 10 and table IV.
+    /// Filebench's servers beside each other (section 5.3, figure 10 and table IV).
     Servers,
-    /// Figure 11.
+    /// VMs that read in order, up to more than the array has for them (section 5.4, figure 11).
     Readers,
-    /// Table VII.
+    /// vCUP over mClock (section 5.5, figures 12 and 13 and table VII).
     Floors,
-    /// Figure 14.
+    /// A bandwidth and IOPS of servers together (section 5.6, figure 14).
     Throughput,
 }
 
@@ -197,10 +198,10 @@ impl Key {
     /// Key of the run with an ablation, unchanged where the ablation has no effect.
     pub(super) fn without(self, without: Ablation) -> Key {
         let vcup = self.scheduler.starts_with("vcup");
-        // FQ has a queue per LUN too; the other schedulers are over all VMs already.
         // A VM alone on the array, whose claims are about its tuner.
         let alone = matches!(self.change, Change::Staircase { .. } | Change::Load { .. })
             || self.case == Case::Merging;
+        // FQ has a queue per LUN too; the other schedulers are over all VMs already.
         let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi") && !alone;
         let consolidated = matches!(self.case, Case::Servers | Case::Readers) && !alone;
         let without = match without {
@@ -239,7 +240,7 @@ fn policy(name: &'static str, without: Ablation) -> Result<PolicySpec, Experimen
 }
 
 /// Moves all VMs to one host, with the sum of their queue depths.
-fn gather(scenario: &mut Scenario) {
+fn move_to_one_host(scenario: &mut Scenario) {
     for vm in &mut scenario.tenants {
         vm.host = 0;
     }
@@ -259,22 +260,22 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         .config
         .unbounded();
     folder::set_policy(&mut scenario, &policy(key.scheduler, key.without)?);
-    change(&mut scenario, key.change)?;
-    leave_out(&mut scenario, key.without);
+    apply_change(&mut scenario, key.change)?;
+    apply_ablation(&mut scenario, key.without);
     folder::checked(scenario, file, key)
 }
 
 /// Applies an ablation to a scenario; those of the policy are in it already.
-fn leave_out(scenario: &mut Scenario, without: Ablation) {
+fn apply_ablation(scenario: &mut Scenario, without: Ablation) {
     match without {
-        Ablation::SharedCfq => gather(scenario),
+        Ablation::SharedCfq => move_to_one_host(scenario),
         Ablation::NoController => {
             for device in &mut scenario.devices {
                 device.model = device.model.without_controller();
             }
         }
         Ablation::WholeDisk => {
-            // Films lie at places of their own.
+            // Sequential workloads read films, which have places of their own.
             for workload in workloads(scenario).filter(|workload| workload.rw.random) {
                 workload.size = None;
             }
@@ -296,7 +297,8 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) {
     }
 }
 
-fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
+/// Applies a change to a scenario.
+fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
     match change {
         Change::Nothing => {}
         Change::Merge { random, kib, pages } => {
@@ -332,9 +334,9 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
                 vm.objective.limit.total = Rate::iops(limit);
             }
         }
-        Change::Staircase { vm, top } => climb(scenario, vm, top),
+        Change::Staircase { vm, top } => raise_target_in_steps(scenario, vm, top),
         Change::Limits => {
-            gather(scenario);
+            move_to_one_host(scenario);
             for vm in &mut scenario.tenants {
                 vm.objective.limit = Limit {
                     // A VM without a target gets a limit that never holds it back.
@@ -353,7 +355,7 @@ fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
 }
 
 /// Reduces the scenario to one VM, whose target rises by [`STEP_MB_S`] every [`STEP`].
-fn climb(scenario: &mut Scenario, name: &str, top: u64) {
+fn raise_target_in_steps(scenario: &mut Scenario, name: &str, top: u64) {
     scenario.tenants.retain(|vm| vm.name == name);
     let Some(vm) = scenario.tenants.first_mut() else {
         return;

@@ -24,10 +24,14 @@ fn drr() -> Key {
 }
 
 fn beta_of(run: &Run, server: &str, targets: &Run) -> Option<f64> {
-    let vm = run.place(server)?;
+    let vm = run.vm_index(server)?;
     let bytes: Vec<u64> = run.seconds(vm).iter().map(|second| second.bytes).collect();
     // DRR has limits in place of targets, so that the targets of the V-Cup run count.
-    super::run::beta(&bytes, targets.target(vm), super::run::SI)
+    super::run::beta(
+        &bytes,
+        targets.target(vm),
+        super::run::STATISTICAL_INTERVAL_S,
+    )
 }
 
 fn cells(results: &RunResults<'_>) -> Cells {
@@ -36,7 +40,7 @@ fn cells(results: &RunResults<'_>) -> Cells {
         let (pi, drr) = (results.run_for(pi())?, results.run_for(drr())?);
         let server = labels[0].as_str();
         match column {
-            "vcup_iops" => Some(pi.ios(pi.place(server)?)),
+            "vcup_iops" => Some(pi.ios(pi.vm_index(server)?)),
             "vcup_beta_pct" => beta_of(pi, server, pi),
             "drr_beta_pct" => beta_of(drr, server, pi),
             _ => None,

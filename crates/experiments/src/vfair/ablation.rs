@@ -6,73 +6,75 @@ use crate::frame::Variant;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Ablation {
     /// Unchanged run.
-    Nothing,
+    Unchanged,
     /// Tidegate's additions to the paper's letter: credits come in [`PARTS`] on the hard disk as
     /// well, unused credit is lent by its worth (the policy's default), and the disk's queue is
     /// only as deep as its throughput needs.
-    Letter,
-    /// One scale of the feedback for all VMs.
-    Common,
-    /// Credits of a period come at once on the flash disk; in [`PARTS`] on the hard disk.
-    Slices,
-    /// Latency at the end of a period held to the target, on the flash disk.
-    End,
+    WithAdditions,
+    /// One scale of the latency feedback for all VMs instead of one for each.
+    CommonFeedback,
+    /// Credits of a period come at once on the flash disk, and in [`PARTS`] on the hard disk: the
+    /// other way round than in the unchanged run.
+    SwappedCreditParts,
+    /// Latency at the end of a period is compared with the target instead of the whole period's, on
+    /// the flash disk.
+    LatencyAtPeriodEnd,
     /// Flash disk of two stages, whose interface serves commands in order.
-    Order,
-    /// Hard disk that gives up a stream at once and chooses by position alone.
-    Drive,
-    /// Images side by side on the hard disk, as large as on the flash disk.
-    Images,
+    InOrderFlash,
+    /// Hard disk that chooses the next I/O by position alone and does not stay with a stream.
+    PositionOnlyDisk,
+    /// Images of the flash disk's size, side by side on the hard disk, instead of equal parts of it.
+    AdjacentImages,
     /// Four requests of VM1 outstanding instead of sixteen, in the less backlogged case.
-    Four,
+    FourOutstanding,
     /// No spare blocks on the disk that is saturated: all of it was written before, so that blocks
     /// are collected before they are written again.
-    Spare,
-    /// Hardly any time on the disk's interface.
-    Interface,
-    /// Write buffer for a few requests only.
-    Buffer,
-    /// Time for turning between reads and writes on the interface of the disk that is saturated.
-    Turnaround,
+    NoSpareBlocks,
+    /// Interface so fast that it never holds requests back.
+    FastInterface,
+    /// Write buffer of 256 KiB, for a few requests only.
+    SmallWriteBuffer,
+    /// 100 us for turning between reads and writes on the interface of the saturated disk.
+    InterfaceTurnaround,
 }
 
 /// Number of parts in which a period's credits come.
 pub(super) const PARTS: u64 = 10;
 
 impl Variant for Ablation {
-    const NOTHING: Ablation = Ablation::Nothing;
+    const NOTHING: Ablation = Ablation::Unchanged;
     const ALL: &'static [Ablation] = &[
-        Ablation::Letter,
-        Ablation::Common,
-        Ablation::Slices,
-        Ablation::End,
-        Ablation::Order,
-        Ablation::Drive,
-        Ablation::Images,
-        Ablation::Four,
-        Ablation::Spare,
-        Ablation::Interface,
-        Ablation::Buffer,
-        Ablation::Turnaround,
+        Ablation::WithAdditions,
+        Ablation::CommonFeedback,
+        Ablation::SwappedCreditParts,
+        Ablation::LatencyAtPeriodEnd,
+        Ablation::InOrderFlash,
+        Ablation::PositionOnlyDisk,
+        Ablation::AdjacentImages,
+        Ablation::FourOutstanding,
+        Ablation::NoSpareBlocks,
+        Ablation::FastInterface,
+        Ablation::SmallWriteBuffer,
+        Ablation::InterfaceTurnaround,
     ];
 
     fn phrase(self) -> String {
         match self {
-            Ablation::Nothing => "As it is",
-            Ablation::Letter => "With what Tidegate adds",
-            Ablation::Common => "With one scale for all VMs",
-            Ablation::Slices => {
+            Ablation::Unchanged => "As it is",
+            Ablation::WithAdditions => "With what Tidegate adds",
+            Ablation::CommonFeedback => "With one scale for all VMs",
+            Ablation::SwappedCreditParts => {
                 "With credits at once on the flash disk and in ten parts on the hard disk"
             }
-            Ablation::End => "With the latency at the end of periods",
-            Ablation::Order => "With a flash disk of two stages that serves in order",
-            Ablation::Drive => "With a hard disk that leaves streams at once",
-            Ablation::Images => "With images of 100 GB side by side on the hard disk",
-            Ablation::Four => "With four requests of VM1 outstanding",
-            Ablation::Spare => "On a disk that has used up its spare blocks",
-            Ablation::Interface => "With ten times the interface",
-            Ablation::Buffer => "With a write buffer of 256 KiB",
-            Ablation::Turnaround => "With 100 us to turn between reads and writes",
+            Ablation::LatencyAtPeriodEnd => "With the latency at the end of periods",
+            Ablation::InOrderFlash => "With a flash disk of two stages that serves in order",
+            Ablation::PositionOnlyDisk => "With a hard disk that leaves streams at once",
+            Ablation::AdjacentImages => "With images of 100 GB side by side on the hard disk",
+            Ablation::FourOutstanding => "With four requests of VM1 outstanding",
+            Ablation::NoSpareBlocks => "On a disk that has used up its spare blocks",
+            Ablation::FastInterface => "With ten times the interface",
+            Ablation::SmallWriteBuffer => "With a write buffer of 256 KiB",
+            Ablation::InterfaceTurnaround => "With 100 us to turn between reads and writes",
         }
         .to_owned()
     }

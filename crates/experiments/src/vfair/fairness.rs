@@ -142,7 +142,7 @@ const fn alone_key(native: bool) -> Key {
         disk: Disk::Ssd,
         scheduler: "fifo",
         change: Change::Alone { native },
-        ablation: super::Ablation::Nothing,
+        ablation: super::Ablation::Unchanged,
     }
 }
 

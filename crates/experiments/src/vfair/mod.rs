@@ -150,9 +150,12 @@ mod tests {
         assert_eq!(frame::keys::<Vfair>(&wanted).len(), 11);
         let several = setup::Change::Hosts(hosts::Hosts::InStep);
         let of = |name| Key::new(Case::Qfs, setup::Disk::Ssd, name).with(several);
-        assert_eq!(of(BAPS).with_ablation(Ablation::Letter), None);
-        assert_eq!(of(BAPS).with_ablation(Ablation::Common), None);
-        for (name, without) in [("cfq", Ablation::Letter), (BAPS, Ablation::Spare)] {
+        assert_eq!(of(BAPS).with_ablation(Ablation::WithAdditions), None);
+        assert_eq!(of(BAPS).with_ablation(Ablation::CommonFeedback), None);
+        for (name, without) in [
+            ("cfq", Ablation::WithAdditions),
+            (BAPS, Ablation::NoSpareBlocks),
+        ] {
             assert_eq!(of(name).with_ablation(without), Some(of(name)));
         }
     }

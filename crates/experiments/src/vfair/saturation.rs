@@ -24,21 +24,21 @@ const VM_DISK: u64 = 18_754_000_000;
 /// Model of the disk with an ablation.
 fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
     let changes: &[(&[&str], &str)] = match without {
-        Ablation::Spare => &[
+        Ablation::NoSpareBlocks => &[
             (&["ssd", "capacity"], SIXTEENTH[0]),
             (&["ssd", "garbage_collection", "filled"], SIXTEENTH[0]),
             (&["ssd", "garbage_collection", "spare"], SIXTEENTH[1]),
         ],
         // So fast that the interface of SATA is never what holds requests back.
-        Ablation::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
-        Ablation::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
+        Ablation::FastInterface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
+        Ablation::SmallWriteBuffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
         _ => &[],
     };
     let changes: Vec<_> = changes
         .iter()
         .map(|(path, figure)| (*path, (*figure).to_owned()))
         .collect();
-    if without == Ablation::Turnaround {
+    if without == Ablation::InterfaceTurnaround {
         let text = DISK.1.replace(
             "full_duplex",
             "interface_turnaround = \"100 us\"\nfull_duplex",
@@ -59,7 +59,7 @@ pub(super) fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<()
         device.put_on(&entry);
     }
     // The VM's disk was written for the whole device.
-    if without == Ablation::Spare {
+    if without == Ablation::NoSpareBlocks {
         for vm in &mut scenario.tenants {
             vm.disk_size = VM_DISK;
         }

@@ -178,7 +178,7 @@ impl Key {
             disk,
             scheduler,
             change: Change::Nothing,
-            ablation: Ablation::Nothing,
+            ablation: Ablation::Unchanged,
         }
     }
 
@@ -194,15 +194,18 @@ impl Key {
             Case::Motivation | Case::Virtualised | Case::Saturation
         );
         let has_effect = match ablation {
-            Ablation::Nothing => false,
-            Ablation::Letter | Ablation::Common | Ablation::Slices => vfair,
-            Ablation::End => vfair && on_ssd,
-            Ablation::Order => shares && on_ssd,
-            Ablation::Drive | Ablation::Images => on_hdd,
-            Ablation::Four => self.case == Case::LessBacklogged,
-            Ablation::Spare | Ablation::Interface | Ablation::Buffer | Ablation::Turnaround => {
-                self.case == Case::Saturation
+            Ablation::Unchanged => false,
+            Ablation::WithAdditions | Ablation::CommonFeedback | Ablation::SwappedCreditParts => {
+                vfair
             }
+            Ablation::LatencyAtPeriodEnd => vfair && on_ssd,
+            Ablation::InOrderFlash => shares && on_ssd,
+            Ablation::PositionOnlyDisk | Ablation::AdjacentImages => on_hdd,
+            Ablation::FourOutstanding => self.case == Case::LessBacklogged,
+            Ablation::NoSpareBlocks
+            | Ablation::FastInterface
+            | Ablation::SmallWriteBuffer
+            | Ablation::InterfaceTurnaround => self.case == Case::Saturation,
         };
         if has_effect && vfair && several {
             return None;
@@ -211,7 +214,7 @@ impl Key {
         let ablation = if has_effect {
             ablation
         } else {
-            Ablation::Nothing
+            Ablation::Unchanged
         };
         Some(Key { ablation, ..self })
     }
@@ -253,32 +256,32 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
 /// Applies the ablation of a run.
 fn apply_ablation(scenario: &mut Scenario, key: &Key) -> Result<(), ExperimentError> {
     match key.ablation {
-        Ablation::Nothing => {}
-        Ablation::Letter => {
+        Ablation::Unchanged => {}
+        Ablation::WithAdditions => {
             set_param(scenario, "slices", PARTS)?;
             set_param(scenario, "lend", 1)?;
             let devices = scenario.devices.iter_mut();
             devices.for_each(|device| device.scheduling.adaptive_depth = true);
         }
         // The second of the parameter's words.
-        Ablation::Common => set_param(scenario, "correction", 1)?,
-        Ablation::End => set_param(scenario, "latency_over", 1)?,
-        Ablation::Slices => match key.disk {
+        Ablation::CommonFeedback => set_param(scenario, "correction", 1)?,
+        Ablation::LatencyAtPeriodEnd => set_param(scenario, "latency_over", 1)?,
+        Ablation::SwappedCreditParts => match key.disk {
             Disk::Ssd => set_param(scenario, "slices", 1)?,
             Disk::Hdd => set_param(scenario, "slices", PARTS)?,
         },
-        Ablation::Order => serve_in_order(scenario)?,
-        Ablation::Drive => {
+        Ablation::InOrderFlash => serve_in_order(scenario)?,
+        Ablation::PositionOnlyDisk => {
             let changes = LEAVES_STREAMS.map(|(path, figure)| (path, figure.to_owned()));
             let entry = folder::model_with(Disk::Hdd.files()[0], &changes)?;
             let devices = scenario.devices.iter_mut();
             devices.for_each(|device| put_on(device, &entry));
         }
-        Ablation::Images => {
+        Ablation::AdjacentImages => {
             let vms = scenario.tenants.iter_mut();
             vms.for_each(|vm| vm.disk_size = IMAGE);
         }
-        Ablation::Four => {
+        Ablation::FourOutstanding => {
             let first = scenario.tenants.first_mut();
             let workloads = first.into_iter().flat_map(|vm| &mut vm.workloads);
             workloads.for_each(|workload| set_depth(workload, 1));
@@ -441,7 +444,7 @@ mod tests {
             let key = Key::new(case, disk, super::super::BAPS);
             scenario(&Key { ablation, ..key }).expect("a scenario")
         };
-        let in_order = run(Case::NonBacklogged, Disk::Ssd, Ablation::Order);
+        let in_order = run(Case::NonBacklogged, Disk::Ssd, Ablation::InOrderFlash);
         let device = &in_order.devices[0];
         assert_eq!(device.model.name, "vfair-ssd-in-order");
         // The profile is its own: one command takes it 123 us.
@@ -454,12 +457,12 @@ mod tests {
         };
         let iops = profile.saturation_iops(&pattern, Estimation::ThreeD);
         assert!((iops - 8130.0).abs() < 1.0, "{iops}");
-        let drive = run(Case::NonBacklogged, Disk::Hdd, Ablation::Drive);
-        let usual = run(Case::NonBacklogged, Disk::Hdd, Ablation::Nothing);
+        let drive = run(Case::NonBacklogged, Disk::Hdd, Ablation::PositionOnlyDisk);
+        let usual = run(Case::NonBacklogged, Disk::Hdd, Ablation::Unchanged);
         assert!(drive.devices[0].scheduling.profile.is_some());
         let [drive, usual] = [drive, usual].map(|s| format!("{:?}", s.devices[0].model));
         assert_ne!(drive, usual);
-        let images = run(Case::LessBacklogged, Disk::Hdd, Ablation::Images);
+        let images = run(Case::LessBacklogged, Disk::Hdd, Ablation::AdjacentImages);
         assert!(images.tenants.iter().all(|vm| vm.disk_size == IMAGE));
     }
 }
