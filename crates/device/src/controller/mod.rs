@@ -411,7 +411,7 @@ impl Controller {
         let transfer = self.new_transfer(purpose, ModelIo::read(0, start, (end - start) as u32));
         let reads = self.reads.as_mut().expect("called with a read cache");
         for page in from..=to {
-            if reads.pages.state(page) == State::Absent && !reads.pages.expect(page, transfer) {
+            if reads.pages.state(page) == State::Absent && !reads.pages.reserve(page, transfer) {
                 // All pages are pending: this one passes without being kept.
                 break;
             }

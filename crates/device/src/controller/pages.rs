@@ -7,7 +7,7 @@
 /// Index that refers to no page.
 const NONE: u32 = u32::MAX;
 
-/// Fetch of a valid page, which none brings.
+/// Value of [`Page::fetch`] for a valid page, which no fetch brings.
 const VALID: u32 = u32::MAX;
 
 /// Page of the cache.
@@ -41,8 +41,11 @@ pub(super) struct PageCache {
     pages: Box<[Page]>,
     /// First page of each hash chain; a power of two of them.
     buckets: Box<[u32]>,
+    /// Right shift of a 64-bit hash that leaves a bucket's index.
     shift: u32,
+    /// First page of the list of unused pages.
     unused: u32,
+    /// Valid pages used last and used longest ago.
     newest: u32,
     oldest: u32,
 }
@@ -152,7 +155,7 @@ impl PageCache {
 
     /// Gives an absent page a place, to be brought by `fetch`. Without an unused place, the page
     /// used longest ago is replaced. Returns `false` if all pages are pending.
-    pub(super) fn expect(&mut self, number: u64, fetch: u32) -> bool {
+    pub(super) fn reserve(&mut self, number: u64, fetch: u32) -> bool {
         if self.unused == NONE {
             if self.oldest == NONE {
                 return false;
@@ -236,9 +239,9 @@ mod tests {
     fn the_page_used_longest_ago_is_replaced_and_pending_ones_stay() {
         let mut cache = PageCache::new(3);
         for number in [10, 20, 30] {
-            assert!(cache.expect(number, number as u32));
+            assert!(cache.reserve(number, number as u32));
         }
-        assert!(!cache.expect(40, 4), "all pages are pending");
+        assert!(!cache.reserve(40, 4), "all pages are pending");
         cache.arrive(10, 10);
         cache.arrive(20, 20);
         cache.arrive(30, 9);
@@ -248,13 +251,13 @@ mod tests {
             "another fetch brings it"
         );
         cache.touch(10);
-        assert!(cache.expect(40, 4));
+        assert!(cache.reserve(40, 4));
         assert_eq!(cache.state(20), State::Absent);
         assert_eq!(cache.state(10), State::Valid);
         assert_eq!(cache.state(40), State::Pending(4));
         cache.arrive(40, 4);
         cache.demote(40);
-        assert!(cache.expect(50, 5));
+        assert!(cache.reserve(50, 5));
         assert_eq!(cache.state(40), State::Absent, "a stream has passed it");
     }
 
@@ -271,7 +274,7 @@ mod tests {
                 match what {
                     0 | 1 if place.is_none() && !pending.contains(&number) => {
                         let full = valid.len() + pending.len() == count;
-                        let fits = cache.expect(number, 7);
+                        let fits = cache.reserve(number, 7);
                         prop_assert_eq!(fits, !(full && valid.is_empty()));
                         if fits {
                             if full {

@@ -1,5 +1,5 @@
 //! Writes: the transfer from the host, room in the write buffer, and programming where durability
-//! requires it; flushes and discards.
+//! requires it; flushes and discards. Times are in nanoseconds.
 
 use super::interleaved::Flush;
 use super::{Interface, Ssd};
@@ -111,6 +111,7 @@ impl Ssd {
         end
     }
 
+    /// Discards the bytes `start..end`.
     pub(super) fn discard(&mut self, start: u64, end: u64) {
         if let Some(reclaim) = &mut self.reclaim {
             // Only units that are covered as a whole are discarded.
