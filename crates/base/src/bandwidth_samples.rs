@@ -33,7 +33,7 @@ pub struct BandwidthSamples {
     ring: Box<[u64; SECONDS_KEPT]>,
     /// Number of seconds closed since counting began.
     closed: u64,
-    /// Number of the present second, as of [`BandwidthSamples::number`].
+    /// Number of the present second, as of [`BandwidthSamples::second_number`].
     current_second: u32,
     /// True if the present second was counted from its begin, so that it will be a sample.
     whole: bool,
@@ -59,7 +59,7 @@ impl BandwidthSamples {
 
     /// Returns the number of the second that contains `now`, modulo 2^32 (136 years).
     #[inline]
-    pub fn number(now: Nanos) -> u32 {
+    pub fn second_number(now: Nanos) -> u32 {
         (now.0 / Nanos::SECOND.0) as u32
     }
 
@@ -126,7 +126,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn known(seconds: &BandwidthSamples) -> Vec<Option<u64>> {
+    /// Samples, oldest first; `None`: an idle second.
+    fn kept(seconds: &BandwidthSamples) -> Vec<Option<u64>> {
         seconds.iter().collect()
     }
 
@@ -135,17 +136,21 @@ mod tests {
         let mut seconds = BandwidthSamples::default();
         seconds.restart(7, 1000);
         seconds.advance_to(7, 1500, true);
-        assert_eq!(known(&seconds), []);
+        assert_eq!(kept(&seconds), []);
         seconds.advance_to(8, 1700, true);
-        assert_eq!(known(&seconds), [], "what moved in second 7 is not whole");
+        assert_eq!(
+            kept(&seconds),
+            [],
+            "second 7 was not counted from its begin"
+        );
         seconds.advance_to(9, 2000, true);
-        assert_eq!(known(&seconds), [Some(300)]);
+        assert_eq!(kept(&seconds), [Some(300)]);
         seconds.restart(9, 2100);
         seconds.advance_to(11, 2500, true);
         assert_eq!(
-            known(&seconds),
+            kept(&seconds),
             [Some(0)],
-            "of another target nothing is left"
+            "samples of the former target are dropped"
         );
     }
 
@@ -156,14 +161,13 @@ mod tests {
         seconds.advance_to(1, 0, true);
         seconds.advance_to(4, 50, true);
         seconds.advance_to(7, 80, false);
-        let (some, none) = (Some, None);
-        let expected = [some(50), some(0), some(0), some(30), none, none];
-        assert_eq!(known(&seconds), expected);
+        let expected = [Some(50), Some(0), Some(0), Some(30), None, None];
+        assert_eq!(kept(&seconds), expected);
         let precision = seconds.precision(Some(20), 2);
         assert_eq!((precision.seconds, precision.idle), (4, 2));
         assert_eq!(precision.mean, Some(20));
         assert_eq!(precision.error, Some(0));
-        // 25 and 15 a second.
+        // Intervals of 2 s: (50 + 0) / 2 = 25 and (0 + 30) / 2 = 15 are 25 % off the target of 20.
         assert_eq!(precision.absolute_error, Some(250_000));
     }
 
@@ -191,7 +195,7 @@ mod tests {
                 }
             }
             let last = all.len().saturating_sub(SECONDS_KEPT);
-            prop_assert_eq!(known(&seconds), &all[last..]);
+            prop_assert_eq!(kept(&seconds), &all[last..]);
         }
     }
 }

@@ -1,4 +1,7 @@
 //! The device that an engine schedules: its fixed properties and its statistics.
+//!
+//! A unit is what a dispatcher orders: one or several adjacent requests of a VM, merged. It goes to
+//! the device as one I/O, or as several parts if it is longer than an I/O may be.
 
 use crate::time::Nanos;
 
@@ -78,7 +81,8 @@ pub struct DeviceStats {
     pub idle: Nanos,
     /// End address in bytes of the last I/O started: the position of a disk's head.
     pub last_addr: u64,
-    /// Total time in which the dispatcher left the device idle on purpose.
+    /// Total time in which the dispatcher left the device idle on purpose, in anticipation of a
+    /// request.
     pub deliberate: Nanos,
     /// Part of these figures that belongs to background processes instead of VMs.
     pub background: BackgroundStats,

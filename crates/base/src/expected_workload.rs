@@ -21,8 +21,8 @@ pub struct ExpectedWorkload {
     pub sequential: Option<u32>,
     /// Request size in bytes, at least 1.
     pub size: Option<u32>,
-    /// Requests per second for which a latency bound holds, 1 to [`Rate::MAX`]; `None`: the
-    /// reserved rate.
+    /// Requests per second for which a latency bound holds, 1 to [`Rate::MAX`]; `None`: the target,
+    /// else the reservation ([`Objective::envelope`](crate::objective::Objective::envelope)).
     pub iops: Option<u64>,
     /// Requests that may arrive at once within that rate, 1 to [`ExpectedWorkload::BURST_MAX`];
     /// `None`: 1.

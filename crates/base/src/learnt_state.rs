@@ -1,4 +1,4 @@
-//! Serialized state that a controller has learnt of a VM, or the engine of its device.
+//! State that a controller has learnt of a VM, or an engine of its device, as bytes.
 //!
 //! The daemon stores it across restarts. A [`Blob`] carries the name of the component that wrote it
 //! and that component's format version. Only the same component reads it, field by field. Bytes of
@@ -36,7 +36,7 @@ pub struct Blob(Vec<u8>);
 /// Reason for refusing a blob; the reader's state is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The bytes do not have a blob's layout.
+    /// The bytes do not have a blob's layout; the reason.
     #[error("not stored learnt state: {0}")]
     Foreign(&'static str),
     /// Another component wrote the blob.
@@ -71,7 +71,7 @@ pub enum BlobError {
     /// The VM had another objective when the state was learnt.
     #[error("learnt under another objective")]
     Objective,
-    /// No controller of the policy in force learns, or none learns of this VM.
+    /// No controller of the policy in force learns, or none learns of this VM; the reason.
     #[error("nothing is learnt here: {0}")]
     Unwanted(&'static str),
 }
@@ -82,7 +82,7 @@ impl Blob {
     /// # Panics
     /// If the name is longer than 255 bytes.
     pub fn new(part: &str, version: u16) -> Blob {
-        let length = u8::try_from(part.len()).expect("names of parts are short");
+        let length = u8::try_from(part.len()).expect("names of components are short");
         let mut bytes = vec![FORMAT, length];
         bytes.extend_from_slice(part.as_bytes());
         bytes.extend_from_slice(&version.to_le_bytes());
@@ -126,10 +126,11 @@ impl Blob {
         if format != FORMAT {
             return Err(BlobError::Foreign("another format"));
         }
-        // One byte of length: names of parts are short.
+        // One byte of length: names of components are short.
         let (&length, rest) = rest.split_first().ok_or(BlobError::Length)?;
         let (name, rest) = (rest.split_at_checked(length.into())).ok_or(BlobError::Length)?;
-        // Names come first, so that state of another part is refused before its version is read.
+        // Names come first, so that state of another component is refused before its version is
+        // read.
         if name != part.as_bytes() {
             return Err(BlobError::Part {
                 found: String::from_utf8_lossy(name).into_owned(),

@@ -121,7 +121,7 @@ impl<T> Slab<T> {
     /// Gives a slot back if it is taken in this generation. Returns the value, which stays in the
     /// slot until it is taken again, or `None` if the handle is stale and nothing has changed.
     #[inline]
-    pub fn give_back_known(&mut self, index: u32, generation: u32) -> Option<&T> {
+    pub fn give_back_if_current(&mut self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get_mut(index as usize)?;
         // A stale handle must not free the slot of a later value.
         if !slot.taken || slot.generation != generation {
@@ -185,7 +185,7 @@ impl<T> Slab<T> {
 
     /// Returns a slot's mutable value whatever its generation.
     #[inline]
-    pub fn at_mut(&mut self, index: u32) -> &mut T {
+    pub fn value_at_mut(&mut self, index: u32) -> &mut T {
         &mut self.slots[index as usize].value
     }
 

@@ -1,4 +1,4 @@
-//! Report of how the bandwidth tuner treats a VM, as plain data for the API, metrics and reports.
+//! State of the bandwidth tuner for a VM (vCUP), as plain data for the API, metrics and reports.
 
 use tidegate_base::time::Nanos;
 
@@ -24,21 +24,22 @@ pub struct Tuning {
     pub merge_limit: Option<u32>,
     /// Pace of the VM's I/Os.
     pub throttle: Throttle,
-    /// Time for which each tuning action holds.
+    /// Control window: the tuner measures for this time and then acts, once per window.
     pub window: Nanos,
-    /// True if no better window is searched for at present.
+    /// True once the search for the best length of the window has ended.
     pub settled: bool,
-    /// Bandwidth that tuning actions aim at, in bytes per second; `None`: only IOPS are held.
+    /// Bandwidth that tuning actions aim at, in bytes per second: the target, revised by the error
+    /// so far. `None`: only IOPS are held.
     pub aim: Option<u64>,
     /// Bandwidths that can be promised; `None`: not measured.
     pub range: Option<BandwidthRange>,
-    /// Merge limits measured so far and in total, while the range is measured.
+    /// Number of merge limits measured so far and in total; `None`: none is being measured.
     pub profiling: Option<(u32, u32)>,
-    /// B and V over the last statistical interval, in millionths (see
-    /// [`tidegate_base::precision`]); `None`: no interval has ended.
+    /// Error B and variability V over the last statistical interval, in millionths
+    /// ([`tidegate_base::precision`]); `None`: no interval has ended.
     pub precision: Option<(i64, u64)>,
-    /// Shortfall, if the VM asks for its target and the device does not deliver it; `None` if it
-    /// does, or did within the last second.
+    /// Shortfall while the VM issues enough requests for its target and the device does not deliver
+    /// it; `None` if it does, or did within the last second.
     pub inadequate: Option<Inadequate>,
 }
 
@@ -54,13 +55,13 @@ pub struct BandwidthRange {
     pub merge_limit: u32,
 }
 
-/// Capacity too small for the promise.
+/// Shortfall of a VM against its target, because the device's capacity is too small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inadequate {
     /// Start of the shortfall, without a break since.
     pub since: Nanos,
-    /// Bandwidth that is available instead, in bytes per second: the VM's own of late.
+    /// Bandwidth that the VM gets instead, in bytes per second, as last measured.
     pub bytes_per_s: u64,
-    /// Rate that is available instead, in thousandths of a device I/O per second.
+    /// Rate that the VM gets instead, in thousandths of a device I/O per second, as last measured.
     pub ios_per_s: u64,
 }

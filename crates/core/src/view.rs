@@ -207,7 +207,7 @@ impl View {
     /// Starts the per-second statistics of a VM with the current second.
     pub(crate) fn begin_seconds(&mut self, vm: usize) {
         let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);
-        of_vm.second = BandwidthSamples::number(self.queues.now);
+        of_vm.second = BandwidthSamples::second_number(self.queues.now);
         ledger.begin_seconds(of_vm.second, of_vm.arrived, of_vm.answered);
     }
 
@@ -358,7 +358,7 @@ pub(crate) fn pass_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, aske
 #[cold]
 #[inline(never)]
 fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
-    let second = BandwidthSamples::number(now);
+    let second = BandwidthSamples::second_number(now);
     // Second numbers wrap after 2^32 seconds; from then on the caller's cheap test always fails.
     if of_vm.second == second {
         return;

@@ -11,7 +11,10 @@ use core::fmt;
 
 /// Maximum of a rate of requests that count by size, in bytes per second: beyond it pacing would
 /// not fit 64 bits.
-const NORMALISED_RATE_MAX: u128 = 1 << 60;
+const NORMALISED_BYTES_PER_S_MAX: u128 = 1 << 60;
+/// Shortest and longest burst.
+const BURST_LENGTH_MIN: Nanos = Nanos::from_millis(1);
+const BURST_LENGTH_MAX: Nanos = Nanos::from_secs(3600);
 
 /// Checks that both figures of a rate are in their range.
 fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> {
@@ -28,7 +31,7 @@ fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> 
         Some(OpsRate {
             per_s,
             norm: Some(norm),
-        }) if per_s as u128 * norm as u128 > NORMALISED_RATE_MAX => {
+        }) if per_s as u128 * norm as u128 > NORMALISED_BYTES_PER_S_MAX => {
             Err(ObjectiveError::NormalisedRateTooHigh { what, per_s, norm })
         }
         _ => Ok(()),
@@ -279,7 +282,7 @@ impl Limit {
         let Some(burst) = &self.burst else {
             return Ok(());
         };
-        if burst.length < Nanos::from_millis(1) || burst.length > Nanos::from_secs(3600) {
+        if !(BURST_LENGTH_MIN..=BURST_LENGTH_MAX).contains(&burst.length) {
             return Err(ObjectiveError::BurstLength {
                 value: burst.length,
             });
@@ -310,13 +313,14 @@ impl Limit {
     }
 }
 
+/// Checks that the rate of the part `low` is not above that of the part `high`.
 fn check_not_above(
     low: &'static str,
-    a: &Rate,
+    low_rate: &Rate,
     high: &'static str,
-    b: &Rate,
+    high_rate: &Rate,
 ) -> Result<(), ObjectiveError> {
-    match first_excess(a, b) {
+    match first_excess(low_rate, high_rate) {
         Some((low_value, high_value)) => Err(ObjectiveError::Contradiction {
             low,
             low_value,
@@ -440,19 +444,22 @@ mod tests {
             reservation: Rate::iops(100),
             ..Objective::default()
         };
-        let of = |objective: &Objective| objective.envelope().map(|it| (it.rate, it.burst));
-        assert_eq!(of(&objective), None, "there is no bound");
+        let rate_and_burst = |objective: &Objective| {
+            let envelope = objective.envelope();
+            envelope.map(|envelope| (envelope.rate, envelope.burst))
+        };
+        assert_eq!(rate_and_burst(&objective), None, "there is no bound");
         objective.latency = Some(Nanos::from_millis(5));
-        assert_eq!(of(&objective), Some((Rate::iops(100), 1)));
+        assert_eq!(rate_and_burst(&objective), Some((Rate::iops(100), 1)));
         objective.target = Rate::bytes(1 << 20);
-        assert_eq!(of(&objective), Some((Rate::bytes(1 << 20), 1)));
+        assert_eq!(rate_and_burst(&objective), Some((Rate::bytes(1 << 20), 1)));
         (objective.expects.iops, objective.expects.burst) = (Some(30), Some(4));
-        assert_eq!(of(&objective), Some((Rate::iops(30), 4)));
+        assert_eq!(rate_and_burst(&objective), Some((Rate::iops(30), 4)));
         let without = Objective {
             latency: objective.latency,
             ..Objective::default()
         };
-        assert_eq!(of(&without), None, "best effort");
+        assert_eq!(rate_and_burst(&without), None, "best effort");
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub struct Load {
     pub writes: u64,
     /// Part of sequential requests among reads and among writes, in thousandths.
     pub sequential: u32,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     pub size: u32,
-    /// Bytes of the longest I/O by which the VM may delay others.
+    /// Size in bytes of the longest I/O by which the VM may delay others.
     pub longest: u32,
     /// Floor: requests that are due at a promised rate, in millionths per second. The largest of
     /// reservation, target and deadline transfer; at most reads and writes together.
@@ -44,6 +44,7 @@ pub struct Load {
 }
 
 impl Load {
+    /// Returns the upper bound for a VM, with assumptions where its objective leaves it open.
     pub(super) fn for_vm(vm: &PlannedVm<'_>, costs: &Costs<'_>) -> Load {
         let objective = vm.objective;
         let expects = &objective.expects;

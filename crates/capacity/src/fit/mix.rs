@@ -9,14 +9,16 @@
 use super::cost::{Costs, Mixing, times};
 use super::load::{Load, MICRO_REQUESTS};
 use crate::profile::{Access, Direction};
+use tidegate_base::expected_workload::THOUSAND;
 use tidegate_base::time::Nanos;
 
-/// Requests of one VM, direction and access pattern, in millionths per second, with the time of
-/// one.
+/// Requests of one VM, direction and access pattern that take part in a mix.
 struct Stream {
     /// Index of the VM.
     vm: usize,
+    /// Rate in millionths of a request per second.
     rate: u64,
+    /// Size of a request in bytes.
     size: u32,
     /// Device time of a request in picoseconds.
     time: u64,
@@ -33,72 +35,77 @@ pub(super) fn nanos(ps: u128) -> Nanos {
 }
 
 /// Device time of each VM in the mix in which all together take most, in millionths of a picosecond
-/// per second.
-pub(super) fn worst(
+/// per second. `blended`: sequential requests reach the device as random ones.
+pub(super) fn worst_mix_times(
     costs: &Costs<'_>,
     mixing: &Mixing,
     loads: &[Load],
     blended: bool,
 ) -> Vec<u128> {
-    let mut alone = vec![0u128; loads.len()];
-    let mut random = [Vec::new(), Vec::new()];
+    // Sequential requests, which no mix makes costlier.
+    let mut unmixed_times = vec![0u128; loads.len()];
+    let mut mixed_streams = [Vec::new(), Vec::new()];
     for (vm, load) in loads.iter().enumerate() {
         for (direction, rate) in [
             (Direction::Read, load.reads),
             (Direction::Write, load.writes),
         ] {
-            let (streams, rest) = split(rate, load.sequential);
-            let sequential = costs.time_ps(direction, Access::Sequential, load.size);
-            let scattered = costs.time_ps(direction, Access::Random, load.size);
-            let mut mixed = |rate, time| {
-                random[direction as usize].push(Stream {
+            let (sequential_rate, random_rate) = split_by_access(rate, load.sequential);
+            let sequential_time = costs.time_ps(direction, Access::Sequential, load.size);
+            let random_time = costs.time_ps(direction, Access::Random, load.size);
+            let mut add_mixed = |rate, time| {
+                mixed_streams[direction as usize].push(Stream {
                     vm,
                     rate,
                     size: load.size,
                     time,
                 });
             };
-            mixed(rest, scattered);
-            // Blended streams of several VMs reach the device as random requests.
+            add_mixed(random_rate, random_time);
             if blended {
-                mixed(streams, costs.blended_ps(direction, load.size))
+                add_mixed(sequential_rate, costs.blended_ps(direction, load.size))
             } else {
-                alone[vm] = add_time(alone[vm], streams, sequential);
+                unmixed_times[vm] = add_time(unmixed_times[vm], sequential_rate, sequential_time);
             }
         }
     }
-    for streams in &mut random {
+    for streams in &mut mixed_streams {
         streams.retain(|stream| stream.rate > 0);
     }
-    let mut most: Option<(u128, Vec<u128>)> = None;
+    let mut worst: Option<(u128, Vec<u128>)> = None;
     for stretch in 0..mixing.stretches() {
-        let taken = in_stretch(mixing, &random, stretch, alone.clone());
-        let sum = taken.iter().fold(0u128, |sum, &t| sum.saturating_add(t));
-        if most.as_ref().is_none_or(|(before, _)| sum > *before) {
-            most = Some((sum, taken));
+        let vm_times = costliest_in_stretch(mixing, &mixed_streams, stretch, unmixed_times.clone());
+        let sum = vm_times.iter().fold(0u128, |sum, &t| sum.saturating_add(t));
+        if worst.as_ref().is_none_or(|(largest, _)| sum > *largest) {
+            worst = Some((sum, vm_times));
         }
     }
-    most.map_or(alone, |(_, taken)| taken)
+    worst.map_or(unmixed_times, |(_, vm_times)| vm_times)
 }
 
-fn split(rate: u64, sequential: u32) -> (u64, u64) {
-    let streams = (u128::from(rate) * u128::from(sequential)).div_ceil(1000) as u64;
+/// Splits a rate into its sequential and its random requests. `sequential`: part of sequential
+/// requests in thousandths.
+fn split_by_access(rate: u64, sequential: u32) -> (u64, u64) {
     // Each part is rounded up by itself, so that neither shrinks when the other grows.
-    let rest = (u128::from(rate) * u128::from(1000 - sequential)).div_ceil(1000) as u64;
-    (streams, rest)
+    let part = |thousandths: u32| {
+        (u128::from(rate) * u128::from(thousandths)).div_ceil(u128::from(THOUSAND)) as u64
+    };
+    (part(sequential), part(THOUSAND - sequential))
 }
 
+/// Adds the device time of `rate` requests (in millionths per second) that take `time` picoseconds
+/// each.
 fn add_time(before: u128, rate: u64, time: u64) -> u128 {
     before.saturating_add(u128::from(rate).saturating_mul(u128::from(time)))
 }
 
-/// Device time of the costliest part of the load with its proportion in the stretch, or slightly
-/// outside.
-fn in_stretch(
+/// Adds to `vm_times`, the device time of each VM, the costliest part of the load whose proportion
+/// of reads lies in a stretch, or slightly outside.
+fn costliest_in_stretch(
     mixing: &Mixing,
     [reads, writes]: &[Vec<Stream>; 2],
     stretch: usize,
-    mut taken: Vec<u128>,
+    mut vm_times: Vec<u128>,
 ) -> Vec<u128> {
     let time = |stream: &Stream| times(stream.time, mixing.in_stretch(stretch, stream.size));
     let (low, high) = mixing.ends(stretch);
@@ -116,14 +123,14 @@ fn in_stretch(
         low => all_writes.min((all_reads * (1000 - low)).div_ceil(low)),
     };
     for (streams, mut left) in [(reads, most_reads), (writes, most_writes)] {
-        let mut dearest: Vec<_> = streams.iter().map(|s| (time(s), s)).collect();
+        let mut costliest_first: Vec<_> = streams.iter().map(|s| (time(s), s)).collect();
         // A stable sort keeps requests of equal time in the order of VMs.
-        dearest.sort_by_key(|(time, _)| core::cmp::Reverse(*time));
-        for (time, stream) in dearest {
+        costliest_first.sort_by_key(|(time, _)| core::cmp::Reverse(*time));
+        for (time, stream) in costliest_first {
             let rate = left.min(u128::from(stream.rate)) as u64;
             left -= u128::from(rate);
-            taken[stream.vm] = add_time(taken[stream.vm], rate, time);
+            vm_times[stream.vm] = add_time(vm_times[stream.vm], rate, time);
         }
     }
-    taken
+    vm_times
 }

@@ -386,27 +386,28 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
     let loads: Vec<Load> = (vms.iter()).map(|vm| Load::for_vm(vm, &costs)).collect();
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
     let mixing = cost::Mixing::new(device.profile, sizes);
-    let mut taken = mix::worst(&costs, &mixing, &loads, blended);
-    let sum = |taken: &[u128]| {
-        taken
+    // Millionths of a picosecond per second, by VM.
+    let mut vm_times = mix::worst_mix_times(&costs, &mixing, &loads, blended);
+    let sum = |vm_times: &[u128]| {
+        vm_times
             .iter()
             .fold(0u128, |sum, &time| sum.saturating_add(time))
     };
-    let worst = mix::per_second(sum(&taken));
+    let worst = mix::per_second(sum(&vm_times));
     let assumptions = (blended, assumed.headroom);
     let bounds = latency::bounds(&costs, &mixing, vms, &loads, assumptions, worst);
     if let Some(first) = vms.iter().position(|vm| vm.background) {
         let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS_PER_S;
-        taken[first] = taken[first].saturating_add(parts * load::MICRO_REQUESTS);
+        vm_times[first] = vm_times[first].saturating_add(parts * load::MICRO_REQUESTS);
     }
-    let needs = loads.iter().zip(&taken).zip(bounds.verdicts);
+    let needs = loads.iter().zip(&vm_times).zip(bounds.verdicts);
     let needs = needs.map(|((&load, &time), bound)| Need {
         load,
         time_ps: mix::per_second(time),
         bound,
     });
-    // Summed before rounding, so that the order of VMs does not matter.
-    let all = sum(&taken);
+    // Added up before they are rounded, so that the order of VMs does not matter.
+    let all = sum(&vm_times);
     Fit {
         needs: needs.collect(),
         time_ps: mix::per_second(all),

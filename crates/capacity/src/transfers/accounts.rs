@@ -11,9 +11,9 @@ use tidegate_base::time::Nanos;
 /// Ended transfers that wait for [`TransferAccounts::poll_end`]; beyond them the oldest is dropped.
 /// A driver polls with every batch of events, so only one that never does loses any.
 const ENDS_QUEUE_MAX: usize = 1024;
-/// Divisor of an interval: the device counts as busy if it was idle for at most 1/20 of it, and at
-/// most 1/20 of the ended I/Os were background I/O; the same 95 % as for the windows in which costs
-/// are learnt.
+/// Divisor that gives the largest idle part of an interval in which the device counts as busy, and
+/// the largest part of background I/Os among the ended ones: 1/20 each, the same 95 % as for the
+/// windows in which costs are learnt.
 const IDLE_SHARE_DIVISOR: u64 = 20;
 
 /// Cumulative device times and counts; the difference of two gives the load of an interval.
@@ -23,7 +23,9 @@ pub struct DeviceTime {
     idle: Nanos,
     /// Total time in which the dispatcher left capacity unused on purpose.
     deliberate: Nanos,
+    /// I/Os ended, those of background processes included.
     ended: u64,
+    /// I/Os of background processes ended.
     background_ended: u64,
 }
 
@@ -143,7 +145,7 @@ impl TransferAccounts {
             moved: 0,
         };
         self.predictor
-            .begin_transfer(vm.index(), transfer, self.terms.carry);
+            .begin_transfer(vm.index(), transfer, self.terms.keep_bandwidth);
         self.running += 1;
         self.had_transfers = true;
         // Reserves an entry for each active transfer, so that ending one never allocates.

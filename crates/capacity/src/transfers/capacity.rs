@@ -8,7 +8,7 @@
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Rate;
 
-/// Name of the learnt state in the store.
+/// Name and version of the learnt state in the store.
 const BLOB_NAME: &str = "bandwidths";
 const VERSION: u16 = 1;
 /// Divisor of a new total in the exponential mean: it counts for one eighth, as TCP smooths
@@ -33,7 +33,8 @@ impl DeviceBandwidth {
     /// Largest N that is distinguished; larger ones count as this one.
     pub const USERS_MAX: usize = 64;
 
-    /// Creates a fixed capacity: `max_bandwidth` for one user, and `loss` less for two or more.
+    /// Creates a fixed capacity in bytes per second: `max_bandwidth` for one user, and `loss` less
+    /// for two or more.
     pub fn given(max_bandwidth: u64, loss: u64) -> DeviceBandwidth {
         DeviceBandwidth {
             given: Some((max_bandwidth, loss)),
@@ -41,8 +42,8 @@ impl DeviceBandwidth {
         }
     }
 
-    /// Creates a capacity to be learnt. `single_user`: specified bandwidth of a single user; 0:
-    /// none.
+    /// Creates a capacity to be learnt. `single_user`: specified bandwidth of a single user in
+    /// bytes per second; 0: none.
     pub fn learnt(single_user: u64) -> DeviceBandwidth {
         DeviceBandwidth {
             given: None,
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn best_bandwidth_is_the_specified_one_until_a_single_user_was_observed() {
+    fn single_user_maximum_is_the_specified_one_until_a_single_user_was_observed() {
         let mut capacity = DeviceBandwidth::learnt(50);
         assert_eq!(capacity.single_user_max(), 50);
         capacity.set_single_user_max(80);

@@ -1,4 +1,5 @@
-//! Deadlines of requests that come without one: section 4.2.1 of the thesis, equations 4.1 and 4.2.
+//! Deadlines of requests that come without one: section 4.2.1, equations 4.1 and 4.2 of the thesis
+//! that the module [`transfers`](super) cites.
 //!
 //! The makespan is the time that a request takes with "the full disk bandwidth", which among N
 //! users of the disk is MaxBW - BWloss(N) ([`DeviceBandwidth`](super::DeviceBandwidth)). This is

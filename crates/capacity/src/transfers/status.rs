@@ -13,7 +13,8 @@ pub struct TransferSpec {
     pub deadline: Nanos,
 }
 
-/// Terms on which an admission controller admitted a VM's transfer: PCOS, figure 5.8 of the thesis.
+/// Terms on which an admission controller (PCOS) admitted a VM's transfer: figure 5.8 of the thesis
+/// that the module [`transfers`](super) cites.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Admission {
     /// Class of the transfer's VM.
@@ -27,14 +28,14 @@ pub struct Admission {
 pub struct TransferStatus {
     /// Transfer with its progress so far.
     pub transfer: Transfer,
-    /// B: bytes a second of its VM in the last interval; `None`: not measured yet.
+    /// Bandwidth of its VM in the last interval, in bytes per second; `None`: not measured yet.
     pub bandwidth: Option<u64>,
     /// Forecast of its end; neither early nor late while no bandwidth is known.
     pub forecast: Forecast,
     /// Current class of its VM; best effort under policies without classes.
     pub class: Class,
-    /// True if case 3 applied: no assignment of classes meets the deadline, so no other VM suffers
-    /// for it until a transfer begins or ends.
+    /// True if no assignment of classes meets the deadline (PriDyn's case 3), so no other VM is
+    /// lowered for it until a transfer begins or ends.
     pub given_up: bool,
     /// True if the whole device could meet the deadline, as far as its capacity is known.
     pub possible: bool,
@@ -51,11 +52,11 @@ pub struct TransferEnd {
     pub ended: Nanos,
     /// Time by which the end exceeded the deadline; zero if in time.
     pub late: Nanos,
-    /// Outcome.
+    /// Completion or cancellation.
     pub outcome: TransferOutcome,
 }
 
-/// Outcome of a transfer.
+/// Way in which a transfer ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransferOutcome {
     /// All its bytes have moved.
@@ -64,21 +65,23 @@ pub enum TransferOutcome {
     Cancelled,
 }
 
-/// Parameters of measuring bandwidths, with the capacity assumed before.
+/// Parameters of the measurement of bandwidths, and the device's capacity if it is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferTerms {
     /// Interval between measurements.
     pub interval: Nanos,
-    /// A transfer starts with its VM's bandwidth of the last interval; otherwise with none known.
-    pub carry: bool,
-    /// MaxBW in bytes a second; 0: the capacity of the device is learnt.
+    /// True if a transfer starts with its VM's bandwidth of the last interval; false if with none,
+    /// until the first interval of its own has ended.
+    pub keep_bandwidth: bool,
+    /// Bandwidth of the device with one user (MaxBW) in bytes per second; 0: it is learnt.
     pub max_bandwidth: u64,
-    /// BWloss in bytes a second, for two or more VMs. Ignored where MaxBW is 0.
+    /// Bandwidth lost with two or more users (BWloss) in bytes per second. Ignored where
+    /// `max_bandwidth` is 0.
     pub bandwidth_loss: u64,
 }
 
 impl TransferTerms {
-    /// Interval in the thesis.
+    /// Default interval between measurements, that of the thesis.
     pub const INTERVAL: Nanos = Nanos::from_secs(3);
 }
 
@@ -86,18 +89,20 @@ impl Default for TransferTerms {
     fn default() -> TransferTerms {
         TransferTerms {
             interval: TransferTerms::INTERVAL,
-            carry: false,
+            keep_bandwidth: false,
             max_bandwidth: 0,
             bandwidth_loss: 0,
         }
     }
 }
 
-/// State of a VM in a controller that changes classes for transfers.
+/// Class of a VM under a controller that changes classes for transfers, and the verdict on its
+/// transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// Current class.
     pub class: Class,
-    /// True if case 3 applied, see [`TransferStatus::given_up`].
+    /// True if no assignment of classes meets the deadline of its transfer, as in
+    /// [`TransferStatus::given_up`].
     pub given_up: bool,
 }

@@ -325,7 +325,7 @@ impl DeviceControl {
     #[cold]
     pub(super) fn count_full(&mut self, view: &mut View, full: bool) {
         if let Some(control) = &mut self.depth_control {
-            control.nothing_goes(full && view.queues.device.queued > 0);
+            control.dispatch_stopped(full && view.queues.device.queued > 0);
         }
     }
 

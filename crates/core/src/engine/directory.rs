@@ -1,4 +1,4 @@
-//! Disks of VMs and the clients that have them open.
+//! Disks of VMs, and the clients that have them open.
 
 use super::EngineError;
 use super::disks::DiskSpec;
@@ -6,7 +6,7 @@ use crate::view::Requests;
 use tidegate_base::request::{ClientId, DiskId};
 use tidegate_base::slab::Slab;
 
-/// A disk of a VM.
+/// Disk of a VM.
 pub(super) struct Disk {
     /// The disk was removed, but the last request of its last client is not answered yet.
     pub leaving: bool,
@@ -17,7 +17,7 @@ pub(super) struct Disk {
     pub spec: DiskSpec,
 }
 
-/// A client of a disk.
+/// Connection of a client to a disk.
 pub(super) struct Client {
     pub connected: bool,
     /// Payloads lie in memory of the client's own; see
@@ -30,7 +30,7 @@ pub(super) struct Client {
     pub requests: u32,
 }
 
-/// A client of which a request was answered.
+/// Client one of whose requests was answered.
 pub(super) struct LeftClient {
     pub id: ClientId,
     pub own_memory: bool,
@@ -128,7 +128,7 @@ impl Directory {
 
     /// Changes place and size of a disk.
     pub(super) fn set_spec(&mut self, slot: u32, spec: DiskSpec) {
-        self.disks.at_mut(slot).spec = spec;
+        self.disks.value_at_mut(slot).spec = spec;
     }
 
     /// Slots of a VM's disks that are not leaving.
@@ -144,7 +144,7 @@ impl Directory {
     /// Begins to remove a disk: its clients are disconnected, and its slot is held until
     /// [`Directory::end_leaving`].
     pub(super) fn begin_leaving(&mut self, slot: u32) {
-        let disk = self.disks.at_mut(slot);
+        let disk = self.disks.value_at_mut(slot);
         assert!(!disk.leaving, "a disk is removed twice");
         disk.leaving = true;
         // One client that does not exist: the slot must stay taken until the caller is done.
@@ -154,7 +154,7 @@ impl Directory {
     /// Drops the hold of [`Directory::begin_leaving`] on a disk's slot, which is free without
     /// clients.
     pub(super) fn end_leaving(&mut self, slot: u32) {
-        let disk = self.disks.at_mut(slot);
+        let disk = self.disks.value_at_mut(slot);
         assert!(
             disk.leaving && disk.clients > 0,
             "the hold on a disk's slot is dropped once, after its removal began"
@@ -172,7 +172,7 @@ impl Directory {
 
     /// Connects a client to the disk in a slot, with memory of its own for payloads or without.
     pub(super) fn connect(&mut self, disk: u32, own_memory: bool) -> ClientId {
-        let of_disk = self.disks.at_mut(disk);
+        let of_disk = self.disks.value_at_mut(disk);
         assert!(!of_disk.leaving, "a client connects to a removed disk");
         of_disk.clients += 1;
         let client = Client {
@@ -208,12 +208,12 @@ impl Directory {
         self.clients.value_at(slot)
     }
 
-    /// Slots of connected clients for which `are` holds.
-    pub(super) fn connected(&self, are: impl Fn(&Client) -> bool) -> Vec<u32> {
-        let meant = |(_, client): &(u32, &Client)| client.connected && are(client);
+    /// Slots of the connected clients that `selects` returns true for.
+    pub(super) fn connected(&self, selects: impl Fn(&Client) -> bool) -> Vec<u32> {
+        let is_selected = |(_, client): &(u32, &Client)| client.connected && selects(client);
         self.clients
             .taken()
-            .filter(meant)
+            .filter(is_selected)
             .map(|(slot, _)| slot)
             .collect()
     }
@@ -247,7 +247,7 @@ impl Directory {
 
     /// Disconnects a client; its slot is free once its last request is answered.
     pub(super) fn release_client(&mut self, slot: u32) {
-        let client = self.clients.at_mut(slot);
+        let client = self.clients.value_at_mut(slot);
         client.connected = false;
         if client.requests == 0 {
             self.free_client(slot);
@@ -265,7 +265,7 @@ impl Directory {
         self.clients.give_back(slot);
         // A slot that was given back stays readable until it is taken again.
         let disk = self.clients.value_at(slot).disk;
-        let of_disk = self.disks.at_mut(disk);
+        let of_disk = self.disks.value_at_mut(disk);
         assert!(of_disk.clients > 0, "a client of a disk was not counted");
         of_disk.clients -= 1;
         if of_disk.leaving && of_disk.clients == 0 {
@@ -293,7 +293,7 @@ mod tests {
             all.connect(disk.index, false),
             all.connect(disk.index, false),
         );
-        all.clients.at_mut(busy.index).requests += 1;
+        all.clients.value_at_mut(busy.index).requests += 1;
         all.begin_leaving(disk.index);
         assert!(all.disk(disk).is_none() && all.is_current(disk));
         for slot in all.connected(|client| client.disk == disk.index) {
@@ -323,7 +323,7 @@ mod tests {
 
     impl Directory {
         fn request_came_and_left(&mut self, client: u32) -> bool {
-            self.clients.at_mut(client).requests += 1;
+            self.clients.value_at_mut(client).requests += 1;
             self.request_left(client).is_last
         }
     }

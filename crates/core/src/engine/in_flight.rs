@@ -141,7 +141,7 @@ impl InFlight {
     /// When the I/O is not in flight.
     #[inline]
     pub(super) fn leave(&mut self, id: IoId) -> &InFlightIo {
-        match self.slots.give_back_known(id.index, id.generation) {
+        match self.slots.give_back_if_current(id.index, id.generation) {
             Some(flight) => flight,
             None => panic!("{id:?} is not in flight"),
         }
@@ -168,7 +168,7 @@ impl InFlight {
     /// Returns the record of an I/O in flight, to be changed.
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut InFlightIo {
-        self.slots.at_mut(index)
+        self.slots.value_at_mut(index)
     }
 
     /// Iterates over all I/Os in flight, in the order of their slots.

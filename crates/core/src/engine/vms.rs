@@ -51,7 +51,7 @@ impl<'a> Vms<'a> {
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> BandwidthSamples {
         let view = &self.engine.view;
         let (vm_state, ledger) = (&view.queues.vms[vm.index()], &view.ledgers[vm.index()]);
-        let second = BandwidthSamples::number(now.max(view.queues.now));
+        let second = BandwidthSamples::second_number(now.max(view.queues.now));
         let has_requests = vm_state.requests > 0;
         ledger.seconds(second, has_requests, vm_state.arrived, vm_state.answered)
     }

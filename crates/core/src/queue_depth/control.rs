@@ -238,11 +238,11 @@ impl DepthControl {
     /// Bounds the time that what is in flight takes; `None`: not.
     pub(crate) fn set_budget(&mut self, budget: Option<Budget>, profile: Option<&Profile>) {
         self.budget = budget;
-        self.reckon_budget(profile);
+        self.update_budget_depth(profile);
     }
 
     /// Turns the budget of time into a depth, by the latest rate.
-    fn reckon_budget(&mut self, profile: Option<&Profile>) {
+    fn update_budget_depth(&mut self, profile: Option<&Profile>) {
         let Some(budget) = self.budget else {
             self.budget_depth = u32::MAX;
             return;
@@ -320,8 +320,8 @@ impl DepthControl {
         self.meter.interrupt(now);
     }
 
-    /// Notes that no I/O goes. `waits`: as many are in flight as may be, and more would go.
-    pub(crate) fn nothing_goes(&mut self, waits: bool) {
+    /// Notes that dispatch stops. `waits`: as many I/Os are in flight as may be, and units wait.
+    pub(crate) fn dispatch_stopped(&mut self, waits: bool) {
         self.waits = waits;
     }
 
@@ -344,7 +344,7 @@ impl DepthControl {
         if !settles && self.meter.ended(now, work, full) {
             self.judge(now);
             if self.budget.is_some() {
-                self.reckon_budget(profile);
+                self.update_budget_depth(profile);
             }
         }
     }

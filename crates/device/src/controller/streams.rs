@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use tidegate_units::Bytes;
 
-    /// Table of `count` streams, read ahead by 40 bytes in prefetch I/Os of 20: addresses stay small.
+    /// Table of `count` streams, read ahead by 40 bytes in prefetch I/Os of 20 bytes.
     fn streams(count: u32) -> Streams {
         Streams::new(&ReadAheadFigures {
             distance: Bytes(40),

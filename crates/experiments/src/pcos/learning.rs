@@ -43,7 +43,7 @@ pub(super) struct Learnt {
 const SATED_PERCENT: u64 = 95;
 
 impl Learnt {
-    /// Limit of a VM that PCOS knows, in bytes per second; `None`: no limit, or PCOS does not know it.
+    /// Limit of a VM that PCOS knows, in bytes per second; `None`: no limit, or an unknown one.
     pub(super) fn limit(&self, setting: Setting, vm: usize) -> Option<u64> {
         self.limit.filter(|_| setting.is_limited(vm))
     }

@@ -8,7 +8,7 @@ use tidegate_core::transfers::Class;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// AdmissionTerms of an admission: the request's class, and other VMs that are lowered until it ends. `None`
+/// Terms of an admission: the request's class, and other VMs that are lowered until it ends. `None`
 /// leaves all classes to PriDyn.
 pub(super) type AdmissionTerms = Option<(Class, Vec<(usize, Class)>)>;
 

@@ -156,8 +156,8 @@ impl Run {
         mean(self.seconds(vm), |second| second.ios)
     }
 
-    /// Absolute error beta over [`STATISTICAL_INTERVAL_S`], in percent; `None`: no whole interval, or
-    /// no target.
+    /// Absolute error beta over [`STATISTICAL_INTERVAL_S`], in percent; `None`: no whole interval,
+    /// or no target.
     pub(super) fn beta(&self, vm: usize) -> Option<f64> {
         beta(
             &self.samples(vm),
@@ -203,7 +203,8 @@ pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     sum as f64 / seconds.len().max(1) as f64
 }
 
-/// Absolute error beta (definition 2.2) of samples by the second, in percent. `interval` in seconds.
+/// Absolute error beta (definition 2.2) of samples by the second over intervals of so many seconds,
+/// in percent.
 pub(super) fn beta(samples: &[u64], target: u64, interval: usize) -> Option<f64> {
     let beta = precision::absolute_error(samples, target, interval)?;
     Some(beta as f64 / 1e4)

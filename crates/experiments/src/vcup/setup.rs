@@ -22,7 +22,8 @@ const MB: u64 = 1_000_000;
 pub(super) enum Case {
     /// One VM with requests of one size, merged into I/Os of up to some pages (figure 3).
     Merging,
-    /// One VM with a workload of fio and a fixed or a searched window (section 5.1, figures 6 and 7).
+    /// One VM with a workload of fio and a fixed or a searched window (section 5.1.1, figures 6 and
+    /// 7).
     Single,
     /// Three workloads of fio beside each other, with and without target revision (section 5.1.2,
     /// figure 8).

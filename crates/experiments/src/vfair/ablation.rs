@@ -23,7 +23,8 @@ pub(super) enum Ablation {
     InOrderFlash,
     /// Hard disk that chooses the next I/O by position alone and does not stay with a stream.
     PositionOnlyDisk,
-    /// Images of the flash disk's size, side by side on the hard disk, instead of equal parts of it.
+    /// Images of the flash disk's size, side by side on the hard disk, instead of equal parts of
+    /// the disk.
     AdjacentImages,
     /// Four requests of VM1 outstanding instead of sixteen, in the less backlogged case.
     FourOutstanding,

@@ -85,7 +85,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
         let of = TransferPrioritiesParams {
             terms: TransferTerms {
                 interval: Nanos(params.get("interval")),
-                carry: params.get("carry") != 0,
+                keep_bandwidth: params.get("carry") != 0,
                 max_bandwidth: params.get("max_bandwidth"),
                 bandwidth_loss: params.get("bandwidth_loss"),
             },

@@ -2,10 +2,12 @@
 
 use crate::device_monitor::window_meter::Window;
 
-/// Rates of a second: thousandths of an I/O, and bytes.
+/// Rates of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Throughput {
+    /// Thousandths of an I/O per second.
     pub(super) ios: u64,
+    /// Bytes per second.
     pub(super) bytes: u64,
 }
 
@@ -27,19 +29,30 @@ impl Throughput {
     }
 }
 
-/// Returns `true` if `a` is at least 97 % of `b`.
+/// Percentage of a cap from which on a rate counts as at the cap. Chosen: rates that differ by 3 %
+/// count as constant.
+const REACHES_PERCENT: u128 = 97;
+/// Percentage of a cap above which a rate counts as beyond the cap. Chosen: twice those 3 %.
+const EXCEEDS_PERCENT: u128 = 106;
+/// Divisor that gives the largest difference of rates of one cap: 1 %. Chosen: only one of the two
+/// rates of a second is to be this near to its cap.
+const NEAR_DIVISOR: u64 = 100;
+/// One I/O per second, in thousandths.
+const ONE_IO_MILLI: u64 = 1000;
+
+/// Returns `true` if `a` is at least [`REACHES_PERCENT`] of `b`.
 pub(super) fn reaches(a: u64, b: u64) -> bool {
-    a as u128 * 100 >= b as u128 * 97
+    a as u128 * 100 >= b as u128 * REACHES_PERCENT
 }
 
-/// Returns `true` if `a` is more than 106 % of `b`.
+/// Returns `true` if `a` is more than [`EXCEEDS_PERCENT`] of `b`.
 pub(super) fn exceeds(a: u64, b: u64) -> bool {
-    a as u128 * 100 > b as u128 * 106
+    a as u128 * 100 > b as u128 * EXCEEDS_PERCENT
 }
 
 /// Returns `true` if `a` is `b` within 1 % and `one`, the I/O at either end of a second.
-pub(super) fn is_near(a: u64, b: u64, one: u64) -> bool {
-    a.abs_diff(b) <= one + b / 100
+fn is_near(a: u64, b: u64, one: u64) -> bool {
+    a.abs_diff(b) <= one + b / NEAR_DIVISOR
 }
 
 /// Evidence that a queue in the token bucket gives of a cap.
@@ -58,7 +71,9 @@ pub(super) enum Evidence {
 /// Rates at which a cap is known to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CapRates {
+    /// Capped rate in thousandths of an I/O per second; `None`: I/Os are not capped.
     pub(super) ios: Option<u64>,
+    /// Capped rate in bytes per second; `None`: bytes are not capped.
     pub(super) bytes: Option<u64>,
     /// True if one of the two is the cap, and it is not known which.
     pub(super) either: bool,
@@ -125,7 +140,7 @@ impl CapRates {
         {
             // If only one of the two is at its cap, it is the capped one.
             match (
-                is_near(at.ios, ios, 1000),
+                is_near(at.ios, ios, ONE_IO_MILLI),
                 is_near(at.bytes, bytes, largest),
             ) {
                 (true, false) => (self.bytes, self.either) = (None, false),

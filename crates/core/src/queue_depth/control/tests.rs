@@ -19,68 +19,76 @@ fn control(depth: u32) -> DepthControl {
     DepthControl::new(&spec(depth), None, Nanos::ZERO)
 }
 
-/// Device that does `most` I/Os a second from `knee` in flight on, and less in proportion
-/// below. Single I/Os take up to twice their mean, and all of them are slower and faster by
-/// `sway` thousandths for `sways_ms` at a time.
-struct Noisy {
+/// Device whose rate rises with the I/Os in flight up to a knee and is constant beyond it. Single
+/// I/Os take up to twice their mean time, and the rate of all sways by chance.
+struct SimulatedDevice {
+    /// I/Os in flight from which on the device does `full_iops`; below, less in proportion.
     knee: u32,
-    most: f64,
-    sway: u64,
-    /// Milliseconds for which they stay as slow or fast.
-    sways_ms: u64,
+    /// I/Os per second at the knee and beyond.
+    full_iops: f64,
+    /// Largest deviation of the rate from its mean, up or down, in thousandths.
+    sway_thousandths: u64,
+    /// Milliseconds for which the rate keeps a deviation.
+    sway_ms: u64,
+    /// Size of an I/O.
     bytes: u32,
     random: SplitMix64,
     now: Nanos,
-    swayed_until: Nanos,
+    sway_until: Nanos,
+    /// Present rate by its mean.
     factor: f64,
+    /// I/Os that have ended.
     ends: u64,
     /// I/Os that the load has outstanding.
     outstanding: u32,
-    /// All I/Os take their mean.
+    /// True if all I/Os take their mean time.
     regular: bool,
-    deepest: u32,
-    /// Sum over I/Os that ended of the depth then.
-    depths: u64,
+    /// Largest limit that the control has set.
+    deepest_limit: u32,
+    /// Sum over ended I/Os of the limit at their end; by `ends` it is the mean limit.
+    limit_sum: u64,
 }
 
-impl Noisy {
-    fn new(knee: u32, most: f64, sway: u64, seed: u64) -> Noisy {
-        Noisy {
+impl SimulatedDevice {
+    fn new(knee: u32, full_iops: f64, sway_thousandths: u64, seed: u64) -> SimulatedDevice {
+        SimulatedDevice {
             knee,
-            most,
-            sway,
-            sways_ms: 100,
+            full_iops,
+            sway_thousandths,
+            sway_ms: 100,
             bytes: 4096,
             random: SplitMix64::new(seed),
             now: Nanos::ZERO,
-            swayed_until: Nanos::ZERO,
+            sway_until: Nanos::ZERO,
             factor: 1.0,
             ends: 0,
             outstanding: u32::MAX,
             regular: false,
-            deepest: 0,
-            depths: 0,
+            deepest_limit: 0,
+            limit_sum: 0,
         }
     }
 
+    /// Keeps as many I/Os in flight as control and load allow for `ms` milliseconds.
     fn run(&mut self, control: &mut DepthControl, ms: u64) {
         let until = self.now + Nanos::from_millis(ms);
         while self.now < until {
-            if self.now >= self.swayed_until {
-                let sway = self.random.below(2 * self.sway + 1) as f64 - self.sway as f64;
+            if self.now >= self.sway_until {
+                let sway = self.random.below(2 * self.sway_thousandths + 1) as f64
+                    - self.sway_thousandths as f64;
                 self.factor = 1.0 + sway / 1000.0;
-                self.swayed_until = self.now + Nanos::from_millis(self.sways_ms);
+                self.sway_until = self.now + Nanos::from_millis(self.sway_ms);
             }
-            self.deepest = self.deepest.max(control.limit());
+            self.deepest_limit = self.deepest_limit.max(control.limit());
             let in_flight = control.limit().min(self.outstanding);
             let depth = in_flight.min(self.knee);
-            let rate = self.most * self.factor * f64::from(depth) / f64::from(self.knee);
+            let rate = self.full_iops * self.factor * f64::from(depth) / f64::from(self.knee);
             let spread = self.random.below(2001) as f64 / 1000.0;
             let gap = 1e9 / rate * if self.regular { 1.0 } else { spread };
             self.now += Nanos(gap as u64);
             self.ends += 1;
-            self.depths += u64::from(control.limit());
-            control.nothing_goes(self.outstanding > in_flight);
+            self.limit_sum += u64::from(control.limit());
+            control.dispatch_stopped(self.outstanding > in_flight);
             let end = End {
                 op: Op::Read,
                 bytes: self.bytes,
@@ -95,18 +103,18 @@ impl Noisy {
 fn the_knee_is_found_through_noise() {
     for (knee, sway) in [(1, 0), (3, 0), (4, 100), (8, 100), (16, 200), (64, 0)] {
         for seed in 0..6 {
-            let mut device = Noisy::new(knee, 20_000.0, sway, seed);
+            let mut device = SimulatedDevice::new(knee, 20_000.0, sway, seed);
             let mut control = control(64);
             device.run(&mut control, 2000);
             let before = device.ends;
-            device.depths = 0;
+            device.limit_sum = 0;
             device.run(&mut control, 10_000);
-            let mean = device.depths / (device.ends - before);
-            let kept = (device.ends - before) as f64 / 10.0 / 20_000.0;
+            let mean = device.limit_sum / (device.ends - before);
+            let throughput = (device.ends - before) as f64 / 10.0 / 20_000.0;
             let depth = control.depth();
             assert!(
-                kept > 0.94,
-                "knee {knee}, sway {sway}, seed {seed}: {kept:.3} at {depth}"
+                throughput > 0.94,
+                "knee {knee}, sway {sway}, seed {seed}: {throughput:.3} at {depth}"
             );
             assert!(
                 mean <= u64::from(knee) * 3 + 3,
@@ -116,38 +124,41 @@ fn the_knee_is_found_through_noise() {
     }
 }
 
-/// A cloud disk whose rate goes up and down by a third: were chance taken for a gain, the depth
-/// would be raised now and then, and 10 times the knee would be as likely as the knee.
+/// A cloud disk whose rate sways by 30 %: a control that took chance for a gain would raise the
+/// depth again and again, up to ten times the knee.
 #[test]
-fn a_device_that_is_unsteady_gets_no_more_than_it_needs() {
-    for (knee, sways_ms) in [(2, 10), (2, 30), (2, 100), (3, 30)] {
-        let (mut depths, mut ends) = (0, 0);
+fn an_unsteady_device_gets_no_more_than_it_needs() {
+    for (knee, sway_ms) in [(2, 10), (2, 30), (2, 100), (3, 30)] {
+        let (mut limit_sum, mut ends) = (0, 0);
         for seed in 0..12 {
-            let mut device = Noisy::new(knee, 6000.0, 300, seed);
-            (device.sways_ms, device.bytes) = (sways_ms, 128 << 10);
+            let mut device = SimulatedDevice::new(knee, 6000.0, 300, seed);
+            (device.sway_ms, device.bytes) = (sway_ms, 128 << 10);
             let mut control = control(32);
             device.run(&mut control, 4000);
-            (device.depths, device.ends) = (0, 0);
+            (device.limit_sum, device.ends) = (0, 0);
             device.run(&mut control, 5000);
-            depths += device.depths;
+            limit_sum += device.limit_sum;
             ends += device.ends;
         }
-        let mean = depths as f64 / ends as f64;
+        let mean = limit_sum as f64 / ends as f64;
         assert!(
             mean <= f64::from(knee * 3),
-            "knee {knee}, {sways_ms} ms: {mean:.1}"
+            "knee {knee}, {sway_ms} ms: {mean:.1}"
         );
-        let kept = ends as f64 / (12.0 * 5.0 * 6000.0);
-        assert!(kept > 0.97, "knee {knee}, {sways_ms} ms: {kept:.3}");
+        let throughput = ends as f64 / (12.0 * 5.0 * 6000.0);
+        assert!(
+            throughput > 0.97,
+            "knee {knee}, {sway_ms} ms: {throughput:.3}"
+        );
     }
 }
 
 #[test]
-fn depths_begin_small_and_double_within_a_second() {
+fn the_depth_starts_at_4_and_doubles_up_to_64_within_a_second() {
     let mut control = control(64);
     assert_eq!((control.depth(), control.limit()), (4, 4));
     assert_eq!(control.view().reason, DepthReason::Start);
-    let mut device = Noisy::new(64, 100_000.0, 0, 1);
+    let mut device = SimulatedDevice::new(64, 100_000.0, 0, 1);
     device.run(&mut control, 1000);
     assert_eq!(control.depth(), 64);
     assert_eq!(control.view().reason, DepthReason::Whole);
@@ -157,12 +168,12 @@ fn depths_begin_small_and_double_within_a_second() {
 #[test]
 fn a_device_that_needs_more_gets_more() {
     for seed in 0..6 {
-        let mut device = Noisy::new(2, 20_000.0, 100, seed);
+        let mut device = SimulatedDevice::new(2, 20_000.0, 100, seed);
         let mut control = control(64);
         device.run(&mut control, 3000);
-        (device.depths, device.ends) = (0, 0);
+        (device.limit_sum, device.ends) = (0, 0);
         device.run(&mut control, 5000);
-        let mean = device.depths / device.ends;
+        let mean = device.limit_sum / device.ends;
         assert!(mean <= 12, "{mean}");
         // At its present depth, the device now does an eighth of its rate.
         device.knee = 32;
@@ -173,23 +184,24 @@ fn a_device_that_needs_more_gets_more() {
 
 #[test]
 fn longer_ios_shorten_the_queue_within_100_ms() {
-    let mut device = Noisy::new(32, 200_000.0, 0, 3);
+    let mut device = SimulatedDevice::new(32, 200_000.0, 0, 3);
     device.bytes = 16 << 10;
     let mut control = control(32);
     device.run(&mut control, 1000);
     assert!(control.depth() >= 30, "{}", control.depth());
     // 1 MiB at 2 GB/s, for which one in flight is enough.
-    (device.bytes, device.most, device.knee) = (1 << 20, 2000.0, 1);
+    (device.bytes, device.full_iops, device.knee) = (1 << 20, 2000.0, 1);
     device.run(&mut control, 100);
     assert!(control.depth() <= 2, "{}", control.depth());
 }
 
 #[test]
-fn a_dozen_large_ios_in_a_mixed_load_are_not_another_load() {
-    let mut device = Noisy::new(32, 200_000.0, 0, 3);
+fn a_few_large_ios_in_a_mixed_load_do_not_reduce_the_depth() {
+    let mut device = SimulatedDevice::new(32, 200_000.0, 0, 3);
     let mut control = control(32);
-    let large = |device: &mut Noisy| (device.bytes, device.most) = (1 << 20, 6000.0);
-    let small = |device: &mut Noisy| (device.bytes, device.most) = (16 << 10, 200_000.0);
+    let large = |device: &mut SimulatedDevice| (device.bytes, device.full_iops) = (1 << 20, 6000.0);
+    let small =
+        |device: &mut SimulatedDevice| (device.bytes, device.full_iops) = (16 << 10, 200_000.0);
     // Some six large I/Os in each 1,000 small ones.
     for _ in 0..200 {
         small(&mut device);
@@ -207,8 +219,8 @@ fn a_dozen_large_ios_in_a_mixed_load_are_not_another_load() {
 }
 
 #[test]
-fn a_depth_that_nothing_waits_for_does_not_grow() {
-    let mut device = Noisy::new(64, 20_000.0, 0, 1);
+fn the_depth_does_not_grow_while_no_unit_waits() {
+    let mut device = SimulatedDevice::new(64, 20_000.0, 0, 1);
     device.outstanding = 1;
     let mut control = control(64);
     device.run(&mut control, 2000);
@@ -218,13 +230,13 @@ fn a_depth_that_nothing_waits_for_does_not_grow() {
     assert_eq!(control.depth(), 64);
     device.outstanding = 1;
     device.run(&mut control, 10_000);
-    assert_eq!(control.depth(), 4, "and falls to what it began with");
+    assert_eq!(control.depth(), 4, "falls to the depth of the start");
 }
 
 #[test]
-fn what_moves_no_data_is_no_work() {
+fn ios_without_data_are_not_measured() {
     let mut control = control(64);
-    control.nothing_goes(true);
+    control.dispatch_stopped(true);
     for n in 0..100_000 {
         let end = End {
             op: Op::Discard,
@@ -238,12 +250,12 @@ fn what_moves_no_data_is_no_work() {
 }
 
 #[test]
-fn no_bound_is_ever_exceeded() {
+fn the_depth_never_exceeds_its_bound() {
     for seed in 0..40 {
         let mut random = SplitMix64::new(seed);
         let top = 1 + random.below(64) as u32;
         let mut control = control(top);
-        let mut device = Noisy::new(64, 50_000.0, 100, seed);
+        let mut device = SimulatedDevice::new(64, 50_000.0, 100, seed);
         for _ in 0..20 {
             let bound = 1 + random.below(80) as u32;
             control.set_bound(Some(DepthBound {
@@ -251,12 +263,12 @@ fn no_bound_is_ever_exceeded() {
                 vm: None,
             }));
             device.knee = 1 + random.below(64) as u32;
-            device.deepest = 0;
+            device.deepest_limit = 0;
             device.run(&mut control, 50);
             assert!(
-                device.deepest <= bound.min(top),
+                device.deepest_limit <= bound.min(top),
                 "{} {bound} {top}",
-                device.deepest
+                device.deepest_limit
             );
             assert!(control.depth() <= bound.min(top));
         }
@@ -272,9 +284,9 @@ fn no_bound_is_ever_exceeded() {
 }
 
 #[test]
-fn a_budget_of_time_bounds_what_is_in_flight() {
-    // 64 KiB take 50 us each once 16 are in flight: half of 1 ms is 10 of them.
-    let mut device = Noisy::new(16, 20_000.0, 0, 5);
+fn a_time_budget_bounds_the_depth() {
+    // 64 KiB take 50 us each once 16 are in flight: 700 us are 14 of them.
+    let mut device = SimulatedDevice::new(16, 20_000.0, 0, 5);
     device.bytes = 64 << 10;
     let vm = VmId {
         index: 3,
@@ -298,39 +310,39 @@ fn a_budget_of_time_bounds_what_is_in_flight() {
 }
 
 #[test]
-fn a_disk_with_seeks_begins_at_two_and_keeps_two() {
+fn a_disk_with_seeks_starts_at_a_depth_of_2_and_stays_there() {
     let seeks = DeviceSpec {
         positioning: Nanos::from_millis(12),
         ..spec(32)
     };
     let mut control = DepthControl::new(&seeks, None, Nanos::ZERO);
     assert_eq!(control.depth(), 2);
-    let mut device = Noisy::new(1, 2000.0, 0, 1);
+    let mut device = SimulatedDevice::new(1, 2000.0, 0, 1);
     device.regular = true;
     device.run(&mut control, 20_000);
     assert_eq!(control.depth(), 2);
 }
 
 #[test]
-fn a_load_that_never_fills_the_depth_is_kept_short_as_well() {
+fn the_depth_is_reduced_for_a_load_that_never_fills_it() {
     for seed in 0..6 {
-        let mut device = Noisy::new(4, 20_000.0, 50, seed);
+        let mut device = SimulatedDevice::new(4, 20_000.0, 50, seed);
         device.outstanding = 14;
         let mut control = control(64);
         device.run(&mut control, 3000);
         device.ends = 0;
         device.run(&mut control, 5000);
-        let kept = device.ends as f64 / 5.0 / 20_000.0;
+        let throughput = device.ends as f64 / 5.0 / 20_000.0;
         let depth = control.depth();
         assert!(depth <= 8, "seed {seed}: {depth}");
-        assert!(kept > 0.95, "seed {seed}: {kept:.3} at {depth}");
+        assert!(throughput > 0.95, "seed {seed}: {throughput:.3} at {depth}");
     }
 }
 
 #[test]
-fn a_depth_that_fell_with_the_load_grows_again_at_once() {
+fn a_depth_that_fell_with_the_load_grows_again_within_a_second() {
     for seed in 0..6 {
-        let mut device = Noisy::new(32, 100_000.0, 0, seed);
+        let mut device = SimulatedDevice::new(32, 100_000.0, 0, seed);
         let mut control = control(64);
         device.run(&mut control, 1000);
         device.outstanding = 6;
