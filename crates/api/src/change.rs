@@ -256,11 +256,11 @@ mod tests {
 
     #[test]
     fn misspelt_parts_are_refused() {
-        refuses_unknown::<ObjectiveChange>(r#"{"limt":null}"#);
-        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"reads":"5 MB/s"}}"#);
-        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"burst":{"lenght":"5 s"}}}"#);
-        refuses_unknown::<ObjectiveChange>(r#"{"group":{"title":"servers"}}"#);
-        refuses_unknown::<ObjectiveChange>(r#"{"expects":{"writes":"70 %"}}"#);
+        refuses_unknown::<ObjectiveChange>(r#"{"limt":null}"#, "limt");
+        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"reads":"5 MB/s"}}"#, "reads");
+        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"burst":{"lenght":"5 s"}}}"#, "lenght");
+        refuses_unknown::<ObjectiveChange>(r#"{"group":{"title":"servers"}}"#, "title");
+        refuses_unknown::<ObjectiveChange>(r#"{"expects":{"writes":"70 %"}}"#, "writes");
     }
 
     #[test]

@@ -54,10 +54,11 @@ pub struct DiskRequest {
     /// like an image of another format is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// Exports the disk read-only.
+    /// Exports the disk read-only; default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// Logical block size, to which requests are aligned: `512 B`.
+    /// Logical block size, to which requests are aligned: `1 B`, `512 B` or `4 KiB`; default:
+    /// `512 B`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<String>,
     /// Fault rules.
@@ -134,6 +135,6 @@ mod tests {
             size: "40 GiB".to_owned(),
         };
         round_trip(&size, r#"{"size":"40 GiB"}"#);
-        refuses_unknown::<SizeRequest>(r#"{"size":"40 GiB","sice":"40 GiB"}"#);
+        refuses_unknown::<SizeRequest>(r#"{"size":"40 GiB","sice":"40 GiB"}"#, "sice");
     }
 }

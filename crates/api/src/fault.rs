@@ -205,6 +205,6 @@ mod tests {
             ..FaultRequest::default()
         };
         round_trip(&short, r#"{"stall":"2 s"}"#);
-        refuses_unknown::<FaultRequest>(r#"{"stal":"2 s"}"#);
+        refuses_unknown::<FaultRequest>(r#"{"stal":"2 s"}"#, "stal");
     }
 }

@@ -164,17 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_choice_has_words() {
+    fn choices_are_listed_for_a_choice_only() {
         let head = r#"{"name":"cost_size","kind":"size","default":"16 KiB","min":"512 B","#;
         let size = format!(r#"{head}"max":"1 MiB","help":"bytes"}}"#);
         round_trip(&param(), &size);
         let choice = ParamView {
             kind: "choice".to_owned(),
+            default: "fair".to_owned(),
+            min: String::new(),
+            max: String::new(),
             choices: vec!["fair".to_owned(), "fast".to_owned()],
             ..param()
         };
-        let head = r#"{"name":"cost_size","kind":"choice","default":"16 KiB","min":"512 B","#;
-        let tail = r#""max":"1 MiB","choices":["fair","fast"],"help":"bytes"}"#;
+        let head = r#"{"name":"cost_size","kind":"choice","default":"fair","min":"","max":"","#;
+        let tail = r#""choices":["fair","fast"],"help":"bytes"}"#;
         round_trip(&choice, &format!("{head}{tail}"));
     }
 

@@ -193,9 +193,9 @@ mod tests {
             force: false,
         };
         round_trip(&transfer, r#"{"replace":true,"force":false}"#);
-        refuses_unknown::<ChangeQuery>(r#"{"sure":true}"#);
-        refuses_unknown::<StatsQuery>(r#"{"bucket":true}"#);
-        refuses_unknown::<TransferQuery>(r#"{"persist":true}"#);
-        refuses_unknown::<LearntQuery>(r#"{"disk":"same"}"#);
+        refuses_unknown::<ChangeQuery>(r#"{"sure":true}"#, "sure");
+        refuses_unknown::<StatsQuery>(r#"{"bucket":true}"#, "bucket");
+        refuses_unknown::<TransferQuery>(r#"{"persist":true}"#, "persist");
+        refuses_unknown::<LearntQuery>(r#"{"disk":"same"}"#, "disk");
     }
 }

@@ -213,6 +213,6 @@ mod tests {
         round_trip(&request, r#"{"size":"2 GiB","by":"14:03"}"#);
         (request.by, request.deadline) = (None, Some("60 s".to_owned()));
         round_trip(&request, r#"{"size":"2 GiB","deadline":"60 s"}"#);
-        refuses_unknown::<TransferRequest>(r#"{"size":"2 GiB","dedline":"60 s"}"#);
+        refuses_unknown::<TransferRequest>(r#"{"size":"2 GiB","dedline":"60 s"}"#, "dedline");
     }
 }

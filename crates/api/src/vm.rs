@@ -245,7 +245,7 @@ mod tests {
         let head = r#"{"name":"oltp","device":"disk0","background":true,"max_connections":7,"#;
         let tail = r#""objective":{"weight":7},"disk":[{"size":"1 GiB"}]}"#;
         round_trip(&request, &format!("{head}{tail}"));
-        refuses_unknown::<VmRequest>(r#"{"colour":"red","disk":[]}"#);
+        refuses_unknown::<VmRequest>(r#"{"colour":"red","disk":[]}"#, "colour");
     }
 
     #[test]
