@@ -77,13 +77,13 @@ fn merge_transfers(
     now: Nanos,
 ) -> Option<Vec<(Class, u64)>> {
     let mut rates = Some(Vec::new());
-    for on_vm in transfers {
+    for reported in transfers {
         let on_hosts_device = host
             .device
             .as_ref()
-            .is_none_or(|name| *name == on_vm.device);
-        if let (true, Some(live)) = (on_hosts_device, on_vm.transfer) {
-            merge_transfer(state, &host.name, &on_vm.vm, &live, now);
+            .is_none_or(|name| *name == reported.device);
+        if let (true, Some(live)) = (on_hosts_device, reported.transfer) {
+            merge_transfer(state, &host.name, &reported.vm, &live, now);
             // One unknown rate makes the whole interval useless for learning.
             rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
                 rates.push((live.class, rate));
@@ -98,6 +98,8 @@ fn merge_transfers(
     rates.filter(|rates| rates.len() == placed_here)
 }
 
+/// Merges one transfer: as progress of a transfer that was placed under its VM's name, else as a
+/// transfer of its own.
 fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
     let mut all = state.running.iter_mut();
     let own = all.find(|running| running.name() == vm && running.placement.host == host);
@@ -113,8 +115,8 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
             name: format!("{host}/{vm}"),
             bytes: live.bytes,
             // A deadline is relative to `arrived`, and the daemon reports the remaining time: the
-            // transfer counts as requested now.
-            deadline: Nanos::from_secs_f64(live.due_in_s),
+            // transfer counts as requested now. One that is late is due now.
+            deadline: Nanos::from_secs_f64(live.due_in_s.max(0.0)),
             arrived: now,
             limit: None,
             start: false,
@@ -144,6 +146,7 @@ mod tests {
         bytes_per_s: Some(50),
     };
 
+    /// Cluster of one host, `a`, whose transfers are those of the device `sdb`.
     fn state() -> (ClusterState, HostRecord) {
         let host = HostRecord::new("a".to_owned(), 60, Vec::new(), 4);
         let host = HostRecord {
@@ -155,7 +158,7 @@ mod tests {
         (state, host)
     }
 
-    fn of(vm: &str, device: &str, transfer: LiveTransfer) -> VmTransfer {
+    fn vm_transfer(vm: &str, device: &str, transfer: LiveTransfer) -> VmTransfer {
         VmTransfer {
             vm: vm.to_owned(),
             device: device.to_owned(),
@@ -167,7 +170,10 @@ mod tests {
     fn rates_of_the_hosts_device_are_recorded_only_if_all_are_known() {
         let (mut state, host) = state();
         let now = Nanos::from_secs(10);
-        let all = vec![of("dss", "sdb", LIVE), of("far", "sdc", LIVE)];
+        let all = vec![
+            vm_transfer("dss", "sdb", LIVE),
+            vm_transfer("far", "sdc", LIVE),
+        ];
         let rates = merge_transfers(&mut state, &host, all, now);
         assert_eq!(rates, Some(vec![(Class::RealTime, 50)]));
         let names: Vec<_> = state.transfer_names().collect();
@@ -178,7 +184,12 @@ mod tests {
             ..LIVE
         };
         assert_eq!(
-            merge_transfers(&mut state, &host, vec![of("x", "sdb", unknown)], now),
+            merge_transfers(
+                &mut state,
+                &host,
+                vec![vm_transfer("x", "sdb", unknown)],
+                now
+            ),
             None
         );
     }
@@ -194,7 +205,12 @@ mod tests {
             class: Class::Idle,
             ..LIVE
         };
-        merge_transfers(&mut state, &host, vec![of("dss", "sdb", further)], Nanos(7));
+        merge_transfers(
+            &mut state,
+            &host,
+            vec![vm_transfer("dss", "sdb", further)],
+            Nanos(7),
+        );
         assert_eq!(state.running.len(), 1);
         let own = &state.running[0];
         assert_eq!((own.placement.moved, own.placement.as_of), (900, Nanos(7)));

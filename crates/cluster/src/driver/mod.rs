@@ -49,6 +49,7 @@ pub struct Cluster<'a> {
     /// Stored state with its revision.
     stored: Snapshot,
     state: ClusterState,
+    /// State machine that places transfers (meta-scheduler PCOS).
     pcos: Pcos,
     names: Names,
     /// Hosts whose priority database has learnt since the state was loaded.
@@ -70,7 +71,7 @@ impl<'a> Cluster<'a> {
             state: ClusterState::default(),
         });
         let mut state = stored.state.clone();
-        // Names before `change`, which may add hosts whose daemons never answered.
+        // Taken before `change`, which may add hosts whose daemons have never answered.
         let stored_hosts: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut state).map_err(Into::into)?;
         let now = session.now;
@@ -123,7 +124,7 @@ impl<'a> Cluster<'a> {
         if self.session.read_only {
             return Ok(());
         }
-        self.take_progress();
+        self.copy_progress();
         let mut state = self.state.clone();
         // Daemons own live transfers; a stored copy would be out of date in the next session.
         state.drop_live();
@@ -147,7 +148,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Copies the estimated progress of transfers from the state machine to the state.
-    fn take_progress(&mut self) {
+    fn copy_progress(&mut self) {
         for host in self.pcos.hosts() {
             for running in host.running() {
                 let name = self.names.name(running.id);
@@ -322,6 +323,8 @@ impl Cluster<'_> {
         }
     }
 
+    /// Records that a waiting transfer was placed, and starts it on its host's daemon if it was
+    /// requested so.
     fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> ClusterEvent {
         let (name, request) = (transfer.name.clone(), transfer.request().ok());
         let start = transfer.start && !self.session.read_only;
