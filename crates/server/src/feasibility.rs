@@ -27,13 +27,13 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
 }
 
 /// Returns the VMs whose disks are on a device, in the order of the configuration.
-pub fn tenants(config: &Config, device: usize) -> Vec<PlannedVm<'_>> {
-    let on_it = config.vms.iter().filter(|vm| vm.device == device);
-    on_it.map(tenant).collect()
+pub fn planned_vms(config: &Config, device: usize) -> Vec<PlannedVm<'_>> {
+    let on_device = config.vms.iter().filter(|vm| vm.device == device);
+    on_device.map(planned_vm).collect()
 }
 
 /// Returns a VM for the planner. A disk without a configured size counts as 0 bytes.
-pub fn tenant(vm: &VmConfig) -> PlannedVm<'_> {
+pub fn planned_vm(vm: &VmConfig) -> PlannedVm<'_> {
     let sizes = vm.disks.iter().filter_map(|disk| disk.size);
     PlannedVm {
         background: vm.background,
@@ -42,20 +42,22 @@ pub fn tenant(vm: &VmConfig) -> PlannedVm<'_> {
     }
 }
 
-/// Returns a VM for the planner with an objective that it has at another time.
-pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> PlannedVm<'a> {
+/// Returns a VM for the planner with an objective in place of the one in force, such as that of a
+/// later time of its schedule.
+pub(crate) fn planned_vm_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> PlannedVm<'a> {
     PlannedVm {
         objective,
-        ..tenant(vm)
+        ..planned_vm(vm)
     }
 }
 
-/// Most future changes of schedules that are checked. Each check computes the fit of all VMs of a
-/// device on the control thread, which serves the API meanwhile.
+/// Maximum number of future changes of schedules that are checked. Each check computes the fit of
+/// all VMs of a device on the control thread, which also serves the API.
 const SCHEDULE_CHANGES_MAX: usize = 128;
 
-/// Returns the times, ordered, at which these schedules change an objective: those of the next week
-/// and those that occur once, at most [`SCHEDULE_CHANGES_MAX`].
+/// Returns the times at which these schedules change an objective, in ascending order: of weekly
+/// entries within the next week, of one-time entries without bound; at most
+/// [`SCHEDULE_CHANGES_MAX`].
 pub(crate) fn schedule_changes<'a>(
     schedules: impl IntoIterator<Item = &'a Schedule>,
     now: Timestamp,
@@ -79,8 +81,8 @@ pub(crate) fn format_local(time: Timestamp, zone: TimeZone) -> String {
 
 /// Returns a warning for each VM whose latency bound is best effort because its objective gives no
 /// request rate for it.
-pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
-    let of_vm = |vm: &VmConfig| {
+pub fn best_effort_warnings(vms: &[VmConfig]) -> Vec<Diagnostic> {
+    let warning = |vm: &VmConfig| {
         let latency = vm.objective.latency?;
         // A background process is promised nothing; with an envelope the bound is more than best
         // effort.
@@ -98,7 +100,7 @@ pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
                 .allowing(help),
         )
     };
-    vms.iter().filter_map(of_vm).collect()
+    vms.iter().filter_map(warning).collect()
 }
 
 /// Returns a warning for each device that cannot keep the objectives of its VMs, now or at a later
@@ -110,28 +112,24 @@ pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
 
 fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Vec<Diagnostic> {
     (devices.iter().enumerate())
-        .filter_map(|(index, it)| {
+        .filter_map(|(index, device)| {
             let vms: Vec<_> = vms.iter().filter(|vm| vm.device == index).collect();
-            let (what, help) = match it
-                .scheduling
-                .profile
-                .as_ref()
-                .and_then(|it| it.imprecision())
-            {
+            let profile = device.scheduling.profile.as_ref();
+            let (what, help) = match profile.and_then(|profile| profile.imprecision()) {
                 Some(what) => (
                     format!("{what}; whether the objectives fit is not checked"),
                     MEASURE_AGAIN.to_owned(),
                 ),
                 None => (
-                    shortage(it, &vms, now)?,
+                    shortage(device, &vms, now)?,
                     "`tidegate plan` says what would fit".to_owned(),
                 ),
             };
             let mut warning = Diagnostic::error(what)
                 .warning()
-                .located_at(format!("device {:?}", it.name), &(0..0))
+                .located_at(format!("device {:?}", device.name), &(0..0))
                 .allowing(help);
-            warning.place = it.place.clone();
+            warning.place = device.place.clone();
             Some(warning)
         })
         .collect()
@@ -141,10 +139,10 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
 fn shortage(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
     let device = device(config)?;
     let reason = |time: Timestamp| {
-        let tenants: Vec<_> = (vms.iter())
-            .map(|vm| tenant_with(vm, vm.promised_at(time)))
+        let planned: Vec<_> = (vms.iter())
+            .map(|vm| planned_vm_with(vm, vm.promised_at(time)))
             .collect();
-        let reason = fit::evaluate(&device, &tenants, &Assumed::default()).reason(&tenants);
+        let reason = fit::evaluate(&device, &planned, &Assumed::default()).reason(&planned);
         Some(reason).filter(|reason| !reason.is_empty())
     };
     // The present comes first: an operator can do something about it at once.
@@ -168,7 +166,9 @@ mod tests {
     use super::*;
     use crate::config;
 
-    fn warned(schedule: &str) -> Vec<String> {
+    /// Returns the warnings about a disk with two VMs, of which the first has this entry of a
+    /// schedule, at noon of Sunday 2026-11-22.
+    fn warnings_with(schedule: &str) -> Vec<String> {
         let text = format!(
             "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"emulated\"\n\
              model = \"hdd-7200-1tb\"\nprofile = \"hdd-7200-1tb\"\n\
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_imprecise_profile_is_warned_of_and_nothing_is_reckoned_by_it() {
+    fn an_imprecise_profile_gives_a_warning_and_is_not_planned_with() {
         let dir = tempfile::tempdir().expect("a directory");
         let busy = include_str!("../../config/tests/data/busy.profile.toml");
         let write = |text: &str| std::fs::write(dir.path().join("p.toml"), text).expect("written");
@@ -195,46 +195,48 @@ mod tests {
                         reservation = \"1000000 IOPS\"\n[[vm.disk]]\nsize = \"1 GiB\"\n";
             let loaded = config::parse(text, "t", dir.path()).unwrap_or_else(|e| panic!("{e}"));
             let warnings = warnings(&loaded.config.devices, &loaded.config.vms);
-            let whats = warnings.iter().map(|it| it.to_string());
+            let messages = warnings.iter().map(|warning| warning.to_string());
             (
-                whats.collect::<Vec<_>>(),
+                messages.collect::<Vec<_>>(),
                 device(&loaded.config.devices[0]).is_some(),
             )
         };
         write(busy);
-        let (warned, reckoned) = load();
-        assert!(!reckoned);
+        let (warned, is_planned_with) = load();
+        assert!(!is_planned_with);
         assert!(
             warned.len() == 1
                 && warned[0].contains("4 points of the profile")
                 && warned[0].contains("`tidegate profile`, without --quick"),
             "{warned:?}"
         );
-        let sure = ["330.12", "26.00", "48.30"]
+        // The same profile with narrow confidence intervals.
+        let precise = ["330.12", "26.00", "48.30"]
             .iter()
             .fold(busy.to_owned(), |text, wide| text.replace(wide, "2.50"));
-        write(&sure.replace("runs = 1 ", "runs = 4 "));
-        let (warned, reckoned) = load();
+        write(&precise.replace("runs = 1 ", "runs = 4 "));
+        let (warned, is_planned_with) = load();
         assert!(
-            reckoned && warned[0].contains("the promises need"),
+            is_planned_with && warned[0].contains("the promises need"),
             "{warned:?}"
         );
     }
 
     #[test]
-    fn what_does_not_fit_at_some_time_is_warned_of_with_that_time() {
+    fn a_later_entry_of_a_schedule_that_does_not_fit_gives_a_warning_with_its_time() {
         let fits = "from = \"21:00\"\nreservation = \"40 IOPS\"";
-        assert_eq!(warned(fits), [""; 0], "the neighbour has less by then");
-        let too_much = warned("from = \"18:00\"\nreservation = \"5000 IOPS\"");
-        assert_eq!(too_much.len(), 1);
-        assert!(
-            too_much[0].starts_with("from Sun 2026-11-22 18:00 "),
-            "{too_much:?}"
+        assert_eq!(
+            warnings_with(fits),
+            [""; 0],
+            "the neighbour has 20 IOPS less by then"
         );
-        let together = warned("at = \"2027-06-01T18:00\"\nreservation = \"5000 IOPS\"");
+        let daily = warnings_with("from = \"18:00\"\nreservation = \"5000 IOPS\"");
+        assert_eq!(daily.len(), 1);
         assert!(
-            together[0].starts_with("from Tue 2027-06-01 "),
-            "{together:?}"
+            daily[0].starts_with("from Sun 2026-11-22 18:00 "),
+            "{daily:?}"
         );
+        let dated = warnings_with("at = \"2027-06-01T18:00\"\nreservation = \"5000 IOPS\"");
+        assert!(dated[0].starts_with("from Tue 2027-06-01 "), "{dated:?}");
     }
 }

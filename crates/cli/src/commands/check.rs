@@ -417,7 +417,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     // The store's VMs are added before feasibility is checked, because they share the devices.
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(feasibility::warnings(&config.devices, &config.vms));
-    warnings.extend(feasibility::best_effort(&config.vms));
+    warnings.extend(feasibility::best_effort_warnings(&config.vms));
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];

@@ -8,7 +8,7 @@ use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
-use tidegate_server::daemon::{Daemon, StartError, Stopped, end_at_once};
+use tidegate_server::daemon::{Daemon, StartError, Stopped, wait_for_forced_end};
 use tidegate_server::feasibility;
 use tidegate_server::listener::BindError;
 use tracing::Level;
@@ -57,7 +57,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     // Opening the disks may take long, or block for ever: signals are handled meanwhile.
     let daemon = tokio::select! {
         daemon = start(config) => daemon.context("cannot start")?,
-        why = end_at_once(&limits) => {
+        why = wait_for_forced_end(&limits) => {
             let why = why.context("cannot handle signals")?;
             tracing::warn!("{why} while starting: stopping at once");
             return Ok(Stopped::AtOnce);

@@ -1,3 +1,5 @@
+//! Tests of I/Os on a file: against a fake file with short transfers, errors and lost durability.
+
 use proptest::prelude::*;
 use tidegate_core::request::{DeviceIo, DiskId, IoId, VmId};
 use tidegate_core::time::Nanos;
@@ -6,7 +8,9 @@ use super::*;
 use crate::buffer::{Pool, Region};
 use crate::disk_file_monitor::State;
 
+/// Size of the fake file in bytes.
 const SIZE: u64 = 64 << 10;
+/// Block size of the fake file in bytes.
 const BLOCK: u32 = 4096;
 
 /// Fake file that carries out system calls as far as its faults allow.
@@ -14,17 +18,22 @@ struct Fake {
     bytes: Vec<u8>,
     /// Faults, taken from the end, one for each call; none are left once it is empty.
     faults: Vec<Fault>,
+    /// Number of syncs.
     synced: u32,
+    /// Number of system calls.
     calls: u32,
     /// Offsets of writes that a power cut would lose: written without `RWF_DSYNC` and not synced
     /// since.
     volatile: Vec<u64>,
 }
 
+/// Fault of a system call.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
+    /// Transfers at most this many bytes.
     Short(usize),
+    /// Fails with this error number, without any effect.
     Error(i32),
 }
 
@@ -40,9 +49,10 @@ impl Fake {
         }
     }
 
+    /// Carries out the system call of a step; returns the bytes transferred, or the error number.
     fn call(&mut self, step: Step, ranges: &[Mem]) -> Result<u32, i32> {
         self.calls += 1;
-        assert!(self.calls < 1000, "goes on for ever");
+        assert!(self.calls < 1000, "the I/O does not end");
         let most = match self.faults.pop() {
             Some(Fault::Error(errno)) => return Err(errno),
             Some(Fault::Short(n)) => n,
@@ -111,6 +121,7 @@ fn io(op: Op, offset: u64, len: u32, fua: bool) -> DeviceIo {
     }
 }
 
+/// I/O state machine with the memory that it works on.
 struct Bench {
     facts: FileFacts,
     pool: Pool,
@@ -130,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// Runs an I/O on the front of the region.
+    /// Runs an I/O on the memory at the beginning of the region.
     fn run(&mut self, fake: &mut Fake, io: DeviceIo) -> Outcome {
         let memory = self.region.mem(0, io.len as usize);
         let ranges = matches!(io.op, Op::Read | Op::Write).then_some(memory);
@@ -164,6 +175,7 @@ impl Bench {
         outcome
     }
 
+    /// Returns the first bytes of the region.
     fn memory(&self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.region.mem(0, len).read(&mut bytes);
@@ -191,16 +203,17 @@ proptest! {
         faults in survivable(),
         offset in 0u64..SIZE,
         len in 1u32..20_000,
-        what in 0..4,
+        // The last case is on a file system that cannot punch holes: zeroes are written.
+        (op, fua, can_punch) in prop::sample::select(vec![
+            (Op::Read, false, true),
+            (Op::Write, true, true),
+            (Op::WriteZeroes, false, true),
+            (Op::WriteZeroes, true, false),
+        ]),
     ) {
         let len = len.min((SIZE - offset) as u32);
-        let (op, fua) = [
-            (Op::Read, false), (Op::Write, true), (Op::WriteZeroes, false), (Op::WriteZeroes, true),
-        ][what as usize];
         let mut bench = Bench::new();
-        // The last case has to write its zeroes.
-        bench.facts.can_punch = what != 3;
-        bench.facts.can_zero = what != 3;
+        (bench.facts.can_punch, bench.facts.can_zero) = (can_punch, can_punch);
         let data: Vec<u8> = (0..len).map(|i| (i * 7 + 1) as u8).collect();
         bench.region.mem(0, len as usize).write(&data);
         let mut fake = Fake::new(&faults);
@@ -219,8 +232,8 @@ proptest! {
     }
 }
 
-/// Memory of several requests: separate ranges with gaps between them, in descending order of
-/// address.
+/// Returns memory for several requests as offset and length of each: separate ranges with gaps
+/// between them, in descending order of address.
 fn scattered(lens: &[usize]) -> Vec<(usize, usize)> {
     let mut at = 0;
     let mut pieces: Vec<_> = (lens.iter().rev())
@@ -288,7 +301,7 @@ proptest! {
 }
 
 #[test]
-fn more_pieces_than_a_call_takes_go_through_one_that_holds_them_all() {
+fn more_ranges_than_a_call_takes_go_through_one_bounce_buffer() {
     let mut bench = Bench::new();
     bench.facts = FileFacts::for_test(SIZE, 1);
     let pieces = RANGES_MAX + 1;
@@ -307,7 +320,7 @@ fn more_pieces_than_a_call_takes_go_through_one_that_holds_them_all() {
 }
 
 #[test]
-fn a_file_that_only_ever_says_to_come_again_has_failed() {
+fn an_io_fails_after_too_many_retries_in_a_row() {
     for errno in [libc::EAGAIN, libc::EINTR] {
         for op in [Op::Read, Op::Write, Op::WriteZeroes, Op::Flush] {
             let len = if op == Op::Flush { 0 } else { BLOCK };
@@ -319,7 +332,12 @@ fn a_file_that_only_ever_says_to_come_again_has_failed() {
             };
             let (outcome, calls) = run(100);
             assert!(outcome.is_ok() && calls > 100, "{op:?}: {outcome:?}");
-            assert_eq!(run(500), (Err(IoError::Io), 101), "{op:?}");
+            // The first call and 100 retries.
+            assert_eq!(
+                run(500),
+                (Err(IoError::Io), 1 + u32::from(RETRIES_MAX)),
+                "{op:?}"
+            );
         }
     }
 }
@@ -327,7 +345,7 @@ fn a_file_that_only_ever_says_to_come_again_has_failed() {
 /// A request that reaches into the missing part of a truncated file fails; it neither reads zeroes
 /// nor writes them back around its data.
 #[test]
-fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
+fn requests_beyond_the_end_of_a_truncated_file_fail_without_effect() {
     for (op, offset, len) in [
         (Op::Read, 0, 32 << 10),
         (Op::Read, 100, 20_000),
@@ -356,7 +374,7 @@ fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
     let mut fake = Fake::new(&[]);
     fake.bytes.truncate(10_000);
     let read = io(Op::Read, 4096, 4096, false);
-    assert_eq!(bench.run(&mut fake, read), Ok(()), "what is there is read");
+    assert_eq!(bench.run(&mut fake, read), Ok(()), "a range before the end");
 }
 
 #[test]
@@ -392,7 +410,7 @@ fn a_failed_durable_write_fails_the_disk_and_a_plain_one_does_not() {
 }
 
 #[test]
-fn a_full_store_says_so_and_goes_on() {
+fn a_full_file_system_fails_one_request_and_not_the_disk() {
     for op in [Op::Write, Op::WriteZeroes] {
         for full in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
             let mut bench = Bench::new();
@@ -408,7 +426,7 @@ fn a_full_store_says_so_and_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_punched_is_written_and_remembered() {
+fn zeroes_are_written_where_holes_are_not_supported_and_holes_not_tried_again() {
     let mut bench = Bench::new();
     // Taken from the end: first the hole, then the zero range are refused.
     let refused = Fault::Error(libc::EOPNOTSUPP);
@@ -417,17 +435,17 @@ fn what_cannot_be_punched_is_written_and_remembered() {
         .run(&mut fake, io(Op::WriteZeroes, 5, 10_000, false))
         .unwrap();
     assert!(fake.bytes[5..10_005].iter().all(|b| *b == 0));
-    assert_eq!(fake.bytes[4], 1, "its neighbour is as it was");
+    assert_eq!(fake.bytes[4], 1, "the byte before the range is unchanged");
     assert!(!bench.facts.can_punch && !bench.facts.can_zero);
     let calls = fake.calls;
     bench
         .run(&mut fake, io(Op::Discard, 0, 4096, false))
         .unwrap();
-    assert_eq!(fake.calls, calls, "a discard that cannot be is dropped");
+    assert_eq!(fake.calls, calls, "a discard without support is dropped");
 }
 
 #[test]
-fn a_durable_hole_is_synced() {
+fn durable_zeroes_by_a_hole_are_synced() {
     let mut bench = Bench::new();
     let mut fake = Fake::new(&[]);
     bench
@@ -439,7 +457,7 @@ fn a_durable_hole_is_synced() {
 /// On a file system where `RWF_DSYNC` is not trusted, one sync follows the last piece of a durable
 /// request, after every short and repeated write. Where it is trusted, no sync is made.
 #[test]
-fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
+fn without_a_trusted_dsync_flag_every_durable_request_ends_with_a_sync() {
     for durably in [Durably::Flag, Durably::Sync] {
         for (op, offset, len) in [
             (Op::Write, 0, 4096),
@@ -468,7 +486,11 @@ fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
         bench.facts.durably = durably;
         let mut fake = Fake::new(&[]);
         bench.run(&mut fake, io(Op::Write, 0, 4096, false)).unwrap();
-        assert_eq!((fake.synced, fake.calls), (0, 1), "no more was asked for");
+        assert_eq!(
+            (fake.synced, fake.calls),
+            (0, 1),
+            "a plain write needs no sync"
+        );
     }
 }
 
@@ -490,7 +512,7 @@ fn a_durable_write_whose_sync_fails_fails_the_disk() {
 }
 
 #[test]
-fn a_write_that_never_gets_on_fails() {
+fn a_write_without_progress_fails() {
     let mut bench = Bench::new();
     let mut fake = Fake::new(&[Fault::Short(0); 3]);
     assert_eq!(

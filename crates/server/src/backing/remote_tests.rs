@@ -14,6 +14,11 @@ use crate::ring::faults::{self, Call, Fault, What};
 
 const MIB: u64 = 1 << 20;
 
+/// Fault that makes the peer break the connection instead of carrying out a call.
+const CUT_BEFORE_CALL: Fault = Fault::Error(libc::EINTR);
+/// Fault that makes the peer carry out a call, and break the connection instead of answering.
+const CUT_BEFORE_ANSWER: Fault = Fault::Error(libc::EAGAIN);
+
 /// Starts a daemon with the disk `disk` on a peer with these faults.
 fn start(
     dir: &tempfile::TempDir,
@@ -29,8 +34,8 @@ fn start(
     Server::start(config)
 }
 
-/// Breaks the connection at every call whose number is a multiple of `every`, alternately before
-/// and after the call.
+/// Returns faults that break the connection at every call whose number is a multiple of `every`,
+/// alternately before and after the call, and the number of connections broken so far.
 fn cuts(every: u32) -> (Arc<AtomicU32>, impl FnMut(Call) -> Fault + Send + 'static) {
     let cut = Arc::new(AtomicU32::new(0));
     let (count, mut calls) = (cut.clone(), 0);
@@ -40,15 +45,15 @@ fn cuts(every: u32) -> (Arc<AtomicU32>, impl FnMut(Call) -> Fault + Send + 'stat
             return Fault::None;
         }
         match count.fetch_add(1, Ordering::Relaxed) % 2 {
-            0 => Fault::Error(libc::EINTR),
-            _ => Fault::Error(libc::EAGAIN),
+            0 => CUT_BEFORE_CALL,
+            _ => CUT_BEFORE_ANSWER,
         }
     };
     (cut, faults)
 }
 
 #[test]
-fn what_was_in_flight_at_a_cut_is_sent_again_and_nobody_notices() {
+fn requests_in_flight_on_a_broken_connection_are_resent_without_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (cut, faults) = cuts(20);
     let server = start(&dir, OnCut::Resend, faults);
@@ -69,7 +74,7 @@ fn what_was_in_flight_at_a_cut_is_sent_again_and_nobody_notices() {
 }
 
 #[test]
-fn what_was_in_flight_at_a_cut_fails_where_it_is_not_sent_again() {
+fn requests_in_flight_on_a_broken_connection_fail_where_they_are_not_resent() {
     let dir = tempfile::tempdir().unwrap();
     let (_, mut faults) = cuts(10);
     let writes_only = move |call: Call| match call.what {
@@ -97,7 +102,8 @@ fn what_was_in_flight_at_a_cut_fails_where_it_is_not_sent_again() {
         failed.contains(&true) && failed.contains(&false),
         "{failed:?}"
     );
-    // The next connection serves them. No flush was lost, so the disk has not failed.
+    // The next connection serves the writes that succeeded. No flush was lost, so the disk has not
+    // failed.
     for cookie in (0..64).filter(|&cookie| !failed[cookie as usize]) {
         assert_eq!(client.read(cookie * 8192, 4096), [cookie as u8 + 1; 4096]);
     }
@@ -108,9 +114,9 @@ fn what_was_in_flight_at_a_cut_fails_where_it_is_not_sent_again() {
 #[test]
 fn a_flush_whose_answer_was_lost_fails_the_disk() {
     let dir = tempfile::tempdir().unwrap();
-    let mut lost = 1;
+    let mut is_first = true;
     let faults = move |call: Call| match call.what {
-        What::Sync if std::mem::take(&mut lost) > 0 => Fault::Error(libc::EAGAIN),
+        What::Sync if std::mem::take(&mut is_first) => CUT_BEFORE_ANSWER,
         _ => Fault::None,
     };
     let server = start(&dir, OnCut::Fail, faults);
@@ -127,19 +133,21 @@ fn a_flush_whose_answer_was_lost_fails_the_disk() {
 }
 
 #[test]
-fn block_status_is_the_peers_also_across_cuts() {
+fn block_status_comes_from_the_peer_also_on_new_connections() {
     let dir = tempfile::tempdir().unwrap();
     let (_, faults) = cuts(3);
     let server = start(&dir, OnCut::Resend, faults);
     let mut client = server.connect("disk");
     client.write(MIB, &vec![1; MIB as usize]);
     client.flush().unwrap();
+    /// Cookie of the block status request; reads have the number of their round.
+    const STATUS_COOKIE: u64 = 1000;
     for round in 0..20 {
         let status = Command::BlockStatus { one: false };
-        client.send(request(status, 1000, 0, 4 << 20), &[]);
+        client.send(request(status, STATUS_COOKIE, 0, 4 << 20), &[]);
         client.send(request(Command::Read { df: false }, round, MIB, 4096), &[]);
         let answers = [client.receive(), client.receive()];
-        let status = answers.iter().find(|answer| answer.cookie == 1000);
+        let status = answers.iter().find(|answer| answer.cookie == STATUS_COOKIE);
         let extents = &status.expect("both are answered").extents;
         let mut at = 0;
         for extent in extents {
@@ -154,12 +162,12 @@ fn block_status_is_the_peers_also_across_cuts() {
 }
 
 #[test]
-fn a_disk_at_a_peer_keeps_its_size() {
+fn a_disk_on_a_peer_cannot_be_resized() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(&dir, OnCut::Resend, |_| Fault::None);
-    let refused = wait(server.handle.resize_disk("disk", "disk", 8 * MIB, false));
-    let said = refused.expect_err("the peer's").to_string();
-    assert!(said.contains("the peer decides"), "{said}");
+    let resized = wait(server.handle.resize_disk("disk", "disk", 8 * MIB, false));
+    let message = resized.expect_err("refused").to_string();
+    assert!(message.contains("the peer decides"), "{message}");
     server.connect("disk").write(0, &[1; 4096]);
     server.stop().unwrap();
 }

@@ -41,10 +41,10 @@ pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) 
     let Some(device) = feasibility::device(device) else {
         return true;
     };
-    let tenants: Vec<_> = (vms.iter())
-        .map(|vm| feasibility::tenant_with(vm, vm.promised_at(time)))
+    let planned: Vec<_> = (vms.iter())
+        .map(|vm| feasibility::planned_vm_with(vm, vm.promised_at(time)))
         .collect();
-    fit::evaluate(&device, &tenants, &Assumed::default()).fits()
+    fit::evaluate(&device, &planned, &Assumed::default()).fits()
 }
 
 impl Proposal<'_> {
@@ -123,7 +123,7 @@ impl Proposal<'_> {
             let vms = self.vms.iter();
             let vms = vms.map(|vm| PlannedVm {
                 transfer: transfer(vm),
-                ..feasibility::tenant(vm)
+                ..feasibility::planned_vm(vm)
             });
             vms.collect()
         };
@@ -155,7 +155,7 @@ impl Proposal<'_> {
     ) -> Option<Refusal> {
         let device = feasibility::device(self.device)?;
         let before: Vec<PlannedVm<'_>> = (self.vms.iter())
-            .map(|vm| feasibility::tenant_with(vm, theirs(vm)))
+            .map(|vm| feasibility::planned_vm_with(vm, theirs(vm)))
             .collect();
         let there = before.iter().position(|vm| vm.name == self.vm);
         let new = PlannedVm {

@@ -189,7 +189,7 @@ pub(super) async fn set_objective<P: Plane>(
         let now = own
             .promise(&vm, promised.clone(), was.clone(), query)
             .await?;
-        Ok(ok(&own.changed(&now, &was, &promised)))
+        Ok(ok(&own.view_of_change(&now, &was, &promised)))
     })
     .await
 }

@@ -41,7 +41,8 @@ use crate::metrics::Scheduled;
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Time after which due changes are tried again if another change held the lock for too long.
 const RETRY_AFTER_BUSY: Duration = Duration::from_secs(1);
-const ENTRY: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
+/// Example of an entry of a schedule, for messages about a body that is none.
+const ENTRY_EXAMPLE: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
 
 /// Wall clock and the time zone of times for people; tests substitute both.
 #[derive(Clone)]
@@ -189,9 +190,9 @@ impl<P: Plane> Api<P> {
         let now = self.clock.now();
         let devices: BTreeSet<usize> = due.iter().map(|vm| vm.device).collect();
         let configs = self.plane.device_configs();
-        let fits = |at: &usize| {
-            let vms = self.plane.vms_of(*at);
-            (configs.get(*at)).is_some_and(|device| admit::fits_at(device, &vms, now))
+        let fits = |index: &usize| {
+            let vms = self.plane.vms_of(*index);
+            (configs.get(*index)).is_some_and(|device| admit::fits_at(device, &vms, now))
         };
         devices.into_iter().filter(fits).collect()
     }
@@ -202,19 +203,19 @@ impl<P: Plane> Api<P> {
             return Err(why.clone());
         }
         let promised = vm.promised();
-        let then = promised.in_force_at(self.clock.now());
-        let entry = then.entry.map(|at| &promised.entries()[at]);
+        let due = promised.in_force_at(self.clock.now());
+        let entry = due.entry.map(|index| &promised.entries()[index]);
         // Outside of all entries the VM returns to its base objective, which was admitted when it
         // was set.
         if entry.is_some_and(|entry| !entry.force)
             && !pass.fits.contains(&vm.device)
-            && let Some(refusal) = self.refusal_now(vm, then.objective)
+            && let Some(refusal) = self.refusal_now(vm, due.objective)
         {
             return Err(refusal);
         }
-        let set = self.plane.set_objective(&vm.name, *then.objective);
-        let now = in_time(&vm.name, set).await;
-        let now = now.map_err(|error| {
+        let set = self.plane.set_objective(&vm.name, *due.objective);
+        let snapshot = in_time(&vm.name, set).await;
+        let snapshot = snapshot.map_err(|error| {
             let why = error.body.error.what;
             // Other errors concern this VM alone.
             if error.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -222,7 +223,7 @@ impl<P: Plane> Api<P> {
             }
             why
         })?;
-        let view = view::objective(&now.objective);
+        let view = view::objective(&snapshot.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
         let by = entry.map_or("the end of an entry".to_owned(), |entry| {
             entry.when.to_string()
@@ -231,6 +232,8 @@ impl<P: Plane> Api<P> {
         Ok(())
     }
 
+    /// Returns the reason why an objective of a VM does not fit beside those in force; `None` if it
+    /// fits, or the device is unknown.
     fn refusal_now(&self, vm: &VmConfig, objective: &Objective) -> Option<String> {
         let configs = self.plane.device_configs();
         let proposal = Proposal {
@@ -246,10 +249,10 @@ impl<P: Plane> Api<P> {
     /// Returns the VMs that have a schedule, for the metrics.
     pub(super) fn scheduled(&self) -> Vec<Scheduled> {
         let devices = self.plane.devices();
-        let all = self.plane.scheduled().into_iter();
-        // Taken once for all VMs, so that they are judged by one state.
+        let vms = self.plane.scheduled().into_iter();
+        // Locked once for all VMs, so that all figures are of one state.
         let held = self.held();
-        let one = |vm: VmConfig| {
+        let scheduled = |vm: VmConfig| {
             let (device, _) = devices.get(vm.device)?;
             Some(Scheduled {
                 held: held.contains_key(&vm.name),
@@ -257,7 +260,7 @@ impl<P: Plane> Api<P> {
                 device: device.clone(),
             })
         };
-        all.filter_map(one).collect()
+        vms.filter_map(scheduled).collect()
     }
 
     /// Returns a VM's view with its schedule and its deadline transfer.
@@ -287,49 +290,59 @@ impl<P: Plane> Api<P> {
         view
     }
 
-    /// Returns the view of a VM after a change of its objective, with a note if an entry of the
-    /// schedule hides a part of the change for now.
-    pub(super) fn changed(&self, snapshot: &VmSnapshot, was: &Schedule, is: &Schedule) -> VmView {
+    /// Returns the view of a VM after a change of its objective from `before` to `after`, with a
+    /// note if an entry of the schedule hides a part of the change for now.
+    pub(super) fn view_of_change(
+        &self,
+        snapshot: &VmSnapshot,
+        before: &Schedule,
+        after: &Schedule,
+    ) -> VmView {
         let mut view = self.view(snapshot);
         let now = self.clock.now();
         // A change of the schedule alone hides nothing, so it needs no note.
-        if let Some(at) = is.in_force_at(now).entry
-            && is.base() != was.base()
+        if let Some(index) = after.in_force_at(now).entry
+            && after.base() != before.base()
         {
-            let entry = &is.entries()[at].when;
-            let end = is.next(now).map(|next| format_local(next.at, is.zone()));
+            let entry = &after.entries()[index].when;
+            let end = after
+                .next(now)
+                .map(|next| format_local(next.at, after.zone()));
             let end = end.map_or(String::new(), |end| {
                 format!(", until {end} as things stand")
             });
             view.notes.push(format!(
                 "entry {} of its schedule is in force ({entry}){end}: the values that it sets \
                  stay until then",
-                // People count the entries from 1.
-                at + 1
+                // Entries are numbered from 1, as GET shows them.
+                index + 1
             ));
         }
         view
     }
 
-    async fn reschedule(
+    /// Replaces the schedule of a VM, after admission. `change` computes the changed keys of the
+    /// objective from the present schedule.
+    async fn change_schedule(
         &self,
         name: &str,
         query: ChangeQuery,
         change: impl FnOnce(&Schedule) -> ApiResult<Value> + Send + 'static,
     ) -> ApiResult<Response> {
-        let (own, vm) = (self.clone(), name.to_owned());
+        let (api, vm) = (self.clone(), name.to_owned());
         self.change(name, async move {
-            let (config, _) = own.existing_vm(&vm).await?;
-            let was = config.promised();
-            let promised = config::schedule::merge(&was, &change(&was)?)?;
-            own.admit(&vm, None, config.background, &promised, query)?;
-            let now = own.promise(&vm, promised, was, query).await?;
-            Ok(ok(&own.view(&now)))
+            let (config, _) = api.existing_vm(&vm).await?;
+            let before = config.promised();
+            let after = config::schedule::merge(&before, &change(&before)?)?;
+            api.admit(&vm, None, config.background, &after, query)?;
+            let snapshot = api.promise(&vm, after, before, query).await?;
+            Ok(ok(&api.view(&snapshot)))
         })
         .await
     }
 }
 
+/// Handles `POST /v1/vms/NAME/schedule`: adds an entry.
 pub(super) async fn add<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
@@ -337,13 +350,13 @@ pub(super) async fn add<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let mut entry = parse_body(body, ENTRY)?;
+    let mut entry = parse_body(body, ENTRY_EXAMPLE)?;
     // The time zone is a key of the whole schedule, but comes with an entry for convenience.
     let zone = entry
         .as_object_mut()
         .and_then(|entry| entry.remove("timezone"));
-    api.reschedule(&name, query, move |was| {
-        let mut entries = was.entries_to_json();
+    api.change_schedule(&name, query, move |schedule| {
+        let mut entries = schedule.entries_to_json();
         entries.push(entry);
         let mut change = json!({ "schedule": entries });
         if let Some(zone) = zone {
@@ -354,6 +367,7 @@ pub(super) async fn add<P: Plane>(
     .await
 }
 
+/// Handles `DELETE /v1/vms/NAME/schedule`: removes all entries.
 pub(super) async fn clear<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
@@ -361,23 +375,24 @@ pub(super) async fn clear<P: Plane>(
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
     let nothing = json!({ "schedule": null, "timezone": null });
-    api.reschedule(&name, query, |_| Ok(nothing)).await
+    api.change_schedule(&name, query, |_| Ok(nothing)).await
 }
 
+/// Handles `DELETE /v1/vms/NAME/schedule/NUMBER`: removes an entry, by its number from 1.
 pub(super) async fn remove<P: Plane>(
     State(api): State<Api<P>>,
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    api.reschedule(&name, query, move |was| {
-        let mut entries = was.entries_to_json();
-        let place = number
+    api.change_schedule(&name, query, move |schedule| {
+        let mut entries = schedule.entries_to_json();
+        let index = number
             .parse()
             .ok()
             // Entries are numbered from 1, as GET shows them.
             .and_then(|number: usize| number.checked_sub(1));
-        let Some(place) = place.filter(|place| *place < entries.len()) else {
+        let Some(index) = index.filter(|index| *index < entries.len()) else {
             let what = format!("its schedule has no entry {number}");
             let error = ApiError::new(StatusCode::NOT_FOUND, what, "schedule");
             return Err(error.allowing(match entries.len() {
@@ -385,7 +400,7 @@ pub(super) async fn remove<P: Plane>(
                 n => format!("1 to {n}, as GET shows them"),
             }));
         };
-        entries.remove(place);
+        entries.remove(index);
         Ok(json!({ "schedule": entries }))
     })
     .await

@@ -47,7 +47,7 @@ impl DaemonHandle {
         files: Files,
         catalogue: Arc<ExportCatalogue>,
         store: Option<Arc<Store>>,
-        news: Arc<Notify>,
+        transfers_changed: Arc<Notify>,
     ) -> DaemonHandle {
         // VMs refer to devices by index, so a mismatch would send commands to the wrong loop.
         let names = |device: &DeviceEntry| device.name().to_owned();
@@ -64,7 +64,7 @@ impl DaemonHandle {
             vms: VmDirectory::new(config.vms),
             disks: OpenDisks::new(files, catalogue, config.daemon.open_within, own),
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
-            transfers: Transfers::new(news),
+            transfers: Transfers::new(transfers_changed),
             base: config.base,
             config: config.daemon,
             half_open: Arc::default(),

@@ -185,13 +185,14 @@ impl Daemon {
         }
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
-        let (catalogue, news) = (
+        let (catalogue, transfers_changed) = (
             Arc::new(ExportCatalogue::default()),
             Arc::new(Notify::new()),
         );
         for (i, prepared) in prepared.into_iter().enumerate() {
             let volumes = prepared.volumes();
-            let (handle, thread) = prepared.spawn(NotifyOnEnd(i, sender.clone()), news.clone())?;
+            let (handle, thread) =
+                prepared.spawn(NotifyOnEnd(i, sender.clone()), transfers_changed.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry::new(config, handle);
             for (volume, connections) in volumes {
@@ -206,7 +207,7 @@ impl Daemon {
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
-            handle: DaemonHandle::new(devices, config, files, catalogue, store, news),
+            handle: DaemonHandle::new(devices, config, files, catalogue, store, transfers_changed),
             listeners,
             threads,
             ended,
@@ -284,7 +285,7 @@ impl Daemon {
             ended,
             mut signals,
         } = self;
-        let limits = handle.config();
+        let config = handle.config();
         let ending = Ending {
             handle: handle.clone(),
             threads,
@@ -295,7 +296,7 @@ impl Daemon {
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
-            () = tokio::time::sleep(limits.stop_within) => deadline_reason(&limits),
+            () = tokio::time::sleep(config.stop_within) => deadline_reason(&config),
         };
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         handle.devices().send_all(|| Command::Abort);
@@ -338,9 +339,10 @@ impl EndedLoops {
 
 /// Waits for a second SIGTERM or SIGINT, or for the deadline of an orderly end after the first;
 /// returns which of the two happened, in words. For use while the daemon is still starting.
+///
 /// # Errors
 /// If the signal handlers cannot be installed.
-pub async fn end_at_once(config: &DaemonConfig) -> io::Result<String> {
+pub async fn wait_for_forced_end(config: &DaemonConfig) -> io::Result<String> {
     let mut signals = Signals::new()?;
     signals.next().await;
     Ok(tokio::select! {

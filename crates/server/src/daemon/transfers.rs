@@ -29,21 +29,21 @@ pub(super) struct Transfers {
     /// over a newer one.
     writing: Mutex<()>,
     /// Signal that a transfer has ended, or a snapshot is due.
-    news: Arc<Notify>,
+    transfers_changed: Arc<Notify>,
 }
 
 impl Transfers {
-    /// Creates the snapshots; event loops signal `news` when a transfer has ended.
-    pub(super) fn new(news: Arc<Notify>) -> Transfers {
+    /// Creates the snapshots; event loops signal `transfers_changed`.
+    pub(super) fn new(transfers_changed: Arc<Notify>) -> Transfers {
         Transfers {
             writing: Mutex::default(),
-            news,
+            transfers_changed,
         }
     }
 
     /// Returns the signal that a transfer has ended, or a snapshot is due.
     pub(super) fn changed(&self) -> &Notify {
-        &self.news
+        &self.transfers_changed
     }
 
     /// Writes the running transfers of a device, durably. Returns false without a store.

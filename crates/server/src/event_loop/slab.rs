@@ -31,7 +31,7 @@ impl<T> Slab<T> {
 
     /// Removes and returns the value at `at`. Panics if there is none.
     pub(super) fn remove(&mut self, at: usize) -> T {
-        let value = self.values[at].take().expect("the place is taken");
+        let value = self.values[at].take().expect("the index is of a value");
         self.free.push(at);
         value
     }
@@ -57,14 +57,14 @@ impl<T> Index<usize> for Slab<T> {
 
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.values[at].as_ref().expect("the place is taken")
+        self.values[at].as_ref().expect("the index is of a value")
     }
 }
 
 impl<T> IndexMut<usize> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.values[at].as_mut().expect("the place is taken")
+        self.values[at].as_mut().expect("the index is of a value")
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_was_left_is_taken_again_and_the_others_keep_theirs() {
+    fn a_freed_index_is_reused_and_other_indices_stay_valid() {
         let mut values = Slab::default();
         let numbers = ["a", "b", "c"].map(|value| values.insert(value));
         assert_eq!(numbers, [0, 1, 2]);

@@ -24,34 +24,34 @@ const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// Creates an empty store under a temporary name and links it into place, so that a crash leaves no
 /// partial store. If another process was faster, its store stays.
-pub(super) fn make(path: &Path) -> Result<(), StoreError> {
+pub(super) fn create(path: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::Io {
         path: path.to_owned(),
-        what: "make the store",
+        what: "create the store",
         source,
     };
     let directory = directory(path);
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
     prefix.push(".new-");
     // Readable by the owner alone, and under a unique name in case another daemon creates one at
-    // the same time; removed on every path that does not rename it.
-    let beside = tempfile::Builder::new()
+    // the same time; removed unless it is renamed.
+    let temporary = tempfile::Builder::new()
         .prefix(&prefix)
         .rand_bytes(16)
         .tempfile_in(directory)
         .map_err(failed)?;
-    let (file, beside) = beside.into_parts();
+    let (file, temporary) = temporary.into_parts();
     // This order makes it durable: redb syncs the content, then the file gets its name, then the
     // directory is synced.
     initialise(file)
-        .and_then(|()| link_into_place(beside, path))
+        .and_then(|()| link_into_place(temporary, path))
         .and_then(|()| File::open(directory)?.sync_all())
         .map_err(failed)
 }
 
 /// Links a new file to its final path, unless a file exists there.
-fn link_into_place(beside: TempPath, path: &Path) -> io::Result<()> {
-    let Err(refused) = beside.persist_noclobber(path) else {
+fn link_into_place(temporary: TempPath, path: &Path) -> io::Result<()> {
+    let Err(refused) = temporary.persist_noclobber(path) else {
         return Ok(());
     };
     match refused.error.kind() {
@@ -73,18 +73,18 @@ fn directory(path: &Path) -> &Path {
 
 /// Initialises an empty file as a database with the current schema.
 fn initialise(file: File) -> io::Result<()> {
-    let other = |error: redb::Error| match error {
+    let to_io = |error: redb::Error| match error {
         redb::Error::Io(error) => error,
         other => io::Error::other(other.to_string()),
     };
-    let backend = FileBackend::new(file).map_err(|e| other(e.into()))?;
-    let database = (builder().create_with_backend(backend)).map_err(|e| other(e.into()))?;
+    let backend = FileBackend::new(file).map_err(|error| to_io(error.into()))?;
+    let database = (builder().create_with_backend(backend)).map_err(|error| to_io(error.into()))?;
     schema::upgrade(&database, STEPS).map_err(|error| match error {
-        SchemaError::Database(error) => other(error),
+        SchemaError::Database(error) => to_io(error),
         // Only if another process wrote to the file in between.
         refused => io::Error::other(format!("{refused:?}")),
     })?;
-    database.close().map_err(|error| other(error.into()))
+    database.close().map_err(|error| to_io(error.into()))
 }
 
 /// Rejects a file that is no redb database, before redb could write to it.
@@ -94,16 +94,16 @@ pub(super) fn check_is_database(path: &Path) -> Result<(), StoreError> {
         what: "read the store",
         source,
     };
-    let not = |found: &str| StoreError::NotAStore {
+    let not_a_store = |found: &str| StoreError::NotAStore {
         path: path.to_owned(),
         found: found.to_owned(),
     };
     let meta = std::fs::metadata(path).map_err(io)?;
     if !meta.is_file() {
-        return Err(not("not a regular file"));
+        return Err(not_a_store("not a regular file"));
     }
     if meta.len() == 0 {
-        return Err(not("an empty file"));
+        return Err(not_a_store("an empty file"));
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(io)?;
@@ -112,10 +112,11 @@ pub(super) fn check_is_database(path: &Path) -> Result<(), StoreError> {
     if start == MAGIC {
         Ok(())
     } else {
-        Err(not("a file of another kind"))
+        Err(not_a_store("a file of another kind"))
     }
 }
 
+/// Opens a store whose file exists, and reads it from the disk instead of the page cache.
 pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     // After a failed fsync the page cache may hold what the disk does not. Dropping it ensures that
@@ -129,10 +130,11 @@ pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
 
 /// Reads the whole file as it was at one moment, even while another process writes to it.
 pub(super) fn read_consistent(path: &Path) -> io::Result<Vec<u8>> {
-    read_twice(|| std::fs::read(path))
+    read_until_stable(|| std::fs::read(path))
 }
 
-fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+/// Calls `read` until two calls in a row return the same bytes.
+fn read_until_stable(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut before = read()?;
     for _ in 0..COPY_ATTEMPTS {
         let bytes = read()?;
@@ -160,6 +162,7 @@ pub(super) fn in_memory(bytes: &[u8]) -> Result<Opened, DatabaseError> {
     Ok(Opened { database, identity })
 }
 
+/// Returns the settings with which every store is opened.
 pub(super) fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
@@ -173,17 +176,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_to_is_read_until_it_is_the_same_twice() {
+    fn a_changing_file_is_read_until_two_reads_are_equal() {
         let mut reads = [1, 2, 3, 3, 4].into_iter();
-        let read = || Ok(vec![reads.next().expect("no more than it needs")]);
-        assert_eq!(read_twice(read).expect("reads"), [3]);
+        let read = || Ok(vec![reads.next().expect("no read after two equal ones")]);
+        assert_eq!(read_until_stable(read).expect("reads"), [3]);
         assert_eq!(reads.next(), Some(4));
-        let mut never = 0_u64;
-        let error = read_twice(|| {
-            never += 1;
-            Ok(never.to_le_bytes().to_vec())
+        let mut count = 0_u64;
+        let error = read_until_stable(|| {
+            count += 1;
+            Ok(count.to_le_bytes().to_vec())
         });
-        let error = error.expect_err("never the same");
+        let error = error.expect_err("no two reads are equal");
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
     }
 }

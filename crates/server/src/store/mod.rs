@@ -88,7 +88,7 @@ impl Store {
             move |source| StoreError::Io { path, what, source }
         };
         if !path.try_exists().map_err(failed("look for the store"))? {
-            file::make(&path)?;
+            file::create(&path)?;
         }
         file::check_is_database(&path)?;
         // If the copy cannot be read, opening the file gives the better error.

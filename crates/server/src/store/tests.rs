@@ -1,4 +1,4 @@
-//! Store on files, and on a disk that fails.
+//! Tests of the store: on files, under concurrent use, on damaged files and on a full disk.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
@@ -13,6 +13,7 @@ use std::ops::Bound;
 use super::file::builder;
 use super::*;
 
+/// Record of a VM with this weight.
 fn vm(name: &str, weight: u32) -> VmRecord {
     VmRecord::new(
         name,
@@ -21,24 +22,27 @@ fn vm(name: &str, weight: u32) -> VmRecord {
     )
 }
 
-fn place() -> (tempfile::TempDir, PathBuf) {
+/// Returns a new directory, and the path of a store in it that does not exist yet.
+fn new_path() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("tidegate.redb");
     (dir, path)
 }
 
+/// Returns the names of the VMs in the store, in its order.
 fn names(store: &Store) -> Vec<String> {
     let vms = store.vms().expect("reads");
     vms.into_iter().map(|vm| vm.name).collect()
 }
 
+/// Opens a store that must be refused; returns the error.
 fn refused(path: &Path) -> StoreError {
     Store::open(path).expect_err("opened")
 }
 
 #[test]
-fn what_was_kept_is_there_after_reopening() {
-    let (dir, path) = place();
+fn records_are_there_after_reopening() {
+    let (dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     assert_eq!(names(&store), Vec::<String>::new());
     store.put_vm(&vm("oltp", 1)).expect("writes");
@@ -60,7 +64,7 @@ fn what_was_kept_is_there_after_reopening() {
     let learnt = |policy| store.learnt("disk0", policy, "oltp").expect("reads");
     assert_eq!(learnt("flubber").as_deref(), Some(&b"state"[..]));
     assert_eq!(learnt("mclock"), None);
-    // No temporary file is left beside it.
+    // No temporary file is left beside the store.
     let files: Vec<_> = std::fs::read_dir(dir.path())
         .expect("a directory")
         .collect();
@@ -68,8 +72,8 @@ fn what_was_kept_is_there_after_reopening() {
 }
 
 #[test]
-fn what_was_learnt_of_a_vm_is_forgotten_everywhere_and_of_no_other() {
-    let (_dir, path) = place();
+fn learnt_state_of_a_vm_is_removed_on_all_devices_and_of_no_other_vm() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     let all = ["vm", "vm1", "vm-a", "vl", "vm\u{1}"];
     for name in all {
@@ -89,8 +93,8 @@ fn what_was_learnt_of_a_vm_is_forgotten_everywhere_and_of_no_other() {
 }
 
 #[test]
-fn transfers_are_kept_by_device_and_forgotten_by_vm() {
-    let (_dir, path) = place();
+fn transfers_are_replaced_by_device_and_removed_by_vm() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     let transfer = |vm: &str, words: &str| (vm.to_owned(), words.to_owned());
     let put = |device, transfers: &[(String, String)]| {
@@ -102,7 +106,7 @@ fn transfers_are_kept_by_device_and_forgotten_by_vm() {
     let two = [transfer("bulk", "1"), transfer("oltp", "2")];
     assert!(put("a", &two));
     assert!(put("aa", &[transfer("oltp", "3")]));
-    assert!(!put("a", &two), "as it was");
+    assert!(!put("a", &two), "nothing changes");
     assert_eq!(
         (transfers("a"), transfers("aa")),
         (two.to_vec(), vec![transfer("oltp", "3")])
@@ -127,8 +131,8 @@ fn transfers_are_kept_by_device_and_forgotten_by_vm() {
 }
 
 #[test]
-fn disks_are_known_by_their_path_and_forgotten_by_it_or_by_export() {
-    let (_dir, path) = place();
+fn disks_are_stored_by_path_and_removed_by_path_or_export() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     let disk = |path: &str, export: &str| KnownDisk {
         path: path.to_owned(),
@@ -143,12 +147,12 @@ fn disks_are_known_by_their_path_and_forgotten_by_it_or_by_export() {
         disk("/d", "a"),
     ];
     assert!(all.iter().all(&put));
-    assert!(!put(&all[0]), "as it was");
+    assert!(!put(&all[0]), "nothing changes");
     assert_eq!(store.disks().expect("reads"), all);
     assert!(store.forget_disk("/b").expect("writes"));
     assert!(
         store.forget_disk("a").expect("writes"),
-        "also where it lay before"
+        "at both paths that had this export"
     );
     assert!(!store.forget_disk("a").expect("writes"));
     drop(store);
@@ -157,8 +161,8 @@ fn disks_are_known_by_their_path_and_forgotten_by_it_or_by_export() {
 }
 
 #[test]
-fn a_batch_is_made_in_order_and_tells_what_changed() {
-    let (_dir, path) = place();
+fn a_batch_is_applied_in_order_and_returns_the_number_of_changes() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     let (first, second) = (vm("oltp", 1), vm("oltp", 2));
     let learnt = Change::PutLearnt {
@@ -178,14 +182,14 @@ fn a_batch_is_made_in_order_and_tells_what_changed() {
     assert_eq!(store.apply(&batch).expect("writes"), 3);
     assert_eq!(store.vms().expect("reads"), std::slice::from_ref(&second));
     // An unchanged record is not written again.
-    let length = std::fs::read(&path).expect("reads");
+    let content = std::fs::read(&path).expect("reads");
     assert_eq!(store.apply(&batch[3..]).expect("writes"), 0);
-    assert!(std::fs::read(&path).expect("reads") == length, "written");
+    assert!(std::fs::read(&path).expect("reads") == content, "written");
 }
 
 #[test]
-fn one_process_at_a_time_has_it() {
-    let (_dir, path) = place();
+fn a_store_is_opened_by_one_process_at_a_time() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     let error = refused(&path);
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
@@ -195,11 +199,11 @@ fn one_process_at_a_time_has_it() {
 }
 
 #[test]
-fn it_can_be_looked_at_while_it_is_open_and_written_to() {
-    let (_dir, path) = place();
-    assert_eq!(Store::read_vms(&path).expect("none is well"), []);
+fn records_are_read_consistently_while_another_process_writes() {
+    let (_dir, path) = new_path();
+    assert_eq!(Store::read_vms(&path).expect("no store has no VMs"), []);
     let store = Store::open(&path).expect("made");
-    let (done, is_done) = (AtomicBool::new(false), &Ordering::SeqCst);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for weight in 0..200 {
@@ -210,10 +214,10 @@ fn it_can_be_looked_at_while_it_is_open_and_written_to() {
                 let changes: Vec<_> = both.iter().map(Change::PutVm).collect();
                 store.apply(&changes).expect("writes");
             }
-            done.store(true, *is_done);
+            done.store(true, Ordering::SeqCst);
         });
         let mut last = 0;
-        while !done.load(*is_done) {
+        while !done.load(Ordering::SeqCst) {
             let seen = Store::read_vms(&path).expect("reads");
             let [long, short] = &seen[..] else {
                 assert!(seen.is_empty(), "{seen:?}");
@@ -236,9 +240,9 @@ fn it_can_be_looked_at_while_it_is_open_and_written_to() {
 }
 
 #[test]
-fn of_several_that_make_it_at_once_one_has_it() {
+fn one_of_several_processes_that_create_a_store_at_once_opens_it() {
     for _ in 0..20 {
-        let (dir, path) = place();
+        let (dir, path) = new_path();
         let start = std::sync::Barrier::new(4);
         let open = || {
             start.wait();
@@ -250,19 +254,19 @@ fn of_several_that_make_it_at_once_one_has_it() {
                 .map(|thread| thread.join().expect("no panic"))
                 .collect()
         });
-        let has_it = opened.iter().filter(|opened| opened.is_ok()).count();
-        assert_eq!(has_it, 1, "{opened:?}");
+        let successes = opened.iter().filter(|opened| opened.is_ok()).count();
+        assert_eq!(successes, 1, "{opened:?}");
         for error in opened.iter().filter_map(|opened| opened.as_ref().err()) {
             assert!(matches!(error, StoreError::InUse { .. }), "{error}");
         }
         let files = std::fs::read_dir(dir.path()).expect("a directory").count();
-        assert_eq!(files, 1, "something is left behind");
+        assert_eq!(files, 1, "a temporary file is left");
     }
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_stays_as_it_is() {
-    let (dir, path) = place();
+fn other_files_are_refused_and_not_changed() {
+    let (dir, path) = new_path();
     for (bytes, found) in [
         (Vec::new(), "an empty file"),
         (b"redb".to_vec(), "a file of another kind"),
@@ -293,7 +297,7 @@ fn what_is_no_store_is_refused_and_stays_as_it_is() {
 
 #[test]
 fn a_newer_schema_is_refused() {
-    let (_dir, path) = place();
+    let (_dir, path) = new_path();
     let database = Database::create(&path).expect("made");
     schema::upgrade(&database, &[(|_| Ok(())) as schema::Step; 9]).expect("made");
     drop(database);
@@ -305,11 +309,11 @@ fn a_newer_schema_is_refused() {
 /// Changes single bytes of a store that was closed in order: each time opening is refused, or reads
 /// return what was written; no read returns anything else, and nothing panics.
 #[test]
-fn a_damaged_file_is_refused_or_tells_the_truth() {
-    let (_dir, path) = place();
+fn a_damaged_store_is_refused_or_returns_what_was_written() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
-    let kept: Vec<_> = (0..40).map(|i| vm(&format!("vm{i:02}"), i)).collect();
-    let changes: Vec<_> = kept.iter().map(Change::PutVm).collect();
+    let written: Vec<_> = (0..40).map(|i| vm(&format!("vm{i:02}"), i)).collect();
+    let changes: Vec<_> = written.iter().map(Change::PutVm).collect();
     store.apply(&changes).expect("writes");
     drop(store);
     let whole = std::fs::read(&path).expect("reads");
@@ -331,27 +335,26 @@ fn a_damaged_file_is_refused_or_tells_the_truth() {
             .expect("writes");
         drop(file);
         match Store::open(&path).and_then(|store| store.vms()) {
-            Ok(read) => assert!(read == kept, "byte {at}: something else"),
+            Ok(read) => assert!(read == written, "byte {at}: other records"),
             Err(_) => refusals += 1,
         }
     }
     assert!(
         refusals > 30,
-        "only {refusals} refusals: nothing is checked"
+        "only {refusals} of some 300 damaged files are refused"
     );
     // Truncated files.
-    for keep in [1, 8, 9, 100, 4096, whole.len() / 2, whole.len() - 1] {
-        std::fs::write(&path, &whole[..keep]).expect("writes");
-        match Store::open(&path).and_then(|store| store.vms()) {
-            Ok(read) => assert!(read == kept, "cut at {keep}: something else"),
-            Err(error) => assert!(!error.to_string().is_empty()),
+    for length in [1, 8, 9, 100, 4096, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).expect("writes");
+        if let Ok(read) = Store::open(&path).and_then(|store| store.vms()) {
+            assert!(read == written, "cut at {length}: other records");
         }
     }
 }
 
 #[test]
 fn a_missing_directory_is_named() {
-    let (dir, _) = place();
+    let (dir, _) = new_path();
     let path = dir.path().join("nowhere").join("tidegate.redb");
     let error = refused(&path);
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
@@ -360,7 +363,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
-fn what_would_help_is_said_where_the_system_refuses() {
+fn errors_of_the_file_system_come_with_help() {
     for kind in [
         io::ErrorKind::PermissionDenied,
         io::ErrorKind::ReadOnlyFilesystem,
@@ -372,39 +375,39 @@ fn what_would_help_is_said_where_the_system_refuses() {
             what: "write to the store",
             source: kind.into(),
         };
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.starts_with("/srv/tidegate.redb: cannot write to"),
-            "{said}"
+            message.starts_with("/srv/tidegate.redb: cannot write to"),
+            "{message}"
         );
         assert!(error.help().is_some(), "{kind}");
     }
 }
 
 #[test]
-fn a_file_that_was_taken_away_takes_no_changes() {
-    let (_dir, path) = place();
+fn changes_of_a_store_whose_file_was_removed_or_replaced_are_refused() {
+    let (_dir, path) = new_path();
     let store = Store::open(&path).expect("made");
     store.put_vm(&vm("oltp", 1)).expect("writes");
     std::fs::remove_file(&path).expect("removable");
     for _ in 0..2 {
-        let error = store.put_vm(&vm("bulk", 1)).expect_err("kept nowhere");
+        let error = store.put_vm(&vm("bulk", 1)).expect_err("the file is gone");
         assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
     }
-    Store::open(&path).expect("another one");
-    let error = store.put_vm(&vm("bulk", 1)).expect_err("kept nowhere");
+    Store::open(&path).expect("a new store at the same path");
+    let error = store.put_vm(&vm("bulk", 1)).expect_err("the file is gone");
     assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
 }
 
-/// Disk on a file that returns ENOSPC while `full`.
+/// Backend on a file that refuses writes with `ENOSPC` while `full` is set.
 #[derive(Debug)]
-struct Bounded {
+struct FullDisk {
     file: FileBackend,
     full: Arc<AtomicBool>,
 }
 
-impl Bounded {
-    fn room(&self) -> io::Result<()> {
+impl FullDisk {
+    fn check_space(&self) -> io::Result<()> {
         if self.full.load(Ordering::Relaxed) {
             Err(io::Error::from_raw_os_error(libc::ENOSPC))
         } else {
@@ -413,7 +416,7 @@ impl Bounded {
     }
 }
 
-impl StorageBackend for Bounded {
+impl StorageBackend for FullDisk {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -427,7 +430,7 @@ impl StorageBackend for Bounded {
         self.file.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.room()?;
+        self.check_space()?;
         self.file.write(offset, data)
     }
     fn close(&self) -> io::Result<()> {
@@ -442,16 +445,16 @@ impl StorageBackend for Bounded {
 }
 
 #[test]
-fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
-    let (_dir, path) = place();
+fn a_full_disk_refuses_changes_until_there_is_space() {
+    let (_dir, path) = new_path();
     drop(Store::open(&path).expect("made"));
     let full = Arc::new(AtomicBool::new(false));
-    let (file, told) = (path.clone(), full.clone());
+    let (file, is_full) = (path.clone(), full.clone());
     let open = move || {
         let file = OpenOptions::new().read(true).write(true).open(&file)?;
-        let backend = Bounded {
+        let backend = FullDisk {
             file: FileBackend::new(file)?,
-            full: told.clone(),
+            full: is_full.clone(),
         };
         let database = builder().create_with_backend(backend)?;
         Ok(Opened {

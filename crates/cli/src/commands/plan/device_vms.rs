@@ -111,12 +111,12 @@ fn of_config(config: &Config) -> Vec<Site> {
             },
             scheduling: device.scheduling.clone(),
             capacity: feasibility::capacity(&device.kind),
-            vms: (feasibility::tenants(config, index).iter())
-                .map(|tenant| SiteVm {
-                    name: tenant.name.to_owned(),
-                    objective: *tenant.objective,
-                    background: tenant.background,
-                    disk_bytes: tenant.disk_bytes,
+            vms: (feasibility::planned_vms(config, index).iter())
+                .map(|vm| SiteVm {
+                    name: vm.name.to_owned(),
+                    objective: *vm.objective,
+                    background: vm.background,
+                    disk_bytes: vm.disk_bytes,
                 })
                 .collect(),
             asked: None,
