@@ -13,9 +13,15 @@ use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;
 
+/// Number of connections without a handshake that the flood keeps open, more than the daemon
+/// allows.
+const SILENT_CONNECTIONS: usize = 1500;
+
 /// Deadline for a condition that is expected to come true.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Configuration with the VM `disk`, which may have `max_connections` connections, and the VM
+/// `other`, each with one disk of its name.
 fn two_vms(dir: &Path, max_connections: u32) -> Config {
     let mut config = single(dir, DeviceKind::Memory, None, MIB);
     config.vms[0].max_connections = max_connections;
@@ -55,23 +61,24 @@ fn refusal(socket: &Path, export: &str) -> String {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition holds; `what` describes it if it does not hold within [`PATIENCE`].
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
-    while !is_so() {
+    while !holds() {
         assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
+fn a_vm_at_its_maximum_of_connections_refuses_only_its_own_clients() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(two_vms(dir.path(), 3));
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect("disk")).collect();
-    let said = refusal(&server.socket, "disk");
+    let message = refusal(&server.socket, "disk");
     assert!(
-        said.contains("3 connections already") && said.contains("max_connections"),
-        "{said}"
+        message.contains("3 connections already") && message.contains("max_connections"),
+        "{message}"
     );
     server.connect("other").write(0, b"not concerned");
     for client in &mut clients {
@@ -85,7 +92,7 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
     };
     assert_eq!((counts().max, counts().open, counts().refused), (3, 3, 1));
     clients.pop();
-    until("the place is given back", || counts().open == 2);
+    wait_until("the place is given back", || counts().open == 2);
     clients.push(server.connect("disk"));
     // A changed maximum applies to connections that are opened after the change.
     wait(server.handle.set_max_connections("disk", 4)).unwrap();
@@ -95,20 +102,20 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
 }
 
 #[test]
-fn a_vm_with_very_many_connections_leaves_some_to_the_others() {
+fn connections_are_reserved_for_vms_without_any() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(two_vms(dir.path(), 4096));
     // 16 of the device's 4096 connections are reserved for the other VM.
     let greedy: Vec<Client> = (0..4080).map(|_| server.connect("disk")).collect();
-    let said = refusal(&server.socket, "disk");
-    assert!(said.contains("reserved for other VMs"), "{said}");
+    let message = refusal(&server.socket, "disk");
+    assert!(message.contains("reserved for other VMs"), "{message}");
     let others: Vec<Client> = (0..16).map(|_| server.connect("other")).collect();
     refusal(&server.socket, "other");
     drop((greedy, others));
 }
 
 #[test]
-fn silent_connections_keep_nobody_out() {
+fn silent_connections_do_not_lock_out_clients() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(two_vms(dir.path(), 64));
     let stop = Arc::new(AtomicBool::new(false));
@@ -124,7 +131,7 @@ fn silent_connections_keep_nobody_out() {
                     Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
                 }
             });
-            while all.len() < 1500 {
+            while all.len() < SILENT_CONNECTIONS {
                 let stream = UnixStream::connect(&socket).expect("a listener");
                 stream.set_nonblocking(true).unwrap();
                 all.push(stream);
@@ -133,14 +140,14 @@ fn silent_connections_keep_nobody_out() {
         }
     });
     let counts = || server.handle.half_open().counts();
-    until("there are many silent ones", || counts().half_open >= 64);
+    wait_until("there are many silent ones", || counts().half_open >= 64);
     for _ in 0..5 {
         server.connect("disk").write(0, b"served");
     }
-    until("silent ones gave way", || {
+    wait_until("silent ones gave way", || {
         counts().displaced + counts().displaced_by_peer > 0
     });
     stop.store(true, Ordering::Relaxed);
     silent.join().unwrap();
-    until("no connection is half-open", || counts().half_open == 0);
+    wait_until("no connection is half-open", || counts().half_open == 0);
 }
