@@ -39,6 +39,8 @@ pub struct CountsReport {
     pub io_balanced: u64,
     /// IVCredits that were clamped.
     pub clamped: u64,
+    /// Turns for I/O that began.
+    pub turns: u64,
 }
 
 impl From<Counts> for CountsReport {
@@ -49,6 +51,7 @@ impl From<Counts> for CountsReport {
             balanced: counts.balanced,
             io_balanced: counts.io_balanced,
             clamped: counts.clamped,
+            turns: counts.turns,
         }
     }
 }

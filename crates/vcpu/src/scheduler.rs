@@ -31,7 +31,7 @@ pub struct Counts {
     pub balanced: u64,
     /// vCPUs migrated to another run-queue to balance I/O (ISACS only).
     pub io_balanced: u64,
-    /// Turns for I/O that began (`credit2-io` only).
+    /// Turns for I/O that began (`io-turns` only).
     pub turns: u64,
     /// IVCredits that exceeded the representable range and were clamped (ISACS only).
     pub clamped: u64,

@@ -61,6 +61,8 @@ pub struct SchedulerInfo {
     pub summary: &'static str,
     /// Paper or source code whose rules the scheduler follows.
     pub source: &'static str,
+    /// Names of earlier releases, which are accepted with a note.
+    pub old_names: &'static [&'static str],
     /// Parameters by group.
     pub groups: &'static [ParamGroup],
     /// Constructor for a machine whose vCPUs are all blocked.
@@ -136,6 +138,11 @@ impl ParamInfo {
 }
 
 impl SchedulerInfo {
+    /// Returns whether `name` is the scheduler's name, or one of an earlier release.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.old_names.contains(&name)
+    }
+
     /// Parameters of all groups, in their order.
     pub fn params(&self) -> impl Iterator<Item = &'static ParamInfo> + use<> {
         self.groups.iter().flat_map(|group| group.params)
@@ -281,6 +288,7 @@ mod tests {
         name: "one",
         summary: "",
         source: "",
+        old_names: &[],
         groups: &[
             SHARED,
             ParamGroup {
@@ -307,6 +315,7 @@ mod tests {
         name: "",
         summary: "",
         source: "",
+        old_names: &[],
         groups: &[],
         build: |_, _| unreachable!("never built"),
     };

@@ -7,11 +7,10 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_vcpu::schedulers::named;
 use tidegate_vcpu::spec::SchedulerSpec;
 
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
-use super::vcpu::scheduler_names;
+use super::vcpu::{named_with_note, scheduler_names};
 use crate::completion;
 
 /// Options that override parts of a scenario.
@@ -42,7 +41,7 @@ fn processors() -> impl TypedValueParser<Value = Processors> {
     let none =
         PossibleValue::new("none").help("no host CPU: guests and the driver domain take no time");
     let names = scheduler_names().chain([none]);
-    PossibleValuesParser::new(names).map(|name| match named(&name) {
+    PossibleValuesParser::new(names).map(|name| match named_with_note(&name) {
         Some(scheduler) => Processors::Under(scheduler),
         None => Processors::None,
     })

@@ -1,5 +1,6 @@
 //! Options of `tidegate vcpu`.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -71,13 +72,27 @@ pub(crate) struct VcpuSimArgs {
 /// Iterates over the names of all vCPU schedulers, with their summaries for `--help`.
 pub(super) fn scheduler_names() -> impl Iterator<Item = PossibleValue> {
     let all = SCHEDULERS.iter();
-    all.map(|info| PossibleValue::new(info.name).help(info.summary))
+    all.map(|info| {
+        let value = PossibleValue::new(info.name).help(info.summary);
+        value.aliases(info.old_names.iter().copied())
+    })
+}
+
+/// Returns the scheduler named `name`; a name of an earlier release gives a note.
+pub(super) fn named_with_note(name: &str) -> Option<SchedulerSpec> {
+    let spec = named(name)?;
+    if spec.name() != name {
+        let new = spec.name();
+        // Nobody is told if standard error is closed.
+        _ = writeln!(std::io::stderr(), "note: {name} is the old name of {new}");
+    }
+    Some(spec)
 }
 
 /// Returns a parser of a vCPU scheduler's name.
 fn scheduler() -> impl TypedValueParser<Value = SchedulerSpec> {
     let names = PossibleValuesParser::new(scheduler_names());
-    names.try_map(|name| named(&name).ok_or("no such scheduler"))
+    names.try_map(|name| named_with_note(&name).ok_or("no such scheduler"))
 }
 
 /// Returns a parser of the name of a cell.

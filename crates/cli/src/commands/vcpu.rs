@@ -93,9 +93,9 @@ fn heading(report: &VcpuReport) -> String {
         report.warm_up_s,
         count(counts.resets)
     );
-    // Counters of ISACS (see its module): boosts of vCPUs that are notified, and credit for I/O
-    // that exceeded its bound.
+    // Counters of ISACS and of turns for I/O (see their modules).
     let others = [
+        (counts.turns, "turns for I/O"),
         (counts.boosts, "CPU-BOOSTs"),
         (counts.balanced, "vCPUs migrated for load"),
         (counts.io_balanced, "migrated for I/O"),

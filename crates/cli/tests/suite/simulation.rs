@@ -584,7 +584,7 @@ fn processors_are_put_under_another_scheduler_or_left_out() {
         let text = with(&["--scheduler", scheduler, "-o", "json"]);
         serde_json::from_str(&text).expect("JSON")
     };
-    for scheduler in ["credit", "credit2", "isacs", "credit2-io"] {
+    for scheduler in ["credit", "credit2", "isacs", "io-turns"] {
         let report = report(scheduler);
         assert_eq!(report["cpu"]["scheduler"], scheduler);
         let cpus = report["vms"].as_array().expect("a list").iter();

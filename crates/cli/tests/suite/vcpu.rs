@@ -30,11 +30,11 @@ fn schedulers() -> Vec<String> {
 
 #[test]
 fn schedulers_are_listed_with_their_parameters() {
-    let known = ["credit", "credit2", "isacs", "credit2-io"];
+    let known = ["credit", "credit2", "isacs", "io-turns"];
     assert_eq!(schedulers()[..4], known);
     let text = String::from_utf8(tidegate(&["vcpu", "list"]).stdout).expect("text");
     // A scheduler, one of its parameters, that parameter's default, and another one's values.
-    for shown in ["credit2-io", "io_turn", "500 us", "core, socket, all"] {
+    for shown in ["io-turns", "io_turn", "500 us", "core, socket, all"] {
         assert!(text.contains(shown), "no {shown}: {text}");
     }
     let help = tidegate(&["vcpu", "sim", "--help"]).stdout;
@@ -65,6 +65,13 @@ fn every_scheduler_runs_the_example_reproducibly_and_differently() {
     }
     let distinct: BTreeSet<_> = reports.values().collect();
     assert_eq!(distinct.len(), reports.len(), "two schedulers ran alike");
+    let old = run_sim(&["--scheduler", "credit2-io", "-o", "json"]);
+    assert_eq!(old.stdout, reports["io-turns"], "the old name");
+    let note = String::from_utf8(old.stderr).expect("text");
+    assert!(
+        note.contains("credit2-io is the old name of io-turns"),
+        "{note}"
+    );
     let seeded = run_sim(&["--scheduler", "isacs", "--seed", "2", "-o", "json"]);
     assert_ne!(seeded.stdout, reports["isacs"]);
 }

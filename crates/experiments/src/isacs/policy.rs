@@ -27,7 +27,7 @@ pub(super) enum Policy {
     /// it.
     Credit2LooksAgain,
     IsacsLooksAgain,
-    /// Own scheduler in its first form: Credit2 with turns for I/O without gaps.
+    /// Own scheduler in its first form, `credit2-io`: Credit2 with turns for I/O without gaps.
     IoTurns,
     IoTurnsShared,
     /// ISACS whose average gives a new interval a tenth and the history nine tenths.
@@ -102,7 +102,7 @@ impl Policy {
                 return credit2.spec();
             }
             Policy::IoTurns | Policy::IoTurnsShared => {
-                // Its first form, which the report's figures are about: turns without a gap.
+                // The form in which it was called credit2-io: turns without a gap.
                 let params = io_turns::Params {
                     credit2,
                     io_turn: Nanos::from_micros(500),

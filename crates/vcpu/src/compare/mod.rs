@@ -23,7 +23,7 @@ use crate::spec::SchedulerSpec;
 use crate::world::VcpuWorld;
 
 /// Name of Tidegate's own scheduler, whose goals the comparison checks.
-pub const OWN: &str = "credit2-io";
+pub const OWN: &str = "io-turns";
 
 /// Goal: the 99th percentile of a mixed cell, as a part of the best of the others'.
 pub const LATENCY_GOAL: f64 = 0.25;

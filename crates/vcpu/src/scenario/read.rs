@@ -8,7 +8,7 @@ pub use guests::cpu;
 use super::{DiskSpec, Host, Scenario, SchedulerSpec, keys};
 use crate::machine::{CpuSet, PcpuId};
 use crate::schedulers::SCHEDULERS;
-use crate::spec::{ParamInfo, ParamKind};
+use crate::spec::{ParamInfo, ParamKind, SchedulerInfo};
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::{KeyInfo, SectionInfo};
 use tidegate_config::node::Value;
@@ -100,15 +100,14 @@ pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
 
 /// Reads a scheduler: its name, or a table with its name and parameters.
 pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
-    let all: Vec<_> = SCHEDULERS.iter().map(|info| (info.name, *info)).collect();
     // The name alone: all parameters have their defaults.
     if let Value::Text(_) = field.node().value {
-        return field.choice(&all).map(SchedulerSpec::new);
+        return scheduler_info(field).map(SchedulerSpec::new);
     }
     let mut section = Section::open(field)?;
     let info = section
         .need("name", "name = \"credit2\"")
-        .and_then(|field| field.choice(&all));
+        .and_then(|field| scheduler_info(&field));
     // Without its scheduler, no parameter of a table is known.
     let info = info?;
     let mut spec = Some(SchedulerSpec::new(info));
@@ -119,6 +118,20 @@ pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     }
     section.finish();
     spec
+}
+
+/// Reads the name of a scheduler; one of an earlier release gives a note.
+fn scheduler_info(field: &Field<'_>) -> Option<&'static SchedulerInfo> {
+    if let Value::Text(text) = &field.node().value
+        && let Some(info) = SCHEDULERS.iter().find(|info| info.is_named(text))
+    {
+        if text != info.name {
+            field.note_old_spelling(&format!("\"{}\"", info.name));
+        }
+        return Some(info);
+    }
+    let all: Vec<_> = SCHEDULERS.iter().map(|info| (info.name, *info)).collect();
+    field.choice(&all)
 }
 
 /// Reads the value of a scheduler's parameter.
@@ -278,6 +291,16 @@ pinned = "0,3"
     }
 
     #[test]
+    fn an_old_name_of_a_scheduler_is_accepted_with_a_note() {
+        let text =
+            "duration = \"1 s\"\nhost.cpu.scheduler = \"credit2-io\"\n[[vm]]\nname = \"a\"\n";
+        let loaded = read(text, "s.toml", None).expect("good");
+        assert_eq!(loaded.config.scheduler.name(), "io-turns");
+        assert_eq!(loaded.notes.len(), 1, "{:?}", loaded.notes);
+        assert_eq!(loaded.notes[0].what, "the old spelling of \"io-turns\"");
+    }
+
+    #[test]
     fn an_old_table_beside_the_new_one_is_refused() {
         let said = |text: String| {
             let refused = read(&text, "s.toml", None).map(|_| ()).unwrap_err();
@@ -305,8 +328,8 @@ pinned = "0,3"
             (params.run_queues, params.looks_again),
             (RunQueues::Core, false)
         );
-        assert_eq!(read("credit2-io").name(), "credit2-io");
-        let params = io_turns::Params::from_spec(&read("credit2-io")).credit2;
+        assert_eq!(read("io-turns").name(), "io-turns");
+        let params = io_turns::Params::from_spec(&read("io-turns")).credit2;
         assert_eq!(
             (params.run_queues, params.looks_again),
             (RunQueues::Core, true)

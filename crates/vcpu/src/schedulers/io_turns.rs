@@ -55,12 +55,13 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "Credit2 with a short turn at once for a vCPU that is notified of ended I/O",
     source: "Tidegate; docs/vcpu-turns.md",
+    old_names: &["credit2-io"],
     groups: &[credit2::PARAMS, OWN],
     build: |spec, machine| Box::new(IoTurns::scheduler(Params::from_spec(spec), machine)),
 };
 
 /// Name in the registry.
-const NAME: &str = "credit2-io";
+const NAME: &str = "io-turns";
 
 const OWN: ParamGroup = ParamGroup {
     shared: None,

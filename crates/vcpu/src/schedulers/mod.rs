@@ -22,9 +22,9 @@ pub static SCHEDULERS: &[&SchedulerInfo] = &[
     &eevdf::SCHEDULER,
 ];
 
-/// Returns the scheduler named `name` with default parameters.
+/// Returns the scheduler named `name`, now or in an earlier release, with default parameters.
 pub fn named(name: &str) -> Option<SchedulerSpec> {
-    let found = SCHEDULERS.iter().find(|info| info.name == name);
+    let found = SCHEDULERS.iter().find(|info| info.is_named(name));
     found.map(|info| SchedulerSpec::new(info))
 }
 
@@ -114,5 +114,6 @@ mod tests {
             assert_eq!(spec.build(&machine).name(), info.name);
         }
         assert_eq!(named("cfs"), None);
+        assert_eq!(named("credit2-io"), named("io-turns"));
     }
 }

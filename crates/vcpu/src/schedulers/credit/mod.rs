@@ -32,6 +32,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: "credit",
     summary: "classes BOOST, UNDER and OVER; credits distributed by weight every 30 ms",
     source: "Xen 4.12, xen/common/sched_credit.c",
+    old_names: &[],
     groups: &[ParamGroup {
         shared: None,
         params: &[

@@ -1,4 +1,4 @@
-//! Credit accounts: the order of vCPUs by credit, in which Credit2, ISACS and `credit2-io` differ.
+//! Credit accounts: the order of vCPUs by credit, in which Credit2, ISACS and `io-turns` differ.
 
 use crate::machine::VcpuId;
 use crate::scheduler::Counts;

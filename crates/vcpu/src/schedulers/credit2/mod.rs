@@ -68,6 +68,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "credit burnt by weight, largest credit first; Xen's default",
     source: "Xen 4.12, xen/common/sched_credit2.c",
+    old_names: &[],
     groups: &[PARAMS, LOOKS_AGAIN],
     build: |spec, machine| Box::new(Credit2::new(Params::from_spec(spec), machine)),
 };

@@ -48,6 +48,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: "eevdf",
     summary: "Linux's EEVDF: of the vCPUs behind their share, the earliest virtual deadline first",
     source: "Stoica, Abdel-Wahab, TR-95-22, 1995; Linux, Documentation/scheduler/sched-eevdf.rst",
+    old_names: &[],
     groups: &[ParamGroup {
         shared: None,
         params: &[

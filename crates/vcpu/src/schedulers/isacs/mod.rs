@@ -66,6 +66,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "Credit2 with concealed extra credit for I/O, and CPU-BOOST for vCPUs without I/O",
     source: "Lee, Yu: I/O Strength-Aware Credit Scheduler, Electronics 9(12), 2020",
+    old_names: &[],
     groups: &[credit2::PARAMS, credit2::LOOKS_AGAIN, OWN],
     build: |spec, machine| Box::new(Isacs::scheduler(Params::from_spec(spec), machine)),
 };
