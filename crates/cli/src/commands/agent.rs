@@ -169,8 +169,8 @@ struct AgentRun {
     out: Output,
     dry_run: bool,
     began: Instant,
-    /// Standings printed last, to skip tables without changes.
-    shown: Vec<Standing>,
+    /// Figures of the table printed last, to skip tables without changes.
+    printed: Vec<RowFigures>,
 }
 
 impl AgentRun {
@@ -199,7 +199,7 @@ impl AgentRun {
             out,
             dry_run: args.dry_run,
             began: Instant::now(),
-            shown: Vec::new(),
+            printed: Vec::new(),
         };
         Ok((run, events))
     }
@@ -217,7 +217,7 @@ impl AgentRun {
         mut signals: Signals,
     ) -> Result<End> {
         self.print_events(events)?;
-        let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
+        let (interval, mut last_table) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
         loop {
             let pause = Duration::from_nanos(self.agent.time_to_next_scan(self.now()).0);
             tokio::select! {
@@ -229,8 +229,8 @@ impl AgentRun {
             self.print_events(&events)?;
             // The agent also scans between two tables, so that a process that ends is noticed at
             // once.
-            if now.since(shown) >= interval {
-                shown = now;
+            if now.since(last_table) >= interval {
+                last_table = now;
                 self.show_if_changed(now)?;
             }
             if self.agent.is_done() {
@@ -259,15 +259,16 @@ impl AgentRun {
     /// Prints the table of all VMs and processes if it differs from the last one.
     fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
         let reports = self.agent.report(now);
-        let standing = reports.iter().map(|report| Standing::new(report, now));
-        let standing: Vec<Standing> = standing.collect();
-        if standing == self.shown {
+        let figures = reports.iter().map(|report| RowFigures::new(report, now));
+        let figures: Vec<RowFigures> = figures.collect();
+        if figures == self.printed {
             return Ok(());
         }
-        self.shown = standing;
+        self.printed = figures;
         self.show(&reports, now)
     }
 
+    /// Prints the table of all VMs, or its JSON line.
     fn show(&self, reports: &[Report], now: Nanos) -> Result<()> {
         let rows: Vec<Row> = reports.iter().map(|report| Row::new(report, now)).collect();
         if self.out.is_json() {
@@ -435,7 +436,7 @@ fn state_text(state: State) -> String {
 /// Figures of a [`Report`] whose change makes a new table worth printing. Elapsed time, and figures
 /// that change with time only, are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Standing {
+struct RowFigures {
     class: Class,
     present: bool,
     /// Throughput in bytes per second; `None` where there is a transfer, whose progress `transfer`
@@ -455,8 +456,8 @@ enum Outlook {
     Never,
 }
 
-impl Standing {
-    fn new(report: &Report, now: Nanos) -> Standing {
+impl RowFigures {
+    fn new(report: &Report, now: Nanos) -> RowFigures {
         // A transfer past its deadline is late whatever the forecast of its remaining part.
         let outlook = match report.forecast {
             _ if report
@@ -471,7 +472,7 @@ impl Standing {
             Some(forecast) if forecast.late > Nanos::ZERO => Outlook::Late,
             Some(_) => Outlook::Early,
         };
-        Standing {
+        RowFigures {
             class: report.class,
             present: report.present,
             // The rate changes in every interval, and would print a table each time.

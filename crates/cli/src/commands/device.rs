@@ -104,7 +104,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         let text = format!("{ios} I/Os of hung disks, not counted against the queue depth");
         table.property("", Cell::from(text).tone(Tone::Bad));
     }
-    promises(&mut table, device);
+    promise_properties(&mut table, device);
     if let Some(drift) = &device.drift {
         table.property("profile", drift_text(drift));
     }
@@ -112,7 +112,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.property("learnt cap", cap_text(cap));
     }
     if let Some(costs) = &device.learnt_costs {
-        for (i, line) in learnt(costs).into_iter().enumerate() {
+        for (i, line) in cost_lines(costs).into_iter().enumerate() {
             table.property(if i == 0 { "learnt costs" } else { "" }, line);
         }
     }
@@ -142,9 +142,9 @@ fn depth(device: &DeviceView) -> String {
 }
 
 /// Adds the feasibility of all promises on the device, and its consequences.
-fn promises(table: &mut Table, device: &DeviceView) {
+fn promise_properties(table: &mut Table, device: &DeviceView) {
     table.property("feasibility", feasibility_text(device));
-    if let Some(bound) = bound(device) {
+    if let Some(bound) = latency_depth_bound(device) {
         table.property(
             "",
             format!("at most {bound} I/Os in flight, because of latency bounds"),
@@ -205,7 +205,7 @@ fn feasibility_text(device: &DeviceView) -> Cell {
 }
 
 /// Returns the queue depth that latency bounds allow, if it is below the configured depth.
-fn bound(device: &DeviceView) -> Option<u32> {
+fn latency_depth_bound(device: &DeviceView) -> Option<u32> {
     let bound = device.feasibility?.depth_bound;
     (bound < device.depth).then_some(bound)
 }
@@ -237,7 +237,7 @@ fn drift_text(drift: &DriftView) -> Cell {
 }
 
 /// Returns the learnt cost of each kind of I/O with its uncertainty.
-fn learnt(costs: &CostsView) -> Vec<Cell> {
+fn cost_lines(costs: &CostsView) -> Vec<Cell> {
     if costs.kinds.is_empty() {
         let text = "none yet: needs some seconds with the device saturated";
         return vec![Cell::from(text).tone(Tone::Warn)];
@@ -260,11 +260,11 @@ fn learnt(costs: &CostsView) -> Vec<Cell> {
     costs.kinds.iter().map(line).collect()
 }
 
-/// Part of a learnt cap at which the daemon issues I/Os, in per cent: the engine's pace is 62/64 of
-/// the cap.
+/// Part of a learnt cap at which the daemon issues I/Os, in per cent: the engine paces them at
+/// 62/64 of the cap (`PACE_64THS`).
 const CAP_PACE_PERCENT: u32 = 97;
 
-/// Returns the learnt cap.
+/// Returns the learnt cap with the pace of I/Os below it, as text.
 fn cap_text(cap: &CapView) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);

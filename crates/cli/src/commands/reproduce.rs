@@ -32,10 +32,10 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
                 .into()),
         };
     };
-    let paper = find(name)?;
+    let paper = find_paper(name)?;
     let wanted = Wanted {
         table: wanted_table(paper, args)?,
-        threads: jobs(args.jobs),
+        threads: threads(args.jobs),
         traces: match &args.traces {
             Some(folder) => traces(paper, folder)?,
             None => BTreeMap::new(),
@@ -45,7 +45,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     check_curves(paper, &wanted, args, out)?;
     let began = Instant::now();
     let mut progress = DelayedBar::new(1, "simulating");
-    let mut hear = |done: usize, all: usize| {
+    let mut report_progress = |done: usize, all: usize| {
         progress.set_total(all as u64);
         progress.set(done as u64, String::new);
     };
@@ -54,10 +54,10 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
             let problem = Problem::new(format!("{name} has no calibration"));
             return Err(problem.at("--calibrate").into());
         };
-        let text = (calibration.fit)(&wanted, &mut hear)?;
+        let text = (calibration.fit)(&wanted, &mut report_progress)?;
         return Ok(out.text(&text)?);
     }
-    let findings = (paper.reproduce)(&wanted, &mut hear)?;
+    let findings = (paper.reproduce)(&wanted, &mut report_progress)?;
     drop(progress);
     if let Some(file) = &args.report {
         let page = page(paper, &findings, wanted.table.as_deref())?;
@@ -72,9 +72,9 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let title = paper.title.replacen(": ", ":\n", 1);
     out.text(&format!("{title}\n\n"))?;
     if args.details {
-        details(paper, &findings, out)?;
+        print_details(paper, &findings, out)?;
     } else {
-        screen(paper, &findings, out)?;
+        print_summary(paper, &findings, out)?;
     }
     if args.plot {
         out.text("\n")?;
@@ -90,14 +90,14 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
 }
 
 /// Prints one screen: counts, verdicts in short lines, and where to look further.
-fn screen(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
+fn print_summary(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
     out.table(&counts(findings))?;
     out.text("\n")?;
     out.table(&verdicts(findings, paper.tables))?;
     let contradictions = contradictions(findings);
-    let gap = if contradictions.is_empty() { "" } else { "\n" };
+    let blank_line = if contradictions.is_empty() { "" } else { "\n" };
     Ok(out.text(&format!(
-        "\n{contradictions}{gap}Every figure, reasons and ablations: --details; as a page: \
+        "\n{contradictions}{blank_line}Every figure, reasons and ablations: --details; as a page: \
          --report FILE\n\
          The models and what is missed: experiments/{}/README.md\n",
         paper.name
@@ -105,7 +105,7 @@ fn screen(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
 }
 
 /// Prints every figure and claim with its reasons.
-fn details(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
+fn print_details(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
     out.table(&tables(findings))?;
     out.text("\n")?;
     out.table(&claims(findings))?;
@@ -123,7 +123,8 @@ fn details(paper: &Paper, findings: &Findings, out: Output) -> Result<()> {
     Ok(out.table(&counts(findings))?)
 }
 
-fn jobs(asked: Option<u16>) -> usize {
+/// Returns the number of threads: as asked, or one per CPU.
+fn threads(asked: Option<u16>) -> usize {
     let cores = || thread::available_parallelism().map_or(1, |n| n.get());
     asked.map_or_else(cores, usize::from)
 }
@@ -205,7 +206,8 @@ fn check_curves(paper: &Paper, wanted: &Wanted, args: &ReproduceArgs, out: Outpu
     Ok(())
 }
 
-fn find(name: &str) -> Result<&'static Paper> {
+/// Returns the paper of a name, or an error that lists all names.
+fn find_paper(name: &str) -> Result<&'static Paper> {
     let found = papers().iter().find(|paper| paper.name == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = papers().iter().map(|paper| paper.name).collect();

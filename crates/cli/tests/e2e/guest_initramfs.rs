@@ -7,15 +7,16 @@ use std::path::Path;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
-/// An archive that the kernel unpacks into its first filesystem.
+/// Archive that the kernel unpacks into its first file system.
 #[derive(Debug, Default)]
 pub(crate) struct Initramfs {
     bytes: Vec<u8>,
+    /// Number of entries so far, which serves as inode number.
     entries: u32,
 }
 
 impl Initramfs {
-    /// Adds everything below a directory, with its permissions.
+    /// Adds everything below a directory of the host, with its permissions.
     pub(crate) fn tree(&mut self, root: &Path) -> &mut Initramfs {
         self.tree_at(root, "");
         self
@@ -41,19 +42,19 @@ impl Initramfs {
         }
     }
 
-    /// Adds a directory, after those that it is in.
+    /// Adds a directory; its parents must have been added before.
     pub(crate) fn directory(&mut self, name: &str) -> &mut Initramfs {
         self.entry(name, DIRECTORY | 0o755, &[]);
         self
     }
 
-    /// Adds a file, after the directories that it is in.
+    /// Adds a file; its directories must have been added before.
     pub(crate) fn file(&mut self, name: &str, permissions: u32, bytes: &[u8]) -> &mut Initramfs {
         self.entry(name, FILE | permissions, bytes);
         self
     }
 
-    /// The archive with its end.
+    /// Returns the archive with the entry that ends it.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -63,19 +64,19 @@ impl Initramfs {
         self.entries += 1;
         let len = |len: usize| u32::try_from(len).expect("far less than 4 GiB");
         let fields = [
-            self.entries, // inode
+            self.entries, // inode number
             mode,
             0, // owner
             0, // group
             1, // links
-            0, // when modified
+            0, // time of modification
             len(bytes.len()),
-            0, // device it is on, major and minor
-            0,
-            0, // device it is, major and minor
-            0,
+            0, // device that holds the file: major number
+            0, // ... minor number
+            0, // device that the file is, if any: major number
+            0, // ... minor number
             len(name.len() + 1),
-            0, // checksum, which this format has not
+            0, // checksum: none in this format
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -89,7 +90,7 @@ impl Initramfs {
         self.align();
     }
 
-    /// Headers and contents begin at multiples of four.
+    /// Pads to the next multiple of four bytes, at which headers and contents begin.
     fn align(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }

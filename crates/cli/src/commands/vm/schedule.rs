@@ -87,22 +87,32 @@ fn table(schedule: &ScheduleView) -> Table {
             (i + 1).to_string().into(),
             times_text(entry).into(),
             changes_text(entry).into(),
-            state(schedule, i + 1),
+            match entry_state(schedule, i + 1) {
+                EntryState::Inactive => Cell::from(String::new()),
+                EntryState::InForce => Cell::from("in force").tone(Tone::Strong),
+                EntryState::NotApplied => Cell::from("not applied").tone(Tone::Bad),
+            },
         ]);
     }
     table
 }
 
-/// Returns the state of an entry: `in force`, `not applied` if it is due but does not fit, or
-/// nothing.
-fn state(schedule: &ScheduleView, number: usize) -> Cell {
-    match (
-        &schedule.not_applied_because,
-        schedule.entry == Some(number),
-    ) {
-        (_, false) => Cell::from(String::new()),
-        (None, true) => Cell::from("in force").tone(Tone::Strong),
-        (Some(_), true) => Cell::from("not applied").tone(Tone::Bad),
+/// State of an entry at the time of the answer.
+enum EntryState {
+    /// Not due, or overridden by a later entry.
+    Inactive,
+    InForce,
+    /// Due, but refused because it does not fit the device.
+    NotApplied,
+}
+
+/// Returns the state of an entry by its number, which counts from 1.
+fn entry_state(schedule: &ScheduleView, number: usize) -> EntryState {
+    let is_due = schedule.entry == Some(number);
+    match (is_due, &schedule.not_applied_because) {
+        (false, _) => EntryState::Inactive,
+        (true, None) => EntryState::InForce,
+        (true, Some(_)) => EntryState::NotApplied,
     }
 }
 
@@ -110,10 +120,10 @@ fn state(schedule: &ScheduleView, number: usize) -> Cell {
 pub(super) fn add_properties(table: &mut Table, schedule: &ScheduleView) {
     for (i, entry) in schedule.entries.iter().enumerate() {
         let name = if i == 0 { "schedule" } else { "" };
-        let state = match (&schedule.not_applied_because, schedule.entry == Some(i + 1)) {
-            (_, false) => "",
-            (None, true) => " (in force)",
-            (Some(_), true) => " (not applied)",
+        let state = match entry_state(schedule, i + 1) {
+            EntryState::Inactive => "",
+            EntryState::InForce => " (in force)",
+            EntryState::NotApplied => " (not applied)",
         };
         let text = format!(
             "{} {}: {}{state}",
@@ -132,8 +142,8 @@ fn state_properties(table: &mut Table, schedule: &ScheduleView) {
         "base objective",
         objective_line::in_words(false, &schedule.base),
     );
-    if let Some(held) = &schedule.not_applied_because {
-        table.property("not applied", Cell::from(held.as_str()).tone(Tone::Bad));
+    if let Some(reason) = &schedule.not_applied_because {
+        table.property("not applied", Cell::from(reason.as_str()).tone(Tone::Bad));
     }
     let next = match &schedule.next {
         Some(next) => format!(
@@ -187,9 +197,9 @@ fn times_text(entry: &Value) -> String {
 
 /// Returns the changes of an entry: `target 50 MB/s, weight 7`.
 fn changes_text(entry: &Value) -> String {
-    let is_when = |key: &str| ["at", "from", "until", "days"].contains(&key);
+    let is_time = |key: &str| ["at", "from", "until", "days"].contains(&key);
     let parts = entry.as_object().into_iter().flatten();
-    let parts = parts.filter(|(key, _)| !is_when(key));
+    let parts = parts.filter(|(key, _)| !is_time(key));
     let parts = parts.flat_map(|(key, value)| part_texts(key, value));
     parts.collect::<Vec<_>>().join(", ")
 }
@@ -224,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_typed_becomes_an_entry_and_is_shown_as_it_was() {
+    fn options_become_an_entry_and_its_text() {
         let typed = |more: &[&str]| {
             let line = ["tidegate", "vm", "schedule", "add", "oltp"].iter();
             match Args::try_parse_from(line.chain(more))
@@ -274,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_without_what_goes_without_saying() {
+    fn times_are_shown_without_zero_seconds_and_offsets() {
         let shown = time("2026-11-22T18:00:00+01:00[Europe/Berlin]");
         assert_eq!(shown, "2026-11-22 18:00 (Europe/Berlin)");
         assert_eq!(
