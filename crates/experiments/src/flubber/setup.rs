@@ -104,6 +104,12 @@ pub(super) enum Ablation {
     SyncBackup,
     /// CFQ with preemption.
     Preemption,
+    /// Disk that positions in half the time, under the paper's own scheduler alone.
+    Positioning,
+    /// Backup that is due after [`SOONER_MS`] under EDF, for the paper's 500 ms.
+    SoonerBackup,
+    /// CFQ that gives VMs no class beside a backup, whose writes are synchronous.
+    NoClasses,
     /// Rates counted over each VM's whole run.
     WholeRuns,
 }
@@ -128,6 +134,9 @@ impl Variant for Ablation {
         Ablation::AsyncGuests,
         Ablation::SyncBackup,
         Ablation::Preemption,
+        Ablation::Positioning,
+        Ablation::SoonerBackup,
+        Ablation::NoClasses,
         Ablation::WholeRuns,
     ];
 
@@ -153,6 +162,13 @@ impl Variant for Ablation {
             Ablation::AsyncGuests => "With guests' writes asynchronous in CFQ",
             Ablation::SyncBackup => "With the backup's writes synchronous in CFQ",
             Ablation::Preemption => "With preemption in CFQ",
+            Ablation::Positioning => "If the disk positioned in half the time under Flubber",
+            Ablation::SoonerBackup => {
+                return format!("With a backup that is due after {SOONER_MS} ms under EDF");
+            }
+            Ablation::NoClasses => {
+                "With no classes of VMs beside a backup, whose writes CFQ takes for synchronous"
+            }
             Ablation::WholeRuns => "With rates over each VM's whole run",
         };
         phrase.to_owned()
@@ -172,11 +188,13 @@ impl Ablation {
             | Ablation::Processor
             | Ablation::Feedback
             | Ablation::HeldTime
+            | Ablation::Positioning
             | Ablation::NearestBatch => scheduler == "flubber",
             Ablation::IntervalAge => !is_cfq(scheduler),
             Ablation::Ncq | Ablation::OneAtATime | Ablation::Preemption => is_cfq(scheduler),
             Ablation::AsyncGuests => is_cfq(scheduler) && writers,
-            Ablation::SyncBackup => is_cfq(scheduler) && backup,
+            Ablation::SyncBackup | Ablation::NoClasses => is_cfq(scheduler) && backup,
+            Ablation::SoonerBackup => scheduler == "edf_credit" && backup,
             Ablation::ImagesApart | Ablation::Merging => true,
             Ablation::MixedSizes => !matches!(case, Case::Write | Case::WriteBackup),
             Ablation::JournalOnly => writers,
@@ -188,6 +206,18 @@ impl Ablation {
 fn is_cfq(scheduler: &str) -> bool {
     scheduler.starts_with("cfq")
 }
+
+/// Bound of the backup's latency under EDF in [`Ablation::SoonerBackup`], in milliseconds.
+const SOONER_MS: u64 = 50;
+
+/// Figures of `disk.toml` in [`Ablation::Positioning`]: half the time of each seek, and half of
+/// that of a turn.
+const HALF_POSITIONING: [(&[&str], &str); 4] = [
+    (&["hdd", "seek", "track_to_track"], "0.5 ms"),
+    (&["hdd", "seek", "average"], "4.25 ms"),
+    (&["hdd", "seek", "full_stroke"], "7.35 ms"),
+    (&["hdd", "rotation"], "14400 rpm"),
+];
 
 /// Percentage by which latencies are longer in [`Ablation::Edge`]: what a model may be off by.
 const EDGE_PERCENT: u64 = 10;
@@ -298,7 +328,11 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         }
     }
     leave_out(&mut scenario, key.without)?;
-    for (name, objective) in scheduler.objectives {
+    let mut objectives = scheduler.objectives;
+    if key.without == Ablation::NoClasses {
+        objectives.clear();
+    }
+    for (name, objective) in objectives {
         let tenant = scenario.tenants.iter_mut().find(|t| t.name == name);
         tenant.expect("read for a tenant that is there").objective = objective;
     }
@@ -333,7 +367,13 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
         Ablation::IntervalAge => set_param(scenario, "bound_intervals", 1),
         Ablation::NearestBatch => set_param(scenario, "batch_order", BatchOrder::Nearest as u64),
         Ablation::AsyncGuests => set_param(scenario, "async_vm_writes", 1),
-        Ablation::SyncBackup => set_param(scenario, "async_writes", 0),
+        // Without their classes, which are left out with the scheduler's objectives.
+        Ablation::SyncBackup | Ablation::NoClasses => set_param(scenario, "async_writes", 0),
+        Ablation::SoonerBackup => {
+            let bound = Nanos::from_millis(SOONER_MS);
+            set_param(scenario, "background_latency", bound.0)
+        }
+        Ablation::Positioning => position_in_half_the_time(scenario),
         Ablation::Preemption => set_param(scenario, "preemption", 1),
         Ablation::OneAtATime => {
             for device in &mut scenario.devices {
@@ -348,16 +388,7 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
             }
             Ok(())
         }
-        Ablation::Ncq => {
-            let (file, text) = DISK;
-            let text = format!("{text}\n[hdd.ncq]\nmax_wait = \"1 s\"\n");
-            let entry = catalogue::parse(&text, file);
-            let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
-            for device in &mut scenario.devices {
-                device.model = entry.clone();
-            }
-            Ok(())
-        }
+        Ablation::Ncq => queue_commands(scenario),
         Ablation::ImagesApart => {
             for (place, tenant) in (0..).zip(&mut scenario.tenants) {
                 tenant.disk_size = tenant.disk_size.max(IMAGE_APART_BYTES);
@@ -374,6 +405,28 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
             Ok(())
         }
     }
+}
+
+/// Gives the disk of [`DISK`] a queue from which it chooses.
+fn queue_commands(scenario: &mut Scenario) -> Result<(), ExperimentError> {
+    let (file, text) = DISK;
+    let text = format!("{text}\n[hdd.ncq]\nmax_wait = \"1 s\"\n");
+    let entry = catalogue::parse(&text, file);
+    let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
+    for device in &mut scenario.devices {
+        device.model = entry.clone();
+    }
+    Ok(())
+}
+
+/// Puts the devices on a disk with the figures of [`HALF_POSITIONING`].
+fn position_in_half_the_time(scenario: &mut Scenario) -> Result<(), ExperimentError> {
+    let figures = HALF_POSITIONING.map(|(path, figure)| (path, figure.to_owned()));
+    let entry = folder::model_with(DISK, &figures)?;
+    for device in &mut scenario.devices {
+        device.model = entry.clone();
+    }
+    Ok(())
 }
 
 /// Size up to which the driver domain merges requests: Linux's `max_sectors_kb`.
