@@ -334,7 +334,7 @@ fn promises(judged: &[PromiseResult]) -> Vec<Promise> {
     let mut all: Vec<PromiseResult> = Vec::new();
     for promise in judged {
         // Few promises a VM: a search costs less than a map.
-        match all.iter_mut().find(|other| other.what == promise.what) {
+        match all.iter_mut().find(|other| other.terms == promise.terms) {
             Some(sum) => sum.attainment.add(&promise.attainment),
             None => all.push(promise.clone()),
         }
@@ -343,7 +343,9 @@ fn promises(judged: &[PromiseResult]) -> Vec<Promise> {
 }
 
 fn verdict(promise: PromiseResult) -> Promise {
-    let PromiseResult { what, attainment } = promise;
+    let PromiseResult {
+        what, attainment, ..
+    } = promise;
     Promise {
         what,
         kept: attainment.is_kept(),

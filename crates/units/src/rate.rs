@@ -4,6 +4,7 @@
 use core::fmt;
 
 use crate::figure::{UnitError, format_decimal_bandwidth, parse_bandwidth, parse_bytes};
+use crate::human;
 
 /// Rate in requests per second, bytes per second, or both; then both figures apply.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -52,9 +53,33 @@ impl Rate {
         self.ops.is_none() && self.bytes_per_s.is_none()
     }
 
+    /// Formats the rate for tables: as [`Display`](fmt::Display) does, but a bandwidth of more than
+    /// four digits is rounded to three (`513 MB/s` for 512,829,712 B/s).
+    pub fn rounded(&self) -> String {
+        match (self.ops, self.bytes_per_s) {
+            (ops, Some(b)) => {
+                let bandwidth = rounded_bandwidth(b);
+                ops.map_or(bandwidth.clone(), |ops| format!("{ops}, {bandwidth}"))
+            }
+            _ => self.to_string(),
+        }
+    }
+
     /// Largest accepted figure, of requests or bytes per second (2^50): about a million units per
     /// nanosecond, far above any device.
     pub const MAX: u64 = 1 << 50;
+}
+
+/// Formats a bandwidth in bytes per second: exactly if four digits are enough, else rounded to
+/// three.
+fn rounded_bandwidth(bytes_per_s: u64) -> String {
+    /// Number of digits that are read at a glance: a rate that a user wrote stays as it was.
+    const GLANCE_DIGITS: usize = 4;
+    let exact = format_decimal_bandwidth(bytes_per_s);
+    match exact.bytes().filter(u8::is_ascii_digit).count() {
+        0..=GLANCE_DIGITS => exact,
+        _ => human::bytes_per_s(bytes_per_s as f64),
+    }
 }
 
 impl fmt::Display for OpsRate {
@@ -174,7 +199,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
         match parse_ops(part).map_err(fail)? {
             Some(_) if rate.ops.is_some() => return Err(fail(RateErrorKind::OpsTwice)),
             Some(ops) => rate.ops = Some(ops),
-            // What is not in IOPS is taken for a bandwidth, whose parser names the mistake.
+            // A figure without IOPS is taken for a bandwidth, whose parser names the mistake.
             None if rate.bytes_per_s.is_some() => return Err(fail(RateErrorKind::BandwidthTwice)),
             None => rate.bytes_per_s = Some(parse_bytes_per_s(part).map_err(fail)?),
         }
@@ -242,6 +267,25 @@ mod tests {
             bytes_per_s: Some(1000),
         };
         assert_eq!(both.to_string(), "150 IOPS @ 16 KiB, 1 kB/s");
+    }
+
+    #[test]
+    fn four_digits_are_exact_and_more_are_rounded_to_three() {
+        for (exact, rounded) in [
+            ("6.144 MB/s", "6.144 MB/s"),
+            ("30 MB/s", "30 MB/s"),
+            ("512829.712 kB/s", "513 MB/s"),
+            ("134999.965 kB/s", "135 MB/s"),
+            ("500 IOPS", "500 IOPS"),
+            (
+                "120 IOPS @ 16 KiB, 1048577 B/s",
+                "120 IOPS @ 16 KiB, 1.05 MB/s",
+            ),
+            ("none", "none"),
+        ] {
+            let rate = parse_rate(exact).expect("a rate");
+            assert_eq!(rate.rounded(), rounded);
+        }
     }
 
     #[test]

@@ -215,10 +215,10 @@ fn promises(
         let beta = beta.or(report.precision.error_percent.map(f64::abs));
         let unit = Unit::Precision;
         let measured = beta.map(|value| Measured { value, unit });
-        let promised = objective.target.to_string();
+        let promised = objective.target.rounded();
         promises.push(promise("target", promised, &judge.floor_part, measured));
     } else if !objective.reservation.is_none() {
-        let promised = objective.reservation.to_string();
+        let promised = objective.reservation.rounded();
         let measured = served(&objective.reservation);
         promises.push(promise("floor", promised, &judge.floor_part, measured));
     }
@@ -237,7 +237,9 @@ fn promises(
             ("write ", limit.write),
         ];
         let rates = rates.iter().filter(|(_, rate)| !rate.is_none());
-        let rates: Vec<String> = rates.map(|(of, rate)| format!("{of}{rate}")).collect();
+        let rates: Vec<String> = rates
+            .map(|(of, rate)| format!("{of}{}", rate.rounded()))
+            .collect();
         promises.push(promise("limit", rates.join(", "), &judge.limit_part, None));
     }
     promises

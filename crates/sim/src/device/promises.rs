@@ -2,14 +2,17 @@
 
 use tidegate_core::attainment::{Part, PartAttainment};
 use tidegate_core::engine::Vms;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 
 /// Promise to a VM with its attainment while it was in force.
 #[derive(Clone, Debug)]
 pub struct PromiseResult {
-    /// Promise in words, such as `reservation 40 IOPS`.
+    /// Promise in words, such as `reservation 40 IOPS`, with rates as exact as they were set:
+    /// promises are told apart by it.
+    pub terms: String,
+    /// Promise in words for a table, with rounded rates.
     pub what: String,
     /// Attainment of the promise.
     pub attainment: PartAttainment,
@@ -19,11 +22,11 @@ pub struct PromiseResult {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PastPromises(Vec<PromiseResult>);
 
-/// Describes the promise of a part of an objective; `None` if it promises nothing.
-fn what(objective: &Objective, part: Part) -> Option<String> {
-    let rate = |name: &str, rate: &tidegate_core::objective::Rate| {
-        (!rate.is_none()).then(|| format!("{name} {rate}"))
-    };
+/// Describes the promise of a part of an objective, with rates as `text` formats them; `None` if it
+/// promises nothing.
+fn describe(objective: &Objective, part: Part, text: fn(&Rate) -> String) -> Option<String> {
+    let rate =
+        |name: &str, rate: &Rate| (!rate.is_none()).then(|| format!("{name} {}", text(rate)));
     match part {
         Part::Reservation => rate("reservation", &objective.reservation),
         Part::Target => rate("target", &objective.target),
@@ -46,12 +49,20 @@ fn what(objective: &Objective, part: Part) -> Option<String> {
     }
 }
 
+/// Exact description of a promise.
+fn terms(objective: &Objective, part: Part) -> Option<String> {
+    describe(objective, part, Rate::to_string)
+}
+
 /// Promises of an objective that is in force, with their attainment up to `now`.
 fn in_force(vms: Vms<'_>, now: Nanos, vm: VmId, objective: &Objective) -> Vec<PromiseResult> {
     (vms.attainment(now, vm).into_iter())
         .filter_map(|attainment| {
-            let what = what(objective, attainment.part)?;
-            Some(PromiseResult { what, attainment })
+            Some(PromiseResult {
+                terms: terms(objective, attainment.part)?,
+                what: describe(objective, attainment.part, Rate::rounded)?,
+                attainment,
+            })
         })
         .collect()
 }
@@ -68,9 +79,9 @@ impl PastPromises {
         after: Option<&Objective>,
     ) {
         let ends = |it: &PromiseResult| {
-            let next = after.and_then(|after| what(after, it.attainment.part));
+            let next = after.and_then(|after| terms(after, it.attainment.part));
             // A promise that stays as it was goes on, and is not over.
-            next.as_ref() != Some(&it.what)
+            next.as_ref() != Some(&it.terms)
         };
         let all = in_force(vms, now, vm, before);
         self.0.extend(all.into_iter().filter(ends));
