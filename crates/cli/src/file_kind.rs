@@ -31,7 +31,10 @@ const WORDS: [(FileKind, &[&str]); 5] = [
         FileKind::Scenario,
         &["duration", "warm_up", "seed", "event", "background"],
     ),
-    (FileKind::Model, &["hdd", "ssd", "raid0", "cap"]),
+    (
+        FileKind::Model,
+        &["hdd", "ssd", "raid0", "model", "cap", "controller"],
+    ),
     (FileKind::Profile, &["curve", "latency"]),
 ];
 
@@ -97,6 +100,10 @@ mod tests {
             ("duration = 1\n[[listen]]", Some(FileKind::Configuration)),
             ("[[vm]]\n[[event]]", Some(FileKind::Scenario)),
             ("name = \"d\"\n[ssd]", Some(FileKind::Model)),
+            (
+                "model = \"raid0-16x250gb\"\n[controller]",
+                Some(FileKind::Model),
+            ),
             ("version = 1\n[[curve]]", Some(FileKind::Profile)),
             ("duration = 1\n[scheduler]", Some(FileKind::Vcpus)),
             ("duration = 1\n[host.cpu]", Some(FileKind::Vcpus)),
