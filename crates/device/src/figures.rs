@@ -1,5 +1,6 @@
 //! Checks that the figures of all models share, and the error for a figure that fails them.
 
+use core::ops::RangeInclusive;
 use tidegate_core::time::Nanos;
 use tidegate_units::{Bytes, Duration};
 
@@ -43,6 +44,16 @@ pub(crate) fn require(
         found: found.to_string(),
         allowed: allowed.into(),
     })
+}
+
+/// Refuses a number of things, such as commands or heads, out of `range`.
+pub(crate) fn require_count(
+    field: &str,
+    found: u32,
+    range: RangeInclusive<u32>,
+) -> Result<(), FigureError> {
+    let allowed = format!("{} to {}", range.start(), range.end());
+    require(range.contains(&found), field, found, allowed)
 }
 
 /// Returns zero, the value of times that an entry leaves out.

@@ -20,7 +20,7 @@
 //! Flash disks with an interleaved interface cannot settle anything ahead of time. An
 //! array of them does not look ahead, and its next end is no earlier than the first of theirs.
 
-use crate::figures::{FigureError, require, require_short};
+use crate::figures::{FigureError, require, require_count, require_short};
 use crate::hdd::Hdd;
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use crate::ssd::Ssd;
@@ -124,7 +124,7 @@ impl Raid0 {
     ) -> Result<Raid0, FigureError> {
         let (count, chunk) = (figures.members, figures.chunk);
         let one = member.spec();
-        require((2..=64).contains(&count), "raid0.members", count, "2 to 64")?;
+        require_count("raid0.members", count, 2..=64)?;
         let block = u64::from(one.physical_block);
         let most = one.capacity.min(1 << 30);
         require(
@@ -138,12 +138,7 @@ impl Raid0 {
             ),
         )?;
         let depth = figures.queue_depth;
-        require(
-            (1..=4096).contains(&depth),
-            "raid0.queue_depth",
-            depth,
-            "1 to 4096",
-        )?;
+        require_count("raid0.queue_depth", depth, 1..=4096)?;
         require_short("raid0.command_overhead", figures.command_overhead)?;
         let room = depth as usize;
         Ok(Raid0 {

@@ -1,6 +1,6 @@
 //! Figures of an array controller, as a catalogue entry states them.
 
-use crate::figures::{FigureError, MIB, require, require_short};
+use crate::figures::{FigureError, MIB, require, require_count, require_short};
 use crate::model::Spec;
 use serde::Deserialize;
 use tidegate_core::time::Nanos;
@@ -83,9 +83,7 @@ impl ControllerFigures {
     /// # Errors
     /// If a figure is out of range or does not suit the device.
     pub(crate) fn check(&self, device: &Spec) -> Result<(), FigureError> {
-        let depth = self.queue_depth;
-        let fits = (1..=4096).contains(&depth);
-        require(fits, "controller.queue_depth", depth, "1 to 4096")?;
+        require_count("controller.queue_depth", self.queue_depth, 1..=4096)?;
         require_short("controller.command_overhead", self.command_overhead)?;
         let rate = self.interface_rate;
         require(
@@ -187,9 +185,7 @@ impl ReadAheadFigures {
                 Bytes(quarter)
             ),
         )?;
-        let streams = self.streams;
-        let fits = (1..=1024).contains(&streams);
-        require(fits, "controller.read_ahead.streams", streams, "1 to 1024")
+        require_count("controller.read_ahead.streams", self.streams, 1..=1024)
     }
 }
 
@@ -213,10 +209,8 @@ impl WriteCacheFigures {
             self.low_watermark,
             format!("at most high_watermark ({})", self.high_watermark),
         )?;
-        let hour = Nanos(3_600 * Nanos::SECOND.0);
-        let fits = self.idle.0 <= hour;
         require(
-            fits,
+            self.idle.0 <= Nanos(3_600 * Nanos::SECOND.0),
             "controller.write_cache.idle",
             self.idle,
             "at most 1 h",
@@ -232,12 +226,10 @@ impl WriteCacheFigures {
             io,
             format!("a power of two from {} to {}", Bytes(least), Bytes(most)),
         )?;
-        let depth = self.destage_depth;
-        require(
-            (1..=256).contains(&depth),
+        require_count(
             "controller.write_cache.destage_depth",
-            depth,
-            "1 to 256",
+            self.destage_depth,
+            1..=256,
         )
     }
 

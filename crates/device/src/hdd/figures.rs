@@ -1,7 +1,7 @@
 //! Figures of a hard disk, as a catalogue entry states them.
 
 use crate::figures::{
-    FigureError, TRILLION, no_bytes, no_time, require, require_blocks, require_short,
+    FigureError, TRILLION, no_bytes, no_time, require, require_blocks, require_count, require_short,
 };
 use serde::Deserialize;
 use tidegate_core::time::Nanos;
@@ -153,13 +153,7 @@ impl HddFigures {
             self.physical_block,
             self.max_io,
         )?;
-        let depth = self.queue_depth;
-        require(
-            (1..=256).contains(&depth),
-            "hdd.queue_depth",
-            depth,
-            "1 to 256",
-        )?;
+        require_count("hdd.queue_depth", self.queue_depth, 1..=256)?;
         self.check_rates()?;
         require_short("hdd.command_overhead", self.command_overhead)?;
         require_short("hdd.write_settle", self.write_settle)?;
@@ -186,13 +180,7 @@ impl HddFigures {
         let Some(surfaces) = &self.surfaces else {
             return Ok(());
         };
-        let heads = surfaces.heads;
-        require(
-            (1..=64).contains(&heads),
-            "hdd.surfaces.heads",
-            heads,
-            "1 to 64",
-        )?;
+        require_count("hdd.surfaces.heads", surfaces.heads, 1..=64)?;
         require_short("hdd.surfaces.head_switch", surfaces.head_switch)?;
         require_short("hdd.surfaces.cylinder_switch", surfaces.cylinder_switch)?;
         let least = surfaces.head_switch.max(one);
@@ -210,12 +198,7 @@ impl HddFigures {
             segments,
             minimum,
         } = self.read_ahead;
-        require(
-            (1..=1024).contains(&segments),
-            "hdd.read_ahead.segments",
-            segments,
-            "1 to 1024",
-        )?;
+        require_count("hdd.read_ahead.segments", segments, 1..=1024)?;
         // A segment holds at least one block.
         let least = self.physical_block.0 * u64::from(segments);
         require(
@@ -242,13 +225,7 @@ impl HddFigures {
                 writes.size,
                 format!("a physical block ({least}) to 1 TiB"),
             )?;
-            let extents = writes.extents;
-            require(
-                (1..=4096).contains(&extents),
-                "hdd.write_cache.extents",
-                extents,
-                "1 to 4096",
-            )?;
+            require_count("hdd.write_cache.extents", writes.extents, 1..=4096)?;
             require_short("hdd.write_cache.idle", writes.idle)?;
         }
         if let Some(ncq) = &self.ncq {
@@ -271,12 +248,7 @@ impl HddFigures {
             rpm,
             "60 rpm to 100000 rpm",
         )?;
-        require(
-            (1..=1000).contains(&self.zones),
-            "hdd.zones",
-            self.zones,
-            "1 to 1000",
-        )?;
+        require_count("hdd.zones", self.zones, 1..=1000)?;
         let (outer, inner) = (self.outer_rate, self.inner_rate);
         require(
             (1_000_000..=1_000_000_000).contains(&outer.0),

@@ -1,6 +1,8 @@
 //! Figures of a flash disk, as a catalogue entry states them.
 
-use crate::figures::{FigureError, TRILLION, no_time, require, require_blocks, require_short};
+use crate::figures::{
+    FigureError, TRILLION, no_time, require, require_blocks, require_count, require_short,
+};
 use serde::Deserialize;
 use tidegate_units::{Bandwidth, Bytes, Duration};
 
@@ -134,15 +136,11 @@ impl SsdFigures {
             self.physical_block,
             self.max_io,
         )?;
-        let count = |field: &str, found: u32, most: u32| {
-            let allowed = format!("1 to {most}");
-            require((1..=most).contains(&found), field, found, allowed)
-        };
-        count("ssd.queue_depth", self.queue_depth, 4096)?;
-        count("ssd.channels", self.channels, 64)?;
-        count("ssd.dies_per_channel", self.dies_per_channel, 64)?;
-        count("ssd.planes", self.planes, 16)?;
-        count("ssd.pages_per_block", self.pages_per_block, 1 << 16)?;
+        require_count("ssd.queue_depth", self.queue_depth, 1..=4096)?;
+        require_count("ssd.channels", self.channels, 1..=64)?;
+        require_count("ssd.dies_per_channel", self.dies_per_channel, 1..=64)?;
+        require_count("ssd.planes", self.planes, 1..=16)?;
+        require_count("ssd.pages_per_block", self.pages_per_block, 1..=1 << 16)?;
         self.check_flash()?;
         require_short("ssd.read_overhead", self.read_overhead)?;
         require_short("ssd.write_overhead", self.write_overhead)?;
@@ -216,12 +214,7 @@ impl SsdFigures {
             prefetch.ahead,
             format!("a page ({}) to {most}", self.page),
         )?;
-        require(
-            (1..=64).contains(&prefetch.streams),
-            "ssd.prefetch.streams",
-            prefetch.streams,
-            "1 to 64",
-        )
+        require_count("ssd.prefetch.streams", prefetch.streams, 1..=64)
     }
 
     fn check_garbage(&self) -> Result<(), FigureError> {
