@@ -32,6 +32,12 @@ pub struct DiskView {
     pub faults_injected: u64,
 }
 
+/// Returns the notice of a disk that hangs, as `vm show`, `/healthz` and the log word it;
+/// `silence` is the formatted time since an I/O of the disk last completed.
+pub fn hang_notice(silence: &str) -> String {
+    format!("hangs: no I/O completed for {silence}; it gets one I/O at a time, other disks go on")
+}
+
 /// Body of `PUT /v1/vms/{name}/disks/{export}`, and disk of a [`VmRequest`](crate::vm::VmRequest):
 /// a `[[vm.disk]]` of the configuration.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

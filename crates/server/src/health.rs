@@ -1,8 +1,10 @@
 //! Health report: reasons why the daemon, a disk or a VM is degraded or failing.
 
+use tidegate_api::disk::hang_notice;
 use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
 use tidegate_core::time::Nanos;
+use tidegate_units::human::duration;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
@@ -67,8 +69,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     let late = match (disk.hung, disk.oldest_io) {
         // A hung disk has an old I/O as well; it is reported once.
         (Some(silence), _) => {
-            let silence = seconds(silence);
-            let what = format!("hangs: no I/O of it has ended for {silence} s, and others go on");
+            let what = hang_notice(&duration(silence.0));
             Some(reason(ReasonKind::DiskHung, what))
         }
         (None, Some(age)) if age >= OLD_IO => {

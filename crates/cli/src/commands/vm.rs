@@ -7,7 +7,7 @@ mod schedule;
 use anyhow::Result;
 use hyper::Method;
 use tidegate_api::change::ObjectiveChange;
-use tidegate_api::disk::DiskView;
+use tidegate_api::disk::{DiskView, hang_notice};
 use tidegate_api::objective::ObjectiveView;
 use tidegate_api::query::{ChangeQuery, percent_encode};
 use tidegate_api::stats::{StatsView, TimeView, VmStatsView};
@@ -221,10 +221,7 @@ fn disk_properties(table: &mut Table, disk: &DiskView) {
         Some(why) => table.property("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
     };
     if let Some(silence) = disk.hung_for_ns {
-        let silence = duration(silence);
-        let text = format!(
-            "hangs: no I/O completed for {silence}; it gets one I/O at a time, other disks go on"
-        );
+        let text = hang_notice(&duration(silence));
         table.property("", Cell::from(text).tone(Tone::Bad));
     }
     if disk.fault_rules > 0 {

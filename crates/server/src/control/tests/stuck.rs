@@ -95,7 +95,12 @@ async fn a_disk_that_hangs_and_an_old_io_are_reasons_and_the_daemon_goes_on() {
         });
     };
     for (hung, oldest, kind, said) in [
-        (Some(3), 4, "disk_hung", "no I/O of it has ended for 3 s"),
+        (
+            Some(3),
+            4,
+            "disk_hung",
+            "hangs: no I/O completed for 3 s; it gets one I/O at a time",
+        ),
         (None, 10, "old_io", "has been with the device for 10 s"),
     ] {
         set(hung, oldest);

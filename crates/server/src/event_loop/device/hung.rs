@@ -5,8 +5,10 @@
 //! loop adds what the engine cannot know: more io_uring worker threads in place of those that the
 //! disk's I/Os block, and log lines for the operator.
 
+use tidegate_api::disk::hang_notice;
 use tidegate_core::engine::Engine;
 use tidegate_core::time::Nanos;
+use tidegate_units::human::duration;
 
 use super::{Device, LoopParts};
 
@@ -80,16 +82,15 @@ impl Device {
             match (since, state.hung) {
                 (Some(since), None) => tracing::warn!(
                     export,
-                    "disk hangs: none of its I/Os has ended for {:.1} s; it gets one I/O at a \
-                     time, and other disks go on",
-                    now.since(since).as_secs_f64()
+                    "disk {}",
+                    hang_notice(&duration(now.since(since).0))
                 ),
                 (None, Some(since)) => {
                     ended = true;
                     tracing::warn!(
                         export,
-                        "disk has recovered after hanging for {:.1} s",
-                        now.since(since).as_secs_f64()
+                        "disk has recovered after hanging for {}",
+                        duration(now.since(since).0)
                     );
                 }
                 _ => {}
