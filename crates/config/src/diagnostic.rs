@@ -296,7 +296,12 @@ impl Issues {
 /// Returns names quoted and joined, `"a", "b" or "c"`, for messages on allowed values.
 pub fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
-    match quoted.split_last() {
+    join_alternatives(&quoted)
+}
+
+/// Returns alternatives joined as in a sentence: `a, b or c`, or `nothing` if there are none.
+pub(crate) fn join_alternatives(alternatives: &[String]) -> String {
+    match alternatives.split_last() {
         None => "nothing".to_owned(),
         Some((only, [])) => only.clone(),
         Some((last, rest)) => format!("{} or {last}", rest.join(", ")),

@@ -9,6 +9,7 @@ use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::{self, PolicySpec};
 
+use crate::diagnostic::join_alternatives;
 use crate::field::Field;
 use crate::node::Value;
 use crate::objective::promises;
@@ -42,7 +43,7 @@ impl Unenforced {
             [] => "no policy enforces it yet: it is measured and reported only".to_owned(),
             names => {
                 let names: Vec<String> = names.iter().map(|name| written(name)).collect();
-                format!("policy {} enforces it", names.join(" or "))
+                format!("policy {} enforces it", join_alternatives(&names))
             }
         }
     }

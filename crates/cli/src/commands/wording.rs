@@ -3,6 +3,7 @@
 use tidegate_api::objective::ObjectiveView;
 use tidegate_api::policy::PolicyView;
 use tidegate_api::vm::PartView;
+use tidegate_config::diagnostic::one_of;
 use tidegate_report::{Cell, Tone};
 
 /// Returns a weight as text: `100`, or `100 (in group qfs, weight 200)`.
@@ -20,10 +21,7 @@ pub(super) fn weight(objective: &ObjectiveView) -> String {
 pub(super) fn not_enforced(policy: &str, part: &PartView) -> Cell {
     let advice = match part.enforced_by.as_slice() {
         [] => "no policy does yet".to_owned(),
-        names => {
-            let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-            format!("policy {} does", names.join(" or "))
-        }
+        names => format!("policy {} does", one_of(names.iter().map(String::as_str))),
     };
     let text = format!(
         "policy {policy} does not enforce {} ({}); {advice}",

@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use tidegate_api::transfer::{
     EndedTransferView, EndedTransfersView, TransferView, VmTransfersView,
 };
+use tidegate_config::diagnostic::one_of;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self, PolicySpec};
@@ -224,8 +225,7 @@ fn enforced_by() -> String {
         let spec = PolicySpec::named(name).ok();
         spec.is_some_and(|spec| spec.helps_transfers())
     });
-    let names: Vec<String> = all.map(|name| format!("{name:?}")).collect();
-    format!("policy {}", names.join(" or "))
+    format!("policy {}", one_of(all))
 }
 
 #[cfg(test)]
