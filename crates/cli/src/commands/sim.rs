@@ -237,6 +237,11 @@ impl Printer {
     }
 }
 
+/// Formats a time of a report. A fio job file ends with its last answer, at an odd nanosecond.
+fn time(seconds: f64) -> String {
+    duration((seconds * 1e9).round() as u64)
+}
+
 /// Returns the whole report as tables.
 fn table(report: &Report, out: Output) -> String {
     let mut head = String::new();
@@ -245,10 +250,10 @@ fn table(report: &Report, out: Output) -> String {
     }
     let warm_up = match report.warm_up_s {
         0.0 => String::new(),
-        s => format!(" (first {s} s not counted)"),
+        s => format!(" (first {} not counted)", time(s)),
     };
-    let (duration_s, seed) = (report.duration_s, report.seed);
-    head += &format!("{duration_s} s simulated{warm_up}, seed {seed}\n");
+    let (simulated, seed) = (time(report.duration_s), report.seed);
+    head += &format!("{simulated} simulated{warm_up}, seed {seed}\n");
     let mut parts = vec![
         head,
         devices(report).render(out.style()),

@@ -360,6 +360,14 @@ fn has_processors(all: &[Summary]) -> bool {
     all.iter().any(|s| s.scheduler.is_some())
 }
 
+/// Formats a 99th percentile; `-` if no request was answered, as of a VM that only computes.
+fn p99(ns: f64) -> TableCell {
+    match ns as u64 {
+        0 => TableCell::from("-"),
+        ns => TableCell::from(duration(ns)),
+    }
+}
+
 fn table(all: &[Summary]) -> Table {
     let processors = has_processors(all);
     let missed = all.iter().any(|s| s.missed_percent.is_some());
@@ -411,8 +419,8 @@ fn table(all: &[Summary]) -> Table {
             format!("{:.1}", s.iops.min).into(),
             format!("{:.1}", s.iops.max).into(),
             format!("{:.2}", s.bytes_per_s.mean / 1e6).into(),
-            duration(s.latency_p99_ns.mean as u64).into(),
-            duration(s.latency_p99_ns.max as u64).into(),
+            p99(s.latency_p99_ns.mean),
+            p99(s.latency_p99_ns.max),
             percent(s.absolute_error_percent),
             percent(s.variability_percent),
             kept,

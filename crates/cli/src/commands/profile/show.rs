@@ -194,7 +194,8 @@ fn summary_table(measured: &Measured) -> Table {
     match measured.imprecise().len() {
         0 => {}
         n => {
-            let text = format!("{n} points, marked ! below; `tidegate plan` refuses the profile");
+            let points = if n == 1 { "point" } else { "points" };
+            let text = format!("{n} {points}, marked ! below; `tidegate plan` refuses the profile");
             table.property("imprecise", Cell::from(text).tone(Tone::Bad));
         }
     }
