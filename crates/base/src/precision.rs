@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(absolute_error(&fast, 1_000_000, 30), Some(0));
         let beta = absolute_error(&slow, 1_000_000, 30).expect("whole intervals");
         assert!(beta > MILLION / 2, "{beta}");
-        // What is left over of an interval does not count.
+        // An incomplete interval at the end does not count.
         assert_eq!(absolute_error(&slow[..59], 1_000_000, 30), Some(MILLION));
     }
 

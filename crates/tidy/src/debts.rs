@@ -128,7 +128,7 @@ impl Debts {
         let mut gone: Vec<(&Key, usize)> = Vec::new();
         for (key, &debt) in &self.figures {
             let left = found.figures.get(key).copied().unwrap_or(0);
-            // What a file has fewer may have moved to another, within the rule.
+            // Violations that a file has fewer may have moved to another, within the rule.
             *freed.entry(&key.rule).or_default() += debt.saturating_sub(left);
             if left == 0 {
                 gone.push((key, debt));

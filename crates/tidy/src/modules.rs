@@ -167,7 +167,7 @@ impl Crate {
                 }
                 name => match self.lookup(sources, &at, name, seen)? {
                     Target::Module(module) => at = module,
-                    // What follows is a variant or an associated item.
+                    // The rest of the path is a variant or an associated item.
                     item @ Target::Item { .. } => return Some(item),
                 },
             }

@@ -139,7 +139,7 @@ fn every_change_says_what_is_in_force() {
     tidegate(&daemon, &["policy", "set", "disk", "fifo"]);
     let device = tidegate_json(&daemon, &["device", "show", "disk"]);
     assert_eq!(device["policy"]["name"], "fifo", "{device}");
-    // What cannot be is refused with both values, and changes nothing.
+    // A combination that cannot be is refused with both values, and changes nothing.
     let socket = daemon.path("control.sock");
     let args = [
         "--socket",

@@ -218,7 +218,7 @@ fn what_the_policy_has_learnt_outlives_the_daemon() {
     };
     let daemon = daemon.restart();
     goes_on(&daemon, 1);
-    // What a killed daemon leaves is whole, and free.
+    // The files of a killed daemon are whole, and not locked.
     let daemon = daemon.crash();
     goes_on(&daemon, 2);
     daemon.stop();

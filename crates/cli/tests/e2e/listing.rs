@@ -96,7 +96,7 @@ fn the_map_shows_what_was_written(backing: Backing) {
     let after_write = map("after the write");
     covers(&after_write);
     if backing == Backing::File {
-        // What is in memory may be called data all over; a sparse file knows.
+        // A disk in memory may be called data all over; a sparse file knows its holes.
         let holes = [
             (0, 4 << 20, 3),
             (4 << 20, 1 << 20, 0),

@@ -594,7 +594,7 @@ fn killed_amid_a_thousand_changes_each_is_there_whole_or_not_at_all() {
             assert_eq!(vm["disks"][0]["size_bytes"], MIB, "{vm}");
             there.insert(name, vm["objective"]["weight"].as_u64());
         }
-        // What was not acknowledged may have been made.
+        // A change that was not acknowledged may have been made.
         if let Some((name, now)) = in_limbo
             && there.get(&name).copied().flatten() == now
         {

@@ -127,7 +127,7 @@ fn what_cannot_be_met_or_is_enforced_by_nobody_is_said_at_once() {
         .expect("the model says it");
     // At best, in the disk's outermost zone: 175 MB/s.
     assert!((least - 64_000.0 / 175.0).abs() < 1.0, "{least}");
-    // What is said to be possible is.
+    // The deadline that is said to be possible is.
     tidegate(&daemon, &["policy", "set", "disk", "pridyn"]);
     let deadline = format!("{} s", least.ceil() + 1.0);
     let again = [

@@ -50,7 +50,7 @@ fn a_plan_says_what_fits_and_what_would() {
         (&plan["fits"], &device["short_of"]),
         (&false.into(), &"device time".into())
     );
-    // What is said to fit does.
+    // The objective that is said to fit does.
     let near = device["nearest"]["objective"]["reservation"]
         .as_str()
         .expect("one does");
@@ -138,7 +138,7 @@ fn every_example_is_accepted_without_a_warning_but_for_the_demo_and_the_host() {
             .to_string_lossy()
             .into_owned();
         assert!(output.status.success(), "{name}: {}", stderr(&output));
-        // What is promised, or of a device model what it is.
+        // A configuration is shown with its objectives, a device model with its capacity.
         let shown = stdout(&output);
         let known = shown.contains("OBJECTIVE") || shown.contains("CAPACITY");
         assert!(known, "{name}: {shown}");
@@ -253,7 +253,7 @@ fn what_is_not_there_yet_is_a_warning() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let warnings = report["warnings"].as_array().expect("a list");
     assert_eq!(warnings.len(), 3, "{report}");
-    // What the default policy puts in force is listed.
+    // Parts that only the default policy enforces are listed.
     let newly = &report["default_policy"][0]["newly_enforced"];
     assert_eq!(newly[0]["part"], "latency", "{report}");
 }

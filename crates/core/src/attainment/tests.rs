@@ -438,7 +438,7 @@ proptest! {
             now += step;
             now += pauses.iter().filter(|p| p.0 == at).map(|p| p.1 * 1_000_000_000).sum::<u64>();
             if arrives || open.is_empty() {
-                // What is due beyond the ring is judged by its answer alone.
+                // A request that is due beyond the ring is judged by its answer alone.
                 let next = tag.max(now) + 1_000_000_000 / iops;
                 if next + 10_000_000 >= now / 1_000_000_000 * 1_000_000_000 + 32_000_000_000 {
                     continue;

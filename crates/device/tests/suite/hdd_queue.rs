@@ -81,10 +81,10 @@ fn queuing_gains_with_depth() {
     let iops = |depth| Load::random(Op::Read, 4 * KIB, depth, 20_000).iops(&mut *queued());
     let [one, four, deep] = [1, 4, 32].map(iops);
     close(one, 77.6, 2.0);
-    // What seek and rotation alone would take, without a choice: half a revolution and the average
-    // seek. The best of n places has half a revolution over n and a seek to match; 32 commands
-    // leave about 5 ms of 12.6. A real drive, which knows its arm less well, was measured to gain
-    // about half with 32 threads (ilsistemista.net, 500 GB Seagate, 7200 rpm).
+    // Positioning without a choice takes half a revolution and the average seek. The best of n
+    // places has half a revolution over n and a seek to match; 32 commands leave about 5 ms of
+    // 12.6. A real drive, which knows its arm less well, was measured to gain about half with 32
+    // threads (ilsistemista.net, 500 GB Seagate, 7200 rpm).
     assert!((1.2..1.6).contains(&(four / one)), "{}", four / one);
     assert!((1.8..2.6).contains(&(deep / one)), "{}", deep / one);
 }

@@ -403,7 +403,7 @@ proptest! {
         let mut now = Nanos::ZERO;
         for (id, (op, place, units, fua, wait)) in (0..).zip(&steps) {
             now += Nanos(*wait);
-            // What waits for a die in order does not wait for data that is on its way.
+            // An I/O that waits for a die in order does not wait for data that is on its way.
             if matches!(op, Op::Write | Op::WriteZeroes) {
                 now += Nanos::from_millis(50);
             }

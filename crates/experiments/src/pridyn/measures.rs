@@ -33,7 +33,7 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         arguments: &[OPERATIONS],
         evaluate: |results, arguments| tenancy::rates(results, arguments[0]).map(series),
     },
-    // What each VM of a combination keeps of what it has alone, as a part of that.
+    // Bandwidth of each VM of a combination, as a part of its bandwidth alone.
     Measure {
         name: "kept",
         arguments: &[OPERATIONS],

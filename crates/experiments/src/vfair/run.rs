@@ -140,7 +140,7 @@ mod tests {
     fn a_fair_share_is_a_third_of_what_saturates_the_disk() {
         let key = Key::new(Case::LessBacklogged, Disk::Hdd, "fifo");
         let mut scenario = scenario(&key).expect("a scenario");
-        // What is shared is told without running it.
+        // The shares follow from the scenario, so a run of no length is enough.
         scenario.frame.warm_up = Nanos::ZERO;
         scenario.frame.duration = Nanos::from_millis(1);
         let run = Run::simulate(scenario);

@@ -243,7 +243,7 @@ impl Rig {
                 (Op::Read, false) => assert_eq!(asked.bytes, self.shadow[sectors]),
                 (Op::Read, true) => {}
                 (_, false) => self.shadow[sectors].copy_from_slice(&asked.bytes),
-                // What failed may be there or not.
+                // A failed write may be on the disk or not.
                 (_, true) => self.shadow[sectors.clone()].copy_from_slice(&self.disk[sectors]),
             }
         }

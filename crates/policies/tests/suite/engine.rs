@@ -233,7 +233,7 @@ fn what_goes_in_parts_is_inside_once_and_ends_once() {
     assert_eq!(b.tags(), [9]);
     b.drain();
     assert_eq!(seen(&b), (0, 0, 2));
-    // What fails leaves nothing behind.
+    // A failed request leaves nothing behind.
     b.ask(client, Request::read(0, 1024 * KIB, 11));
     let parts = b.dispatch();
     b.end(&parts[0], Err(IoError::Io));

@@ -134,7 +134,7 @@ impl Oracle {
         let vm = &mut self.vms[vm];
         if vm.waiting.is_empty() {
             forget(&mut vm.reservation, reservations_stand_at);
-            // What it did not ask for is not made good.
+            // A limit does not save up the time in which the VM asked for nothing.
             forget(&mut vm.limit, now.saturating_sub(SLACK));
             let largest = self.costs.largest(1 << 20);
             let least = self.costs.of(0, Op::Flush, 0, 0, 1);

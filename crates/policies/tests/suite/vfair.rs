@@ -290,7 +290,7 @@ fn beside_a_stream(strategy: &str, correction: u64) -> ([f64; 3], f64) {
 fn the_three_strategies_differ_in_what_they_let_in_beside_a_stream() {
     let [bops, baps, bsps] =
         ["vfair-bops", "vfair", "vfair-bsps"].map(|strategy| beside_a_stream(strategy, 0));
-    // What BAPS deducts leaves the stream more, and what BSPS cuts more still.
+    // The deduction of BAPS leaves the stream more than BOPS does, and the cut of BSPS more still.
     assert!(baps.0[0] > 1.05 * bops.0[0], "{bops:?} {baps:?}");
     assert!(bsps.0[0] > 1.05 * baps.0[0], "{baps:?} {bsps:?}");
     assert!(baps.1 < bops.1, "{bops:?} {baps:?}");

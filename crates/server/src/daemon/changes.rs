@@ -200,7 +200,7 @@ impl<'a> Changes<'a> {
         let disk = there.disks.iter().find(|disk| disk.export == export);
         // The loop has stopped I/O beyond a smaller size, so the file can be truncated.
         let given = resize_file(resizing, disk, size).await;
-        // What counts is the size that the file has, even if it may not be durable.
+        // The size that the file has counts, even if it may not be durable.
         let has_new_size = given
             .as_ref()
             .map_or_else(|not| not.has_new_size, |()| true);

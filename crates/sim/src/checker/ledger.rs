@@ -241,7 +241,7 @@ impl Ledger {
         (spec.base, spec.size) = (base, size);
         for &number in &self.open {
             let entry = &mut self.entries[number as usize];
-            // What the device has in full is served where it was.
+            // A request that the device has in full is served where it was.
             if entry.disk == disk && !entry.is_handed_out() {
                 entry.cut_off(size);
             }

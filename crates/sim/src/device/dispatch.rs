@@ -74,8 +74,7 @@ impl DeviceSim {
         }
         while !self.hosts.are_idle() {
             while self.hosts.poll_done().is_some() {}
-            // What is in flight cannot be cancelled; a flush stands for it, as it takes little
-            // time.
+            // I/Os in flight cannot be cancelled; a flush stands for each, as it takes little time.
             while self.model.has_room()
                 && let Some((host, io)) = self.hosts.poll_dispatch(self.now)
             {

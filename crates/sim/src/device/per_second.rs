@@ -54,7 +54,7 @@ impl PerSecond {
                 self.samples.push_back(self.bytes);
             }
         }
-        // What is outstanding now was asked for in the next second, too.
+        // Requests outstanding now count as asked for in the next second, too.
         (self.bytes, self.asked, self.left_out) = (0, asks, false);
     }
 

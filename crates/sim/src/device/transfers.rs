@@ -133,7 +133,7 @@ impl Transfers {
 
     /// Removes transfers that will never be done: `all`, or those that are not issued whole.
     pub(super) fn abandon(&mut self, all: bool) -> Vec<Transfer> {
-        // What is issued whole can still be done, as its answers come.
+        // A transfer that is issued whole can still be done, as its answers come.
         let is_lost = |it: &Transfer| all || self.whole.is_some() || it.unissued > 0;
         let running = core::mem::take(&mut self.running);
         let (lost, left): (Vec<Transfer>, Vec<Transfer>) = running.into_iter().partition(is_lost);

@@ -49,7 +49,7 @@ fn a_request_takes_its_steps_and_no_more_where_nobody_wants_the_processors() {
     assert!(without.cpu.is_none() && without.vms[0].cpu.is_none());
     let steps = format!("pinned = \"1\", {STEPS}");
     let with = run(&(machine(FOUR) + &workload(&steps)));
-    // What is drawn is the same, so the device takes as long.
+    // The same requests are drawn, so the device takes as long.
     assert_eq!(mean(&with.vms[0]), mean(&without.vms[0]) + 29_000);
     let told = with.cpu.expect("it has processors");
     let rate = with.vms[0].rates.iops;
@@ -327,7 +327,7 @@ proptest! {
         text = format!("seed = {seed}\nuntil_done = true\n{text}").replace("\"2 s\"", "\"600 s\"");
         for (n, (depth, vcpus, hogs, pinned, background)) in vms.iter().enumerate() {
             let cpu = format!("vcpus = {vcpus}, busy_processes = {hogs}, pinned = \"{pinned}\"");
-            // What runs needs somebody who ends.
+            // Background processes never end, so at least the first has to be a VM.
             let background = *background && n > 0;
             let vm = reader(&format!("vm{n}"), *depth, if background { "" } else { &cpu });
             let vm = vm.replace("rw =", &format!("number_ios = {each}\nnumjobs = 2\nrw ="));

@@ -111,7 +111,7 @@ fn timed_requests_come_at_the_trace_s_times_whatever_the_disk_does() {
     );
     assert_eq!(responses(&report).done, 5);
     assert_eq!(responses(&report).deadlines, None);
-    // What is outstanding is bounded, and who waits for that waits since its time.
+    // Outstanding requests are bounded; one held back for that counts as waiting from its own time.
     let (_, bounded) = replayed(&workload(
         "iodepth = 1\nreplay = { file = \"five\", mode = \"scaled\", time_factor = 0.000001 }",
     ));

@@ -166,7 +166,7 @@ fn bursts_come_in_their_time_and_nothing_between() {
                 "second {second}: {}",
                 row.rates.iops
             ),
-            // What came last is answered just after.
+            // The last requests of a burst are answered just after it.
             1 => assert!(row.rates.iops <= 2.0, "second {second}: {}", row.rates.iops),
             _ => assert_eq!(row.rates.iops, 0.0, "second {second}"),
         }

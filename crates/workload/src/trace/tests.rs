@@ -365,7 +365,7 @@ proptest! {
             prop_assert_eq!(record.op == Op::Read, read);
             prop_assert_eq!((record.offset, record.len), (sector * 512, sectors * 512));
         }
-        // What is asked for once is counted once, what overlaps not twice.
+        // Each byte of the footprint is counted once, however often it is asked for.
         let found = info(&trace, None).expect("there are some");
         prop_assert!(found.footprint <= found.bytes);
         let mut touched = std::collections::HashSet::new();

@@ -84,7 +84,7 @@ fn a_job_is_started_where_its_vm_is_served() {
     let listed = site.json(&["list"]);
     let there = listed["hosts"][1]["jobs"].as_array().expect("jobs");
     assert_eq!((there.len(), &there[0]["name"]), (1, &"dss".into()));
-    // What the daemon refuses is not kept either.
+    // A job that the daemon refuses is not stored, either.
     let said = site.bad(&start("dss", &[]));
     assert!(said.contains("job named \"dss\" already"), "{said}");
 }

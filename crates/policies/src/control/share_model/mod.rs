@@ -298,7 +298,7 @@ impl ShareModel {
             if !of_vm.listed {
                 *weights -= u64::from(of_vm.weight);
                 of_vm.allocated = Some(0);
-                // It begins anew when it returns.
+                // A VM that returns is measured from the start, as one that was added.
                 of_vm.scale = None;
                 of_vm.inside = 0.0;
                 out.set(id, Knob::Allocation(0));

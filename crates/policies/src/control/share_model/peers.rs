@@ -122,7 +122,7 @@ impl Peers {
             let (ended, admitted) = (share.ended * own.length, share.admitted * own.length);
             period.ended += ended;
             period.inside += share.inside;
-            // What was inside at the begin follows from the other three.
+            // The requests inside at the begin of the period follow from the other three counts.
             period.before += share.inside + ended - admitted;
             period.ran_out |= share.ran_out;
             scales += share.scale;

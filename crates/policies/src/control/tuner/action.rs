@@ -174,7 +174,7 @@ mod tests {
         let by_limit: Vec<u64> = (1..=11).map(|limit| limit * 10_000).collect();
         let (mean, limits) = run(&mut action, 50_000, &by_limit, 100);
         assert!(limits[10..].iter().all(|&limit| limit == 5), "{limits:?}");
-        // What the ascent missed is made good, as far as it is carried: two windows' worth.
+        // Bytes missed during the ascent are made good, up to the two windows' worth carried.
         assert!((mean - 50_000.0).abs() < 0.05 * 50_000.0, "{mean}");
     }
 
@@ -205,7 +205,7 @@ mod tests {
             Some(Nanos(3)),
             "since the first window at the top"
         );
-        // What it missed meanwhile is no licence: two windows' worth are made good.
+        // Bytes missed meanwhile are made good only up to two windows' worth.
         let (_, limits) = run(&mut action, 50_000, &[50_000, 100_000, 100_000, 100_000], 4);
         assert_eq!(action.short_since, None);
         assert!(limits.last() < Some(&4), "{limits:?}");

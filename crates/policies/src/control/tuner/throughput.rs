@@ -110,7 +110,7 @@ mod tests {
                 let mut control = Throughput::new(466_000);
                 let did = run(&mut control, 60_000 / ms, ms, gain, u64::MAX);
                 let last = *did.last().expect("there were windows");
-                // What a window counts is in whole thousandths.
+                // A window counts in whole thousandths.
                 let off = last.abs_diff(466_000);
                 assert!(off <= 466_000 / 500, "{off} at {ms} ms, gain {gain}");
                 assert_eq!(control.short_since, None);

@@ -374,7 +374,7 @@ impl Accounts {
         self.handed_out = slice;
         let mut due = core::mem::take(&mut self.due);
         self.throttled.take_until(slice, &mut due);
-        // What was admitted or allocated since may have changed when a VM can spend a credit.
+        // Admissions and allocations since then may have moved the time of a VM's next credit.
         due.retain(|&slot| !self.plan(slot as usize) && !view.may_enter(view.vm_at(slot as usize)));
         // The engine admits in this order, on which results depend.
         due.sort_unstable_by_key(|&slot| self.vms[slot as usize].active_index);

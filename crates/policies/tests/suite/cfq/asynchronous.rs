@@ -126,7 +126,7 @@ fn reads_that_go_on_for_ever_do_not_starve_asynchronous_writes() {
 const SHARED: [(&str, u64); 2] = [("async_writes", 1), ("shared_async", 1)];
 
 #[test]
-fn a_shared_queue_is_in_the_order_of_addresses_whoever_wrote() {
+fn a_shared_queue_is_sorted_by_address_across_vms() {
     for shared in [true, false] {
         let mut duel = Duel::new(&with(&SHARED[..1 + usize::from(shared)]), 1 << 30);
         duel.set_priority(1, Priority::RealTime);

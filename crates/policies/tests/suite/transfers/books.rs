@@ -15,7 +15,7 @@ fn a_transfer_is_done_with_the_answer_to_its_last_byte() {
     let mut world = world("fifo", &[]);
     let guest = writer(&mut world, &Objective::default());
     world.run(10 * MS);
-    // What is in flight when it begins counts, for it is answered afterwards.
+    // Requests in flight at the start count, because they are answered afterwards.
     let begun = begin(&mut world, guest, 10, 1).transfer;
     assert_eq!((begun.begun, begun.moved), (Nanos(10 * MS), 0));
     world.run(155 * MS);
@@ -109,7 +109,7 @@ fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
     bench.ask(Op::Flush, 0, 0);
     bench.serve(Ok(()));
     assert_eq!(bench.moved(), 8192 + 3 * 4096);
-    // What is answered as cancelled does not count, either; in parts, all of it counts at its end.
+    // A cancelled request does not count, either; one in parts counts in full at its end.
     bench.ask(Op::Write, 2 << 20, 2 << 20);
     let part = bench.serve(Ok(()));
     assert_eq!((part.len, bench.moved()), (1 << 20, 8192 + 3 * 4096));

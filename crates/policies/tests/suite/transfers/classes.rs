@@ -190,7 +190,7 @@ fn it_takes_over_transfers_that_run_and_leaves_them_again() {
     let before = status(&world, urgent);
     assert!(before.forecast.late.0 > 0 && before.class == BestEffort);
     world.swap("pridyn");
-    // What was measured under the other policy decides nothing.
+    // Measurements under the other policy decide nothing.
     assert_eq!(classes(&world, [urgent, other]), [BestEffort; 2]);
     assert_eq!(status(&world, urgent).transfer, before.transfer);
     world.run(3 * SECOND);

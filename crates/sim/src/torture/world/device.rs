@@ -291,7 +291,7 @@ impl TortureWorld<'_, '_> {
                     let floors = self.requests.floors(part.number);
                     let shadow = &disk.shadow;
                     shadow.read(&self.checks.ledger, part.number, floors, skip, found)?;
-                    // What reads return is part of the digest: equal runs read equal bytes.
+                    // Data read is part of the digest: equal runs read equal bytes.
                     let sum = found.iter().fold(0u64, |sum, s| sum.rotate_left(5) ^ s);
                     self.journal.mix(sum);
                 }

@@ -115,8 +115,8 @@ impl TortureWorld<'_, '_> {
             Kind::Stall | Kind::Stuck => {
                 self.device.blocked_until = self.now + long;
                 self.device.trickles = match kind {
-                    // What is due after a stall is spread over a quarter of it; after `Stuck` all
-                    // comes at once.
+                    // Completions due after a stall are spread over a quarter of it; after `Stuck`
+                    // all come at once.
                     Kind::Stall => Nanos(long.0 / 4),
                     _ => Nanos::ZERO,
                 };

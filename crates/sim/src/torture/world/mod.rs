@@ -174,7 +174,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         let Some(next) = self.next() else {
             return Ok(false);
         };
-        // What was due in a stall of the driver is handled now, late.
+        // Events that were due in a stall of the driver are handled now, late.
         self.now = self.now.max(next);
         let (in_flight, waiting) = (
             self.engine.device_stats().in_flight,

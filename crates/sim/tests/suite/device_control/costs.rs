@@ -160,7 +160,7 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
         lab.guest(&Objective::default(), work);
         lab.seconds(5);
         let had = lab.seconds(5);
-        // What it takes of the device there.
+        // Device time of an I/O at this depth.
         let truth = 1e12 * 5.0 / had[0].ios() as f64;
         let cost = learnt(&lab, &work);
         let off = cost.time_ps / truth - 1.0;

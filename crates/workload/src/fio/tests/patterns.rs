@@ -83,7 +83,7 @@ fn several_sizes_cannot_be_shuffled_and_a_note_says_so() {
         ]
     );
     assert!(notes("rw=randread | norandommap | bssplit=4k/50:8k/50").is_empty());
-    // What is not written does not matter.
+    // The block size of writes does not matter where none is written.
     assert_eq!(
         workload("rw=randread | bs=4k,8k").placement,
         Placement::Shuffle
