@@ -156,7 +156,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
-    fn said<T: std::fmt::Debug>(result: Result<T>) -> String {
+    fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
         format!("{:#}", result.expect_err("refused"))
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         symlink(&a, &b).expect("a link");
         symlink(&b, &a).expect("a link");
-        assert!(said(write(&a, b"")).contains("cannot"));
+        assert!(refusal(write(&a, b"")).contains("cannot"));
     }
 
     #[test]
@@ -235,12 +235,12 @@ mod tests {
             (&socket, "a socket"),
             (&link, "a socket"),
         ] {
-            for said in [said(read(path, 10)), said(write(path, b"new"))] {
-                assert!(said.contains(is), "{said}");
-                assert!(said.contains(&path.display().to_string()), "{said}");
+            for refusal in [refusal(read(path, 10)), refusal(write(path, b"new"))] {
+                assert!(refusal.contains(is), "{refusal}");
+                assert!(refusal.contains(&path.display().to_string()), "{refusal}");
             }
         }
-        assert!(said(read(Path::new("/dev/zero"), 10)).contains("a character device"));
+        assert!(refusal(read(Path::new("/dev/zero"), 10)).contains("a character device"));
         let kind = fs::metadata(&socket).expect("still there").file_type();
         assert!(kind.is_socket());
         assert_eq!(names(dir.path()), ["link", "socket"]);
@@ -255,21 +255,21 @@ mod tests {
             read(&file, 10).expect("it fits").as_deref(),
             Some("0123456789")
         );
-        assert!(said(read(&file, 9)).contains("larger than 9 B"));
+        assert!(refusal(read(&file, 9)).contains("larger than 9 B"));
         fs::write(&file, [0xff, 0xfe]).expect("written");
-        assert!(said(read(&file, 10)).contains("not UTF-8"));
+        assert!(refusal(read(&file, 10)).contains("not UTF-8"));
     }
 
     #[test]
     fn a_place_that_cannot_be_is_refused_with_its_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let none = dir.path().join("none/kept");
-        assert!(said(write(&none, b"")).contains("none/kept"));
+        assert!(refusal(write(&none, b"")).contains("none/kept"));
         for name in ["new/", "", "none/.."] {
-            let said = said(write(&dir.path().join("none").join(name), b""));
-            assert!(said.contains("not the name of a file") || said.contains("cannot write"));
+            let refusal = refusal(write(&dir.path().join("none").join(name), b""));
+            assert!(refusal.contains("not the name of a file") || refusal.contains("cannot write"));
         }
-        assert!(said(write(Path::new(""), b"")).contains("not the name of a file"));
+        assert!(refusal(write(Path::new(""), b"")).contains("not the name of a file"));
         assert!(names(dir.path()).is_empty());
     }
 }

@@ -47,10 +47,10 @@ impl FileKind {
             if section.has("host") && !section.has("device") && !section.has("listen") {
                 return Some(FileKind::Vcpus);
             }
-            let told = WORDS
+            let found = WORDS
                 .iter()
                 .find(|(_, words)| words.iter().any(|word| section.has(word)));
-            told.map(|(kind, _)| *kind)
+            found.map(|(kind, _)| *kind)
         });
         kind.ok().map(|loaded| loaded.config)
     }

@@ -176,9 +176,9 @@ mod tests {
             writeln!(lines, "{i}").expect("never fails");
         }
         drop(log);
-        let said = page.0.lock().expect("no test thread has panicked").clone();
+        let written = page.0.lock().expect("no test thread has panicked").clone();
         let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
-        assert_eq!(String::from_utf8(said).expect("text"), expected);
+        assert_eq!(String::from_utf8(written).expect("text"), expected);
     }
 
     #[test]
@@ -190,8 +190,13 @@ mod tests {
         shared.queue().closed = true;
         let mut out = Vec::new();
         shared.write(&mut out);
-        let said = String::from_utf8(out).expect("text");
-        assert_eq!(said.lines().filter(|line| *line == "x").count(), MAX_LINES);
-        assert!(said.ends_with("3 log lines lost, because standard error was not read in time\n"));
+        let written = String::from_utf8(out).expect("text");
+        assert_eq!(
+            written.lines().filter(|line| *line == "x").count(),
+            MAX_LINES
+        );
+        assert!(
+            written.ends_with("3 log lines lost, because standard error was not read in time\n")
+        );
     }
 }

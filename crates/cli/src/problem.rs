@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn a_problem_names_its_place_and_its_remedy() {
         let problem = Problem::new("no such VM").at("vm").help("there are: oltp");
-        let said = text(&problem.into());
+        let message = text(&problem.into());
         assert_eq!(
-            said,
+            message,
             "error: no such VM\n  where: vm\n  help: there are: oltp\n"
         );
     }

@@ -259,9 +259,12 @@ mod tests {
             owner(&["sfq", "mclock"]),
             Owner::new(8, &[PolicySpec::named("sfq").expect("in the registry")]),
         ] {
-            let said = refused(&other);
-            assert!(said.contains(&owner(&["sfq"]).0), "{said}");
-            assert!(said.contains(&other.0) && said.contains("help:"), "{said}");
+            let message = refused(&other);
+            assert!(message.contains(&owner(&["sfq"]).0), "{message}");
+            assert!(
+                message.contains(&other.0) && message.contains("help:"),
+                "{message}"
+            );
         }
         std::fs::write(&file, "0 9\n").expect("written");
         assert!(refused(&owner(&[])).contains("not a file of seeds"));

@@ -65,8 +65,8 @@ pub(crate) struct Ready {
 impl Ready {
     /// Prints warnings and notes on standard error.
     pub(crate) fn tell(&self) {
-        for said in self.warnings.iter().chain(&self.old_spellings) {
-            output::tell(format_args!("{said}\n"));
+        for warning in self.warnings.iter().chain(&self.old_spellings) {
+            output::tell(format_args!("{warning}\n"));
         }
         for note in &self.notes {
             output::tell(format_args!("{note}"));

@@ -152,7 +152,7 @@ impl<'a, E: Experiment> RunResults<'a, E> {
     }
 
     /// Evaluates a claim of `claims.toml`; empty if its runs are missing.
-    fn said(&self, spec: &ClaimSpec) -> Claims {
+    fn claims_of(&self, spec: &ClaimSpec) -> Claims {
         // Code that is not found is reported by `evaluate`.
         if let Body::Code(name) = &spec.body
             && let Some((_, code)) = E::CODE.iter().find(|(known, _)| known == name)
@@ -272,12 +272,12 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
             continue;
         };
         if spec.variant.is_empty() {
-            let claims = |found: &RunResults<'_, E>| found.said(&spec);
+            let claims = |found: &RunResults<'_, E>| found.claims_of(&spec);
             let claims = found.explained(figure.variants(), &impossibles, claims)?;
             findings.claims.extend(claims);
         } else if let Some(variant) = E::Variant::named(&spec.variant) {
             // A claim about a variant is no failure of ours that other variants could explain.
-            let claims = found.varied(variant).said(&spec)?;
+            let claims = found.varied(variant).claims_of(&spec)?;
             findings.claims.extend(impossibles.judge_all(claims, &[]));
         }
     }
@@ -354,7 +354,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn said(key: Number) -> impl Fn(&RunResults<'_, Toy>) -> Claims {
+    fn claims_of(key: Number) -> impl Fn(&RunResults<'_, Toy>) -> Claims {
         move |found| {
             let run = found.run_for(key).into_iter();
             Ok(run
@@ -373,13 +373,13 @@ pub(crate) mod tests {
             Figure {
                 name: "1",
                 keys: || vec![(1, false)],
-                claims: |found| said((1, false))(found),
+                claims: |found| claims_of((1, false))(found),
                 ..Figure::BARE
             },
             Figure {
                 name: "2",
                 keys: || vec![(3, false), (4, false)],
-                claims: |found| said((3, false))(found),
+                claims: |found| claims_of((3, false))(found),
                 explained: false,
                 ..Figure::BARE
             },
@@ -445,13 +445,13 @@ pub(crate) mod tests {
             ((3, true), 6),
         ];
         let found = gather::<Toy>(&Runs::<Toy>::from(runs), &only(None)).expect("claims");
-        let told: Vec<&str> = found
+        let texts: Vec<&str> = found
             .claims
             .iter()
             .map(|claim| claim.detail.as_str())
             .collect();
         assert_eq!(
-            told,
+            texts,
             ["it is 1. Twice, it is 2; so it would hold.", "it is 3."]
         );
     }

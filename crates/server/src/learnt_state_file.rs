@@ -198,7 +198,7 @@ mod tests {
             file[key] = value;
             file
         };
-        for (file, said) in [
+        for (file, message) in [
             (json!([1]), "\"format\" is missing"),
             (json!({}), "\"format\" is missing"),
             (
@@ -226,8 +226,8 @@ mod tests {
                 "the checksum does not match",
             ),
         ] {
-            let refused = LearntStateFile::read(&file).expect_err(said).to_string();
-            assert!(refused.contains(said), "{said}: {refused}");
+            let refused = LearntStateFile::read(&file).expect_err(message).to_string();
+            assert!(refused.contains(message), "{message}: {refused}");
         }
         // A change of any byte of the state is detected.
         let state = written()["state"].as_str().expect("text").to_owned();

@@ -88,11 +88,11 @@ fn stored_objective(record: &VmRecord, configured: &Schedule) -> Result<Schedule
 }
 
 fn join_errors(errors: &ConfigErrors) -> String {
-    let said = errors.0.iter().map(|d| match d.field.as_str() {
+    let reports = errors.0.iter().map(|d| match d.field.as_str() {
         "" => d.what.clone(),
         field => format!("{field}: {}", d.what),
     });
-    said.collect::<Vec<_>>().join("; ")
+    reports.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the VMs that are in the store and not in the configuration, ordered by name, each with
@@ -158,7 +158,7 @@ pub(crate) fn refuse_taken_exports(
 /// Disks are not opened, so one that is in use or has a wrong size is not found.
 pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordReport> {
     let configured: BTreeSet<String> = config.vms.iter().map(|vm| vm.name.clone()).collect();
-    let mut said = overlay(records, &mut config.vms);
+    let mut reports = overlay(records, &mut config.vms);
     let is_configured = |name: &str| configured.contains(name);
     for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.base) {
         let served = vm.and_then(|vm| {
@@ -184,9 +184,9 @@ pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordRep
             Err(why) => (RecordOutcome::Failed, restore_failure(&why)),
         };
         let vm = name.to_owned();
-        said.push(RecordReport { vm, outcome, what });
+        reports.push(RecordReport { vm, outcome, what });
     }
-    said
+    reports
 }
 
 /// Report for a VM of the store that is served.

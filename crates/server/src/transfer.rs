@@ -313,7 +313,7 @@ mod tests {
         };
         assert_eq!(PersistedTransfer::read(&kept.words()), Ok(kept));
         let words = kept.words();
-        for (damaged, said) in [
+        for (damaged, message) in [
             (
                 words.replace("\"moved\":7", "\"moved\":\"7\""),
                 "\"moved\" is no number",
@@ -327,7 +327,7 @@ mod tests {
             ("{".to_owned(), "EOF"),
         ] {
             let error = PersistedTransfer::read(&damaged).expect_err("damaged");
-            assert!(error.contains(said), "{said}: {error}");
+            assert!(error.contains(message), "{message}: {error}");
         }
     }
 }

@@ -289,8 +289,8 @@ mod tests {
         for strategy in tidegate_place::data_centre::Strategy::ALL {
             assert_eq!(parse_strategy(strategy.name()), Ok(strategy));
         }
-        let said = parse_strategy("worst-fit").expect_err("there is none");
-        assert_eq!(said, "one of pcos, first-fit, best-fit, random");
+        let message = parse_strategy("worst-fit").expect_err("there is none");
+        assert_eq!(message, "one of pcos, first-fit, best-fit, random");
         assert_eq!(parse_part("30%"), Ok(300));
         assert_eq!(parse_part("2.5 %"), Ok(25));
         for text in ["30", "101%", "-1%", "NaN%", "%", "2.55%"] {

@@ -46,10 +46,10 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("profile", false, true, false),
         ("profile show", false, true, false),
     ] {
-        let said = help(words);
-        assert_eq!(said.contains("--socket"), socket, "{said}");
-        assert_eq!(said.contains("--output"), output, "{said}");
-        assert_eq!(said.contains("csv:"), csv, "{said}");
+        let message = help(words);
+        assert_eq!(message.contains("--socket"), socket, "{message}");
+        assert_eq!(message.contains("--output"), output, "{message}");
+        assert_eq!(message.contains("csv:"), csv, "{message}");
     }
 }
 
@@ -113,36 +113,36 @@ fn a_number_below_zero_is_told_what_is_allowed() {
         ("sweep x --seeds -1", "1..20 (both included)"),
     ] {
         let words = format!("tidegate {words}");
-        let said = Args::read(words.split(' ')).expect_err("refused");
-        assert!(said.to_string().contains(allowed), "{said}");
+        let message = Args::read(words.split(' ')).expect_err("refused");
+        assert!(message.to_string().contains(allowed), "{message}");
     }
 }
 
 #[test]
 fn a_throttling_option_of_qemu_is_answered_with_ours() {
     let line = ["tidegate", "vm", "set", "oltp", "--iops-rd", "500"];
-    let said = Args::read(line).expect_err("not an option").to_string();
+    let message = Args::read(line).expect_err("not an option").to_string();
     assert!(
-        said.contains("'--iops-rd': write --limit-read RATE"),
-        "{said}"
+        message.contains("'--iops-rd': write --limit-read RATE"),
+        "{message}"
     );
     let line = ["tidegate", "vm", "set", "oltp", "--colour", "red"];
-    let said = Args::read(line).expect_err("not an option").to_string();
+    let message = Args::read(line).expect_err("not an option").to_string();
     assert!(
-        said.contains("unexpected argument '--colour' found"),
-        "{said}"
+        message.contains("unexpected argument '--colour' found"),
+        "{message}"
     );
 }
 
 #[test]
 fn csv_is_refused_where_there_is_none() {
     for words in ["tidegate -o csv vm list", "tidegate vm list -o csv"] {
-        let said = Args::read(words.split(' '))
+        let message = Args::read(words.split(' '))
             .expect_err("no CSV")
             .to_string();
         assert!(
-            said.contains("`vm` has no CSV output: use -o json"),
-            "{said}"
+            message.contains("`vm` has no CSV output: use -o json"),
+            "{message}"
         );
     }
     for words in ["tidegate -o csv sim x", "tidegate sweep x -o csv"] {

@@ -194,8 +194,11 @@ mod tests {
         assert_eq!(parse_weight("none"), Ok(Objective::DEFAULT_WEIGHT));
         assert_eq!(parse_weight("10000"), Ok(10_000));
         for wrong in ["0", "10001", "heavy", "-1", "1.5"] {
-            let said = parse_weight(wrong).expect_err("not a weight");
-            assert!(said.contains("\"none\" for the default, 100"), "{said}");
+            let message = parse_weight(wrong).expect_err("not a weight");
+            assert!(
+                message.contains("\"none\" for the default, 100"),
+                "{message}"
+            );
         }
     }
 }

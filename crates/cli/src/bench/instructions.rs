@@ -188,7 +188,7 @@ fn check_build() -> Result<()> {
 
 fn check_valgrind() -> Result<()> {
     match Command::new("valgrind").arg("--version").output() {
-        Ok(told) if told.status.success() => Ok(()),
+        Ok(output) if output.status.success() => Ok(()),
         _ => Err(
             Problem::new("cannot run valgrind, which counts instructions")
                 .help("apt-get install valgrind, or scripts/setup test")
@@ -208,7 +208,7 @@ fn run_one(run: &Run, requests: u64) -> Result<Row> {
     for name in ["PATH", "VALGRIND_LIB"] {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
-    let told = command
+    let output = command
         .args(["--tool=callgrind", "--collect-atstart=no"])
         .arg(format!("--toggle-collect={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", counts.display()))
@@ -218,14 +218,14 @@ fn run_one(run: &Run, requests: u64) -> Result<Row> {
         .output()
         .context("cannot run valgrind")?;
     let failed = || {
-        let log = String::from_utf8_lossy(&told.stderr);
+        let log = String::from_utf8_lossy(&output.stderr);
         let what = format!("counting {} with {} VMs failed", run.policy, run.vms);
         anyhow::Error::from(Problem::new(what).help(format!("valgrind said:\n{log}")))
     };
-    if !told.status.success() {
+    if !output.status.success() {
         return Err(failed());
     }
-    let answered = String::from_utf8_lossy(&told.stdout).trim().parse().ok();
+    let answered = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
     let answered: u64 = answered
         .filter(|&answered| answered > 0)
         .ok_or_else(failed)?;
@@ -280,7 +280,7 @@ pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) ->
     if recorded.build == build && (recorded.seed, recorded.requests, recorded.depth) == workload {
         return Ok(());
     }
-    let told = |build: &Build, (seed, requests, depth): (u64, u64, u32)| {
+    let description = |build: &Build, (seed, requests, depth): (u64, u64, u32)| {
         format!(
             "{}, {}, opt-level {}, flags {:?}, features {}; {requests} requests, {depth} waiting \
              per VM, seed {seed}",
@@ -290,8 +290,8 @@ pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) ->
     let before = (recorded.seed, recorded.requests, recorded.depth);
     let what = format!(
         "the counts are not comparable\n  the file:   {}\n  this build: {}",
-        told(&recorded.build, before),
-        told(&build, workload)
+        description(&recorded.build, before),
+        description(&build, workload)
     );
     Err(Problem::new(what)
         .at(path.display().to_string())
@@ -377,8 +377,11 @@ mod tests {
             (counts(), 1000, "1000 requests"),
         ] {
             let error = check_comparable(path, &recorded, requests).expect_err("refused");
-            let said = error.to_string();
-            assert!(said.contains(word) && said.contains("--record"), "{said}");
+            let message = error.to_string();
+            assert!(
+                message.contains(word) && message.contains("--record"),
+                "{message}"
+            );
         }
     }
 

@@ -107,11 +107,11 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
         )
     };
     let mut variants = Vec::new();
-    let mut told = false;
+    let mut notes_printed = false;
     let mut tell = |ready: &Ready| {
         // Notes are the same for all variants. Warnings differ by policy and are left out, because
         // the table shows missed promises.
-        if !std::mem::replace(&mut told, true) {
+        if !std::mem::replace(&mut notes_printed, true) {
             ready.notes.iter().for_each(crate::output::tell);
         }
     };

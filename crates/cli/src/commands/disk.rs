@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_does_nothing_is_refused() {
-        let said = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
-        assert!(said.to_string().contains("--stall"), "{said}");
+        let message = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
+        assert!(message.to_string().contains("--stall"), "{message}");
         assert!(typed(&["--error", "EIO", "--seed", "1"]).is_err());
     }
 

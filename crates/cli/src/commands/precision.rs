@@ -235,7 +235,7 @@ mod tests {
             add_properties(&mut table, tuning);
             table.render(Style::Plain)
         };
-        let said = properties_of(&tuning());
+        let message = properties_of(&tuning());
         for part in [
             "30 MB/s",
             "8 KiB",
@@ -244,7 +244,7 @@ mod tests {
             "up to 68 MB/s with I/Os of 44 KiB; 17 MB/s with I/Os of one page",
             "B +0.50 %, V 4.25 %",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let short = TuningView {
             inadequate: Some(InadequateView {
@@ -255,12 +255,12 @@ mod tests {
             profiling: Some(ProfilingView { done: 3, total: 11 }),
             ..tuning()
         };
-        let said = properties_of(&short);
+        let message = properties_of(&short);
         assert!(
-            said.contains("the device reaches 12 MB/s, 250 IOPS"),
-            "{said}"
+            message.contains("the device reaches 12 MB/s, 250 IOPS"),
+            "{message}"
         );
-        assert!(said.contains("3 of 11 merge limits"), "{said}");
+        assert!(message.contains("3 of 11 merge limits"), "{message}");
         let shown = tunings(&[("oltp", &short)]).render(Style::Plain);
         assert!(shown.contains("capacity too small: 12 MB/s"), "{shown}");
         assert!(

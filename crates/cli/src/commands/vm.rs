@@ -208,8 +208,8 @@ fn objective_properties(table: &mut Table, objective: &ObjectiveView) {
             iops,
             burst,
         ];
-        let said: Vec<String> = parts.into_iter().flatten().collect();
-        table.property("expects", said.join(", "));
+        let expected: Vec<String> = parts.into_iter().flatten().collect();
+        table.property("expects", expected.join(", "));
     }
 }
 

@@ -27,9 +27,9 @@ fn can_be_tested(scratch: &Scratch) -> bool {
     let missing_pid = i32::MAX;
     let vm = format!("--vm=job={missing_pid}");
     let args = [&["agent", &vm], &TERMS[..]].concat();
-    let said = Running::start(scratch, TIDEGATE, &args).wait().err;
-    if !said.contains(&format!("process {missing_pid} not found")) {
-        skipped(said.lines().next().unwrap_or("the agent says nothing"));
+    let message = Running::start(scratch, TIDEGATE, &args).wait().err;
+    if !message.contains(&format!("process {missing_pid} not found")) {
+        skipped(message.lines().next().unwrap_or("the agent says nothing"));
         return false;
     }
     have(&["ionice", "unshare"])
@@ -50,8 +50,8 @@ fn shell(scratch: &Scratch) -> (Running, u32) {
 }
 
 fn class(scratch: &Scratch, process: u32) -> String {
-    let said = run(scratch, "ionice", &["-p", &process.to_string()]);
-    said.trim().to_owned()
+    let message = run(scratch, "ionice", &["-p", &process.to_string()]);
+    message.trim().to_owned()
 }
 
 /// The agent over the two, once the other process and its child are idle.
@@ -103,8 +103,8 @@ fn a_job_whose_process_vanishes_is_a_failure_and_all_is_put_back() {
     drop(job);
     let done = agent.wait();
     assert_eq!(done.status.code(), Some(1), "{done:?}");
-    for said in ["all processes have ended", "of the transfer left"] {
-        assert!(done.out.contains(said), "{said}: {done:?}");
+    for message in ["all processes have ended", "of the transfer left"] {
+        assert!(done.out.contains(message), "{message}: {done:?}");
     }
     assert!(done.err.contains("deadline not met: job"), "{done:?}");
     for process in [other.pid(), child] {

@@ -29,8 +29,8 @@ fn a_fifo_is_refused_and_stops_neither_changes_nor_the_end() {
     let fifo = daemon.path("fifo");
     run(daemon.scratch(), "mkfifo", &[arg(&fifo)]);
     let disk = format!("path={},read_only=true", fifo.display());
-    let said = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
-    assert!(said.contains("is a FIFO"), "{said}");
+    let message = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
+    assert!(message.contains("is a FIFO"), "{message}");
     tidegate(&daemon, &["vm", "set", "a", "--weight", "7"]);
     daemon.stop();
 }
@@ -53,8 +53,11 @@ fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
     let disk = format!("path={},format=raw", file.display());
     fuse.hang();
     for _ in 0..2 {
-        let said = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
-        assert!(said.contains("no answer from the kernel in 1 s"), "{said}");
+        let message = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
+        assert!(
+            message.contains("no answer from the kernel in 1 s"),
+            "{message}"
+        );
         tidegate(&daemon, &["vm", "set", "a", "--weight", "7"]);
     }
     fuse.go_on();

@@ -53,10 +53,10 @@ fn fails(daemon: &Daemon, command: &str, error: &str) {
     let uri = daemon.uri("sick");
     let args = ["-f", "raw", "-c", command, &uri];
     let done = Running::start(daemon.scratch(), "qemu-io", &args).wait();
-    let said = done.out + &done.err;
+    let message = done.out + &done.err;
     assert!(
-        !done.status.success() && said.contains(error),
-        "{command}: {said}"
+        !done.status.success() && message.contains(error),
+        "{command}: {message}"
     );
 }
 
@@ -205,7 +205,7 @@ fn a_disk_that_lies_keeps_what_was_written_before() {
 fn a_rule_that_cannot_be_is_refused_with_its_reason() {
     let daemon = start(Backing::Memory, "");
     let socket = daemon.path("control.sock");
-    for (args, said) in [
+    for (args, message) in [
         (&["add", "sick", "--stall", "2"][..], "its unit is missing"),
         (&["add", "sick", "--error", "ETIMEDOUT"], "\"EIO\""),
         (&["add", "sick", "--torn", "512 B"], "cannot be torn"),
@@ -221,7 +221,7 @@ fn a_rule_that_cannot_be_is_refused_with_its_reason() {
         let program = env!("CARGO_BIN_EXE_tidegate");
         let done = Running::start(daemon.scratch(), program, &args).wait();
         assert!(!done.status.success(), "{args:?}");
-        assert!(done.err.contains(said), "{args:?}: {}", done.err);
+        assert!(done.err.contains(message), "{args:?}: {}", done.err);
     }
     assert_eq!(
         fault(&daemon, &["list", "sick"])["rules"],

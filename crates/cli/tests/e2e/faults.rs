@@ -278,8 +278,8 @@ fn a_limit_on_file_sizes_ends_nobody() {
     ] {
         let args = ["-f", "raw", "-c", beyond, &daemon.uri("a")];
         let done = Running::start(daemon.scratch(), "qemu-io", &args).wait();
-        let said = done.out + &done.err;
-        assert!(said.contains("No space left"), "{beyond}: {said}");
+        let message = done.out + &done.err;
+        assert!(message.contains("No space left"), "{beyond}: {message}");
     }
     let commands = ["write -f -P 3 0 1M", "read -P 3 0 1M", "flush"];
     qemu_io(daemon.scratch(), &daemon.uri("a"), &commands);

@@ -150,14 +150,14 @@ impl Guest {
     }
 
     /// Returns the lines that the guest reported on a subject.
-    fn told(&self, subject: &str) -> Vec<String> {
+    fn reported(&self, subject: &str) -> Vec<String> {
         let mark = format!("guest: {subject} ");
         let console = self.console();
         // A machine that was killed may not have got to the end of its line.
         let lines = console.split_inclusive("\r\n");
         let complete = lines.filter_map(|line| line.strip_suffix("\r\n"));
-        let told = complete.filter_map(|line| line.strip_prefix(&mark));
-        told.map(str::to_owned).collect()
+        let reported = complete.filter_map(|line| line.strip_prefix(&mark));
+        reported.map(str::to_owned).collect()
     }
 
     /// Waits until it said so many things of this subject.
@@ -168,7 +168,7 @@ impl Guest {
                 self.succeeds();
                 panic!("it ended without {what}");
             }
-            self.told(subject).len() >= count
+            self.reported(subject).len() >= count
         });
     }
 
@@ -177,7 +177,7 @@ impl Guest {
         let what = format!("the guest's step `{}`", self.step);
         wait_at_most(PATIENCE, &what, || !self.machine().is_running());
         self.machine.take().expect("taken here only").succeed();
-        assert_eq!(self.told("done"), [self.step], "it ended before that");
+        assert_eq!(self.reported("done"), [self.step], "it ended before that");
         self.saw_no_errors();
     }
 
@@ -253,7 +253,7 @@ fn assert_written(daemon: &Daemon) {
 
 /// The files, with these checksums, are what a later machine found.
 fn assert_found(files: &[String], later: &Guest) {
-    let found = later.told("sum");
+    let found = later.reported("sum");
     let lost: Vec<_> = files.iter().filter(|file| !found.contains(file)).collect();
     assert!(lost.is_empty(), "lost or changed: {lost:#?}");
 }
@@ -278,10 +278,10 @@ fn files_are_there_after_a_reboot(backing: Backing) {
     }
     let mut second = Guest::start(&daemon, &kit, "check");
     second.succeeds();
-    assert_eq!(first.told("sum").len(), 59);
-    assert_found(&first.told("sum"), &second);
-    assert_eq!(first.told("raw").len(), 1);
-    assert_eq!(first.told("raw"), second.told("raw"));
+    assert_eq!(first.reported("sum").len(), 59);
+    assert_found(&first.reported("sum"), &second);
+    assert_eq!(first.reported("raw").len(), 1);
+    assert_eq!(first.reported("raw"), second.reported("raw"));
     assert_written(&daemon);
     daemon.stop();
 }
@@ -309,7 +309,7 @@ fn fsynced_files_outlive(backing: Backing, meanwhile: impl FnOnce(Daemon, &mut G
     killed.kill();
     let mut next = Guest::start(&daemon, &kit, "recover");
     next.succeeds();
-    assert_found(&killed.told("kept"), &next);
+    assert_found(&killed.reported("kept"), &next);
     daemon.stop();
 }
 
@@ -323,7 +323,7 @@ fn fsynced_files_outlive_the_machine() {
 fn fsynced_files_outlive_the_daemon() {
     fsynced_files_outlive(Backing::File, |daemon, guest| {
         let daemon = daemon.crash();
-        let before = guest.told("kept").len();
+        let before = guest.reported("kept").len();
         // More than the one that it may have been about to tell.
         guest.wait_for("kept", before + 10);
         daemon

@@ -48,9 +48,13 @@ fn a_lost_file_fails_its_disk_until_it_is_back_and_no_other() {
         };
         assert!(health.contains(word), "{health}");
         for command in ["read 0 4k", "write 0 4k"] {
-            let said = run_qemu_io(daemon.scratch(), &daemon.uri("a"), command);
-            let failed = said.contains("Input/output error");
-            assert_eq!(failed, state != "whole", "{command} while {state}: {said}");
+            let message = run_qemu_io(daemon.scratch(), &daemon.uri("a"), command);
+            let failed = message.contains("Input/output error");
+            assert_eq!(
+                failed,
+                state != "whole",
+                "{command} while {state}: {message}"
+            );
         }
         qemu_io(daemon.scratch(), &daemon.uri("b"), &["write -f -P 9 0 4k"]);
     };
@@ -101,15 +105,15 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     );
     let (image, away) = (daemon.path("a.raw"), daemon.path("away"));
     // A disk that is being served cannot be forgotten.
-    let said = refused(&daemon, &["disk", "forget", "a"]);
-    assert!(said.contains("is served"), "{said}");
-    let said = refused(&daemon, &["disk", "forget", "c"]);
-    assert!(said.contains("no record of disk \"c\""), "{said}");
+    let message = refused(&daemon, &["disk", "forget", "a"]);
+    assert!(message.contains("is served"), "{message}");
+    let message = refused(&daemon, &["disk", "forget", "c"]);
+    assert!(message.contains("no record of disk \"c\""), "{message}");
     fs::rename(&image, &away).expect("it is there");
     let (mut daemon, status) = daemon.restart_in_vain();
     assert!(!status.success());
-    for said in ["a.raw: is not there", "tidegate disk forget a"] {
-        assert!(daemon.logged(&[said]), "{said}: {}", daemon.log());
+    for message in ["a.raw: is not there", "tidegate disk forget a"] {
+        assert!(daemon.logged(&[message]), "{message}: {}", daemon.log());
     }
     assert!(!image.exists(), "an empty disk took its place");
     // An empty file at the disk's path does not count as the disk, either.
@@ -131,8 +135,8 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     assert!(again.err.contains("remembers: b"), "{}", again.err);
     let daemon = daemon.start_again();
     qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 0 0 1M"]);
-    let said = refused(&daemon, &forget);
-    assert!(said.contains("leave out --config"), "{said}");
+    let message = refused(&daemon, &forget);
+    assert!(message.contains("leave out --config"), "{message}");
     a_removed_vm_takes_its_disks_out_of_the_store(daemon);
 }
 
@@ -157,8 +161,8 @@ fn a_removed_vm_takes_its_disks_out_of_the_store(daemon: Daemon) {
     tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
     let daemon = daemon.restart();
     fs::remove_file(daemon.path("c.raw")).expect("it was made");
-    let said = refused(&daemon, &["vm", "add", "c", "--disk", disk]);
-    assert!(said.contains("tidegate disk forget c"), "{said}");
+    let message = refused(&daemon, &["vm", "add", "c", "--disk", disk]);
+    assert!(message.contains("tidegate disk forget c"), "{message}");
     tidegate(&daemon, &["disk", "forget", "c"]);
     tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
     daemon.stop();

@@ -21,7 +21,7 @@ fn nothing_acknowledged_as_durable_on_fuse_is_lost_in_a_power_cut() {
     if lab.status.code() == Some(CANNOT) {
         return skipped(lab.out.lines().last().unwrap_or("the lab does not say why"));
     }
-    let said = format!("{}\n{}{}", lab.status, lab.out, lab.err);
-    assert!(lab.status.success(), "{said}");
-    assert!(lab.out.contains("lost none"), "{said}");
+    let message = format!("{}\n{}{}", lab.status, lab.out, lab.err);
+    assert!(lab.status.success(), "{message}");
+    assert!(lab.out.contains("lost none"), "{message}");
 }

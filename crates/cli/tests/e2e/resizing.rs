@@ -56,9 +56,9 @@ fn a_shrink_that_no_descriptor_is_left_for_changes_nothing() {
     let pid = format!("--pid={}", daemon.pid());
     run(daemon.scratch(), "prlimit", &[&pid, "--nofile=4:"]);
     let shrink = "/v1/vms/a/disks/a?force=true";
-    let (status, said) = ask(&mut control, "PATCH", shrink, "{\"size\": \"32 MiB\"}");
-    assert_eq!(status, 409, "{said}");
-    assert!(said.contains("Too many open files"), "{said}");
+    let (status, message) = ask(&mut control, "PATCH", shrink, "{\"size\": \"32 MiB\"}");
+    assert_eq!(status, 409, "{message}");
+    assert!(message.contains("Too many open files"), "{message}");
     run(daemon.scratch(), "prlimit", &[&pid, "--nofile=512:"]);
     assert_eq!(size(&daemon, "a"), 64 * MIB as u64);
     let end = ["write -P 5 60M 4M", "read -P 5 60M 4M"];

@@ -92,8 +92,8 @@ fn a_vm_is_added_filled_grown_and_removed() {
     assert_eq!(vm["disks"][0]["size_bytes"], 12 * MIB, "{vm}");
     let size = run(daemon.scratch(), "nbdinfo", &["--size", &daemon.uri("new")]);
     assert_eq!(size.trim(), (12 * MIB).to_string());
-    let said = refused(&daemon, &["vm", "resize", "new", "4 MiB"]);
-    assert!(said.contains("would be lost"), "{said}");
+    let message = refused(&daemon, &["vm", "resize", "new", "4 MiB"]);
+    assert!(message.contains("would be lost"), "{message}");
     tidegate(
         &daemon,
         &["vm", "resize", "new", "new", "4 MiB", "--shrink"],
@@ -110,8 +110,8 @@ fn a_vm_is_added_filled_grown_and_removed() {
     assert_eq!(removed["removed"], "new", "{removed}");
     let again = tidegate_json(&daemon, &["vm", "remove", "new"]);
     assert_eq!(again["removed"], Value::Null, "{again}");
-    let said = refused(&daemon, &["vm", "remove", "new", "--strict"]);
-    assert!(said.contains("no VM \"new\""), "{said}");
+    let message = refused(&daemon, &["vm", "remove", "new", "--strict"]);
+    assert!(message.contains("no VM \"new\""), "{message}");
     assert_eq!(names(&daemon), ["a"]);
     assert_eq!(
         fs::read(daemon.path("new.raw")).expect("left"),
@@ -124,7 +124,7 @@ fn a_vm_is_added_filled_grown_and_removed() {
 fn what_cannot_be_is_refused_with_its_field_and_changes_nothing() {
     let daemon = Daemon::start(&config(false, ""));
     let before = tidegate_json(&daemon, &["vm", "list"]);
-    for (args, said) in [
+    for (args, message) in [
         (&["--disk", "path=x.raw,size=5"][..], "5\" is a bare number"),
         (&["--disk", "path=x.raw,sise=5 GiB"], "did you mean `size`?"),
         (&["--disk", "path=x.raw"], "No such file"),
@@ -152,14 +152,14 @@ fn what_cannot_be_is_refused_with_its_field_and_changes_nothing() {
     ] {
         let args = [&["vm", "add", "new"], args].concat();
         let err = refused(&daemon, &args);
-        assert!(err.contains(said), "{args:?}: {err}");
+        assert!(err.contains(message), "{args:?}: {err}");
     }
     let err = refused(
         &daemon,
         &["vm", "add", "a", "--disk", "path=b.raw,size=1 MiB"],
     );
-    for said in ["differs", "a.raw", "b.raw", "64 MiB", "1 MiB"] {
-        assert!(err.contains(said), "{said} is not in {err}");
+    for message in ["differs", "a.raw", "b.raw", "64 MiB", "1 MiB"] {
+        assert!(err.contains(message), "{message} is not in {err}");
     }
     fs::write(daemon.path("vms.toml"), "[[vm]]\nname = \"b\"\nx 3\n").expect("writable");
     let file = daemon.path("vms.toml");
@@ -203,8 +203,11 @@ fn a_vm_with_clients_goes_only_by_force_and_its_neighbour_does_not_notice() {
             assert!(client.is_running(), "fio ended by itself");
             requests(&daemon, "new") > 0
         });
-        let said = refused(&daemon, &["vm", "remove", "new"]);
-        assert!(said.contains("connected") && said.contains("uid"), "{said}");
+        let message = refused(&daemon, &["vm", "remove", "new"]);
+        assert!(
+            message.contains("connected") && message.contains("uid"),
+            "{message}"
+        );
         assert!(client.is_running(), "refused, and cut off all the same");
         let begun = Instant::now();
         tidegate(&daemon, &["vm", "remove", "new", "--force"]);
@@ -252,10 +255,13 @@ fn what_is_to_survive_does_and_nothing_else() {
     tidegate(&daemon, &["vm", "set", "a", "--weight", "70", "--persist"]);
     // Its file has that size from now on, whatever else is forgotten.
     tidegate(&daemon, &["vm", "resize", "long", "16 MiB"]);
-    let said = refused(&daemon, &["vm", "resize", "a", "70 MiB", "--persist"]);
-    assert!(said.contains("defined in the configuration"), "{said}");
-    let said = refused(&daemon, &["vm", "remove", "a", "--persist"]);
-    assert!(said.contains("from the configuration"), "{said}");
+    let message = refused(&daemon, &["vm", "resize", "a", "70 MiB", "--persist"]);
+    assert!(
+        message.contains("defined in the configuration"),
+        "{message}"
+    );
+    let message = refused(&daemon, &["vm", "remove", "a", "--persist"]);
+    assert!(message.contains("from the configuration"), "{message}");
 
     let daemon = daemon.restart();
     assert_eq!(names(&daemon), ["a", "long"]);
@@ -349,8 +355,8 @@ fn a_misspelt_disk_keeps_nobody_and_who_is_kept_is_warned_of() {
     add("greedy", &greedy);
     let misspelt = ["vm", "remove", "brief", "--disk", "breif", "--persist"];
     tidegate(&daemon, &misspelt);
-    let said = refused(&daemon, &[&misspelt[..], &["--strict"]].concat());
-    assert!(said.contains("no disk \"breif\""), "{said}");
+    let message = refused(&daemon, &[&misspelt[..], &["--strict"]].concat());
+    assert!(message.contains("no disk \"breif\""), "{message}");
     let warning = "`tidegate plan` says what would fit";
     assert!(!daemon.logged(&[warning]), "{}", daemon.log());
 
@@ -378,8 +384,8 @@ fn vms_from_a_file_are_those_of_a_configuration() {
     assert_eq!(vms[0]["disks"][1]["export"], "x-logs", "{vms}");
     assert_eq!(vms[1]["background"], true, "{vms}");
     assert_eq!(names(&daemon), ["a", "x", "y"]);
-    let said = refused(&daemon, &["vm", "resize", "x", "2 MiB"]);
-    assert!(said.contains("x-logs"), "{said}");
+    let message = refused(&daemon, &["vm", "resize", "x", "2 MiB"]);
+    assert!(message.contains("x-logs"), "{message}");
     tidegate(&daemon, &["vm", "remove", "x", "--disk", "x-logs"]);
     let vm = tidegate_json(&daemon, &["vm", "resize", "x", "2 MiB"]);
     assert_eq!(vm["disks"].as_array().map(Vec::len), Some(1), "{vm}");
@@ -624,11 +630,14 @@ fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
         [&set, more].concat()
     };
     // Of 77.6 reads a second, one at a time, four fifths may be promised.
-    let said = refused(&daemon, &set("62 IOPS", &[]));
-    assert!(said.contains("does not fit: the promises need"), "{said}");
+    let message = refused(&daemon, &set("62 IOPS", &[]));
     assert!(
-        said.contains("the nearest that fits: --reservation \"61 IOPS\""),
-        "{said}"
+        message.contains("does not fit: the promises need"),
+        "{message}"
+    );
+    assert!(
+        message.contains("the nearest that fits: --reservation \"61 IOPS\""),
+        "{message}"
     );
     let vm = tidegate_json(&daemon, &["vm", "show", "a"]);
     assert_eq!(vm["objective"]["reservation"], Value::Null, "{vm}");
@@ -644,8 +653,8 @@ fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
         "--reservation",
         "5 IOPS",
     ];
-    let said = refused(&daemon, &add);
-    assert!(said.contains("VM b alone needs"), "{said}");
+    let message = refused(&daemon, &add);
+    assert!(message.contains("VM b alone needs"), "{message}");
     assert_eq!(names(&daemon), ["a"]);
     let vm = tidegate_json(&daemon, &[&add[..], &["--force"]].concat());
     assert_eq!(vm["objective"]["reservation"], "5 IOPS", "{vm}");
@@ -655,8 +664,8 @@ fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
             && daemon.logged(&["INFO", "rejected", "vm=\"a\""])
     });
     // Too much now: less is taken, more is not.
-    let said = refused(&daemon, &set("62 IOPS", &[]));
-    assert!(said.contains("--force"), "{said}");
+    let message = refused(&daemon, &set("62 IOPS", &[]));
+    assert!(message.contains("--force"), "{message}");
     tidegate_json(&daemon, &set("60 IOPS", &[]));
     tidegate_json(&daemon, &set("70 IOPS", &["--force"]));
     daemon.stop();

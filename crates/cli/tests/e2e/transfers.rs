@@ -99,8 +99,8 @@ fn a_transfer_is_waited_for_and_told_met_missed_or_cancelled() {
         "{}",
         cancelled.err
     );
-    let told: Value = serde_json::from_str(&cancelled.out).expect("one answer in JSON");
-    assert_eq!(told["last"]["outcome"], "cancelled", "{told}");
+    let answer: Value = serde_json::from_str(&cancelled.out).expect("one answer in JSON");
+    assert_eq!(answer["last"]["outcome"], "cancelled", "{answer}");
 
     let shown = tidegate(&daemon, &["job", "show", "a"]);
     assert!(shown.contains("1 met, 1 missed, 1 cancelled"), "{shown}");
@@ -113,14 +113,14 @@ fn a_transfer_is_waited_for_and_told_met_missed_or_cancelled() {
 fn what_cannot_be_met_or_is_enforced_by_nobody_is_said_at_once() {
     let daemon = start(Backing::Emulated, "fifo");
     let begin = ["job", "start", "a", "--size", "64 GB", "--deadline", "60 s"];
-    let said = tidegate(&daemon, &begin);
+    let message = tidegate(&daemon, &begin);
     for part in [
         "misses by ",
         "policy fifo does not enforce deadlines, policy \"slo\" or \"pridyn\" would",
         "even with the whole device to itself it would miss its deadline",
         "the earliest possible deadline is ",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let least = transfer(&daemon)["least_deadline_s"]
         .as_f64()
@@ -173,10 +173,10 @@ fn a_transfer_outlives_a_crash_and_one_that_was_cancelled_does_not() {
         "--by",
         "2400-01-01T00:00",
     ];
-    let said = refused(&daemon, &begin);
+    let message = refused(&daemon, &begin);
     assert!(
-        said.contains("too far ahead") && said.contains("where: by"),
-        "{said}"
+        message.contains("too far ahead") && message.contains("where: by"),
+        "{message}"
     );
     let begin = [
         "job",
@@ -207,7 +207,7 @@ fn a_transfer_outlives_a_crash_and_one_that_was_cancelled_does_not() {
 #[test]
 fn what_is_no_transfer_is_refused_with_what_would_be_right() {
     let daemon = start(Backing::Memory, "pridyn");
-    for (args, said) in [
+    for (args, message) in [
         (
             &["start", "x", "--size", "1 B", "--by", "14:03"][..],
             "there are: a, b",
@@ -226,7 +226,7 @@ fn what_is_no_transfer_is_refused_with_what_would_be_right() {
         (&["show", "x"], "there are: a, b"),
     ] {
         let refused = refused(&daemon, &[&["job"], args].concat());
-        assert!(refused.contains(said), "{args:?}: {refused}");
+        assert!(refused.contains(message), "{args:?}: {refused}");
     }
     let none = tidegate(&daemon, &["job", "list"]);
     assert!(none.contains("no transfers since"), "{none}");

@@ -45,9 +45,12 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
     let here = Daemon::start(&config());
     let file = here.path("learnt.json");
     let export = ["vm", "export", "a", arg(&file)];
-    let said = refused(&here, &export);
-    assert!(said.contains("has learnt nothing of VM \"a\""), "{said}");
-    assert!(said.contains("vcup"), "{said}");
+    let message = refused(&here, &export);
+    assert!(
+        message.contains("has learnt nothing of VM \"a\""),
+        "{message}"
+    );
+    assert!(message.contains("vcup"), "{message}");
     assert!(!file.exists());
 
     let load = [
@@ -69,8 +72,8 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
     });
     how_precise_it_is_is_told(&here);
 
-    let said = tidegate(&here, &export);
-    assert!(said.contains("tuner, policy vcup-drr"), "{said}");
+    let message = tidegate(&here, &export);
+    assert!(message.contains("tuner, policy vcup-drr"), "{message}");
     load.kill();
     let printed = tidegate(&here, &["vm", "export", "a"]);
     assert!(
@@ -95,8 +98,11 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
     assert_eq!(vm["tuning"]["range"], Value::Null, "{vm}");
     assert_eq!(vm["tuning"]["profiling"]["done"], 0);
     tidegate(&there, &["policy", "set", "disk", "mclock"]);
-    let said = refused(&there, &["vm", "import", "a", arg(&file)]);
-    assert!(said.contains("the policy has no controller"), "{said}");
+    let message = refused(&there, &["vm", "import", "a", arg(&file)]);
+    assert!(
+        message.contains("the policy has no controller"),
+        "{message}"
+    );
     there.stop();
     here.stop();
 }
@@ -106,25 +112,25 @@ fn how_precise_it_is_is_told(here: &Daemon) {
     let vm = shown(here);
     let error = vm["precision"]["error_percent"].as_f64();
     assert!(error.is_some_and(|error| error < -50.0), "{vm}");
-    let said = tidegate(here, &["vm", "show", "a"]);
+    let message = tidegate(here, &["vm", "show", "a"]);
     for part in [
         "too small for the target",
         "possible range",
         "merge limit",
         "B -",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    let said = tidegate(here, &["stats", "--precision", "--interval", "2 s"]);
+    let message = tidegate(here, &["stats", "--precision", "--interval", "2 s"]);
     assert!(
-        said.contains("BETA, 2 s") && said.contains("200 MB/s"),
-        "{said}"
+        message.contains("BETA, 2 s") && message.contains("200 MB/s"),
+        "{message}"
     );
     let stats = tidegate_json(here, &["stats", "a", "--precision"]);
     assert_eq!(stats["vms"][0]["vm"], "a", "{stats}");
     assert_eq!(stats["vms"][0]["interval_s"], 30);
-    let said = refused(here, &["stats", "--precision", "--interval", "500 ms"]);
-    assert!(said.contains("whole seconds up to 300 s"), "{said}");
+    let message = refused(here, &["stats", "--precision", "--interval", "500 ms"]);
+    assert!(message.contains("whole seconds up to 300 s"), "{message}");
 }
 
 /// Writes what was learnt into a file that a daemon can read.
@@ -135,7 +141,7 @@ fn learnt_file(daemon: &Daemon, text: &str) -> PathBuf {
 }
 
 fn what_was_changed_is_refused(there: &Daemon, text: &str) {
-    for (text, said) in [
+    for (text, message) in [
         (text.replace("\"a\"", "\"b\""), "changed or damaged"),
         (text[..text.len() / 2].to_owned(), "not JSON"),
         (
@@ -145,6 +151,6 @@ fn what_was_changed_is_refused(there: &Daemon, text: &str) {
     ] {
         let file = learnt_file(there, &text);
         let refused = refused(there, &["vm", "import", "a", arg(&file)]);
-        assert!(refused.contains(said), "{said}: {refused}");
+        assert!(refused.contains(message), "{message}: {refused}");
     }
 }

@@ -10,19 +10,22 @@ fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
         assert!(!output.status.success());
         stderr(&output)
     };
-    let said = run(&["--vm", &me, "--job", "you=1 GiB in 1 s"]);
+    let message = run(&["--vm", &me, "--job", "you=1 GiB in 1 s"]);
     assert!(
-        said.contains("no such VM: \"you\"") && said.contains("there are: me"),
-        "{said}"
+        message.contains("no such VM: \"you\"") && message.contains("there are: me"),
+        "{message}"
     );
-    let said = run(&["--vm", &me, "--vm", &me]);
-    assert!(said.contains("VM name me is given twice"), "{said}");
-    let said = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
-    assert!(said.contains("VMs me and you are both process"), "{said}");
-    let said = run(&["--vm", "me"]);
-    assert!(said.contains("NAME=PID"), "{said}");
-    let said = run(&["--vm", &me, "--job", "me=1 GiB"]);
-    assert!(said.contains("2 GiB in 60 s"), "{said}");
+    let message = run(&["--vm", &me, "--vm", &me]);
+    assert!(message.contains("VM name me is given twice"), "{message}");
+    let message = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
+    assert!(
+        message.contains("VMs me and you are both process"),
+        "{message}"
+    );
+    let message = run(&["--vm", "me"]);
+    assert!(message.contains("NAME=PID"), "{message}");
+    let message = run(&["--vm", &me, "--job", "me=1 GiB"]);
+    assert!(message.contains("2 GiB in 60 s"), "{message}");
     let nowhere = tidegate(&["agent", "--vm", &me, "--disk", "/proc/self/stat"]);
     assert!(
         stderr(&nowhere).contains("not on exactly one disk"),

@@ -37,7 +37,7 @@ fn check(dir: &Path, more: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-fn said(output: &Output) -> String {
+fn warnings_of(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -53,7 +53,7 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     std::fs::write(dir.path().join("t.toml"), CONFIG).expect("writable");
     // Nothing is there yet, and nothing comes to be by looking.
     let before = check(dir.path(), &[]);
-    assert_eq!(said(&before), "");
+    assert_eq!(warnings_of(&before), "");
     let file = dir.path().join("kept.redb");
     assert!(!file.exists(), "made by looking");
 
@@ -85,7 +85,7 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let warned = said(&checked);
+    let warned = warnings_of(&checked);
     for part in [
         "vm \"clash\": in the store, but cannot be served: export \"bulk\" exists already: VM \
          \"bulk\" has it",
@@ -124,7 +124,7 @@ fn a_store_that_cannot_be_read_is_warned_of() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("t.toml"), CONFIG).expect("writable");
     std::fs::write(dir.path().join("kept.redb"), "something else").expect("writable");
-    let warned = said(&check(dir.path(), &[]));
+    let warned = warnings_of(&check(dir.path(), &[]));
     assert!(
         warned.contains("store: persisted VMs and objectives are not known"),
         "{warned}"

@@ -75,8 +75,11 @@ fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
     let scenario = examples().join("noisy-neighbour.toml");
     let unknown = tidegate(&["plan", scenario.to_str().expect("plain")]);
     assert_eq!(unknown.status.code(), Some(1));
-    let said = stderr(&unknown);
-    assert!(said.contains("tidegate profile hdd-7200-1tb"), "{said}");
+    let message = stderr(&unknown);
+    assert!(
+        message.contains("tidegate profile hdd-7200-1tb"),
+        "{message}"
+    );
     let dir = tempfile::tempdir().expect("a directory");
     let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
     let too_much = planned.replace("25 IOPS", "250 IOPS");
@@ -84,14 +87,14 @@ fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
     std::fs::write(&file, too_much).expect("writable");
     let checked = tidegate(&["check", file.to_str().expect("plain")]);
     assert!(checked.status.success(), "{}", stderr(&checked));
-    let said = stderr(&checked);
+    let message = stderr(&checked);
     assert!(
-        said.contains("warning: device \"disk0\": the promises need"),
-        "{said}"
+        message.contains("warning: device \"disk0\": the promises need"),
+        "{message}"
     );
     assert!(
-        said.contains("`tidegate plan` says what would fit"),
-        "{said}"
+        message.contains("`tidegate plan` says what would fit"),
+        "{message}"
     );
 }
 
@@ -108,10 +111,11 @@ fn a_plan_refuses_an_imprecise_profile_and_says_what_to_do() {
     let file = file.to_str().expect("plain");
     let refused = tidegate(&["plan", file]);
     assert_eq!(refused.status.code(), Some(1));
-    let said = stderr(&refused);
+    let message = stderr(&refused);
     assert!(
-        said.contains("4 KiB random reads (±330 %)") && said.contains("measure the device again"),
-        "{said}"
+        message.contains("4 KiB random reads (±330 %)")
+            && message.contains("measure the device again"),
+        "{message}"
     );
     let json = tidegate(&["plan", file, "-o", "json"]);
     let plan: serde_json::Value = serde_json::from_str(&stdout(&json)).expect("JSON");
@@ -191,9 +195,9 @@ fn a_broken_configuration_is_located_and_ends_with_one() {
     for command in ["check", "serve"] {
         let output = tidegate(&[command, path]);
         assert_eq!(output.status.code(), Some(1), "{command}");
-        let said = stderr(&output);
-        assert!(said.contains("broken.toml:12:15"), "{said}");
-        assert!(said.contains("help: \"120 IOPS\""), "{said}");
+        let message = stderr(&output);
+        assert!(message.contains("broken.toml:12:15"), "{message}");
+        assert!(message.contains("help: \"120 IOPS\""), "{message}");
     }
     let output = tidegate(&["check", path, "-o", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -235,8 +239,8 @@ fn what_is_not_there_yet_is_a_warning() {
     std::fs::write(&path, text).expect("writable");
     let path = path.to_str().expect("plain");
     let output = tidegate(&["check", path]);
-    let said = stderr(&output);
-    assert!(output.status.success(), "{said}");
+    let message = stderr(&output);
+    assert!(output.status.success(), "{message}");
     for part in [
         "warning: listen[0].unix: ",
         "no-run does not exist: create it (mkdir -p)",
@@ -246,9 +250,9 @@ fn what_is_not_there_yet_is_a_warning() {
         "t.toml:5:8\n",
         "t.toml:21:8\n",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(!said.contains("control"), "{said}");
+    assert!(!message.contains("control"), "{message}");
     let output = tidegate(&["check", path, "-o", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let warnings = report["warnings"].as_array().expect("a list");
@@ -282,8 +286,8 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
     std::fs::write(&path, format!("{device}{}", vms.concat())).expect("writable");
     let path = path.to_str().expect("plain");
     let output = tidegate(&["check", path]);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
     for part in [
         "looks like a qcow2 image",
         "directory: is a directory; a disk needs a regular file",
@@ -292,9 +296,9 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
         "vm \"image\": export \"image\"",
         "t.toml:9:8",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(!said.contains("\"new\""), "{said}");
+    assert!(!message.contains("\"new\""), "{message}");
     assert!(!at("new").exists(), "it is not for check to make it");
 }
 
@@ -312,16 +316,16 @@ fn wrong_arguments_end_with_two_and_help_teaches() {
         assert_eq!(output.status.code(), Some(2), "{interval}");
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
-    let said = stderr(&tidegate(&["demo", "--policy", "mclok"]));
-    assert!(said.contains("mclock"), "{said}");
+    let message = stderr(&tidegate(&["demo", "--policy", "mclok"]));
+    assert!(message.contains("mclock"), "{message}");
     let short = tidegate(&["demo", "--seconds", "8"]);
     assert_eq!(short.status.code(), Some(1));
-    let said = stderr(&short);
+    let message = stderr(&short);
     assert!(
-        said.contains("8 s are too short for 3 policies on 2 devices"),
-        "{said}"
+        message.contains("8 s are too short for 3 policies on 2 devices"),
+        "{message}"
     );
-    assert!(said.contains("--seconds 23 or more"), "{said}");
+    assert!(message.contains("--seconds 23 or more"), "{message}");
     for args in [
         &["--help"][..],
         &["vm", "set", "--help"],
@@ -345,27 +349,30 @@ fn policies_are_shown_without_a_daemon() {
         assert!(stdout(&output).contains(name), "{}", stdout(&output));
     }
     let output = tidegate(&["policy", "show", "sfq"]);
-    let said = stdout(&output);
-    assert!(said.contains("bytes, requests, size-classes"), "{said}");
+    let message = stdout(&output);
+    assert!(
+        message.contains("bytes, requests, size-classes"),
+        "{message}"
+    );
     let output = tidegate(&["policy", "show", "mclock"]);
     assert!(stdout(&output).contains("cost_size"), "{}", stdout(&output));
     let output = tidegate(&["policy", "show", "token-bucket"]);
-    let said = stdout(&output);
+    let message = stdout(&output);
     assert!(
-        said.contains("regulator") && said.contains("slack"),
-        "{said}"
+        message.contains("regulator") && message.contains("slack"),
+        "{message}"
     );
     let output = tidegate(&["policy", "show", "token-bucket+mclock"]);
-    let said = stdout(&output);
+    let message = stdout(&output);
     assert!(
-        said.contains("cost of an I/O that is charged to its VM"),
-        "{said}"
+        message.contains("cost of an I/O that is charged to its VM"),
+        "{message}"
     );
     let output = tidegate(&["policy", "show", "mclok"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(said.contains("did you mean \"mclock\""), "{said}");
-    assert!(said.contains("credit-feedback"), "{said}");
+    let message = stderr(&output);
+    assert!(message.contains("did you mean \"mclock\""), "{message}");
+    assert!(message.contains("credit-feedback"), "{message}");
     let output = tidegate(&["completions", "bash"]);
     assert!(
         stdout(&output).contains("tidegate"),
@@ -407,9 +414,9 @@ fn torture_refuses_seeds_that_passed_with_other_policies() {
     let held = std::fs::read(&file).expect("written");
     let output = torture(&["--policy", "sfq"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
+    let message = stderr(&output);
     for part in ["policies any", "policies sfq", resume, "help:"] {
-        assert!(said.contains(part), "{said}");
+        assert!(message.contains(part), "{message}");
     }
     assert_eq!(std::fs::read(&file).expect("still there"), held);
     let output = torture(&[]);
@@ -432,8 +439,11 @@ fn torture_resumes_from_a_regular_file_only() {
         let path = path.to_str().expect("a path in UTF-8");
         let output = tidegate(&["torture", "--seeds", "1", "--resume", path]);
         assert_eq!(output.status.code(), Some(1), "{path}");
-        let said = stderr(&output);
-        assert!(said.contains(what) && said.contains(path), "{said}");
+        let message = stderr(&output);
+        assert!(
+            message.contains(what) && message.contains(path),
+            "{message}"
+        );
         assert!(stdout(&output).is_empty(), "it ran: {}", stdout(&output));
     }
     let (file, link) = (dir.path().join("file"), dir.path().join("link"));
@@ -453,8 +463,8 @@ fn torture_counts_up_to_the_largest_seed_and_no_further() {
     for (start, seeds) in [("18446744073709551615", 1), ("18446744073709551614", 2)] {
         let output = torture(start, &seeds.to_string());
         assert!(output.status.success(), "{}", stderr(&output));
-        let said: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-        assert_eq!(said["passed"], seeds);
+        let message: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(message["passed"], seeds);
     }
     let output = torture("18446744073709551615", "3");
     assert_eq!(output.status.code(), Some(1));

@@ -66,11 +66,11 @@ impl Drop for Daemon {
 fn a_missing_daemon_is_said_with_its_socket() {
     let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(said.starts_with("error: no daemon listens"), "{said}");
+    let message = stderr(&output);
+    assert!(message.starts_with("error: no daemon listens"), "{message}");
     assert!(
-        said.contains("where: /nonexistent/c.sock") && said.contains("help:"),
-        "{said}"
+        message.contains("where: /nonexistent/c.sock") && message.contains("help:"),
+        "{message}"
     );
 }
 
@@ -98,8 +98,11 @@ fn a_running_daemon_is_looked_at_and_changed() {
     let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
     assert!(stdout(&output).contains("policy fifo does not enforce reservation (120 IOPS)"));
     let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
-    let said = stdout(&output);
-    assert!(said.contains("not enforced: reservation, limit"), "{said}");
+    let message = stdout(&output);
+    assert!(
+        message.contains("not enforced: reservation, limit"),
+        "{message}"
+    );
     let device = daemon.json(&[
         "policy",
         "set",
@@ -162,9 +165,12 @@ fn is_looked_at(daemon: &Daemon) {
     }
 
     let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
-    let said = stdout(&output);
-    assert!(said.contains("at least 120 IOPS; within 30 ms"), "{said}");
-    assert!(!said.contains("not enforced"), "{said}");
+    let message = stdout(&output);
+    assert!(
+        message.contains("at least 120 IOPS; within 30 ms"),
+        "{message}"
+    );
+    assert!(!message.contains("not enforced"), "{message}");
 }
 
 #[test]
@@ -173,10 +179,10 @@ fn a_second_daemon_leaves_the_first_its_sockets() {
     let config = daemon.dir.path().join("t.toml");
     let output = tidegate(&["serve", config.to_str().expect("plain")]);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
+    let message = stderr(&output);
     assert!(
-        said.contains("control.sock") && said.contains("fuser"),
-        "{said}"
+        message.contains("control.sock") && message.contains("fuser"),
+        "{message}"
     );
     assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
 }
@@ -204,7 +210,7 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
     let file = ("kind = \"memory\"", "kind = \"file\"");
     let second = "[[vm]]\nname = \"bulk\"\n[[vm.disk]]\nsize = \"8 MiB\"\n";
     let on = |disk: &'static str| [file, (second, ""), ("size = \"8 MiB\"", disk)];
-    for (said, part, place) in [
+    for (message, part, place) in [
         (
             refusal(dir, &[("unix = \"nbd.sock\"", &taken)]),
             "help: another process has this port",
@@ -241,9 +247,9 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
             "refused.toml:15:8",
         ),
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
         let place = format!("--> {}/{place}\n", dir.display());
-        assert!(said.contains(&place), "{place}: {said}");
+        assert!(message.contains(&place), "{place}: {message}");
     }
 }
 
@@ -352,9 +358,13 @@ fn a_daemon_whose_log_is_not_read_waits_for_nobody() {
     });
     let status = daemon.terminate();
     assert!(status.success(), "{status}");
-    let said = rest.join().expect("no panic").expect("text");
-    assert!(said.len() > 3 << 16, "too little was said: {}", said.len());
-    assert!(said.ends_with("every disk flushed\n"), "{said}");
+    let message = rest.join().expect("no panic").expect("text");
+    assert!(
+        message.len() > 3 << 16,
+        "too little was said: {}",
+        message.len()
+    );
+    assert!(message.ends_with("every disk flushed\n"), "{message}");
 }
 
 #[test]
@@ -368,19 +378,19 @@ fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
         .spawn()
         .expect("the binary runs");
     let mut log = BufReader::new(child.stderr.take().expect("piped"));
-    let mut said = String::new();
+    let mut message = String::new();
     // By then its daemon runs, and waits for the signal as well.
-    log.read_line(&mut said).expect("readable");
-    assert!(said.contains("running for"), "{said}");
+    log.read_line(&mut message).expect("readable");
+    assert!(message.contains("running for"), "{message}");
     send("-INT", &child);
-    log.read_to_string(&mut said).expect("readable");
+    log.read_to_string(&mut message).expect("readable");
     let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(1), "{status}: {said}");
+    assert_eq!(status.code(), Some(1), "{status}: {message}");
     assert!(
-        said.contains("error: stopped before all policies were shown"),
-        "{said}"
+        message.contains("error: stopped before all policies were shown"),
+        "{message}"
     );
-    assert!(!said.contains("connection"), "{said}");
+    assert!(!message.contains("connection"), "{message}");
     let left = std::fs::read_dir(dir.path()).expect("there").count();
     assert_eq!(left, 0, "it left files behind");
 }

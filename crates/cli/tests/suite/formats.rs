@@ -129,15 +129,15 @@ fn a_store_of_a_newer_schema_is_refused_and_not_touched() {
         "up to 4",
         "run the Tidegate that wrote it",
     ];
-    let said = copies.refused(&["serve", "tidegate.toml"], "tidegate.redb");
-    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    let message = copies.refused(&["serve", "tidegate.toml"], "tidegate.redb");
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
 
     // A warning of `check`, for the file may be one for another build on this host.
     let before = fs::read(copies.path("tidegate.redb")).expect("there");
     let checked = copies.tidegate(&["check", "tidegate.toml"]);
-    let said = stderr(&checked);
-    assert!(checked.status.success(), "{said}");
-    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    let message = stderr(&checked);
+    assert!(checked.status.success(), "{message}");
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     assert!(fs::read(copies.path("tidegate.redb")).expect("there") == before);
 }
 
@@ -160,9 +160,9 @@ fn a_vm_kept_in_newer_words_is_named_and_its_record_stays() {
     drop(database);
 
     let before = fs::read(&file).expect("there");
-    let said = stderr(&copies.tidegate(&["check", "tidegate.toml"]));
+    let message = stderr(&copies.tidegate(&["check", "tidegate.toml"]));
     for part in ["\"bulk\"", "has version 2", "Tidegate that wrote it"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     assert!(
         fs::read(&file).expect("there") == before,
@@ -201,9 +201,9 @@ fn what_was_learnt_in_version_1_is_taken_and_a_newer_one_is_not() {
     assert!(vm["tuning"]["range"].is_object(), "{vm}");
 
     copies.replace("newer.json", "\"version\": 1", "\"version\": 2");
-    let said = copies.refused(&[&import[..], &["newer.json"]].concat(), "newer.json");
+    let message = copies.refused(&[&import[..], &["newer.json"]].concat(), "newer.json");
     for part in ["format version 2", "Tidegate that wrote it", "newer.json"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     drop(daemon);
 }
@@ -216,9 +216,9 @@ fn a_profile_of_version_1_is_read_and_a_newer_one_is_refused() {
     assert_eq!(shown["curves"].as_array().map(Vec::len), Some(7), "{shown}");
 
     copies.replace("profile.toml", "version = 1\n", "version = 2\n");
-    let said = copies.refused(&["profile", "show", "profile.toml"], "profile.toml");
+    let message = copies.refused(&["profile", "show", "profile.toml"], "profile.toml");
     for part in ["unknown version 2", "`tidegate profile`", "profile.toml:2"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
@@ -258,8 +258,8 @@ fn a_file_of_hosts_of_a_newer_version_is_refused_and_not_touched() {
     };
     store.apply(&[change]).expect("writes");
     drop(store);
-    let said = copies.refused(&["place", "list", "--db", "place.redb"], "place.redb");
+    let message = copies.refused(&["place", "list", "--db", "place.redb"], "place.redb");
     for part in ["format 2", "use the Tidegate version that wrote it"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }

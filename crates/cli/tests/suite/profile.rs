@@ -38,9 +38,9 @@ fn a_models_profile_is_the_same_every_time_and_can_be_shown() {
     for results in ["a.toml", "b.toml"] {
         let args = ["hdd-7200-1tb", "--quick", "--results", results];
         let output = tidegate(dir.path(), &args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        assert!(said.contains(results), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{message}");
+        assert!(message.contains(results), "{message}");
         texts.push(fs::read(dir.path().join(results)).expect("written"));
     }
     assert_eq!(texts[0], texts[1]);
@@ -59,19 +59,19 @@ fn what_holds_something_is_not_written_to() {
     let dir = directory();
     let disk = dir.path().join("disk.raw");
     fs::write(&disk, vec![7; 1 << 20]).expect("written");
-    let said = refused(dir.path(), &["disk.raw"]);
+    let message = refused(dir.path(), &["disk.raw"]);
     for part in [
         "contains data: 1 MiB",
         "--read-only",
         "--overwrite",
         "disk.raw",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    let said = refused(dir.path(), &["disk.raw", "--size", "1 MiB"]);
+    let message = refused(dir.path(), &["disk.raw", "--size", "1 MiB"]);
     assert!(
-        said.contains("--size creates a file, but the file exists"),
-        "{said}"
+        message.contains("--size creates a file, but the file exists"),
+        "{message}"
     );
     assert_eq!(fs::read(&disk).expect("there"), vec![7; 1 << 20]);
     let left: Vec<_> = fs::read_dir(dir.path()).expect("there").collect();
@@ -81,47 +81,47 @@ fn what_holds_something_is_not_written_to() {
 #[test]
 fn what_holds_nothing_measures_nothing() {
     let dir = directory();
-    let said = refused(dir.path(), &["."]);
+    let message = refused(dir.path(), &["."]);
     assert!(
-        said.contains("a directory") && said.contains("--size"),
-        "{said}"
+        message.contains("a directory") && message.contains("--size"),
+        "{message}"
     );
-    let said = refused(dir.path(), &["no.raw"]);
+    let message = refused(dir.path(), &["no.raw"]);
     assert!(
-        said.contains("no such file") && said.contains("--size"),
-        "{said}"
+        message.contains("no such file") && message.contains("--size"),
+        "{message}"
     );
     File::create(dir.path().join("empty.raw")).expect("made");
-    let said = refused(dir.path(), &["empty.raw", "--read-only"]);
+    let message = refused(dir.path(), &["empty.raw", "--read-only"]);
     assert!(
-        said.contains("is empty") && said.contains("--size"),
-        "{said}"
+        message.contains("is empty") && message.contains("--size"),
+        "{message}"
     );
     let sparse = File::create(dir.path().join("sparse.raw")).expect("made");
     sparse.set_len(1 << 30).expect("a size");
-    let said = refused(dir.path(), &["sparse.raw", "--read-only"]);
-    assert!(said.contains("the file is all holes"), "{said}");
-    let said = refused(dir.path(), &["no.raw", "--size", "4 KiB"]);
-    assert!(said.contains("too small to measure"), "{said}");
+    let message = refused(dir.path(), &["sparse.raw", "--read-only"]);
+    assert!(message.contains("the file is all holes"), "{message}");
+    let message = refused(dir.path(), &["no.raw", "--size", "4 KiB"]);
+    assert!(message.contains("too small to measure"), "{message}");
     assert!(!dir.path().join("no.raw").exists(), "it is removed again");
 }
 
 #[test]
 fn options_that_mean_nothing_are_refused() {
     let dir = directory();
-    let said = refused(dir.path(), &["nvme-1tb", "--size", "1 GiB"]);
-    assert!(said.contains("--size is for disks"), "{said}");
-    let said = refused(dir.path(), &["hdd-7200-1tb", "--depth", "33"]);
+    let message = refused(dir.path(), &["nvme-1tb", "--size", "1 GiB"]);
+    assert!(message.contains("--size is for disks"), "{message}");
+    let message = refused(dir.path(), &["hdd-7200-1tb", "--depth", "33"]);
     assert!(
-        said.contains("--depth 33") && said.contains("1 to 32"),
-        "{said}"
+        message.contains("--depth 33") && message.contains("1 to 32"),
+        "{message}"
     );
-    let said = refused(dir.path(), &["nvme-2tb"]);
-    assert!(said.contains("did you mean \"nvme-1tb\""), "{said}");
-    let said = refused(dir.path(), &["disk.raw", "--live"]);
-    assert!(said.contains("--live is for models"), "{said}");
-    let said = refused(dir.path(), &["disk.raw", "--read-only", "--overwrite"]);
-    assert!(said.contains("cannot be used with"), "{said}");
+    let message = refused(dir.path(), &["nvme-2tb"]);
+    assert!(message.contains("did you mean \"nvme-1tb\""), "{message}");
+    let message = refused(dir.path(), &["disk.raw", "--live"]);
+    assert!(message.contains("--live is for models"), "{message}");
+    let message = refused(dir.path(), &["disk.raw", "--read-only", "--overwrite"]);
+    assert!(message.contains("cannot be used with"), "{message}");
 }
 
 /// Steps that a measurement has kept.
@@ -157,8 +157,8 @@ fn what_was_stopped_goes_on() {
     let dir = directory();
     let args = ["disk.raw", "--size", "16 MiB", "--quick"];
     let part = dir.path().join("disk.profile.toml.part");
-    let said = stopped_after(2, dir.path(), &args);
-    assert!(said.contains("the same command resumes it"), "{said}");
+    let message = stopped_after(2, dir.path(), &args);
+    assert!(message.contains("the same command resumes it"), "{message}");
     let first = kept(&part);
     assert!(first >= 2);
     assert_eq!(
@@ -169,10 +169,10 @@ fn what_was_stopped_goes_on() {
     );
     // With another plan it does not.
     let other = ["disk.raw", "--size", "16 MiB", "--quick", "--seed", "2"];
-    let said = refused(dir.path(), &other);
+    let message = refused(dir.path(), &other);
     assert!(
-        said.contains("another plan") && said.contains("--fresh"),
-        "{said}"
+        message.contains("another plan") && message.contains("--fresh"),
+        "{message}"
     );
     // Nor another disk under the same name.
     fs::create_dir(dir.path().join("other")).expect("made");
@@ -183,17 +183,17 @@ fn what_was_stopped_goes_on() {
         "--results",
         "disk.profile.toml",
     ];
-    let said = refused(dir.path(), &other);
-    assert!(said.contains("another device"), "{said}");
+    let message = refused(dir.path(), &other);
+    assert!(message.contains("another device"), "{message}");
     let left = fs::read_dir(dir.path().join("other"))
         .expect("there")
         .count();
     assert_eq!(left, 0, "nothing was made");
-    let said = stopped_after(first + 1, dir.path(), &args);
+    let message = stopped_after(first + 1, dir.path(), &args);
     let known = format!("{first} of ");
     assert!(
-        said.contains(&known) && said.contains("done before"),
-        "{said}"
+        message.contains(&known) && message.contains("done before"),
+        "{message}"
     );
 }
 
@@ -208,8 +208,8 @@ fn a_scratch_file_that_somebody_else_wrote_to_is_theirs() {
     fs::write(&disk, vec![7; 16 << 20]).expect("written");
     assert_eq!(fs::metadata(&disk).expect("there").ino(), inode);
     for fresh in [&args[..], &[&args[..], &["--fresh"]].concat()] {
-        let said = refused(dir.path(), fresh);
-        assert!(said.contains("but the file exists"), "{said}");
+        let message = refused(dir.path(), fresh);
+        assert!(message.contains("but the file exists"), "{message}");
     }
     let bytes = fs::read(&disk).expect("there");
     assert!(bytes.iter().all(|byte| *byte == 7), "it was written to");
@@ -235,14 +235,14 @@ fn a_file_in_the_scratch_files_place_is_not_taken_for_it() {
     assert_eq!(text.matches(&old).count(), 1, "{text}");
     fs::write(&part, text.replace(&old, &new)).expect("written");
     for args in [&["--quick"][..], &["--quick", "--fresh"]] {
-        let said = refused(dir.path(), &[&["disk.raw"], args].concat());
-        assert!(said.contains("contains data"), "{said}");
-        let said = refused(dir.path(), &[&["disk.raw"], &size[..], args].concat());
-        assert!(said.contains("but the file exists"), "{said}");
+        let message = refused(dir.path(), &[&["disk.raw"], args].concat());
+        assert!(message.contains("contains data"), "{message}");
+        let message = refused(dir.path(), &[&["disk.raw"], &size[..], args].concat());
+        assert!(message.contains("but the file exists"), "{message}");
     }
     // Nor is what was learnt of the scratch file its own.
-    let said = refused(dir.path(), &["disk.raw", "--quick", "--overwrite"]);
-    assert!(said.contains("another device"), "{said}");
+    let message = refused(dir.path(), &["disk.raw", "--quick", "--overwrite"]);
+    assert!(message.contains("another device"), "{message}");
     let bytes = fs::read(&disk).expect("there");
     assert!(
         bytes.len() == 16 << 20 && bytes.iter().all(|byte| *byte == 7),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::common::tidegate;
 
-fn said(args: &[&str]) -> String {
+fn printed(args: &[&str]) -> String {
     let output = tidegate(args);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {errors}");
@@ -26,7 +26,7 @@ fn keys(entry: &Value) -> BTreeSet<&str> {
 #[test]
 fn json_is_one_list_of_figures_and_claims_whatever_the_number_of_threads() {
     let table = ["reproduce", "flubber", "--table", "3", "-o", "json"];
-    let text = said(&table);
+    let text = printed(&table);
     let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
     let (cells, claims): (Vec<&Value>, Vec<&Value>) =
         list.iter().partition(|entry| entry.get("table").is_some());
@@ -73,13 +73,13 @@ fn json_is_one_list_of_figures_and_claims_whatever_the_number_of_threads() {
         assert_eq!(verdict == "holds", claim["holds"] == true, "{claim}");
         assert_eq!(verdict == "cannot hold", !claim["cannot_hold"].is_null());
     }
-    assert_eq!(text, said(&[&table[..], &["--jobs", "1"]].concat()));
+    assert_eq!(text, printed(&[&table[..], &["--jobs", "1"]].concat()));
 }
 
 #[test]
 fn vfair_beside_its_rivals_whatever_the_number_of_threads() {
     let table = ["reproduce", "vfair", "--table", "2", "-o", "json"];
-    let text = said(&table);
+    let text = printed(&table);
     let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
     let (cells, claims): (Vec<&Value>, Vec<&Value>) =
         list.iter().partition(|entry| entry.get("table").is_some());
@@ -93,13 +93,13 @@ fn vfair_beside_its_rivals_whatever_the_number_of_threads() {
         );
     }
     assert!(claims.len() > 6, "{claims:?}");
-    assert_eq!(text, said(&[&table[..], &["--jobs", "1"]].concat()));
+    assert_eq!(text, printed(&[&table[..], &["--jobs", "1"]].concat()));
 }
 
 #[test]
 fn vcup_beside_its_figures_whatever_the_number_of_threads() {
     let figure = ["reproduce", "vcup", "--figure", "7", "-o", "json"];
-    let text = said(&figure);
+    let text = printed(&figure);
     let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
     let (cells, claims): (Vec<&Value>, Vec<&Value>) =
         list.iter().partition(|entry| entry.get("table").is_some());
@@ -110,13 +110,13 @@ fn vcup_beside_its_figures_whatever_the_number_of_threads() {
         assert!(cell["ours"].as_f64().is_some_and(|x| x > 0.0), "{cell}");
     }
     assert_eq!(claims.len(), 12, "{claims:?}");
-    assert_eq!(text, said(&[&figure[..], &["--jobs", "1"]].concat()));
+    assert_eq!(text, printed(&[&figure[..], &["--jobs", "1"]].concat()));
 }
 
 #[test]
 fn pridyn_beside_its_figures_whatever_the_number_of_threads() {
     let figure = ["reproduce", "pridyn", "--figure", "4.6", "-o", "json"];
-    let text = said(&figure);
+    let text = printed(&figure);
     let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
     let (cells, claims): (Vec<&Value>, Vec<&Value>) =
         list.iter().partition(|entry| entry.get("table").is_some());
@@ -128,7 +128,7 @@ fn pridyn_beside_its_figures_whatever_the_number_of_threads() {
     }
     // Halved, sooner, research as well, and the order.
     assert_eq!(claims.len(), 4, "{claims:?}");
-    assert_eq!(text, said(&[&figure[..], &["--jobs", "1"]].concat()));
+    assert_eq!(text, printed(&[&figure[..], &["--jobs", "1"]].concat()));
 }
 
 /// A request of 24 KiB once and again, for the first web stream: the others are what they are.
@@ -143,13 +143,13 @@ fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
     let line = "128166372003061629,web,0,Read,7014609920,24576,41286\n";
     std::fs::write(folder.path().join("web_0.csv"), line).expect("a file");
     let output = tidegate(&mine);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}");
     assert!(
-        told.contains("web_1.csv") && !told.contains("web_0.csv"),
-        "{told}"
+        shown.contains("web_1.csv") && !shown.contains("web_0.csv"),
+        "{shown}"
     );
-    assert_ne!(output.stdout, said(&figure).into_bytes());
+    assert_ne!(output.stdout, printed(&figure).into_bytes());
     let refusal = refused(&["reproduce", "vcup", "--figure", "7", "--traces", path]);
     assert!(refusal.contains("vcup replays no traces"), "{refusal}");
 }
@@ -157,7 +157,7 @@ fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
 #[test]
 fn people_read_theirs_ours_and_whether_claims_hold() {
     let part = ["reproduce", "flubber", "--table", "section 4.5"];
-    let text = said(&[&part[..], &["--details"]].concat());
+    let text = printed(&[&part[..], &["--details"]].concat());
     for word in [
         "THEIRS",
         "OURS",
@@ -169,13 +169,13 @@ fn people_read_theirs_ours_and_whether_claims_hold() {
         assert!(text.contains(word), "{word}: {text}");
     }
     // Without it a screen with the verdicts, and where to look.
-    let screen = said(&part);
+    let screen = printed(&part);
     for word in ["CAN HOLD", "ORDER", "section 4.5", "--details", "README.md"] {
         assert!(screen.contains(word), "{word}: {screen}");
     }
     assert!(!screen.contains("wait_success_pct"), "{screen}");
     assert!(screen.lines().all(|line| line.len() <= 80), "{screen}");
-    assert!(said(&["reproduce"]).contains("flubber"));
+    assert!(printed(&["reproduce"]).contains("flubber"));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn curves_are_drawn_here_and_written_as_svg() {
     let file = folder.path().join("curves.svg");
     let path = file.to_str().expect("UTF-8");
     let figure = ["reproduce", "flubber", "--table", "figure 4"];
-    let text = said(&[&figure[..], &["--plot", "--ascii", "--svg", path]].concat());
+    let text = printed(&[&figure[..], &["--plot", "--ascii", "--svg", path]].concat());
     let (_, plot) = text.split_once("Figure 4: two writers").expect("a plot");
     assert!(plot.is_ascii(), "{plot}");
     assert!(plot.contains("o seq_write   x rnd_write"), "{plot}");
@@ -196,7 +196,7 @@ fn curves_are_drawn_here_and_written_as_svg() {
     );
     assert!(svg.contains(">promised to rnd_write</text>"), "{svg}");
 
-    let json = said(&[&figure[..], &["-o", "json", "--svg", path]].concat());
+    let json = printed(&[&figure[..], &["-o", "json", "--svg", path]].concat());
     serde_json::from_str::<Value>(&json).expect("JSON alone");
     assert_eq!(svg, std::fs::read_to_string(&file).expect("it is there"));
 }
@@ -223,20 +223,20 @@ fn curves_that_nobody_would_see_are_refused() {
             "cannot be used with",
         ),
     ] {
-        let said = refused(&[&["reproduce"], args].concat());
-        assert!(said.contains(why), "{args:?}: {said}");
+        let message = refused(&[&["reproduce"], args].concat());
+        assert!(message.contains(why), "{args:?}: {message}");
     }
 }
 
 #[test]
 fn what_there_is_not_is_answered_with_what_there_is() {
-    let said = refused(&["reproduce", "fluber"]);
-    assert!(said.contains("there are: flubber"), "{said}");
-    let said = refused(&["reproduce", "flubber", "--table", "7"]);
-    assert!(said.contains("there are: 2, 3, 4, 5, 6"), "{said}");
-    let said = refused(&["reproduce", "vfair", "--figure", "7"]);
+    let message = refused(&["reproduce", "fluber"]);
+    assert!(message.contains("there are: flubber"), "{message}");
+    let message = refused(&["reproduce", "flubber", "--table", "7"]);
+    assert!(message.contains("there are: 2, 3, 4, 5, 6"), "{message}");
+    let message = refused(&["reproduce", "vfair", "--figure", "7"]);
     assert!(
-        said.contains("no figure 7") && said.contains("figure 6"),
-        "{said}"
+        message.contains("no figure 7") && message.contains("figure 6"),
+        "{message}"
     );
 }

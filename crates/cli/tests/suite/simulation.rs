@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Runs a command that must succeed and returns its standard output.
-fn said(args: &[&str]) -> String {
+fn printed(args: &[&str]) -> String {
     let output = tidegate(args);
     assert!(
         output.status.success(),
@@ -81,14 +81,14 @@ fn every_scenario_gives_the_same_bytes_twice() {
     assert!(scenarios.len() >= 5, "{scenarios:?}");
     for path in scenarios {
         let path = path.display().to_string();
-        let run = || said(&["sim", &path, "--interval", "10 s", "-o", "json"]);
+        let run = || printed(&["sim", &path, "--interval", "10 s", "-o", "json"]);
         assert_eq!(run(), run(), "{path}");
     }
 }
 
 #[test]
 fn a_table_says_who_got_what_and_whether_promises_were_kept() {
-    let table = said(&["sim", &example("noisy-neighbour.toml")]);
+    let table = printed(&["sim", &example("noisy-neighbour.toml")]);
     for part in [
         "120 s simulated",
         "hdd-7200-1tb",
@@ -104,10 +104,11 @@ fn a_table_says_who_got_what_and_whether_promises_were_kept() {
 fn json_is_a_report_and_with_an_interval_rows_come_before_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = small(&dir);
-    let report: Value = serde_json::from_str(&said(&["sim", &file, "-o", "json"])).expect("JSON");
+    let report: Value =
+        serde_json::from_str(&printed(&["sim", &file, "-o", "json"])).expect("JSON");
     assert_eq!(report["vms"].as_array().map(Vec::len), Some(2));
     assert_eq!(report["vms"][0]["promises"][0]["kept"], true);
-    let lines = said(&["sim", &file, "--interval", "1 s", "-o", "json"]);
+    let lines = printed(&["sim", &file, "--interval", "1 s", "-o", "json"]);
     let lines: Vec<Value> = (lines.lines())
         .map(|line| serde_json::from_str(line).expect("a line of JSON"))
         .collect();
@@ -128,7 +129,7 @@ fn csv_has_a_heading_and_cells_for_all_of_it() {
             "time_s,vm,iops,",
         ),
     ] {
-        let csv = said(&args);
+        let csv = printed(&args);
         assert!(csv.starts_with(first), "{csv}");
         assert_eq!(csv.lines().count(), 1 + rows, "{csv}");
         let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
@@ -136,8 +137,8 @@ fn csv_has_a_heading_and_cells_for_all_of_it() {
     }
     let output = tidegate(&["policy", "list", "-o", "csv"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
-    assert!(said.contains("no CSV"), "{said}");
+    let message = text(&output.stderr);
+    assert!(message.contains("no CSV"), "{message}");
 }
 
 #[test]
@@ -148,15 +149,15 @@ fn the_command_line_changes_policy_seed_device_and_duration() {
         "sim", &file, "-o", "json", "--policy", "fifo", "--seed", "9",
     ];
     let more = ["--duration", "2 s", "--device", "hdd-7200-1tb"];
-    let report = said(&[&args[..], &more[..]].concat());
+    let report = printed(&[&args[..], &more[..]].concat());
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["devices"][0]["policy"], "fifo");
     assert_eq!(
         (&report["seed"], &report["duration_s"]),
         (&9.into(), &2.0.into())
     );
-    let said = refused(&["sim", &file, "--device", "hdd-7200"]);
-    assert!(said.contains("hdd-7200-1tb"), "{said}");
+    let message = refused(&["sim", &file, "--device", "hdd-7200"]);
+    assert!(message.contains("hdd-7200-1tb"), "{message}");
 }
 
 /// A scenario that replays a trace beside it, with deadlines, in a folder of its own.
@@ -178,7 +179,7 @@ fn responses_are_in_every_kind_of_output_and_each_in_a_file() {
     let file = replay(&dir);
     let log = dir.path().join("log.csv");
     let log_path = log.display().to_string();
-    let table = said(&["sim", &file, "--responses", &log_path]);
+    let table = printed(&["sim", &file, "--responses", &log_path]);
     assert!(
         table.contains("MISSED %") && table.contains("100.0"),
         "{table}"
@@ -201,7 +202,8 @@ fn responses_are_in_every_kind_of_output_and_each_in_a_file() {
         let ns = |at: usize| line[at].parse::<u64>().expect("a number");
         assert_eq!((ns(5), ns(6)), (1, ns(4) - 1), "{line:?}");
     }
-    let report: Value = serde_json::from_str(&said(&["sim", &file, "-o", "json"])).expect("JSON");
+    let report: Value =
+        serde_json::from_str(&printed(&["sim", &file, "-o", "json"])).expect("JSON");
     let found = &report["vms"][0]["responses"];
     assert_eq!(
         (&found["done"], &found["deadlines"]["missed"]),
@@ -209,7 +211,7 @@ fn responses_are_in_every_kind_of_output_and_each_in_a_file() {
     );
     assert!(report["vms"][1].get("responses").is_none());
     for interval in [&[][..], &["--interval", "1 s"]] {
-        let csv = said(&[&["sim", &file, "-o", "csv"], interval].concat());
+        let csv = printed(&[&["sim", &file, "-o", "csv"], interval].concat());
         let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert!(cells.iter().all(|&n| n == 2 + 12 + 9), "{csv}");
         assert!(
@@ -220,8 +222,8 @@ fn responses_are_in_every_kind_of_output_and_each_in_a_file() {
         let missed = |line: &str| line.split(',').nth(19).and_then(|n| n.parse::<u64>().ok());
         assert_eq!(csv.lines().filter_map(missed).sum::<u64>(), 3, "{csv}");
     }
-    let said = refused(&["sim", &file, "--responses", "/dev/full"]);
-    assert!(said.contains("a character device"), "{said}");
+    let message = refused(&["sim", &file, "--responses", "/dev/full"]);
+    assert!(message.contains("a character device"), "{message}");
 }
 
 #[test]
@@ -239,12 +241,12 @@ fn a_sweep_says_how_many_deadlines_were_missed() {
         "--results",
         &results,
     ];
-    let table = said(&args);
+    let table = printed(&args);
     assert!(
         table.contains("MISSED") && table.contains("100.0 %"),
         "{table}"
     );
-    let csv = said(&[&args[..], &["-o", "csv"]].concat());
+    let csv = printed(&[&args[..], &["-o", "csv"]].concat());
     let ends = [
         ",missed_percent,missed_percent_min,missed_percent_max",
         ",100,100,100",
@@ -276,18 +278,18 @@ fn a_broken_scenario_is_located() {
     std::fs::write(&path, SMALL.replace("randread", "randraed")).expect("writable");
     let path = path.display().to_string();
     for command in ["sim", "sweep", "check"] {
-        let said = refused(&[command, &path]);
-        assert!(said.contains("broken.toml:12:6"), "{said}");
-        assert!(said.contains("did you mean \"randread\"?"), "{said}");
+        let message = refused(&[command, &path]);
+        assert!(message.contains("broken.toml:12:6"), "{message}");
+        assert!(message.contains("did you mean \"randread\"?"), "{message}");
     }
-    let said = refused(&["sim", "nowhere.toml"]);
-    assert!(said.contains("cannot read nowhere.toml"), "{said}");
+    let message = refused(&["sim", "nowhere.toml"]);
+    assert!(message.contains("cannot read nowhere.toml"), "{message}");
 }
 
 #[test]
 fn a_file_of_another_kind_is_told_to_be_one() {
     let model = example("../devices/nvme-1tb.toml");
-    for (args, told) in [
+    for (args, shown) in [
         (
             ["sim", &example("vcpu/mixed.toml")],
             "this is a scenario of vCPUs, not a scenario",
@@ -303,20 +305,24 @@ fn a_file_of_another_kind_is_told_to_be_one() {
             "this is a device model, not a configuration of the daemon",
         ),
     ] {
-        let said = refused(&args);
-        assert!(said.contains(told) && said.contains("help: "), "{said}");
+        let message = refused(&args);
+        assert!(
+            message.contains(shown) && message.contains("help: "),
+            "{message}"
+        );
     }
 }
 
 #[test]
 fn check_knows_a_device_model() {
     let model = example("../devices/nvme-1tb.toml");
-    let table = said(&["check", &model]);
+    let table = printed(&["check", &model]);
     assert!(
         table.contains("nvme-1tb") && table.contains("CAPACITY"),
         "{table}"
     );
-    let json: Value = serde_json::from_str(&said(&["check", &model, "-o", "json"])).expect("JSON");
+    let json: Value =
+        serde_json::from_str(&printed(&["check", &model, "-o", "json"])).expect("JSON");
     assert_eq!(
         (&json["good"], &json["model"]["name"]),
         (&true.into(), &"nvme-1tb".into())
@@ -326,19 +332,19 @@ fn check_knows_a_device_model() {
     let text = std::fs::read_to_string(&model).expect("readable");
     std::fs::write(&path, text.replace("queue_depth = ", "queue_deep = ")).expect("writable");
     let path = path.display().to_string();
-    let told = refused(&["check", &path]);
+    let shown = refused(&["check", &path]);
     assert!(
-        told.contains("broken.toml") && told.contains("queue_deep"),
-        "{told}"
+        shown.contains("broken.toml") && shown.contains("queue_deep"),
+        "{shown}"
     );
-    assert!(!told.contains("listen"), "{told}");
+    assert!(!shown.contains("listen"), "{shown}");
 }
 
 #[test]
 fn check_knows_a_scenario() {
-    let table = said(&["check", &example("noisy-neighbour.toml")]);
+    let table = printed(&["check", &example("noisy-neighbour.toml")]);
     assert!(table.contains("at least 40 IOPS"), "{table}");
-    let json = said(&["check", &example("noisy-neighbour.toml"), "-o", "json"]);
+    let json = printed(&["check", &example("noisy-neighbour.toml"), "-o", "json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(
         (&json["good"], &json["vms"][0]["name"]),
@@ -362,7 +368,7 @@ fn a_sweep_goes_on_where_it_was_stopped_and_leaves_the_same_file() {
         "--results",
         &path,
     ];
-    let table = said(&args);
+    let table = printed(&args);
     assert!(
         table.contains("mclock") && table.contains("fifo"),
         "{table}"
@@ -379,15 +385,15 @@ fn a_sweep_goes_on_where_it_was_stopped_and_leaves_the_same_file() {
         + 40;
     std::fs::write(&results, &whole[..cut]).expect("writable");
     let output = tidegate(&args);
-    let told = text(&output.stderr);
-    assert!(told.contains("2 of 6 results are already in"), "{told}");
+    let shown = text(&output.stderr);
+    assert!(shown.contains("2 of 6 results are already in"), "{shown}");
     assert_eq!(text(&output.stdout), table);
     assert_eq!(std::fs::read_to_string(&results).expect("kept"), whole);
 
     // Another text is another scenario.
     std::fs::write(&file, SMALL.replace("iodepth = 2", "iodepth = 3")).expect("writable");
-    let told = text(&tidegate(&args).stderr);
-    assert!(!told.contains("results are already in"), "{told}");
+    let shown = text(&tidegate(&args).stderr);
+    assert!(!shown.contains("results are already in"), "{shown}");
 }
 
 #[test]
@@ -405,7 +411,7 @@ fn a_sweep_sums_up_over_its_seeds() {
         "-o",
         "json",
     ];
-    let summary: Value = serde_json::from_str(&said(&sweep)).expect("JSON");
+    let summary: Value = serde_json::from_str(&printed(&sweep)).expect("JSON");
     let a = &summary[0];
     assert_eq!((&a["vm"], &a["seeds"]), (&"a".into(), &3.into()));
     assert_eq!(
@@ -415,7 +421,7 @@ fn a_sweep_sums_up_over_its_seeds() {
     let figure = |of: &Value| of.as_f64().expect("a number");
     let alone = |seed: u32| -> Value {
         let seed = seed.to_string();
-        let report = said(&["sim", &file, "--seed", &seed, "-o", "json"]);
+        let report = printed(&["sim", &file, "--seed", &seed, "-o", "json"]);
         serde_json::from_str(&report).expect("JSON")
     };
     let reports: Vec<Value> = (1..=3).map(alone).collect();
@@ -434,9 +440,9 @@ fn a_file_that_holds_no_results_is_not_overwritten() {
     let file = small(&dir);
     let path = dir.path().join("precious.txt");
     std::fs::write(&path, "dear diary\nand more\n").expect("writable");
-    let said = refused(&["sweep", &file, "--results", &path.display().to_string()]);
-    assert!(said.contains("not a result of a sweep"), "{said}");
-    assert!(said.contains("precious.txt, line 1"), "{said}");
+    let message = refused(&["sweep", &file, "--results", &path.display().to_string()]);
+    assert!(message.contains("not a result of a sweep"), "{message}");
+    assert!(message.contains("precious.txt, line 1"), "{message}");
     let kept = std::fs::read_to_string(&path).expect("there");
     assert_eq!(kept, "dear diary\nand more\n");
 }
@@ -452,10 +458,10 @@ fn a_fio_job_file_is_simulated_as_it_is() {
     // It ends with its jobs, just after their minute.
     let duration = report["duration_s"].as_f64().expect("a number");
     assert!((60.0..62.0).contains(&duration), "{duration}");
-    let told = text(&output.stderr);
+    let shown = text(&output.stderr);
     assert!(
-        told.contains("mixed.fio:8: [global] ioengine: ignored"),
-        "{told}"
+        shown.contains("mixed.fio:8: [global] ioengine: ignored"),
+        "{shown}"
     );
 }
 
@@ -466,13 +472,13 @@ fn what_is_not_understood_of_a_job_file_is_refused_unless_lenient() {
     let job = "[a]\nrw=randread\nsize=1g\nruntime=2\ntime_based\niodepht=4\n";
     std::fs::write(&path, job).expect("writable");
     let path = path.display().to_string();
-    let said = refused(&["sim", &path]);
-    assert!(said.contains("odd.fio:6:1"), "{said}");
-    assert!(said.contains("iodepth"), "{said}");
+    let message = refused(&["sim", &path]);
+    assert!(message.contains("odd.fio:6:1"), "{message}");
+    assert!(message.contains("iodepth"), "{message}");
     let output = tidegate(&["sim", &path, "--lenient"]);
     assert!(output.status.success());
-    let told = text(&output.stderr);
-    assert!(told.contains("warning: [a] iodepht"), "{told}");
+    let shown = text(&output.stderr);
+    assert!(shown.contains("warning: [a] iodepht"), "{shown}");
 }
 
 #[test]
@@ -482,7 +488,7 @@ fn a_job_file_is_simulated_until_its_jobs_end_or_as_long_as_was_said() {
     std::fs::write(&path, "[a]\nrw=randread\nnumber_ios=100\n").expect("writable");
     let path = path.display().to_string();
     let run = |more: &[&str]| -> Value {
-        let report = said(&[&["sim", &path, "-o", "json"], more].concat());
+        let report = printed(&[&["sim", &path, "-o", "json"], more].concat());
         serde_json::from_str(&report).expect("JSON")
     };
     assert_eq!(run(&[])["requests"], 100);
@@ -502,13 +508,13 @@ fn a_result_with_other_figures_of_the_device_is_another_result() {
     let (file, results) = (file.display().to_string(), dir.path().join("r.jsonl"));
     let results = results.display().to_string();
     let sweep = ["sweep", &file, "--seeds", "1", "--results", &results];
-    let told = || text(&tidegate(&sweep).stderr);
-    assert!(!told().contains("results are already in"));
-    assert!(told().contains("1 of 1 results are already in"));
+    let shown = || text(&tidegate(&sweep).stderr);
+    assert!(!shown().contains("results are already in"));
+    assert!(shown().contains("1 of 1 results are already in"));
     let slower = figures.replace("rotation = \"7200 rpm\"", "rotation = \"5400 rpm\"");
     assert!(slower != figures);
     std::fs::write(&model, slower).expect("writable");
-    assert!(!told().contains("results are already in"));
+    assert!(!shown().contains("results are already in"));
 }
 
 #[test]
@@ -525,7 +531,7 @@ fn what_is_named_twice_is_swept_once() {
         "--seeds",
         "1",
     ];
-    let summary = said(&[&twice[..], &["--results", &path, "-o", "json"]].concat());
+    let summary = printed(&[&twice[..], &["--results", &path, "-o", "json"]].concat());
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     assert_eq!(summary.as_array().map(Vec::len), Some(2));
     assert_eq!(summary[0]["seeds"], 1);
@@ -537,9 +543,9 @@ fn check_knows_a_scenario_that_lacks_its_duration_and_a_job_file() {
     let path = dir.path().join("endless.toml");
     let endless = SMALL.replace("duration = \"5 s\"", "seed = 3");
     std::fs::write(&path, endless).expect("writable");
-    let told = refused(&["check", &path.display().to_string()]);
-    assert!(told.contains("the simulated time"), "{told}");
-    let table = said(&["check", &example("mixed.fio")]);
+    let shown = refused(&["check", &path.display().to_string()]);
+    assert!(shown.contains("the simulated time"), "{shown}");
+    let table = printed(&["check", &example("mixed.fio")]);
     assert!(table.contains("database"), "{table}");
 }
 
@@ -565,10 +571,10 @@ fn what_keeps_a_run_from_starting_comes_with_a_remedy() {
             "help: give a model of the catalogue or the path of a .toml file",
         ),
     ] {
-        let said = refused(args);
-        assert!(said.contains(part), "{part}: {said}");
+        let message = refused(args);
+        assert!(message.contains(part), "{part}: {message}");
         // Devices there are, told once.
-        assert!(said.matches("ssd-sata-300gb").count() <= 1, "{said}");
+        assert!(message.matches("ssd-sata-300gb").count() <= 1, "{message}");
     }
 }
 
@@ -578,7 +584,7 @@ fn processors_are_put_under_another_scheduler_or_left_out() {
     let with = |more: &[&str]| {
         let words = ["sim", &file, "--duration", "3 s"];
         let words: Vec<&str> = words.iter().chain(more).copied().collect();
-        said(&words)
+        printed(&words)
     };
     let report = |scheduler: &str| -> Value {
         let text = with(&["--scheduler", scheduler, "-o", "json"]);
@@ -598,7 +604,7 @@ fn processors_are_put_under_another_scheduler_or_left_out() {
     for part in ["credit2: ", " of 4 pCPUs busy", "EVENTS/S", "compute-2"] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
-    let checked = said(&["check", &file]);
+    let checked = printed(&["check", &file]);
     assert!(checked.contains("credit2 on 4 pCPUs"), "{checked}");
     let other = example("noisy-neighbour.toml");
     let why = refused(&["sim", &other, "--scheduler", "credit2"]);
@@ -630,7 +636,7 @@ fn a_sweep_says_under_which_scheduler_of_vcpus_each_vm_was() {
             "-o",
             format,
         ];
-        said(&words.chain(more).collect::<Vec<_>>())
+        printed(&words.chain(more).collect::<Vec<_>>())
     };
     let all: Value = serde_json::from_str(&sweep("json")).expect("JSON");
     let of = |n: usize| (all[n]["vm"].as_str(), all[n]["scheduler"].as_str());

@@ -13,16 +13,16 @@ fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {
         .expect("it is written");
     let bad = tidegate(&["trace", "info", path]);
     assert_eq!(bad.status.code(), Some(1));
-    let said = stderr(&bad);
+    let message = stderr(&bad);
     assert!(
-        said.contains("where: line 3") && said.contains("--skip-bad"),
-        "{said}"
+        message.contains("where: line 3") && message.contains("--skip-bad"),
+        "{message}"
     );
 
-    let told = stdout(&tidegate(&["trace", "info", path, "--skip-bad"]));
+    let text = stdout(&tidegate(&["trace", "info", path, "--skip-bad"]));
     assert!(
-        told.contains("2, 50 % reads") && told.contains("line 3: 3 words"),
-        "{told}"
+        text.contains("2, 50 % reads") && text.contains("line 3: 3 words"),
+        "{text}"
     );
     let json = tidegate(&["trace", "info", path, "--skip-bad", "-o", "json"]);
     let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");

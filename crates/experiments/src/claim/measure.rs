@@ -250,7 +250,7 @@ pub(crate) mod tests {
             Ok::<_, ExperimentError>((found.evaluate)(&3.0, &arguments))
         };
         assert_eq!(of("iops", &["vm2"]).expect("there"), Some(series([3.0])));
-        for (name, arguments, told) in [
+        for (name, arguments, expected) in [
             (
                 "iop",
                 &["vm1"][..],
@@ -260,7 +260,7 @@ pub(crate) mod tests {
             ("iops", &[], "iops has 0 arguments where 1 would be right"),
         ] {
             let error = of(name, arguments).expect_err("none").to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -180,13 +180,13 @@ impl Compared {
         let Some(claim) = self.claim.text(measures, &items)? else {
             return Ok(None);
         };
-        let said = ClaimResult::new(claim, holds, detail);
+        let result = ClaimResult::new(claim, holds, detail);
         let all_pass = items.iter().all(|item| item.value > 0.0);
         let Some(more) = self.more.as_ref().filter(|_| !all_pass) else {
-            return Ok(Some(said));
+            return Ok(Some(result));
         };
         let more = more.text(measures, &items)?;
-        Ok(more.map(|more| said.with_more(format!(" {more}."))))
+        Ok(more.map(|more| result.with_more(format!(" {more}."))))
     }
 
     /// Every measure of the claim.

@@ -95,7 +95,7 @@ fn evaluated(lines: &str) -> Result<Option<Claim>, ExperimentError> {
     };
     Ok(claim
         .evaluate(&Figures)?
-        .map(|said| said.with_ablations(&[])))
+        .map(|result| result.with_ablations(&[])))
 }
 
 fn holds(test: &str) -> bool {
@@ -228,26 +228,26 @@ fn texts_have_figures_in_them() {
 
 #[test]
 fn what_fails_is_told_beside_the_detail() {
-    let told = |tests: &str| {
+    let detail = |tests: &str| {
         let lines = "claim = ''\ndetail = 'it is {one:.0}'\nmore = 'Not in {failing}'";
         let claim = evaluated(&format!("{lines}\nholds = [{tests}]"));
         claim.expect("a claim").expect("figures").detail
     };
     let otherwise = "otherwise = ', more than {one / 2:.0}'";
-    assert_eq!(told("{ above = 'one', than = 1 }"), "it is 2.");
+    assert_eq!(detail("{ above = 'one', than = 1 }"), "it is 2.");
     assert_eq!(
-        told(&format!(
+        detail(&format!(
             "{{ above = 'one', than = 3 }}, {{ below = 'one', than = 1, {otherwise} }}"
         )),
         "it is 2, more than 1. Not in ."
     );
     // The sentence is there although enough of the items pass.
     assert_eq!(
-        told("{ above = 'three', than = 0, in_share = 0.6 }"),
+        detail("{ above = 'three', than = 0, in_share = 0.6 }"),
         "it is 2. Not in b."
     );
     assert_eq!(
-        told(&format!("{{ above = 'three', than = 0, {otherwise} }}")),
+        detail(&format!("{{ above = 'three', than = 0, {otherwise} }}")),
         "it is 2, more than 1. Not in b."
     );
     let missing = "claim = ''\ndetail = ''\nmore = '{missing:.0}'\nholds = [{ above = 'one', ";
@@ -268,7 +268,7 @@ fn names_stand_for_expressions_and_words_for_others() {
          holds = [{ equals = \"b\", than = 6 }]\ndetail = \"{b:.0}\"",
     );
     let claims = claims.expect("two claims");
-    let told: Vec<_> = claims
+    let texts: Vec<_> = claims
         .iter()
         .map(|spec| {
             let Body::Compared(claim) = &spec.body else {
@@ -283,7 +283,7 @@ fn names_stand_for_expressions_and_words_for_others() {
         (part.to_owned(), claim.to_owned(), holds, detail.to_owned())
     };
     assert_eq!(
-        told,
+        texts,
         [
             of("figure 1", "of 1", true, "6."),
             of("figure 2", "of 2", false, "8."),
@@ -317,7 +317,7 @@ fn a_claim_without_its_runs_is_left_out() {
 #[test]
 fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
     let of = |holds: &str| error(&format!("claim = ''\ndetail = ''\nholds = [{{ {holds} }}]"));
-    for (told, parts) in [
+    for (message, parts) in [
         (
             error("claim = ''\ndetail = ''"),
             &["nothing is compared", "holds = [{"][..],
@@ -364,12 +364,12 @@ fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
         ),
     ] {
         for part in parts {
-            assert!(told.contains(part), "{part} is not in: {told}");
+            assert!(message.contains(part), "{part} is not in: {message}");
         }
     }
     let twice = "[[claim]]\nid = 'c'\npart = '1'\ncode = 'f'\n".repeat(2);
-    let told = read(&twice).expect_err("twice").to_string();
-    assert!(told.contains("there is another claim `c`"), "{told}");
+    let message = read(&twice).expect_err("twice").to_string();
+    assert!(message.contains("there is another claim `c`"), "{message}");
 }
 
 /// Contradiction of a paper with two figures, whose first is twice the second.
@@ -450,7 +450,7 @@ fn a_contradiction_names_the_papers_figures_alone() {
         let found = contradictions(&format!("why = ''\n{test}"));
         found.expect_err("malformed").to_string()
     };
-    for (told, part) in [
+    for (message, part) in [
         (of("ours(3, a, cfq)"), "`ours` is no figure of the paper"),
         (of("iops(vm1)"), "`iops` is no figure of the paper"),
         (of("paper(half)"), "half is no figure"),
@@ -460,7 +460,7 @@ fn a_contradiction_names_the_papers_figures_alone() {
             "nothing is compared",
         ),
     ] {
-        assert!(told.contains(part), "{part} is not in: {told}");
+        assert!(message.contains(part), "{part} is not in: {message}");
     }
 }
 

@@ -158,22 +158,23 @@ mod tests {
     }
 
     /// Result of the first claim of the file with this id.
-    fn said(id: &str, figures: &Figures<'_>) -> Claim {
+    fn result_of(id: &str, figures: &Figures<'_>) -> Claim {
         let specs = claim::read(CLAIMS).expect("claims");
         let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
-        let said = spec.evaluate(figures).expect("figures").expect("all");
-        said.with_ablations(&[])
+        let result_of = spec.evaluate(figures).expect("figures").expect("all");
+        result_of.with_ablations(&[])
     }
 
     #[test]
     fn monotony_claims_allow_setbacks_of_5_percent_and_need_a_change() {
-        let rises = |all: &[f64]| said("web-let-in", &Figures(&[("let_in(web)", all)], &[])).holds;
+        let rises =
+            |all: &[f64]| result_of("web-let-in", &Figures(&[("let_in(web)", all)], &[])).holds;
         assert!(rises(&[1.0, 50.0, 46.0, 100.0]));
         assert!(!rises(&[1.0, 50.0, 44.0, 100.0]));
         assert!(!rises(&[100.0, 99.0, 98.0]));
         assert!(!rises(&[0.0, 0.0]));
         let falls = |all: &[f64]| {
-            said(
+            result_of(
                 "web-discarded-part",
                 &Figures(&[("discarded(web)", all)], &[]),
             )
@@ -186,18 +187,18 @@ mod tests {
 
     #[test]
     fn unharmed_claim_holds_only_with_admitted_requests_at_every_delta() {
-        let said = |admitted: &[f64], missed: &[f64]| {
+        let result_of = |admitted: &[f64], missed: &[f64]| {
             let all = [("let_in(web)", admitted), ("missed(web, pcos)", missed)];
-            said("unharmed", &Figures(&all, &[10.0, 20.0]))
+            result_of("unharmed", &Figures(&all, &[10.0, 20.0]))
         };
         let none = "; at some delta no request is let in.";
-        let unharmed = said(&[1.0, 3.0], &[12.0, 20.0]);
+        let unharmed = result_of(&[1.0, 3.0], &[12.0, 20.0]);
         assert!(
             unharmed.holds && !unharmed.detail.ends_with(none),
             "{unharmed:?}"
         );
-        assert!(!said(&[1.0, 3.0], &[12.1, 20.0]).holds);
-        let harmed = said(&[1.0, 0.0], &[12.0, 20.0]);
+        assert!(!result_of(&[1.0, 3.0], &[12.1, 20.0]).holds);
+        let harmed = result_of(&[1.0, 0.0], &[12.0, 20.0]);
         assert!(!harmed.holds && harmed.detail.ends_with(none), "{harmed:?}");
     }
 }

@@ -104,16 +104,16 @@ fn steady(results: &RunResults<'_>) -> Option<ClaimResult> {
     };
     let [a, b] = both(results.variant)?;
     let most = a.iter().chain(&b).copied().max()?;
-    let mut told =
+    let mut detail =
         format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
     // Once, beside the reading of the README; other readings do not compare themselves.
     if let (Reading::Ours, Some([a, b])) = (results.variant, both(Reading::Literal)) {
-        told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
+        detail += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
     Some(ClaimResult::new(
         format!("no class swings: the class of a job changes at most {TURNS} times"),
         most <= TURNS,
-        told,
+        detail,
     ))
 }
 

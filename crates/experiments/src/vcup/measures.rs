@@ -287,8 +287,8 @@ mod tests {
         let Body::Compared(claim) = &spec.body else {
             panic!("{id} is code");
         };
-        let said = claim.evaluate(&cells).expect("cells");
-        said.map(|said| said.with_ablations(&[]).holds)
+        let result = claim.evaluate(&cells).expect("cells");
+        result.map(|result| result.with_ablations(&[]).holds)
     }
 
     #[test]

@@ -414,7 +414,7 @@ mod tests {
             let loaded = scenario::read(text, file, &find_model, None).expect("a scenario");
             let policy = &loaded.config.devices[0].scheduling.policy;
             let letters = ["vcup", "vcup_10s", "vcup_mclock", "vcup_pi", "merging"];
-            let told = |policy: &PolicySpec| -> Vec<(String, u64)> {
+            let parameters_of = |policy: &PolicySpec| -> Vec<(String, u64)> {
                 let params = policy
                     .params()
                     .iter()
@@ -428,7 +428,10 @@ mod tests {
             };
             let of = |name| super::policy(name, Ablation::Unchanged).expect("a policy");
             let mut known = letters.into_iter().map(of);
-            assert!(known.any(|known| told(&known) == told(policy)), "{case:?}");
+            assert!(
+                known.any(|known| parameters_of(&known) == parameters_of(policy)),
+                "{case:?}"
+            );
         }
     }
 

@@ -123,9 +123,9 @@ fn search(run: &Run) -> Search {
         ended += 1;
         let tuned = second.tuned;
         // A change of the figures marks the end of an interval.
-        let told = tuned.precision.filter(|_| tuned.precision != before);
+        let ended = tuned.precision.filter(|_| tuned.precision != before);
         // Without a window before it the interval belongs to no search.
-        if let Some((b, v)) = told.filter(|_| window > 0) {
+        if let Some((b, v)) = ended.filter(|_| window > 0) {
             measured.push((window, b, v));
         }
         (window, before) = (tuned.window_ms, tuned.precision);

@@ -330,19 +330,19 @@ mod tests {
             .collect()
     }
 
-    fn said(more: f64) -> (Vec<Cell>, Vec<bool>) {
+    fn judged(more: f64) -> (Vec<Cell>, Vec<bool>) {
         let reference = Reference::parse(super::super::PAPER_TOML).expect("the paper's");
         let cases = cases(&runs(more)).expect("a profile");
         let claims = claims(&reference, &cases).expect("figures are there");
         let holds = claims
             .into_iter()
-            .map(|said| said.with_ablations(&[]).holds);
+            .map(|judged| judged.with_ablations(&[]).holds);
         (cells(&reference, &cases).expect("figures"), holds.collect())
     }
 
     #[test]
     fn where_times_add_up_both_estimates_are_right() {
-        let (cells, _) = said(0.0);
+        let (cells, _) = judged(0.0);
         assert_eq!(cells.len(), 4);
         // But for whole picoseconds.
         assert!(cells.iter().all(|cell| cell.ours < 1e-3), "{cells:?}");
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn where_mixes_are_dearer_it_is_as_in_the_paper() {
-        let (cells, holds) = said(0.2);
+        let (cells, holds) = judged(0.2);
         let ours: Vec<f64> = cells.iter().map(|cell| cell.ours).collect();
         assert!(ours[0] > 10.0 && ours[1] > 10.0, "{ours:?}");
         assert!(ours[2] < 2.0 && ours[3] < 2.0, "{ours:?}");
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn where_mixes_are_cheaper_2d_does_not_lie_above() {
-        let (_, holds) = said(-0.2);
+        let (_, holds) = judged(-0.2);
         assert_eq!(holds, [true, false, false, true, true]);
     }
 }

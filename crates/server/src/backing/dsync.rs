@@ -107,8 +107,8 @@ fn name(magic: i64) -> String {
 /// (`None` for block devices). A host with a thousand disks has one or two kinds.
 fn say_once(kind: Option<i64>, line: impl FnOnce() -> String) {
     static SAID: Mutex<BTreeSet<Option<i64>>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(kind) {
+    let mut logged = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.insert(kind) {
         tracing::info!("{}", line());
     }
 }

@@ -150,11 +150,11 @@ fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
     );
     let sized = OpenFile::open(&image, &config(Some(1 << 20), Create::Sparse));
     assert!(matches!(sized, Err(OpenError::Format { .. })), "{sized:?}");
-    let said = DiskConfig {
+    let message = DiskConfig {
         format: DiskFormat::Raw,
         ..config(None, Create::No)
     };
-    assert!(OpenFile::open(&image, &said).is_ok());
+    assert!(OpenFile::open(&image, &message).is_ok());
 
     let raw = dir.path().join("raw");
     drop(OpenFile::open(&raw, &config(Some(1 << 16), Create::Sparse)).unwrap());

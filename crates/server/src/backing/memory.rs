@@ -241,10 +241,10 @@ mod tests {
         let loaded = crate::config::parse(text, "t", std::path::Path::new("/"));
         let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
         assert_eq!(beyond(config.disks(), 5 << 30), None);
-        let said = beyond(config.disks(), (5 << 30) - 1).expect("too large");
+        let message = beyond(config.disks(), (5 << 30) - 1).expect("too large");
         assert!(
-            said.starts_with("disks in memory have 5 GiB together"),
-            "{said}"
+            message.starts_with("disks in memory have 5 GiB together"),
+            "{message}"
         );
     }
 }

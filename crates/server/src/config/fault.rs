@@ -222,7 +222,7 @@ mod tests {
 
     fn refused(json: serde_json::Value) -> String {
         let errors = from_json(&json).expect_err("refused").0;
-        let said = |d: &tidegate_config::Diagnostic| {
+        let message = |d: &tidegate_config::Diagnostic| {
             format!(
                 "{}: {}; {}",
                 d.field,
@@ -230,7 +230,7 @@ mod tests {
                 d.allowed.as_deref().unwrap_or("")
             )
         };
-        errors.iter().map(said).collect::<Vec<_>>().join("\n")
+        errors.iter().map(message).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_and_told_what_would() {
-        for (json, said) in [
+        for (json, message) in [
             (json!({}), "error = \"EIO\""),
             (
                 json!({ "error": "none" }),
@@ -328,7 +328,7 @@ mod tests {
         ] {
             let text = json.to_string();
             let answer = refused(json);
-            assert!(answer.contains(said), "{text}: {answer}");
+            assert!(answer.contains(message), "{text}: {answer}");
         }
     }
 }

@@ -41,17 +41,17 @@ fn broken_files_are_answered_as_the_golden_ones_say() {
             .into_owned();
         let text = std::fs::read_to_string(&path).expect("readable");
         let base = Path::new("/etc/tidegate");
-        let said = parse(&text, &name, base).expect_err(&name).to_string() + "\n";
+        let message = parse(&text, &name, base).expect_err(&name).to_string() + "\n";
         // Names of policies come from the registry, so that a new policy changes no golden file.
-        let said = said.replace(&policies, "{policies}");
+        let message = message.replace(&policies, "{policies}");
         let expected = path.with_extension("txt");
         if bless {
-            std::fs::write(&expected, &said).expect("writable");
+            std::fs::write(&expected, &message).expect("writable");
         }
         let expected = std::fs::read_to_string(&expected).expect("readable");
         assert!(
-            said == expected,
-            "{name}: said\n{said}\nexpected\n{expected}"
+            message == expected,
+            "{name}: said\n{message}\nexpected\n{expected}"
         );
         checked += 1;
     }
@@ -304,11 +304,11 @@ fn old_spellings_are_the_same_configuration_with_notes() {
     assert_eq!(faults(&old.config), faults(&new.config));
     assert_eq!((new.notes.len(), new.warnings.len()), (0, 0));
     assert_eq!(old.warnings.len(), 0);
-    let mut said: Vec<String> = old.notes.iter().map(|note| note.what.clone()).collect();
+    let mut message: Vec<String> = old.notes.iter().map(|note| note.what.clone()).collect();
     let mut expected = renamed.map(|(name, _)| format!("the old spelling of `{name}`"));
-    said.sort();
+    message.sort();
     expected.sort();
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
 }
 
 #[test]
@@ -343,36 +343,36 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
         "\"fifo\"",
     );
     let warnings = parse_text(&text).unwrap_or_else(|e| panic!("{e}")).warnings;
-    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    let said = said.join("\n");
+    let message: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let message = message.join("\n");
     assert!(
-        said.contains("policy fifo does not enforce limit (100 IOPS)"),
-        "{said}"
+        message.contains("policy fifo does not enforce limit (100 IOPS)"),
+        "{message}"
     );
     assert!(
-        said.contains("policy fifo does not enforce limit.write (20 MB/s)"),
-        "{said}"
+        message.contains("policy fifo does not enforce limit.write (20 MB/s)"),
+        "{message}"
     );
     let limiting: Vec<String> = enforcing(&[|of| of.limit, |of| of.limit_by_direction])
         .iter()
         .map(|name| format!("{name:?}"))
         .collect();
     let help = format!("help: policy {} enforces it\n", limiting.join(" or "));
-    assert!(said.contains(&help), "{said}");
+    assert!(message.contains(&help), "{message}");
     let both = text.replace(
         "[vm.objective.limit]",
         "[vm.objective]\nreservation = \"10 IOPS\"\n[vm.objective.limit]",
     );
     assert_ne!(both, text);
     let warnings = parse_text(&both).unwrap_or_else(|e| panic!("{e}")).warnings;
-    let said: String = warnings.iter().map(|w| format!("{w}\n")).collect();
+    let message: String = warnings.iter().map(|w| format!("{w}\n")).collect();
     let composed =
         "help: policy { regulator = \"token-bucket\", dispatcher = \"mclock\" } enforces it";
     let named = enforcing(&[|of| of.reservation, |of| of.limit_by_direction]);
     let help = named.first().map_or(composed.to_owned(), |name| {
         format!("help: policy {name:?} ")
     });
-    assert!(said.contains(&help), "{said}");
+    assert!(message.contains(&help), "{message}");
 }
 
 #[test]
@@ -389,32 +389,35 @@ fn a_model_from_a_file_is_found_beside_the_configuration() {
     ));
 
     std::fs::remove_file(dir.path().join("mine.toml")).expect("removable");
-    let said = load(&dir.path().join("t.toml"))
+    let message = load(&dir.path().join("t.toml"))
         .expect_err("accepted")
         .to_string();
     assert!(
-        said.contains("cannot read") && said.contains("mine.toml"),
-        "{said}"
+        message.contains("cannot read") && message.contains("mine.toml"),
+        "{message}"
     );
-    let said = load(&dir.path().join("none.toml"))
+    let message = load(&dir.path().join("none.toml"))
         .expect_err("accepted")
         .to_string();
-    assert!(said.contains("none.toml: No such file"), "{said}");
+    assert!(message.contains("none.toml: No such file"), "{message}");
     std::fs::write(dir.path().join("t.toml"), b"# a\n\xff").expect("writable");
-    let said = load(&dir.path().join("t.toml"))
+    let message = load(&dir.path().join("t.toml"))
         .expect_err("accepted")
         .to_string();
     assert!(
-        said.contains("not a text file (byte 5 is not UTF-8)"),
-        "{said}"
+        message.contains("not a text file (byte 5 is not UTF-8)"),
+        "{message}"
     );
 }
 
 #[test]
 fn a_second_device_makes_every_vm_say_where_it_is() {
-    let said = errors(&WHOLE.replace("device = \"disk1\"\n", ""));
-    assert!(said.contains("vm \"bulk\": no device is set"), "{said}");
-    assert!(said.contains("\"disk0\" or \"disk1\""), "{said}");
+    let message = errors(&WHOLE.replace("device = \"disk1\"\n", ""));
+    assert!(
+        message.contains("vm \"bulk\": no device is set"),
+        "{message}"
+    );
+    assert!(message.contains("\"disk0\" or \"disk1\""), "{message}");
 }
 
 #[test]
@@ -479,14 +482,14 @@ fn costs_by_the_devices_time_need_its_profile() {
     for policy in ["sfq", "mclock", "drr"] {
         let by = |cost: &str| text(&format!("{{ name = {policy:?}, cost = {cost:?} }}"));
         parse_text(&by("requests")).expect("that needs none");
-        let said = errors(&by("device-time"));
+        let message = errors(&by("device-time"));
         let why = format!(
             "policy {policy} computes costs from the device's profile, and the device has none"
         );
-        assert!(said.contains(&why), "{said}");
+        assert!(message.contains(&why), "{message}");
         assert!(
-            said.contains("test.toml:5") && said.contains("profile = "),
-            "{said}"
+            message.contains("test.toml:5") && message.contains("profile = "),
+            "{message}"
         );
     }
 }
@@ -509,13 +512,13 @@ fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
     ] {
         let loaded = parse_text(&text(policy, background)).expect("it is sound");
         assert_eq!(loaded.config.vms[0].background, background == "true");
-        let said = loaded.warnings.len();
-        assert_eq!(said, warnings, "{policy}: {:?}", loaded.warnings);
+        let message = loaded.warnings.len();
+        assert_eq!(message, warnings, "{policy}: {:?}", loaded.warnings);
     }
-    let said = errors(&text("fifo", "\"yes\""));
+    let message = errors(&text("fifo", "\"yes\""));
     assert!(
-        said.contains("vm.background") || said.contains("background"),
-        "{said}"
+        message.contains("vm.background") || message.contains("background"),
+        "{message}"
     );
 }
 
@@ -540,14 +543,17 @@ fn a_file_or_a_socket_has_one_name_however_it_is_spelled() {
     "#;
     // Base directories of `tidegate check t.toml` and of `tidegate check ./t.toml`.
     for base in ["", "."] {
-        let said = parse(text, "t.toml", Path::new(base))
+        let message = parse(text, "t.toml", Path::new(base))
             .expect_err("accepted")
             .to_string();
         assert!(
-            said.contains("socket \"here.sock\" is there twice"),
-            "{said}"
+            message.contains("socket \"here.sock\" is there twice"),
+            "{message}"
         );
-        assert!(said.contains("file \"a.raw\" is there twice"), "{said}");
+        assert!(
+            message.contains("file \"a.raw\" is there twice"),
+            "{message}"
+        );
     }
 }
 
@@ -568,10 +574,10 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
         ("[::ffff:127.0.0.1]:10809", "127.0.0.1:10809"),
         ("127.0.0.1:10809", "[::ffff:0.0.0.0]:10809"),
     ] {
-        let said = errors(&text(first, second));
+        let message = errors(&text(first, second));
         let what = format!("listen[1].tcp: {second} takes addresses of {first}, first on line 2");
-        assert!(said.contains(&what), "{said}");
-        assert!(said.contains("test.toml:4:7"), "{said}");
+        assert!(message.contains(&what), "{message}");
+        assert!(message.contains("test.toml:4:7"), "{message}");
     }
     for (first, second) in [
         ("127.0.0.1:10809", "127.0.0.1:10810"),

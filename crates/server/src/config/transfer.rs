@@ -126,8 +126,8 @@ mod tests {
     fn assert_refused(json: &serde_json::Value, [at, what, allowed]: [&str; 3]) {
         let errors = read(json).expect_err("no job");
         let fits = errors.0.iter().any(|error| {
-            let said = error.allowed.as_deref().unwrap_or_default();
-            error.field == at && error.what.contains(what) && said.contains(allowed)
+            let advice = error.allowed.as_deref().unwrap_or_default();
+            error.field == at && error.what.contains(what) && advice.contains(allowed)
         });
         assert!(fits, "{json}: {:?}", errors.0);
     }

@@ -287,10 +287,10 @@ async fn serve(
 async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let service =
         service_fn(|request: Request<Incoming>| answer(request, |_| async { Ok(too_many()) }));
-    let told =
+    let answer =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // A client that sends no request within the deadline gets no answer.
-    let _ = timeout(TURNED_AWAY_TIMEOUT, told).await;
+    let _ = timeout(TURNED_AWAY_TIMEOUT, answer).await;
 }
 
 fn too_many() -> Response {
@@ -455,20 +455,20 @@ mod tests {
         tokio::time::sleep(IDLE_MIN * 2).await;
         let mut extra = connect(&mut connections).await;
         ask(&mut extra, "/fast").await;
-        let told = hear(&mut extra, "}\n").await;
-        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
-        assert!(told.contains("retry-after: 1\r\n"), "{told}");
+        let answer = hear(&mut extra, "}\n").await;
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
         for client in &mut working {
             go.notify_one();
-            let told = hear(client, "was slow").await;
-            assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+            let answer = hear(client, "was slow").await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
         // All connections are idle now.
         tokio::time::sleep(IDLE_MIN * 2).await;
         let mut next = connect(&mut connections).await;
         ask(&mut next, "/fast").await;
-        let told = hear(&mut next, "was fast").await;
-        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+        let answer = hear(&mut next, "was fast").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -497,8 +497,8 @@ mod tests {
             if at == 0 {
                 ask(&mut idle[0], "/fast").await;
             }
-            let told = hear(&mut idle[at], "was fast").await;
-            assert!(told.starts_with("HTTP/1.1 200"), "{at}: {told}");
+            let answer = hear(&mut idle[at], "was fast").await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{at}: {answer}");
         }
     }
 
@@ -511,8 +511,8 @@ mod tests {
         }
         let mut extra = connect(&mut connections).await;
         ask(&mut extra, "/fast").await;
-        let told = hear(&mut extra, "}\n").await;
-        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+        let answer = hear(&mut extra, "}\n").await;
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         ask(&mut fresh[0], "/fast").await;
         hear(&mut fresh[0], "was fast").await;
     }
@@ -538,13 +538,16 @@ mod tests {
             } else {
                 "\r\n\r\n"
             };
-            let told = hear(&mut client, end).await;
-            assert!(told.starts_with(&format!("HTTP/1.1 {status}")), "{told}");
+            let answer = hear(&mut client, end).await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{answer}"
+            );
         }
         // The connection can be used for the next request.
         ask(&mut client, "/fast").await;
-        let told = hear(&mut client, "was fast").await;
-        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+        let answer = hear(&mut client, "was fast").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -554,7 +557,7 @@ mod tests {
         let head =
             "PUT /none HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
         client.write_all(head.as_bytes()).await.expect("it reads");
-        let told = hear(&mut client, "not here").await;
-        assert!(told.starts_with("HTTP/1.1 404"), "{told}");
+        let answer = hear(&mut client, "not here").await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     }
 }

@@ -366,8 +366,8 @@ impl<P: Plane> Api<P> {
         if before == size {
             return Ok(ok(&view));
         }
-        let said = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
-        if self.plane.is_configured(name) && said.is_some_and(|disk| disk.path.is_some()) {
+        let named = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
+        if self.plane.is_configured(name) && named.is_some_and(|disk| disk.path.is_some()) {
             let bytes = tidegate_units::format_bytes;
             view.notes.push(format!(
                 "the configuration says that export {export:?} has {}: change that to {}, or the \
@@ -383,9 +383,9 @@ impl<P: Plane> Api<P> {
 /// Adds the name from the path to the body under `key`; an equal name in the body is accepted.
 fn with_name(mut json: Value, key: &str, name: &str) -> ApiResult<Value> {
     if let Value::Object(fields) = &mut json {
-        let said = fields.entry(key).or_insert_with(|| name.into());
-        if said != name {
-            let what = format!("{said} in the body, and {name:?} in the path");
+        let named = fields.entry(key).or_insert_with(|| name.into());
+        if named != name {
+            let what = format!("{named} in the body, and {name:?} in the path");
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             return Err(ApiError::new(status, what, key).allowing("the same, or leave it out"));
         }

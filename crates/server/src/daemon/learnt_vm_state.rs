@@ -210,7 +210,7 @@ mod tests {
             "{}",
             all[1]
         );
-        let said = notes(&file, &now, Some(&elsewhere), LearntDisks::Different);
-        assert_eq!(said.len(), 1, "who says so himself is not told");
+        let unrelated = notes(&file, &now, Some(&elsewhere), LearntDisks::Different);
+        assert_eq!(unrelated.len(), 1, "who says so himself is not told");
     }
 }

@@ -135,9 +135,9 @@ mod tests {
         assert_eq!((not.has_new_size, len), (true, 4096));
         let error = not.error("disk", 4096);
         assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
-        let said = error.to_string();
-        assert!(said.contains("\"disk\" has 4096 bytes now"), "{said}");
-        assert!(said.contains("Input/output error"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("\"disk\" has 4096 bytes now"), "{message}");
+        assert!(message.contains("Input/output error"), "{message}");
     }
 
     #[test]

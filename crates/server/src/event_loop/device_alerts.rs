@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn that_promises_do_not_fit_is_said_once_costs_are_learnt_and_no_more_often_than_once_a_minute()
     {
-        let mut said = FeasibilityAlert::default();
+        let mut alert = FeasibilityAlert::default();
         let mut at = |second, fits, is_learnt| {
             let found = Feasibility {
                 fits,
@@ -160,7 +160,7 @@ mod tests {
                 blocking: Nanos::SECOND,
                 is_learnt,
             };
-            said.changed(Nanos::from_secs(second), Some(found))
+            alert.changed(Nanos::from_secs(second), Some(found))
         };
         assert_eq!(
             at(1, false, false),

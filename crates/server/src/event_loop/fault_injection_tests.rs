@@ -249,7 +249,8 @@ fn a_torn_write_leaves_exactly_the_promised_prefix() {
         // Some tears are beyond the first part of a split request, which must then go on up to the
         // tear.
         let keeps = [0, 512, 5 * 512, 64 << 10, 70_144];
-        for (keep, (answer, told)) in keeps.into_iter().flat_map(|k| answers.map(|a| (k, a))) {
+        for (keep, (answer, is_reported)) in keeps.into_iter().flat_map(|k| answers.map(|a| (k, a)))
+        {
             let rule = Rule {
                 on: Ops::CHANGES,
                 from: SIZE / 4,
@@ -266,7 +267,7 @@ fn a_torn_write_leaves_exactly_the_promised_prefix() {
                 rule,
                 struck: 0,
             };
-            torn.run(&mut server.connect("disk"), told, 20);
+            torn.run(&mut server.connect("disk"), is_reported, 20);
             assert!(torn.struck > 4, "only {} were torn", torn.struck);
             assert_eq!(disk_now(&server).faults_injected, torn.struck);
             server.stop().unwrap();
@@ -415,8 +416,11 @@ fn what_cannot_be_changed_is_refused_and_changes_nothing() {
         from: MIB,
         ..Rule::always(EIO)
     };
-    let said = refused("disk", FaultChange::Add(Box::new(beyond)));
-    assert!(said.to_string().contains("past the disk's end"), "{said}");
+    let message = refused("disk", FaultChange::Add(Box::new(beyond)));
+    assert!(
+        message.to_string().contains("past the disk's end"),
+        "{message}"
+    );
     assert_eq!(
         refused("disk", FaultChange::Remove(2)),
         CommandError::UnknownFault(2)
@@ -427,7 +431,10 @@ fn what_cannot_be_changed_is_refused_and_changes_nothing() {
     while disk_now(&server).faults.len() < crate::fault::Faults::RULES_MAX {
         add(&server, Rule::always(EIO));
     }
-    let said = refused("disk", FaultChange::Add(Box::new(Rule::always(EIO))));
-    assert!(said.to_string().contains("fault rules already"), "{said}");
+    let message = refused("disk", FaultChange::Add(Box::new(Rule::always(EIO))));
+    assert!(
+        message.to_string().contains("fault rules already"),
+        "{message}"
+    );
     server.stop().unwrap();
 }

@@ -63,8 +63,8 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
         found.used_by = used_by(&number, path);
         found.rotational = is_rotational(Path::new(SYSFS), &number);
         let boot = fs::read_to_string(BOOT_ID_PATH).ok();
-        let told = device_identity(&sysfs(&number), &number, boot.as_deref());
-        found.identity = format!("block device {told}, {size} bytes");
+        let identity = device_identity(&sysfs(&number), &number, boot.as_deref());
+        found.identity = format!("block device {identity}, {size} bytes");
         found.holds.extend(partitions(&number));
         found.holds.extend(signature(&file, size)?);
         match first_nonzero(&file, size)? {
@@ -107,8 +107,8 @@ pub(crate) fn block_device_below(path: &Path) -> io::Result<Option<String>> {
         meta.dev()
     });
     let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT_ID_PATH).ok());
-    let told = || device_identity(&of, &number, boot.as_deref());
-    Ok(of.exists().then(|| format!("block device {}", told())))
+    let identity = || device_identity(&of, &number, boot.as_deref());
+    Ok(of.exists().then(|| format!("block device {}", identity())))
 }
 
 fn device_number(device: u64) -> String {
@@ -128,13 +128,13 @@ fn since_epoch(time: io::Result<SystemTime>) -> Option<String> {
 /// every boot and are reused, so a unique name is preferred, then a serial number, then the
 /// sequence number of the attachment within this boot (`diskseq`, Linux 5.15).
 fn device_identity(of: &Path, number: &str, boot: Option<&str>) -> String {
-    let said = |name: &str| {
+    let attribute = |name: &str| {
         let text = fs::read_to_string(of.join(name)).ok()?;
         let text = text.trim().to_owned();
         (!text.is_empty()).then_some(text)
     };
     // A partition is identified by its disk and its place on it.
-    let (up, place) = match (said("partition"), said("start")) {
+    let (up, place) = match (attribute("partition"), attribute("start")) {
         (Some(part), start) => {
             let start = start.unwrap_or_default();
             ("../", format!(", partition {part} at sector {start}"))
@@ -143,20 +143,20 @@ fn device_identity(of: &Path, number: &str, boot: Option<&str>) -> String {
     };
     let first = |names: &[&str]| {
         let mut names = names.iter();
-        names.find_map(|name| said(&format!("{up}{name}")))
+        names.find_map(|name| attribute(&format!("{up}{name}")))
     };
     // NVMe, SCSI and device mapper, in this order.
     if let Some(name) = first(&["wwid", "device/wwid", "dm/uuid"]) {
         return format!("{name}{place}");
     }
-    let told = match (first(&["serial", "device/serial"]), first(&["diskseq"])) {
+    let suffix = match (first(&["serial", "device/serial"]), first(&["diskseq"])) {
         (Some(serial), _) => format!(" with serial number {serial}"),
         (None, Some(seq)) => boot.map_or_else(String::new, |boot| {
             format!(", attachment {seq} of boot {}", boot.trim())
         }),
         (None, None) => String::new(),
     };
-    format!("{number}{told}{place}")
+    format!("{number}{suffix}{place}")
 }
 
 fn sysfs(number: &str) -> PathBuf {
@@ -366,22 +366,22 @@ mod tests {
         };
         write(&part, "partition", "2");
         write(&part, "start", "2048");
-        let told = |at: &Path, boot| device_identity(at, "8:0", boot);
+        let identity = |at: &Path, boot| device_identity(at, "8:0", boot);
         let boot = Some("b00t\n");
-        assert_eq!(told(&disk, boot), "8:0");
+        assert_eq!(identity(&disk, boot), "8:0");
         write(&disk, "diskseq", "17");
-        assert_eq!(told(&disk, boot), "8:0, attachment 17 of boot b00t");
+        assert_eq!(identity(&disk, boot), "8:0, attachment 17 of boot b00t");
         // The sequence number starts anew with each boot, so it is useless without the boot's
         // identifier.
-        assert_eq!(told(&disk, None), "8:0");
+        assert_eq!(identity(&disk, None), "8:0");
         write(&disk.join("device"), "serial", "S1");
-        assert_eq!(told(&disk, boot), "8:0 with serial number S1");
+        assert_eq!(identity(&disk, boot), "8:0 with serial number S1");
         write(&disk, "wwid", "");
-        assert_eq!(told(&disk, boot), "8:0 with serial number S1");
+        assert_eq!(identity(&disk, boot), "8:0 with serial number S1");
         write(&disk, "wwid", "naa.5000c500");
-        assert_eq!(told(&disk, boot), "naa.5000c500");
+        assert_eq!(identity(&disk, boot), "naa.5000c500");
         let place = "naa.5000c500, partition 2 at sector 2048";
-        assert_eq!(told(&part, boot), place);
+        assert_eq!(identity(&part, boot), place);
     }
 
     #[test]

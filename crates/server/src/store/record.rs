@@ -141,7 +141,7 @@ mod tests {
             version: 7,
             ..record
         };
-        let said = newer.words().expect_err("newer");
-        assert!(said.contains("version 7"), "{said}");
+        let message = newer.words().expect_err("newer");
+        assert!(message.contains("version 7"), "{message}");
     }
 }

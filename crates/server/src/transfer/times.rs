@@ -93,7 +93,7 @@ pub(super) mod tests {
 
     #[test]
     fn spans_are_said_as_people_say_them() {
-        for (nanos, said) in [
+        for (nanos, message) in [
             (0, "0 ms"),
             (1, "1 ms"),
             (350_000_000, "350 ms"),
@@ -107,7 +107,7 @@ pub(super) mod tests {
             (12_000_000_000_000, "3 h 20 min"),
             (190_800_000_000_000, "2 d 5 h"),
         ] {
-            assert_eq!(span(Nanos(nanos)), said, "{nanos}");
+            assert_eq!(span(Nanos(nanos)), message, "{nanos}");
         }
     }
 }

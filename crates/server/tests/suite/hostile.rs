@@ -210,10 +210,10 @@ fn control_reads_back_what_is_in_force() {
     let mut by_time = tidegate_policies::policy::PolicySpec::named("sfq").unwrap();
     by_time.set("cost", 3).unwrap();
     let refused = wait(server.handle.set_policy(0, by_time)).unwrap_err();
-    let said = refused.to_string();
+    let message = refused.to_string();
     assert!(
-        said.contains("the device has none: add profile = "),
-        "{said}"
+        message.contains("the device has none: add profile = "),
+        "{message}"
     );
     let snapshot = wait(server.handle.snapshot(0)).unwrap();
     assert_eq!(snapshot.policy.name(), "mclock", "nothing has changed");

@@ -180,7 +180,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     let (tuning, notes) = import(&moved, LearntDisks::Detect);
     assert_eq!(tuning, learnt_anew);
     let note = "its disks are on other storage";
-    assert!(notes.iter().any(|said| said.contains(note)), "{notes:?}");
+    assert!(notes.iter().any(|found| found.contains(note)), "{notes:?}");
     let (tuning, notes) = import(&moved, LearntDisks::Same);
     assert_eq!((tuning.0, notes.as_slice()), (was, &[][..]));
 

@@ -133,11 +133,11 @@ fn the_preview_of_a_start_is_what_the_daemon_serves() {
     }
     drop(store);
     let mut previewed = config.clone();
-    let said = preview_start(&Store::read_vms(&path).expect("reads"), &mut previewed);
-    let lost = said
+    let reports = preview_start(&Store::read_vms(&path).expect("reads"), &mut previewed);
+    let lost = reports
         .iter()
-        .filter(|said| said.outcome == RecordOutcome::Failed);
-    let lost: Vec<_> = lost.map(|said| said.vm.as_str()).collect();
+        .filter(|reports| reports.outcome == RecordOutcome::Failed);
+    let lost: Vec<_> = lost.map(|reports| reports.vm.as_str()).collect();
     assert_eq!(lost, ["clash", "lost", "words"]);
 
     let server = Server::start(config);

@@ -26,13 +26,13 @@ fn child(path: &Path) {
     let from = std::env::var(FROM).expect("where to go on");
     let from: u64 = from.parse().expect("a number");
     let store = Store::open(path).expect("opens");
-    let mut said = std::io::stderr();
+    let mut progress = std::io::stderr();
     for number in from..CHANGES {
         Step::draw(SEED, number).apply(&store).expect("writes");
         // Written in one call, so that a number is printed whole or not at all.
-        (said.write_all(format!("{number}\n").as_bytes())).expect("the parent reads");
+        (progress.write_all(format!("{number}\n").as_bytes())).expect("the parent reads");
     }
-    let _ = said.write_all(b"done\n");
+    let _ = progress.write_all(b"done\n");
 }
 
 fn start(path: &Path, from: u64) -> Child {
@@ -59,12 +59,15 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
     let (mut kills, mut halfway) = (0, 0);
     while done < CHANGES {
         let mut child = start(&path, done);
-        let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let mut progress = BufReader::new(child.stderr.take().expect("piped")).lines();
         let wanted = rng.random_range(0..2 * APART);
         let mut acknowledged = Vec::new();
         let mut last = false;
         while (acknowledged.len() as u64) < wanted && !last {
-            let line = said.next().expect("it ends only when done").expect("text");
+            let line = progress
+                .next()
+                .expect("it ends only when done")
+                .expect("text");
             last = line == "done";
             acknowledged.extend(line.parse::<u64>().ok());
         }
@@ -75,7 +78,7 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
         kills += 1;
         // Output of the process until it was killed.
         acknowledged
-            .extend((said.map_while(Result::ok)).filter_map(|line| line.parse::<u64>().ok()));
+            .extend((progress.map_while(Result::ok)).filter_map(|line| line.parse::<u64>().ok()));
         let expected: Vec<u64> = (done..done + acknowledged.len() as u64).collect();
         assert_eq!(acknowledged, expected, "it makes them in order");
         for &number in &acknowledged {

@@ -270,10 +270,10 @@ fn a_size_that_was_given_is_said_where_all_of_the_vm_may_be_kept() {
     let mut new = disk("new", Some(dir.path().join("new")), MIB);
     new.size = None;
     wait(server.handle.add_vm(vm("new", 0, vec![new]))).unwrap();
-    for (name, said) in [("new", Some(2 * MIB)), ("disk", None)] {
+    for (name, size) in [("new", Some(2 * MIB)), ("disk", None)] {
         wait(server.handle.resize_disk(name, name, 2 * MIB, false)).unwrap();
         let vm = server.handle.vm(name).unwrap();
-        assert_eq!(vm.disks[0].size, said, "{name}");
+        assert_eq!(vm.disks[0].size, size, "{name}");
     }
     server.stop().unwrap();
 }

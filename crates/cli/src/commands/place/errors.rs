@@ -106,21 +106,21 @@ mod tests {
     fn failures_are_shown_with_their_place_and_a_remedy() {
         let known = vec!["x".to_owned(), "y".to_owned()];
         let transfer = "z".to_owned();
-        let said = problem(Error::UnknownTransfer { transfer, known }).to_string();
+        let message = problem(Error::UnknownTransfer { transfer, known }).to_string();
         assert_eq!(
-            said,
+            message,
             "error: there is no job \"z\"\n  help: there are: x, y"
         );
         let host = "c".to_owned();
         let known = Vec::new();
-        let said = problem(HostError::Unknown { host, known }).to_string();
+        let message = problem(HostError::Unknown { host, known }).to_string();
         let expected = "error: there is no host \"c\"\n  where: NAME\n  help: there are none";
-        assert_eq!(said, expected);
+        assert_eq!(message, expected);
         let present = Revision(7);
-        let said = problem(StoreError::Conflict { present }).to_string();
+        let message = problem(StoreError::Conflict { present }).to_string();
         assert!(
-            said.contains("revision 7") && said.contains("again"),
-            "{said}"
+            message.contains("revision 7") && message.contains("again"),
+            "{message}"
         );
     }
 }

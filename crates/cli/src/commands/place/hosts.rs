@@ -17,8 +17,8 @@ const RATE_MAX: u64 = 1_000_000_000_000_000_000;
 pub(super) fn read(file: &Path) -> Result<HostList> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
-    let said = loaded.warnings.iter().chain(&loaded.notes);
-    said.for_each(tell);
+    let refusal = loaded.warnings.iter().chain(&loaded.notes);
+    refusal.for_each(tell);
     let mut read = loaded.config;
     let base = file.parent().unwrap_or(Path::new(""));
     for socket in read
@@ -116,7 +116,7 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> String {
+    fn refusal(text: &str) -> String {
         document::read(text, "place.toml", hosts)
             .map(|_| ())
             .expect_err("refused")
@@ -142,27 +142,28 @@ mod tests {
         let text = format!("grace = \"0 %\"\n{text}");
         let read = document::read(&text, "place.toml", hosts).expect("it is one");
         assert_eq!(read.config.grace, Some(0));
-        assert!(said("grace = 1\n").contains('%'));
+        assert!(refusal("grace = 1\n").contains('%'));
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
-        let text = said("[[host]]\nname = \"a\"\nbandwidth = 54\nlos = 1\n");
+        let text = refusal("[[host]]\nname = \"a\"\nbandwidth = 54\nlos = 1\n");
         assert!(
             text.contains("place.toml:3") && text.contains("unit is missing"),
             "{text}"
         );
         assert!(text.contains("did you mean `loss`?"), "{text}");
-        assert!(said("").contains("no [[host]] section"));
-        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"54 MB/s\"]\n");
+        assert!(refusal("").contains("no [[host]] section"));
+        let text =
+            refusal("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"54 MB/s\"]\n");
         assert!(text.contains("leaves nothing"), "{text}");
         let two = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n".repeat(2);
-        assert!(said(&two).contains('a'));
-        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\ndevice = \"sdb\"\n");
+        assert!(refusal(&two).contains('a'));
+        let text = refusal("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\ndevice = \"sdb\"\n");
         assert!(text.contains("control socket"), "{text}");
-        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nsocket = \"\"\n");
+        let text = refusal("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nsocket = \"\"\n");
         assert!(text.contains("socket"), "{text}");
-        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\njobs = 65\n");
+        let text = refusal("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\njobs = 65\n");
         assert!(text.contains("from 1 to 64"), "{text}");
     }
 }

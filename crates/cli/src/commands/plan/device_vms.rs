@@ -92,8 +92,8 @@ pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
         return Ok(of_scenario(&ready.scenario));
     }
     let loaded = config::load(file)?;
-    for said in loaded.warnings.iter().chain(&loaded.notes) {
-        output::tell(format_args!("{said}\n"));
+    for warning in loaded.warnings.iter().chain(&loaded.notes) {
+        output::tell(format_args!("{warning}\n"));
     }
     Ok(of_config(&loaded.config))
 }

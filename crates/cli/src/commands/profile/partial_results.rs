@@ -163,14 +163,14 @@ mod tests {
         let mut again = Part::new("a".to_owned(), false, &plan(1));
         again.resume(read(&results), &results).expect("the same");
         assert_eq!(again, part);
-        let said = |device: &str, seed| {
+        let message = |device: &str, seed| {
             let mut other = Part::new(device.to_owned(), false, &plan(seed));
             let error = other.resume(read(&results), &results).expect_err("another");
             error.to_string()
         };
-        assert!(said("b", 1).contains("another device (a)"));
-        assert!(said("a", 2).contains("another plan"));
-        assert!(said("a", 2).contains("--fresh"));
+        assert!(message("b", 1).contains("another device (a)"));
+        assert!(message("a", 2).contains("another plan"));
+        assert!(message("a", 2).contains("--fresh"));
     }
 
     #[test]
@@ -178,7 +178,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let results = dir.path().join("p");
         std::fs::write(path(&results), "{\"version\": 1}").expect("written");
-        let said = read(&results).expect_err("no part").to_string();
-        assert!(said.contains("not the results of an interrupted"), "{said}");
+        let message = read(&results).expect_err("no part").to_string();
+        assert!(
+            message.contains("not the results of an interrupted"),
+            "{message}"
+        );
     }
 }

@@ -541,8 +541,8 @@ mod tests {
         let made = scratch(dir.path());
         std::fs::remove_file(&path).expect("there");
         std::fs::write(&path, vec![7; 1 << 20]).expect("written");
-        let said = made.remove().expect("it stays");
-        assert!(said.contains("not the measured file"), "{said}");
+        let message = made.remove().expect("it stays");
+        assert!(message.contains("not the measured file"), "{message}");
         assert_eq!(std::fs::read(&path).expect("there"), vec![7; 1 << 20]);
     }
 }

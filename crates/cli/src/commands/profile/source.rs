@@ -62,8 +62,8 @@ mod tests {
         let Err(error) = find("nvme-2tb") else {
             panic!("there is no such model");
         };
-        let said = error.to_string();
-        assert!(said.contains("did you mean \"nvme-1tb\""), "{said}");
-        assert!(said.contains("./NAME"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("did you mean \"nvme-1tb\""), "{message}");
+        assert!(message.contains("./NAME"), "{message}");
     }
 }

@@ -98,7 +98,7 @@ mod tests {
         let path = dir.path().join("learnt.json");
         let refused = || format!("{:#}", read_file(&path).expect_err("refused"));
         assert!(refused().contains("no such file"), "{}", refused());
-        for (text, said) in [
+        for (text, message) in [
             ("", "not JSON"),
             ("{", "not JSON"),
             ("{}", "\"format\" is missing"),
@@ -109,7 +109,7 @@ mod tests {
         ] {
             std::fs::write(&path, text).expect("writable");
             let refused = refused();
-            assert!(refused.contains(said), "{said}: {refused}");
+            assert!(refused.contains(message), "{message}: {refused}");
             assert!(refused.contains("learnt.json"), "{refused}");
             assert!(refused.contains("vm export"), "{refused}");
         }

@@ -25,9 +25,9 @@ fn hosts_come_one_by_one_and_are_drained() {
         "17 MB/s",
     ];
     site.good(&add);
-    let said = site.bad(&add);
-    assert!(said.contains("host named \"c\" already"), "{said}");
-    let said = site.bad(&[
+    let message = site.bad(&add);
+    assert!(message.contains("host named \"c\" already"), "{message}");
+    let message = site.bad(&[
         "host",
         "add",
         "d",
@@ -37,8 +37,8 @@ fn hosts_come_one_by_one_and_are_drained() {
         "1 MB/s",
     ]);
     assert!(
-        said.contains("leaves nothing") && said.contains("--loss"),
-        "{said}"
+        message.contains("leaves nothing") && message.contains("--loss"),
+        "{message}"
     );
     assert_eq!(site.json(&job("x", &[]))["host"]["host"], "c");
     assert_eq!(site.json(&job("y", &[]))["outcome"], "waiting");
@@ -58,16 +58,16 @@ fn hosts_come_one_by_one_and_are_drained() {
         "{}",
         stderr(&resumed)
     );
-    let said = site.place(&["host", "add", "a b", "--bandwidth", "1 MB/s"]);
+    let message = site.place(&["host", "add", "a b", "--bandwidth", "1 MB/s"]);
     assert!(
-        stderr(&said).contains("1 to 64 letters"),
+        stderr(&message).contains("1 to 64 letters"),
         "{}",
-        stderr(&said)
+        stderr(&message)
     );
-    let said = site.bad(&["host", "drain", "e"]);
+    let message = site.bad(&["host", "drain", "e"]);
     assert!(
-        said.contains("no host \"e\"") && said.contains("there are: c"),
-        "{said}"
+        message.contains("no host \"e\"") && message.contains("there are: c"),
+        "{message}"
     );
 }
 
@@ -77,21 +77,21 @@ fn jobs_of_a_host_that_died_look_for_another_one_or_are_lost() {
     site.good(&job("x", &["--hosts", "place.toml"]));
     site.good(&job("y", &[]));
     site.good(&["moved", "x=100 GB"]);
-    let said = site.bad(&["host", "remove", "a"]);
+    let message = site.bad(&["host", "remove", "a"]);
     assert!(
-        said.contains("a job runs on host \"a\": x")
-            && said.contains("--requeue")
-            && said.contains("--lose"),
-        "{said}"
+        message.contains("a job runs on host \"a\": x")
+            && message.contains("--requeue")
+            && message.contains("--lose"),
+        "{message}"
     );
     let removed = site.place(&["host", "remove", "a", "--requeue"]);
     assert!(removed.status.success());
-    let told = stderr(&removed);
+    let text = stderr(&removed);
     // It needs 44 GB of an hour on a disk that does 20 MB/s for each of two, of which the other
     // needs 40.
     assert!(
-        told.contains("x waits for a host with the 4") && told.contains("that are left"),
-        "{told}"
+        text.contains("x waits for a host with the 4") && text.contains("that are left"),
+        "{text}"
     );
     let hosts = site.json(&["host", "list"]);
     assert_eq!(names(&hosts), ["b"]);
@@ -127,17 +127,20 @@ fn a_host_whose_daemon_is_gone_is_drained_or_removed_and_the_others_go_on() {
         "--daemon",
         "b.sock",
     ];
-    let said = site.bad(&add);
-    assert!(said.contains("b.sock") && !said.contains("drain"), "{said}");
+    let message = site.bad(&add);
+    assert!(
+        message.contains("b.sock") && !message.contains("drain"),
+        "{message}"
+    );
     assert_eq!(names(&site.json(&["host", "list"])), ["a"]);
     daemon(&site.file("b.sock"), "[]");
     site.good(&add);
     assert_eq!(site.json(&job("x", &[]))["host"]["host"], "b");
     std::fs::remove_file(site.file("b.sock")).expect("there");
-    let said = site.bad(&job("y", &[]));
+    let message = site.bad(&job("y", &[]));
     assert!(
-        said.contains("no daemon listens") && said.contains("place host drain b"),
-        "{said}"
+        message.contains("no daemon listens") && message.contains("place host drain b"),
+        "{message}"
     );
     site.good(&["host", "drain", "b"]);
     assert_eq!(site.json(&job("y", &[]))["host"]["host"], "a");
@@ -207,10 +210,10 @@ fn what_a_daemon_says_that_all_jobs_had_teaches_the_database() {
 #[test]
 fn a_job_says_what_it_takes_at_most() {
     let site = Site::new();
-    let said = site.bad(&job("x", &["--limit", "39 MB/s", "--hosts", "place.toml"]));
+    let message = site.bad(&job("x", &["--limit", "39 MB/s", "--hosts", "place.toml"]));
     assert!(
-        said.contains("needs 40 MB/s") && said.contains("--limit"),
-        "{said}"
+        message.contains("needs 40 MB/s") && message.contains("--limit"),
+        "{message}"
     );
     site.good(&job("x", &["--limit", "45 MB/s", "--hosts", "place.toml"]));
     // 60 MB/s are there, of which it takes 45: another one has 15.

@@ -118,10 +118,10 @@ fn jobs_go_to_hosts_wait_and_are_placed_when_one_ends() {
 #[test]
 fn a_dry_run_keeps_nothing() {
     let site = Site::new();
-    let said = site.good(&job("x", &["--hosts", "place.toml", "--dry-run"]));
+    let message = site.good(&job("x", &["--hosts", "place.toml", "--dry-run"]));
     assert!(
-        said.contains("x would go to host a, I/O class best-effort"),
-        "{said}"
+        message.contains("x would go to host a, I/O class best-effort"),
+        "{message}"
     );
     assert!(!site.file("tidegate-place.redb").exists());
     site.good(&job("x", &["--hosts", "place.toml"]));
@@ -133,10 +133,10 @@ fn a_dry_run_keeps_nothing() {
 #[test]
 fn what_cannot_be_is_refused_with_what_would_be_right() {
     let site = Site::new();
-    let said = site.bad(&job("x", &[]));
+    let message = site.bad(&job("x", &[]));
     assert!(
-        said.contains("no hosts yet") && said.contains("--hosts place.toml"),
-        "{said}"
+        message.contains("no hosts yet") && message.contains("--hosts place.toml"),
+        "{message}"
     );
     // 60 MB/s do 120 GB in 2,000 s.
     let tight = [
@@ -149,17 +149,17 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
         "--hosts",
         "place.toml",
     ];
-    let said = site.bad(&tight);
+    let message = site.bad(&tight);
     assert!(
-        said.contains("even an empty host") && said.contains("2000 s"),
-        "{said}"
+        message.contains("even an empty host") && message.contains("2000 s"),
+        "{message}"
     );
     site.good(&job("x", &[]));
     assert!(site.bad(&job("x", &[])).contains("already"));
-    let said = site.bad(&["end", "y"]);
+    let message = site.bad(&["end", "y"]);
     assert!(
-        said.contains("no job \"y\"") && said.contains("there are: x"),
-        "{said}"
+        message.contains("no job \"y\"") && message.contains("there are: x"),
+        "{message}"
     );
     assert!(site.bad(&["moved", "x=200 GB"]).contains("more than"));
     site.good(&["moved", "x=10 GB"]);
@@ -170,26 +170,26 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
         "[[host]]\nname = \"c\"\nbandwidth = \"1 GB/s\"\n",
     )
     .expect("writable");
-    let said = site.bad(&job("y", &["--hosts", "other.toml"]));
-    assert!(said.contains("place end x"), "{said}");
+    let message = site.bad(&job("y", &["--hosts", "other.toml"]));
+    assert!(message.contains("place end x"), "{message}");
     std::fs::write(site.file("other.toml"), "[[host]]\nname = \"a\"\n").expect("writable");
-    let said = site.bad(&job("y", &["--hosts", "other.toml"]));
+    let message = site.bad(&job("y", &["--hosts", "other.toml"]));
     assert!(
-        said.contains("other.toml:1") && said.contains("bandwidth"),
-        "{said}"
+        message.contains("other.toml:1") && message.contains("bandwidth"),
+        "{message}"
     );
-    let said = site.bad(&["db", "none.redb"]);
-    assert!(said.contains("no such file"), "{said}");
+    let message = site.bad(&["db", "none.redb"]);
+    assert!(message.contains("no such file"), "{message}");
 }
 
 #[test]
 fn what_is_known_of_hosts_is_shown() {
     let site = Site::new();
     site.good(&job("x", &["--hosts", "place.toml"]));
-    let said = site.good(&["db"]);
+    let message = site.good(&["db"]);
     assert!(
-        said.contains("host a: 60 MB/s") && said.contains("nothing is learnt yet"),
-        "{said}"
+        message.contains("host a: 60 MB/s") && message.contains("nothing is learnt yet"),
+        "{message}"
     );
     let known = site.json(&["db", "tidegate-place.redb"]);
     assert_eq!(known[1]["host"], "b");
@@ -227,10 +227,10 @@ fn jobs_that_a_hosts_daemon_runs_count_as_well() {
     let hosts =
         "[[host]]\nname = \"a\"\nbandwidth = \"60 MB/s\"\nsocket = \"c.sock\"\ndevice = \"sdb\"\n";
     std::fs::write(site.file("live.toml"), hosts).expect("writable");
-    let said = site.bad(&job("x", &["--hosts", "live.toml"]));
+    let message = site.bad(&job("x", &["--hosts", "live.toml"]));
     assert!(
-        said.contains("c.sock") && said.contains("no daemon listens"),
-        "{said}"
+        message.contains("c.sock") && message.contains("no daemon listens"),
+        "{message}"
     );
     let jobs = r#"[
         {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000,
@@ -251,8 +251,8 @@ fn jobs_that_a_hosts_daemon_runs_count_as_well() {
         (&there[0]["name"], &there[0]["class"]),
         (&"a/dss".into(), &"realtime".into())
     );
-    let said = site.bad(&["end", "a/dss"]);
-    assert!(said.contains("c.sock transfer --help"), "{said}");
+    let message = site.bad(&["end", "a/dss"]);
+    assert!(message.contains("c.sock transfer --help"), "{message}");
     site.good(&["end", "x"]);
     // One that is placed under the name of a VM is that VM's.
     let small = ["job", "dss", "--size", "1 GB", "--deadline", "1 h"];
@@ -286,11 +286,11 @@ fn a_data_centre_is_simulated_the_same_each_time() {
         "--warm-up",
         "10 s",
     ];
-    let said = site.good(&args);
+    let message = site.good(&args);
     for strategy in ["pcos", "first-fit", "best-fit", "random"] {
-        assert!(said.contains(strategy), "{said}");
+        assert!(message.contains(strategy), "{message}");
     }
-    assert_eq!(site.good(&args), said);
+    assert_eq!(site.good(&args), message);
     let timed = site.json(&[&args[..], &["--strategy", "pcos", "--times"]].concat());
     assert_eq!(timed[0]["strategy"], "pcos");
     assert!(
@@ -298,10 +298,10 @@ fn a_data_centre_is_simulated_the_same_each_time() {
             .as_u64()
             .is_some_and(|n| n > 0)
     );
-    let said = site.place(&["sim", "--strategy", "worst-fit"]);
+    let message = site.place(&["sim", "--strategy", "worst-fit"]);
     assert!(
-        stderr(&said).contains("one of pcos, first-fit"),
+        stderr(&message).contains("one of pcos, first-fit"),
         "{}",
-        stderr(&said)
+        stderr(&message)
     );
 }

@@ -55,10 +55,10 @@ fn a_job_is_started_where_its_vm_is_served() {
     let hosts = "[[host]]\nname = \"a\"\nbandwidth = \"60 MB/s\"\n\
                  [[host]]\nname = \"b\"\nbandwidth = \"50 MB/s\"\nsocket = \"control.sock\"\n";
     std::fs::write(site.file("live.toml"), hosts).expect("writable");
-    let said = site.bad(&start("oltp", &["--hosts", "live.toml"]));
+    let message = site.bad(&start("oltp", &["--hosts", "live.toml"]));
     assert!(
-        said.contains("no host has a VM \"oltp\"") && said.contains("daemon of b"),
-        "{said}"
+        message.contains("no host has a VM \"oltp\"") && message.contains("daemon of b"),
+        "{message}"
     );
     let would = site.json(&start("dss", &["--hosts", "live.toml", "--dry-run"]));
     assert_eq!(would["host"]["host"], "b");
@@ -85,18 +85,18 @@ fn a_job_is_started_where_its_vm_is_served() {
     let there = listed["hosts"][1]["jobs"].as_array().expect("jobs");
     assert_eq!((there.len(), &there[0]["name"]), (1, &"dss".into()));
     // A job that the daemon refuses is not stored, either.
-    let said = site.bad(&start("dss", &[]));
-    assert!(said.contains("job named \"dss\" already"), "{said}");
+    let message = site.bad(&start("dss", &[]));
+    assert!(message.contains("job named \"dss\" already"), "{message}");
 }
 
 #[test]
 fn without_a_daemon_nothing_is_started() {
     let site = Site::new();
-    let said = site.bad(&start("dss", &["--hosts", "place.toml"]));
+    let message = site.bad(&start("dss", &["--hosts", "place.toml"]));
     assert!(
-        said.contains("control socket") && said.contains("--start"),
-        "{said}"
+        message.contains("control socket") && message.contains("--start"),
+        "{message}"
     );
-    let said = site.place(&["job", "--size", "1 GB", "--deadline", "1 h", "--start"]);
-    assert!(stderr(&said).contains("<NAME>"), "{}", stderr(&said));
+    let message = site.place(&["job", "--size", "1 GB", "--deadline", "1 h", "--start"]);
+    assert!(stderr(&message).contains("<NAME>"), "{}", stderr(&message));
 }

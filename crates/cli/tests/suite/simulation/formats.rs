@@ -1,6 +1,6 @@
 //! Old spellings of scenarios, and configurations of the daemon in their place.
 
-use super::{Value, example, refused, said, text, tidegate};
+use super::{Value, example, printed, refused, text, tidegate};
 use std::path::Path;
 
 /// Standard output and standard error of a command that succeeds.
@@ -102,12 +102,12 @@ fn a_configuration_is_simulated_as_it_stands() {
         .collect();
     assert_eq!(names, ["scratch", "oltp"]);
     assert!(report["vms"][1]["iops"].as_f64().expect("a rate") > 120.0);
-    for said in [
+    for message in [
         "note: 10 s are simulated; change it with --duration",
         "70 % reads, iodepth 32: scratch, oltp",
         "note: device disk0: simulated as ssd-sata-300gb, the default; change it with --device",
     ] {
-        assert!(notes.contains(said), "{said}: {notes}");
+        assert!(notes.contains(message), "{message}: {notes}");
     }
     let hdd = [
         "sim",
@@ -145,20 +145,23 @@ fn a_configuration_may_name_its_load() {
     let report: Value = serde_json::from_str(&json).expect("JSON");
     let rate = report["vms"][0]["bytes_per_s"].as_f64().expect("a rate");
     assert!(rate > 50e6, "{rate}");
-    for said in [
+    for message in [
         "note: device d: simulated as hdd-7200-1tb, the model of its profile",
         "note: a: the 2 disks are simulated as one",
         "note: a: the size of disk b is not known, simulated as 10 GiB",
         "% of each are simulated",
     ] {
-        assert!(notes.contains(said), "{said}: {notes}");
+        assert!(notes.contains(message), "{message}: {notes}");
     }
     assert!(!notes.contains("no [[vm.workload]]"), "{notes}");
     // Serving leaves it alone, but what is wrong with it is said there, too.
-    said(&["check", &path]);
+    printed(&["check", &path]);
     with("[[vm.workload]]\nrw = \"raed\"\n");
     for command in ["check", "sim", "serve"] {
-        let said = refused(&[command, &path]);
-        assert!(said.contains("did you mean \"read\"?"), "{command}: {said}");
+        let message = refused(&[command, &path]);
+        assert!(
+            message.contains("did you mean \"read\"?"),
+            "{command}: {message}"
+        );
     }
 }

@@ -295,11 +295,11 @@ impl Remote {
                     zero: hole,
                 }
             }));
-        let told = match errno {
+        let outcome = match errno {
             0 => Ok(()),
             _ => Err(QueryError::Failed),
         };
-        port.answer_extents(query.answer(told));
+        port.answer_extents(query.answer(outcome));
     }
 
     fn end(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>, index: u32, errno: i32) {

@@ -73,9 +73,9 @@ fn own_heading(kind: KeyKind) -> Option<&'static str> {
 impl Row {
     fn names(&self, section: &str, key: &KeyInfo, sections: &[&'static SectionInfo]) -> bool {
         let headings = || self.places.iter().filter_map(|place| heading(place));
-        let told = self.now.contains(&key.name) || self.last.contains(&key.name);
+        let is_listed = self.now.contains(&key.name) || self.last.contains(&key.name);
         let own = own_heading(key.kind);
-        headings().any(|name| (name == section && told) || Some(name) == own)
+        headings().any(|name| (name == section && is_listed) || Some(name) == own)
             || (self.places.iter())
                 .any(|place| dotted(place, sections) == Some((section, key.name)))
     }

@@ -108,8 +108,8 @@ async fn assert_refused(requests: &[Refused<'_>]) {
         let (got, answer) = ask(&plane, method, path, body).await;
         assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
         assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
-        let said = answer["error"]["what"].as_str().expect("text");
-        assert!(said.contains(what), "{method} {path}: {answer}");
+        let message = answer["error"]["what"].as_str().expect("text");
+        assert!(message.contains(what), "{method} {path}: {answer}");
     }
     assert_eq!(ask(&plane, "GET", "/v1/vms", "").await, before);
 }

@@ -145,29 +145,29 @@ fn golden(name: &str) -> PathBuf {
 /// Sends all requests of a golden file and compares the answers with those in it.
 async fn compare(api: &Api<Pretended>, name: &str) {
     let before = std::fs::read_to_string(golden(name)).expect("readable");
-    let mut said = String::new();
+    let mut transcript = String::new();
     for line in before.lines().filter_map(|line| line.strip_prefix("> ")) {
         let mut parts = line.splitn(3, ' ');
         let [method, path, body] = [(); 3].map(|()| parts.next().unwrap_or_default());
         let (status, answer) = ask_text(api, method, path, body).await;
-        said += &format!("> {line}\n{}\n{answer}\n", status.as_u16());
+        transcript += &format!("> {line}\n{}\n{answer}\n", status.as_u16());
     }
-    compare_text(name, &said);
+    compare_text(name, &transcript);
 }
 
-fn compare_text(name: &str, said: &str) {
+fn compare_text(name: &str, transcript: &str) {
     let names: Vec<&str> = registry().iter().map(|info| info.name).collect();
     // Names of policies come from the registry, so that a new policy changes no golden file.
-    let said = without_policies(&said.replace(&names.join(", "), "{policies}"));
+    let transcript = without_policies(&transcript.replace(&names.join(", "), "{policies}"));
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        std::fs::write(golden(name), &said).expect("writable");
+        std::fs::write(golden(name), &transcript).expect("writable");
     }
     let expected = std::fs::read_to_string(golden(name)).expect("readable");
-    let mut lines = said.lines().zip(expected.lines()).enumerate();
+    let mut lines = transcript.lines().zip(expected.lines()).enumerate();
     if let Some((at, (is, was))) = lines.find(|(_, (is, was))| is != was) {
         panic!("{name}:{}: {is:?} is said, and {was:?} was", at + 1);
     }
-    assert_eq!(said.len(), expected.len(), "{name} ends elsewhere");
+    assert_eq!(transcript.len(), expected.len(), "{name} ends elsewhere");
 }
 
 /// Text before the first item of a list of enforcing policies.
@@ -175,9 +175,9 @@ const ENFORCED_BY: &str = "\"enforced_by\": [";
 
 /// Replaces the items of each list of enforcing policies by `{policies}`, because a new policy in
 /// the registry must not change a golden file.
-fn without_policies(said: &str) -> String {
+fn without_policies(transcript: &str) -> String {
     let (mut text, mut in_list) = (String::new(), false);
-    for line in said.split_inclusive('\n') {
+    for line in transcript.split_inclusive('\n') {
         if in_list {
             if line.trim_start().starts_with(']') {
                 text += line.trim_start();

@@ -179,12 +179,12 @@ async fn entries_are_added_and_taken_away_one_by_one() {
     assert_eq!(show(&api, "bulk").await["objective"]["weight"], 9);
 
     let wrong = json!({ "from": "18:00", "wieght": 7 });
-    let (status, said) = ask_api(&api, "POST", path, &wrong.to_string()).await;
+    let (status, answer) = ask_api(&api, "POST", path, &wrong.to_string()).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert_eq!(said["error"]["where"], "schedule[2]", "{said}");
+    assert_eq!(answer["error"]["where"], "schedule[2]", "{answer}");
     for (number, status) in [("3", 404), ("0", 404), ("x", 404), ("2", 200)] {
-        let (found, said) = ask_api(&api, "DELETE", &format!("{path}/{number}"), "").await;
-        assert_eq!(found.as_u16(), status, "{number}: {said}");
+        let (found, answer) = ask_api(&api, "DELETE", &format!("{path}/{number}"), "").await;
+        assert_eq!(found.as_u16(), status, "{number}: {answer}");
     }
     let vm = show(&api, "bulk").await;
     assert_eq!(vm["objective"]["weight"], 100, "what held is gone at once");
@@ -229,17 +229,17 @@ async fn what_would_not_fit_at_its_time_is_refused_when_it_is_asked_for() {
     // 120 IOPS are reserved for oltp.
     let path = "/v1/vms/bulk/schedule";
     let too_much = json!({ "from": "18:00", "reservation": "100 IOPS", "timezone": "UTC" });
-    let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
-    assert_eq!(status, StatusCode::CONFLICT, "{said}");
-    let what = said["error"]["what"].as_str().expect("text");
+    let (status, answer) = ask_api(&api, "POST", path, &too_much.to_string()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    let what = answer["error"]["what"].as_str().expect("text");
     assert!(what.contains("from Sun 2026-11-22 18:00 UTC on"), "{what}");
     assert_eq!(show(&api, "bulk").await.get("schedule"), None);
     // With a smaller reservation of oltp from then on it fits.
     let less = json!({ "from": "18:00", "reservation": "20 IOPS", "timezone": "UTC" });
     let (status, _) = ask_api(&api, "POST", "/v1/vms/oltp/schedule", &less.to_string()).await;
     assert_eq!(status, StatusCode::OK);
-    let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
-    assert_eq!(status, StatusCode::OK, "{said}");
+    let (status, answer) = ask_api(&api, "POST", path, &too_much.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
     // The result does not depend on the order in which the two changes are due.
     minutes(6 * 60).await;
     for (vm, iops) in [("oltp", "20 IOPS"), ("bulk", "100 IOPS")] {
@@ -252,21 +252,21 @@ async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
     let (api, _) = with(slow(), "2026-11-22T12:00Z");
     let path = "/v1/vms/bulk/schedule?force=true";
     let entry = json!({ "from": "18:00", "reservation": "100 IOPS", "timezone": "UTC" });
-    let (status, said) = ask_api(&api, "POST", path, &entry.to_string()).await;
-    assert_eq!(status, StatusCode::OK, "{said}");
+    let (status, answer) = ask_api(&api, "POST", path, &entry.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
     minutes(6 * 60).await;
     let vm = show(&api, "bulk").await;
     assert_eq!(vm["objective"]["reservation"], Value::Null);
     assert_eq!(vm["schedule"]["entry"], 1);
     let held = vm["schedule"]["held"].as_str().expect("why");
     assert!(held.contains("does not fit"), "{held}");
-    let told = |held: u8| {
+    let sample = |held: u8| {
         format!("tidegate_vm_schedule_not_applied{{vm=\"bulk\",device=\"disk0\"}} {held}.0")
     };
-    assert_eq!(held_by_metric(&api).await, [told(1)]);
+    assert_eq!(held_by_metric(&api).await, [sample(1)]);
     patch(&api, "oltp", json!({ "reservation": "20 IOPS" })).await;
     minutes(1).await;
-    assert_eq!(held_by_metric(&api).await, [told(0)]);
+    assert_eq!(held_by_metric(&api).await, [sample(0)]);
     let vm = show(&api, "bulk").await;
     assert_eq!(vm["objective"]["reservation"], "100 IOPS");
     assert_eq!(vm["schedule"].get("held"), None, "{vm}");
@@ -281,8 +281,9 @@ async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
     let forced = json!({
         "at": "2026-11-23T12:00", "reservation": "190 IOPS", "force": true, "timezone": "UTC"
     });
-    let (status, said) = ask_api(&api, "POST", "/v1/vms/oltp/schedule", &forced.to_string()).await;
-    assert_eq!(status, StatusCode::OK, "{said}");
+    let (status, answer) =
+        ask_api(&api, "POST", "/v1/vms/oltp/schedule", &forced.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
     minutes(24 * 60).await;
     assert_eq!(
         show(&api, "oltp").await["objective"]["reservation"],

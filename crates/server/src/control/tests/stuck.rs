@@ -59,8 +59,8 @@ async fn a_change_that_never_ends_is_given_up_and_the_next_ones_go() {
     let never = std::future::pending::<ApiResult<()>>();
     let error = api.change("oltp", never).await.expect_err("it never ends");
     assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
-    let said = error.body.error.what;
-    assert!(said.contains("other changes may start"), "{said}");
+    let message = error.body.error.what;
+    assert!(message.contains("other changes may start"), "{message}");
     let before = tokio::time::Instant::now();
     let done = api.change("oltp", async { Ok(7) }).await;
     assert_eq!(done.expect("no other change holds the lock"), 7);
@@ -94,7 +94,7 @@ async fn a_disk_that_hangs_and_an_old_io_are_reasons_and_the_daemon_goes_on() {
             disk.oldest_io = Some(Nanos::from_secs(oldest));
         });
     };
-    for (hung, oldest, kind, said) in [
+    for (hung, oldest, kind, message) in [
         (
             Some(3),
             4,
@@ -113,7 +113,7 @@ async fn a_disk_that_hangs_and_an_old_io_are_reasons_and_the_daemon_goes_on() {
         assert_eq!(body["reasons"][0]["kind"], kind);
         let problem = body["problems"][0].as_str().unwrap_or_default();
         assert!(problem.starts_with("vm dss, export dss: "), "{problem}");
-        assert!(problem.contains(said), "{problem}");
+        assert!(problem.contains(message), "{problem}");
     }
     set(None, 9);
     let (_, body) = ask(&plane, "GET", "/healthz", "").await;

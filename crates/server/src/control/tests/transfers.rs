@@ -180,29 +180,29 @@ async fn a_transfer_is_seen_in_every_state_that_it_can_be_in() {
         change(&mut transfer);
         plane.change("oltp", |vm| vm.transfers.running = Some(transfer));
     };
-    let said = async |field: &str| {
+    let field_of = async |field: &str| {
         let (_, transfers) = ask_api(&api, "GET", JOB, "").await;
         transfers["job"][field].clone()
     };
     shown(|transfer| transfer.outlook = Outlook::Unknown);
-    let forecast = said("forecast").await;
+    let forecast = field_of("forecast").await;
     assert!(
         forecast
             .as_str()
-            .is_some_and(|said| said.starts_with("unknown until")),
+            .is_some_and(|field_of| field_of.starts_with("unknown until")),
         "{forecast}"
     );
     assert_eq!(
-        (said("early_s").await, said("done").await),
+        (field_of("early_s").await, field_of("done").await),
         (Value::Null, Value::Null)
     );
 
     shown(|transfer| transfer.outlook = Outlook::Never);
-    let forecast = said("forecast").await;
+    let forecast = field_of("forecast").await;
     assert!(
         forecast
             .as_str()
-            .is_some_and(|said| said.starts_with("never done")),
+            .is_some_and(|field_of| field_of.starts_with("never done")),
         "{forecast}"
     );
 
@@ -210,7 +210,7 @@ async fn a_transfer_is_seen_in_every_state_that_it_can_be_in() {
         (transfer.status.given_up, transfer.enforced) = (true, true);
         transfer.status.class = Class::Idle;
     });
-    let notes = said("notes").await;
+    let notes = field_of("notes").await;
     assert!(
         notes[0]
             .as_str()
@@ -218,23 +218,23 @@ async fn a_transfer_is_seen_in_every_state_that_it_can_be_in() {
         "{notes}"
     );
     assert_eq!(
-        (said("class").await, said("enforced").await),
+        (field_of("class").await, field_of("enforced").await),
         (json!("idle"), json!(true))
     );
 
     // The VM's own bandwidth exceeds the measured bandwidth of the device.
     shown(|transfer| transfer.status.bandwidth = Some(200_000_000));
-    assert_eq!(said("least_deadline_s").await, 10.0);
+    assert_eq!(field_of("least_deadline_s").await, 10.0);
 
     // Half of the data moved before this daemon resumed the transfer, 10 s after its deadline.
     shown(|transfer| {
         transfer.since.moved = 2_000_000_000;
         transfer.since.overdue = Nanos::from_secs(10);
     });
-    assert_eq!(said("size_bytes").await, 4_000_000_000_u64);
-    assert_eq!(said("least_deadline_s").await, 20.0);
-    assert_eq!(said("moved_bytes").await, 2_000_000_000_u64);
-    assert_eq!(said("early_s").await, -10.0);
+    assert_eq!(field_of("size_bytes").await, 4_000_000_000_u64);
+    assert_eq!(field_of("least_deadline_s").await, 20.0);
+    assert_eq!(field_of("moved_bytes").await, 2_000_000_000_u64);
+    assert_eq!(field_of("early_s").await, -10.0);
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn what_became_of_transfers_is_told_in_words_and_counted() {
     let api = api(&plane);
     let now: Timestamp = NOW.parse().expect("a time");
     let transfer = running_transfer(1 << 20, Nanos::from_secs(60), now);
-    for (late, outcome, result, said) in [
+    for (late, outcome, result, field_of) in [
         (
             0,
             TransferOutcome::Done,
@@ -270,7 +270,7 @@ async fn what_became_of_transfers_is_told_in_words_and_counted() {
         });
         let (_, transfers) = ask_api(&api, "GET", JOB, "").await;
         assert_eq!(transfers["last"]["outcome"], result, "{transfers}");
-        assert_eq!(transfers["last"]["said"], said, "{transfers}");
+        assert_eq!(transfers["last"]["said"], field_of, "{transfers}");
         assert_eq!(transfers["ended"][result], 1, "{transfers}");
     }
     let (_, metrics) = ask_api(&api, "GET", "/metrics", "").await;
@@ -311,13 +311,13 @@ async fn assert_refused(api: &Api<Pretended>, request: Refused<'_>) {
     let (got, answer) = ask_api(api, method, path, body).await;
     assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
     assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
-    let said = |field: &str| {
+    let field_of = |field: &str| {
         let text = answer["error"][field].as_str();
         text.unwrap_or_default().to_owned()
     };
-    assert!(said("what").contains(what), "{method} {path}: {answer}");
+    assert!(field_of("what").contains(what), "{method} {path}: {answer}");
     assert!(
-        said("allowed").contains(allowed),
+        field_of("allowed").contains(allowed),
         "{method} {path}: {answer}"
     );
 }

@@ -135,11 +135,11 @@ mod tests {
         };
         let refused = open("create = \"sparse\"\nsize = \"1 MiB\"").expect_err("one file");
         assert_eq!(refused.place().map(|place| place.line), Some(15));
-        let said = refused.to_string();
-        assert!(said.contains("VM \"b\", export \"b\""), "{said}");
+        let message = refused.to_string();
+        assert!(message.contains("VM \"b\", export \"b\""), "{message}");
         assert!(
-            said.contains("real/d, which export \"a\" of VM \"a\" uses"),
-            "{said}"
+            message.contains("real/d, which export \"a\" of VM \"a\" uses"),
+            "{message}"
         );
         assert!(open("read_only = true").is_ok());
     }
