@@ -12,7 +12,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
+use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, VmSpec};
 use tidegate_workload::fio::{self, JobFile};
 use tidegate_workload::spec::Workload;
 
@@ -186,7 +186,7 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
             })?;
             Ok(tenant_of(section.name.clone(), share, workload))
         })
-        .collect::<Result<Vec<Tenant>>>()?;
+        .collect::<Result<Vec<VmSpec>>>()?;
     let description = job_file.sections.iter().find_map(|s| s.description.clone());
     let ramp_times = job_file.sections.iter().map(|section| section.ramp_time);
     Ok(Scenario {
@@ -205,8 +205,8 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
 }
 
 /// Creates a VM with one workload and a disk of `disk_size` bytes, placed after the previous VM's.
-fn tenant_of(name: String, disk_size: u64, workload: Workload) -> Tenant {
-    Tenant {
+fn tenant_of(name: String, disk_size: u64, workload: Workload) -> VmSpec {
+    VmSpec {
         name,
         device: 0,
         background: false,

@@ -6,7 +6,7 @@ pub use crate::processors::{CpuReport, VmCpuReport};
 pub use responses::{Deadlines, Response, Responses};
 
 use crate::device::{DeviceTally, Distances, PrecisionResult, PromiseResult, Tally};
-use crate::scenario::Tenant;
+use crate::scenario::VmSpec;
 use serde::Serialize;
 use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{PrecisionView, TuningView};
@@ -253,7 +253,7 @@ impl VmReport {
     /// Assembles the results of a VM over `span`. `judged` lists the parts of its objectives in the
     /// order in which they came into force; `held` is the precision of its bandwidth.
     pub fn new(
-        tenant: &Tenant,
+        tenant: &VmSpec,
         device: &str,
         tally: &Tally,
         judged: &[PromiseResult],

@@ -6,7 +6,7 @@ use crate::device::{
 };
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
-use crate::scenario::{Scenario, Tenant};
+use crate::scenario::{Scenario, VmSpec};
 use crate::seed::generator;
 use std::collections::BTreeMap;
 use tidegate_config::frame::Frame;
@@ -320,7 +320,7 @@ impl World {
     }
 
     /// Assembles the report of a VM, by its index among the scenario's tenants.
-    fn vm_report(&self, index: usize, tenant: &Tenant, results: &VmResults) -> VmReport {
+    fn vm_report(&self, index: usize, tenant: &VmSpec, results: &VmResults) -> VmReport {
         let transfers = results.tally.transfers.as_deref().map(|done| {
             let mut transfers = *done;
             transfers.add(&results.running);

@@ -21,7 +21,7 @@ use tidegate_server::config::{
 use tidegate_server::control::view;
 use tidegate_server::error_hints::missing_directory;
 use tidegate_server::feasibility;
-use tidegate_sim::scenario::{HostCpu, Tenant};
+use tidegate_sim::scenario::{HostCpu, VmSpec};
 use tidegate_units::human::{bytes, exact_bytes};
 use tidegate_vcpu::scenario as vcpu;
 
@@ -314,7 +314,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
     };
     ready.old_spellings.iter().for_each(tell_note);
     let devices = &ready.scenario.devices;
-    let device = |tenant: &Tenant| &devices[tenant.device];
+    let device = |tenant: &VmSpec| &devices[tenant.device];
     let tenants = || ready.scenario.tenants.iter();
     if out.is_json() {
         let vms = tenants().map(|tenant| Vm {

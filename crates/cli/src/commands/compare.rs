@@ -12,7 +12,7 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Axis, Cell, Plot, Series, Table, Tone, Unit};
 use tidegate_sim::report::{Report, VmReport};
-use tidegate_sim::scenario::{Scenario, Tenant};
+use tidegate_sim::scenario::{Scenario, VmSpec};
 use tidegate_sim::world::World;
 use tidegate_units::human::duration;
 
@@ -153,7 +153,7 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
 
 /// Returns the VM whose latency is compared: that of --vm, else the first with a latency bound,
 /// else the first.
-fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
+fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a VmSpec> {
     let tenants = &scenario.tenants;
     if let Some(name) = &args.vm {
         let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
@@ -168,7 +168,7 @@ fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Ten
 }
 
 /// Returns the plot without its curves: axes, the promised bound, and the times of other VMs.
-fn empty_plot(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
+fn empty_plot(scenario: &Scenario, vm: &VmSpec, interval: Nanos) -> Plot {
     let title = match scenario.frame.title.as_str() {
         "" => format!("Latency of {}", vm.name),
         title => format!("{title}: latency of {}", vm.name),
@@ -196,7 +196,7 @@ fn empty_plot(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
 }
 
 /// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
-fn active_time(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+fn active_time(vm: &VmSpec, end: Nanos) -> Option<(Nanos, Nanos)> {
     // Several workloads may be active at different times, which one stretch cannot show.
     let [workload] = vm.workloads.as_slice() else {
         return None;

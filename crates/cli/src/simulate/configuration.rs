@@ -16,7 +16,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
+use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, VmSpec};
 use tidegate_units::{format_bytes, format_duration};
 use tidegate_workload::read;
 use tidegate_workload::spec::{Flow, Mix, Rw, Sizes, Workload};
@@ -112,7 +112,7 @@ impl Converter<'_> {
             );
             self.add_note(text);
         }
-        let mut tenants: Vec<Tenant> = Vec::new();
+        let mut tenants: Vec<VmSpec> = Vec::new();
         for (index, vm) in self.config.vms.iter().enumerate() {
             tenants.push(self.tenant(index, vm));
         }
@@ -152,7 +152,7 @@ impl Converter<'_> {
         }
     }
 
-    fn tenant(&mut self, index: usize, vm: &VmConfig) -> Tenant {
+    fn tenant(&mut self, index: usize, vm: &VmConfig) -> VmSpec {
         let name = &vm.name;
         if vm.schedule.is_some() {
             let text =
@@ -172,7 +172,7 @@ impl Converter<'_> {
             [] => vec![default_load()],
             workloads => workloads.to_vec(),
         };
-        Tenant {
+        VmSpec {
             name: name.clone(),
             device: vm.device,
             host: 0,
@@ -228,7 +228,7 @@ impl Converter<'_> {
     }
 
     /// Shrinks disks that do not fit an assumed model, all by the same factor.
-    fn shrink_disks(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut Tenant]) {
+    fn shrink_disks(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut VmSpec]) {
         let aligned = |size: u64| size.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
         let needed: u64 = tenants.iter().map(|tenant| aligned(tenant.disk_size)).sum();
         if needed <= capacity {

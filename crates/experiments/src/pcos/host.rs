@@ -10,7 +10,7 @@ use tidegate_config::Library;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::deadline::{makespan, with_tolerance};
 use tidegate_place::Bandwidth;
-use tidegate_sim::scenario::{Scenario, Tenant};
+use tidegate_sim::scenario::{Scenario, VmSpec};
 use tidegate_workload::deadline::{BySize, Deadline};
 use tidegate_workload::replay::{Factor, Mode, Replay};
 use tidegate_workload::time::TimeDistribution;
@@ -216,7 +216,7 @@ impl HostModel {
             .tenants
             .swap_remove(place);
         for n in 1..=setting.places() {
-            all.tenants.push(Tenant {
+            all.tenants.push(VmSpec {
                 name: format!("new-{n}"),
                 ..template.clone()
             });

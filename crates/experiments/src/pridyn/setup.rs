@@ -9,7 +9,7 @@ use tidegate_config::policy;
 use tidegate_core::objective::Priority;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_sim::scenario::{self, Delay, Scenario, Tenant};
+use tidegate_sim::scenario::{self, Delay, Scenario, VmSpec};
 use tidegate_workload::deadline::{BySize, Deadline};
 use tidegate_workload::spec::{Flow, Mix, Sizes, Workload};
 use tidegate_workload::time::TimeDistribution;
@@ -122,7 +122,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         Change::Third(third) => {
             let by = by_size(scenario, key, basis, MEDIA).ok_or_else(unknown)?;
             // Third applications are named `c-`; the scenario has all of them.
-            let stays = |vm: &Tenant| !vm.name.starts_with("c-") || vm.name == third;
+            let stays = |vm: &VmSpec| !vm.name.starts_with("c-") || vm.name == third;
             scenario.tenants.retain(stays);
             for vm in &mut scenario.tenants {
                 if key.reading == Reading::Level && vm.objective.priority == Priority::Idle {
@@ -141,7 +141,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
 
 /// Sets writers of records of `kib` KiB. Larger records reach the host in pieces of the scenario's
 /// request size.
-fn records(vm: &mut Tenant, kib: u32, native: bool) {
+fn records(vm: &mut VmSpec, kib: u32, native: bool) {
     for workload in &mut vm.workloads {
         let most = workload.sizes[1].largest();
         // Index 1: the size of writes.
@@ -176,7 +176,7 @@ fn by_size(scenario: &mut Scenario, key: &Key, basis: &Basis, tolerance: u32) ->
     })
 }
 
-fn set_deadline(vm: &mut Tenant, by: BySize) {
+fn set_deadline(vm: &mut VmSpec, by: BySize) {
     for workload in &mut vm.workloads {
         workload.deadline = Some(Deadline::BySize(by));
     }

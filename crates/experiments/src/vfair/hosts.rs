@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_sim::scenario::{Exchange, Scenario, Tenant};
+use tidegate_sim::scenario::{Exchange, Scenario, VmSpec};
 use tidegate_workload::time::TimeDistribution;
 
 /// Change of a scenario's hosts.
@@ -57,7 +57,7 @@ pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) 
     }
     // A common multiple keeps the weights whole numbers in the same proportions.
     let all: u64 = members.values().product();
-    let weight = |vm: &Tenant| match vm.objective.group {
+    let weight = |vm: &VmSpec| match vm.objective.group {
         Some(group) => {
             let part = u64::from(group.weight) * u64::from(vm.objective.weight);
             part * (all / members[&group.name])

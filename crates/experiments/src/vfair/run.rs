@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tidegate_core::profile::{Estimation, Pattern, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_sim::report::{Report, Row};
-use tidegate_sim::scenario::{Scenario, Tenant};
+use tidegate_sim::scenario::{Scenario, VmSpec};
 use tidegate_sim::world::World;
 use tidegate_workload::spec::{Mix, SizeShare, Sizes};
 
@@ -12,7 +12,7 @@ use tidegate_workload::spec::{Mix, SizeShare, Sizes};
 const INTERVAL: Nanos = Nanos::from_secs(5);
 
 /// Pattern of a VM's requests, by its first workload.
-fn pattern(vm: &Tenant) -> Option<Pattern> {
+fn pattern(vm: &VmSpec) -> Option<Pattern> {
     let workload = vm.workloads.first()?;
     let reads = match workload.rw.mix {
         Mix::Read => 1.0,

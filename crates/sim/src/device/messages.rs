@@ -30,7 +30,7 @@ impl Messages {
     pub(super) fn new(exchange: Exchange, seed: u64, device: &str) -> Messages {
         Messages {
             exchange,
-            // A tenant may have the device's name, and none has this part.
+            // A VM may have the device's name, and none has this part.
             rng: generator(seed, device, u64::MAX),
             on_the_way: Slab::default(),
         }

@@ -37,7 +37,7 @@ pub enum RequestEvent {
 pub struct Arrival {
     /// Time of the arrival.
     pub at: Nanos,
-    /// VM as an index into the scenario's tenants.
+    /// VM as an index into the scenario's VMs.
     pub tenant: usize,
     /// Number that no other request has until this one is answered.
     pub slot: u32,

@@ -219,7 +219,7 @@ impl TransferTally {
 /// Transfer that is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferDone {
-    /// VM that it belongs to, as an index into the scenario's tenants.
+    /// VM that it belongs to, as an index into the scenario's VMs.
     pub tenant: usize,
     /// Number among its worker's transfers, from 0 on, in the order in which they began.
     pub index: u64,
@@ -258,7 +258,7 @@ impl TransferLog {
         self.changes += 1;
     }
 
-    /// Counts the end of a transfer of `tenant` that is done at `now`.
+    /// Counts the end of a transfer of `VM` that is done at `now`.
     pub(super) fn done(&mut self, tenant: usize, transfer: &Transfer, now: Nanos) {
         self.changed();
         if let Some(done) = &mut self.done {

@@ -58,7 +58,7 @@ impl Transport {
     pub(super) fn new(path: Path, seed: u64, device: &str, hosts: usize) -> Transport {
         Transport {
             path,
-            // A tenant may have the device's name, and none has this part.
+            // A VM may have the device's name, and none has this part.
             rng: generator(seed, device, u64::MAX - 1),
             last: vec![[Nanos::ZERO; 2]; hosts],
             there: Slab::default(),

@@ -3,7 +3,7 @@
 use super::per_second::PerSecond;
 use super::promises::PastPromises;
 use super::tally::Tally;
-use crate::scenario::{Delay, Tenant};
+use crate::scenario::{Delay, VmSpec};
 use crate::seed::generator;
 use core::ops::Range;
 use rand_pcg::Pcg64Mcg;
@@ -64,7 +64,7 @@ impl Vm {
     /// transfers.
     pub(super) fn new(
         seed: u64,
-        (index, tenant): (usize, &Tenant),
+        (index, tenant): (usize, &VmSpec),
         base: u64,
         workers: Range<u32>,
         transfers: bool,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn vm(delay: Delay) -> Vm {
-        let tenant = Tenant {
+        let tenant = VmSpec {
             name: "vm".to_owned(),
             device: 0,
             host: 0,

@@ -2,7 +2,7 @@
 
 use super::vm::Vm;
 use super::worker::Worker;
-use crate::scenario::Tenant;
+use crate::scenario::VmSpec;
 use crate::seed::generator;
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
@@ -26,7 +26,7 @@ impl VmTable {
     pub(super) fn add(
         &mut self,
         seed: u64,
-        (index, tenant): (usize, &Tenant),
+        (index, tenant): (usize, &VmSpec),
         (base, block): (u64, u32),
     ) -> u32 {
         let vm = self.vms.len() as u32;
@@ -176,7 +176,7 @@ mod tests {
     fn table(workloads: &[Workload]) -> VmTable {
         let mut vms = VmTable::default();
         for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
-            let tenant = Tenant {
+            let tenant = VmSpec {
                 name: name.to_owned(),
                 device: 0,
                 host: 0,

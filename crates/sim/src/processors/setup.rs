@@ -2,7 +2,7 @@
 
 use super::{Guest, Process, Processors};
 use crate::device::{DeviceSim, Times};
-use crate::scenario::{HostCpu, Scenario, Tenant};
+use crate::scenario::{HostCpu, Scenario, VmSpec};
 use crate::seed::generator;
 use rand::Rng;
 use std::collections::VecDeque;
@@ -119,7 +119,7 @@ impl MachineBuilder {
         self.flows.push(Box::new(busy.until(until)));
     }
 
-    fn guest(&mut self, index: usize, tenant: &Tenant, driver: Option<VmId>) -> Guest {
+    fn guest(&mut self, index: usize, tenant: &VmSpec, driver: Option<VmId>) -> Guest {
         let cpu = tenant.cpu;
         let vm = (!tenant.background).then(|| self.add(&tenant.name, &cpu.cpu));
         if let Some(vm) = vm {

@@ -1,7 +1,7 @@
 //! Response times of transfers, and their deadlines.
 
 use crate::device::{TransferDone, TransferTally};
-use crate::scenario::Tenant;
+use crate::scenario::VmSpec;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 
@@ -40,7 +40,7 @@ pub struct Deadlines {
 
 impl Responses {
     /// Computes the results of a tally; `None` if the VM has no transfers.
-    pub fn new(tenant: &Tenant, tally: Option<&TransferTally>) -> Option<Responses> {
+    pub fn new(tenant: &VmSpec, tally: Option<&TransferTally>) -> Option<Responses> {
         let tally = tally?;
         let mean = |sum: u128, n: u64| {
             let mean = sum.checked_div(n.into())?;
@@ -90,7 +90,7 @@ pub struct Response {
 
 impl Response {
     /// Describes a transfer of `tenant`.
-    pub(crate) fn new(tenant: &Tenant, done: &TransferDone) -> Response {
+    pub(crate) fn new(tenant: &VmSpec, done: &TransferDone) -> Response {
         let response = done.ended.since(done.since);
         Response {
             vm: tenant.name.clone(),

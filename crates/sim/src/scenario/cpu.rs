@@ -1,6 +1,6 @@
 //! pCPUs of the host that runs the VMs, and the CPU time of I/O on them.
 
-use super::{Delay, Tenant, keys};
+use super::{Delay, VmSpec, keys};
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
@@ -87,7 +87,7 @@ fn no_pcpu(cpu: &HostCpu) -> String {
 /// Returns the key and the error of a tenant's setting that is not allowed with simulated pCPUs.
 pub(super) fn not_allowed_with_pcpus(
     cpu: Option<&HostCpu>,
-    tenant: &Tenant,
+    tenant: &VmSpec,
 ) -> Option<(&'static str, String)> {
     let cpu = cpu?;
     if tenant.delay != Delay::default() {

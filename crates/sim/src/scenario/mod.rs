@@ -1,4 +1,4 @@
-//! Input of a simulation: devices, the tenants that share them, and changes at given times.
+//! Input of a simulation: devices, the VMs that share them, and changes at given times.
 //!
 //! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
 
@@ -23,6 +23,7 @@ use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_units::format_bytes;
 use tidegate_workload::WorkloadErrors;
 use tidegate_workload::spec::{RegionError, Workload};
 use tidegate_workload::time::TimeDistribution;
@@ -38,7 +39,7 @@ pub struct Scenario {
     /// Devices, each with a scheduling engine of its own.
     pub devices: Vec<Device>,
     /// VMs and background processes.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<VmSpec>,
     /// Changes during the run, in the order of time.
     pub changes: Vec<Change>,
     /// pCPUs of the host; `None` where guests and the driver domain take no CPU time.
@@ -54,7 +55,7 @@ pub struct Device {
     pub model: catalogue::Entry,
     /// Scheduling on each host that shares the device. A cap is not learnt where several hosts do.
     pub scheduling: Scheduling,
-    /// `true` if payload memory is bounded and request slots are divided among tenants, as in the
+    /// `true` if payload memory is bounded and request slots are divided among VMs, as in the
     /// daemon. Otherwise memory is unbounded, and slots go to the first who asks.
     pub bounded: bool,
     /// Delay and loss of messages between the hosts that share the device.
@@ -89,12 +90,12 @@ pub struct Path {
 
 /// VM or background process that shares a device.
 #[derive(Clone, Debug)]
-pub struct Tenant {
+pub struct VmSpec {
     /// Unique name.
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
-    /// Host that runs the tenant, 0 to [`MAX_HOSTS`] - 1, among those that share the device. Each
+    /// Host that runs the VM, 0 to [`MAX_HOSTS`] - 1, among those that share the device. Each
     /// host has an engine of its own.
     pub host: u32,
     /// `true` for a process of the host, such as a backup or a scrub: no virtualisation delays it.
@@ -104,7 +105,7 @@ pub struct Tenant {
     /// Size of the disk in bytes.
     pub disk_size: u64,
     /// First byte of the disk on the device, a multiple of [`DISK_ALIGNMENT`]; `None` places it
-    /// behind the previous tenant's disk.
+    /// behind the previous VM's disk.
     pub disk_at: Option<u64>,
     /// Workloads.
     pub workloads: Vec<Workload>,
@@ -114,7 +115,7 @@ pub struct Tenant {
     pub cpu: VmCpu,
     /// Time of arrival.
     pub arrives: Nanos,
-    /// Time of removal, with whatever is outstanding; `None` if the tenant stays.
+    /// Time of removal, with whatever is outstanding; `None` if the VM stays.
     pub leaves: Option<Nanos>,
 }
 
@@ -143,7 +144,7 @@ pub struct Change {
 /// Kind of a change.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// New objective of a tenant. Without effect while the tenant is not there.
+    /// New objective of a VM. Without effect while the VM is not there.
     Objective {
         /// Index into [`Scenario::tenants`].
         tenant: usize,
@@ -178,15 +179,18 @@ pub enum ScenarioError {
     Overlap {
         /// Name of the device.
         device: String,
-        /// Tenant whose disk begins first.
+        /// VM whose disk begins first.
         first: String,
-        /// Tenant whose disk overlaps it.
+        /// VM whose disk overlaps it.
         second: String,
     },
     /// The disks exceed the device's capacity.
     #[error(
-        "device {device:?} holds {capacity} bytes, the disks of its tenants need {needed} \
-         (each begins on a multiple of {DISK_ALIGNMENT})"
+        "device {device:?} holds {}, the disks of its VMs need {} (each begins on a multiple of \
+         {})",
+        format_bytes(*.capacity),
+        format_bytes(*.needed),
+        format_bytes(DISK_ALIGNMENT)
     )]
     Capacity {
         /// Name of the device.
@@ -199,7 +203,7 @@ pub enum ScenarioError {
     /// Objective that contradicts itself.
     #[error("{tenant}: {source}")]
     Objective {
-        /// Name of the tenant.
+        /// Name of the VM.
         tenant: String,
         /// Contradiction.
         source: ObjectiveError,
@@ -207,7 +211,7 @@ pub enum ScenarioError {
     /// Workload that is wrong in itself.
     #[error("{tenant}: {source}")]
     Workload {
-        /// Name of the tenant.
+        /// Name of the VM.
         tenant: String,
         /// Mistakes of the workload.
         source: WorkloadErrors,
@@ -215,7 +219,7 @@ pub enum ScenarioError {
     /// Workload that does not fit its disk.
     #[error("{tenant}: {source}")]
     Region {
-        /// Name of the tenant.
+        /// Name of the VM.
         tenant: String,
         /// Mismatch of the workload and its disk.
         source: RegionError,
@@ -241,7 +245,7 @@ impl Device {
         })
     }
 
-    /// Configuration of an engine for `tenants` tenants.
+    /// Configuration of an engine for `tenants` VMs.
     pub(crate) fn engine_config(&self, tenants: usize) -> EngineConfig {
         let spec = self.model.spec();
         let device = DeviceSpec {
@@ -284,7 +288,7 @@ impl Scenario {
     }
 
     /// Number of hosts that share a device: one more than the largest host number of its
-    /// tenants.
+    /// VMs.
     pub(crate) fn hosts(&self, device: usize) -> usize {
         let on = self.tenants.iter().filter(|t| t.device == device);
         on.map(|t| t.host as usize + 1).max().unwrap_or(1)
@@ -307,7 +311,7 @@ impl Scenario {
                  warm_up, or lengthen the duration"
             )));
         }
-        // Devices first: a tenant's checks read the model of its device.
+        // Devices first: a VM's checks read the model of its device.
         for (index, device) in self.devices.iter().enumerate() {
             self.check_device(index, device)?;
         }
@@ -399,7 +403,7 @@ impl Scenario {
             .collect()
     }
 
-    fn check_tenant(&self, tenant: &Tenant) -> Result<(), ScenarioError> {
+    fn check_tenant(&self, tenant: &VmSpec) -> Result<(), ScenarioError> {
         let name = || tenant.name.clone();
         if tenant.leaves.is_some_and(|leaves| leaves <= tenant.arrives) {
             return Err(ScenarioError::Whole(format!(

@@ -8,7 +8,7 @@ mod vms;
 
 use super::cpu;
 use super::distances::{self, default_distances};
-use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant, keys};
+use super::{Action, Change, Device, Exchange, Path, Scenario, VmSpec, keys};
 use tidegate_config::device::Scheduling;
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::KeyInfo;
@@ -150,7 +150,7 @@ fn read_device(
 }
 
 /// Tenants that an event can name.
-type Known<'a> = (&'a [Tenant], &'a Groups);
+type Known<'a> = (&'a [VmSpec], &'a Groups);
 
 /// Index of the device that a tenant or an event names; by default the only one.
 fn device_index(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {

@@ -1,8 +1,8 @@
-//! Reader of tenants: VMs, and processes of the host.
+//! Reader of VMs: VMs, and processes of the host.
 
 use super::{device_index, disk, read_event_time, read_time_distribution};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
-use crate::scenario::{DEADLINE, Delay, Device, Tenant, keys, misplaced_deadline};
+use crate::scenario::{DEADLINE, Delay, Device, VmSpec, keys, misplaced_deadline};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::library::Library;
@@ -14,7 +14,7 @@ use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::read;
 use tidegate_workload::spec::Workload;
 
-/// Reader of all tenants of a scenario.
+/// Reader of all VMs of a scenario.
 pub(super) struct Reader<'a> {
     pub(super) duration: Option<Nanos>,
     /// pCPUs of the host; the outer `None` stands for a mistake.
@@ -24,18 +24,18 @@ pub(super) struct Reader<'a> {
     pub(super) library: &'a dyn Library,
     pub(super) names: Names,
     /// Tenants read so far; `None` after a mistake in one of them.
-    pub(super) tenants: Option<Vec<Tenant>>,
+    pub(super) tenants: Option<Vec<VmSpec>>,
     pub(super) groups: Groups,
 }
 
-/// Indices of all tenants that a table with a count stands for, by its name.
+/// Indices of all VMs that a table with a count stands for, by its name.
 pub(super) type Groups = BTreeMap<String, Range<usize>>;
 
 impl Reader<'_> {
     pub(super) fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
         let read = self.tenant(field, key, background);
         let (Some((tenant, count)), Some(all)) = (read, &mut self.tenants) else {
-            // The list is incomplete from here on: indices of later tenants would be wrong.
+            // The list is incomplete from here on: indices of later VMs would be wrong.
             self.tenants = None;
             return;
         };
@@ -45,9 +45,9 @@ impl Reader<'_> {
         let first = all.len();
         for n in 1..=count {
             let name = format!("{}-{n}", tenant.name);
-            // Another tenant may be called `NAME-1` by itself.
+            // Another VM may be called `NAME-1` by itself.
             self.names.claim(&name, tenant_kind(background), field);
-            all.push(Tenant {
+            all.push(VmSpec {
                 name,
                 ..tenant.clone()
             });
@@ -60,7 +60,7 @@ impl Reader<'_> {
         field: &Field<'_>,
         key: &str,
         background: bool,
-    ) -> Option<(Tenant, Option<u64>)> {
+    ) -> Option<(VmSpec, Option<u64>)> {
         let field = field.labelled(key);
         let (info, name_key) = if background {
             (&keys::BACKGROUND, &keys::BACKGROUND_NAME)
@@ -88,7 +88,7 @@ impl Reader<'_> {
         section.finish();
         // Only now: all keys above have been read, and all mistakes in them reported.
         let (arrives, leaves) = stay?;
-        let tenant = Tenant {
+        let tenant = VmSpec {
             name: name?,
             device: device?,
             host: u32::try_from(host?).ok()?,
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 }
 
-/// Kind of tenant in messages.
+/// Kind of VM in messages.
 fn tenant_kind(background: bool) -> &'static str {
     if background {
         "background process"

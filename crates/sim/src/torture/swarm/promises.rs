@@ -12,7 +12,7 @@ pub(super) struct Promises {
     pub(super) reservations: bool,
     pub(super) weights: bool,
     pub(super) priorities: bool,
-    /// `true` if some of the tenants are processes of the host.
+    /// `true` if some of the VMs are processes of the host.
     pub(super) background: bool,
     /// Approximate IOPS of the device.
     pub(super) iops: u64,
