@@ -81,11 +81,12 @@ pub(crate) enum VmCommand {
   tidegate vm resize dss logs \"10 GiB\" --shrink      data beyond 10 GiB is lost"
     )]
     Resize(ResizeArgs),
-    /// Export the learnt tuning state of a VM to a file
+    /// Export the state that a policy has learnt of a VM
     #[command(
-        after_help = "For policies that tune a VM to its target. The file is small and JSON. \
-                      Import it with `vm import` on another daemon after migrating the VM, or \
-                      after adding the VM again. Without FILE it is printed.\n\nExamples:
+        after_help = "For policies that learn of each VM, such as slo, flubber, edf-credit and \
+                      vcup. The file is small and JSON. Import it with `vm import` on another \
+                      daemon after migrating the VM, or after adding the VM again. Without FILE \
+                      it is printed.\n\nExamples:
   tidegate vm export oltp oltp.learnt.json
   tidegate vm export oltp | ssh other 'cat > oltp.learnt.json'"
     )]
@@ -97,7 +98,7 @@ pub(crate) enum VmCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-    /// Import learnt tuning state of a VM from a file
+    /// Import the learnt state of a VM from a file
     #[command(
         after_help = "State of the VM itself is always used. State that depends on its disks \
                       (bandwidth by merge limit) is used only if the disks are on the same device \

@@ -14,7 +14,7 @@ pub(crate) enum TraceCommand {
                       counts such records and shows the first. A trace without requests is an \
                       error.\n\nFormats:
   msr      Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
-  disksim  arrival time (ns), device, first sector, sectors, 0 (write) or 1 (read)
+  disksim  arrival time (ns), device, first sector, sectors, 1 if it is a read
   vscsi    VMware's vSCSI binary, version 1 (CloudPhysics)
 
 Examples:

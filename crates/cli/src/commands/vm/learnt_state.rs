@@ -1,4 +1,4 @@
-//! `tidegate vm export` and `import`: learnt tuning state of a VM in a file.
+//! `tidegate vm export` and `import`: learnt state of a VM in a file.
 
 use std::path::Path;
 
