@@ -102,9 +102,11 @@ fn tell_default_policy(config: &Config) {
         0 => String::new(),
         more => format!("; and {more} more, which `tidegate check` lists"),
     };
+    // Absent if the earlier default enforced as much: an empty field would look like a mistake.
+    let newly_enforced = (!newly.is_empty()).then(|| format!("{}{more}", listed.join("; ")));
     tracing::info!(
         devices = devices.join(", "),
-        newly_enforced = format!("{}{more}", listed.join("; ")),
+        newly_enforced,
         "no policy is configured, so the default {DEFAULT_POLICY} is used; earlier builds used {}",
         config::DEFAULT_BEFORE,
     );

@@ -46,11 +46,21 @@ const RECEIVE_BYTES: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error("{0}")]
     Rule(#[from] Fatal),
     #[error("gone during the handshake")]
     Gone,
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        match error.kind() {
+            // `nbdinfo --list` closes its socket without waiting for the reply to NBD_OPT_ABORT.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HandshakeError::Gone,
+            _ => HandshakeError::Io(error),
+        }
+    }
 }
 
 /// Accepts clients of one listener until the future is dropped.
@@ -212,5 +222,22 @@ async fn handshake(
                 unreachable!("requests come after the export was chosen")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_closes_its_socket_is_gone_and_no_error() {
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset] {
+            assert!(matches!(
+                HandshakeError::from(io::Error::from(kind)),
+                HandshakeError::Gone
+            ));
+        }
+        let other = io::Error::from(io::ErrorKind::TimedOut);
+        assert!(matches!(HandshakeError::from(other), HandshakeError::Io(_)));
     }
 }
