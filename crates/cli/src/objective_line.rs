@@ -45,7 +45,7 @@ pub(crate) fn default_priority() -> String {
     Priority::DEFAULT.to_string()
 }
 
-/// Returns a limit on one line: `500 IOPS, reads 20 MB/s, burst 2000 IOPS for 10 s`.
+/// Returns a limit on one line: `500 IOPS, 20 MB/s of reads, burst 2000 IOPS for 10 s`.
 pub(crate) fn limit(limit: &LimitView) -> String {
     let mut parts = by_direction(&limit.rates);
     if let Some(burst) = &limit.burst {
@@ -60,11 +60,27 @@ fn burst(burst: &BurstView) -> String {
     format!("{} for {}", rates.join(", "), burst.length)
 }
 
-/// Returns the rates that are set, those by direction with their names.
+/// Returns the rates that are set, those by direction with its name.
 fn by_direction(RatesView { total, read, write }: &RatesView) -> Vec<String> {
-    let named = [("", total), ("reads ", read), ("writes ", write)];
+    let named = [(total, ""), (read, " of reads"), (write, " of writes")];
     named
         .into_iter()
-        .filter_map(|(name, rate)| Some(format!("{name}{}", rate.as_ref()?)))
+        .filter_map(|(rate, of)| Some(format!("{}{of}", rate.as_ref()?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_by_direction_reads_as_a_sentence() {
+        let rates = RatesView {
+            total: Some("500 IOPS".to_owned()),
+            read: None,
+            write: Some("15 MB/s".to_owned()),
+        };
+        let view = LimitView { rates, burst: None };
+        assert_eq!(limit(&view), "500 IOPS, 15 MB/s of writes");
+    }
 }
