@@ -14,7 +14,7 @@ pub(crate) enum DiskCommand {
         subcommand,
         after_help = "Rules last until they are cleared or the daemon stops; `tidegate device \
                       show` names the disks with rules. Drills: docs/fault-drills.md.\n\nExamples:
-  tidegate disk fault add oltp --on read --from \"1 GiB\" --error EIO
+  tidegate disk fault add oltp --on read --from \"512 MiB\" --error EIO
   tidegate disk fault list oltp
   tidegate disk fault clear oltp"
     )]
@@ -51,8 +51,8 @@ pub(crate) enum FaultCommand {
         override_usage = "tidegate disk fault add <EXPORT> [WHICH REQUESTS] <--WHAT HAPPENS>...",
         after_help = "A rule strikes requests that meet all of its conditions. The first rule that \
                       strikes a request decides.\n\nExamples:
-  tidegate disk fault add oltp --on read --from \"1 GiB\" --error EIO
-      unreadable from 1 GiB on
+  tidegate disk fault add oltp --on read --from \"512 MiB\" --error EIO
+      unreadable from 512 MiB on
   tidegate disk fault add oltp --probability \"1 %\" --stall \"2 s\"
       occasional long delays
   tidegate disk fault add oltp --stall \"30 s\" --error EIO --after \"60 s\"
