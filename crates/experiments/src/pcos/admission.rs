@@ -129,9 +129,23 @@ impl<'a> AdmitByPcos<'a> {
         self.learnt.limit(self.setting, replay.idle_vm()?)
     }
 
-    fn withdraw(&mut self) {
-        if let Some(asked) = self.asked.take() {
-            self.pcos.withdraw(asked.id);
+    /// Withdraws the request that was submitted last, whether it waits at PCOS or was placed there
+    /// and has not begun.
+    fn withdraw(&mut self, now: Nanos) {
+        self.take_events();
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        if self.pcos.withdraw(asked.id) {
+            return;
+        }
+        // Otherwise PCOS would count a transfer that never begins as running for ever.
+        if self.placed.take_if(|of| of.id == asked.id).is_some() {
+            let update = Update {
+                ended: &[asked.id],
+                ..Update::default()
+            };
+            self.pcos.update(now, self.host, &update);
         }
     }
 
@@ -149,7 +163,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
         let (now, running) = (replay.now(), replay.running());
         if (self.asked).is_some_and(|asked| asked.limit != self.limit(replay)) {
             // The newcomer would get another kind of VM now, which makes it another request.
-            self.withdraw();
+            self.withdraw(now);
         }
         // Before the transfers are compared: rates are of the span that ends now.
         let vms_had = self.steady.steady_rates(now, &running, &replay.moved());
@@ -203,12 +217,8 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
     }
 
     fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<AdmissionTerms> {
-        if self.printed {
-            // The printed rule decides anew each time; a waiting request would be placed by itself.
-            self.withdraw();
-            if self.is_any_transfer_late(replay.now()) {
-                return None;
-            }
+        if self.printed && self.is_any_transfer_late(replay.now()) {
+            return None;
         }
         // A newcomer is submitted once: it waits at PCOS until it is placed or withdrawn.
         if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
@@ -232,8 +242,14 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             .placed
             .as_ref()
             // A placement of a request that was withdrawn in the meantime is none of this one.
-            .filter(|placement| placement.id == id)?;
-        Some(self.terms(placement))
+            .filter(|placement| placement.id == id);
+        let terms = placement.map(|placement| self.terms(placement));
+        if self.printed && terms.is_none() {
+            // The printed rule decides anew each time; a request that waits at PCOS would be placed
+            // by PCOS' own rule at the next update.
+            self.withdraw(replay.now());
+        }
+        terms
     }
 }
 
@@ -338,5 +354,55 @@ impl Steady {
             moved: moved.to_vec(),
         };
         had
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::{Case, HostModel};
+    use super::super::{FOR_EVER, run};
+    use super::*;
+    use crate::pridyn::folder::Folder;
+
+    /// PCOS, checked to count exactly the transfers that run on the host.
+    struct Checked<'a>(AdmitByPcos<'a>);
+
+    impl AdmissionPolicy for Checked<'_> {
+        fn observe(&mut self, replay: &HostReplay<'_>) {
+            self.0.observe(replay);
+            let host = self.0.pcos.host(self.0.host).expect("the host");
+            // What was placed just now begins at the same time.
+            let begins = usize::from(self.0.placed.is_some());
+            assert_eq!(
+                host.running().len(),
+                replay.running().len() + begins,
+                "at {:?}",
+                replay.now()
+            );
+        }
+
+        fn admit(
+            &mut self,
+            replay: &HostReplay<'_>,
+            newcomer: &Newcomer,
+        ) -> Option<AdmissionTerms> {
+            self.0.admit(replay, newcomer)
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_does_not_run_on_at_pcos() {
+        let (setting, folder) = (Setting::OneVm, Folder::default());
+        for case in Case::BOTH {
+            let learnt = Learnt::new(setting, case, &folder).expect("a host");
+            let model = HostModel::new(setting, case, 3000, &folder).expect("a host");
+            let scenario = model.running(&learnt.capacity, FOR_EVER);
+            for printed in [true, false] {
+                let mut policy = Checked(AdmitByPcos::new(&learnt, setting, printed));
+                let end = Nanos::from_secs(6);
+                let outcome = run::run(&model, &scenario, &learnt.capacity, &mut policy, end);
+                assert!(printed || !outcome.begun.is_empty(), "{case:?}");
+            }
+        }
     }
 }
