@@ -41,8 +41,18 @@ pub enum RejectionReason {
         /// Lateness of that tenant.
         late: Nanos,
     },
+    /// A running transfer that is late even without the newcomer would lose a rate that it keeps
+    /// ([`LateRule`](crate::LateRule)), and no other would be late.
+    Slows {
+        /// Index of its tenant.
+        who: usize,
+        /// Its present rate in bytes per second.
+        from: u64,
+        /// Its rate beside the newcomer in bytes per second.
+        to: u64,
+    },
     /// The transfer itself would be late, with all tenants idle and itself in the highest class
-    /// (case 4).
+    /// (case 4), or because PriDyn will raise one that is late anyway.
     OwnDeadline,
     /// The search found no solution in 3 (N + 1) steps, for N running tenants.
     Steps,
@@ -65,32 +75,48 @@ impl Rejection {
 /// # Errors
 /// The host rejects it, with the reason.
 pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignment, Rejection> {
+    admit_with_rate(snapshot, request).0
+}
+
+/// Decides as [`admit`], and returns the rate in bytes per second that the newcomer would have in
+/// the last combination of classes that the search tried.
+pub(crate) fn admit_with_rate(
+    snapshot: &HostSnapshot<'_>,
+    request: &Request,
+) -> (Result<Assignment, Rejection>, u64) {
     if snapshot.tenants.len() >= MAX_TENANTS {
-        return Err(Rejection::full());
+        return (Err(Rejection::full()), 0);
     }
     let mut what_if = WhatIf::new(snapshot);
     let found = search(&mut what_if, request.rate());
+    let rate = what_if.newcomer_rate().min(request.limit());
     let why = match found.verdict {
         Ok(()) => {
-            return Ok(Assignment {
+            let terms = Assignment {
                 class: what_if.newcomer_class(),
                 lowered: what_if.changed(),
-            });
+            };
+            return (Ok(terms), rate);
         }
         Err(StopReason::OwnDeadline) => RejectionReason::OwnDeadline,
         Err(StopReason::Steps) => RejectionReason::Steps,
-        // A tenant is late where the search stops with `Misses`, so the default is never used.
-        Err(StopReason::Misses) => (what_if.most_late())
-            .map_or(RejectionReason::Steps, |(who, late)| {
-                RejectionReason::Misses { who, late }
-            }),
+        Err(StopReason::Misses) => {
+            let misses = what_if.most_late();
+            let misses = misses.map(|(who, late)| RejectionReason::Misses { who, late });
+            let slows = || {
+                let (who, from, to) = what_if.most_slowed()?;
+                Some(RejectionReason::Slows { who, from, to })
+            };
+            // A tenant is late or slowed where the search stops so: the default is never used.
+            misses.or_else(slows).unwrap_or(RejectionReason::Steps)
+        }
     };
     // The rejection names the lateness, which depends on the newcomer's own limit as well.
-    let (now, rate) = (snapshot.now, what_if.newcomer_rate().min(request.limit()));
-    let forecast = request.start_at(now).forecast(now, rate);
-    Err(Rejection {
+    let forecast = request.start_at(snapshot.now).forecast(snapshot.now, rate);
+    let rejection = Rejection {
         why,
         class: what_if.newcomer_class(),
         late: forecast.late,
-    })
+    };
+    (Err(rejection), rate)
 }

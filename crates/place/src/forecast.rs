@@ -6,12 +6,17 @@
 //! database knows for the tenants that remain; tenants lowered for the newcomer are restored when
 //! it ends, and a transfer past its deadline runs in the real-time class (PriDyn's guard, section
 //! 4.2.2). The cost is a pass over all transfers per end. The result depends on more than the rate
-//! a newcomer needs, so [`Pcos`](crate::Pcos) does not use it.
+//! a newcomer needs, so [`Pcos`](crate::Pcos) does not search by it. It verifies with it a decision
+//! beside a transfer that is late at its present rate: such a transfer may be in time since another
+//! one ends before, and it runs in the real-time class once it is past its deadline.
 
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 
-use crate::{Assignment, Combination, MAX_TENANTS, PriorityDatabase, Request, Tenant};
+use crate::{
+    Assignment, HostSnapshot, MAX_TENANTS, PriorityDatabase, Rejection, RejectionReason, Request,
+    Tenant, rates,
+};
 
 /// Tenant of a host's disk, and its behaviour after its transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +35,74 @@ struct Simulated {
     stays: bool,
     /// Class restored when the newcomer has ended.
     after: Class,
-    /// The transfer ended in time.
-    in_time: bool,
+    /// Largest rate that it uses, in bytes per second; `None`: unlimited.
+    limit: Option<u64>,
+    /// Lateness of its transfer; [`Nanos::MAX`]: it has not ended.
+    late: Nanos,
+}
+
+impl Simulated {
+    fn new(tenant: Tenant, stays: bool, limit: Option<u64>) -> Simulated {
+        Simulated {
+            transfer: tenant.transfer,
+            class: tenant.class,
+            stays,
+            after: tenant.class,
+            limit,
+            late: Nanos::MAX,
+        }
+    }
+
+    fn is_in_time(&self) -> bool {
+        self.late == Nanos::ZERO
+    }
+}
+
+/// Verifies by forecast the terms on which a host would admit a newcomer.
+///
+/// # Errors
+/// A tenant's transfer ends in time without the newcomer and late with it, or the newcomer itself
+/// is late. A lateness of [`Nanos::MAX`]: it never ends.
+pub(crate) fn verify(
+    snapshot: &HostSnapshot<'_>,
+    request: &Request,
+    terms: &Assignment,
+) -> Result<(), Rejection> {
+    let limit = |who: usize| Some(snapshot.limit(who)).filter(|limit| *limit < u64::MAX);
+    let tenants = snapshot.tenants.iter().enumerate();
+    let all: Vec<Simulated> = tenants
+        // A tenant without a transfer is ordinary I/O, which goes on.
+        .map(|(who, tenant)| Simulated::new(*tenant, tenant.transfer.is_none(), limit(who)))
+        .collect();
+    let mut beside = all.clone();
+    for &(who, class) in &terms.lowered {
+        beside[who].class = class;
+    }
+    let newcomer = Tenant {
+        class: terms.class,
+        transfer: Some(request.start_at(snapshot.now)),
+    };
+    let own_limit = Some(request.limit()).filter(|limit| *limit < u64::MAX);
+    beside.push(Simulated::new(newcomer, false, own_limit));
+    let without = simulate(snapshot.now, snapshot.database, all, None);
+    let newcomer = without.len();
+    let with = simulate(snapshot.now, snapshot.database, beside, Some(newcomer));
+    let own_late = with[newcomer].late;
+    let mut both = without.iter().zip(&with).enumerate();
+    let harmed = both.find(|(_, (without, with))| without.is_in_time() && !with.is_in_time());
+    let why = match harmed {
+        Some((who, (_, with))) => RejectionReason::Misses {
+            who,
+            late: with.late,
+        },
+        None if own_late > Nanos::ZERO => RejectionReason::OwnDeadline,
+        None => return Ok(()),
+    };
+    Err(Rejection {
+        why,
+        class: terms.class,
+        late: own_late,
+    })
 }
 
 /// Decides by forecast whether a host accepts a transfer: it must be in time itself, and no
@@ -49,13 +120,7 @@ pub fn admit_by_forecast(
     if present.len() >= MAX_TENANTS {
         return None;
     }
-    let to_simulated = |present: &Present| Simulated {
-        transfer: present.tenant.transfer,
-        class: present.tenant.class,
-        stays: present.stays,
-        after: present.tenant.class,
-        in_time: false,
-    };
+    let to_simulated = |present: &Present| Simulated::new(present.tenant, present.stays, None);
     let simulated: Vec<Simulated> = present.iter().map(to_simulated).collect();
     let without = simulate(now, database, simulated.clone(), None);
     let fits = |class: Class, lowered: &[usize]| {
@@ -63,19 +128,14 @@ pub fn admit_by_forecast(
         for &who in lowered {
             simulated[who].class = Class::Idle;
         }
-        simulated.push(Simulated {
-            transfer: Some(request.start_at(now)),
-            class,
-            stays: false,
-            after: class,
-            in_time: false,
-        });
+        let transfer = Some(request.start_at(now));
+        simulated.push(Simulated::new(Tenant { class, transfer }, false, None));
         let with = simulate(now, database, simulated, Some(present.len()));
         let harmed = without
             .iter()
             .zip(&with)
-            .any(|(without, with)| *without && !*with);
-        (!harmed && with[present.len()]).then(|| Assignment {
+            .any(|(without, with)| without.is_in_time() && !with.is_in_time());
+        (!harmed && with[present.len()].is_in_time()).then(|| Assignment {
             class,
             lowered: lowered.iter().map(|&who| (who, Class::Idle)).collect(),
         })
@@ -102,24 +162,20 @@ fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     order
 }
 
-/// Simulates until all transfers have ended or none makes progress; returns which were in time.
+/// Simulates until all transfers have ended or none makes progress; returns all with their lateness.
 fn simulate(
     mut now: Nanos,
     database: &PriorityDatabase,
     mut simulated: Vec<Simulated>,
     newcomer: Option<usize>,
-) -> Vec<bool> {
+) -> Vec<Simulated> {
     // Each transfer ends once and passes its deadline once, which bounds the number of steps.
     for _ in 0..2 * simulated.len() + 1 {
-        let active = |tenant: &&Simulated| tenant.transfer.is_some() || tenant.stays;
-        let classes = simulated.iter().filter(active).map(|tenant| tenant.class);
         // Rates are constant until the next end or deadline.
-        let rates = database.rates(&Combination::from_classes(classes));
-        let next = |tenant: &Simulated| {
+        let rates = present_rates(now, database, &simulated);
+        let next = |(tenant, &rate): (&Simulated, &u64)| {
             let transfer = tenant.transfer?;
-            let end = now
-                .0
-                .saturating_add(transfer.latency(rates.for_class(tenant.class)).0);
+            let end = now.0.saturating_add(transfer.latency(rate).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
             let guard = if transfer.due_time() >= now && tenant.class < Class::RealTime {
                 transfer.due_time().0.saturating_add(1)
@@ -130,6 +186,7 @@ fn simulate(
         };
         let Some(at) = simulated
             .iter()
+            .zip(&rates)
             .filter_map(next)
             .min()
             .filter(|at| *at < Nanos::MAX)
@@ -137,14 +194,14 @@ fn simulate(
             break;
         };
         let mut newcomer_ended = false;
-        for (who, tenant) in simulated.iter_mut().enumerate() {
+        for ((who, tenant), &rate) in simulated.iter_mut().enumerate().zip(&rates) {
             let Some(transfer) = &mut tenant.transfer else {
                 continue;
             };
-            let moved = u128::from(rates.for_class(tenant.class)) * u128::from(at.since(now).0);
+            let moved = u128::from(rate) * u128::from(at.since(now).0);
             let left = transfer.bytes_left();
-            if transfer.latency(rates.for_class(tenant.class)) <= at.since(now) {
-                tenant.in_time = at <= transfer.due_time();
+            if transfer.latency(rate) <= at.since(now) {
+                tenant.late = at.since(transfer.due_time());
                 tenant.transfer = None;
                 // A VM that stays continues with ordinary I/O.
                 tenant.class = Class::BestEffort;
@@ -166,7 +223,26 @@ fn simulate(
         }
         now = at;
     }
-    simulated.iter().map(|tenant| tenant.in_time).collect()
+    simulated
+}
+
+/// Present rate of each tenant in bytes per second; 0 if its VM is idle.
+fn present_rates(now: Nanos, database: &PriorityDatabase, simulated: &[Simulated]) -> Vec<u64> {
+    let is_active = |tenant: &&Simulated| tenant.transfer.is_some() || tenant.stays;
+    let active = || simulated.iter().filter(is_active);
+    let to_tenant = |of: &Simulated| Tenant {
+        class: of.class,
+        transfer: of.transfer,
+    };
+    let tenants: Vec<Tenant> = active().map(to_tenant).collect();
+    let limits: Vec<Option<u64>> = active().map(|of| of.limit).collect();
+    let snapshot = HostSnapshot::new(now, database, &tenants).with_limits(&limits);
+    let mut rates = rates(&snapshot).into_iter();
+    let rate_of = |of: &Simulated| match is_active(&of) {
+        true => rates.next().unwrap_or(0),
+        false => 0,
+    };
+    simulated.iter().map(rate_of).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Grace: tolerated lateness of a transfer that a newcomer must not delay.
+//! Grace: tolerated lateness of a transfer that a newcomer must not delay, and what a transfer keeps
+//! that is later than that.
 
 use tidegate_core::time::Nanos;
 
@@ -39,6 +40,33 @@ impl Default for Grace {
     }
 }
 
+/// What a running transfer that is late by more than its grace even without the newcomer keeps
+/// when one is admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LateRule {
+    /// The transfer keeps at least 95 % of its rate, so that lateness does not grow with each
+    /// newcomer. A newcomer that costs it no more than that is admitted.
+    #[default]
+    KeepsRate,
+    /// The transfer is not protected at all.
+    Unprotected,
+}
+
+impl LateRule {
+    /// Share of its rate that a late transfer keeps, in percent. The rest allows for rates that
+    /// were measured.
+    const KEPT_PERCENT: u64 = 95;
+
+    /// Rate in bytes per second that a late transfer with the rate `had` keeps.
+    pub(crate) fn kept(self, had: u64) -> u64 {
+        match self {
+            // At most `had`, so the cast loses nothing.
+            LateRule::KeepsRate => (u128::from(had) * u128::from(Self::KEPT_PERCENT) / 100) as u64,
+            LateRule::Unprotected => 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +81,17 @@ mod tests {
             Grace::thousandths(5_000).of_deadline(Nanos::MAX),
             Nanos::MAX
         );
+    }
+
+    #[test]
+    fn a_late_transfer_keeps_19_of_20_parts_of_its_rate_or_nothing() {
+        assert_eq!(LateRule::default(), LateRule::KeepsRate);
+        assert_eq!(LateRule::KeepsRate.kept(40), 38);
+        assert_eq!(LateRule::KeepsRate.kept(0), 0);
+        assert_eq!(
+            LateRule::KeepsRate.kept(u64::MAX),
+            (u128::from(u64::MAX) * 95 / 100) as u64
+        );
+        assert_eq!(LateRule::Unprotected.kept(40), 0);
     }
 }

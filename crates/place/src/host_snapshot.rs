@@ -3,7 +3,7 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 
-use crate::{Grace, PriorityDatabase};
+use crate::{Grace, LateRule, PriorityDatabase};
 
 /// VM or process that uses a host's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,7 @@ pub struct HostSnapshot<'a> {
     pub(crate) tenants: &'a [Tenant],
     limits: &'a [Option<u64>],
     pub(crate) grace: Grace,
+    pub(crate) late_rule: LateRule,
 }
 
 impl<'a> HostSnapshot<'a> {
@@ -37,6 +38,7 @@ impl<'a> HostSnapshot<'a> {
             tenants,
             limits: &[],
             grace: Grace::default(),
+            late_rule: LateRule::default(),
         }
     }
 
@@ -51,6 +53,12 @@ impl<'a> HostSnapshot<'a> {
     #[must_use]
     pub fn with_grace(self, grace: Grace) -> HostSnapshot<'a> {
         HostSnapshot { grace, ..self }
+    }
+
+    /// Replaces the [`LateRule`].
+    #[must_use]
+    pub fn with_late_rule(self, late_rule: LateRule) -> HostSnapshot<'a> {
+        HostSnapshot { late_rule, ..self }
     }
 
     /// Upper bound on a tenant's bandwidth in bytes per second; [`u64::MAX`]: none.

@@ -58,11 +58,11 @@ pub use class_combination::{Combination, MAX_TENANTS};
 pub use class_rates::ClassRates;
 pub use database::{Entry, PriorityDatabase};
 pub use forecast::{Present, admit_by_forecast};
-pub use grace::Grace;
+pub use grace::{Grace, LateRule};
 pub use host_snapshot::{HostSnapshot, Tenant};
 pub use pcos::{
-    Answer, Event, HostId, HostSpec, HostView, Outcome, Pcos, Placement, Refusal, RequestId,
-    Running, Update, WAITING_CAPACITY,
+    Answer, Event, Explanation, HostId, HostSpec, HostView, Outcome, Pcos, Placement, Refusal,
+    RequestId, Running, Update, WAITING_CAPACITY,
 };
 pub use request::{Request, RequestError};
 pub use what_if::{forecasts, rates};

@@ -45,14 +45,17 @@ pub(crate) struct WhatIf<'a> {
     snapshot: &'a HostSnapshot<'a>,
     /// Tenants with limited demand, by ascending limit.
     limited: Vec<usize>,
-    /// Rate that each tenant needs to meet its deadline, without grace, in bytes per second; 0: in
-    /// time at any rate, or late even without the newcomer and therefore not protected.
+    /// Rate that each tenant needs to meet its deadline, without grace, in bytes per second, or
+    /// keeps by [`LateRule`](crate::LateRule) if it is late even without the newcomer; 0: any rate
+    /// will do.
     needs: Vec<u64>,
+    /// Whether each tenant is late even without the newcomer, by more than its grace.
+    late_anyway: Vec<bool>,
     classes: Vec<Class>,
     /// Lowest rate at which each tenant was found in time, in bytes per second.
     lowest_sufficient: Vec<u64>,
-    /// First time at which a protected tenant that makes no progress is late by more than its
-    /// grace, and is then protected no more.
+    /// First time at which a tenant that makes no progress becomes late by more than its grace, and
+    /// from then on only keeps its rate.
     protected_until: Nanos,
     /// Tentative class of the newcomer.
     newcomer_class: Class,
@@ -75,6 +78,7 @@ impl<'a> WhatIf<'a> {
             snapshot,
             limited,
             needs: Vec::with_capacity(tenants.len()),
+            late_anyway: Vec::with_capacity(tenants.len()),
             combination: Combination::from_classes(classes.iter().copied()),
             classes,
             lowest_sufficient: Vec::with_capacity(tenants.len()),
@@ -100,12 +104,15 @@ impl<'a> WhatIf<'a> {
             let protected_until = (tenant.transfer).map_or(Nanos::MAX, |transfer| {
                 latest_start(&transfer, rate, snapshot.grace)
             });
-            // A transfer that is late even without the newcomer cannot be harmed by it.
             let late_anyway = protected_until < snapshot.now;
-            if !late_anyway {
+            let need = if late_anyway {
+                snapshot.late_rule.kept(rate)
+            } else {
                 what_if.protected_until = what_if.protected_until.min(protected_until);
-            }
-            what_if.needs.push(if late_anyway { 0 } else { need });
+                need
+            };
+            what_if.needs.push(need);
+            what_if.late_anyway.push(late_anyway);
             what_if.lowest_sufficient.push(u64::MAX);
         }
         what_if.reset();
@@ -193,8 +200,14 @@ impl<'a> WhatIf<'a> {
         self.update_rates();
     }
 
-    /// Returns whether a protected tenant would be late because of the newcomer (figure 5.8, steps
-    /// 5 to 8).
+    /// Returns whether a tenant is late without the newcomer, at its present rate and by more than
+    /// its grace.
+    pub(crate) fn is_any_late_anyway(&self) -> bool {
+        self.late_anyway.contains(&true)
+    }
+
+    /// Returns whether a tenant would be late because of the newcomer (figure 5.8, steps 5 to 8), or
+    /// would lose a rate that it keeps.
     pub(crate) fn is_violated(&mut self) -> bool {
         let mut violated = false;
         // No early return: `valid_until` needs the lowest sufficient rate of every tenant.
@@ -202,7 +215,8 @@ impl<'a> WhatIf<'a> {
             let (rate, need) = (self.rate_of(at), self.needs[at]);
             if rate < need {
                 violated = true;
-            } else if need > 0 {
+            } else if need > 0 && !self.late_anyway[at] {
+                // What a late tenant keeps does not change with time.
                 self.lowest_sufficient[at] = rate.min(self.lowest_sufficient[at]);
             }
         }
@@ -250,11 +264,24 @@ impl<'a> WhatIf<'a> {
     }
 
     /// Returns the tenant with the greatest lateness because of the newcomer, with that lateness.
+    /// Tenants that are late anyway are none of them.
     pub(crate) fn most_late(&self) -> Option<(usize, Nanos)> {
+        self.most_late_of(false)
+    }
+
+    /// Returns the tenant with the greatest lateness among those that are late anyway and would lose
+    /// a rate that they keep, with its present and its future rate in bytes per second.
+    pub(crate) fn most_slowed(&self) -> Option<(usize, u64, u64)> {
+        let (who, _) = self.most_late_of(true)?;
+        let had = WhatIf::without_newcomer(self.snapshot).rate_of(who);
+        Some((who, had, self.rate_of(who)))
+    }
+
+    fn most_late_of(&self, late_anyway: bool) -> Option<(usize, Nanos)> {
         let lateness = |at: usize| {
             let rate = self.rate_of(at);
-            let transfer =
-                (self.snapshot.tenants[at].transfer).filter(|_| rate < self.needs[at])?;
+            let is_one = self.late_anyway[at] == late_anyway && rate < self.needs[at];
+            let transfer = (self.snapshot.tenants[at].transfer).filter(|_| is_one)?;
             Some((at, transfer.forecast(self.snapshot.now, rate).late))
         };
         // Among equals the first, which `max_by_key` would not return.
@@ -263,8 +290,8 @@ impl<'a> WhatIf<'a> {
     }
 
     /// End of validity of all findings about the running tenants, if none makes progress: the first
-    /// time at which a tenant that was in time becomes late, or at which a tenant loses its
-    /// protection.
+    /// time at which a tenant that was in time becomes late, or at which a tenant only keeps its
+    /// rate.
     pub(crate) fn valid_until(&self) -> Nanos {
         let until = |(tenant, &rate): (&Tenant, &u64)| {
             let transfer = tenant.transfer.filter(|_| rate < u64::MAX)?;
@@ -279,7 +306,7 @@ impl<'a> WhatIf<'a> {
             .min(self.protected_until)
     }
 
-    /// Sum of the rates that the protected tenants need, in bytes per second.
+    /// Sum of the rates that the tenants need or keep, in bytes per second.
     pub(crate) fn needed(&self) -> u64 {
         self.needs
             .iter()

@@ -13,7 +13,7 @@ mod tests;
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{
-    Answer, Event, HostId, Outcome, Pcos, Placement, PriorityDatabase, Rejection, Request,
+    Answer, Event, Explanation, HostId, Outcome, Pcos, Placement, PriorityDatabase, Request,
     RequestId, Running, Update,
 };
 
@@ -176,9 +176,10 @@ impl<'a> Cluster<'a> {
         &self.pcos
     }
 
-    /// Returns the reason for which a host would reject a request now; `None`: it would accept it.
-    pub fn rejection(&mut self, host: HostId, request: &Request) -> Option<Rejection> {
-        self.pcos.rejection(self.session.now, host, request)
+    /// Returns the decision of a host on a request now, with its figures; `None`: the host does not
+    /// exist.
+    pub fn explain(&mut self, host: HostId, request: &Request) -> Option<Explanation> {
+        self.pcos.explain(self.session.now, host, request)
     }
 
     /// Returns the shortest deadline, at least the request's own, with which a request would be

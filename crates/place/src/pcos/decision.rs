@@ -3,6 +3,8 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 
+use crate::{Assignment, Rejection};
+
 /// Host, by order of addition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostId(pub usize);
@@ -24,6 +26,20 @@ pub struct Placement {
     pub lowered: Vec<(RequestId, Class)>,
     /// Time that the request waited.
     pub waited: Nanos,
+}
+
+/// Decision of one host on a request, with the figures that it follows from. Of the hosts that
+/// accept a request, the one with most free bandwidth gets it; of equal ones the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// Terms on which the host would accept the request, or the reason why it would not.
+    pub decision: Result<Assignment, Rejection>,
+    /// Rate in bytes per second that the transfer would have in the last combination of classes that
+    /// was tried; 0 if the host is full.
+    pub rate: u64,
+    /// Free bandwidth of the host in bytes per second: that of its disk with one more transfer, less
+    /// what the running ones need.
+    pub free: u64,
 }
 
 /// Reply to a request.

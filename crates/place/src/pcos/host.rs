@@ -3,10 +3,13 @@
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 
-use super::{RequestId, Update};
+use super::{Explanation, RequestId, Update};
+use crate::admission::admit_with_rate;
+use crate::forecast::verify;
+use crate::what_if::WhatIf;
 use crate::{
-    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, MAX_TENANTS,
-    PriorityDatabase, Rejection, Request, Tenant, admit, rates,
+    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, LateRule, MAX_TENANTS,
+    PriorityDatabase, Rejection, Request, Tenant, rates,
 };
 
 /// Description of a host to add.
@@ -99,11 +102,12 @@ pub(super) struct Host {
     tenants: Vec<Tenant>,
     limits: Vec<Option<u64>>,
     grace: Grace,
+    late_rule: LateRule,
     acceptance: Acceptance,
 }
 
 impl Host {
-    pub(super) fn new(spec: HostSpec, grace: Grace) -> Host {
+    pub(super) fn new(spec: HostSpec, grace: Grace, late_rule: LateRule) -> Host {
         Host {
             database: spec.database,
             // The database has no entries beyond `MAX_TENANTS` tenants.
@@ -114,6 +118,7 @@ impl Host {
             tenants: Vec::new(),
             limits: Vec::new(),
             grace,
+            late_rule,
             acceptance: Acceptance::none(),
         }
     }
@@ -177,6 +182,7 @@ impl Host {
         HostSnapshot::new(now, &self.database, &self.tenants)
             .with_limits(&self.limits)
             .with_grace(self.grace)
+            .with_late_rule(self.late_rule)
     }
 
     /// Rates of the running transfers in bytes per second, in their order.
@@ -267,12 +273,41 @@ impl Host {
         };
     }
 
-    /// Runs the admission test against the tenants as last advanced.
+    /// Runs the admission test against the tenants as last advanced. Beside a transfer that is late
+    /// at its present rate the decision is verified by a forecast that includes ends of transfers:
+    /// who is late so may be in time since another transfer ends before, and nobody else counts on
+    /// that.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
-        if self.has_room() {
-            admit(&self.snapshot(now), request)
-        } else {
-            Err(Rejection::full())
+        self.admit_with_rate(now, request).0
+    }
+
+    /// As [`Host::admit`], with the newcomer's rate in bytes per second.
+    fn admit_with_rate(
+        &self,
+        now: Nanos,
+        request: &Request,
+    ) -> (Result<Assignment, Rejection>, u64) {
+        if !self.has_room() {
+            return (Err(Rejection::full()), 0);
+        }
+        let snapshot = self.snapshot(now);
+        let (decision, rate) = admit_with_rate(&snapshot, request);
+        let decision = decision.and_then(|terms| {
+            if WhatIf::new(&snapshot).is_any_late_anyway() {
+                verify(&snapshot, request, &terms)?;
+            }
+            Ok(terms)
+        });
+        (decision, rate)
+    }
+
+    /// Decision on a request with its figures, against the tenants as last advanced.
+    pub(super) fn explain(&self, now: Nanos, request: &Request) -> Explanation {
+        let (decision, rate) = self.admit_with_rate(now, request);
+        Explanation {
+            decision,
+            rate,
+            free: self.acceptance.free(),
         }
     }
 

@@ -23,10 +23,12 @@ use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Forecast;
 
-use crate::{Acceptance, Grace, PriorityDatabase, Rejection, Request, Tenant};
+use crate::{Acceptance, Grace, LateRule, PriorityDatabase, Rejection, Request, Tenant};
 use host::Host;
 
-pub use decision::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId, Update};
+pub use decision::{
+    Answer, Event, Explanation, HostId, Outcome, Placement, Refusal, RequestId, Update,
+};
 pub use host::{HostSpec, Running};
 pub(crate) use waiting::{Waiter, Waiting};
 
@@ -85,6 +87,7 @@ pub struct Pcos {
     /// Maximum number of waiting requests.
     waiting_max: usize,
     grace: Grace,
+    late_rule: LateRule,
     hosts: Vec<Host>,
     /// Decision data by host, kept apart from `hosts` for cache locality.
     summaries: Vec<Summary>,
@@ -113,6 +116,7 @@ impl Pcos {
         Pcos {
             waiting_max,
             grace: Grace::default(),
+            late_rule: LateRule::default(),
             hosts: Vec::new(),
             summaries: Vec::new(),
             waiting: Waiting::new(),
@@ -127,19 +131,27 @@ impl Pcos {
         Pcos { grace, ..self }
     }
 
+    /// Replaces the [`LateRule`] for hosts added from now on.
+    #[must_use]
+    pub fn with_late_rule(self, late_rule: LateRule) -> Pcos {
+        Pcos { late_rule, ..self }
+    }
+
     /// Places a transfer on a host, lets it wait or refuses it (figure 5.7).
     pub fn request(&mut self, now: Nanos, request: Request) -> Answer {
         // Expired requests must not be placed any more.
         self.handle_timeout(now);
         let waiter = self.new_waiter(now, request);
-        // A host that rejects the transfer after all has been recomputed and is not found again.
+        // Hosts that would accept its rate, but reject the transfer after verification.
+        let mut rejecting = Vec::new();
         let placed = loop {
-            let Some(host) = self.best_host(now, request.rate()) else {
+            let Some(host) = self.best_host(now, request.rate(), &rejecting) else {
                 break None;
             };
             if let Some(placement) = self.place(now, host, &waiter) {
                 break Some(placement);
             }
+            rejecting.push(host);
         };
         let id = waiter.id;
         let outcome = match placed {
@@ -257,9 +269,15 @@ impl Pcos {
     /// Returns the reason for which a host rejects a request at present; `None`: the host accepts
     /// it or does not exist.
     pub fn rejection(&mut self, now: Nanos, host: HostId, request: &Request) -> Option<Rejection> {
+        self.explain(now, host, request)?.decision.err()
+    }
+
+    /// Returns the present decision of a host on a request, with its figures; `None`: the host does
+    /// not exist.
+    pub fn explain(&mut self, now: Nanos, host: HostId, request: &Request) -> Option<Explanation> {
         self.host(host)?;
         self.refresh(now, host);
-        self.hosts[host.0].admit(now, request).err()
+        Some(self.hosts[host.0].explain(now, request))
     }
 
     /// Returns the shortest deadline, at least the request's own, with which the request would be
@@ -268,6 +286,8 @@ impl Pcos {
         self.refresh_all(now);
         let shortest = |(at, host): (usize, &Host)| {
             let deadline = host.acceptance().nearest(request)?;
+            let with = Request::new(request.bytes(), deadline).ok()?;
+            host.admit(now, &with).ok()?;
             Some((deadline, HostId(at)))
         };
         let nearest = self.hosts.iter().enumerate().filter_map(shortest).min();
@@ -287,15 +307,17 @@ impl Pcos {
         }
     }
 
-    /// Returns the host with most free bandwidth among those that accept the needed rate.
-    fn best_host(&mut self, now: Nanos, rate: u64) -> Option<HostId> {
+    /// Returns the host with most free bandwidth among those that accept the needed rate, except
+    /// `rejecting`.
+    fn best_host(&mut self, now: Nanos, rate: u64, rejecting: &[HostId]) -> Option<HostId> {
         self.refresh_stale(now);
         let mut best: Option<(u64, usize)> = None;
         for (at, summary) in self.summaries.iter().enumerate() {
             // Among equals the first.
             let better =
                 summary.max_rate >= rate && best.is_none_or(|(free, _)| summary.free > free);
-            if better && self.hosts[at].acceptance().takes(rate) {
+            let accepts = better && self.hosts[at].acceptance().takes(rate);
+            if accepts && !rejecting.contains(&HostId(at)) {
                 best = Some((summary.free, at));
             }
         }
@@ -387,7 +409,7 @@ impl Pcos {
     pub fn add_host(&mut self, now: Nanos, spec: HostSpec) -> HostId {
         self.handle_timeout(now);
         let host = HostId(self.hosts.len());
-        self.hosts.push(Host::new(spec, self.grace));
+        self.hosts.push(Host::new(spec, self.grace, self.late_rule));
         self.summaries.push(Summary {
             max_rate: 0,
             free: 0,

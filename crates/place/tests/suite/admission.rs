@@ -6,8 +6,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
-    Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, MAX_TENANTS, PriorityDatabase,
-    Rejection, RejectionReason, Request, Tenant, admit,
+    Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, LateRule, MAX_TENANTS,
+    PriorityDatabase, Rejection, RejectionReason, Request, Tenant, admit,
 };
 
 const MB: u64 = 1_000_000;
@@ -197,30 +197,75 @@ fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
     assert_eq!(rejection.why, RejectionReason::Steps);
 }
 
+/// Decision where a transfer that is late anyway is not protected.
+fn admit_beside_unprotected(
+    running: &[Tenant],
+    mb: u64,
+    seconds: u64,
+) -> Result<Assignment, Rejection> {
+    let database = database();
+    let snapshot = HostSnapshot::new(NOW, &database, running);
+    let snapshot = snapshot.with_late_rule(LateRule::Unprotected);
+    admit(&snapshot, &request(mb, seconds))
+}
+
 #[test]
-fn an_already_late_transfer_blocks_no_admission() {
+fn an_already_late_transfer_keeps_19_of_20_parts_of_its_rate() {
+    // 60 MB/s alone are too little: it is late with or without the newcomer, which would halve it.
+    let running = [tenant(BestEffort, 700, 10)];
+    let (from, to) = (60 * MB, 30 * MB);
+    assert_eq!(
+        admit_request(&database(), &running, 10, 100),
+        rejected(RejectionReason::Slows { who: 0, from, to }, Idle, 0)
+    );
+    // A newcomer that costs it a twentieth is admitted, in the class in which it does, if the rest
+    // is enough for itself.
+    let beside = |left: u64| {
+        let database = with_measured_rates(database(), &[(BestEffort, 30); 2]);
+        with_measured_rates(database, &[(BestEffort, left), (Idle, 60 - left)])
+    };
+    assert_eq!(
+        admit_request(&beside(57), &running, 300, 100),
+        accepted(Idle, &[])
+    );
+    assert!(admit_request(&beside(56), &running, 300, 100).is_err());
+    assert!(admit_request(&beside(57), &running, 301, 100).is_err());
+    // One that is past its deadline keeps as much.
+    let running = [tenant(BestEffort, 700, 0)];
+    assert!(admit_request(&beside(57), &running, 300, 100).is_ok());
+    assert!(admit_request(&beside(56), &running, 300, 100).is_err());
+    // A transfer that would be late because of the newcomer is named before one that is slowed.
+    let running = [tenant(BestEffort, 700, 10), tenant(BestEffort, 300, 10)];
+    assert_eq!(
+        admit_request(&database(), &running, 10, 100),
+        rejected(misses(1, 5), Idle, 0)
+    );
+}
+
+#[test]
+fn an_already_late_transfer_blocks_no_admission_where_it_is_unprotected() {
     // 60 MB/s alone are too little for the running transfer: it is late with or without the
     // newcomer.
     let running = [tenant(BestEffort, 700, 10)];
     assert_eq!(
-        admit_request(&database(), &running, 300, 10),
+        admit_beside_unprotected(&running, 300, 10),
         accepted(BestEffort, &[])
     );
     // A transfer past its deadline blocks none either.
     let running = [tenant(BestEffort, 7, 0)];
     assert_eq!(
-        admit_request(&database(), &running, 300, 10),
+        admit_beside_unprotected(&running, 300, 10),
         accepted(BestEffort, &[])
     );
     // 610 MB at 60 MB/s end after 10.17 s. Late by 0.17 s, less than a hundredth of its deadline of
     // 20 s, the transfer is within its grace and still protected.
     let running = [tenant(BestEffort, 610, 10)];
-    assert!(admit_request(&database(), &running, 300, 10).is_err());
+    assert!(admit_beside_unprotected(&running, 300, 10).is_err());
     // 612 MB end after 10.2 s: late by exactly the grace. With 613 MB it is exceeded.
     let running = [tenant(BestEffort, 612, 10)];
-    assert!(admit_request(&database(), &running, 300, 10).is_err());
+    assert!(admit_beside_unprotected(&running, 300, 10).is_err());
     let running = [tenant(BestEffort, 613, 10)];
-    assert!(admit_request(&database(), &running, 300, 10).is_ok());
+    assert!(admit_beside_unprotected(&running, 300, 10).is_ok());
     // A transfer that is in time without the newcomer is protected.
     let running = [tenant(BestEffort, 600, 10)];
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{
-    Bandwidth, Event, Grace, HostId, HostSpec, Outcome, Pcos, Refusal, Request, RequestId, Update,
-    WAITING_CAPACITY,
+    Bandwidth, Event, Grace, HostId, HostSpec, LateRule, Outcome, Pcos, Refusal, Request,
+    RequestId, Update, WAITING_CAPACITY,
 };
 
 const MB: u64 = 1_000_000;
@@ -125,7 +125,11 @@ fn a_host_that_goes_gives_its_transfers_back_and_is_never_heard_of_again() {
 
 /// Two transfers on 40 MB/s, reported `behind` bytes late, and a third one second after that.
 fn let_in(grace: Option<Grace>, behind: u64) -> bool {
-    let mut pcos = Pcos::new(WAITING_CAPACITY);
+    let_in_by(LateRule::Unprotected, grace, behind)
+}
+
+fn let_in_by(late_rule: LateRule, grace: Option<Grace>, behind: u64) -> bool {
+    let mut pcos = Pcos::new(WAITING_CAPACITY).with_late_rule(late_rule);
     if let Some(grace) = grace {
         pcos = pcos.with_grace(grace);
     }
@@ -150,6 +154,8 @@ fn by_how_much_a_transfer_may_be_late_and_still_keep_others_out_is_a_parameter()
     assert!(let_in(Some(Grace::NONE), 1));
     assert!(!let_in(Some(Grace::thousandths(20)), 8 * MB));
     assert!(let_in(Some(Grace::thousandths(20)), 8 * MB + 1));
+    // A late transfer that keeps its rate keeps others out all the same.
+    assert!(!let_in_by(LateRule::KeepsRate, None, 4 * MB + 1));
     assert_eq!(Grace::default(), Grace::thousandths(10));
     assert_eq!(Grace::thousandths(5_000).as_thousandths(), 1_000);
 }

@@ -6,3 +6,4 @@ mod database;
 mod hosts;
 mod limits;
 mod pcos;
+mod violations;

@@ -47,7 +47,7 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         if args.start {
             cluster.only_where_served(&name).map_err(problem)?;
         }
-        let why = show::Rejections::collect(cluster, &request);
+        let why = show::Candidates::collect(cluster, &request);
         let outcome = cluster.request(&name, request, args.start);
         let outcome = outcome.map_err(problem)?;
         cluster.save().map_err(problem)?;

@@ -4,9 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_cluster::Cluster;
 use tidegate_place::Outcome;
-use tidegate_report::{Align, Table};
 
-use super::{HostJobs, Rejections, jobs};
+use super::{Candidates, HostJobs, jobs};
 use crate::commands::place::exact;
 use crate::output::Output;
 
@@ -23,8 +22,8 @@ struct DecisionView<'a> {
     class: Option<&'static str>,
     /// Jobs of the host whose class is lowered for the new one.
     lowered: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a Rejections>,
+    /// Decision of each host, and its figures.
+    why: &'a Candidates,
 }
 
 /// Prints the decision on a request that was not refused.
@@ -32,7 +31,7 @@ pub(in crate::commands::place) fn answer(
     cluster: &Cluster<'_>,
     name: &str,
     outcome: &Outcome,
-    why: &Rejections,
+    why: &Candidates,
     dry_run: bool,
     out: Output,
 ) -> Result<()> {
@@ -48,7 +47,7 @@ pub(in crate::commands::place) fn answer(
                 .iter()
                 .map(|(id, _)| cluster.name_of(*id))
                 .collect(),
-            why: None,
+            why,
         },
         Outcome::Waiting | Outcome::Refused(_) => DecisionView {
             job: name,
@@ -57,7 +56,7 @@ pub(in crate::commands::place) fn answer(
             host: None,
             class: None,
             lowered: Vec::new(),
-            why: Some(why),
+            why,
         },
     };
     if out.is_json() {
@@ -91,6 +90,11 @@ impl DecisionView<'_> {
             }
             text.push('\n');
             text.push_str(&jobs(host).render(out.style()));
+            // With a single host there was nothing to choose.
+            if self.why.hosts.len() > 1 {
+                text.push('\n');
+                text.push_str(&self.why.table().render(out.style()));
+            }
             return text;
         }
         let mut text = format!(
@@ -98,18 +102,8 @@ impl DecisionView<'_> {
             self.job,
             would("waits", "wait")
         );
-        let mut table = Table::new([("HOST", Align::Left), ("REASON", Align::Left)]);
-        let why = self.why.into_iter().flat_map(|why| &why.hosts);
-        for host in why {
-            table.row([
-                host.host.as_str(),
-                host.reason.as_deref().unwrap_or_default(),
-            ]);
-        }
-        text.push_str(&table.render(out.style()));
-        let nearest = self
-            .why
-            .and_then(|why| why.nearest_host.as_ref().zip(why.nearest));
+        text.push_str(&self.why.table().render(out.style()));
+        let nearest = self.why.nearest_host.as_ref().zip(self.why.nearest);
         text.push_str(&match nearest {
             Some((host, deadline)) => format!(
                 "\nwith a deadline of {} it would go to host {host} now\n",

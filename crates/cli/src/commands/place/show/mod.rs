@@ -1,8 +1,8 @@
 //! Output of `tidegate place`: hosts, jobs and decisions.
 
+mod candidates;
 mod decision;
 mod list;
-mod rejections;
 
 use serde::Serialize;
 use tidegate_cluster::Cluster;
@@ -12,9 +12,9 @@ use tidegate_place::{HostId, HostView, Running};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
 
+pub(super) use candidates::Candidates;
 pub(super) use decision::answer;
 pub(super) use list::list;
-pub(super) use rejections::Rejections;
 
 /// Job, for tables and JSON.
 #[derive(Serialize)]
