@@ -43,7 +43,8 @@ fn cpu() -> Duration {
 fn main() {
     let rate = std::env::args().find_map(|text| text.parse::<f64>().ok());
     let spec = Spec {
-        arrivals_per_s: rate.unwrap_or(Spec::default().arrivals_per_s),
+        // An overload, with long lists of waiting requests.
+        arrivals_per_s: rate.unwrap_or(100.0),
         ..Spec::default()
     };
     let mut clock = Clock {

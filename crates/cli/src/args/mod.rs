@@ -436,7 +436,7 @@ Examples:
   tidegate place moved backup=\"1 GiB\"
   tidegate place end backup
   tidegate place db
-  tidegate place sim --hosts 100 --arrivals 10"
+  tidegate place sim --hosts 100 --arrivals 8"
     )]
     Place(PlaceCommand),
     /// Analyse block traces

@@ -73,7 +73,7 @@ Examples:
                       the same results on every machine. --times adds how long decisions take on \
                       this machine.\n\nExamples:
   tidegate place sim
-  tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --seed 7"
+  tidegate place sim --hosts 100 --arrivals 8 --strategy pcos --seed 7"
     )]
     Sim(DataCentreArgs),
 }
@@ -199,7 +199,7 @@ pub(crate) struct DataCentreArgs {
           value_parser = whole::<usize>(1..=100_000))]
     pub(crate) hosts: usize,
     /// Mean number of jobs that arrive per second
-    #[arg(long, value_name = "N", default_value_t = 100.0, value_parser = parse_arrivals)]
+    #[arg(long, value_name = "N", default_value_t = 80.0, value_parser = parse_arrivals)]
     pub(crate) arrivals: f64,
     /// Simulated time after the warm-up
     #[arg(long, value_name = "TIME", default_value = "600 s", value_parser = parse_time)]

@@ -54,7 +54,8 @@ pub struct Spec {
 }
 
 impl Default for Spec {
-    /// 1,000 hosts of 500 MB/s and 100 transfers per second of 5.7 GB on average, an overload.
+    /// 1,000 hosts of 500 MB/s and 80 transfers per second of 5.7 GB on average, which such hosts
+    /// can do; 100 are an overload.
     fn default() -> Spec {
         const MB: u64 = 1_000_000;
         // 5 MB/s less with each further transfer, up to 100 MB/s.
@@ -63,7 +64,7 @@ impl Default for Spec {
             hosts: 1_000,
             bandwidth: Bandwidth::new(500 * MB, &lost.collect::<Vec<_>>())
                 .unwrap_or_else(|_| unreachable!()),
-            arrivals_per_s: 100.0,
+            arrivals_per_s: 80.0,
             sizes: (500 * MB, 22_000 * MB),
             tolerance: (25_000, 75_000),
             limited: 0,

@@ -167,6 +167,52 @@ impl Row {
     }
 }
 
+/// Meaning of the columns.
+const COLUMNS: &str = "\
+ARRIVED       jobs that arrived
+AT ONCE       of them, placed on a host at once
+LATER         jobs placed after a wait, which took MEAN WAIT on average, and no
+              more than P99 WAIT in 99 of 100 cases
+DISCARDED     jobs that waited until their deadlines, or that no host could do
+ENDED         jobs that ended, in time or not
+MISSED        of them, ended after their deadlines, by MEAN LATE on average
+OVERDUE       jobs that still run at the end and are past their deadlines
+RUNNING       jobs that run at a time, on average
+BUSY          bytes moved, in per cent of what the disks can move for one job
+              each
+BUSY IN TIME  the same for the bytes of jobs that ended in time
+";
+
+/// Says which strategy was best, by the columns that matter; empty with a single one.
+fn best(rows: &[Row]) -> String {
+    if rows.len() < 2 {
+        return String::new();
+    }
+    let names = |is_best: &dyn Fn(&Row) -> bool| {
+        let all: Vec<_> = (rows.iter().filter(|row| is_best(row)))
+            .map(|row| row.strategy)
+            .collect();
+        all.join(", ")
+    };
+    let late = |row: &Row| row.missed + row.overdue;
+    let lost = |row: &Row| row.discarded + row.refused;
+    let fewest_late = rows.iter().map(late).min().unwrap_or(0);
+    let fewest_lost = rows.iter().map(lost).min().unwrap_or(0);
+    // As printed, so that equal figures are equal here.
+    let useful = |row: &Row| percent(row.useful, 1.0);
+    let most = rows.iter().max_by(|a, b| a.useful.total_cmp(&b.useful));
+    let most = most.map(useful).unwrap_or_default();
+    format!(
+        "fewest jobs late ({}): {}\nfewest jobs discarded ({}): {}\nmost bytes in time ({most}): \
+         {}\n\n",
+        count(fewest_late),
+        names(&|row| late(row) == fewest_late),
+        count(fewest_lost),
+        names(&|row| lost(row) == fewest_lost),
+        names(&|row| useful(row) == most),
+    )
+}
+
 fn text(rows: &[Row], out: Output) -> String {
     let columns = [
         "ARRIVED",
@@ -205,6 +251,9 @@ fn text(rows: &[Row], out: Output) -> String {
         ]);
     }
     let mut text = table.render(out.style());
+    text.push('\n');
+    text.push_str(&best(rows));
+    text.push_str(COLUMNS);
     let columns = ["DECISIONS", "P50", "P99", "P99.9", "MAX"].map(|title| (title, Align::Right));
     let mut table = Table::new(
         [("STRATEGY", Align::Left), ("DECISION", Align::Left)]
