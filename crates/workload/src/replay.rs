@@ -2,6 +2,7 @@
 //! ones. [`TraceReplay`](crate::trace_replay::TraceReplay) issues them.
 
 use crate::error::Findings;
+use crate::time::TimeDistribution;
 use crate::time::nearest;
 use crate::trace::{Record, SECTOR, Trace};
 use std::fmt;
@@ -91,6 +92,9 @@ pub struct Replay {
     /// True to begin again after the last request, after a pause of the average gap between
     /// requests (`loop` in a scenario).
     pub looped: bool,
+    /// Pause before each request but the first, from the reply to the request before it, in
+    /// [`Mode::NextWhenDone`].
+    pub pause: Option<TimeDistribution>,
 }
 
 impl Replay {
@@ -129,6 +133,7 @@ impl Replay {
             mode: Mode::NextWhenDone,
             size_factor: Factor::ONE,
             looped: false,
+            pause: None,
         })
     }
 

@@ -95,7 +95,11 @@ impl Source {
             Source::Direct(stream) => stream.next(rng),
             Source::Buffered(buffered) => buffered.next(rng),
             Source::Copying(copying) => copying.next(rng),
-            Source::TraceReplay(replaying) => replaying.next(),
+            Source::TraceReplay(replaying) => {
+                let io = replaying.next()?;
+                let pause = replaying.pause(&io, rng);
+                Some(Io { pause, ..io })
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use crate::replay::{Factor, Mode, Replay};
 use crate::spec::{RegionError, Workload};
 use crate::stream::Io;
 use crate::trace::Record;
+use rand_pcg::Pcg64Mcg;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -133,6 +134,15 @@ impl TraceReplay {
         };
         (self.at, self.left) = (self.at + len, self.left - len);
         Some(io)
+    }
+
+    /// Draws the pause before this piece, which was returned last.
+    pub(crate) fn pause(&self, io: &Io, rng: &mut Pcg64Mcg) -> Nanos {
+        let is_first = self.rounds == 0 && self.next == 1;
+        match self.replay.pause {
+            Some(time) if io.waits && !is_first => time.draw(rng),
+            _ => Nanos::ZERO,
+        }
     }
 
     /// Proceeds to the next request; `None` if there is none.

@@ -2,6 +2,7 @@ use super::*;
 use crate::random_variate::tests::seeded;
 use crate::source::Source;
 use crate::spec::{Flow, Sizes};
+use crate::time::TimeDistribution;
 use crate::trace::{Options, Trace, read};
 use proptest::prelude::*;
 
@@ -105,6 +106,21 @@ fn rounds_count_on() {
     assert!(all.windows(2).all(|two| two[0].1.index <= two[1].1.index));
     assert_eq!(all[599].1.index, 3 * 99 + 2);
     assert_eq!(all[0].0, all[6].0);
+}
+
+#[test]
+fn a_pause_precedes_each_request_but_the_first_and_no_piece() {
+    let pause = Nanos::from_millis(10);
+    let paused = workload(THREE, |replay| {
+        (replay.looped, replay.pause) = (true, Some(TimeDistribution::Fixed(pause)));
+    });
+    let all = pieces(&paused, 1 << 20, 512, 600);
+    assert_eq!(all[0].0.pause, Nanos::ZERO);
+    assert!(all.iter().any(|(io, _)| !io.waits), "requests have pieces");
+    for (io, whole) in &all[1..] {
+        let expected = if io.waits { pause } else { Nanos::ZERO };
+        assert_eq!(io.pause, expected, "{whole:?}");
+    }
 }
 
 #[test]
