@@ -1,5 +1,6 @@
 //! Admission policies: admit none, all, by PCOS, or by an oracle that tries each request.
 
+use super::Rule;
 use super::host::{MEDIA, Newcomer, Setting};
 use super::learning::{INTERVAL, Learnt};
 use super::oracle::Oracle;
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 use tidegate_place::{
-    Event, HostId, HostSpec, Outcome, Pcos, Placement, Present, PriorityDatabase, Request,
-    RequestId, Tenant, Update, WAITING_CAPACITY, admit_by_forecast,
+    Event, HostId, HostSpec, LateRule, Outcome, Pcos, Placement, Present, PriorityDatabase,
+    Request, RequestId, Tenant, Update, WAITING_CAPACITY, admit_by_forecast,
 };
 
 /// Decides on one request at a time.
@@ -64,7 +65,8 @@ pub(super) struct AdmitByPcos<'a> {
     asked: Option<Asked>,
     placed: Option<Placement>,
     steady: Steady,
-    /// `true` for the printed rule, which also protects transfers that are late anyway.
+    /// `true` for the printed rule: no admission while a transfer is late, even without the
+    /// newcomer.
     printed: bool,
 }
 
@@ -80,10 +82,13 @@ struct Asked {
 }
 
 impl<'a> AdmitByPcos<'a> {
-    /// Creates PCOS above a host. `printed` selects the printed rule, which also protects transfers
-    /// that are late anyway.
-    pub(super) fn new(learnt: &'a Learnt, setting: Setting, printed: bool) -> AdmitByPcos<'a> {
-        let mut pcos = Pcos::new(WAITING_CAPACITY);
+    /// Creates PCOS above a host.
+    pub(super) fn new(learnt: &'a Learnt, setting: Setting, rule: Rule) -> AdmitByPcos<'a> {
+        let late_rule = match rule {
+            Rule::LateUnprotected => LateRule::Unprotected,
+            _ => LateRule::KeepsRate,
+        };
+        let mut pcos = Pcos::new(WAITING_CAPACITY).with_late_rule(late_rule);
         let spec = HostSpec {
             database: learnt.database.clone(),
             transfers: MEDIA + setting.places(),
@@ -98,7 +103,7 @@ impl<'a> AdmitByPcos<'a> {
             asked: None,
             placed: None,
             steady: Steady::default(),
-            printed,
+            printed: rule == Rule::AsPrinted,
         }
     }
 
@@ -328,7 +333,11 @@ impl Steady {
     /// Returns the bandwidths to learn now: at an interval's end, or at a change of VMs or classes
     /// after at least a third of an interval (PriDyn's rule).
     fn steady_rates(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
-        let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
+        let mut vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
+        let is_between_requests =
+            |of: &&(usize, Class)| of.0 < MEDIA && running.iter().all(|running| running.vm != of.0);
+        vms.extend(self.vms.iter().filter(is_between_requests));
+        vms.sort_by_key(|of| of.0);
         let changed = vms != self.vms;
         if !changed && now < self.next {
             return Vec::new();
@@ -397,11 +406,11 @@ mod tests {
             let learnt = Learnt::new(setting, case, &folder).expect("a host");
             let model = HostModel::new(setting, case, 3000, &folder).expect("a host");
             let scenario = model.running(&learnt.capacity, FOR_EVER);
-            for printed in [true, false] {
-                let mut policy = Checked(AdmitByPcos::new(&learnt, setting, printed));
-                let end = Nanos::from_secs(6);
+            for rule in [Rule::AsPrinted, Rule::Tidegate] {
+                let mut policy = Checked(AdmitByPcos::new(&learnt, setting, rule));
+                let end = Nanos::from_secs(8);
                 let outcome = run::run(&model, &scenario, &learnt.capacity, &mut policy, end);
-                assert!(printed || !outcome.begun.is_empty(), "{case:?}");
+                assert!(!outcome.begun.is_empty(), "{case:?}, {rule:?}");
             }
         }
     }

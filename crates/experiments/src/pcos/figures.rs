@@ -98,8 +98,12 @@ pub(super) const FIGURE_5_14: Figure = Figure {
     others: &OTHERS,
 };
 
-const OTHERS: [Configuration; 4] = [
+const OTHERS: [Configuration; 8] = [
     Configuration::new(Setting::OneVm, Rule::AsPrinted),
+    Configuration::new(Setting::OneVm, Rule::LateUnprotected),
+    Configuration::new(Setting::NoPauses, Rule::Tidegate),
+    Configuration::new(Setting::NoPauses, Rule::AsPrinted),
+    Configuration::new(Setting::NoPauses, Rule::LateUnprotected),
     Configuration::new(Setting::OneVm, Rule::TransferEnds),
     Configuration::new(Setting::FourVms, Rule::Tidegate),
     Configuration::new(Setting::LargeRequests, Rule::Tidegate),

@@ -20,9 +20,13 @@ pub(super) const ACCEPTANCE: Figure = Figure {
     plots: |_| Vec::new(),
     others: &[
         Configuration::new(Setting::OneVm, Rule::AsPrinted),
+        Configuration::new(Setting::OneVm, Rule::LateUnprotected),
+        Configuration::new(Setting::NoPauses, Rule::Tidegate),
+        Configuration::new(Setting::NoPauses, Rule::LateUnprotected),
         Configuration::new(Setting::OneVm, Rule::TransferEnds),
         Configuration::new(Setting::LargeRequests, Rule::Tidegate),
         Configuration::new(Setting::NoPermanentLoad, Rule::Tidegate),
+        Configuration::new(Setting::NoPermanentLoad, Rule::LateUnprotected),
         Configuration::new(Setting::NoPermanentLoad, Rule::TransferEnds),
         Configuration::new(Setting::LimitedVms, Rule::Tidegate),
         Configuration::new(Setting::KnownLimits, Rule::Tidegate),

@@ -66,8 +66,11 @@ impl Case {
 /// Kind of host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Setting {
-    /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time.
+    /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time. A and B pause
+    /// between two requests ([`PAUSE`]).
     OneVm,
+    /// One VM, beside media servers that send the next request as soon as the last is done.
+    NoPauses,
     /// Four VMs for requests.
     FourVms,
     /// Four VMs, and requests a hundred times as large, which last for several of PriDyn's
@@ -103,15 +106,21 @@ impl Setting {
     /// Number of VMs for admitted requests.
     pub(super) fn places(self) -> usize {
         match self {
-            Setting::OneVm => 1,
+            Setting::OneVm | Setting::NoPauses => 1,
             _ => 4,
         }
+    }
+
+    /// Pause between two requests of a stream.
+    fn pause(self) -> Option<TimeDistribution> {
+        let has_pauses = matches!(self, Setting::OneVm | Setting::FourVms);
+        has_pauses.then_some(TimeDistribution::Exponential { mean: PAUSE })
     }
 
     /// Factor of the traces' sizes; 100 in the thesis.
     fn factor(self) -> u64 {
         match self {
-            Setting::OneVm | Setting::FourVms => 100,
+            Setting::OneVm | Setting::NoPauses | Setting::FourVms => 100,
             Setting::LargeRequests
             | Setting::NoPermanentLoad
             | Setting::LimitedVms
@@ -119,6 +128,11 @@ impl Setting {
         }
     }
 }
+
+/// Mean pause between two requests of a stream: each request is an IOzone that a script on another
+/// machine starts (section 4.2), which takes some milliseconds. Figure 4.5 bounds it: with pauses of
+/// 30 ms streams would miss far fewer deadlines than there.
+const PAUSE: Nanos = Nanos::from_millis(10);
 
 /// CPU time of a limited VM for a piece of 512 KiB: at most 21 MB/s without the disk's time.
 const LIMITED: Nanos = Nanos::from_millis(25);
@@ -223,6 +237,7 @@ impl HostModel {
         }
         for workload in all.tenants.iter_mut().flat_map(|vm| &mut vm.workloads) {
             if let Some(replay) = &mut workload.replay {
+                replay.pause = setting.pause();
                 replay.size_factor = Factor::new(setting.factor() as f64);
             }
         }
@@ -330,6 +345,7 @@ impl HostModel {
         replay.mode = Mode::NextWhenDone;
         replay.size_factor = Factor::new(self.setting.factor() as f64);
         replay.looped = looped;
+        replay.pause = self.setting.pause();
         Some(replay)
     }
 }

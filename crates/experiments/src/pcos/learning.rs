@@ -67,17 +67,18 @@ impl Learnt {
     ) -> Result<Learnt, ExperimentError> {
         let host = |setting| HostModel::new(setting, case, UNUSED_TOLERANCE, folder);
         let model = host(setting)?;
-        // The disk's throughput is measured with unlimited VMs; the database is filled with the
-        // host's own.
-        let unlimited = match setting {
+        // The disk's throughput is measured with VMs that have no limits and do not pause; the
+        // database is filled with the host's own.
+        let unhindered = match setting {
             Setting::LimitedVms | Setting::KnownLimits => host(Setting::NoPermanentLoad)?,
+            Setting::OneVm | Setting::FourVms => host(Setting::NoPauses)?,
             _ => host(setting)?,
         };
         let key = PridynKey::new(Scene::Media, "cfq", Change::Streams(MEDIA));
         let by_hand = scenario(&key, folder, &Basis::default())?;
         let capacity = Capacity {
-            alone: total(unlimited.streams(1, MEASUREMENT, &by_hand)),
-            two: total(unlimited.streams(2, MEASUREMENT, &by_hand)),
+            alone: total(unhindered.streams(1, MEASUREMENT, &by_hand)),
+            two: total(unhindered.streams(2, MEASUREMENT, &by_hand)),
         };
         let limit = (setting == Setting::KnownLimits)
             // The first limited VM; all limited ones have the same CPU time.
@@ -141,7 +142,7 @@ fn combinations(vms: usize) -> Vec<Vec<Class>> {
 fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
     let vms = classes.len();
     let intervals = match model.setting {
-        Setting::OneVm | Setting::FourVms => INTERVALS,
+        Setting::OneVm | Setting::NoPauses | Setting::FourVms => INTERVALS,
         Setting::LargeRequests
         | Setting::NoPermanentLoad
         | Setting::LimitedVms

@@ -87,8 +87,10 @@ const FIGURES: [Figure; 6] = [
 /// Admission rule of PCOS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
-    /// Rule of Tidegate.
+    /// Rule of Tidegate: a transfer that is late anyway keeps what it has.
     Tidegate,
+    /// A transfer that is late anyway is not protected.
+    LateUnprotected,
     /// Rule of figure 5.8 as printed: no admission while a transfer is late, with or without the
     /// newcomer.
     AsPrinted,
@@ -114,6 +116,7 @@ impl Configuration {
     fn phrase(self) -> String {
         let setting = match self.setting {
             Setting::OneVm => "",
+            Setting::NoPauses => "with streams that do not pause",
             Setting::FourVms => "with four VMs more",
             Setting::LargeRequests => "with four VMs more and requests a hundred times as large",
             Setting::NoPermanentLoad => "with such requests and nothing that was not asked for",
@@ -127,6 +130,7 @@ impl Configuration {
         };
         let rule = match self.rule {
             Rule::Tidegate => "",
+            Rule::LateUnprotected => "with jobs unprotected that are late anyway",
             Rule::AsPrinted => "with figure 5.8 as printed",
             Rule::TransferEnds => "with forecasts that include the ends of transfers",
         };
@@ -166,8 +170,8 @@ impl Key {
         match (self.setting, simulates_decisions) {
             // Each decision is simulated to its end, hence shorter runs; large requests take longer
             // each.
-            (Setting::OneVm | Setting::FourVms, true) => Nanos::from_secs(8),
-            (Setting::OneVm | Setting::FourVms, false) => Nanos::from_secs(120),
+            (Setting::OneVm | Setting::NoPauses | Setting::FourVms, true) => Nanos::from_secs(8),
+            (Setting::OneVm | Setting::NoPauses | Setting::FourVms, false) => Nanos::from_secs(120),
             (_, true) => Nanos::from_secs(120),
             (_, false) => Nanos::from_secs(1200),
         }
@@ -241,11 +245,9 @@ fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<RunResult, Experim
         Admission::Pcos(Rule::TransferEnds) | Admission::Audited(Rule::TransferEnds) => {
             Box::new(AdmitByForecast::new(learnt))
         }
-        Admission::Pcos(rule) | Admission::Audited(rule) => Box::new(AdmitByPcos::new(
-            learnt,
-            key.setting,
-            rule == Rule::AsPrinted,
-        )),
+        Admission::Pcos(rule) | Admission::Audited(rule) => {
+            Box::new(AdmitByPcos::new(learnt, key.setting, rule))
+        }
         Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
     };
     let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
@@ -371,7 +373,7 @@ mod tests {
         let mut policy: Box<dyn AdmissionPolicy> = match admission {
             Admission::AdmitAll => Box::new(AdmitAll),
             Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
-            _ => Box::new(AdmitByPcos::new(&learnt, setting, false)),
+            _ => Box::new(AdmitByPcos::new(&learnt, setting, Rule::Tidegate)),
         };
         let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
         let audit = Audit::new(&model, &scenario, &outcome, end);
