@@ -4,7 +4,8 @@
 //! with priorities is used.
 //!
 //! Bulk guests (sequential readers and writers) and streams of requests have parameters of their
-//! own. For each request size at the host, and each number of outstanding requests:
+//! own; the time that the hypervisor takes for a request is exponential in bulk guests, constant in
+//! streams. For each request size at the host, and each number of outstanding requests:
 //!
 //! - *bulk*: the disk's rate is fitted to the host, then the hypervisor's time to the VM, then the
 //!   size of the applications to their durations;
@@ -169,6 +170,7 @@ fn fit_bulk(theirs: &PaperFigures, piece_kib: u32, depth: u32) -> Result<Fitted,
             piece_kib,
             depth,
             processor_us,
+            exponential: true,
             size_mib,
         },
     };
@@ -218,6 +220,7 @@ fn fit_streams(
             piece_kib,
             depth,
             processor_us,
+            exponential: false,
             size_mib: SIZE_MIB,
         },
     };
@@ -290,12 +293,18 @@ fn fit_text(kind: &str, found: &[Fitted]) -> String {
         piece_kib,
         depth,
         processor_us,
+        exponential,
         ..
     } = guest;
+    let distribution = if *exponential {
+        "exponential"
+    } else {
+        "constant"
+    };
     let _ = write!(
         text,
         "bs = \"{piece_kib} KiB\"\niodepth = {depth}\nprocessor = \"{processor_us} us\"\n\
-         rms_log_ratio = {:.4}\n",
+         distribution = \"{distribution}\"\nrms_log_ratio = {:.4}\n",
         distance(residuals)
     );
     text
@@ -367,6 +376,7 @@ mod tests {
                 piece_kib: number(of_kind, "bs", "KiB") as u32,
                 depth: of_kind["iodepth"].as_integer().expect("a number") as u32,
                 processor_us: number(of_kind, "processor", "us"),
+                exponential: of_kind["distribution"].as_str() == Some("exponential"),
                 size_mib: number(&root, "io_size", "MiB"),
             };
             let key = Key::new(case, "cfq", Change::Nothing);

@@ -104,6 +104,9 @@ pub(crate) enum Reading {
     Given,
     /// Low priority as the lowest level of best effort instead of the idle class.
     Level,
+    /// Time of the hypervisor for a request of a bulk guest constant instead of exponential, with the
+    /// parameters that were fitted so.
+    Constant,
 }
 
 impl Variant for Reading {
@@ -114,6 +117,7 @@ impl Variant for Reading {
         Reading::Added,
         Reading::Given,
         Reading::Level,
+        Reading::Constant,
     ];
 
     fn phrase(self) -> String {
@@ -124,6 +128,7 @@ impl Variant for Reading {
             Reading::Added => "With PriDyn and CFQ as Tidegate has them",
             Reading::Given => "With what the disk does given",
             Reading::Level => "With the lowest level of best effort for low priority",
+            Reading::Constant => "With a constant time of the hypervisor",
         }
         .to_owned()
     }
@@ -161,9 +166,18 @@ impl Key {
             }
             Reading::Printed if sized => reading,
             Reading::Level if matches!(self.change, Change::Third(_)) => reading,
+            // Experiments of figure 4.1 keep their deadlines, which follow from other runs.
+            Reading::Constant if self.is_bulk_without_deadlines() => reading,
             // One key for all readings that make no difference, so that the run is made once.
             _ => Reading::Ours,
         };
         Key { reading, ..self }
+    }
+
+    fn is_bulk_without_deadlines(self) -> bool {
+        matches!(
+            self.change,
+            Change::Records { .. } | Change::Operations(_) | Change::Default | Change::Best
+        )
     }
 }

@@ -48,7 +48,10 @@ pub(crate) fn scenario(
     let mut scenario = scenario::read(text, file, folder, None)?.config.unbounded();
     let wrong = |what: String| ExperimentError::data(file, what);
     files::set_policy(&mut scenario, &policy(key.scheduler, key.reading)?);
-    // After the policy: some changes are of tenants only.
+    if key.reading == Reading::Constant {
+        put_guest(&mut scenario, CONSTANT, false);
+    }
+    // After the policy and the guests: some changes are of tenants only.
     change(&mut scenario, key, basis).map_err(wrong)?;
     if key.reading == Reading::Given {
         let unknown = || wrong(format!("{key:?}: its disk was not measured"));
@@ -184,7 +187,11 @@ fn set_deadline(vm: &mut VmSpec, by: BySize) {
 
 /// Applies a guest's parameters; `native` leaves out the hypervisor's time.
 pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
-    let processor = TimeDistribution::Fixed(Nanos::from_micros(guest.processor_us));
+    let mean = Nanos::from_micros(guest.processor_us);
+    let processor = match guest.exponential {
+        true => TimeDistribution::Exponential { mean },
+        false => TimeDistribution::Fixed(mean),
+    };
     for vm in &mut scenario.tenants {
         vm.delay.processor = (!native).then_some(processor);
     }
@@ -198,6 +205,15 @@ pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
     }
 }
 
+/// Bulk guests that were fitted with a constant time of the hypervisor.
+const CONSTANT: Guest = Guest {
+    piece_kib: 128,
+    depth: 1,
+    processor_us: 1450,
+    exponential: false,
+    size_mib: 2640,
+};
+
 /// Free parameters of the guests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Guest {
@@ -205,8 +221,10 @@ pub(super) struct Guest {
     pub(super) piece_kib: u32,
     /// Number of outstanding requests.
     pub(super) depth: u32,
-    /// Time of the hypervisor for a request, in microseconds.
+    /// Mean time of the hypervisor for a request, in microseconds.
     pub(super) processor_us: u64,
+    /// That time is distributed exponentially; otherwise it is constant.
+    pub(super) exponential: bool,
     /// Bytes that an application of the use cases reads or writes, in MiB.
     pub(super) size_mib: u64,
 }
