@@ -46,9 +46,9 @@ pub enum RejectionReason {
     Slows {
         /// Index of its tenant.
         who: usize,
-        /// Its present rate in bytes per second.
+        /// Present rate of the transfer in bytes per second.
         from: u64,
-        /// Its rate beside the newcomer in bytes per second.
+        /// Rate of the transfer beside the newcomer in bytes per second.
         to: u64,
     },
     /// The transfer itself would be late, with all tenants idle and itself in the highest class

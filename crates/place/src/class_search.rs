@@ -13,8 +13,8 @@
 //! Cases 1 and 4 can undo each other endlessly when no tenant can be lowered, so the newcomer is
 //! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer. A
 //! tenant counts as late only if it would be in time without the newcomer; one that is late anyway
-//! counts so if it would lose a rate that it keeps ([`LateRule`](crate::LateRule)). A transfer that ends
-//! exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
+//! counts so if it would lose a rate that it keeps ([`LateRule`](crate::LateRule)). A transfer that
+//! ends exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
 //! difference that no clock resolves.
 
 use tidegate_core::transfers::Class;

@@ -162,7 +162,8 @@ fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     order
 }
 
-/// Simulates until all transfers have ended or none makes progress; returns all with their lateness.
+/// Simulates until all transfers have ended or none makes progress; returns all with their
+/// lateness.
 fn simulate(
     mut now: Nanos,
     database: &PriorityDatabase,

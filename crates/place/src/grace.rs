@@ -1,5 +1,5 @@
-//! Grace: tolerated lateness of a transfer that a newcomer must not delay, and what a transfer keeps
-//! that is later than that.
+//! Grace: tolerated lateness of a transfer that a newcomer must not delay, and what a transfer
+//! keeps that is later than that.
 
 use tidegate_core::time::Nanos;
 
@@ -40,7 +40,7 @@ impl Default for Grace {
     }
 }
 
-/// What a running transfer that is late by more than its grace even without the newcomer keeps
+/// Rate that a running transfer that is late by more than its grace even without the newcomer keeps
 /// when one is admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum LateRule {

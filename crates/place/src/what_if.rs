@@ -49,7 +49,7 @@ pub(crate) struct WhatIf<'a> {
     /// keeps by [`LateRule`](crate::LateRule) if it is late even without the newcomer; 0: any rate
     /// will do.
     needs: Vec<u64>,
-    /// Whether each tenant is late even without the newcomer, by more than its grace.
+    /// `true` for each tenant that is late even without the newcomer, by more than its grace.
     late_anyway: Vec<bool>,
     classes: Vec<Class>,
     /// Lowest rate at which each tenant was found in time, in bytes per second.
@@ -206,8 +206,8 @@ impl<'a> WhatIf<'a> {
         self.late_anyway.contains(&true)
     }
 
-    /// Returns whether a tenant would be late because of the newcomer (figure 5.8, steps 5 to 8), or
-    /// would lose a rate that it keeps.
+    /// Returns whether a tenant would be late because of the newcomer (figure 5.8, steps 5 to 8),
+    /// or would lose a rate that it keeps.
     pub(crate) fn is_violated(&mut self) -> bool {
         let mut violated = false;
         // No early return: `valid_until` needs the lowest sufficient rate of every tenant.
@@ -269,8 +269,8 @@ impl<'a> WhatIf<'a> {
         self.most_late_of(false)
     }
 
-    /// Returns the tenant with the greatest lateness among those that are late anyway and would lose
-    /// a rate that they keep, with its present and its future rate in bytes per second.
+    /// Returns the tenant with the greatest lateness among those that are late anyway and would
+    /// lose a rate that they keep, with its present and its future rate in bytes per second.
     pub(crate) fn most_slowed(&self) -> Option<(usize, u64, u64)> {
         let (who, _) = self.most_late_of(true)?;
         let had = WhatIf::without_newcomer(self.snapshot).rate_of(who);

@@ -66,8 +66,8 @@ impl Case {
 /// Kind of host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Setting {
-    /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time. A and B pause
-    /// between two requests ([`PAUSE`]).
+    /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time. A and B
+    /// pause between two requests ([`PAUSE`]).
     OneVm,
     /// One VM, beside media servers that send the next request as soon as the last is done.
     NoPauses,
@@ -130,8 +130,8 @@ impl Setting {
 }
 
 /// Mean pause between two requests of a stream: each request is an IOzone that a script on another
-/// machine starts (section 4.2), which takes some milliseconds. Figure 4.5 bounds it: with pauses of
-/// 30 ms streams would miss far fewer deadlines than there.
+/// machine starts (section 4.2), which takes some milliseconds. Figure 4.5 bounds it: with pauses
+/// of 30 ms streams would miss far fewer deadlines than there.
 const PAUSE: Nanos = Nanos::from_millis(10);
 
 /// CPU time of a limited VM for a piece of 512 KiB: at most 21 MB/s without the disk's time.

@@ -104,8 +104,8 @@ pub(crate) enum Reading {
     Given,
     /// Low priority as the lowest level of best effort instead of the idle class.
     Level,
-    /// Time of the hypervisor for a request of a bulk guest constant instead of exponential, with the
-    /// parameters that were fitted so.
+    /// Time of the hypervisor for a request of a bulk guest constant instead of exponential, with
+    /// the parameters that were fitted so.
     Constant,
 }
 

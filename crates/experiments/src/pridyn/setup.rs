@@ -223,7 +223,7 @@ pub(super) struct Guest {
     pub(super) depth: u32,
     /// Mean time of the hypervisor for a request, in microseconds.
     pub(super) processor_us: u64,
-    /// That time is distributed exponentially; otherwise it is constant.
+    /// `true` if the time is distributed exponentially, `false` if it is constant.
     pub(super) exponential: bool,
     /// Bytes that an application of the use cases reads or writes, in MiB.
     pub(super) size_mib: u64,

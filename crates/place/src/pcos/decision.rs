@@ -34,11 +34,11 @@ pub struct Placement {
 pub struct Explanation {
     /// Terms on which the host would accept the request, or the reason why it would not.
     pub decision: Result<Assignment, Rejection>,
-    /// Rate in bytes per second that the transfer would have in the last combination of classes that
-    /// was tried; 0 if the host is full.
+    /// Rate in bytes per second that the transfer would have in the last combination of classes
+    /// that was tried; 0 if the host is full.
     pub rate: u64,
-    /// Free bandwidth of the host in bytes per second: that of its disk with one more transfer, less
-    /// what the running ones need.
+    /// Free bandwidth of the host in bytes per second: that of its disk with one more transfer,
+    /// less what the running ones need.
     pub free: u64,
 }
 

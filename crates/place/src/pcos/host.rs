@@ -281,7 +281,7 @@ impl Host {
         self.admit_with_rate(now, request).0
     }
 
-    /// As [`Host::admit`], with the newcomer's rate in bytes per second.
+    /// Decision of [`Host::admit`], with the newcomer's rate in bytes per second.
     fn admit_with_rate(
         &self,
         now: Nanos,

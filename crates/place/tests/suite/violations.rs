@@ -192,7 +192,7 @@ proptest! {
 
 #[test]
 fn a_transfer_that_another_s_end_will_bring_in_time_is_protected() {
-    // 30 MB/s each: the first ends after 1 s, and the second, which would take 5 s at that rate, has
+    // 30 MB/s each: the first ends after 1 s. The second, which would take 5 s at that rate, has
     // 60 MB/s from then on and ends after 3 s.
     let jobs = [(1, 30, 400), (1, 150, 305)];
     // 5 MB of a newcomer cost it 0.083 s, whatever its present rate says.

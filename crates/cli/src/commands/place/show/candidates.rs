@@ -38,7 +38,7 @@ pub(super) struct Candidate {
     free_bytes_per_s: u64,
     /// Jobs of the host whose class would be lowered.
     lowered: Vec<String>,
-    /// Why the job goes there, or does not.
+    /// Reason for which the job goes there, or does not.
     reason: String,
     /// Running job that would miss its deadline or be slowed.
     #[serde(skip_serializing_if = "Option::is_none")]
