@@ -187,5 +187,8 @@ fn errors_of_a_cap_name_its_line_and_key() {
         "cap.bandwidth: found 1 kB/s, allowed: 100 kB/s to 100 GB/s",
     );
     refused("bandwidth = 100", "in quotes");
-    refused("iops = 1\nbytes = 2", "unknown field `bytes`");
+    refused(
+        "iops = 1\nbytes = 2",
+        "unknown key `bytes`, known keys: iops, bandwidth, burst",
+    );
 }
