@@ -39,22 +39,23 @@ pub(super) struct MeasuredDepth {
 }
 
 impl MeasuredDepth {
-    /// Returns the largest depth, which is `start` until something was measured.
-    pub(super) fn depth(&self, start: u32) -> u32 {
-        self.depth.unwrap_or(start)
+    /// Returns the largest depth: `start` of the range until something was measured, and never
+    /// below its `least`, which may have risen since.
+    pub(super) fn depth(&self, range: DepthRange) -> u32 {
+        self.depth.unwrap_or(range.start).max(range.least)
     }
 
-    /// Forgets what was measured.
-    pub(super) fn reset(&mut self) {
-        *self = MeasuredDepth::default();
+    /// Forgets what was measured. Returns whether there was anything.
+    pub(super) fn reset(&mut self) -> bool {
+        core::mem::take(self).depth.is_some()
     }
 
     /// Takes the requests of the last second, and updates the depth. `in_force`: the depth in
     /// force, which the load or another bound may keep below this one. Returns whether the depth
     /// changed.
     pub(super) fn update(&mut self, last: BoundUse, in_force: u32, range: DepthRange) -> bool {
-        let DepthRange { start, least, most } = range;
-        let depth = self.depth(start);
+        let DepthRange { least, most, .. } = range;
+        let depth = self.depth(range);
         self.seen.answered = self.seen.answered.saturating_add(last.answered);
         self.seen.over_half = self.seen.over_half.saturating_add(last.over_half);
         let next = if is_more_than_one_in_hundred(last.nearly_late, last.answered) {
@@ -103,12 +104,12 @@ mod tests {
     #[test]
     fn the_depth_grows_while_requests_take_less_than_half_of_their_bound() {
         let mut measured = MeasuredDepth::default();
-        assert_eq!(measured.depth(1), 1);
+        assert_eq!(measured.depth(from(1)), 1);
         assert!(measured.update(quick(10), 1, from(1)));
-        assert_eq!(measured.depth(1), 2);
+        assert_eq!(measured.depth(from(1)), 2);
         assert!(!measured.update(quick(9), 2, from(1)), "too few requests");
         assert!(measured.update(quick(1), 2, from(1)), "ten by now");
-        assert_eq!(measured.depth(1), 3);
+        assert_eq!(measured.depth(from(1)), 3);
         assert!(
             !measured.update(quick(10), 2, from(1)),
             "the load uses less"
@@ -116,7 +117,7 @@ mod tests {
         for depth in 3..40 {
             measured.update(quick(10), depth, from(1));
         }
-        assert_eq!(measured.depth(1), 32);
+        assert_eq!(measured.depth(from(1)), 32);
     }
 
     #[test]
@@ -129,7 +130,7 @@ mod tests {
             nearly_late: 1,
         };
         assert!(!measured.update(some, 5, from(4)));
-        assert_eq!(measured.depth(4), 5);
+        assert_eq!(measured.depth(from(4)), 5);
         assert!(measured.update(quick(10), 5, from(4)), "they no longer do");
     }
 
@@ -142,13 +143,13 @@ mod tests {
             nearly_late: 2,
         };
         assert!(measured.update(slow, 12, from(32)));
-        assert_eq!(measured.depth(32), 6, "half of what was in force");
+        assert_eq!(measured.depth(from(32)), 6, "half of what was in force");
         for depth in [6, 3, 1] {
             measured.update(slow, depth, from(32));
         }
-        assert_eq!(measured.depth(32), 1);
-        measured.reset();
-        assert_eq!(measured.depth(32), 32);
+        assert_eq!(measured.depth(from(32)), 1);
+        assert!(measured.reset());
+        assert_eq!(measured.depth(from(32)), 32);
         let flash = DepthRange {
             least: 32,
             ..from(32)
@@ -157,5 +158,18 @@ mod tests {
             !measured.update(slow, 12, flash),
             "no less than at the start"
         );
+    }
+
+    #[test]
+    fn a_least_depth_that_rises_raises_what_was_measured_before() {
+        let flash = |start| DepthRange {
+            start,
+            least: start,
+            most: 32,
+        };
+        let mut measured = MeasuredDepth::default();
+        measured.update(quick(10), 4, flash(4));
+        assert_eq!(measured.depth(flash(4)), 5);
+        assert_eq!(measured.depth(flash(16)), 16);
     }
 }

@@ -197,6 +197,13 @@ impl Promises {
     /// Updates the depth where nothing guarantees the latency bounds, by the requests of the last
     /// second.
     fn measure_depth(&mut self, view: &View, control: &mut DeviceControl, used: BoundUse) {
+        // What was measured for a latency objective must not hold once none is left.
+        if control.promised.is_none() {
+            if self.measured.reset() {
+                self.set_bound(view, control);
+            }
+            return;
+        }
         let is_guaranteed = self.outcome.is_some_and(|outcome| outcome.fits);
         if is_guaranteed || used == BoundUse::default() {
             return;
@@ -204,11 +211,7 @@ impl Promises {
         let Some(in_force) = control.depth_control.as_ref().map(|depth| depth.depth()) else {
             return;
         };
-        let device = &view.queues.device;
-        let most = device.spec.depth;
-        let start = self.worst_case_depth.unwrap_or(most);
-        let least = if device.seeks { 1 } else { start };
-        let range = DepthRange { start, least, most };
+        let range = depth_range(view, self.worst_case_depth);
         if self.measured.update(used, in_force, range) {
             self.set_bound(view, control);
         }
@@ -216,9 +219,8 @@ impl Promises {
 
     /// Puts the depth that promises leave in force.
     fn set_bound(&mut self, view: &View, control: &mut DeviceControl) {
-        let most = view.queues.device.spec.depth;
-        let start = self.worst_case_depth.unwrap_or(most);
-        let depth = self.measured.depth(start);
+        let range = depth_range(view, self.worst_case_depth);
+        let (depth, most) = (self.measured.depth(range), range.most);
         if let Some(outcome) = &mut self.outcome {
             outcome.depth_bound = depth;
         }
@@ -301,6 +303,19 @@ fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
     judged.then_some((Cow::Owned(profile), true))
 }
 
+/// Returns the depths between which measured latencies decide, given that of the worst case;
+/// `None`: costs are not known.
+fn depth_range(view: &View, worst_case: Option<u32>) -> DepthRange {
+    let device = &view.queues.device;
+    let most = device.spec.depth;
+    let start = worst_case.unwrap_or(most);
+    DepthRange {
+        start,
+        least: if device.seeks { 1 } else { start },
+        most,
+    }
+}
+
 /// Depth that the check assumes: twice the one in force. An adapted depth grows by doubling, and
 /// promised requests may exceed it up to that.
 fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
@@ -345,7 +360,7 @@ fn evaluate(
     let depth = depth.min(if fit.fits() {
         fit.depth_bound
     } else {
-        measured.depth(fit.depth_bound)
+        measured.depth(depth_range(view, Some(fit.depth_bound)))
     });
     let blocking = if depth != fit.depth_bound {
         fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed)
