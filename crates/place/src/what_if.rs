@@ -216,7 +216,7 @@ impl<'a> WhatIf<'a> {
             if rate < need {
                 violated = true;
             } else if need > 0 && !self.late_anyway[at] {
-                // What a late tenant keeps does not change with time.
+                // The rate that a late tenant keeps does not change with time.
                 self.lowest_sufficient[at] = rate.min(self.lowest_sufficient[at]);
             }
         }

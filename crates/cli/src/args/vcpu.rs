@@ -83,7 +83,7 @@ pub(super) fn named_with_note(name: &str) -> Option<SchedulerSpec> {
     let spec = named(name)?;
     if spec.name() != name {
         let new = spec.name();
-        // Nobody is told if standard error is closed.
+        // The note is lost if standard error is closed; the command goes on.
         _ = writeln!(std::io::stderr(), "note: {name} is the old name of {new}");
     }
     Some(spec)

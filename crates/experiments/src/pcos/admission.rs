@@ -380,7 +380,7 @@ mod tests {
         fn observe(&mut self, replay: &HostReplay<'_>) {
             self.0.observe(replay);
             let host = self.0.pcos.host(self.0.host).expect("the host");
-            // What was placed just now begins at the same time.
+            // A job that was placed just now begins at the same time.
             let begins = usize::from(self.0.placed.is_some());
             assert_eq!(
                 host.running().len(),

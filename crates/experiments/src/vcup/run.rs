@@ -203,8 +203,8 @@ pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     sum as f64 / seconds.len().max(1) as f64
 }
 
-/// Absolute error beta (definition 2.2) of samples by the second over intervals of so many seconds,
-/// in percent.
+/// Absolute error beta (definition 2.2) of samples by the second over intervals of `interval`
+/// seconds, in percent.
 pub(super) fn beta(samples: &[u64], target: u64, interval: usize) -> Option<f64> {
     let beta = precision::absolute_error(samples, target, interval)?;
     Some(beta as f64 / 1e4)

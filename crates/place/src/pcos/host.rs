@@ -275,8 +275,8 @@ impl Host {
 
     /// Runs the admission test against the tenants as last advanced. Beside a transfer that is late
     /// at its present rate the decision is verified by a forecast that includes ends of transfers:
-    /// who is late so may be in time since another transfer ends before, and nobody else counts on
-    /// that.
+    /// that one may be in time because another transfer ends before, and transfers that are in time
+    /// do not depend on it.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
         self.admit_with_rate(now, request).0
     }

@@ -106,7 +106,8 @@ fn check(ledger: &Ledger, done: &Done) -> Result<u32, super::Broken> {
         ),
         Err(IoError::Cancelled) => ensure!(
             Answers,
-            // A request handed out in full ends with the device's outcome, although nobody listens.
+            // A request handed out in full ends with the device's outcome, although its client is
+            // gone.
             entry.gone && !entry.is_handed_out(),
             "request {tag} was cancelled for no reason"
         ),

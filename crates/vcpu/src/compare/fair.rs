@@ -40,7 +40,7 @@ pub(super) fn fair_shares(claims: &[Claim]) -> Vec<f64> {
                 .map(|share| share.unwrap_or(0.0))
                 .collect();
         };
-        // Who reaches its limit first leaves more to the others.
+        // A claim that reaches its limit first leaves more to the others.
         let limited = (0..claims.len()).filter(open);
         let limited = limited.min_by(|&a, &b| {
             let at = |n: usize| claims[n].limit / claims[n].weight;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_its_limit_and_the_rest_is_divided() {
+    fn no_vm_has_more_than_its_limit_and_the_rest_is_divided() {
         // 4 : 1 : 1 of two pCPUs would be 1.33, but a vCPU runs on one.
         let all = [claim(4.0, 1, 2), claim(1.0, 1, 2), claim(1.0, 1, 2)];
         assert_shares(&all, &[1.0, 0.5, 0.5]);

@@ -245,7 +245,7 @@ impl Credits for IoTurns {
 
     fn began(&mut self, now: Nanos, v: VcpuId) {
         let turn = &mut self.turns[v.index()];
-        // It runs, so it handles what it was notified of.
+        // A vCPU that runs handles what it was notified of.
         turn.is_pending = false;
         // Being due ends here, so a vCPU leads at most once per notification.
         if std::mem::take(&mut turn.is_due) {

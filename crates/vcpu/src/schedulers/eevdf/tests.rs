@@ -139,9 +139,9 @@ fn lag_that_is_kept_is_at_most_a_slice_and_a_tick() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Theorem 1 of the paper while the set of vCPUs stays the same. Requests end at ticks: nobody
-    /// is ahead by more than a request and a tick, and nobody is behind by more than that and the
-    /// tick by which the request before was late.
+    /// Theorem 1 of the paper while the set of vCPUs stays the same. Requests end at ticks: no
+    /// vCPU is ahead by more than a request and a tick, or behind by more than that and the tick by
+    /// which the request before was late.
     #[test]
     fn lag_is_bounded_by_a_request_and_ticks(
         weights in prop::collection::vec(16_u32..4_096, 2..9),

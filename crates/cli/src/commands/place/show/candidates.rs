@@ -33,7 +33,7 @@ pub(super) struct Candidate {
     class: &'static str,
     /// Rate of the job with that class, in bytes per second.
     gets_bytes_per_s: u64,
-    /// Bandwidth that nobody needs, in bytes per second: of the disk with one more job, less what
+    /// Free bandwidth in bytes per second: that of the disk with one more job, less the rates that
     /// the running ones need.
     free_bytes_per_s: u64,
     /// Jobs of the host whose class would be lowered.
