@@ -28,6 +28,9 @@ pub struct DeviceSpec {
 impl DeviceSpec {
     /// Largest queue depth.
     pub const MAX_DEPTH: u32 = 4096;
+    /// Bandwidth assumed of a disk that seeks if it is not known, in bytes per second: that of a
+    /// 7200 rpm disk half-way between its outer and inner tracks.
+    const HDD_BYTES_PER_S: u64 = 150_000_000;
     /// Multiple of the queue depth up to which I/Os of hung disks do not count as in flight.
     const UNCOUNTED_DEPTHS: u32 = 2;
     /// Largest value of [`DeviceSpec::io_slots`].
@@ -38,10 +41,14 @@ impl DeviceSpec {
         self.depth * Self::UNCOUNTED_DEPTHS
     }
 
-    /// Returns the bytes that the device moves sequentially in the time of a positioning; 0 if
-    /// either is not known.
+    /// Returns the bytes that the device moves sequentially in the time of a positioning; 0 if the
+    /// latter is not known. A disk of unknown bandwidth counts as a common hard disk.
     pub fn positioning_bytes(&self) -> u64 {
-        let moved = u128::from(self.positioning.0) * u128::from(self.bytes_per_s);
+        let bytes_per_s = match self.bytes_per_s {
+            0 => Self::HDD_BYTES_PER_S,
+            known => known,
+        };
+        let moved = u128::from(self.positioning.0) * u128::from(bytes_per_s);
         u64::try_from(moved / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX)
     }
 
@@ -156,4 +163,32 @@ pub struct PartStats {
     pub in_flight: u32,
     /// I/Os ended since the engine was made.
     pub ended: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_positioning_is_worth_what_the_disk_moves_meanwhile() {
+        let spec = DeviceSpec {
+            depth: 32,
+            physical_block: 4096,
+            max_io: 1 << 20,
+            zeroes_are_writes: false,
+            positioning: Nanos::from_millis(10),
+            bytes_per_s: 200_000_000,
+        };
+        assert_eq!(spec.positioning_bytes(), 2_000_000);
+        let unknown = DeviceSpec {
+            bytes_per_s: 0,
+            ..spec
+        };
+        assert_eq!(unknown.positioning_bytes(), 1_500_000, "a common hard disk");
+        let flash = DeviceSpec {
+            positioning: Nanos::ZERO,
+            ..spec
+        };
+        assert_eq!(flash.positioning_bytes(), 0);
+    }
 }

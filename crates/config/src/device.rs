@@ -232,18 +232,19 @@ impl Scheduling {
         }
     }
 
-    /// Creates an engine at time zero with this scheduling. Payload memory is left unbounded; see
-    /// [`Scheduling::payload`].
+    /// Creates an engine with this scheduling whose time begins at `now`. Payload memory is left
+    /// unbounded; see [`Scheduling::payload`].
     ///
     /// # Errors
     /// If the engine refuses `config`.
-    pub fn engine(&self, config: EngineConfig) -> Result<Engine, EngineError> {
+    pub fn engine(&self, config: EngineConfig, now: Nanos) -> Result<Engine, EngineError> {
         let mut engine = Engine::new(config, &self.policy)?;
         let mut device = engine.device_mut();
+        // First, because it sets the engine's time.
+        device.tune_depth(now, self.tuning);
         device.set_profile(self.profile.clone());
         device.learn_cap(self.learn_cap);
-        device.tune_depth(Nanos::ZERO, self.tuning);
-        device.adapt_depth(Nanos::ZERO, self.adaptive_depth);
+        device.adapt_depth(now, self.adaptive_depth);
         device.set_max_io_shared(self.max_io_shared);
         Ok(engine)
     }
@@ -423,13 +424,15 @@ mod tests {
         assert_eq!((config.max_requests, config.max_pending_per_vm), (70, 70));
         // No more than the device takes at once.
         assert_eq!((config.merge_limit, config.max_vms), (16 << 10, 5));
-        let engine = scheduling.engine(config).expect("it can do with that");
+        let engine = scheduling
+            .engine(config, Nanos::ZERO)
+            .expect("it can do with that");
         assert_eq!(engine.policy().name(), "fifo");
         assert_eq!(engine.config().device.depth, 4);
         let none = DeviceSpec { depth: 0, ..device };
         assert!(
             scheduling
-                .engine(scheduling.engine_config(none, 5))
+                .engine(scheduling.engine_config(none, 5), Nanos::ZERO)
                 .is_err()
         );
     }

@@ -36,7 +36,7 @@ impl Rate {
 /// Measurement of one rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct RateMeter {
-    /// Start of the measurement.
+    /// Start of the measurement, later by the time in which the device had nothing to do.
     since: Nanos,
     /// Completions in a batch.
     batch: u32,
@@ -77,8 +77,15 @@ impl RateMeter {
         }
     }
 
-    /// Drops the present batch, since the device had nothing to do meanwhile.
+    /// Drops the present batch, because the device had nothing to do meanwhile. That time does not
+    /// count as time of the measurement: it may be a night, or all the time since the machine
+    /// started.
     pub(super) fn interrupt(&mut self, now: Nanos) {
+        self.since += now.since(self.batch_since);
+        self.begin_batch(now);
+    }
+
+    fn begin_batch(&mut self, now: Nanos) {
         (self.batch_since, self.ends) = (now, 0);
         (self.work, self.full) = (0.0, 0);
     }
@@ -105,7 +112,7 @@ impl RateMeter {
         } else {
             self.dropped += 1;
         }
-        self.interrupt(now);
+        self.begin_batch(now);
         true
     }
 
@@ -124,7 +131,7 @@ impl RateMeter {
         self.batch
     }
 
-    /// Returns the time since the measurement began.
+    /// Returns the time since the measurement began in which the device had something to do.
     pub(super) fn elapsed(&self, now: Nanos) -> Nanos {
         now.since(self.since)
     }
@@ -184,5 +191,20 @@ mod tests {
         }
         assert_eq!((meter.counted(), meter.dropped()), (0, 40));
         assert_eq!(meter.rate(), None);
+    }
+
+    #[test]
+    fn time_in_which_the_device_has_nothing_to_do_is_no_time_of_the_measurement() {
+        let hour = 3_600_000_000_000;
+        let mut meter = RateMeter::new(Nanos::ZERO, BATCH);
+        meter.interrupt(Nanos(hour));
+        for n in 1..=6 {
+            meter.ended(Nanos(hour + n * 1000), 1.0, true);
+        }
+        assert_eq!(meter.elapsed(Nanos(hour + 6000)), Nanos(6000));
+        // The two ends after the last batch are dropped with the pause.
+        meter.interrupt(Nanos(2 * hour));
+        assert_eq!(meter.elapsed(Nanos(2 * hour)), Nanos(4000));
+        assert_eq!(meter.counted(), 4);
     }
 }

@@ -7,6 +7,7 @@ mod background;
 mod bd_edf;
 mod cfq;
 mod circ;
+mod clock;
 mod common;
 mod cost_learning;
 mod credit_feedback;

@@ -357,7 +357,8 @@ impl Scenario {
         }
         let tenants = || self.tenants.iter().filter(|t| t.device == index);
         // The engine checks its own configuration.
-        if let Err(error) = scheduling.engine(device.engine_config(tenants().count())) {
+        if let Err(error) = scheduling.engine(device.engine_config(tenants().count()), Nanos::ZERO)
+        {
             return fail(error.to_string());
         }
         let layout = self.layout(index);

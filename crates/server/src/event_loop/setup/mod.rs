@@ -25,6 +25,7 @@ use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::{PLUMBING, Volume};
+use crate::ring;
 
 pub use files::Files;
 use files::User;
@@ -168,10 +169,11 @@ impl Prepared {
         };
         let engine_config = engine_config(device, &disks, spec, vm_configs.len());
         let payload = device.scheduling.payload();
-        let mut engine = new_engine(device, engine_config, spec).map_err(refused)?;
+        let now = ring::clock();
+        let mut engine = new_engine(device, engine_config, spec, now).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
-        let mut vms = add_vms(&mut engine, &vm_configs, &connections).map_err(refused)?;
-        engine.device_mut().check_feasibility(Nanos::ZERO);
+        let mut vms = add_vms(&mut engine, &vm_configs, &connections, now).map_err(refused)?;
+        engine.device_mut().check_feasibility(now);
         let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
             max_io,
@@ -350,13 +352,14 @@ fn positioning(disks: &[(usize, NewDisk)]) -> Nanos {
     }
 }
 
-/// Creates the engine of a device, without VMs.
+/// Creates the engine of a device, without VMs, whose time begins at `now`.
 fn new_engine(
     device: &DeviceConfig,
     config: EngineConfig,
     model: Option<&Spec>,
+    now: Nanos,
 ) -> Result<Engine, EngineError> {
-    let mut engine = device.scheduling.engine(config)?;
+    let mut engine = device.scheduling.engine(config, now)?;
     (engine.admission_mut()).bound_payload(&device.scheduling.payload());
     engine
         .transfers_mut()
@@ -370,7 +373,7 @@ fn new_engine(
     }
     engine
         .device_mut()
-        .enable_hung_disk_handling(Nanos::ZERO, SilenceTimeouts::default());
+        .enable_hung_disk_handling(now, SilenceTimeouts::default());
     Ok(engine)
 }
 
@@ -379,6 +382,7 @@ fn add_vms(
     engine: &mut Engine,
     vm_configs: &[&VmConfig],
     connections: &Arc<DeviceConnections>,
+    now: Nanos,
 ) -> Result<Vms, EngineError> {
     let mut vms = Vms::default();
     for vm in vm_configs {
@@ -388,7 +392,7 @@ fn add_vms(
             objective: &vm.objective,
             connections: connections.add_vm(vm.max_connections),
         };
-        vms.add(engine, Nanos::ZERO, args)?;
+        vms.add(engine, now, args)?;
     }
     Ok(vms)
 }

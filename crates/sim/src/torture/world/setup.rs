@@ -22,6 +22,9 @@ use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
 
+/// Times at which runs start, about: a driver's clock may count from the start of the machine.
+const UPTIMES: [Nanos; 2] = [Nanos::ZERO, Nanos::from_secs(30 * 24 * 3600)];
+
 /// Creates the engine of a run. Roles of the swarm and the plant are put around those of every
 /// policy; the audit of credits is outermost.
 fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: Nanos) -> Engine {
@@ -92,7 +95,8 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         plant: &'a mut dyn Plant,
     ) -> TortureWorld<'a, 'j> {
         // The engine must not depend on a start at time 0.
-        let now = Nanos(1 + seed % 1000);
+        let up_since_boot = UPTIMES[(seed / 2 % 2) as usize];
+        let now = Nanos(up_since_boot.0 + 1 + seed % 1000);
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
         let hung = HungDisk::new(&swarm, TortureRng::new(seed, 18));
