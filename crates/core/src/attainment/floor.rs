@@ -11,6 +11,10 @@
 //! the VM's share, not by its floor, and must not use the floor up (mClock, Gulati et al., OSDI
 //! 2010): its cost is taken back from the next tag. Otherwise the tags of a VM that gets more than
 //! its floor would run ahead of time, and nothing would be late when it is starved afterwards.
+//!
+//! A floor promises a rate and no order, so a second in which the whole rate was answered is kept
+//! even if single requests were late: a disk that orders its queue passes some of a VM's requests
+//! over for longer than the floor's due times allow, while it serves others of the same VM.
 
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
@@ -18,6 +22,8 @@ use super::{LATE, second_of};
 use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
+/// Requests of a second at the promised rate from which on one of them may be missing.
+const REQUESTS_MIN: u64 = 10;
 /// Fractional bits of the time that a byte takes.
 const BYTE_TIME_FRACTION_BITS: u32 = 20;
 
@@ -87,8 +93,8 @@ pub(super) struct Floor {
     /// A request that was answered this second was late by [`LATE`] or more.
     very_late: bool,
     /// Time that the requests answered this second take at the rate, and the longest time of one of
-    /// them; `None` where the rate is not held by the second.
-    served: Option<[Nanos; 2]>,
+    /// them.
+    served: [Nanos; 2],
 }
 
 impl Floor {
@@ -101,16 +107,7 @@ impl Floor {
             ring: DueRing::new(second_of(now)),
             asked: Nanos::ZERO,
             very_late: false,
-            served: None,
-        }
-    }
-
-    /// Creates the judge of a rate that is held by the second, which is what a target promises: a
-    /// second in which the whole rate was answered is kept, in whatever order and groups.
-    pub(super) fn by_the_second(rate: &Rate, now: Nanos) -> Floor {
-        Floor {
-            served: Some([Nanos::ZERO; 2]),
-            ..Floor::new(rate, now)
+            served: [Nanos::ZERO; 2],
         }
     }
 
@@ -137,10 +134,9 @@ impl Floor {
             self.tag = self.tag - cost;
         }
         self.outstanding = self.outstanding - cost;
-        if let Some([all, longest]) = &mut self.served {
-            *all += cost;
-            *longest = cost.max(*longest);
-        }
+        let [all, longest] = &mut self.served;
+        *all += cost;
+        *longest = cost.max(*longest);
         let late = due.answer(&mut self.ring, now);
         if late > Nanos::ZERO {
             // Judged with the second in which the answer came, since the one it was due in may be
@@ -164,7 +160,10 @@ impl Floor {
 
     /// Returns whether a second may pass without anything to judge.
     pub(super) fn is_quiet(&self) -> bool {
-        self.ring.is_empty() && self.asked == Nanos::ZERO && !self.very_late
+        self.ring.is_empty()
+            && self.asked == Nanos::ZERO
+            && self.served[0] == Nanos::ZERO
+            && !self.very_late
     }
 
     /// Ends a second, and returns the verdict on it; a miss is attributed to `cause`.
@@ -172,10 +171,15 @@ impl Floor {
         let ClosedSecond { due, late, hanging } = self.ring.close();
         let very_late = core::mem::take(&mut self.very_late);
         let asked = core::mem::take(&mut self.asked);
-        // The second's boundaries cut the answers anywhere, so one of them may be missing.
-        let has_rate = (self.served.as_mut().map(core::mem::take))
-            .is_some_and(|[all, longest]| all + longest >= Nanos::SECOND);
-        if has_rate {
+        let [all, longest] = core::mem::take(&mut self.served);
+        // The second's boundaries cut the answers anywhere, so one of them may be missing, if that
+        // is no large part of the rate.
+        let missing = if longest.0 <= Nanos::SECOND.0 / REQUESTS_MIN {
+            longest
+        } else {
+            Nanos::ZERO
+        };
+        if all + missing >= Nanos::SECOND {
             return Verdict::Kept { asked_less: false };
         }
         // One late request is forgiven, but not if it is late by `LATE` or more.

@@ -105,7 +105,7 @@ impl VmAttainment {
             // neither.
             self.epoch = epoch;
             self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
-            self.target = (!target.is_none()).then(|| Floor::by_the_second(target, now));
+            self.target = (!target.is_none()).then(|| Floor::new(target, now));
             self.latency = latency.map(|bound| Latency::new(bound, now));
             self.beyond_floor = self.target.is_some() || self.latency.is_some();
             self.blocking.0 = Nanos::ZERO;
