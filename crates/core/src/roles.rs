@@ -12,16 +12,19 @@
 //! [`Dispatcher::pick`], then [`Event::Started`] and [`Event::Ended`] for each of its I/Os, and
 //! [`Event::Answered`] for each of its guest requests.
 
+mod peer_report;
+
 use crate::starvation::Bound;
 use crate::tuning::{Throttle, Tuning};
 use crate::view::View;
 use core::fmt;
+pub use peer_report::{PeerGroup, PeerGroups, PeerShare};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::learnt_state::{Blob, BlobError};
-use tidegate_base::objective::{Group, Priority};
+use tidegate_base::objective::Priority;
 use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::profile::Profile;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_capacity::transfers::{Admission, Standing, TransferTerms};
 
 /// Memory that a role or the engine takes, in bytes.
@@ -199,62 +202,6 @@ pub enum Event<'a> {
     /// A VM's reads lack payload memory, or have some again ([`View::lacks_memory`]). The engine
     /// has closed or opened the read lane already.
     Memory(VmId),
-}
-
-/// Report that a host sends once a period to the others that share its device.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct PeerShare {
-    /// Sequence number, rising; reveals messages that a later one has overtaken.
-    pub number: u64,
-    /// Sum of the weights of the host's VMs that compete; 0: none competes.
-    pub weight: f64,
-    /// Sum of those weights, each times the fraction of throughput that its VM loses by blending.
-    pub lost: f64,
-    /// Requests admitted and not completed, at the end of the period. With `ended`, they give the
-    /// host's latency by Little's law.
-    pub inside: f64,
-    /// Mean of `inside` over the period.
-    pub mean_inside: f64,
-    /// Requests completed per second.
-    pub ended: f64,
-    /// Requests admitted per second.
-    pub admitted: f64,
-    /// True if some VM ran out of credits.
-    pub ran_out: bool,
-    /// Factor that the host applies to its saturation rates.
-    pub scale: f64,
-    /// Groups of the host's VMs that compete.
-    pub groups: PeerGroups,
-}
-
-/// Members of a group on one host, as reported to the others that share its device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerGroup {
-    /// Group, with the weight that this host's VMs name for it.
-    pub group: Group,
-    /// Sum of the own weights of the group's VMs on this host that compete.
-    pub competing: u64,
-}
-
-/// List of at most [`PeerGroups::MAX_GROUPS`] groups.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PeerGroups([Option<PeerGroup>; PeerGroups::MAX_GROUPS]);
-
-impl PeerGroups {
-    /// Groups that fit a message between hosts.
-    pub const MAX_GROUPS: usize = 16;
-
-    /// Adds a group; drops it when [`PeerGroups::MAX_GROUPS`] are there already.
-    pub fn push(&mut self, group: PeerGroup) {
-        if let Some(room) = self.0.iter_mut().find(|room| room.is_none()) {
-            *room = Some(group);
-        }
-    }
-
-    /// Returns the groups in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = &PeerGroup> {
-        self.0.iter().flatten()
-    }
 }
 
 /// Interval of a regulator that has ended.
@@ -563,6 +510,13 @@ pub trait Dispatcher: Send {
     /// profile ([`View::estimator`]). Must never change.
     fn uses_costs(&self) -> bool {
         false
+    }
+
+    /// Returns the access pattern by whose cost it charged the I/O of this direction that it was
+    /// told of last ([`Event::Started`]), so that costs are learnt for what they are charged for;
+    /// `None`: it does not charge by access pattern.
+    fn charged_access(&self, _direction: Direction) -> Option<Access> {
+        None
     }
 
     /// Returns the bound on passing over a waiting VM whose gate is open, on this device and with

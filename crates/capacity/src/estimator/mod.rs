@@ -13,8 +13,10 @@
 //!
 //! **Kinds.** Reads and writes, sequential and random, each by size: costs at powers of two from 4
 //! KiB to 1 MiB, interpolated linearly between them, like the curves of a profile ([`Curve`]). An
-//! I/O is sequential as in the pattern t' (`pattern`): the I/O that the device receives counts, not
-//! the VM's request.
+//! I/O is sequential as the dispatcher charges it, on a device that does not seek: a flash disk
+//! reads ahead of several streams at a time, and costs must be learnt for the kind that is charged.
+//! Elsewhere it is sequential as in the pattern t' (`pattern`): the I/O that the device receives
+//! counts, not the VM's request.
 //!
 //! **Windows.** A window ends after 120 ms and [`WINDOW_IOS`] ended I/Os, or after a second. It
 //! counts if enough I/Os were in flight for 95 % of it, none failed, and at least 16 ended. An I/O
@@ -231,9 +233,17 @@ impl CostEstimator {
         }
     }
 
-    /// Counts an I/O that starts at the device and moves `bytes` bytes there; 0: no data. `depth`:
-    /// limit on I/Os in flight, the lower of the device's and the dispatcher's.
-    pub fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
+    /// Counts an I/O that starts at the device and moves `bytes` bytes there; 0: no data. `access`:
+    /// the access pattern by whose cost its VM was charged; `None`: the one of the device's own run
+    /// of I/Os counts. `depth`: limit on I/Os in flight, the lower of the device's and the
+    /// dispatcher's.
+    pub fn started(
+        &mut self,
+        now: Nanos,
+        (io, access): (&DeviceIo, Option<Access>),
+        bytes: u32,
+        depth: u32,
+    ) {
         let window = &mut self.window;
         window.account_until(now, saturating_depth(depth));
         let kind = &mut self.kinds[io.id.index()];
@@ -241,10 +251,11 @@ impl CostEstimator {
             *kind = Kind::Other;
             return;
         }
-        let access = if self.run.started(io) {
-            Access::Sequential
-        } else {
-            Access::Random
+        // The run goes on either way, because the dispatcher may change.
+        let access = match (access, self.run.started(io)) {
+            (Some(access), _) => access,
+            (None, true) => Access::Sequential,
+            (None, false) => Access::Random,
         };
         window.data += 1;
         *kind = Kind::Data(kind_index(Direction::for_op(io.op), access) as u8);

@@ -2,6 +2,7 @@ use super::filter::Filter;
 use super::prior::{COSTS, Weights};
 use super::*;
 use tidegate_base::random::SplitMix64;
+use tidegate_base::request::{DiskId, IoId, Op};
 
 const UNSPECIFIED: DeviceSpec = DeviceSpec {
     depth: 32,
@@ -217,4 +218,54 @@ fn profile_is_pessimistic_until_costs_are_known() {
         !learnt.is_known() && writes > 1.2 * learnt.time_ps,
         "{writes} {learnt:?}"
     );
+}
+
+#[test]
+fn an_io_is_of_the_kind_that_its_vm_is_charged_for() {
+    // Reads of 64 KiB of a stream, each after a random read of another VM.
+    let learnt = |access: Option<Access>| {
+        let mut estimator = CostEstimator::new(Nanos::ZERO, &UNSPECIFIED);
+        let mut random = SplitMix64::new(1);
+        let mut io = DeviceIo {
+            id: IoId::from_bits(0),
+            vm: VmId::from_bits(0),
+            disk: DiskId::from_bits(0),
+            op: Op::Read,
+            addr: 0,
+            offset: 0,
+            len: 64 << 10,
+            fua: false,
+            keep_allocated: false,
+            first_ops: 1,
+            first_bytes: 64 << 10,
+            whole_len: 64 << 10,
+            arrived: Nanos::ZERO,
+        };
+        let (mut now, mut next) = (Nanos::ZERO, 0);
+        for n in 0..4000_u64 {
+            let streams = n % 2 == 0;
+            (io.vm, io.addr) = if streams {
+                (VmId::from_bits(0), next)
+            } else {
+                (VmId::from_bits(1), (1 + random.below(1 << 30)) << 20)
+            };
+            next += if streams { u64::from(io.len) } else { 0 };
+            let charged = if streams {
+                access
+            } else {
+                access.map(|_| Access::Random)
+            };
+            estimator.started(now, (&io, charged), io.len, 1);
+            now += Nanos::from_micros(100);
+            estimator.ended(now, &io, true, 1);
+        }
+        let [sequential, random, ..] = estimator.learnt().kinds;
+        [sequential.ios, random.ios]
+    };
+    let [sequential, random] = learnt(Some(Access::Sequential));
+    assert_eq!(sequential, random);
+    assert!(sequential > 1000, "{sequential}");
+    // By the device's own order, no I/O continues the one before it.
+    let [none, all] = learnt(None);
+    assert_eq!((none, all), (0, sequential + random));
 }

@@ -222,8 +222,15 @@ impl DeviceControl {
     pub(super) fn estimate_start(&self, view: &mut View, roles: &Roles, io: &DeviceIo) {
         let bytes = moved(view, io.op, io.len);
         let deepest = self.limit.min(roles.dispatcher.depth());
+        // On a disk that seeks, an I/O that continues its VM's last one costs as much as any other
+        // once the head was elsewhere, so the order of all I/Os decides there.
+        let access = if view.queues.device.seeks {
+            None
+        } else {
+            roles.dispatcher.charged_access(Direction::for_op(io.op))
+        };
         if let Some(estimator) = &mut view.estimator {
-            estimator.started(view.queues.now, io, bytes, deepest);
+            estimator.started(view.queues.now, (io, access), bytes, deepest);
         }
     }
 

@@ -257,6 +257,15 @@ pub(super) struct CostModel {
 }
 
 impl CostModel {
+    /// Creates a model that follows streams also while costs do not depend on access patterns.
+    pub(super) fn following(params: CostParams, vms: usize) -> CostModel {
+        CostModel {
+            streams: vec![Ends::NONE; vms],
+            counts: vec![0; vms],
+            ..CostModel::new(params, vms)
+        }
+    }
+
     pub(super) fn new(params: CostParams, vms: usize) -> CostModel {
         let vms = match params.by {
             CostBy::DeviceTime => vms,
@@ -304,6 +313,9 @@ impl CostModel {
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) -> u64 {
         let bytes = moved(view, io.op, io.len);
         if self.params.by != CostBy::DeviceTime {
+            if !self.streams.is_empty() && bytes > 0 {
+                self.follow(io, bytes);
+            }
             return self.counted(io.op, bytes, io.first_ops);
         }
         // No data, so no part of a stream either.
@@ -321,6 +333,25 @@ impl CostModel {
         self.streams[vm].push((*count).into(), io.addr + u64::from(bytes));
         *count = count.wrapping_add(1);
         last.2
+    }
+
+    /// Adds an I/O to its VM's stream, and remembers its access pattern.
+    #[cold]
+    fn follow(&mut self, io: &DeviceIo, bytes: u32) {
+        let vm = io.vm.index();
+        let access = self.access(vm, io.addr);
+        // Without a cost: it is looked up once costs are in device time.
+        self.last[Direction::for_op(io.op) as usize] = (access, bytes, 0);
+        let count = &mut self.counts[vm];
+        self.streams[vm].push((*count).into(), io.addr + u64::from(bytes));
+        *count = count.wrapping_add(1);
+    }
+
+    /// Returns the access pattern of the last I/O of a direction that was charged; `None`: costs do
+    /// not depend on it, or none was charged.
+    pub(super) fn charged_access(&self, direction: Direction) -> Option<Access> {
+        let (access, bytes, _) = self.last[direction as usize];
+        (bytes > 0).then_some(access)
     }
 
     /// Returns the cost as [`CostModel::charge`] does, in points that are finer by `finer` binary

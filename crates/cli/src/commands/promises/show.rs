@@ -175,6 +175,7 @@ fn of_promise(promise: &Promise) -> [Cell; 5] {
     let kept = match (promise.kept, promise.kept_percent()) {
         (Some(false), Some(_)) if promise.part == "share" => "MISSED".to_owned(),
         (Some(true), Some(_)) if promise.part == "share" => "kept".to_owned(),
+        (None, Some(_)) if promise.part == "share" => "not judged".to_owned(),
         (_, Some(percent)) => format!("{percent:.1} %"),
         (_, None) => "-".to_owned(),
     };

@@ -67,7 +67,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::profile::Profile;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
 use tidegate_core::starvation::Bound;
@@ -142,7 +142,7 @@ impl Slo {
         let vms = capacity.vms as usize;
         let mut slo = Slo {
             vms,
-            cost: CostModel::new(COST_BY_BYTES, vms),
+            cost: CostModel::following(COST_BY_BYTES, vms),
             by_time: false,
             promises: Promises::with_capacity(vms),
             overload: Overload::with_capacity(vms),
@@ -168,7 +168,7 @@ impl Slo {
     fn set_costs(&mut self, view: &View) {
         let spec = &view.device().spec;
         self.by_time = view.costs().is_some();
-        self.cost = CostModel::new(cost_params(spec, view.costs()), self.vms);
+        self.cost = CostModel::following(cost_params(spec, view.costs()), self.vms);
         self.overload.set_positioning(spec.positioning);
         // The rate's work is counted in cost, too, so it must not be compared across units.
         self.background.restart();
@@ -495,15 +495,6 @@ impl Slo {
         Ok(Self::start(view, slot, max))
     }
 
-    /// Returns the bytes of memory that one more VM takes and that are touched only when promises
-    /// change.
-    fn cold_bytes_per_vm(&self) -> usize {
-        Overload::bytes_per_vm()
-            + size_of::<[u64; 2]>()
-            + size_of::<(usize, Part)>()
-            + size_of::<Stream>()
-    }
-
     fn start(view: &View, slot: usize, max: u32) -> Pick {
         let head = view
             .head(view.vm_at(slot))
@@ -606,6 +597,10 @@ impl Dispatcher for Slo {
         true
     }
 
+    fn charged_access(&self, direction: Direction) -> Option<Access> {
+        self.cost.charged_access(direction)
+    }
+
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         starvation_bound(device, profile)
     }
@@ -693,7 +688,10 @@ impl Dispatcher for Slo {
     fn footprint(&self) -> Footprint {
         Footprint {
             vm: self.promises.bytes_per_vm() + self.shares.bytes_per_vm() + size_of::<bool>(),
-            vm_cold: self.cost.bytes_per_vm() + self.cold_bytes_per_vm(),
+            // Touched only when promises change, but for the cost model.
+            vm_cold: self.cost.bytes_per_vm()
+                + Overload::bytes_per_vm()
+                + size_of::<([u64; 2], (usize, Part), Stream)>(),
             ..Footprint::default()
         }
     }
