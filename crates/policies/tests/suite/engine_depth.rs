@@ -1,10 +1,14 @@
 //! Tests of the adaptive queue depth, and of places reserved for VMs.
 
 use crate::engine::{Bench, KIB};
-use tidegate_core::objective::Objective;
-use tidegate_core::request::{IoError, Op, Request};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::request::{ClientId, DeviceIo, IoError, IoId, Op, Request};
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_testkit::Driver;
+
 /// Returns the depth found for a device that serves one I/O after the other, in 100 us each.
 fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
     let mut b = Bench::new("fifo", 8);
@@ -125,4 +129,84 @@ fn no_part_and_no_place_is_for_a_background_process() {
         assert_eq!(longest, Some(expected), "background: {background}");
         b.drain();
     }
+}
+
+/// Times that I/Os take on a device that serves any number of them at a time, so that its rate
+/// grows with the depth and no depth makes an I/O faster.
+fn service(io: &DeviceIo) -> Nanos {
+    match io.op {
+        Op::Read => Nanos::from_millis(15),
+        _ => Nanos::from_millis(8),
+    }
+}
+
+/// Runs a reader with one request outstanding and a writer with 16 for `span`, and returns the
+/// depth in force then.
+fn run_beside_a_writer(driver: &mut Driver, clients: [ClientId; 2], span: Nanos) -> u32 {
+    let end = driver.now + span;
+    let mut ends: Vec<(Nanos, IoId)> = Vec::new();
+    while driver.now < end {
+        for io in driver.start_all() {
+            ends.push((driver.now + service(&io), io.id));
+        }
+        let due = driver.engine.next_timeout();
+        let next = ends.iter().map(|&(at, _)| at).chain(due).min();
+        driver.pass(next.expect("something is to happen").since(driver.now));
+        let ended: Vec<_> = ends.extract_if(.., |(at, _)| *at <= driver.now).collect();
+        for (_, id) in ended {
+            let io = driver.in_flight.iter().find(|io| io.id == id).copied();
+            driver.end(&io.expect("it is in flight"), Ok(()));
+        }
+        for done in driver.answers() {
+            ask_random(driver, done.client, done.client == clients[0]);
+        }
+        driver.engine.device_mut().check_feasibility(driver.now);
+    }
+    driver.end_all();
+    driver.engine.device().adapted_depth().expect("it adapts")
+}
+
+fn ask_random(driver: &mut Driver, client: ClientId, reads: bool) {
+    let op = if reads { Op::Read } else { Op::Write };
+    // A stride by which no request continues another.
+    let offset = driver.now.0 / 1000 * 7919 % 100_000 * (1 << 20);
+    driver
+        .ask(client, op, offset, 8 * KIB)
+        .expect("there is room");
+}
+
+#[test]
+fn the_depth_for_a_latency_objective_ends_with_the_objective() {
+    let config = EngineConfig {
+        device: DeviceSpec {
+            depth: 16,
+            positioning: Nanos::from_millis(8),
+            ..EngineConfig::default().device
+        },
+        ..EngineConfig::default()
+    };
+    let slo = PolicySpec::named("slo").expect("it is registered");
+    let mut driver = Driver::new(config, &slo).with_clock_at(Nanos::SECOND);
+    driver.engine.device_mut().adapt_depth(driver.now, true);
+    // Each of its requests takes five sixths of that at any depth, which is nearly late. All I/Os in
+    // flight together take less than half, so nothing but measured latencies bounds the depth.
+    let promised = Objective {
+        latency: Some(Nanos::from_millis(18)),
+        reservation: Rate::iops(50),
+        ..Objective::default()
+    };
+    // More than the device can do, so that no plan guarantees the latency objective.
+    driver.vm(&Objective {
+        reservation: Rate::iops(1_000_000),
+        ..Objective::default()
+    });
+    let (reader, writer) = (driver.guest(&promised), driver.guest(&Objective::default()));
+    let clients = [reader.client, writer.client];
+    ask_random(&mut driver, reader.client, true);
+    (0..16).for_each(|_| ask_random(&mut driver, writer.client, false));
+    let bounded = run_beside_a_writer(&mut driver, clients, Nanos::from_secs(10));
+    assert!(bounded <= 2, "{bounded}");
+    driver.set_objective(reader.vm, &Objective::default());
+    let free = run_beside_a_writer(&mut driver, clients, Nanos::from_secs(30));
+    assert!(free >= 8, "{free}");
 }
