@@ -188,8 +188,8 @@ fn the_depth_for_a_latency_objective_ends_with_the_objective() {
     let slo = PolicySpec::named("slo").expect("it is registered");
     let mut driver = Driver::new(config, &slo).with_clock_at(Nanos::SECOND);
     driver.engine.device_mut().adapt_depth(driver.now, true);
-    // Each of its requests takes five sixths of that at any depth, which is nearly late. All I/Os in
-    // flight together take less than half, so nothing but measured latencies bounds the depth.
+    // Each of its requests takes five sixths of that at any depth, which is nearly late. All I/Os
+    // in flight together take less than half, so nothing but measured latencies bounds the depth.
     let promised = Objective {
         latency: Some(Nanos::from_millis(18)),
         reservation: Rate::iops(50),
