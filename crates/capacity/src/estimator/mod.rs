@@ -251,12 +251,11 @@ impl CostEstimator {
             *kind = Kind::Other;
             return;
         }
-        // The run goes on either way, because the dispatcher may change.
-        let access = match (access, self.run.started(io)) {
-            (Some(access), _) => access,
-            (None, true) => Access::Sequential,
-            (None, false) => Access::Random,
-        };
+        // After a change of the dispatcher the run is an old one, which misleads for one I/O.
+        let access = access.unwrap_or_else(|| match self.run.started(io) {
+            true => Access::Sequential,
+            false => Access::Random,
+        });
         window.data += 1;
         *kind = Kind::Data(kind_index(Direction::for_op(io.op), access) as u8);
     }

@@ -336,7 +336,6 @@ impl CostModel {
     }
 
     /// Adds an I/O to its VM's stream, and remembers its access pattern.
-    #[cold]
     fn follow(&mut self, io: &DeviceIo, bytes: u32) {
         let vm = io.vm.index();
         let access = self.access(vm, io.addr);
