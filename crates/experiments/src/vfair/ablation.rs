@@ -37,7 +37,15 @@ pub(super) enum Ablation {
     SmallWriteBuffer,
     /// 100 us for turning between reads and writes on the interface of the saturated disk.
     InterfaceTurnaround,
+    /// Hosts that hear nothing of each other hold no latency: the system-wide latency is of all
+    /// hosts (section 4.3), which a host by itself does not know.
+    UnheardLatency,
+    /// PS(mClock) that counts requests, whatever their size, instead of units of 16 KiB.
+    CountedRequests,
 }
+
+/// Latency target in ns that never binds three hosts: their 96 requests of 122 KiB take 33 ms.
+pub(super) const NO_TARGET: u64 = 50_000_000;
 
 /// Number of parts in which a period's credits come.
 pub(super) const PARTS: u64 = 10;
@@ -57,6 +65,8 @@ impl Variant for Ablation {
         Ablation::FastInterface,
         Ablation::SmallWriteBuffer,
         Ablation::InterfaceTurnaround,
+        Ablation::UnheardLatency,
+        Ablation::CountedRequests,
     ];
 
     fn phrase(self) -> String {
@@ -76,6 +86,8 @@ impl Variant for Ablation {
             Ablation::FastInterface => "With ten times the interface",
             Ablation::SmallWriteBuffer => "With a write buffer of 256 KiB",
             Ablation::InterfaceTurnaround => "With 100 us to turn between reads and writes",
+            Ablation::UnheardLatency => "Where hosts that hear nothing hold no latency",
+            Ablation::CountedRequests => "With a PS(mClock) that counts requests",
         }
         .to_owned()
     }

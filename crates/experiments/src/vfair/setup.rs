@@ -1,6 +1,6 @@
 //! Runs of the experiment: case, disk, scheduler and change.
 
-use super::ablation::{Ablation, PARTS};
+use super::ablation::{Ablation, NO_TARGET, PARTS};
 use super::hosts::{self, Hosts};
 use super::saturation::{self, Kind, mix};
 use crate::ExperimentError;
@@ -183,10 +183,17 @@ impl Key {
     }
 
     /// Key of the run with an ablation, unchanged where the ablation has no effect. `None` for
-    /// vFair on several hosts, which is run as it is only.
+    /// vFair on several hosts, which is run as it is but where the ablation is about hosts.
     pub(super) fn with_ablation(self, ablation: Ablation) -> Option<Key> {
         let vfair = self.scheduler.starts_with("vfair");
         let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);
+        let unheard = matches!(
+            self.change,
+            Change::Hosts(Hosts::Told {
+                lost_percent: 100,
+                ..
+            })
+        );
         let (on_ssd, on_hdd) = (self.disk == Disk::Ssd, self.disk == Disk::Hdd);
         // Figures 1 and 6 have a disk of their own.
         let shares = !matches!(
@@ -206,8 +213,10 @@ impl Key {
             | Ablation::FastInterface
             | Ablation::SmallWriteBuffer
             | Ablation::InterfaceTurnaround => self.case == Case::Saturation,
+            Ablation::UnheardLatency => vfair && unheard,
+            Ablation::CountedRequests => self.scheduler == "mclock_ps",
         };
-        if has_effect && vfair && several {
+        if has_effect && vfair && several && ablation != Ablation::UnheardLatency {
             return None;
         }
         // Ablations without effect share one key, so that the run is made once.
@@ -270,6 +279,9 @@ fn apply_ablation(scenario: &mut Scenario, key: &Key) -> Result<(), ExperimentEr
             Disk::Ssd => set_param(scenario, "slices", 1)?,
             Disk::Hdd => set_param(scenario, "slices", PARTS)?,
         },
+        // The second of the parameter's words.
+        Ablation::CountedRequests => set_param(scenario, "cost", 1)?,
+        Ablation::UnheardLatency => set_param(scenario, "latency_target", NO_TARGET)?,
         Ablation::InOrderFlash => serve_in_order(scenario)?,
         Ablation::PositionOnlyDisk => {
             let changes = LEAVES_STREAMS.map(|(path, figure)| (path, figure.to_owned()));
@@ -415,6 +427,7 @@ fn virtualisation() -> Result<Delay, ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::policy::Policy;
     use tidegate_core::profile::{Estimation, Pattern};
     use tidegate_workload::time::TimeDistribution;
 
@@ -436,6 +449,45 @@ mod tests {
         let pinned = scenario.tenants.iter().map(|vm| vm.cpu.cpu.pinned);
         let on: Vec<_> = pinned.chain([driver.cpu.pinned]).collect();
         assert_eq!(on, [1, 2, 0].map(|p| CpuSet::range(p, p)));
+    }
+
+    #[test]
+    fn hosts_hold_no_latency_only_where_they_hear_nothing_and_only_in_the_ablation() {
+        let told = |lost_percent, ablation| {
+            let hosts = Hosts::Told {
+                delay_ms: 0,
+                lost_percent,
+            };
+            let key = Key::new(Case::Sysbench, Disk::Ssd, super::super::BAPS);
+            let key = key.with(Change::Hosts(hosts)).with_ablation(ablation);
+            let scenario = scenario(&key.expect("it is run")).expect("a scenario");
+            let policy = &scenario.devices[0].scheduling.policy;
+            let params = policy.params().iter();
+            let target = params
+                .map(|(info, value)| (info.name, *value))
+                .find(|(name, _)| *name == "latency_target");
+            target.expect("a target").1
+        };
+        assert_eq!(told(100, Ablation::UnheardLatency), NO_TARGET);
+        assert_eq!(told(100, Ablation::Unchanged), 5_000_000);
+        assert_eq!(told(20, Ablation::UnheardLatency), 5_000_000);
+    }
+
+    #[test]
+    fn requests_are_counted_by_ps_mclock_alone_and_only_in_the_ablation() {
+        let cost = |scheduler, ablation| {
+            let key = Key::new(Case::LessBacklogged, Disk::Hdd, scheduler);
+            let key = key.with_ablation(ablation).expect("it is run");
+            let policy = scenario(&key).expect("a scenario").devices.swap_remove(0);
+            let policy = policy.scheduling.policy;
+            let cost = policy.params().iter().find(|(info, _)| info.name == "cost");
+            cost.expect("a cost").1
+        };
+        // Words of `cost` in their order: bytes, requests, size-classes, device-time.
+        assert_eq!(cost("mclock_ps", Ablation::Unchanged), 2);
+        assert_eq!(cost("mclock_ps", Ablation::CountedRequests), 1);
+        let key = Key::new(Case::LessBacklogged, Disk::Hdd, "cfq");
+        assert_eq!(key.with_ablation(Ablation::CountedRequests), Some(key));
     }
 
     #[test]
