@@ -9,7 +9,9 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
-use tidegate_workload::spec::{Flow, Mix, Rw, SizeShare, Sizes, Workload};
+use tidegate_workload::arrival_process::{Arrivals, Spacing};
+use tidegate_workload::spec::{Flow, Mix, Rw, SizeShare, Sizes, Think, Workload};
+use tidegate_workload::time::TimeDistribution;
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vcup", "schedulers.toml");
 pub(super) const ARRAY: File = named!("vcup", "array.toml");
@@ -136,12 +138,32 @@ pub(super) enum Ablation {
     /// Four I/Os of each VM with the array at most, CFQ's quantum up to Linux 2.6.32, instead of
     /// the 32 of Xen's ring.
     Quantum,
+    /// Video server as in Filebench's `videoserver.f`: viewers have [`VIEWERS_RATE`] together, and
+    /// a film is written as fast as the page cache gets rid of it, every [`FILM_PAUSE`].
+    ReplacedFilms,
+    /// [`MAIL_PAUSE`] in the guest between two requests of a thread of mail, alone with a rising
+    /// target.
+    PausingMail,
 }
 
 /// Requests that ten threads of fio with an I/O depth of 20 have outstanding.
 const DIRECT_READS: u32 = 200;
 /// Linux's `cfq_quantum` up to 2.6.32.
 const CFQ_QUANTUM: u32 = 4;
+
+/// Bytes a second of all viewers of the video server: `eventrate` of Filebench's `videoserver.f`,
+/// in MB.
+const VIEWERS_RATE: f64 = 96e6;
+/// Time between two films of the video server (`repintval`).
+const FILM_PAUSE: Nanos = Nanos::from_secs(10);
+/// Requests of 1 MiB in a film of 1 GiB.
+const FILM_REQUESTS: u32 = 1024;
+/// Requests of a film that the page cache has on the way: as many as Xen's ring holds.
+const FILM_DEPTH: u32 = 32;
+
+/// Time from one request of a thread of mail to its next: 16 threads with 14 KiB each in 10 ms are
+/// 22.9 MB/s, and the paper's server does "about 22 MB/s" at most (section 5.3).
+const MAIL_PAUSE: Nanos = Nanos::from_millis(10);
 
 impl Variant for Ablation {
     const NOTHING: Ablation = Ablation::Unchanged;
@@ -152,6 +174,8 @@ impl Variant for Ablation {
         Ablation::WholeDisk,
         Ablation::DirectReads,
         Ablation::Quantum,
+        Ablation::ReplacedFilms,
+        Ablation::PausingMail,
     ];
 
     fn phrase(self) -> String {
@@ -163,6 +187,8 @@ impl Variant for Ablation {
             Ablation::WholeDisk => "With data sets as large as the disks",
             Ablation::DirectReads => "With 200 requests of each reader outstanding",
             Ablation::Quantum => "With 4 I/Os of a VM with the array",
+            Ablation::ReplacedFilms => "With films that are replaced every 10 s",
+            Ablation::PausingMail => "With 10 ms in the guest between two requests of mail",
         }
         .to_owned()
     }
@@ -205,6 +231,11 @@ impl Key {
         // FQ has a queue per LUN too; the other schedulers are over all VMs already.
         let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi") && !alone;
         let consolidated = matches!(self.case, Case::Servers | Case::Readers) && !alone;
+        let has_video = match self.change {
+            Change::Staircase { vm, .. } => vm == "video",
+            _ => matches!(self.case, Case::Servers | Case::Throughput),
+        };
+        let mail_alone = matches!(self.change, Change::Staircase { vm: "mail", .. });
         let without = match without {
             Ablation::WithAdditions if vcup => Ablation::WithAdditions,
             Ablation::SharedCfq if a_lun_each => Ablation::SharedCfq,
@@ -212,6 +243,8 @@ impl Key {
             Ablation::WholeDisk if self.case == Case::Servers && !alone => Ablation::WholeDisk,
             Ablation::DirectReads if self.case == Case::Readers => Ablation::DirectReads,
             Ablation::Quantum if consolidated => Ablation::Quantum,
+            Ablation::ReplacedFilms if has_video => Ablation::ReplacedFilms,
+            Ablation::PausingMail if mail_alone => Ablation::PausingMail,
             // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,
         };
@@ -294,7 +327,47 @@ fn apply_ablation(scenario: &mut Scenario, without: Ablation) {
                 device.scheduling.depth = CFQ_QUANTUM;
             }
         }
+        Ablation::ReplacedFilms => {
+            for workload in workloads(scenario).filter(|workload| !workload.rw.random) {
+                workload.flow = replaced_films(workload);
+            }
+        }
+        Ablation::PausingMail => {
+            for workload in workloads(scenario) {
+                workload.flow = Flow::Closed {
+                    iodepth: 1,
+                    think: Some(Think {
+                        time: TimeDistribution::Fixed(MAIL_PAUSE),
+                        blocks: 1,
+                    }),
+                };
+            }
+        }
         Ablation::Unchanged | Ablation::WithAdditions => {}
+    }
+}
+
+/// Flow of the viewers or of the film of a video server whose films are replaced.
+fn replaced_films(workload: &Workload) -> Flow {
+    if workload.rw.mix == Mix::Write {
+        return Flow::Closed {
+            iodepth: FILM_DEPTH,
+            think: Some(Think {
+                time: TimeDistribution::Fixed(FILM_PAUSE),
+                blocks: FILM_REQUESTS,
+            }),
+        };
+    }
+    // Every viewer has the same part of the rate.
+    let viewers = f64::from(workload.numjobs.max(1));
+    let arrivals = Arrivals {
+        per_s: VIEWERS_RATE / viewers / workload.sizes[0].mean(),
+        spacing: Spacing::Poisson,
+        bursts: None,
+    };
+    Flow::Open {
+        arrivals,
+        iodepth: 1,
     }
 }
 
@@ -433,6 +506,38 @@ mod tests {
                 "{case:?}"
             );
         }
+    }
+
+    #[test]
+    fn films_are_replaced_and_mail_pauses_in_their_ablations_alone() {
+        let video = |without| {
+            let key = Key::new(Case::Servers, "fq").without(without);
+            let scenario = scenario(&key).expect("a scenario");
+            let video = scenario.tenants.into_iter().find(|vm| vm.name == "video");
+            video.expect("video").workloads
+        };
+        let steady =
+            |workload: &Workload| matches!(workload.flow, Flow::Closed { think: None, .. });
+        assert!(video(Ablation::Unchanged).iter().all(steady));
+        let [viewers, film] = video(Ablation::ReplacedFilms).try_into().expect("two");
+        let Flow::Open { arrivals, .. } = viewers.flow else {
+            panic!("{:?}", viewers.flow);
+        };
+        // 48 viewers with 256 KiB each time.
+        let all = arrivals.per_s * 48.0 * 262_144.0;
+        assert!((all - 96e6).abs() < 1.0, "{all}");
+        let Flow::Closed { think, .. } = film.flow else {
+            panic!("{:?}", film.flow);
+        };
+        // A film lies between two pauses.
+        let blocks = u64::from(think.expect("a pause").blocks);
+        assert_eq!(Some(blocks * u64::from(film.sizes[1].largest())), film.size);
+        let mail = Key::new(Case::Servers, "vcup");
+        assert_eq!(mail.without(Ablation::PausingMail), mail, "alone only");
+        let vm = "mail";
+        let alone = mail.with(Change::Staircase { vm, top: 25 });
+        let alone = scenario(&alone.without(Ablation::PausingMail)).expect("a scenario");
+        assert!(!steady(&alone.tenants[0].workloads[0]));
     }
 
     #[test]
