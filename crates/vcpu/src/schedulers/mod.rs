@@ -69,6 +69,7 @@ mod tests {
             rate_limit: Nanos(13),
             migrate_resist: Nanos(14),
             looks_again: true,
+            release: credit2::Release::V4_12_0,
         };
         assert_eq!(credit2::Params::from_spec(&credit2.spec()), credit2);
         let isacs = isacs::Params {
@@ -83,6 +84,9 @@ mod tests {
             keeps_debt: true,
             last_migrates: true,
             long_boost: true,
+            algorithm_1: isacs::Algorithm1::Printed,
+            counts_boost: false,
+            adds_credit: true,
         };
         assert_eq!(isacs::Params::from_spec(&isacs.spec()), isacs);
         let io_turns = io_turns::Params {

@@ -146,7 +146,7 @@ impl<C: Credits> Credit2<C> {
         }
         self.reassign(machine, v, to);
         if waited {
-            self.enqueue(machine, now, v, kicks);
+            self.enqueue(machine, now, v, false, kicks);
         }
     }
 

@@ -1,13 +1,14 @@
 //! Choice of the vCPU that runs next on a pCPU, and of the length of its slice.
 
 use super::credits::{Credits, Members, Renewal};
-use super::{Credit2, IDLE_RANK, MIN_TIMER};
+use super::{Credit2, IDLE_RANK, MIN_TIMER, Release};
 use crate::machine::{Machine, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
 impl<C: Credits> Credit2<C> {
-    /// Returns the vCPU that should run on `p`: the current one, or a waiting one with more credit.
-    fn candidate(&mut self, machine: &Machine, now: Nanos, p: PcpuId) -> Option<VcpuId> {
+    /// Returns the vCPU that should run on `p`: the current one, or a waiting one with more credit;
+    /// and whether any that waits was passed over.
+    fn candidate(&mut self, machine: &Machine, now: Nanos, p: PcpuId) -> (Option<VcpuId>, bool) {
         let pcpu = machine.pcpu(p);
         let stays = pcpu.running.filter(|&v| {
             let entity = &self.entities[v.index()];
@@ -18,7 +19,7 @@ impl<C: Credits> Credit2<C> {
         if let (Some(v), Some(&first)) = (stays, first)
             && now.since(pcpu.since) < self.rate_limit(v, first)
         {
-            return stays;
+            return (stays, false);
         }
         let rank = stays.map_or(IDLE_RANK, |v| self.rank(v));
         let resist = self.params.migrate_resist.0 as i64;
@@ -39,13 +40,13 @@ impl<C: Credits> Credit2<C> {
                 break;
             }
             if self.take_budget_or_park(machine, v) {
-                return Some(v);
+                return (Some(v), place > 0);
             }
             // A vCPU without budget was parked, so it no longer waits.
             self.queues[queue].waiting.remove(place);
             self.count_load(now, v, -1);
         }
-        stays
+        (stays, place > 0)
     }
 
     /// Returns the candidate for `p`, after a reset of its run-queue's credits if an epoch has
@@ -60,10 +61,14 @@ impl<C: Credits> Credit2<C> {
         let mut began = false;
         // At most three steps: CPU-BOOST begins, a reallocation, the choice after it.
         for _ in 0..3 {
-            let next = self.candidate(machine, now, p);
+            let (next, passed_over) = self.candidate(machine, now, p);
             let waits = self.queues[queue].waiting.first();
-            let is_spent = |&v: &VcpuId| self.rank(v) <= 0;
-            let Some(v) = next.filter(is_spent).filter(|_| waits.is_none_or(is_spent)) else {
+            let is_spent = |&v: &VcpuId| self.credits.is_spent(v);
+            let nobody_before = match self.params.release {
+                Release::V4_12_3 => waits.is_none_or(is_spent),
+                Release::V4_12_0 => !passed_over,
+            };
+            let Some(v) = next.filter(is_spent).filter(|_| nobody_before) else {
                 return (next, began);
             };
             let renewal = self.renew(machine, now, queue, v);
@@ -72,7 +77,7 @@ impl<C: Credits> Credit2<C> {
                 return (next, began);
             }
         }
-        (self.candidate(machine, now, p), began)
+        (self.candidate(machine, now, p).0, began)
     }
 
     fn renew(&mut self, machine: &Machine, now: Nanos, queue: usize, next: VcpuId) -> Renewal {
@@ -128,5 +133,48 @@ impl<C: Credits> Credit2<C> {
         let time = Nanos(time.min(entity.budget.max(0) as u64));
         // The minimum wins over `max_slice`: shorter slices would be spent on decisions.
         time.max(least).min(self.params.max_slice.max(least))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{CpuSet, State};
+    use crate::scheduler::Scheduler;
+    use crate::schedulers::credit2::Params;
+
+    /// Number of resets after a light vCPU has overdrawn its credit within the rate limit while
+    /// another one waits with all of its credit; and the debt that is left.
+    fn resets_beside_credit(release: Release) -> (u64, i64) {
+        let (mut machine, mut kicks) = (Machine::new(1, 1), CpuSet::default());
+        let cpu = machine.all_pcpus();
+        machine.add_vm("light", 1, cpu, 1, 0);
+        machine.add_vm("heavy", 1, cpu, 1_000, 0);
+        let params = Params {
+            release,
+            ..Params::default()
+        };
+        let mut credit2 = Credit2::new(params, &machine);
+        let (light, heavy) = (VcpuId(0), VcpuId(1));
+        machine.vcpus[0].state = State::Waiting;
+        credit2.wake(&machine, Nanos::ZERO, light, &mut kicks);
+        let choice = credit2.choose(&machine, Nanos::ZERO, PcpuId(0), &mut kicks);
+        assert_eq!(choice.run, Some(light));
+        machine.vcpus[0].state = State::Running;
+        machine.pcpus[0].running = Some(light);
+        machine.vcpus[1].state = State::Waiting;
+        credit2.wake(&machine, Nanos::ZERO, heavy, &mut kicks);
+        // 100 us of the light vCPU are 100 ms of credit, of which it had 10.
+        let now = Nanos::from_micros(100);
+        let choice = credit2.choose(&machine, now, PcpuId(0), &mut kicks);
+        assert_eq!(choice.run, Some(light), "it is within its rate limit");
+        (credit2.counts().resets, credit2.credit(light))
+    }
+
+    /// Ten resets at once, as many as it takes to pay 90 ms of debt, raise the light vCPU to 10 ms.
+    #[test]
+    fn until_4_12_2_a_vcpu_without_credit_causes_a_reset_although_others_have_some() {
+        assert_eq!(resets_beside_credit(Release::V4_12_3), (0, -10_000_000));
+        assert_eq!(resets_beside_credit(Release::V4_12_0), (1, 10_000_000));
     }
 }

@@ -42,9 +42,13 @@ pub trait Credits {
     /// credit.
     fn weigh(&mut self, _v: VcpuId, _weight: u64, _max_weight: u64) {}
 
-    /// Sort key of `v` within its run-queue, largest first, in nanoseconds of credit. A vCPU with 0
-    /// or less has used up its credit.
+    /// Sort key of `v` within its run-queue, largest first, in nanoseconds of credit.
     fn rank(&self, v: VcpuId) -> i64;
+
+    /// Returns whether `v` has used up its credit, which ends the epoch if it is the next to run.
+    fn is_spent(&self, v: VcpuId) -> bool {
+        self.rank(v) <= 0
+    }
 
     /// Credit that `v` may burn before it has used up what it was given.
     fn usable(&self, v: VcpuId) -> i64 {
@@ -89,8 +93,9 @@ pub trait Credits {
     /// credit.
     fn renew(&mut self, now: Nanos, next: VcpuId, members: &Members<'_>) -> Renewal;
 
-    /// Returns whether the order of the run-queue changes if `v` begins to wait there.
-    fn would_reorder(&self, _v: VcpuId) -> bool {
+    /// Returns whether the order of the run-queue changes if `v` begins to wait there; `woke`: it
+    /// became runnable, otherwise it has left a pCPU or run-queue.
+    fn would_reorder(&self, _v: VcpuId, _woke: bool) -> bool {
         false
     }
 
@@ -170,6 +175,13 @@ impl PlainCredits {
             bounds: (-credit, credit + carried.0 as i64),
             credits: Vec::new(),
         }
+    }
+
+    /// Replaces the credit below which debt is forgiven.
+    #[must_use]
+    pub fn with_least(mut self, least: i64) -> PlainCredits {
+        self.bounds.0 = least;
+        self
     }
 }
 

@@ -4,7 +4,8 @@
 //! A run-queue serves one or more pCPUs. A running vCPU burns credit in inverse proportion to its
 //! weight; the vCPU with the most credit runs next. When that one has no credit left, every vCPU
 //! assigned to the run-queue gets the same amount added (a reset), and the run-queue's load is
-//! balanced against another one.
+//! balanced against another one. [`Release`] has the two rules by which releases of Xen decide that
+//! no credit is left.
 //!
 //! ```text
 //!            wake                    choose                    choose, left
@@ -45,6 +46,17 @@ pub enum RunQueues {
     All,
 }
 
+/// Xen release whose rule of resets is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Release {
+    /// Xen 4.12.3 (May 2020, commit c1a1c4e8fb) and later: a reset when the next vCPU to run and
+    /// the first that waits have no credit; a vCPU's debt is at most the credit of a reset.
+    V4_12_3,
+    /// Xen 4.12.0 to 4.12.2: a reset when the next vCPU to run has no credit and none was passed
+    /// over for it, also within the rate limit, whoever waits with credit; debt is not bounded.
+    V4_12_0,
+}
+
 /// Parameters of Credit2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
@@ -61,6 +73,8 @@ pub struct Params {
     /// Decide again at the end of the rate limit if a vCPU with more credit woke within it. Xen
     /// lets such a vCPU wait until the slice ends.
     pub looks_again: bool,
+    /// Release whose rule of resets is followed.
+    pub release: Release,
 }
 
 /// Registry entry of Credit2.
@@ -107,6 +121,15 @@ pub const PARAMS: ParamGroup = ParamGroup {
             (Nanos::ZERO, Nanos::SECOND),
             "lead in credit that a vCPU needs to move to another pCPU of its run-queue",
         ),
+        ParamInfo {
+            name: "release",
+            kind: ParamKind::Choice(&["4.12.3", "4.12.0"]),
+            default: Release::V4_12_3 as u64,
+            min: 0,
+            max: 1,
+            help: "Xen release whose rule of resets is followed; until 4.12.2 a vCPU that has \
+                   used up its credit causes one although others have some",
+        },
     ],
 };
 
@@ -142,6 +165,19 @@ impl Params {
             rate_limit: spec.duration("rate_limit"),
             migrate_resist: spec.duration("migrate_resist"),
             looks_again: spec.flag("looks_again"),
+            release: match spec.get("release") {
+                0 => Release::V4_12_3,
+                _ => Release::V4_12_0,
+            },
+        }
+    }
+
+    /// Credit in nanoseconds below which debt is forgiven.
+    pub fn least_credit(&self) -> i64 {
+        match self.release {
+            Release::V4_12_3 => -(self.credit.0 as i64),
+            // Far below any debt of a run, and far enough from the type's minimum to subtract from.
+            Release::V4_12_0 => i64::MIN / 2,
         }
     }
 
@@ -154,6 +190,7 @@ impl Params {
             ("rate_limit", self.rate_limit.0),
             ("migrate_resist", self.migrate_resist.0),
             ("looks_again", self.looks_again.into()),
+            ("release", self.release as u64),
         ])
     }
 
@@ -202,6 +239,7 @@ impl Credit2<PlainCredits> {
     /// Creates Credit2 for a machine whose vCPUs are all blocked.
     pub fn new(params: Params, machine: &Machine) -> Credit2<PlainCredits> {
         let credits = PlainCredits::new(params.credit, MIN_TIMER);
+        let credits = credits.with_least(params.least_credit());
         Credit2::with(params, credits, machine)
     }
 }
@@ -363,16 +401,24 @@ impl<C: Credits> Credit2<C> {
             self.entities[v.index()].parked = false;
             // One that still runs is re-queued by `left` if it is runnable then.
             if !self.entities[v.index()].on && machine.vcpu(v).is_runnable() {
-                self.enqueue(machine, now, v, kicks);
+                self.enqueue(machine, now, v, true, kicks);
             }
         }
     }
 
-    /// Inserts `v`, which became runnable, into its run-queue and kicks a pCPU if needed.
-    fn enqueue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+    /// Inserts `v` into its run-queue and kicks a pCPU if needed; `woke`: `v` became runnable,
+    /// otherwise it has left a pCPU or run-queue.
+    fn enqueue(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        v: VcpuId,
+        woke: bool,
+        kicks: &mut CpuSet,
+    ) {
         let queue = self.entities[v.index()].queue;
         // Ranks must be current before the new order is computed.
-        if self.credits.would_reorder(v) {
+        if self.credits.would_reorder(v, woke) {
             self.burn_running(machine, now, queue);
             self.credits.woke(v);
             self.queues[queue].sort(&self.credits);
@@ -407,7 +453,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
     }
 
     fn wake(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        self.enqueue(machine, now, v, kicks);
+        self.enqueue(machine, now, v, true, kicks);
     }
 
     fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
@@ -483,7 +529,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
             self.reassign(machine, v, to);
         }
         if machine.vcpu(v).is_runnable() && !self.entities[v.index()].parked {
-            self.enqueue(machine, now, v, kicks);
+            self.enqueue(machine, now, v, false, kicks);
         }
     }
 

@@ -9,16 +9,21 @@
 //! between run-queues.
 //!
 //! ```text
-//!           no vCPU's credit is above its end,            no vCPU of the group
+//!           the epoch is over,                            no vCPU of the group
 //!           and a vCPU of the group is runnable           has CVCredit left
 //!  normal ----------------------------------> CPU-BOOST -----------------------> reallocation
 //!    ^  |                                         |                                 |   |
-//!    |  +--- no credit above its end, and no vCPU of the group is runnable ---------+   |
+//!    |  +--- the epoch is over, and no vCPU of the group is runnable ---------------+   |
 //!    |  <----- a vCPU with credit wakes ----------+                                     |
 //!    +----------------------------------------------------------------------------------+
 //! ```
+//!
+//! [`Algorithm1`] has the two readings of when an epoch is over, and of what a vCPU does that wakes
+//! with credit: it ends CPU-BOOST, or goes before the group.
 
 pub mod events;
+#[cfg(test)]
+mod printed_tests;
 mod reallocate;
 #[cfg(test)]
 mod tests;
@@ -30,6 +35,18 @@ use crate::scheduler::Counts;
 use crate::spec::{ParamGroup, ParamInfo, ParamKind, SchedulerInfo, SchedulerSpec};
 use events::EventChecker;
 use tidegate_core::time::Nanos;
+
+/// Reading of algorithm 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm1 {
+    /// Line 4 mended: CPU-BOOST begins when no vCPU has credit above its end. A vCPU with credit
+    /// ends it when it begins to wait, be it that it wakes or is preempted.
+    Mended,
+    /// Line 4 as printed: CPU-BOOST begins when the vCPU with the highest credit, IVCredit
+    /// included, reaches its own end. It lasts until the group has used its CVCredit; a vCPU that
+    /// wakes with credit goes before the group.
+    Printed,
+}
 
 /// Parameters of ISACS in addition to those of Credit2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +76,14 @@ pub struct Params {
     /// possible: Credit2 computes slices from credit, which is used up during CPU-BOOST, and the
     /// paper changes only the choice of the vCPU.
     pub long_boost: bool,
+    /// Reading of algorithm 1.
+    pub algorithm_1: Algorithm1,
+    /// Counts what CPU-BOOST burnt as consumed credit in equation 4; otherwise only what was paid
+    /// with credit is, and the quotient with the default credit is about 1 at most.
+    pub counts_boost: bool,
+    /// Adds the credit of a reset to what is left and clips the sum, as Credit2 does; line 18 of
+    /// algorithm 1 sets it.
+    pub adds_credit: bool,
 }
 
 /// Registry entry of ISACS.
@@ -73,6 +98,9 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
 
 /// Name in the registry.
 const NAME: &str = "isacs";
+
+/// Lead in nanoseconds of a vCPU that goes before the group: far above every CVCredit.
+const BEFORE_GROUP: i64 = 1 << 56;
 
 const OWN: ParamGroup = ParamGroup {
     shared: None,
@@ -126,6 +154,26 @@ const OWN: ParamGroup = ParamGroup {
             false,
             "slices in CPU-BOOST last as long as the lead in CVCredit",
         ),
+        ParamInfo {
+            name: "algorithm_1",
+            kind: ParamKind::Choice(&["mended", "printed"]),
+            default: Algorithm1::Mended as u64,
+            min: 0,
+            max: 1,
+            help: "CPU-BOOST begins when no vCPU has credit, or as printed, when the vCPU with \
+                   the most is at its own end",
+        },
+        ParamInfo::flag(
+            "counts_boost",
+            true,
+            "count what CPU-BOOST burnt as consumed credit in equation 4",
+        ),
+        ParamInfo::flag(
+            "adds_credit",
+            false,
+            "add the credit of a reset to the rest and clip it, as Credit2 does, instead of \
+             setting it",
+        ),
     ],
 };
 
@@ -144,6 +192,12 @@ impl Params {
             keeps_debt: spec.flag("keeps_debt"),
             last_migrates: spec.flag("last_migrates"),
             long_boost: spec.flag("long_boost"),
+            algorithm_1: match spec.get("algorithm_1") {
+                0 => Algorithm1::Mended,
+                _ => Algorithm1::Printed,
+            },
+            counts_boost: spec.flag("counts_boost"),
+            adds_credit: spec.flag("adds_credit"),
         }
     }
 
@@ -161,6 +215,9 @@ impl Params {
             ("keeps_debt", self.keeps_debt.into()),
             ("last_migrates", self.last_migrates.into()),
             ("long_boost", self.long_boost.into()),
+            ("algorithm_1", self.algorithm_1 as u64),
+            ("counts_boost", self.counts_boost.into()),
+            ("adds_credit", self.adds_credit.into()),
         ])
     }
 }
@@ -190,6 +247,9 @@ pub struct Account {
     /// Chosen by its CVCredit, which it burns as long as it runs, even if a waking vCPU ends
     /// CPU-BOOST meanwhile.
     pub runs_boosted: bool,
+    /// Woke with credit in CPU-BOOST, and goes before the group as long as the credit lasts
+    /// ([`Algorithm1::Printed`]).
+    pub woke_boosted: bool,
     /// Credit burnt since the last reset.
     pub consumed: i64,
     /// Part of `consumed` that was burnt in CPU-BOOST.
@@ -281,8 +341,29 @@ impl Isacs {
         self.params.credit2.credit.0 as i64
     }
 
+    /// Returns whether `account` goes before the group in CPU-BOOST.
+    fn goes_first(&self, account: &Account) -> bool {
+        account.woke_boosted && account.is_eligible() && self.queue(account.queue).boosted
+    }
+
+    /// Returns whether `account` is ordered, and pays, by its CVCredit.
     fn is_boosting(&self, account: &Account) -> bool {
-        account.has_boost() && self.queue(account.queue).boosted
+        account.has_boost() && self.queue(account.queue).boosted && !self.goes_first(account)
+    }
+
+    /// Sort key of algorithm 1 as printed: credit, and CVCredit in CPU-BOOST.
+    fn printed_rank(&self, account: &Account) -> i64 {
+        if !self.queue(account.queue).boosted {
+            account.credit
+        } else if self.goes_first(account) {
+            BEFORE_GROUP + account.credit
+        } else if account.has_boost() {
+            account.cpu_credit
+        } else {
+            // Below the group, in order of the rest of credit: only a pCPU that would idle takes
+            // it. The rest is at most the default and what a migration compensates.
+            (account.credit - account.end - self.default_credit()).min(0)
+        }
     }
 }
 
@@ -299,6 +380,7 @@ impl Credits for Isacs {
             cpu_credit: 0,
             in_group: false,
             runs_boosted: false,
+            woke_boosted: false,
             consumed: 0,
             consumed_boosted: 0,
             events: EventChecker::default(),
@@ -307,6 +389,9 @@ impl Credits for Isacs {
 
     fn rank(&self, v: VcpuId) -> i64 {
         let account = self.account(v);
+        if self.params.algorithm_1 == Algorithm1::Printed {
+            return self.printed_rank(account);
+        }
         if self.is_boosting(account) {
             return account.cpu_credit;
         }
@@ -315,6 +400,15 @@ impl Credits for Isacs {
         } else {
             // Ranks below all eligible vCPUs (0 or less): only a pCPU that would idle takes it.
             account.credit - account.end
+        }
+    }
+
+    fn is_spent(&self, v: VcpuId) -> bool {
+        let account = self.account(v);
+        match (self.params.algorithm_1, self.queue(account.queue).boosted) {
+            (Algorithm1::Mended, _) => self.rank(v) <= 0,
+            (Algorithm1::Printed, false) => !account.is_eligible(),
+            (Algorithm1::Printed, true) => !(self.goes_first(account) || account.has_boost()),
         }
     }
 
@@ -341,14 +435,14 @@ impl Credits for Isacs {
     }
 
     fn burn(&mut self, v: VcpuId, amount: i64) {
-        let least = -self.default_credit();
+        let least = self.params.credit2.least_credit();
         let account = &mut self.accounts[v.index()];
         account.consumed += amount;
         if account.runs_boosted {
             account.cpu_credit -= amount;
             account.consumed_boosted += amount;
         } else {
-            // Debt is bounded by one reset's credit, as in Credit2.
+            // Debt is bounded as in Credit2.
             account.credit = (account.credit - amount).max(account.end + least);
         }
     }
@@ -359,32 +453,41 @@ impl Credits for Isacs {
 
     fn renew(&mut self, now: Nanos, _next: VcpuId, members: &Members<'_>) -> Renewal {
         let is_runnable = |v: &&VcpuId| (members.is_runnable)(**v);
-        let runnable = members.all.iter().filter(is_runnable);
-        let group = runnable.filter(|v| self.account(**v).has_boost()).count();
+        let mut runnable = members.all.iter().filter(is_runnable);
         let boosted = self.queue(members.queue).boosted;
-        match (boosted, group) {
+        let has_some = |v: &VcpuId| {
+            let account = self.account(*v);
+            account.has_boost() || self.goes_first(account)
+        };
+        match (boosted, runnable.any(has_some)) {
             // More pCPUs than runnable group members: the other pCPUs run whichever vCPU comes
             // next.
-            (true, 1..) => Renewal::Kept,
-            (false, 1..) => {
+            (true, true) => Renewal::Kept,
+            (false, true) => {
                 self.queue_mut(members.queue).boosted = true;
                 Renewal::Boosted
             }
-            (_, 0) => {
+            (_, false) => {
                 self.reallocate(now, members);
                 Renewal::Reallocated
             }
         }
     }
 
-    fn would_reorder(&self, v: VcpuId) -> bool {
+    fn would_reorder(&self, v: VcpuId, woke: bool) -> bool {
         let account = self.account(v);
-        self.queue(account.queue).boosted && account.is_eligible()
+        let woke = woke || self.params.algorithm_1 == Algorithm1::Mended;
+        woke && self.queue(account.queue).boosted && account.is_eligible()
     }
 
     fn woke(&mut self, v: VcpuId) {
-        let queue = self.account(v).queue;
-        self.queue_mut(queue).boosted = false;
+        match self.params.algorithm_1 {
+            Algorithm1::Mended => {
+                let queue = self.account(v).queue;
+                self.queue_mut(queue).boosted = false;
+            }
+            Algorithm1::Printed => self.accounts[v.index()].woke_boosted = true,
+        }
     }
 
     fn moved(&mut self, v: VcpuId, to: usize) {

@@ -2,6 +2,7 @@
 
 use super::Isacs;
 use crate::machine::VcpuId;
+use crate::schedulers::credit2::MIN_TIMER;
 use crate::schedulers::credit2::credits::Members;
 use tidegate_core::time::Nanos;
 
@@ -20,6 +21,7 @@ impl Isacs {
             let account = &mut self.accounts[v.index()];
             account.events.restart();
             account.runs_boosted = false;
+            account.woke_boosted = false;
             account.consumed = 0;
             account.consumed_boosted = 0;
         }
@@ -49,13 +51,14 @@ impl Isacs {
             self.clamped += u64::from(given > u128::from(MAX_IO_CREDIT));
             let given = given.min(u128::from(MAX_IO_CREDIT)) as i64;
             // Negative where the vCPU spent more than it was given.
-            let debt = if params.keeps_debt {
-                (account.credit - account.end).min(0)
-            } else {
-                0
+            let rest = account.credit - account.end;
+            let carried = match (params.adds_credit, params.keeps_debt) {
+                (true, _) => rest.min(MIN_TIMER.0 as i64),
+                (false, true) => rest.min(0),
+                (false, false) => 0,
             };
             account.io_credit = given;
-            account.credit = credit + given + debt;
+            account.credit = credit + given + carried;
             account.end = if params.concealing { given } else { 0 };
         }
     }
@@ -75,12 +78,18 @@ impl Isacs {
         }
         let group = members.all.iter().filter(|v| self.account(**v).in_group);
         let group = group.count() as i64;
-        let credit = self.default_credit();
+        let (credit, counts_boost) = (self.default_credit(), self.params.counts_boost);
         for v in members.all {
             let account = &mut self.accounts[v.index()];
             if account.in_group {
+                let boosted = if counts_boost {
+                    0
+                } else {
+                    account.consumed_boosted
+                };
+                let consumed = (account.consumed - boosted).max(0);
                 // 128 bits: two times in nanoseconds are multiplied.
-                let share = i128::from(sum) * i128::from(account.consumed.max(0));
+                let share = i128::from(sum) * i128::from(consumed);
                 account.cpu_credit = (share / i128::from(group) / i128::from(credit)) as i64;
             }
         }

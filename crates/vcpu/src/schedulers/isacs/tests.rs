@@ -13,10 +13,10 @@
 use super::*;
 use proptest::prelude::*;
 
-const MS: i64 = 1_000_000;
+pub(super) const MS: i64 = 1_000_000;
 
 /// Creates a scheduler with a vCPU for each entry of `queues`, its run-queue.
-fn isacs_with(params: Params, queues: &[usize]) -> Isacs {
+pub(super) fn isacs_with(params: Params, queues: &[usize]) -> Isacs {
     let mut isacs = Isacs::new(params);
     queues.iter().for_each(|&queue| isacs.add(queue));
     isacs
@@ -29,7 +29,7 @@ fn members_of(isacs: &Isacs, queue: usize) -> Vec<VcpuId> {
 }
 
 /// Ends the epoch of a run-queue whose vCPUs are all runnable.
-fn end_epoch(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
+pub(super) fn end_epoch(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
     let all = members_of(isacs, queue);
     let members = Members {
         queue,
@@ -40,14 +40,14 @@ fn end_epoch(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
 }
 
 /// Sends `count` counted events to `v`, `apart` ns from each other, the last one at `now`.
-fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
+pub(super) fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
     for n in (0..=count).rev() {
         isacs.io_event(Nanos(now.0 - n * apart), v, None);
     }
 }
 
 /// Three vCPUs after an epoch: the first two had I/O; they ran for 5, 10 and 15 ms.
-fn after_an_epoch(params: Params) -> Isacs {
+pub(super) fn after_an_epoch(params: Params) -> Isacs {
     let mut isacs = isacs_with(params, &[0, 0, 0]);
     let now = Nanos::from_millis(30);
     events(&mut isacs, VcpuId(0), now, 20, 1_000_000);
@@ -161,7 +161,8 @@ fn a_vcpu_that_wakes_with_credit_ends_cpu_boost() {
     };
     let renewal = isacs.renew(Nanos::from_millis(60), VcpuId(1), &members);
     assert_eq!(renewal, Renewal::Boosted);
-    assert!(isacs.would_reorder(sleeps) && !isacs.would_reorder(VcpuId(1)));
+    let reorders = |v| isacs.would_reorder(v, true);
+    assert!(reorders(sleeps) && !reorders(VcpuId(1)));
     isacs.woke(sleeps);
     assert!(isacs.rank(sleeps) > 0 && isacs.rank(VcpuId(2)) <= 0);
 }
