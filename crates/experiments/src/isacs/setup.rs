@@ -99,6 +99,7 @@ fn write(source: Source, mixed: bool, free: &Calibration) -> WriteSpec {
         depth: 32,
         driver: Nanos::from_micros(40),
         interrupt: Nanos::from_micros(20),
+        vcpu: 0,
     }
 }
 
@@ -116,6 +117,7 @@ fn stream(from: usize, receive: Nanos, free: &Calibration) -> StreamSpec {
         interrupt: us(5),
         receive,
         acknowledge: us(3),
+        vcpu: 0,
     }
 }
 
@@ -131,6 +133,7 @@ fn ping(from: usize, count: u64, free: &Calibration) -> PingSpec {
         guest: PING_ANSWER,
         process: None,
         burst: 1,
+        vcpu: 0,
     }
 }
 

@@ -528,6 +528,7 @@ impl Group {
                 guest: packets.interrupt,
                 process: packets.process,
                 burst: packets.burst,
+                vcpu: 0,
             }),
             stream: self.stream.then(|| StreamSpec {
                 from: CLIENT,
@@ -538,6 +539,7 @@ impl Group {
                 interrupt: us(10),
                 receive: us(20),
                 acknowledge: us(2),
+                vcpu: 0,
             }),
             write: None,
         }

@@ -95,18 +95,18 @@ impl Builder<'_> {
         flows
     }
 
-    /// vCPUs that a VM's I/O passes: one of the client's, one of the driver domain's, its own
-    /// first.
-    fn io_path(&self, place: usize, client: usize) -> [VcpuId; 3] {
+    /// vCPUs that a VM's I/O passes: one of the client's, one of the driver domain's, and its own
+    /// with the number `vcpu`.
+    fn io_path(&self, place: usize, client: usize, vcpu: usize) -> [VcpuId; 3] {
         [
             self.vcpu(VmId(client as u32 + 1), place),
             self.vcpu(VmId(0), place),
-            self.vcpu(VmId(place as u32 + 1), 0),
+            self.vcpu(VmId(place as u32 + 1), vcpu),
         ]
     }
 
     fn ping(&mut self, place: usize, ping: PingSpec) -> usize {
-        let [client, driver, guest] = self.io_path(place, ping.from);
+        let [client, driver, guest] = self.io_path(place, ping.from, ping.vcpu);
         let hop = |vcpu, cost| Hop { vcpu, cost };
         let hops = [
             hop(client, ping.client),
@@ -124,7 +124,7 @@ impl Builder<'_> {
     }
 
     fn stream(&mut self, place: usize, stream: StreamSpec) -> usize {
-        let [client, driver, guest] = self.io_path(place, stream.from);
+        let [client, driver, guest] = self.io_path(place, stream.from, stream.vcpu);
         let hop = |vcpu, cost| Hop { vcpu, cost };
         let path = ChunkPath {
             send: hop(client, stream.client),
@@ -141,7 +141,7 @@ impl Builder<'_> {
     }
 
     fn write(&mut self, place: usize, write: WriteSpec) -> usize {
-        let [_, driver, guest] = self.io_path(place, place);
+        let [_, driver, guest] = self.io_path(place, place, write.vcpu);
         let io = self.scenario.disk.io;
         // The key is per KiB, the flow works in whole I/Os.
         let make = Nanos(write.make_per_kib.0 * io / 1024);

@@ -243,6 +243,16 @@ pub(super) const FROM: KeyInfo = KeyInfo::new(
     "VM that sends, another `[[vm]]`; of one with a `count` the first",
 );
 
+/// vCPU to which events of an I/O path are delivered.
+pub(super) const EVENT_VCPU: KeyInfo = KeyInfo::number(
+    "vcpu",
+    KeyKind::Count,
+    0,
+    (0, VCPUS_MAX - 1),
+    "vCPU of the VM, from 0, whose event queue the I/O uses and on which its process runs; modulo \
+     their number",
+);
+
 /// Time between two packets.
 pub(super) const PERIOD: KeyInfo = KeyInfo::number(
     "period",
@@ -309,6 +319,7 @@ pub(super) const PING_TABLE: SectionInfo = SectionInfo {
         PING_GUEST,
         PING_PROCESS,
         BURST,
+        EVENT_VCPU,
     ],
 };
 
@@ -359,6 +370,7 @@ pub(super) const STREAM_TABLE: SectionInfo = SectionInfo {
         INTERRUPT,
         RECEIVE,
         ACKNOWLEDGE,
+        EVENT_VCPU,
     ],
 };
 
@@ -402,7 +414,15 @@ pub(super) const IO_DRIVER: KeyInfo = step(
 /// `[vm.write]`
 pub(super) const WRITE_TABLE: SectionInfo = SectionInfo {
     name: "vm.write",
-    keys: &[FILE, MAKE_PER_KIB, DIRTY, DEPTH, IO_DRIVER, INTERRUPT],
+    keys: &[
+        FILE,
+        MAKE_PER_KIB,
+        DIRTY,
+        DEPTH,
+        IO_DRIVER,
+        INTERRUPT,
+        EVENT_VCPU,
+    ],
 };
 
 /// Keys that every scenario begins with.

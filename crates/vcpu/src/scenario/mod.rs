@@ -65,7 +65,7 @@ pub struct DiskSpec {
 /// vCPUs of a VM, and the processes that compute there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuSpec {
-    /// Number of vCPUs; events are delivered to the first.
+    /// Number of vCPUs; events are delivered to the first unless a workload names another.
     pub vcpus: usize,
     /// Share of CPU time relative to other VMs.
     pub weight: u32,
@@ -137,6 +137,8 @@ pub struct PingSpec {
     pub process: Option<Nanos>,
     /// Number of packets sent at one time.
     pub burst: u64,
+    /// vCPU of the VM whose event queue the packets use, modulo their number.
+    pub vcpu: usize,
 }
 
 /// Byte stream to a VM.
@@ -158,6 +160,8 @@ pub struct StreamSpec {
     pub receive: Nanos,
     /// CPU time of an acknowledgement, in the driver domain and at the client.
     pub acknowledge: Nanos,
+    /// vCPU of the VM whose event queue the stream uses, modulo their number.
+    pub vcpu: usize,
 }
 
 /// File that a VM writes.
@@ -175,4 +179,6 @@ pub struct WriteSpec {
     pub driver: Nanos,
     /// CPU time of the interrupt in the guest.
     pub interrupt: Nanos,
+    /// vCPU of the VM whose event queue the disk uses, modulo their number.
+    pub vcpu: usize,
 }

@@ -175,6 +175,7 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
     let guest = time(section, &keys::PING_GUEST);
     let process = section.number_if_any(&keys::PING_PROCESS);
     let burst = section.number(&keys::BURST);
+    let vcpu = section.number(&keys::EVENT_VCPU);
     Some(PingSpec {
         from: from?,
         period: period?,
@@ -185,6 +186,7 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
         guest: guest?,
         process: process?.map(Nanos),
         burst: burst?,
+        vcpu: vcpu? as usize,
     })
 }
 
@@ -202,6 +204,7 @@ fn stream(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<Strea
     let interrupt = time(section, &keys::INTERRUPT);
     let receive = time(section, &keys::RECEIVE);
     let acknowledge = time(section, &keys::ACKNOWLEDGE);
+    let vcpu = section.number(&keys::EVENT_VCPU);
     Some(StreamSpec {
         from: from?,
         chunk: chunk?,
@@ -211,6 +214,7 @@ fn stream(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<Strea
         interrupt: interrupt?,
         receive: receive?,
         acknowledge: acknowledge?,
+        vcpu: vcpu? as usize,
     })
 }
 
@@ -221,6 +225,7 @@ fn write(section: &mut Section<'_>) -> Option<WriteSpec> {
     let depth = section.number(&keys::DEPTH);
     let driver = time(section, &keys::IO_DRIVER);
     let interrupt = time(section, &keys::INTERRUPT);
+    let vcpu = section.number(&keys::EVENT_VCPU);
     Some(WriteSpec {
         file: file?,
         make_per_kib: make?,
@@ -228,5 +233,6 @@ fn write(section: &mut Section<'_>) -> Option<WriteSpec> {
         depth: depth?,
         driver: driver?,
         interrupt: interrupt?,
+        vcpu: vcpu? as usize,
     })
 }

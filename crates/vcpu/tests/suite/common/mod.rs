@@ -117,6 +117,7 @@ pub(crate) fn answering(spec: VmSpec, from: usize, period_us: u64, count: u64) -
             guest: us(30),
             process: None,
             burst: 1,
+            vcpu: 0,
         }),
         ..spec
     }
@@ -135,6 +136,7 @@ pub(crate) fn receiving(spec: VmSpec, from: usize) -> VmSpec {
             interrupt: us(15),
             receive: us(30),
             acknowledge: us(2),
+            vcpu: 0,
         }),
         ..spec
     }
