@@ -399,6 +399,36 @@ mod tests {
         }
     }
 
+    /// A request that PCOS placed by itself and that is given up before it begins, because its VM
+    /// would be another one now, leaves the host.
+    #[test]
+    fn a_request_that_was_placed_and_is_given_up_leaves_the_host() {
+        let (setting, folder) = (Setting::OneVm, Folder::default());
+        let learnt = Learnt::new(setting, Case::BOTH[0], &folder).expect("a host");
+        let mut policy = AdmitByPcos::new(&learnt, setting, Rule::Tidegate);
+        let now = Nanos::SECOND;
+        // A byte a second: an empty host takes it.
+        let request = Request::new(100, Nanos::from_secs(100)).expect("a request");
+        let answer = policy.pcos.request(now, request);
+        policy.asked = Some(Asked {
+            index: 0,
+            id: answer.id,
+            limit: None,
+        });
+        let Outcome::Placed(placement) = answer.outcome else {
+            panic!("{:?}", answer.outcome);
+        };
+        policy.placed = Some(placement);
+        let running = |policy: &AdmitByPcos<'_>| {
+            let host = policy.pcos.host(policy.host).expect("the host");
+            host.running().len()
+        };
+        assert_eq!(running(&policy), 1);
+        policy.withdraw(now);
+        assert_eq!(running(&policy), 0);
+        assert!(policy.placed.is_none() && policy.asked.is_none());
+    }
+
     #[test]
     fn a_request_that_was_given_up_does_not_run_on_at_pcos() {
         let (setting, folder) = (Setting::OneVm, Folder::default());
