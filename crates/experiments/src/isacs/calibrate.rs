@@ -1,8 +1,8 @@
 //! Calibration of the free parameters, each by one Credit2 cell of its experiment.
 //!
 //! Each parameter is found by bisection, because its cell is monotonic in it. Parameters are fitted
-//! in order and kept for the later ones: table 5, for example, determines the window of all
-//! streams.
+//! in order and kept for the later ones: table 6, for example, determines what all streams cost
+//! their guests.
 
 use super::free_parameters::Calibration;
 use super::points::{POINTS, Point};
@@ -83,7 +83,7 @@ fn ours(point: &Point, free: &Calibration, jobs: usize) -> f64 {
     };
     let rounds: Vec<u64> = (1..=run::ROUNDS).collect();
     let found = pool::map_parallel(&rounds, jobs, &mut |_, _| {}, |&round| {
-        run::round(figure.case, Policy::Credit2, free, round)
+        run::round(figure.case, Policy::CREDIT2, free, round)
     });
     figure
         .value(&run::combine_rounds(&found))

@@ -1,8 +1,9 @@
 //! Comparisons of ISACS with Credit2, and figures of them that `claims.toml` names.
 
+use super::case::Case;
 use super::policy::Policy;
 use super::run::Runs;
-use super::setup::Case;
+use super::tables::figure;
 use crate::claim::{self, Call, ClaimSpec, Item, Measure, Measures, Series, Subject, series};
 use crate::claim_result::ClaimResult;
 use crate::findings::{Sense, heading};
@@ -19,6 +20,9 @@ const FIXED_WORK: &str = "section 5.4";
 /// Gain or loss, as a fraction, up to which two figures count as equal; `claims.toml` uses it as
 /// the tolerated loss.
 const EQUAL_WITHIN: f64 = 0.01;
+
+/// Part of its time from which on a client or a disk counts as busy without a break.
+const BUSY: f64 = 0.97;
 
 /// Source of a figure.
 #[derive(Clone, Copy)]
@@ -42,6 +46,8 @@ impl Source {
 /// Comparison of Credit2 with ISACS in the paper and in the simulation.
 struct Pair<'a> {
     table: &'a str,
+    /// Case that the cells are about.
+    case: Case,
     /// Subject of the comparison, such as a row of the table.
     about: &'a str,
     sense: Sense,
@@ -66,6 +72,11 @@ impl Pair<'_> {
 
     fn our_gain(&self) -> f64 {
         Pair::gain(self.ours, self.sense)
+    }
+
+    /// Returns whether both are equal within [`EQUAL_WITHIN`] in the simulation.
+    fn is_tied(&self) -> bool {
+        (-EQUAL_WITHIN..=EQUAL_WITHIN).contains(&self.our_gain())
     }
 
     fn name(&self) -> String {
@@ -116,7 +127,8 @@ const MEASURES: &[Measure<Isacs>] = &[
         arguments: &[&["every cell", "better in the paper"], Source::WORDS],
         evaluate: |compared, arguments| {
             let all = compared.io().into_iter();
-            let wanted = all.filter(|pair| arguments[0] == "every cell" || pair.their_gain() > 0.0);
+            let is_better = |pair: &Pair<'_>| pair.their_gain() > 0.0;
+            let wanted = all.filter(|pair| arguments[0] == "every cell" || is_better(pair));
             Some(
                 wanted
                     .map(|pair| pair.item(Source::from_word(arguments[1])))
@@ -134,6 +146,31 @@ const MEASURES: &[Measure<Isacs>] = &[
                 value: pair.our_gain(),
             };
             Some(compared.io().into_iter().map(item).collect())
+        },
+    },
+    // Gain in percent in each cell that is the same under both, labelled with the cause for which
+    // no scheduler could change it; and whether there is one, 1 or 0.
+    Measure {
+        name: "tied",
+        arguments: &[&["gain", "bound"]],
+        evaluate: |compared, arguments| {
+            let all = compared.io();
+            let tied = all.iter().filter(|pair| pair.is_tied());
+            let item = |pair: &Pair<'_>| match (compared.bound(pair.case), arguments[0]) {
+                (Some(cause), "gain") => Item {
+                    label: format!("{}: {cause}", pair.name()),
+                    value: 100.0 * pair.our_gain(),
+                },
+                (None, "gain") => Item {
+                    label: pair.name(),
+                    value: 100.0 * pair.our_gain(),
+                },
+                (cause, _) => Item {
+                    label: pair.name(),
+                    value: f64::from(u8::from(cause.is_some())),
+                },
+            };
+            (!all.is_empty()).then(|| tied.map(item).collect())
         },
     },
     // Number of cells of tables 3 to 8 in which ISACS is better or worse than Credit2 by more than
@@ -157,7 +194,7 @@ const MEASURES: &[Measure<Isacs>] = &[
                 _ => Case::PingMixed,
             };
             let policy = compared.policies[usize::from(arguments[1] == "isacs")];
-            Some(series([compared.runs.get(&(case, policy))?.longest_ms]))
+            Some(series([compared.runs.get(case, policy)?.longest_ms]))
         },
     },
 ];
@@ -180,6 +217,7 @@ impl Compared<'_> {
             };
             Some(Pair {
                 table,
+                case: figure(table, &isacs.row, &isacs.column)?.case,
                 about,
                 sense: isacs.ordering.as_ref()?.sense,
                 theirs: [credit2.theirs, isacs.theirs],
@@ -196,9 +234,23 @@ impl Compared<'_> {
             "better" => pair.our_gain() > EQUAL_WITHIN,
             "worse" => pair.our_gain() < -EQUAL_WITHIN,
             // `measure` has let only the three words through.
-            _ => (-EQUAL_WITHIN..=EQUAL_WITHIN).contains(&pair.our_gain()),
+            _ => pair.is_tied(),
         };
         (!all.is_empty()).then(|| all.iter().filter(is).count())
+    }
+
+    /// Cause for which a case is the same under all schedulers, whoever runs when.
+    fn bound(&self, case: Case) -> Option<&'static str> {
+        let result = self.runs.get(case, self.policies[0])?;
+        if result.client > BUSY {
+            Some("the client has no time left")
+        } else if result.disk > BUSY {
+            Some("the disk has no time left")
+        } else if case.has_spare_pcpus() {
+            Some("no vCPU waits")
+        } else {
+            None
+        }
     }
 
     /// Evaluates the wanted claims of the file.
@@ -231,6 +283,7 @@ impl Measures for Compared<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::policy::Change;
     use super::*;
     use crate::findings::Ordering;
     use crate::findings::tests::cell;
@@ -246,6 +299,7 @@ mod tests {
     fn cells(all: &[(&str, [f64; 2], [f64; 2])]) -> Vec<Cell> {
         let both = |(about, theirs, ours): &(&str, [f64; 2], [f64; 2])| {
             [0, 1].map(|n| Cell {
+                column: (*about).to_owned(),
                 ordering: Some(Ordering {
                     about: (*about).to_owned(),
                     who: ["credit2", "isacs"][n].to_owned(),
@@ -262,8 +316,8 @@ mod tests {
         let reference = Reference::parse("").expect("TOML");
         let compared = Compared {
             reference: &reference,
-            runs: &Runs::new(),
-            policies: super::super::BOTH,
+            runs: &Runs::default(),
+            policies: Policy::both(Change::Nothing),
             cells,
         };
         let specs = claim::read(CLAIMS).expect("claims");
@@ -276,22 +330,26 @@ mod tests {
     fn gains_are_compared_cell_by_cell() {
         // Gains of 10, 20 and -10 % in the paper; of 15, 0.5 and -5 % here.
         let cells = cells(&[
-            ("a", [100.0, 110.0], [100.0, 115.0]),
-            ("b", [100.0, 120.0], [200.0, 201.0]),
-            ("c", [100.0, 90.0], [100.0, 95.0]),
+            ("1", [100.0, 110.0], [100.0, 115.0]),
+            ("2", [100.0, 120.0], [200.0, 201.0]),
+            ("3", [100.0, 90.0], [100.0, 95.0]),
         ]);
         let better = evaluated("better", &cells).expect("cells");
         assert_eq!(
             (better.holds, better.detail.as_str()),
             (true, "it is in 2 of 2.")
         );
+        let ties = evaluated("ties", &cells).expect("cells");
+        // Without runs there is no cause.
+        let detail = "so it is in 0 of 1; gains in %: +0.5 (table 3, 2). Not in table 3, 2.";
+        assert_eq!((ties.holds, ties.detail.as_str()), (false, detail));
         let worse = evaluated("not-worse", &cells).expect("cells");
-        let detail = "better in 1 cell(s), worse in 1, equal within 1 % in 1. Worse: table 3, c.";
+        let detail = "better in 1 cell(s), worse in 1, equal within 1 % in 1. Worse: table 3, 3.";
         assert_eq!((worse.holds, worse.detail.as_str()), (false, detail));
         let gains = evaluated("gains", &cells).expect("cells");
-        let detail = "it is in 2 of 3. Not in table 3, b: 0 % (paper: 20 %).";
+        let detail = "it is in 2 of 3. Not in table 3, 2: 0 % (paper: 20 %).";
         assert_eq!((gains.holds, gains.detail.as_str()), (false, detail));
-        for id in ["better", "not-worse", "gains"] {
+        for id in ["better", "not-worse", "ties", "gains"] {
             assert_eq!(evaluated(id, &[]), None, "{id}");
         }
     }

@@ -1,16 +1,16 @@
-//! Plots of figures 7 to 15: ranges over all rounds under Credit2, ISACS and `credit2-io`.
+//! Plots of figures 7 to 15: ranges over all rounds under Credit2, ISACS and `io-turns`.
 
+use super::case::{Case, Source};
 use super::policy::Policy;
 use super::run::Runs;
-use super::setup::{Case, Source};
 use crate::Wanted;
 use tidegate_report::{Axis, Plot, Point, Series, Unit};
 
 /// Schedulers in the plots, with their labels.
 const DRAWN: [(Policy, &str); 3] = [
-    (Policy::Credit2, "credit2"),
-    (Policy::Isacs, "isacs"),
-    (Policy::IoTurns, "credit2-io"),
+    (Policy::CREDIT2, "credit2"),
+    (Policy::ISACS, "isacs"),
+    (Policy::IO_TURNS, "io-turns"),
 ];
 
 /// Numbers of VMs with I/O, of twelve.
@@ -54,7 +54,7 @@ impl Swept {
         for (policy, name) in DRAWN {
             let point = |&(n, case): &(usize, Case)| {
                 // A case that was not run leaves a gap, and the curve goes on.
-                let found = runs.get(&(case, policy))?;
+                let found = runs.get(case, policy)?;
                 let (low, high) = found.range;
                 Some(Point::new(n as f64, found.shown()).between(low, high))
             };
@@ -147,7 +147,7 @@ fn latencies(title: String, case: Case, runs: &Runs) -> Plot {
         Axis::linear("took no longer", Unit::Percent).including(0.0),
     );
     for (policy, name) in DRAWN {
-        let Some(found) = runs.get(&(case, policy)) else {
+        let Some(found) = runs.get(case, policy) else {
             continue;
         };
         let mut trips = found.all_trips_ms.clone();
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn figures_7_to_15_are_drawn_where_they_are_wanted() {
         let titles = |table| {
-            let plots = plots(&Runs::new(), &wanted(table));
+            let plots = plots(&Runs::default(), &wanted(table));
             let titles = plots.iter().map(|plot| plot.title().to_owned());
             titles.collect::<Vec<_>>()
         };
@@ -232,9 +232,9 @@ mod tests {
             all_trips_ms: (1..=101).rev().map(f64::from).collect(),
             ..CaseResult::default()
         };
-        let runs = Runs::from([((case, Policy::Isacs), found)]);
+        let runs = Runs::from_iter([((case, Policy::ISACS), found)]);
         let drawn = latencies("t".to_owned(), case, &runs);
-        let mut due = latencies("t".to_owned(), case, &Runs::new());
+        let mut due = latencies("t".to_owned(), case, &Runs::default());
         let points = (0..=100).map(|n| (f64::from(n + 1) * 1e6, f64::from(n)));
         due.add(Series::line("isacs").points(points));
         assert_eq!(drawn, due);

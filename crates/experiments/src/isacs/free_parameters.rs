@@ -22,12 +22,10 @@ pub(super) struct Calibration(pub(super) [u64; FreeParameter::ALL.len()]);
 /// Free parameter; each is found by one Credit2 cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FreeParameter {
+    /// CPU time of a guest for receiving a chunk, in nanoseconds: table 6.
+    ReceiveNs,
     /// CPU time of the client for sending or receiving a packet, in microseconds: table 3.
     PingUs,
-    /// Bytes of a stream in flight, in KiB: table 5.
-    WindowKib,
-    /// CPU time of a mixed guest for receiving a chunk, in nanoseconds: table 6.
-    MixedReceiveNs,
     /// Service time of the disk for an I/O, in nanoseconds: table 7, zeros.
     DiskNs,
     /// CPU time of making a KiB, in nanoseconds: table 7, urandom.
@@ -45,10 +43,9 @@ pub(super) enum FreeParameter {
 }
 
 impl FreeParameter {
-    pub(super) const ALL: [FreeParameter; 10] = [
+    pub(super) const ALL: [FreeParameter; 9] = [
+        FreeParameter::ReceiveNs,
         FreeParameter::PingUs,
-        FreeParameter::WindowKib,
-        FreeParameter::MixedReceiveNs,
         FreeParameter::DiskNs,
         FreeParameter::UrandomNs,
         FreeParameter::MixedDirtyKb,
@@ -62,8 +59,7 @@ impl FreeParameter {
     pub(super) fn key(self) -> &'static str {
         match self {
             FreeParameter::PingUs => "ping_us",
-            FreeParameter::WindowKib => "window_kib",
-            FreeParameter::MixedReceiveNs => "mixed_receive_ns",
+            FreeParameter::ReceiveNs => "receive_ns",
             FreeParameter::DiskNs => "disk_ns",
             FreeParameter::UrandomNs => "urandom_ns",
             FreeParameter::MixedDirtyKb => "mixed_dirty_kb",

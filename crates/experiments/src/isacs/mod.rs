@@ -4,6 +4,7 @@
 //! The folder's README says how the testbed is modelled, and what was calibrated.
 
 mod calibrate;
+mod case;
 mod claims;
 mod figures;
 mod free_parameters;
@@ -17,7 +18,7 @@ use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim
 use claim::Impossibles;
 use claims::Compared;
 use free_parameters::Calibration;
-use policy::Policy;
+use policy::{Change, Policy, Scheduler};
 
 const TABLES: &[&str] = &["3", "4", "5", "6", "7", "8", "section 5.4"];
 
@@ -36,41 +37,63 @@ pub(crate) const PAPER: Paper = Paper {
     }),
 };
 
-/// Number of rounds of explanatory runs.
+/// Number of rounds of explanatory runs without packets.
 const FEW_ROUNDS: u64 = 1;
 /// Number of rounds of runs that only figures need.
 const FIGURE_ROUNDS: u64 = 5;
-/// Schedulers of the comparison.
-const BOTH: [Policy; 2] = [Policy::Credit2, Policy::Isacs];
-/// Schedulers with one run-queue.
-const SHARED: [Policy; 2] = [Policy::Credit2Shared, Policy::IsacsShared];
-/// Schedulers that look again at the end of the rate limit.
-const LOOKING: [Policy; 2] = [Policy::Credit2LooksAgain, Policy::IsacsLooksAgain];
+
+/// Claims about another pair of policies than Credit2 and ISACS, and what is said of each.
+type Other = ([Policy; 2], fn(&str) -> String);
+
+/// Pairs whose claims are reported by themselves: the testbeds that the paper may have had as well,
+/// and our own scheduler in ISACS's place.
+const OTHERS: [Other; 4] = [
+    (Policy::both(Change::QueuePerCore), |claim| {
+        format!("with a run-queue per pCPU, {claim}")
+    }),
+    (Policy::both(Change::Release4123), |claim| {
+        format!("with the resets of Xen 4.12.3, {claim}")
+    }),
+    (OURS, |claim| claim.replace("ISACS", "io-turns")),
+    (
+        [
+            Policy::new(Scheduler::Credit2, Change::QueuePerCore),
+            Policy::new(Scheduler::IoTurns, Change::QueuePerCore),
+        ],
+        |claim| {
+            let claim = claim.replace("ISACS", "io-turns");
+            format!("with a run-queue per pCPU, {claim}")
+        },
+    ),
+];
+/// Own scheduler in ISACS's place.
+const OURS: [Policy; 2] = [Policy::CREDIT2, Policy::IO_TURNS];
 
 /// Runs of all cases: of the compared schedulers, of those that explain, and of figures.
 fn runs(
-    cases: &[setup::Case],
+    cases: &[case::Case],
     free: &Calibration,
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> run::Runs {
     let jobs = wanted.threads;
-    let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
-    let mut runs = run::run_all(
-        &run::keys(cases, &compared),
-        free,
-        run::ROUNDS,
-        jobs,
-        progress,
-    );
-    let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
-    let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
-    // Explanatory runs need the direction of an effect only, so few rounds suffice.
-    let explaining = run::keys(cases, &explaining);
-    runs.extend(run::run_all(&explaining, free, FEW_ROUNDS, jobs, progress));
+    let compared = [Policy::CREDIT2, Policy::ISACS, Policy::IO_TURNS];
+    let keys = run::keys(cases, &compared);
+    let mut runs = run::run_all(&keys, free, run::ROUNDS, jobs, progress);
+    let explaining = Change::ALL.into_iter().flat_map(Policy::both);
+    let explaining = explaining.chain(OTHERS.into_iter().flat_map(|(pair, _)| pair));
+    let mut keys = run::keys(cases, &explaining.collect::<Vec<_>>());
+    // What was run with more rounds already stands for itself.
+    keys.retain(|key| !runs.has(key));
+    // A round has few packets, so their mean needs all rounds; of other explanatory runs the
+    // direction of an effect is enough, and one round shows it.
+    let (packets, others): (Vec<_>, Vec<_>) =
+        keys.into_iter().partition(|(case, _)| case.is_of_packets());
+    runs.extend(run::run_all(&packets, free, run::ROUNDS, jobs, progress));
+    runs.extend(run::run_all(&others, free, FEW_ROUNDS, jobs, progress));
     let further = figures::further_cases(wanted, cases);
-    let further = run::keys(&further, &compared);
-    runs.extend(run::run_all(&further, free, FIGURE_ROUNDS, jobs, progress));
+    let keys = run::keys(&further, &compared);
+    runs.extend(run::run_all(&keys, free, FIGURE_ROUNDS, jobs, progress));
     runs
 }
 
@@ -92,31 +115,22 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         let claims = compared.claims(&specs, wanted)?;
         Ok::<_, ExperimentError>((cells, claims))
     };
-    let (cells, claims) = found(BOTH)?;
-    // Credit2 stays as it is: each change is one of ISACS.
-    let alone = Policy::ABLATED.map(|policy| [Policy::Credit2, policy]);
+    let (cells, claims) = found(Policy::both(Change::Nothing))?;
     let mut ablated = Vec::new();
-    for pair in [SHARED, LOOKING].into_iter().chain(alone) {
-        ablated.push((pair[1].phrase().to_owned(), found(pair)?.1));
+    for change in Change::ALL {
+        let claims = found(Policy::both(change))?.1;
+        ablated.push((change.phrase().to_owned(), claims));
     }
-    let mut said = impossibles.judge_all(claims, &ablated);
-    let shared = |claim: &str| format!("with one run-queue, {claim}");
-    let ours = |claim: &str| claim.replace("ISACS", "credit2-io");
-    for (pair, name) in [
-        (SHARED, &shared as &dyn Fn(&str) -> String),
-        ([Policy::Credit2, Policy::IoTurns], &ours),
-        ([Policy::Credit2Shared, Policy::IoTurnsShared], &|claim| {
-            shared(&ours(claim))
-        }),
-    ] {
+    let mut judged = impossibles.judge_all(claims, &ablated);
+    for (pair, name) in OTHERS {
         // Claims about other pairs are reported by themselves, under another name, and not
         // explained.
         let claims = found(pair)?.1.into_iter();
-        said.extend(impossibles.judge_all(claims.map(|said| said.named(name)), &[]));
+        judged.extend(impossibles.judge_all(claims.map(|claim| claim.named(name)), &[]));
     }
     Ok(Findings {
         cells,
-        claims: said,
+        claims: judged,
         plots: figures::plots(&runs, wanted),
         notes: claim::notes(file.notes, &reference)?,
         impossible: impossibles.into_results(),

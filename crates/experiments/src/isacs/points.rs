@@ -40,15 +40,9 @@ const fn point(
 }
 
 /// Cells in the order of the calibration.
-pub(super) const POINTS: [Point; 10] = [
+pub(super) const POINTS: [Point; 9] = [
     point(
-        FreeParameter::WindowKib,
-        ["5", "credit2", "i1c11"],
-        (64, 8192),
-        true,
-    ),
-    point(
-        FreeParameter::MixedReceiveNs,
+        FreeParameter::ReceiveNs,
         ["6", "credit2", "m1"],
         (1, 200_000),
         false,

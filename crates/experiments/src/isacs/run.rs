@@ -1,12 +1,13 @@
 //! Runs of the cases, and their results over all rounds.
 
+use super::case::Case;
 use super::free_parameters::{Calibration, WORK_SHRINK};
 use super::policy::Policy;
-use super::setup::{self, Case};
+use super::setup;
 use crate::{Progress, pool};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
-use tidegate_vcpu::scenario::Simulation;
+use tidegate_vcpu::scenario::{DiskSpec, Simulation};
 
 /// Number of rounds per experiment, each with a seed of its own.
 pub(super) const ROUNDS: u64 = 15;
@@ -28,6 +29,11 @@ pub(super) struct CaseResult {
     pub(super) all_trips_ms: Vec<f64>,
     /// Smallest and largest `amount` or `work_s` of a round.
     pub(super) range: (f64, f64),
+    /// Part of its pCPU that the client used.
+    pub(super) client: f64,
+    /// Part of the disk's time that the files took at the rate at which they were written; more
+    /// than 1 if the guests' memory took some.
+    pub(super) disk: f64,
 }
 
 impl CaseResult {
@@ -55,25 +61,27 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Results of one round.
-fn case_result(case: Case, report: &VcpuReport) -> CaseResult {
+fn case_result(case: Case, disk: DiskSpec, report: &VcpuReport) -> CaseResult {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
     let work = vms().filter_map(|vm| vm.work_s);
-    let amount = match case {
-        Case::DdHybrid(..) | Case::DdMixed(..) => {
-            let files = vms().filter_map(|vm| vm.file);
-            files.map(|file| file.bytes_per_s / 1e6).sum()
-        }
-        _ => {
+    let written: Option<f64> = case.is_of_files().then(|| {
+        let files = vms().filter_map(|vm| vm.file);
+        files.map(|file| file.bytes_per_s).sum()
+    });
+    let amount = written.map_or_else(
+        || {
             let received = |vm: &VcpuVmReport| vm.received_bytes_per_s;
             // Streams run for less than a minute here; the rate is taken for the paper's duration.
             vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
-        }
-    };
+        },
+        |rate| rate / 1e6,
+    );
     // Scaled back to the paper's amount of work.
     let work_s = mean(work) * WORK_SHRINK as f64;
     // Cases with work receive streams too, but the figure is about the work.
     let shown = if work_s > 0.0 { work_s } else { amount };
+    let client = vms().find(|vm| vm.name == setup::CLIENT);
     let all_trips = trips().flat_map(|trips| trips.counted.iter());
     CaseResult {
         trips_ms: trips().map(|trips| trips.mean_ms).collect(),
@@ -82,13 +90,18 @@ fn case_result(case: Case, report: &VcpuReport) -> CaseResult {
         work_s,
         all_trips_ms: all_trips.map(|trip| trip.as_millis_f64()).collect(),
         range: (shown, shown),
+        client: client.map_or(0.0, |vm| vm.cpus),
+        disk: written.map_or(0.0, |rate| {
+            rate / disk.io as f64 * disk.service.as_secs_f64()
+        }),
     }
 }
 
 /// Runs one round of a case.
 pub(super) fn round(case: Case, policy: Policy, free: &Calibration, round: u64) -> CaseResult {
     let scenario = setup::scenario(case, policy, free, round);
-    case_result(case, &Simulation::new(scenario).run())
+    let disk = scenario.disk;
+    case_result(case, disk, &Simulation::new(scenario).run())
 }
 
 /// Combines the rounds of a case.
@@ -114,16 +127,48 @@ pub(super) fn combine_rounds(rounds: &[CaseResult]) -> CaseResult {
             rounds.iter().map(|f| f.range.0).fold(f64::MAX, f64::min),
             rounds.iter().map(|f| f.range.1).fold(0.0, f64::max),
         ),
+        client: over(&|results| results.client),
+        disk: over(&|results| results.disk),
     }
 }
 
 /// Results by case and scheduler.
-pub(super) type Runs = BTreeMap<(Case, Policy), CaseResult>;
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Runs(BTreeMap<(Case, Policy), CaseResult>);
 
-/// Keys of these cases under these schedulers.
+impl Runs {
+    /// Result of a case under a policy; `None` if it was not run.
+    pub(super) fn get(&self, case: Case, policy: Policy) -> Option<&CaseResult> {
+        self.0.get(&(case, policy.in_case(case)))
+    }
+
+    /// Returns whether there is a result under this very key.
+    pub(super) fn has(&self, key: &(Case, Policy)) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Adds the results of cases and policies that were not run yet.
+    pub(super) fn extend(&mut self, other: Runs) {
+        for (key, result) in other.0 {
+            self.0.entry(key).or_insert(result);
+        }
+    }
+}
+
+impl FromIterator<((Case, Policy), CaseResult)> for Runs {
+    fn from_iter<I: IntoIterator<Item = ((Case, Policy), CaseResult)>>(results: I) -> Runs {
+        Runs(results.into_iter().collect())
+    }
+}
+
+/// Keys of these cases under these policies, those that stand for several once.
 pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
-    let of = |&case: &Case| policies.iter().map(move |&policy| (case, policy));
-    cases.iter().flat_map(of).collect()
+    let of = |&case: &Case| {
+        let policies = policies.iter();
+        policies.map(move |policy| (case, policy.in_case(case)))
+    };
+    let all: BTreeSet<(Case, Policy)> = cases.iter().flat_map(of).collect();
+    all.into_iter().collect()
 }
 
 /// Runs `rounds` rounds of each key.

@@ -1,9 +1,9 @@
 //! Figures of the simulation beside the paper's.
 
+use super::case::{Case, Source};
 use super::points::{POINTS, Point};
 use super::policy::Policy;
 use super::run::{CaseResult, Runs};
-use super::setup::{Case, Source};
 use crate::findings::{Ordering, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
 
@@ -94,7 +94,7 @@ pub(super) fn cells(
         let ours = |labels: &[String], column: &str| {
             let figure = figure(table, labels.first()?, column)?;
             let policy = if figure.is_isacs { isacs } else { credit2 };
-            figure.value(runs.get(&(figure.case, policy))?)
+            figure.value(runs.get(figure.case, policy)?)
         };
         let found = reference.table(table, 1)?.cells(PAPER, ours);
         cells.extend(found.into_iter().map(|cell| compared(cell, sense)));
