@@ -38,6 +38,7 @@ mod history;
 mod latency;
 mod limit;
 mod part;
+mod service;
 mod stalls;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ mod vm;
 pub use history::Window;
 pub(crate) use latency::BoundUse;
 pub use part::{Cause, Part, PartAttainment, PartRecord};
+pub(crate) use service::Circumstances;
 pub(crate) use stalls::Stalls;
 pub(crate) use vm::Dues;
 use vm::VmAttainment;
@@ -72,7 +74,8 @@ fn second_of(now: Nanos) -> u32 {
     u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX)
 }
 
-/// Current state of a VM, for the verdict on seconds in which none of its events tells the cause.
+/// State of a VM at the moment when a second is closed. It gives the cause of a missed second in
+/// which no late request was answered, for instance because all of them still wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     /// A regulator has closed one of its lanes.
@@ -181,7 +184,8 @@ impl Attainments {
         if self.dues.is_empty() {
             self.dues = vec![Dues::default(); self.requests as usize];
         }
-        self.epoch += 1;
+        // A request's stamp has room for 32 bits of it.
+        self.epoch = (self.epoch + 1) % (1 << 32);
         let second = second_of(now);
         let of_vm = self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(second)));
         let stalls = self.stalls;
@@ -190,15 +194,15 @@ impl Attainments {
         judged
     }
 
-    /// Counts a request in the slot `request` that arrived at `since`. `standing` is only called
-    /// when a second has ended.
+    /// Counts a request in the slot `request` that arrived at `since`, before which `answered`
+    /// requests of its VM were answered, modulo 2^32. `standing` is only called when a second has
+    /// ended.
     #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
         now: Nanos,
         [vm, request]: [u32; 2],
-        since: Nanos,
-        len: u32,
+        (since, len, answered): (Nanos, u32, u32),
         standing: impl FnOnce() -> Standing,
     ) {
         let blocking = (self.blocking, self.blocking_set);
@@ -206,7 +210,8 @@ impl Attainments {
             return;
         };
         of_vm.pass(now, standing, &self.stalls);
-        of_vm.arrived(since, len, blocking, &mut self.dues[request as usize]);
+        let dues = &mut self.dues[request as usize];
+        of_vm.arrived((since, len), blocking, answered, dues);
     }
 
     /// Counts the answer to the request of `len` bytes in the slot `request`. Returns whether it
@@ -240,13 +245,17 @@ impl Attainments {
         core::mem::take(&mut self.bound_use)
     }
 
-    /// Counts where the time of a VM's late request went. `behind_another`: another VM was served
-    /// just before it.
+    /// Counts where the time of a VM's late request in the slot `request` went.
     #[cold]
     #[inline(never)]
-    pub(crate) fn blame(&mut self, vm: u32, account: &Account, behind_another: bool) {
+    pub(crate) fn blame(
+        &mut self,
+        [vm, request]: [u32; 2],
+        account: &Account,
+        circumstances: Circumstances,
+    ) {
         if let Some(of_vm) = &mut self.vms[vm as usize] {
-            of_vm.blame(account, behind_another);
+            of_vm.blame(&self.dues[request as usize], account, circumstances);
         }
     }
 

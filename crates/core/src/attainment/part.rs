@@ -51,9 +51,9 @@ impl Part {
 pub enum Cause {
     /// Held back by the VM's own limit or credits.
     OwnLimit,
-    /// Waiting while other VMs were served, or for another VM's request that might come.
+    /// Waiting for I/Os of other VMs, or for another VM's request that might come.
     Others,
-    /// With the device, or behind the VM's own requests there.
+    /// With the device, or waiting for I/Os of the VM itself.
     Device,
     /// The policy in force let more pass than the limit allows.
     Policy,

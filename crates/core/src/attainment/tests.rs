@@ -23,24 +23,39 @@ fn device() -> DeviceSpec {
     }
 }
 
-/// Attainment of one VM, 10 ms of blocking time.
-struct One(Attainments);
+/// Circumstances of a late request beside others, on a device that has one I/O at a time.
+const BESIDE: Circumstances = Circumstances {
+    beside_others: true,
+    is_serial: false,
+    concurrency: 1,
+    answered: 0,
+    requests_per_1024_ios: 1024,
+    mean_device: Nanos::ZERO,
+};
+
+/// Attainment of one VM, 10 ms of blocking time, and the number of its answered requests.
+struct One(Attainments, u32);
 
 impl One {
     fn new(objective: &Objective) -> One {
         let mut all = Attainments::new(&device(), 64);
         all.add(0);
         assert!(all.change(Nanos::ZERO, 0, objective, IDLE));
-        One(all)
+        One(all, 0)
     }
 
     fn arrives(&mut self, at: Nanos, slot: u32) {
-        self.0.arrived(at, [0, slot], at, 4096, || IDLE);
+        self.0.arrived(at, [0, slot], (at, 4096, self.1), || IDLE);
     }
 
     fn ends(&mut self, at: Nanos, slot: u32, account: Account) {
+        self.1 += 1;
         if self.0.answered(at, [0, slot], 4096, Ok(()), || IDLE) {
-            self.0.blame(0, &account, true);
+            let circumstances = Circumstances {
+                answered: self.1,
+                ..BESIDE
+            };
+            self.0.blame([0, slot], &account, circumstances);
         }
     }
 
@@ -309,6 +324,36 @@ fn the_cause_is_where_late_requests_spent_their_time() {
         let parts = one.0.view(ms(2000), 0, standing);
         assert_eq!(parts[0].main_cause(), Some(cause));
     }
+}
+
+#[test]
+fn a_wait_is_blamed_on_whoever_was_served_meanwhile() {
+    // Two requests at once wait behind a neighbour's I/O and some of the VM's own, and are served
+    // one after the other. The second one follows its own VM's, yet waited as the first one did.
+    let cause_of = |neighbour: u64, own: u32| {
+        let mut one = One::new(&reserved(100));
+        let earlier = 2..2 + own;
+        earlier
+            .clone()
+            .for_each(|slot| one.arrives(Nanos::ZERO, slot));
+        (0..2).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+        let mut now = Nanos::ZERO;
+        for slot in earlier {
+            now += ms(10);
+            one.ends(now, slot, device_time(ms(10)));
+        }
+        for slot in 0..2 {
+            let account = Account {
+                queued: now + ms(neighbour),
+                ..device_time(ms(10))
+            };
+            now += ms(10);
+            one.ends(now + ms(neighbour), slot, account);
+        }
+        one.part(ms(1000), Part::Reservation).main_cause()
+    };
+    assert_eq!(cause_of(500, 10), Some(Cause::Others));
+    assert_eq!(cause_of(100, 50), Some(Cause::Device));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::floor::Floor;
 use super::latency::{BoundUse, Latency};
 use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
+use super::service::{Circumstances, divide};
 use super::stalls::Stalls;
 use super::{Standing, second_of};
 use tidegate_base::objective::Objective;
@@ -12,8 +13,9 @@ use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{Account, Lane};
 use tidegate_base::time::Nanos;
 
-/// Due times of a request by reservation, target and latency, and the objective that they are of.
-/// Numbers alone, so that memory for slots that were never used stays untouched.
+/// Due times of a request by reservation, target and latency, and the stamp of its arrival: see
+/// [`VmAttainment::stamp`]. Numbers alone, so that memory for slots that were never used stays
+/// untouched.
 pub(crate) type Dues = [u64; 4];
 
 /// Maximum number of seconds without an event that are closed one by one: a day.
@@ -218,14 +220,27 @@ impl VmAttainment {
         }
     }
 
+    /// Returns the mark of a request that arrives: the objective that judges it in the lower half,
+    /// the number of the VM's `answered` requests, modulo 2^32, in the upper half.
+    #[inline(always)]
+    fn stamp(&self, answered: u32) -> u64 {
+        u64::from(answered) << 32 | self.epoch
+    }
+
+    /// Returns whether a request with this stamp came under the present objective.
+    #[inline(always)]
+    fn is_current(&self, stamp: u64) -> bool {
+        stamp as u32 == self.epoch as u32
+    }
+
     /// Counts a request that arrives. `device`: its blocking time, and how often that was set.
-    /// Writes the request's due times into `dues`.
+    /// `answered`: requests of the VM answered so far. Writes the request's due times into `dues`.
     #[inline(always)]
     pub(super) fn arrived(
         &mut self,
-        since: Nanos,
-        len: u32,
+        (since, len): (Nanos, u32),
         device: (Nanos, u32),
+        answered: u32,
         dues: &mut Dues,
     ) {
         self.blocking.0 = if self.blocking.1 == device.1 {
@@ -235,7 +250,7 @@ impl VmAttainment {
         };
         self.blocking.1 = device.1;
         let blocking = self.blocking.0;
-        dues[3] = self.epoch;
+        dues[3] = self.stamp(answered);
         // Without a rate the envelope has no bounds: every request is due from its arrival on.
         let mut from = since;
         if let Some(floor) = &mut self.reservation {
@@ -277,8 +292,8 @@ impl VmAttainment {
         len: u32,
         used: &mut BoundUse,
     ) -> bool {
-        let &[reservation, target, latency, epoch] = dues;
-        if epoch != self.epoch {
+        let &[reservation, target, latency, stamp] = dues;
+        if !self.is_current(stamp) {
             return false;
         }
         let mut is_late = false;
@@ -315,27 +330,23 @@ impl VmAttainment {
         is_late
     }
 
-    /// Counts where the time of a late request went. `behind_another`: another VM was served just
-    /// before it.
+    /// Counts where the time of a late request went.
     #[cold]
     #[inline(never)]
-    pub(super) fn blame(&mut self, account: &Account, behind_another: bool) {
-        let queued = account.queued + account.merged_wait;
-        let [own, others, device] = &mut self.waits;
-        *own = own.saturating_add(account.regulated.0);
-        *others = others.saturating_add(account.deliberate.0);
-        *device = device.saturating_add(account.device.0);
-        // Behind its own requests only: the device is too slow for the VM's load.
-        let behind = if behind_another { others } else { device };
-        *behind = behind.saturating_add(queued.0);
+    pub(super) fn blame(&mut self, dues: &Dues, account: &Account, circumstances: Circumstances) {
+        let answered = (dues[3] >> 32) as u32;
+        let times = divide(account, answered, circumstances);
+        for (sum, time) in self.waits.iter_mut().zip(times) {
+            *sum = sum.saturating_add(time);
+        }
     }
 
     /// Takes back a request that was cancelled, as if it had never arrived.
     #[cold]
     #[inline(never)]
     pub(super) fn cancelled(&mut self, dues: &Dues, len: u32) {
-        let &[reservation, target, latency, epoch] = dues;
-        if epoch != self.epoch {
+        let &[reservation, target, latency, stamp] = dues;
+        if !self.is_current(stamp) {
             return;
         }
         if let Some(floor) = &mut self.reservation {

@@ -73,9 +73,8 @@ fn take_request(
     let pending = engine.active.holds_at_admission(of_vm);
     let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
     if with.judged {
-        (engine.attainment).arrived(now, [vm, slot], with.since, with.len, || {
-            of_vm.standing(device)
-        });
+        let arrival = (with.since, with.len, of_vm.answered);
+        (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.standing(device));
     }
     announce_unit(engine, id, &with, alone, pending);
     Ok(id)
@@ -108,9 +107,8 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> 
         enter_lane(reqs, device, &mut vms[vm], slot, &with, pending)
     };
     if with.judged && with.op != Op::Flush {
-        (engine.attainment).arrived(now, [with.vm, slot], with.since, with.len, || {
-            vms[vm].standing(device)
-        });
+        let request = (with.since, with.len, vms[vm].answered);
+        (engine.attainment).arrived(now, [with.vm, slot], request, || vms[vm].standing(device));
     }
     if let Some((unit, behind)) = merge_target {
         engine.active.join(&mut engine.view, unit, slot, behind);

@@ -3,9 +3,11 @@
 use super::Engine;
 use super::directory::LeftClient;
 use super::in_flight::{end_shares, mark};
+use crate::attainment::Circumstances;
 use crate::roles::{Event, Interests};
 use crate::stats::{Answer, Ledger};
 use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
+use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::TransferOutcome;
@@ -54,6 +56,29 @@ fn write_down(
         well: outcome.is_ok(),
     };
     ledger.answered(&mut of_vm.answered, answer);
+}
+
+/// Returns the circumstances of a late request of a VM that was just answered.
+#[cold]
+#[inline(never)]
+fn circumstances(
+    ledger: &Ledger,
+    of_vm: &Vm,
+    device: &DeviceStats,
+    behind_another: bool,
+) -> Circumstances {
+    let stats = ledger.read(of_vm.arrived, of_vm.answered);
+    let requests = stats.total_ops().max(1);
+    let ios = requests.saturating_sub(stats.merged).max(1);
+    Circumstances {
+        beside_others: behind_another || device.requests > of_vm.requests,
+        is_serial: device.seeks,
+        // The request's own I/O is counted out already.
+        concurrency: device.in_flight + 1,
+        answered: of_vm.answered,
+        requests_per_1024_ios: requests.saturating_mul(1024) / ios,
+        mean_device: Nanos(stats.account.device.0 / requests),
+    }
 }
 
 /// Returns whether a request is complete: all of it was started and has ended, and it does not go
@@ -342,10 +367,7 @@ impl Engine {
             }
         }
         let (vm, op, len) = (this.vm, this.op, this.len);
-        let behind = match cold.behind {
-            NIL => None,
-            other => Some(vms[other as usize].id(other)),
-        };
+        let behind = (cold.behind != NIL).then(|| vms[cold.behind as usize].id(cold.behind));
         let (of_vm, ledger) = (&mut vms[vm as usize], &mut view.ledgers[vm as usize]);
         pass_seconds(now, of_vm, ledger, true);
         let client = self.directory.request_left(cold.client);
@@ -373,7 +395,8 @@ impl Engine {
                 // Computed anew: keeping the account from above would spill it to memory for every
                 // request.
                 let account = cold.account(now);
-                self.attainment.blame(vm, &account, behind.is_some());
+                let of = circumstances(ledger, of_vm, device, behind.is_some());
+                self.attainment.blame(names, &account, of);
             }
         }
         let transfer_done = of_vm.has_transfer
@@ -486,9 +509,9 @@ impl Engine {
         }
     }
 
-    #[cold]
     /// Ends a request that is out of its lane with an error; with parts in flight it is answered
     /// only when they end.
+    #[cold]
     fn cancel_request(&mut self, slot: u32, error: IoError) {
         let hot = &mut self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
