@@ -24,7 +24,7 @@ pub struct BySize {
     /// `max_bandwidth`.
     pub bandwidth_loss: u64,
     /// Number of VMs (N), at least 1; used only with `as_printed`.
-    pub tenants: u32,
+    pub vms: u32,
     /// True to divide by N as equation 4.1 is printed; the thesis's text does not.
     pub as_printed: bool,
 }
@@ -37,7 +37,7 @@ impl Deadline {
             Deadline::BySize(by) => {
                 let (most, loss) = (by.max_bandwidth, by.bandwidth_loss);
                 // At least 1 ns: a deadline of 0 would be missed by definition.
-                let makespan = makespan(bytes, most, loss, by.tenants, by.as_printed).max(Nanos(1));
+                let makespan = makespan(bytes, most, loss, by.vms, by.as_printed).max(Nanos(1));
                 with_tolerance(makespan, by.tolerance.into())
             }
         }
@@ -59,7 +59,7 @@ mod tests {
             tolerance: 300,
             max_bandwidth: 54_000_000,
             bandwidth_loss: 17_000_000,
-            tenants: 2,
+            vms: 2,
             as_printed: false,
         };
         let of = |by, bytes| Deadline::BySize(by).for_bytes(bytes);

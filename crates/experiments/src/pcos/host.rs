@@ -291,7 +291,7 @@ impl HostModel {
             tolerance: self.tolerance,
             max_bandwidth: capacity.alone,
             bandwidth_loss: capacity.loss(),
-            tenants: MEDIA as u32,
+            vms: MEDIA as u32,
             as_printed: false,
         };
         for vm in &mut scenario.tenants[..MEDIA] {

@@ -174,7 +174,7 @@ fn by_size(scenario: &mut Scenario, key: &Key, basis: &Basis, tolerance: u32) ->
         tolerance,
         max_bandwidth: capacity.alone,
         bandwidth_loss: capacity.loss(),
-        tenants: 2,
+        vms: 2,
         as_printed: key.reading == Reading::Printed,
     })
 }

@@ -14,7 +14,7 @@ use super::MAX_HOSTS;
 /// Longest run: a year.
 pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// Most VMs and background processes of a scenario that one table stands for.
-const TENANTS_MAX: u64 = 100_000;
+const VMS_MAX: u64 = 100_000;
 /// Longest step of a request on a vCPU.
 const STEP_MAX: Nanos = Nanos::SECOND;
 /// Default CPU time of a step on a vCPU.
@@ -128,7 +128,7 @@ pub(super) const COUNT: KeyInfo = optional(
     "one, named `NAME`",
     "VMs like this one, named `NAME-1`, `NAME-2` ...",
 )
-.within(1, TENANTS_MAX);
+.within(1, VMS_MAX);
 /// Device of a VM's disk.
 pub(super) const ON_DEVICE: KeyInfo = optional(
     "device",

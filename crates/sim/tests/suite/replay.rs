@@ -212,8 +212,8 @@ fn deadlines_are_by_size_as_the_thesis_has_them() {
     let expected = |bytes: u64, divided: f64| bytes as f64 / (37e6 * divided) * 1.3e9;
     for (more, divided) in [
         ("", 1.0),
-        (", tenants = 2", 1.0),
-        (", tenants = 2, as_printed = true", 2.0),
+        (", vms = 2", 1.0),
+        (", vms = 2, as_printed = true", 2.0),
     ] {
         let all = by(more);
         assert_eq!(all.len(), 5);

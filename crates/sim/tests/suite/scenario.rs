@@ -142,10 +142,7 @@ fn a_job_that_does_not_fit_its_disk_is_refused_where_it_is() {
     let said = refused(&workload(
         "rw = \"read\"\noffset = \"9 GiB\"\nsize = \"2 GiB\"",
     ));
-    assert!(
-        said.contains("must lie on the disk of 10737418240 bytes"),
-        "{said}"
-    );
+    assert!(said.contains("must lie on the disk of 10737418240 bytes"), "{said}");
     assert!(said.contains("test.toml:12:1"), "{said}");
 }
 
@@ -393,7 +390,9 @@ fn distances_go_upwards() {
 fn old_spellings_are_the_same_scenario_with_a_note_each() {
     let new = format!(
         "{}[[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"10 GiB\"\nat = \"1 GiB\"\n\
-         [[vm.workload]]\nrw = \"read\"\n[[vm]]\nname = \"b\"\ncount = 2\n\
+         [[vm.workload]]\nrw = \"read\"\nio_size = \"1 GiB\"\n\
+         deadline = {{ tolerance = 0.3, max_bandwidth = \"54 MB/s\", vms = 2 }}\n\
+         [[vm]]\nname = \"b\"\ncount = 2\n\
          disk = [{{ size = \"1 GiB\" }}]\n[[vm.workload]]\nrw = \"write\"\n",
         DISK.replace("depth", "transport = { submit = \"1 ms\" }\ndepth")
     );
@@ -404,7 +403,8 @@ fn old_spellings_are_the_same_scenario_with_a_note_each() {
             "disk = \"10 GiB\"\ndisk_at",
         )
         .replace("disk = [{ size = \"1 GiB\" }]", "disk = \"1 GiB\"")
-        .replace("vm.workload", "vm.job");
+        .replace("vm.workload", "vm.job")
+        .replace("vms = 2", "tenants = 2");
     let read = |text: &str| {
         let models = tidegate_config::model::built_in;
         tidegate_sim::scenario::read(text, "test.toml", &models, None).expect("good")
@@ -418,6 +418,7 @@ fn old_spellings_are_the_same_scenario_with_a_note_each() {
         "[[vm.disk]] with `size`",
         "`at` in [[vm.disk]]",
         "`workload`",
+        "`vms`",
     ];
     assert_eq!(
         said,

@@ -118,7 +118,8 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
         keys::BANDWIDTH_LOSS.default_number(),
         bandwidth,
     );
-    let tenants = section.number(&keys::TENANTS);
+    section.renamed("tenants", keys::VMS.name);
+    let vms = section.number(&keys::VMS);
     let as_printed = section.flag(&keys::AS_PRINTED);
     section.finish();
     if let (Some(field), Some(most), Some(loss)) = (most, max_bandwidth, bandwidth_loss)
@@ -136,7 +137,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
         tolerance: (tolerance? * 1000.0 + 0.5) as u32,
         max_bandwidth: max_bandwidth?,
         bandwidth_loss: bandwidth_loss?,
-        tenants: tenants? as u32,
+        vms: vms? as u32,
         as_printed: as_printed?,
     }))
 }

@@ -118,7 +118,7 @@ pub(in crate::read) const REPLAY_TABLE: SectionInfo = SectionInfo {
 /// Largest tolerance; a larger one would hardly be a deadline.
 const TOLERANCE_MAX: f64 = 1000.0;
 /// Largest number of VMs that share a device.
-const TENANTS_MAX: u64 = 4096;
+const VMS_MAX: u64 = 4096;
 
 /// Part of the best duration that may pass on top of it.
 pub(in crate::read) const TOLERANCE: KeyInfo = KeyInfo::new(
@@ -134,7 +134,7 @@ pub(in crate::read) const TOLERANCE: KeyInfo = KeyInfo::new(
 pub(in crate::read) const MAX_BANDWIDTH: KeyInfo = KeyInfo::new(
     "max_bandwidth",
     KeyKind::Bandwidth,
-    KeyDefault::Required("what one tenant gets: max_bandwidth = \"54 MB/s\""),
+    KeyDefault::Required("what one VM gets: max_bandwidth = \"54 MB/s\""),
     "bytes a second that the device does for one VM alone",
 )
 .within(1, Rate::MAX);
@@ -147,28 +147,22 @@ pub(in crate::read) const BANDWIDTH_LOSS: KeyInfo = KeyInfo::number(
     "bytes a second that it does less for so many VMs as there are",
 );
 /// VMs that share the device.
-pub(in crate::read) const TENANTS: KeyInfo = KeyInfo::number(
-    "tenants",
+pub(in crate::read) const VMS: KeyInfo = KeyInfo::number(
+    "vms",
     KeyKind::Count,
     1,
-    (1, TENANTS_MAX),
+    (1, VMS_MAX),
     "VMs that `as_printed` divides by",
 );
 /// The equation as it is printed.
 pub(in crate::read) const AS_PRINTED: KeyInfo = KeyInfo::flag(
     "as_printed",
     false,
-    "divide by `tenants` once more, as the equation is printed",
+    "divide by `vms` once more, as the equation is printed",
 );
 
 /// `[vm.workload.deadline]`
 pub(in crate::read) const DEADLINE_TABLE: SectionInfo = SectionInfo {
     name: "vm.workload.deadline",
-    keys: &[
-        TOLERANCE,
-        MAX_BANDWIDTH,
-        BANDWIDTH_LOSS,
-        TENANTS,
-        AS_PRINTED,
-    ],
+    keys: &[TOLERANCE, MAX_BANDWIDTH, BANDWIDTH_LOSS, VMS, AS_PRINTED],
 };
