@@ -1,8 +1,9 @@
-//! Detection of the kind of a TOML file (configuration, scenario, device model, profile), so that a
-//! command given the wrong kind can say so.
+//! Detection of the kind of a TOML file (configuration, scenario, device model, profile, hosts), so
+//! that a command given the wrong kind can say so.
 
 use std::path::Path;
 
+use tidegate_config::node::Value;
 use tidegate_config::{Section, document};
 
 use crate::problem::Problem;
@@ -20,6 +21,8 @@ pub(crate) enum FileKind {
     Profile,
     /// Scenario of `vcpu sim`.
     Vcpus,
+    /// Hosts of `place`, its `--hosts`.
+    PlaceHosts,
 }
 
 /// Top-level keys that identify a kind; the first kind with a match counts.
@@ -43,6 +46,11 @@ impl FileKind {
     pub(crate) fn detect(text: &str) -> Option<FileKind> {
         let kind = document::read(text, "", |root| {
             let section = Section::open(root)?;
+            // Only the file of hosts has several of them: elsewhere `host` is a table.
+            let host = section.find("host").map(|host| &host.node().value);
+            if matches!(host, Some(Value::List(_))) {
+                return Some(FileKind::PlaceHosts);
+            }
             // `host` alone is not enough: scenarios of disks may have a host CPU as well.
             if section.has("host") && !section.has("device") && !section.has("listen") {
                 return Some(FileKind::Vcpus);
@@ -70,6 +78,9 @@ impl FileKind {
             FileKind::Vcpus => {
                 "use it with `tidegate vcpu sim`; docs/simulation.md describes scenarios of disks"
             }
+            FileKind::PlaceHosts => {
+                "use it with `tidegate place job ... --hosts FILE`; docs/placement.md describes it"
+            }
             FileKind::Profile => {
                 "use it as `profile` of a [[device]]; `tidegate profile show` draws it"
             }
@@ -85,6 +96,7 @@ impl FileKind {
             FileKind::Model => "a device model",
             FileKind::Profile => "a saturation profile",
             FileKind::Vcpus => "a scenario of vCPUs",
+            FileKind::PlaceHosts => "a file of hosts for `tidegate place`",
         }
     }
 }
@@ -111,6 +123,7 @@ mod tests {
                 "duration = 1\n[host.cpu]\n[[device]]",
                 Some(FileKind::Scenario),
             ),
+            ("grace = \"1 %\"\n[[host]]", Some(FileKind::PlaceHosts)),
             ("[[device]]\n[[vm]]", None),
             ("", None),
             ("hdd", None),

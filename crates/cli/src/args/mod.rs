@@ -250,7 +250,7 @@ pub(crate) enum Command {
         )]
         log: LogLevel,
     },
-    /// Check a configuration, scenario, device model or profile, and print its meaning
+    /// Check a configuration, scenario, device model, profile or file of hosts
     #[command(
         after_help = "Reports all mistakes of the file with their lines, and exits with 1 if there \
                       are any. No disk and no socket is opened: only `serve` finds that a disk is \
@@ -259,7 +259,8 @@ pub(crate) enum Command {
                       open.\n\nExample:\n  tidegate check examples/limits.toml"
     )]
     Check {
-        /// Configuration, scenario, device model or profile (TOML), or a fio job file (.fio)
+        /// Configuration, scenario, device model, profile or hosts (TOML), or a fio job file
+        /// (.fio)
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },

@@ -1,5 +1,5 @@
-//! `tidegate check`: checks a configuration, scenario, device model or profile, and shows its
-//! meaning.
+//! `tidegate check`: checks a configuration, scenario, device model, profile or file of hosts, and
+//! shows its meaning.
 
 use std::path::Path;
 use tidegate_core::policy::Policy;
@@ -26,12 +26,14 @@ use tidegate_units::human::{bytes, exact_bytes};
 use tidegate_vcpu::scenario as vcpu;
 
 use self::persisted_vms::{Part, PersistedVms};
+use self::place_hosts::PlaceHost;
 use crate::file_kind::FileKind;
 use crate::objective_line;
 use crate::output::{self, Output};
 use crate::simulate::{self, Changes};
 
 mod persisted_vms;
+mod place_hosts;
 
 /// Result as JSON.
 #[derive(Serialize)]
@@ -49,6 +51,9 @@ struct Report<'a> {
     profile: Option<Profile<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vcpus: Option<Vcpus<'a>>,
+    /// Hosts of `tidegate place`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<PlaceHost>,
 }
 
 impl<'a> Report<'a> {
@@ -62,6 +67,7 @@ impl<'a> Report<'a> {
             model: None,
             profile: None,
             vcpus: None,
+            hosts: Vec::new(),
         }
     }
 }
@@ -173,6 +179,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
         Some(FileKind::Vcpus) => vcpus(&text, file, out),
+        Some(FileKind::PlaceHosts) => place_hosts::check(file, out),
         // A file of no known kind is most likely a configuration with a mistake, so it is read as
         // one.
         Some(FileKind::Configuration) | None => {

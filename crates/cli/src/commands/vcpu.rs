@@ -14,6 +14,7 @@ use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
 use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 
 use crate::args::VcpuSimArgs;
+use crate::file_kind::FileKind;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
@@ -56,6 +57,11 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
     let text = document::read_text(&args.file)
         .map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = args.file.display().to_string();
+    // Both kinds of file have a `host`. Other kinds have keys in common with this one, so that
+    // the reader's errors say more.
+    if let Some(kind @ FileKind::PlaceHosts) = FileKind::detect(&text) {
+        return Err(kind.instead_of(FileKind::Vcpus, &args.file).into());
+    }
     let loaded = scenario::read(&text, &file, args.scheduler)?;
     for diagnostic in loaded.warnings.iter().chain(&loaded.notes) {
         output::tell(format_args!("{diagnostic}\n"));

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 const RATE_MAX: u64 = 1_000_000_000_000_000_000;
 
 /// Reads the hosts in a file.
-pub(super) fn read(file: &Path) -> Result<HostList> {
+pub(in crate::commands) fn read(file: &Path) -> Result<HostList> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
     let refusal = loaded.warnings.iter().chain(&loaded.notes);

@@ -7,7 +7,7 @@ mod data_centre;
 mod errors;
 mod events;
 mod host;
-mod hosts;
+pub(super) mod hosts;
 mod priority_database;
 mod session;
 mod show;

@@ -1,5 +1,7 @@
 //! Hosts one by one, and jobs that cannot take all they are given.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use super::{Site, daemon, job, stderr};
@@ -224,4 +226,48 @@ fn a_job_says_what_it_takes_at_most() {
     assert_eq!(waiting["outcome"], "waiting");
     let reasons = waiting["why"]["hosts"].as_array().expect("both");
     assert_eq!(reasons[1]["reason"], "it is drained");
+}
+
+#[test]
+fn check_knows_a_file_of_hosts_and_reports_its_mistakes() {
+    let site = Site::new();
+    let check = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args([&["check", "place.toml"], more].concat());
+        command
+            .current_dir(site.0.path())
+            .output()
+            .expect("the binary runs")
+    };
+    let output = check(&[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected in ["HOST", "60 MB/s", "0 B/s, 10 MB/s"] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+    let json: Value = serde_json::from_slice(&check(&["-o", "json"]).stdout).expect("JSON");
+    assert_eq!(
+        json["hosts"][1]["loss_bytes_per_s"][1], 10_000_000,
+        "{json}"
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .args(["vcpu", "sim", "place.toml"])
+        .current_dir(site.0.path());
+    let refusal = stderr(&command.output().expect("the binary runs"));
+    assert!(
+        refusal.contains("a file of hosts for `tidegate place`, not a scenario of vCPUs"),
+        "{refusal}"
+    );
+    // Also where only the hosts' section tells what the file is.
+    std::fs::write(
+        site.file("place.toml"),
+        "[[host]]\nname = \"a\"\nspeed = 1\n",
+    )
+    .expect("written");
+    let output = check(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let refusal = stderr(&output);
+    assert!(refusal.contains("place.toml:3"), "{refusal}");
+    assert!(refusal.contains("bandwidth"), "{refusal}");
 }
