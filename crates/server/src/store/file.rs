@@ -58,9 +58,26 @@ fn link_into_place(temporary: TempPath, path: &Path) -> io::Result<()> {
         io::ErrorKind::AlreadyExists => Ok(()),
         // Errors of file systems that support neither hard links nor a rename without replacement.
         io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
-            refused.path.persist(path).map_err(|refused| refused.error)
+            rename_under_lock(refused.path, path)
         }
         _ => Err(refused.error),
+    }
+}
+
+/// Renames a new file to its final path, unless a file exists there, on a file system that has no
+/// single call for both. A lock on the directory, which every daemon takes for these two steps,
+/// keeps two that start at once from replacing each other's store.
+fn rename_under_lock(temporary: TempPath, path: &Path) -> io::Result<()> {
+    // Released when the directory is closed, also if the process is killed.
+    let directory = File::open(directory(path))?;
+    directory.lock()?;
+    // A symbolic link that leads nowhere is a file of somebody, too.
+    match path.symlink_metadata() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            temporary.persist(path).map_err(|refused| refused.error)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -174,6 +191,74 @@ pub(super) fn builder() -> redb::Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::sync::{Barrier, mpsc};
+    use std::thread;
+
+    /// Returns a new file with this text, as the store's creator has it.
+    fn temporary(directory: &Path, text: &str) -> TempPath {
+        let file = tempfile::NamedTempFile::new_in(directory).expect("a file");
+        fs::write(file.path(), text).expect("written");
+        file.into_temp_path()
+    }
+
+    #[test]
+    fn of_stores_created_at_once_without_hard_links_the_first_one_stays() {
+        const DAEMONS: usize = 4;
+        let dir = tempfile::tempdir().expect("a directory");
+        for round in 0..50 {
+            let path = dir.path().join(format!("store-{round}"));
+            let begin = Barrier::new(DAEMONS);
+            let seen = thread::scope(|scope| {
+                let daemons = (0..DAEMONS).map(|daemon| {
+                    let new = temporary(dir.path(), &daemon.to_string());
+                    let (path, begin) = (&path, &begin);
+                    scope.spawn(move || {
+                        begin.wait();
+                        rename_under_lock(new, path).expect("one store is there");
+                        // What the daemon opens from now on must not be replaced by another's.
+                        fs::read_to_string(path).expect("it is there")
+                    })
+                });
+                let daemons = daemons.collect::<Vec<_>>();
+                let seen = daemons
+                    .into_iter()
+                    .map(|daemon| daemon.join().expect("joins"));
+                seen.collect::<Vec<_>>()
+            });
+            assert!(
+                seen.iter().all(|text| *text == seen[0]),
+                "{round}: {seen:?}"
+            );
+        }
+        // No temporary file is left.
+        assert_eq!(fs::read_dir(&dir).expect("readable").count(), 50);
+    }
+
+    #[test]
+    fn a_store_that_appears_while_the_lock_is_awaited_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store");
+        let held = File::open(dir.path()).expect("opens");
+        held.lock().expect("locks");
+        let new = temporary(dir.path(), "second");
+        let (begun, begins) = mpsc::channel();
+        thread::scope(|scope| {
+            let path = &path;
+            let second = scope.spawn(move || {
+                begun.send(()).expect("the test listens");
+                rename_under_lock(new, path)
+            });
+            begins.recv().expect("it begins");
+            fs::write(path, "first").expect("written");
+            held.unlock().expect("unlocks");
+            second
+                .join()
+                .expect("joins")
+                .expect("another's store is fine");
+        });
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "first");
+    }
 
     #[test]
     fn a_changing_file_is_read_until_two_reads_are_equal() {
