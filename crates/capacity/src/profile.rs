@@ -11,6 +11,7 @@
 
 use tidegate_base::request::Op;
 use tidegate_base::time::Nanos;
+use tidegate_units::human::exact_bytes;
 
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
@@ -149,11 +150,14 @@ impl core::fmt::Display for CurveError {
         match self {
             CurveError::Empty => write!(f, "it has no point"),
             CurveError::NoSize => write!(f, "a request of 0 bytes cannot be measured"),
-            CurveError::Twice { size } => write!(f, "{size} bytes are there twice"),
+            CurveError::Twice { size } => {
+                write!(f, "{} is there twice", exact_bytes((*size).into()))
+            }
             CurveError::Rate { size } => {
                 write!(
                     f,
-                    "the rate at {size} bytes is not between 10^-6 and 10^12 IOPS"
+                    "the rate at {} is not between 10^-6 and 10^12 IOPS",
+                    exact_bytes((*size).into())
                 )
             }
         }

@@ -70,6 +70,18 @@ pub fn exact_bytes(value: u64) -> String {
     }
 }
 
+/// Formats a size for a message in which a single byte matters: exactly in a unit where at most
+/// four digits need no rounding (`20 GiB`, `1537 KiB`, `8191 B`), otherwise rounded with the count
+/// behind it (`1.95 GiB (2097151999 bytes)`).
+pub fn bytes_and_count(value: u64) -> String {
+    let exact = exact_bytes(value);
+    let number = exact.split(' ').next().unwrap_or_default();
+    if number.len() <= 4 {
+        return exact;
+    }
+    format!("{} ({value} bytes)", bytes(value))
+}
+
 /// Formats a bandwidth in bytes per second, in decimal units: `30 MB/s`.
 pub fn bytes_per_s(value: f64) -> String {
     scaled(value, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
@@ -133,6 +145,22 @@ mod tests {
         assert_eq!(rate(4200.0), "4.20k");
         assert_eq!(duration(12_345_678), "12.3 ms");
         assert_eq!(duration(90_000_000_000), "90 s");
+    }
+
+    #[test]
+    fn a_size_that_no_short_figure_tells_comes_with_its_count() {
+        assert_eq!(bytes_and_count(0), "0 B");
+        assert_eq!(bytes_and_count(20 << 30), "20 GiB");
+        assert_eq!(bytes_and_count(8191), "8191 B");
+        assert_eq!(bytes_and_count(1537 << 10), "1537 KiB");
+        assert_eq!(
+            bytes_and_count(2_097_151_999),
+            "1.95 GiB (2097151999 bytes)"
+        );
+        assert_eq!(
+            bytes_and_count(10_001 << 20),
+            "9.77 GiB (10486808576 bytes)"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::replay::Replay;
 use crate::time::TimeDistribution;
 use std::ops::Range;
 use tidegate_core::time::Nanos;
+use tidegate_units::human::bytes_and_count;
 
 /// Operations and address order of a workload (fio's `rw`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -346,8 +347,12 @@ impl Workload {
 /// Refusal of a region that does not fit its disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "workload {workload:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and \
-     hold a request of {largest}{}",
+    "workload {workload:?}: its region, {} to {}, must lie on the disk of {} and hold a request of \
+     {}{}",
+    bytes_and_count(*from),
+    bytes_and_count(*to),
+    bytes_and_count(*disk_size),
+    bytes_and_count(*largest),
     match parts {
         1 => String::new(),
         n => format!(" of each of its trace's {n} disks"),
@@ -539,8 +544,8 @@ mod tests {
         };
         assert_eq!(
             workload.region(0, 8191).unwrap_err().to_string(),
-            "workload \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a \
-             request of 4096"
+            "workload \"big\": its region, 0 B to 8 KiB, must lie on the disk of 8191 B and hold a \
+             request of 4 KiB"
         );
         let far = Workload {
             offset: u64::MAX - 511,

@@ -6,6 +6,7 @@ use super::{Assumed, Bound, Device, Fit, PlannedVm, Resource, SECOND_PS, evaluat
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_units::Thousandths;
+use tidegate_units::human::bytes_and_count;
 
 /// Part of a second of device time, rounded up: `40.2 %`.
 pub(super) fn part(time_ps: u64) -> Thousandths {
@@ -43,9 +44,9 @@ impl Fit {
                     .map_or_else(String::new, |(name, bound)| late_reason(name, &bound))
             }
             Some(Resource::Capacity) => format!(
-                "the disks have {} bytes in total, more than the device's capacity of {} bytes",
-                self.disk_bytes,
-                self.capacity.unwrap_or_default()
+                "the disks have {} in total, more than the device's capacity of {}",
+                bytes_and_count(self.disk_bytes),
+                bytes_and_count(self.capacity.unwrap_or_default())
             ),
         }
     }

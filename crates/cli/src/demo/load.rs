@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tidegate_nbd::client::{self, Decoded, Handshake, Progress, Reply, Wishes};
 use tidegate_nbd::{Command, Request};
+use tidegate_units::human::bytes_and_count;
 
 /// Workload of a guest.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +101,9 @@ impl Guest {
         let size = handshake(&mut stream, export)?;
         if size < behaviour.span {
             bail!(
-                "export {export} has {size} bytes, its guest uses {}",
-                behaviour.span
+                "export {export} has {}, its guest uses {}",
+                bytes_and_count(size),
+                bytes_and_count(behaviour.span)
             );
         }
         let tally = Arc::new(Mutex::new(Tally::new()));

@@ -291,7 +291,7 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
     for part in [
         "looks like a qcow2 image",
         "directory: is a directory; a disk needs a regular file",
-        "is 4096 bytes long, but size says 1048576",
+        "is 4 KiB long, but size says 1 MiB",
         "fifo: is a FIFO; a disk needs a regular file",
         "vm \"image\": export \"image\"",
         "t.toml:9:8",

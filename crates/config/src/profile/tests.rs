@@ -136,7 +136,7 @@ fn errors_name_file_and_line() {
     assert!(message.contains("unknown version 2"), "{message}");
     let message = refused("size = \"64 KiB\"", "size = \"4 KiB\"");
     assert!(
-        message.contains("the curve of sequential reads: 4096 bytes are there twice"),
+        message.contains("the curve of sequential reads: 4 KiB is there twice"),
         "{message}"
     );
     let message = refused("reads_percent = 70.5\n", "");

@@ -35,7 +35,7 @@ fn sizes_must_agree() {
     assert!(
         error
             .to_string()
-            .contains("8192 bytes long, but size says 4096"),
+            .contains("8 KiB long, but size says 4 KiB"),
         "{error}"
     );
     assert!(OpenFile::open(&path, &config(Some(8192), Create::No)).is_ok());

@@ -207,13 +207,13 @@ mod tests {
         assert!(refusal(&disk(at("fifo"))).contains("a FIFO"));
 
         std::fs::write(at("short"), [0; 4096]).expect("writable");
-        assert!(refusal(&disk(at("short"))).contains("is 4096 bytes long, but size says 8192"));
+        assert!(refusal(&disk(at("short"))).contains("is 4 KiB long, but size says 8 KiB"));
         std::fs::write(at("odd"), [0; 1000]).expect("writable");
         let odd = DiskConfig {
             size: None,
             ..disk(at("odd"))
         };
-        assert!(refusal(&odd).contains("not a positive multiple of its block size 512"));
+        assert!(refusal(&odd).contains("not a positive multiple of its block size 512 B"));
         let mut image = vec![0; 4096];
         image[..4].copy_from_slice(b"QFI\xfb");
         std::fs::write(at("image"), &image).expect("writable");

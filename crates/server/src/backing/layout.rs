@@ -14,6 +14,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_units::human::bytes_and_count;
+
 /// Alignment of the disks' first addresses in bytes.
 pub const STEP: u64 = 1 << 20;
 
@@ -28,7 +30,11 @@ pub struct Wanted {
 
 /// The disks of a device together are larger than its address range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the disks need {needed} bytes of addresses, but the device has {capacity}")]
+#[error(
+    "the disks need {} of addresses, but the device has {}",
+    bytes_and_count(*needed),
+    bytes_and_count(*capacity)
+)]
 pub struct TooSmall {
     /// Required bytes, with each disk but the last rounded up to [`STEP`].
     pub needed: u64,
@@ -83,8 +89,10 @@ pub fn lay_out(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
 /// No free range of a device is large enough for a disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "no room for {size} bytes on the device: the largest free place has {largest} of its \
-     {capacity}"
+    "no room for {} on the device: the largest free place has {} of its {}",
+    bytes_and_count(*size),
+    bytes_and_count(*largest),
+    bytes_and_count(*capacity)
 )]
 pub struct NoRoom {
     /// Size of the disk in bytes.

@@ -27,6 +27,8 @@ pub(crate) mod rotational;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tidegate_units::human::{bytes_and_count, exact_bytes};
+
 use crate::blocking_call::NotDone;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::disk_file_monitor::State;
@@ -121,7 +123,12 @@ pub enum OpenError {
         key: &'static str,
     },
     /// The size of the file is not the configured one.
-    #[error("{}: is {found} bytes long, but size says {configured}", path.display())]
+    #[error(
+        "{}: is {} long, but size says {}",
+        path.display(),
+        bytes_and_count(*found),
+        bytes_and_count(*configured)
+    )]
     Size {
         /// Path of the file.
         path: PathBuf,
@@ -131,7 +138,11 @@ pub enum OpenError {
         configured: u64,
     },
     /// The size is zero or not a multiple of the block size.
-    #[error("{what}: a size of {size} bytes is not a positive multiple of its block size {block}")]
+    #[error(
+        "{what}: a size of {} is not a positive multiple of its block size {}",
+        bytes_and_count(*size),
+        exact_bytes((*block).into())
+    )]
     SizeNotBlocks {
         /// Path of the file, or export name of a disk without one.
         what: String,
@@ -147,7 +158,7 @@ pub enum OpenError {
     #[error("`path` is missing: a disk on a device of kind \"file\" needs one")]
     NoPath,
     /// The memory of a disk in memory could not be reserved.
-    #[error("cannot reserve {size} bytes of memory: {source}")]
+    #[error("cannot reserve {} of memory: {source}", bytes_and_count(*size))]
     Memory {
         /// Size in bytes.
         size: u64,

@@ -2,6 +2,7 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_units::format_bandwidth;
+use tidegate_units::human::{self, bytes_and_count};
 
 use crate::backing::layout::NoRoom;
 use crate::transfer::TransferOrder;
@@ -30,7 +31,11 @@ pub enum CommandError {
     #[error("{} connected: {}", clients_are(.0.len()), .0.join(", "))]
     InUse(Vec<String>),
     /// The new size cuts off bytes and `force` was not given.
-    #[error("{size} bytes are less than the present {now}: the data beyond would be lost")]
+    #[error(
+        "{} is less than the present {}: the data beyond would be lost",
+        bytes_and_count(*size),
+        bytes_and_count(*now)
+    )]
     Shrinks {
         /// Present size in bytes.
         now: u64,
@@ -38,7 +43,11 @@ pub enum CommandError {
         size: u64,
     },
     /// The VM has a transfer that is running, and `replace` was not given.
-    #[error("VM {vm:?} has a transfer in progress: {moved} of {bytes} bytes have moved")]
+    #[error(
+        "VM {vm:?} has a transfer in progress: {} of {} moved",
+        human::bytes(*moved),
+        human::bytes(*bytes)
+    )]
     HasTransfer {
         /// Name of the VM.
         vm: String,

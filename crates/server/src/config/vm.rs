@@ -501,10 +501,7 @@ mod tests {
         };
         let config = parse("rw = \"randrw\"").expect("good");
         let wrong = parse("rw = \"randrw\"\nsize = \"2 MiB\"").unwrap_err();
-        assert!(
-            wrong.contains("must lie on the disk of 1048576 bytes"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("must lie on the disk of 1 MiB"), "{wrong}");
         let mut words = to_json(&config.vms[0], "m");
         assert!(from_json(&words, &config.devices, Path::new("/")).is_ok());
         words["workload"] = serde_json::json!([{ "rw": "randrw" }]);

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 
 use tidegate_units::format_bytes;
+use tidegate_units::human::bytes_and_count;
 
 use crate::command::ControlError;
 use crate::config::Create;
@@ -34,13 +35,14 @@ impl ResizeError {
     /// Returns the error for the client.
     pub(super) fn error(self, export: &str, size: u64) -> ControlError {
         let ResizeError { what, has_new_size } = self;
+        let size = bytes_and_count(size);
         if has_new_size {
             ControlError::NotDurable(format!(
-                "export {export:?} has {size} bytes now, but a crash may undo that: {what}"
+                "export {export:?} has {size} now, but a crash may undo that: {what}"
             ))
         } else {
             ControlError::Disk {
-                what: format!("export {export:?} cannot be resized to {size} bytes: {what}"),
+                what: format!("export {export:?} cannot be resized to {size}: {what}"),
                 help: None,
             }
         }
@@ -136,7 +138,7 @@ mod tests {
         let error = not.error("disk", 4096);
         assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
         let message = error.to_string();
-        assert!(message.contains("\"disk\" has 4096 bytes now"), "{message}");
+        assert!(message.contains("\"disk\" has 4 KiB now"), "{message}");
         assert!(message.contains("Input/output error"), "{message}");
     }
 

@@ -1,5 +1,7 @@
 //! Changes of the fault rules of a served disk.
 
+use tidegate_units::human::bytes_and_count;
+
 use super::Loop;
 use crate::command::{CommandError, DiskSnapshot, FaultChange};
 use crate::fault::Faults;
@@ -21,8 +23,8 @@ impl Loop {
         match change {
             FaultChange::Add(rule) => {
                 if rule.from >= state.disk.size {
-                    let size = state.disk.size;
-                    let what = format!("the rule begins past the disk's end, at {size} bytes");
+                    let size = bytes_and_count(state.disk.size);
+                    let what = format!("the rule begins past the disk's end, at {size}");
                     return Err(CommandError::Refused(what));
                 }
                 let faults = state.faults.get_or_insert_default();

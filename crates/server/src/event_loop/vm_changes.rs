@@ -13,6 +13,8 @@
 //! After growth it sees the old part; after shrinking, its requests beyond the end fail with the
 //! protocol's error.
 
+use tidegate_units::human::{bytes_and_count, exact_bytes};
+
 use super::device::{DiskState, Io};
 use super::vms::VmArgs;
 use super::{Loop, Phase, respond};
@@ -85,9 +87,11 @@ impl Loop {
         if needs > has {
             // Requests are split at the device's blocks, whose size is fixed when the loop starts.
             return Err(CommandError::Refused(format!(
-                "export {:?} has blocks of {needs} bytes, and its device was started with blocks \
-                 of {has}; larger blocks need a disk in the configuration file and a restart",
-                disk.export
+                "export {:?} has blocks of {}, and its device was started with blocks of {}; \
+                 larger blocks need a disk in the configuration file and a restart",
+                disk.export,
+                exact_bytes(needs.into()),
+                exact_bytes(has.into())
             )));
         }
         let size = disk.size;
@@ -157,7 +161,9 @@ impl Loop {
         let unit = (state.disk.medium.size_unit()).max(state.disk.block_size);
         if size == 0 || !size.is_multiple_of(u64::from(unit)) {
             return Err(CommandError::Refused(format!(
-                "{size} bytes are not a positive multiple of {unit}, the disk's block"
+                "a size of {} is not a positive multiple of {}, the disk's block",
+                bytes_and_count(size),
+                exact_bytes(unit.into())
             )));
         }
         // This can fail, for example without a free file descriptor, and must do so before any
@@ -207,7 +213,10 @@ impl Loop {
             .resize_disk(self.now, state.id, state.base, size);
         resized.expect("a disk of the loop is one of the engine");
         memory.map_err(|error| {
-            CommandError::Refused(format!("cannot reserve {size} bytes of memory: {error}"))
+            CommandError::Refused({
+                let size = bytes_and_count(size);
+                format!("cannot reserve {size} of memory: {error}")
+            })
         })?;
         Ok((self.vm_snapshot(of), vec![self.device.volume(at)]))
     }

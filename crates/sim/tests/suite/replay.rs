@@ -398,7 +398,7 @@ fn what_is_wrong_with_a_replay_is_said_where_it_is() {
         ),
         (
             "size = \"64 KiB\"\nreplay = { file = \"five\", mode = \"timed\" }",
-            &["hold a request of 1048576"],
+            &["hold a request of 1 MiB"],
         ),
         (
             "deadline = \"1 s\"\nreplay = { file = \"five\", mode = \"timed\" }",

@@ -142,7 +142,7 @@ fn a_job_that_does_not_fit_its_disk_is_refused_where_it_is() {
     let said = refused(&workload(
         "rw = \"read\"\noffset = \"9 GiB\"\nsize = \"2 GiB\"",
     ));
-    assert!(said.contains("must lie on the disk of 10737418240 bytes"), "{said}");
+    assert!(said.contains("must lie on the disk of 10 GiB"), "{said}");
     assert!(said.contains("test.toml:12:1"), "{said}");
 }
 

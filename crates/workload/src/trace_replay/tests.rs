@@ -204,8 +204,8 @@ fn a_region_that_does_not_hold_the_largest_request_of_each_disk_is_told() {
     assert_eq!(two.region(0, 32 * 512), Ok(0..32 * 512));
     assert_eq!(
         two.region(0, 31 * 512).unwrap_err().to_string(),
-        "workload \"job\": bytes 0 to 15872 must lie on the disk of 15872 bytes and hold a request \
-         of 8192 of each of its trace's 2 disks"
+        "workload \"job\": its region, 0 B to 15.5 KiB (15872 bytes), must lie on the disk of \
+         15.5 KiB (15872 bytes) and hold a request of 8 KiB of each of its trace's 2 disks"
     );
     // Enough sectors, and no whole block.
     assert!(Source::new(&workload("0 0 0 1 1\n", |_| {}), 0, 2048, 4096).is_err());

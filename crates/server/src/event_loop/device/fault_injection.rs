@@ -11,6 +11,7 @@ use std::collections::BinaryHeap;
 
 use tidegate_core::request::{DeviceIo, IoError, Op};
 use tidegate_core::time::Nanos;
+use tidegate_units::human::bytes_and_count;
 
 use super::{Device, DiskState, LoopParts};
 use crate::backing::Disk;
@@ -44,11 +45,11 @@ pub(super) fn arm_rules(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
     for &rule in &disk.faults {
         let number = (faults.add(now, rule)).expect("the configuration has no more");
         if rule.from >= disk.size {
-            let (export, size) = (&disk.export, disk.size);
+            let (export, size) = (&disk.export, bytes_and_count(disk.size));
             tracing::warn!(
                 export,
                 rule = number,
-                "fault rule begins past the disk's end, at {size} bytes: it applies to nothing"
+                "fault rule begins past the disk's end, at {size}: it applies to nothing"
             );
         }
     }
