@@ -35,6 +35,12 @@ impl Loop {
     /// Adds a VM with its disks. Changes nothing if the VM or one of the disks is refused.
     pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.check_running()?;
+        // Changes are made one after the other, but for one that took too long: meanwhile it may
+        // have been asked for again, and the first one to come here counts.
+        if self.vms.named(&new.name).is_ok() {
+            let what = format!("VM {:?} is served already", new.name);
+            return Err(CommandError::Refused(what));
+        }
         let args = VmArgs {
             name: &new.name,
             background: new.background,

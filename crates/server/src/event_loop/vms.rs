@@ -38,6 +38,12 @@ impl Vms {
         now: Nanos,
         new: VmArgs<'_>,
     ) -> Result<usize, EngineError> {
+        // Commands name VMs: one for the second would reach the first.
+        debug_assert!(
+            self.named(new.name).is_err(),
+            "VM {:?} is added twice",
+            new.name
+        );
         let id = if new.background {
             engine.vms_mut().add_background(now, new.objective)?
         } else {

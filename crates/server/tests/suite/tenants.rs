@@ -99,6 +99,14 @@ fn a_vm_that_is_added_is_served_and_one_that_is_removed_is_gone() {
         let refused = wait(server.handle.add_vm(rival)).unwrap_err();
         let taken = matches!(&refused, ControlError::Taken { what: "export", .. });
         assert!(taken, "{refused}");
+        // Two that are under way at once, as after a change that took too long to be waited for.
+        let [first, second] = ["twice"; 2].map(|name| server.handle.add_vm(new_vm(&place, name)));
+        let (first, second) = wait(async { tokio::join!(first, second) });
+        assert!(
+            first.is_ok() != second.is_ok(),
+            "one of them is served: {first:?}, {second:?}"
+        );
+        assert!(wait(server.handle.remove_vm("twice", false)).is_ok());
 
         let mut client = server.connect("late");
         assert_eq!(client.negotiated.size, 4 * MIB);
