@@ -120,7 +120,13 @@ impl Layout {
         let bases = lay_out(disks, capacity)?;
         let ends = bases.iter().zip(disks);
         let taken = ends.map(|(&base, disk)| (base, base + disk.size));
-        let taken = taken.collect();
+        let taken: BTreeMap<u64, u64> = taken.collect();
+        // A byte that two disks share would show one VM's data to another.
+        let next = taken.keys().skip(1);
+        assert!(
+            taken.len() == disks.len() && taken.values().zip(next).all(|(end, next)| end <= next),
+            "two disks overlap"
+        );
         Ok((Layout { capacity, taken }, bases))
     }
 

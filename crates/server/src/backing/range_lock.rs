@@ -26,6 +26,10 @@ impl RangeLocks {
     /// Requests `[start, end)` for the write `id`. Returns true if it is held now; else
     /// [`RangeLocks::release`] will name the write.
     pub fn acquire(&mut self, id: u32, start: u64, end: u64) -> bool {
+        debug_assert!(
+            start < end,
+            "an empty range excludes no other write of its block"
+        );
         let held = !self.entries.iter().any(|e| e.start < end && start < e.end);
         self.entries.push(Entry {
             id,

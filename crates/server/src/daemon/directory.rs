@@ -21,8 +21,11 @@ pub struct VmDirectory {
 impl VmDirectory {
     /// Creates the directory with the VMs of the configuration file.
     pub(super) fn new(configured: Vec<VmConfig>) -> VmDirectory {
+        let names: BTreeSet<String> = configured.iter().map(|vm| vm.name.clone()).collect();
+        // Every lookup is by name and would find the first one only.
+        assert_eq!(names.len(), configured.len(), "two VMs have one name");
         VmDirectory {
-            configured: configured.iter().map(|vm| vm.name.clone()).collect(),
+            configured: names,
             vms: Mutex::new(configured),
         }
     }

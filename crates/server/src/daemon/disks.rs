@@ -67,6 +67,13 @@ impl OpenDisks {
     /// Offers volumes of a VM to NBD clients.
     pub(super) fn publish(&self, device: &DeviceEntry, volumes: Vec<Volume>, vm: &VmSnapshot) {
         for volume in volumes {
+            // Connections would be counted for, and their requests charged to, another VM.
+            assert!(
+                vm.disks.iter().any(|disk| disk.export == volume.name),
+                "volume {:?} is offered for VM {:?}, which has no such disk",
+                volume.name,
+                vm.name
+            );
             let entry = device.export_entry(volume, vm.connections.clone());
             self.catalogue.put(entry);
         }

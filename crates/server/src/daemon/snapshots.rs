@@ -183,6 +183,12 @@ async fn collect(shared: &Shared, device: usize) -> Result<Option<LearntSnapshot
         if from > 0 && part.policy != learnt.policy {
             return Ok(None);
         }
+        // The loop would be asked for the same part for ever, and the snapshot grow with it.
+        assert!(
+            part.next.is_none_or(|next| next > from),
+            "learnt states go on from {:?} after those from {from}",
+            part.next
+        );
         learnt.policy = part.policy;
         learnt.states.extend(part.states);
         learnt.own.extend(part.device);

@@ -126,6 +126,11 @@ impl Loop {
         // The end of a replaced transfer must be recorded before the new one takes its place.
         self.take_ended_transfers();
         let transfers = &mut self.vms[index].transfers;
+        // Counted twice, it would never be found to have ended.
+        assert!(
+            transfers.since.is_none(),
+            "a transfer begins before the end of the one that it replaces was taken"
+        );
         (transfers.since, transfers.miss_alert) = (Some(since), MissAlert::default());
         self.running_transfers += 1;
         Ok(())

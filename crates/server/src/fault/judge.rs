@@ -4,7 +4,7 @@ use tidegate_core::random::SplitMix64;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-use super::rule::{CERTAIN_PPM, Rule, State, Verdict};
+use super::rule::{CERTAIN_PPM, Ops, Rule, State, Verdict};
 
 /// Minimum time between two log messages about one rule.
 const LOG_INTERVAL: Nanos = Nanos::from_secs(10);
@@ -117,12 +117,18 @@ impl Faults {
     pub const RULES_MAX: usize = 64;
 
     /// Adds a rule behind the others at the time `now` and returns its number; `None` if there are
-    /// [`Faults::RULES_MAX`] already. Panics if `every` is 0 or the probability is above one.
+    /// [`Faults::RULES_MAX`] already. Panics if `every` or `count` is 0, the
+    /// probability is above one, or the rule is for no operation.
     pub fn add(&mut self, now: Nanos, rule: Rule) -> Option<u32> {
         assert!(rule.every > 0, "every 0th request cannot be struck");
         assert!(
             rule.probability_ppm <= CERTAIN_PPM,
             "a probability above one"
+        );
+        // A drill that never strikes would pass for one that the guest survived.
+        assert!(
+            rule.on != Ops::NONE && rule.count != Some(0),
+            "a rule that no request meets: {rule:?}"
         );
         if self.rules.len() >= Faults::RULES_MAX {
             return None;

@@ -191,7 +191,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         place,
         when,
         often,
-        proptest::option::of(0..6_u64),
+        proptest::option::of(1..6_u64),
         effect,
         1..32_u8,
     )

@@ -140,6 +140,7 @@ fn replace_learnt(
 ) -> Result<bool, redb::Error> {
     let mut learnt = write.open_table(LEARNT)?;
     let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
+    assert_eq!(names.len(), states.len(), "a VM has two learnt states");
     let mut changed = false;
     // Only obsolete rows are removed: rewriting the others would dirty their pages.
     learnt.retain(|(vm, on, by), _| {
@@ -176,6 +177,7 @@ fn replace_transfers(
 ) -> Result<bool, redb::Error> {
     let mut kept = write.open_table(TRANSFERS)?;
     let names: BTreeSet<&str> = transfers.iter().map(|(vm, _)| vm.as_str()).collect();
+    assert_eq!(names.len(), transfers.len(), "a VM has two transfers");
     let mut changed = false;
     kept.retain(|(on, vm), _| {
         let stays = on != device || names.contains(vm);

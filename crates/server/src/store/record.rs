@@ -80,7 +80,11 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 impl VmRecord {
     /// Creates a record: for [`Scope::Whole`] of the keys of a `[[vm]]` (`name`, `device`,
     /// `background`, `objective`, `disk`), for [`Scope::Objective`] of those of a `[vm.objective]`.
+    ///
+    /// # Panics
+    /// If `words` is not an object: no daemon could read the record again.
     pub fn new(name: impl Into<String>, scope: Scope, words: &Value) -> VmRecord {
+        assert!(words.is_object(), "a record of a VM is an object of keys");
         VmRecord {
             name: name.into(),
             scope,
