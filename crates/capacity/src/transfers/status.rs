@@ -65,7 +65,11 @@ pub enum TransferOutcome {
     Cancelled,
 }
 
-/// Parameters of the measurement of bandwidths, and the device's capacity if it is given.
+/// Settings of a policy for the forecasts of deadline transfers: how often VMs' bandwidths are
+/// measured, and what the device does for one VM and for several, if that is configured.
+///
+/// "The thesis" is Jain's, which the module [`transfers`](super) cites; MaxBW and BWloss are names
+/// from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferTerms {
     /// Interval between measurements.
@@ -96,8 +100,8 @@ impl Default for TransferTerms {
     }
 }
 
-/// Class of a VM under a controller that changes classes for transfers, and the verdict on its
-/// transfer.
+/// I/O class that a controller has given to a VM for the sake of deadline transfers (PriDyn), and
+/// whether the VM's own transfer can be in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// Current class.

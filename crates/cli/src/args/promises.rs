@@ -32,7 +32,8 @@ pub(crate) struct PromisesArgs {
     /// Policy parameter with its unit; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
-    /// Use adaptive_depth and max_io_shared = "64 KiB"
+    /// Set adaptive_depth = true and max_io_shared = "64 KiB" on the devices: Tidegate then
+    /// steers the queue depth, and splits long I/Os while VMs share a device
     #[arg(long)]
     pub(crate) steered: bool,
     /// Device models [default: all]

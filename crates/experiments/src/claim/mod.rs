@@ -10,16 +10,21 @@
 //! detail = "it has {vm1:.0} IOPS"    # no full stop
 //! ```
 //!
-//! Claims are reported in the order of the file; a claim whose runs are missing is left out. All of
-//! `holds` must hold, and for each item of a series unless stated otherwise:
+//! Claims are reported in the order of the file; a claim whose runs are missing is left out. All
+//! tests in the list `holds` must hold. A and B are figures, or series of equal length that are
+//! compared item by item:
 //!
 //! | test | holds where |
 //! |---|---|
-//! | `below = A, than = B`; `at_most`, `equals`, `at_least`, `above` | each A is so beside B |
-//! | `within = A, of = B, part = 0.1`, or `points = 5` | A is at most so far from B |
-//! | `between = A, from = B, to = C` | A is at least B and at most C |
-//! | `order = [A, B, C]` | each is below the next |
-//! | `rises = A` or `falls = A`; `strictly = true`, `slack = 0.05` | A goes one way |
+//! | `below = A, than = B`; `at_most`, `equals`, `at_least`, `above` | A < B; <=, =, >=, > |
+//! | `within = A, of = B, part = 0.1` | A differs from B by at most a tenth of B |
+//! | `within = A, of = B, points = 5` | A differs from B by at most 5, in the unit of both |
+//! | `between = A, from = B, to = C` | B <= A <= C |
+//! | `order = [A, B, C]` | A < B < C |
+//! | `rises = A` or `falls = A` | no item of A is below (above) the one before it |
+//!
+//! For `rises` and `falls`, `strictly = true` excludes equal items, and `slack = 0.05` allows steps
+//! the other way of up to 5 %.
 //!
 //! `in_share = 0.9` requires at least that fraction of the items, `in_more_than = 0.5` more than
 //! that fraction.
@@ -58,10 +63,12 @@ use words::Words;
 /// Name of a paper's claims in its folder.
 pub(crate) const FILE: &str = "claims.toml";
 
-/// Text that is no expression or has none where it should, and an example of one.
+/// Refusal of a text in `claims.toml` that is not an expression, or lacks one between its braces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed {
+    /// Mistake, as a message.
     what: String,
+    /// Valid expression, to be shown beside the mistake.
     example: &'static str,
 }
 
@@ -111,17 +118,21 @@ pub(crate) enum Body {
 /// A claim that is a comparison of figures.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Compared {
+    /// Statement of the paper.
     claim: Words,
     tests: Vec<Checked>,
+    /// Figures by which the claim is judged.
     detail: Words,
-    /// Sentence that is added where an item of the first test fails.
+    /// Sentence that is added to the result if an item of the first test fails, even where the
+    /// claim as a whole holds.
     more: Option<Words>,
 }
 
-/// Test, with a text that is added to the detail where it fails.
+/// Test of a claim.
 #[derive(Clone, PartialEq, Debug)]
 struct Checked {
     test: Test,
+    /// Text that is added to the claim's detail if the test fails.
     otherwise: Option<Words>,
 }
 

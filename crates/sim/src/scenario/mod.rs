@@ -201,26 +201,26 @@ pub enum ScenarioError {
         needed: u64,
     },
     /// Objective that contradicts itself.
-    #[error("{tenant}: {source}")]
+    #[error("{vm}: {source}")]
     Objective {
         /// Name of the VM.
-        tenant: String,
+        vm: String,
         /// Contradiction.
         source: ObjectiveError,
     },
     /// Workload that is wrong in itself.
-    #[error("{tenant}: {source}")]
+    #[error("{vm}: {source}")]
     Workload {
         /// Name of the VM.
-        tenant: String,
+        vm: String,
         /// Mistakes of the workload.
         source: WorkloadErrors,
     },
     /// Workload that does not fit its disk.
-    #[error("{tenant}: {source}")]
+    #[error("{vm}: {source}")]
     Region {
         /// Name of the VM.
-        tenant: String,
+        vm: String,
         /// Mismatch of the workload and its disk.
         source: RegionError,
     },
@@ -300,7 +300,7 @@ impl Scenario {
     /// Returns the first mistake.
     ///
     /// # Panics
-    /// If an index of a device or a tenant is out of range: the reader of scenarios resolves names.
+    /// If the index of a device or a VM is out of range: the reader of scenarios resolves names.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let Frame {
             duration, warm_up, ..
@@ -324,9 +324,9 @@ impl Scenario {
         for change in &self.changes {
             match &change.action {
                 Action::Objective { tenant, objective } => {
-                    let tenant = self.tenants[*tenant].name.clone();
+                    let vm = self.tenants[*tenant].name.clone();
                     (objective.validate())
-                        .map_err(|source| ScenarioError::Objective { tenant, source })?;
+                        .map_err(|source| ScenarioError::Objective { vm, source })?;
                 }
                 Action::Policy { device, policy } => {
                     self.devices[*device].check_policy(policy)?;
@@ -422,10 +422,7 @@ impl Scenario {
             return Err(ScenarioError::Whole(what));
         }
         if let Err(source) = tenant.objective.validate() {
-            return Err(ScenarioError::Objective {
-                tenant: name(),
-                source,
-            });
+            return Err(ScenarioError::Objective { vm: name(), source });
         }
         if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), tenant) {
             return Err(ScenarioError::Whole(format!("{}: {what}", name())));
@@ -437,18 +434,14 @@ impl Scenario {
         }
         let block = self.devices[tenant.device].model.spec().logical_block;
         for workload in &tenant.workloads {
-            workload.check().map_err(|source| ScenarioError::Workload {
-                tenant: name(),
-                source,
-            })?;
+            workload
+                .check()
+                .map_err(|source| ScenarioError::Workload { vm: name(), source })?;
             // Copies may have different regions, by `offset_increment`.
             for copy in 0..workload.numjobs {
-                workload.region(copy, tenant.disk_size).map_err(|source| {
-                    ScenarioError::Region {
-                        tenant: name(),
-                        source,
-                    }
-                })?;
+                workload
+                    .region(copy, tenant.disk_size)
+                    .map_err(|source| ScenarioError::Region { vm: name(), source })?;
             }
             // Sizes of discards and of unused operations too: their defaults are whole blocks on
             // every model.

@@ -143,6 +143,7 @@ pub(super) fn judge(
 /// Policy to run in a cell.
 struct Contender<'a> {
     policy: &'a PolicySpec,
+    /// Queue depth and length of I/Os are adapted at run time, as with the option `--steered`.
     steered: bool,
     build: &'a str,
 }
