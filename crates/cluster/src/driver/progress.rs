@@ -11,6 +11,11 @@ use crate::record::RunningTransfer;
 /// more or less changes the rate of a disk by several per cent.
 pub(super) const SHORTEST_INTERVAL: Nanos = Nanos::SECOND;
 
+/// Multiple of a host's bandwidth up to which rates of its transfers together are recorded. Bytes
+/// above it did not come from its disk in that interval: they came from a cache, or were reported
+/// late.
+const PLAUSIBLE_TIMES_BANDWIDTH: u64 = 2;
+
 /// Percentage of its own limit from which on a transfer's demand, not its class, decided its rate.
 const DEMAND_LIMITED_PERCENT: u64 = 95;
 
@@ -64,7 +69,7 @@ impl Cluster<'_> {
 
     /// Applies the progress reports of a host's transfers. Returns true if the interval's rates
     /// were recorded in its priority database: if all its transfers were reported at the same time
-    /// before and again now, without a change in between.
+    /// before and again now, without a change in between, and the rates are plausible.
     pub(super) fn apply_reports(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
         let now = self.session.now;
         let report = |running: &RunningTransfer| {
@@ -86,7 +91,14 @@ impl Cluster<'_> {
                 demand_limited.extend(id.map(|id| (id, rate)));
             }
         }
-        let name = self.state.hosts[host.0].name.clone();
+        let rates = measured.iter().map(|&(_, rate): &(_, u64)| rate);
+        let together = rates.fold(0, u64::saturating_add);
+        let record = &self.state.hosts[host.0];
+        if together / PLAUSIBLE_TIMES_BANDWIDTH > record.bandwidth {
+            measured.clear();
+            demand_limited.clear();
+        }
+        let name = record.name.clone();
         let mut now_moved = Vec::new();
         let all = self.state.running.iter_mut();
         for running in all.filter(|running| running.placement.host == name) {

@@ -155,6 +155,17 @@ fn rates_are_recorded_if_all_transfers_were_reported_and_nothing_has_changed() {
 }
 
 #[test]
+fn rates_far_above_the_hosts_bandwidth_are_not_recorded() {
+    let mut fixture = Fixture::with_hosts(&["a"]);
+    fixture.ask("x", 6_000, 1_000);
+    let before = fixture.session(|cluster| best_effort(cluster, 1));
+    // 5 GB within a second of a disk with 60 MB/s.
+    assert!(!fixture.report_moved(1, &[("x", 5_000)]));
+    assert_eq!(fixture.session(|cluster| best_effort(cluster, 1)), before);
+    assert!(fixture.report_moved(10, &[("x", 5_400)]), "40 MB/s");
+}
+
+#[test]
 fn a_transfer_at_its_limit_is_not_recorded_for_its_class() {
     let mut fixture = Fixture::with_hosts(&["a"]);
     fixture.ask("x", 6_000, 1_000);
