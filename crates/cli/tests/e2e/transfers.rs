@@ -239,7 +239,7 @@ fn what_is_no_transfer_is_refused_with_what_would_be_right() {
         &["job", "start", "a", "--size", "1 B", "--by", "14:03"],
     );
     assert!(
-        twice.contains("0 of 1 bytes") && twice.contains("replace"),
+        twice.contains("0 B of 1 B moved") && twice.contains("replace"),
         "{twice}"
     );
     daemon.stop();
