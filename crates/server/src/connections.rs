@@ -72,7 +72,7 @@ impl DeviceConnections {
 
     /// Adds a VM that may have `max` connections. It is counted until the result is dropped.
     pub fn add_vm(self: &Arc<Self>, max: u32) -> Arc<VmConnections> {
-        assert!(max > 0, "a VM that nobody may connect to");
+        assert!(max > 0, "a VM without room for a connection");
         let tally = Tally {
             max,
             open: 0,
@@ -127,7 +127,7 @@ impl VmConnections {
 
     /// Changes the VM's maximum; connections beyond a lower maximum stay open.
     pub fn set_max(&self, max: u32) {
-        assert!(max > 0, "a VM that nobody may connect to");
+        assert!(max > 0, "a VM without room for a connection");
         self.tally(|tally| tally.max = max);
     }
 

@@ -31,8 +31,8 @@ pub(crate) struct Circumstances {
 /// nanoseconds. `answered`: requests of the VM that had been answered when this one arrived.
 pub(super) fn divide(account: &Account, answered: u32, of: Circumstances) -> [u64; 3] {
     let (device, concurrency) = (account.device.0, u64::from(of.concurrency.max(1)));
-    // Of n I/Os with a device that serves them in turn, each has 1 / n of its time there as its
-    // own service (Little's law); the rest of that time is a wait like that in the queue.
+    // A device that serves n I/Os in turn gives each of them 1 / n of its time there as its own
+    // service (Little's law); the rest of that time is a wait like that in the queue.
     let own_service = if of.is_serial {
         device / concurrency
     } else {
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn what_the_own_ios_did_not_take_of_a_wait_is_others() {
-        // Of a wait of 250 one own I/O of 10 took 10; nothing but the late one was answered since
-        // in the first case, and 25 in the last.
+        // The VM's own I/Os take 10 each of a wait of 250: none was answered since the late one
+        // arrived in the first case, one in the second, and more than fit in the last two.
         for (answered, others) in [(1, 250), (2, 240), (26, 0), (100, 0)] {
             let of = Circumstances {
                 answered,

@@ -327,7 +327,7 @@ fn the_cause_is_where_late_requests_spent_their_time() {
 }
 
 #[test]
-fn a_wait_is_blamed_on_whoever_was_served_meanwhile() {
+fn a_wait_is_blamed_on_the_vms_that_were_served_meanwhile() {
     // Two requests at once wait behind a neighbour's I/O and some of the VM's own, and are served
     // one after the other. The second one follows its own VM's, yet waited as the first one did.
     let cause_of = |neighbour: u64, own: u32| {

@@ -197,7 +197,7 @@ impl Promises {
     /// Updates the depth where nothing guarantees the latency bounds, by the requests of the last
     /// second.
     fn measure_depth(&mut self, view: &View, control: &mut DeviceControl, used: BoundUse) {
-        // What was measured for a latency objective must not hold once none is left.
+        // A depth measured for a latency objective must not hold once no such objective is left.
         if control.promised.is_none() {
             if self.measured.reset() {
                 self.set_bound(view, control);

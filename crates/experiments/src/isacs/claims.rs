@@ -239,7 +239,7 @@ impl Compared<'_> {
         (!all.is_empty()).then(|| all.iter().filter(is).count())
     }
 
-    /// Cause for which a case is the same under all schedulers, whoever runs when.
+    /// Cause for which a case is the same under all schedulers, in any order of vCPUs.
     fn bound(&self, case: Case) -> Option<&'static str> {
         let result = self.runs.get(case, self.policies[0])?;
         if result.client > BUSY {

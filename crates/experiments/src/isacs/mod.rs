@@ -83,7 +83,7 @@ fn runs(
     let explaining = Change::ALL.into_iter().flat_map(Policy::both);
     let explaining = explaining.chain(OTHERS.into_iter().flat_map(|(pair, _)| pair));
     let mut keys = run::keys(cases, &explaining.collect::<Vec<_>>());
-    // What was run with more rounds already stands for itself.
+    // Cases that were run with more rounds need no explanatory runs.
     keys.retain(|key| !runs.has(key));
     // A round has few packets, so their mean needs all rounds; of other explanatory runs the
     // direction of an effect is enough, and one round shows it.

@@ -188,7 +188,7 @@ fn guests(case: Case, policy: Policy, free: &Calibration, round: u64) -> Vec<VmS
             ..vm
         }),
         Case::PingMixed => many(model.mixed, GUEST_PCPUS_WITH_CLIENT, &|k, vm| VmSpec {
-            // Table 4 has six VMs, whoever runs beside them.
+            // Table 4 has six VMs, whatever other VMs run beside them.
             ping: (k < PINGED_MIXED).then(|| net(model.mixed).ping(k, mixed_pings)),
             ..computes(vm)
         }),

@@ -216,7 +216,7 @@ mod tests {
                     scope.spawn(move || {
                         begin.wait();
                         rename_under_lock(new, path).expect("one store is there");
-                        // What the daemon opens from now on must not be replaced by another's.
+                        // The file that the daemon opens now must not be replaced by another daemon's.
                         fs::read_to_string(path).expect("it is there")
                     })
                 });

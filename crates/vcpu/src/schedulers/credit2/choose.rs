@@ -64,11 +64,11 @@ impl<C: Credits> Credit2<C> {
             let (next, passed_over) = self.candidate(machine, now, p);
             let waits = self.queues[queue].waiting.first();
             let is_spent = |&v: &VcpuId| self.credits.is_spent(v);
-            let nobody_before = match self.params.release {
+            let none_passed_over = match self.params.release {
                 Release::V4_12_3 => waits.is_none_or(is_spent),
                 Release::V4_12_0 => !passed_over,
             };
-            let Some(v) = next.filter(is_spent).filter(|_| nobody_before) else {
+            let Some(v) = next.filter(is_spent).filter(|_| none_passed_over) else {
                 return (next, began);
             };
             let renewal = self.renew(machine, now, queue, v);

@@ -49,7 +49,7 @@ fn as_printed_a_vcpu_that_is_put_back_leaves_cpu_boost_as_it_is() {
     assert!(!isacs.would_reorder(third, false));
     assert_eq!(isacs.rank(second), 2_666_666);
     assert_eq!(isacs.rank(third), 3_999_999);
-    // Who is not in the group comes last, and above an idle pCPU.
+    // A vCPU outside the group comes last, and above an idle pCPU.
     assert!(isacs.rank(VcpuId(0)) <= 0 && isacs.is_spent(VcpuId(0)));
 }
 
@@ -62,7 +62,7 @@ fn as_printed_a_vcpu_that_wakes_with_credit_goes_before_the_group() {
     assert!(isacs.queue(0).boosted);
     assert!(isacs.rank(third) > isacs.rank(second) + 100 * MS);
     assert_eq!(isacs.usable(third), 3 * MS);
-    // It pays with credit, and with its CVCredit once that is used up.
+    // The vCPU pays with credit, and with its CVCredit once that is used up.
     isacs.began(Nanos::ZERO, third);
     isacs.burn(third, 3 * MS);
     let account = *isacs.account(third);
