@@ -216,7 +216,7 @@ mod tests {
                     scope.spawn(move || {
                         begin.wait();
                         rename_under_lock(new, path).expect("one store is there");
-                        // The file that the daemon opens now must not be replaced by another daemon's.
+                        // What the daemon opens now must not be replaced by another daemon.
                         fs::read_to_string(path).expect("it is there")
                     })
                 });

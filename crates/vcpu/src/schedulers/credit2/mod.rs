@@ -53,7 +53,8 @@ pub enum Release {
     /// the first that waits have no credit; a vCPU's debt is at most the credit of a reset.
     V4_12_3,
     /// Xen 4.12.0 to 4.12.2: a reset when the next vCPU to run has no credit and none was passed
-    /// over for it, also within the rate limit and while others wait with credit; debt is not bounded.
+    /// over for it, also within the rate limit and while others wait with credit; debt is not
+    /// bounded.
     V4_12_0,
 }
 
