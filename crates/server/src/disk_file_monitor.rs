@@ -94,6 +94,11 @@ impl Watched {
         }
     }
 
+    /// Returns the path of the file as configured.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the last state seen.
     pub fn state(&self) -> State {
         State::from_byte(self.state.load(Ordering::Relaxed))

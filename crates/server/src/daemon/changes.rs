@@ -11,8 +11,10 @@ use tokio::task::spawn_blocking;
 
 use super::resize::{ResizeError, Sizes, set_file_size};
 use super::shared::Shared;
+use crate::backing::Disk;
 use crate::command::{Command, ControlError, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
+use crate::event_loop::DiskFile;
 
 /// Changes of VMs and disks, over all parts of the daemon.
 #[derive(Clone, Copy)]
@@ -50,6 +52,10 @@ impl<'a> Changes<'a> {
         let device = &devices.entries()[vm.device];
         // Before the event loop is asked: opening may block for as long as `open_timeout`.
         let opened = disks.open(device.config(), &vm.name, &vm.disks).await?;
+        let files: Vec<_> = opened
+            .iter()
+            .filter_map(|new| DiskFile::of(&new.disk))
+            .collect();
         let new = Box::new(NewVm {
             name: vm.name.clone(),
             background: vm.background,
@@ -59,7 +65,7 @@ impl<'a> Changes<'a> {
         });
         let added = (devices.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
         // The loop may still refuse, for example if the device is full.
-        let (snapshot, volumes) = disks.release_if_refused(added, &vm.disks)?;
+        let (snapshot, volumes) = disks.release_if_refused(added, &files)?;
         disks.publish(device, volumes, &snapshot);
         // After the loop has agreed: until then no answer of the API may name the VM.
         vms.add(vm.clone());
@@ -92,9 +98,7 @@ impl<'a> Changes<'a> {
         let closing = removed.await??;
         // From here on the name is free, even while the disks are still being flushed.
         vms.remove(name);
-        let exports = closing.iter().map(|disk| disk.export.clone()).collect();
-        let failed = disks.close(closing).await;
-        self.forget_disks(name, exports).await;
+        let failed = self.close(name, closing).await;
         disks.schedule_trim();
         Ok(failed)
     }
@@ -121,13 +125,14 @@ impl<'a> Changes<'a> {
         let device = &devices.entries()[there.device];
         let new = disks.open(device.config(), vm, asked).await?.pop();
         let new = Box::new(new.expect("one was opened"));
+        let file = DiskFile::of(&new.disk);
         let name = vm.to_owned();
         let added = devices.ask(there.device, |reply| Command::AddDisk {
             vm: name,
             disk: new,
             reply,
         });
-        let (snapshot, volumes) = disks.release_if_refused(added.await, asked)?;
+        let (snapshot, volumes) = disks.release_if_refused(added.await, file.as_slice())?;
         disks.publish(device, volumes, &snapshot);
         vms.change(vm, |vm| vm.disks.push(disk));
         if let Some(vm) = vms.get(vm) {
@@ -147,12 +152,7 @@ impl<'a> Changes<'a> {
         export: &str,
         force: bool,
     ) -> Result<Vec<String>, ControlError> {
-        let Shared {
-            devices,
-            vms,
-            disks,
-            ..
-        } = self.shared;
+        let Shared { devices, vms, .. } = self.shared;
         let there = vms.find(vm)?;
         // A VM without disks could not be connected to, so the VM is to be removed instead.
         if there.disks.len() == 1 && there.disks[0].export == export {
@@ -167,9 +167,7 @@ impl<'a> Changes<'a> {
         });
         let closing = removed.await??;
         vms.change(vm, |vm| vm.disks.retain(|disk| disk.export != export));
-        let failed = disks.close(closing).await;
-        self.forget_disks(vm, vec![export.to_owned()]).await;
-        Ok(failed)
+        Ok(self.close(vm, closing).await)
     }
 
     /// Changes the size of a disk, in bytes, and returns the VM's snapshot. A smaller size requires
@@ -236,19 +234,25 @@ impl<'a> Changes<'a> {
         });
     }
 
-    /// Deletes the store's records of disks that were removed, so that new ones may be created.
-    /// Disks of a VM in the configuration file keep theirs, because the next start serves them
-    /// again.
-    async fn forget_disks(&self, vm: &str, exports: Vec<String>) {
+    /// Closes disks that were removed from a VM and deletes the store's records of them, so that
+    /// new files may be created in their place. Disks of a VM in the configuration file keep their
+    /// records, because the next start serves them again. Returns the disks that could not be
+    /// flushed, with the reasons.
+    async fn close(&self, vm: &str, removed: Vec<Disk>) -> Vec<String> {
         let Shared {
             vms,
             disks,
             persistence,
             ..
         } = self.shared;
+        let closed = disks.close(removed).await;
         if !vms.is_configured(vm) {
-            persistence.forget_disks(disks.files(), exports).await;
+            let paths = closed.files.iter().map(|file| file.path.clone()).collect();
+            persistence.forget_paths(disks.files(), paths).await;
         }
+        // Last: a disk that is opened on one of the files from here on has a record of its own.
+        disks.release(&closed.files);
+        closed.failed
     }
 }
 

@@ -16,7 +16,7 @@ use crate::backing::Disk;
 use crate::blocking_call;
 use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
-use crate::event_loop::{Files, SetupError, open_disk};
+use crate::event_loop::{DiskFile, Files, SetupError, open_disk};
 use crate::frontend::Volume;
 use crate::listener::ExportCatalogue;
 use crate::ring::sys;
@@ -24,6 +24,15 @@ use crate::ring::sys;
 /// Time between the removal of a VM and returning its memory to the system; removals within it
 /// share one pass.
 const TRIM_DELAY: Duration = Duration::from_secs(1);
+
+/// Disks that were closed, whose files no other disk may use yet.
+#[derive(Debug)]
+pub(super) struct ClosedDisks {
+    /// Disks that could not be flushed, with the reasons.
+    pub(super) failed: Vec<String>,
+    /// Files of all of them, to be passed to [`OpenDisks::release`].
+    pub(super) files: Vec<DiskFile>,
+}
 
 /// Open files of the disks of all devices, and the volumes offered to NBD clients.
 #[derive(Debug)]
@@ -110,31 +119,34 @@ impl OpenDisks {
         Ok(opened)
     }
 
-    /// Removes the entries of disks that an event loop refused, and that it has closed.
+    /// Releases the files of disks that an event loop refused, and that it has closed.
     ///
     /// # Errors
     /// The refusal.
     pub(super) fn release_if_refused<T>(
         &self,
         taken: Result<Result<T, CommandError>, ControlError>,
-        disks: &[DiskConfig],
+        files: &[DiskFile],
     ) -> Result<T, ControlError> {
         let taken = taken.and_then(|taken| Ok(taken?));
         if taken.is_err() {
-            disks
-                .iter()
-                .for_each(|disk| self.files.remove(&disk.export));
+            self.release(files);
         }
         taken
     }
 
-    /// Withdraws, flushes and closes disks that an event loop has given back. Returns those that
-    /// could not be flushed, with the reasons.
-    pub(super) async fn close(&self, disks: Vec<Disk>) -> Vec<String> {
+    /// Lets other disks use the files of disks that have been closed.
+    pub(super) fn release(&self, files: &[DiskFile]) {
+        files.iter().for_each(|file| self.files.remove(file));
+    }
+
+    /// Withdraws, flushes and closes disks that an event loop has given back. No other disk may use
+    /// their files until the caller releases them.
+    pub(super) async fn close(&self, disks: Vec<Disk>) -> ClosedDisks {
         for disk in &disks {
             self.catalogue.remove(&disk.export);
         }
-        let files = self.files.clone();
+        let files = disks.iter().filter_map(DiskFile::of).collect();
         let closed = spawn_blocking(move || {
             let mut failed = Vec::new();
             for disk in disks {
@@ -143,16 +155,14 @@ impl OpenDisks {
                     tracing::error!("{what}");
                     failed.push(what);
                 }
-                let export = disk.export.clone();
-                // Dropping the disk releases its lock, before the entry lets another VM open the
-                // file.
+                // Dropping the disk closes its file and releases the lock on it.
                 drop(disk);
-                files.remove(&export);
             }
             failed
         });
         let panicked = |_| vec!["closing the disks panicked".to_owned()];
-        closed.await.unwrap_or_else(panicked)
+        let failed = closed.await.unwrap_or_else(panicked);
+        ClosedDisks { failed, files }
     }
 
     /// Schedules returning free heap memory to the system after [`TRIM_DELAY`], so that many
@@ -291,13 +301,54 @@ mod tests {
         for taken in [false, true] {
             let mut opened = all.open(&device, "vm", std::slice::from_ref(&a)).await;
             let new = opened.as_mut().expect("it is free").pop().expect("one");
+            let file = DiskFile::of(&new.disk).expect("it has a file");
             let no = Err(CommandError::UnknownVm("vm".to_owned()));
             let answer = if taken { Ok(new.disk) } else { no };
-            let asked = std::slice::from_ref(&a);
-            if let Ok(disk) = all.release_if_refused(Ok(answer), asked) {
-                assert_eq!(all.close(vec![disk]).await, [""; 0]);
+            if let Ok(disk) = all.release_if_refused(Ok(answer), &[file]) {
+                let closed = all.close(vec![disk]).await;
+                assert_eq!(closed.failed, [""; 0]);
+                all.release(&closed.files);
             }
         }
         assert_eq!(all.files().watched().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_closes_late_leaves_the_file_of_the_next_one_of_its_name_in_use() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [old, new] = ["old.raw", "new.raw"].map(|name| dir.path().join(name));
+        for path in [&old, &new] {
+            std::fs::write(path, [0; 8192]).expect("writable");
+        }
+        let (all, device) = disks(None);
+        let open = async |export: &str, path: &Path| {
+            let mut opened = all
+                .open(&device, "vm", &[disk(export, path, &device)])
+                .await?;
+            Ok::<Disk, ControlError>(opened.pop().expect("one").disk)
+        };
+        let is_in_use = async |path: &Path| {
+            let error = open("b", path).await.err().map(|error| error.to_string());
+            error.is_some_and(|error| error.contains("which export \"a\" of VM \"vm\" uses"))
+        };
+        // Removed, and still being flushed when the next disk takes its name.
+        let first = open("a", &old).await.expect("it is free");
+        let second = open("a", &new).await.expect("it is free");
+        let closed = all.close(vec![first]).await;
+        assert!(is_in_use(&old).await, "its record is not deleted yet");
+        all.release(&closed.files);
+        assert!(
+            is_in_use(&new).await,
+            "closing the first must not release it"
+        );
+
+        // A third one of that name is refused by the loop while the second is served.
+        let third = open("a", &old).await.expect("it is free again");
+        let file = DiskFile::of(&third).expect("it has a file");
+        drop(third);
+        let no: Result<(), _> = Err(CommandError::UnknownVm("vm".to_owned()));
+        assert!(all.release_if_refused(Ok(no), &[file]).is_err());
+        assert!(is_in_use(&new).await, "the refusal must not release it");
+        drop(second);
     }
 }

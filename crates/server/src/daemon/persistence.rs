@@ -2,6 +2,7 @@
 //! served.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -178,17 +179,20 @@ impl Persistence {
         let _ = spawn_blocking(move || record_disks(&store, &files, &[vm])).await;
     }
 
-    /// Deletes the records of disks that were removed. A failure is logged.
-    pub(super) async fn forget_disks(&self, files: &Files, exports: Vec<String>) {
+    /// Deletes the records of disks at these paths. A failure is logged.
+    ///
+    /// By path, because the export name of a disk that took long to flush may be another disk's by
+    /// now.
+    pub(super) async fn forget_paths(&self, files: &Files, paths: Vec<PathBuf>) {
         let Some(store) = self.store.clone() else {
             return;
         };
         let files = files.clone();
         let forget = move || {
-            let names = exports
-                .iter()
-                .map(|export| Change::ForgetDisk { name: export });
-            match store.apply(&names.collect::<Vec<_>>()) {
+            let names = paths.iter().map(|path| KnownDisk::key(path));
+            let names: Vec<String> = names.collect();
+            let changes = names.iter().map(|name| Change::ForgetDisk { name });
+            match store.apply(&changes.collect::<Vec<_>>()) {
                 Ok(_) => load_known_disks(&store, &files),
                 Err(error) => tracing::warn!("records of removed disks cannot be deleted: {error}"),
             }
@@ -369,5 +373,17 @@ mod tests {
         assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(true));
         assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(false));
         assert!(!files.knows(&path));
+    }
+
+    #[tokio::test]
+    async fn a_record_is_forgotten_by_its_path_and_the_names_other_disk_keeps_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (all, files) = (open(dir.path()), Files::default());
+        let [old, new] = ["old.raw", "new.raw"].map(|name| dir.path().join(name));
+        for path in [&old, &new] {
+            all.record_disks_of(&files, vm("a", Some(path))).await;
+        }
+        all.forget_paths(&files, vec![old.clone()]).await;
+        assert_eq!([&old, &new].map(|path| files.knows(path)), [false, true]);
     }
 }

@@ -69,7 +69,7 @@ use transfers::Transfers;
 use vm_changes::Shrinking;
 use vms::Vms;
 
-pub use setup::{Files, Prepared, SetupError, open_disk};
+pub use setup::{DiskFile, Files, Prepared, SetupError, open_disk};
 
 /// Longest request that carries data, in bytes, as advertised.
 const PAYLOAD_MAX: u32 = LARGEST_PAYLOAD;

@@ -65,10 +65,15 @@ impl KnownDisk {
     pub fn from_config(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
         let path = disk.path.as_deref()?;
         Some(KnownDisk {
-            path: absolute(path).to_string_lossy().into_owned(),
+            path: KnownDisk::key(path),
             export: disk.export.clone(),
             vm: vm.to_owned(),
         })
+    }
+
+    /// Returns the path under which the disk of a file is recorded.
+    pub(crate) fn key(path: &Path) -> String {
+        absolute(path).to_string_lossy().into_owned()
     }
 }
 

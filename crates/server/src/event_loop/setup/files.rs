@@ -24,6 +24,27 @@ pub struct Files {
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
+/// File of one open disk, as [`Files`] knows it. A later disk is another one, even if it has the
+/// same export name or path.
+#[derive(Clone, Debug)]
+pub struct DiskFile {
+    /// Path of the file as configured.
+    pub(crate) path: PathBuf,
+    /// Address that no other disk's state has while this is alive.
+    watched: Weak<Watched>,
+}
+
+impl DiskFile {
+    /// Returns the file of an open disk; `None` for a disk without a file.
+    pub(crate) fn of(disk: &Disk) -> Option<DiskFile> {
+        let watched = disk.medium.watched()?;
+        Some(DiskFile {
+            path: watched.path().to_owned(),
+            watched: Arc::downgrade(watched),
+        })
+    }
+}
+
 /// Disk that uses a file.
 #[derive(Clone, Debug)]
 pub struct User {
@@ -98,10 +119,10 @@ impl Files {
         }
     }
 
-    /// Removes a disk that has been closed.
-    pub fn remove(&self, export: &str) {
+    /// Removes a disk that has been closed. Another disk that has its export name by now stays.
+    pub(crate) fn remove(&self, file: &DiskFile) {
         self.lock_used().retain(|_, users| {
-            users.retain(|user| user.export != export);
+            users.retain(|user| !user.watched.ptr_eq(&file.watched));
             !users.is_empty()
         });
     }

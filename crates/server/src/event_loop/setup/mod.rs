@@ -27,8 +27,8 @@ use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::{PLUMBING, Volume};
 use crate::ring;
 
-pub use files::Files;
 use files::User;
+pub use files::{DiskFile, Files};
 
 /// Minimum number of VMs for which a device has room. With more than half as many in the
 /// configuration, it has room for twice those.
