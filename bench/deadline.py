@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""A deadline that is met with `tidegate agent` and missed without: three fio processes on this machine's disk.
+"""A deadline that is met with `tidegate agent` and missed without: three fio
+processes on this machine's disk.
 
-All three read a file at random and past the page cache, as deep and as large as each other. One has a job: so
-many bytes by a deadline. The others have none and read on. The disk is given a scheduler that honours I/O
-classes, and its own one back at the end, however that comes.
+All three read a file at random and past the page cache, with the same depth
+and request size. One has a job: so many bytes by a deadline. The others have
+none and read on. Meanwhile the disk has a scheduler that honours I/O classes;
+its own one is restored at the end, after an error or Ctrl-C as well.
 
-The deadline is chosen before anything is run with the agent, by this rule: the job is what its process reads in
---seconds when it is alone; the deadline is half-way between what that takes alone and what it takes beside the
-others, both by the medians of --probes measurements that alternate.
+The deadline is chosen before anything is run with the agent, by this rule: the
+job is what its process reads in --seconds when it is alone; the deadline is
+half-way between the times that this takes alone and beside the others, both by
+the medians of --probes measurements that alternate.
 
-Then rounds: a run without the agent and one with it, the one first that was second in the round before. A
-run's time is from the start of the job's fio to its end, on the clock of the wall. The agent is told the
-processes that were started, the job and the disk, and nothing else; fio's work is done by their children. Classes are
-what `ionice` says of all these processes ten times a second.
+Each round is a run without the agent and one with it, in an order that
+alternates. The time of a run is wall-clock time from the start of the job's
+fio to its end. The agent gets the process ids, the job and the disk, and
+nothing else; fio's children do the I/O. Classes are those that `ionice` shows
+for all of these processes, ten times a second.
 """
 
 import argparse
@@ -327,21 +331,28 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="bfq", help="of the disk meanwhile (bfq)")
-    parser.add_argument("--rounds", type=int, default=5, help="(5)")
-    parser.add_argument("--seconds", type=float, default=15, help="that the job takes alone (15)")
-    parser.add_argument("--probes", type=int, default=3, help="of each of the two rates (3)")
-    parser.add_argument("--probe-seconds", type=int, default=4, help="of each probe (4)")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--scheduler", choices=SCHEDULERS, default="bfq",
+                        help="I/O scheduler of the disk meanwhile (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=5, help="runs without and with the agent (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15,
+                        help="time that the job takes alone (default: %(default)g)")  # fmt: skip
+    parser.add_argument("--probes", type=int, default=3,
+                        help="measurements of each of the two rates (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--probe-seconds", type=int, default=4,
+                        help="length of each measurement (default: %(default)s)")  # fmt: skip
     parser.add_argument("--rw", default="randread",
-                        choices=("randread", "read", "randwrite", "write"), help="(randread)")  # fmt: skip
-    parser.add_argument("--block-kib", type=int, default=512, help="of each request (512)")
-    parser.add_argument("--depth", type=int, default=16, help="of each process (16)")
-    parser.add_argument("--size-mib", type=int, default=1536, help="of the file (1536)")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure (/var/tmp)")
-    parser.add_argument("--agent", default="", help="more options of the agent, such as"
+                        choices=("randread", "read", "randwrite", "write"),
+                        help="I/O of all three (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--block-kib", type=int, default=512, help="size of a request (default: %(default)s)")
+    parser.add_argument("--depth", type=int, default=16, help="queue depth of each process (default: %(default)s)")
+    parser.add_argument("--size-mib", type=int, default=1536, help="size of the file (default: %(default)s)")
+    parser.add_argument("--directory", default="/var/tmp",
+                        help="a directory on the disk to measure (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--agent", default="", help="more options of the agent:"
                         " --agent='--interval 1s'")  # fmt: skip
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table",
+                        help="format of the results (default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
     args.size, args.agent = args.size_mib * MIB, args.agent.split()
     if min(args.rounds, args.probes, args.probe_seconds, args.block_kib, args.depth) < 1:

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""Sharing a disk fairly, live: fio's clients over NBD under one policy after the other.
+"""Sharing a disk fairly, live: fio's clients over NBD under one policy after the
+other.
 
 Three measurements, a table each:
 
-  bottleneck  A (16 KiB, depth 1) beside B (128 KiB, depth 32) with equal weights on an emulated pipe
-              of 100 MiB/s (examples/bottleneck.toml). Fair is half of it each.
-  shares      VM1 beside two VMs with large requests and deep queues on an emulated flash disk and an
-              emulated hard disk, as in vFair's figures 9 and 10; beside each figure what the
-              simulator says of the same load on the same model. A third of the rounds, and runs four
-              times as long on the hard disk.
-  disk        A beside B on this machine's own disk, a file that is read past the page cache: under
-              the kernel's schedulers, where the disk offers them and this program may change them
-              (they are put back), and under Tidegate's. What both move is set beside what B moves
-              alone, in pairs of the same round.
+  bottleneck  A (16 KiB, depth 1) beside B (128 KiB, depth 32) with equal
+              weights on an emulated pipe of 100 MiB/s
+              (examples/bottleneck.toml). The fair share of each is half of it.
+  shares      VM1 beside two VMs with large requests and deep queues on an
+              emulated flash disk and an emulated hard disk, as in vFair's
+              figures 9 and 10. Each figure has the simulator's beside it, for
+              the same load on the same model. There are a third of the rounds,
+              and runs on the hard disk are four times as long.
+  disk        A beside B on this machine's own disk, a file that is read past
+              the page cache: under the kernel's schedulers, if the disk offers
+              them and this program may change them (they are restored), and
+              under Tidegate's policies. The throughput of both is compared
+              with that of B alone, in pairs of the same round.
 
-One server runs at a time. Rounds take all rows in turn, so that what else the machine does meets all
-of them alike; figures are medians over rounds. Latencies are fio's.
+One server runs at a time. Each round takes all rows in turn, so that other
+activity of the machine meets all of them alike; figures are medians over
+rounds. Latencies are fio's.
 """
 
 import argparse
@@ -420,16 +425,20 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--only", default=",".join(PARTS), help="which, with commas (all three)")
-    parser.add_argument("--policy", default="", help="rows whose title begins so, with commas (all)")
-    parser.add_argument("--rounds", type=int, default=7, help="(7)")
-    parser.add_argument("--seconds", type=int, default=5, help="of each run (5)")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--only", default=",".join(PARTS), help="measurements, separated by commas (default: all)")
+    parser.add_argument("--policy", default="",
+                        help="only rows whose titles begin so, separated by commas (default: all)")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=5, help="length of each run (default: %(default)s)")
     parser.add_argument("--warm-up", type=int, default=5,
-                        help="seconds before: time to find a depth (5)")  # fmt: skip
-    parser.add_argument("--size-mib", type=int, default=2048, help="of the files on the disk (2048)")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure (/var/tmp)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+                        help="seconds before that, in which a depth is found (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--size-mib", type=int, default=2048,
+                        help="size of each file on the disk (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--directory", default="/var/tmp",
+                        help="a directory on the disk to measure (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table",
+                        help="format of the results (default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
     args.size = args.size_mib * MIB
     if min(args.rounds, args.seconds) < 1 or args.warm_up < 0 or args.size <= 0 or args.size % (8 * MIB):

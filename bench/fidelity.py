@@ -1,30 +1,38 @@
 #!/usr/bin/env python3
 """The simulator against the daemon: the same mixes of VMs, live and simulated.
 
-Each file in experiments/fidelity is a scenario. Live, the daemon serves an emulated device with the
-scenario's model and fio is its VMs, over NBD. Simulated, the scenario runs as it is, but for two
-times that are measured first, on an idle device of the same model, with one request outstanding:
+Each file in experiments/fidelity is a scenario. Live, the daemon serves an
+emulated device with the scenario's model, and fio is its VMs, over NBD.
+Simulated, the scenario runs as it is, except for two times that are measured
+first, on an idle device of the same model, with one request outstanding:
 
-  the guest's round trip   from the daemon's answer until the VM's next request has arrived: what a
-                           request takes (1 / IOPS) less what the daemon says it took and less the
-                           VM's think time (a process that sleeps wakes late). It becomes
-                           the VM's `delay`, drawn from a log-normal distribution as wide as fio's
-                           latencies. The processor time of fio is apart in it (`processor`): a
-                           guest with a deep queue spends that for one request after the other.
-  the emulation's lateness from the time at which the model ends an I/O until the daemon's loop has
-                           noticed: the daemon's service time less the simulator's. It becomes the
-                           device's `transport`.
+  round trip of the guest
+      from the daemon's answer until the VM's next request has arrived: the
+      time of a request (1 / IOPS) without what the daemon says it took and
+      without the VM's think time (a process that sleeps wakes late). It
+      becomes the VM's `delay`, drawn from a log-normal distribution as wide as
+      that of fio's latencies. fio's processor time is a part of its own
+      (`processor`): a guest with a deep queue spends that for one request
+      after the other.
+  lateness of the emulation
+      from the time at which the model ends an I/O until the daemon's loop has
+      noticed: the daemon's service time without the simulator's. It becomes
+      the device's `transport`.
 
-Both are measured for each operation, size of request and think time, and never in a mix itself: what is compared
-is a forecast. The processors are kept from halting meanwhile, or a request on an idle device would take longer
-than in a mix. Compared are IOPS and the 99th percentile of latencies from a request's arrival to its
-answer, as the engine counts them on both sides, in the same buckets (1/16 wide), over the same time after the same
-warm-up; medians over rounds (live) and seeds (simulated). A mix passes where all of its VMs do.
-(fio's own figures would not do: it takes all answers of a queue that it drains at its end at once.)
+Both are measured for each operation, request size and think time, and never in
+a mix itself: what is compared is a forecast. Processors are kept from halting
+meanwhile, or a request on an idle device would take longer than in a mix.
+Compared are IOPS and the 99th percentile of latencies from a request's arrival
+to its answer, as the engine counts them on both sides, in the same buckets
+(1/16 wide), over the same time after the same warm-up; medians over rounds
+(live) and seeds (simulated). A mix passes if all of its VMs do. fio's own
+figures would be wrong here: it takes all answers of a queue that it drains at
+its end at once.
 
-Mixes on hard disks take no processor to speak of: --together of them run at a time. The load of the
-machine is printed; processors that do something else make round trips that no scenario has. On
-such a machine: chrt -r 5 python3 bench/fidelity.py
+Mixes on hard disks take next to no processor time: --together of them run at a
+time. The load of the machine is printed; processors that do something else
+make round trips that no scenario has. On such a machine:
+chrt -r 5 python3 bench/fidelity.py
 """
 
 import argparse
@@ -411,13 +419,16 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--only", default="", help="mixes whose name begins so, with commas (all)")
-    parser.add_argument("--rounds", type=int, default=3, help="live runs of each mix (3)")
-    parser.add_argument("--seeds", type=int, default=15, help="simulated runs of each mix (15)")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--only", default="",
+                        help="only mixes whose names begin so, separated by commas (default: all)")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=3, help="live runs of each mix (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=15,
+                        help="simulated runs of each mix (default: %(default)s)")  # fmt: skip
     parser.add_argument("--together", type=int, default=10,
-                        help="mixes on hard disks that run at a time (10)")  # fmt: skip
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+                        help="mixes on hard disks that run at a time (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table",
+                        help="format of the results (default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
     if min(args.rounds, args.seeds, args.together) < 1:
         parser.error("--rounds, --seeds and --together are at least 1")

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What VMs that misbehave, or are only busy, cost a VM beside them: request slots and memory.
+"""What VMs that misbehave, or are only busy, cost a VM beside them: request slots
+and memory.
 
-Three daemons run side by side: one with a crowd of VMs, one with the same crowd and bounds on
-request slots and payload memory so large that nobody waits for them, and one whose crowd stays
-away. In all of them a VM that reserves 500 IOPS reads 4 KiB at depth 1, in short windows by
-turns, so that what else the machine does meets all three alike. No verdict: figures.
+Three daemons run side by side: one with a crowd of VMs, one with the same
+crowd and bounds on request slots and payload memory so large that nobody waits
+for them, and one without the crowd. In each of them a VM that reserves 500
+IOPS reads 4 KiB at depth 1, in short windows by turns, so that other activity
+of the machine meets all three alike. There is no verdict, only figures.
 """
 
 import argparse
@@ -263,17 +265,19 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
     parser.add_argument(
         "--only",
         metavar="CROWD,...",
         default=",".join([*CROWDS, "all"]),
-        help=f"which crowds: {', '.join(CROWDS)}, or all of them at once with 64 VMs each (all)",
+        help=f"of {', '.join(CROWDS)}, and all: all of them at once, with 64 VMs each"
+        " (default: each)",
     )
-    parser.add_argument("--starts", type=int, default=3, help="starts of the daemons (3)")
-    parser.add_argument("--windows", type=int, default=12, help="windows of each start (12)")
-    parser.add_argument("--seconds", type=float, default=0.4, help="length of a window (0.4)")
-    parser.add_argument("--directory", help="where disks are made (the temporary directory)")
+    parser.add_argument("--starts", type=int, default=3, help="starts of the daemons (default: %(default)s)")
+    parser.add_argument("--windows", type=int, default=12, help="windows of each start (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="length of a window (default: %(default)s)")
+    parser.add_argument("--directory",
+                        help="directory for the disks (default: a temporary one)")  # fmt: skip
     args = parser.parse_args()
     unknown = [name for name in args.only.split(",") if name not in {*CROWDS, "all"}]
     if unknown:
@@ -284,7 +288,7 @@ def parse_args():
 def run(args):
     args.tidegate = str(Path(args.tidegate).resolve())
     if not Path(args.tidegate).exists():
-        raise BenchError(f"{args.tidegate} is not there: cargo build --release makes it")
+        raise BenchError(f"{args.tidegate} is not there; build it with: make build")
     heads = [f"{head:>16}" for head in ("AS IT IS", "LARGE BOUNDS", "NO CROWD")]
     heads += [f"{head:>12}" for head in ("OF LARGE", "OF NO CROWD")]
     print(f"{'':<48} " + "  ".join(heads))

@@ -305,18 +305,21 @@ def show(result):
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--policy", default="fifo", help="one or more, with commas (fifo)")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--policy", default="fifo",
+                        help="Tidegate's policies, separated by commas (default: %(default)s)")  # fmt: skip
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=BINARY",
-                        help="another build of Tidegate, e.g. the one before a change")  # fmt: skip
-    parser.add_argument("--device-depth", type=int, help="Tidegate's `depth` (its default)")
+                        help="another build of Tidegate, such as the one before a change")  # fmt: skip
+    parser.add_argument("--device-depth", type=int,
+                        help="`depth` of Tidegate's device (default: that of a device)")  # fmt: skip
     parser.add_argument("--servers", default="tidegate,nbdkit,qemu-nbd,qsd",
-                        help="which, with commas; ratios are the first one's (all)")  # fmt: skip
-    parser.add_argument("--only", default="", help="workloads whose key has this in it: d32, c2")
-    parser.add_argument("--rounds", type=int, default=3, help="(3)")
-    parser.add_argument("--seconds", type=int, default=3, help="of each run (3)")
-    parser.add_argument("--size-mib", type=int, default=1024, help="of the file (1024)")
-    parser.add_argument("--directory", default="/dev/shm", help="for the file (/dev/shm)")
+                        help="servers, separated by commas; ratios are to the first (default: all)")  # fmt: skip
+    parser.add_argument("--only", default="",
+                        help="only workloads whose keys contain this, such as d32 or c2")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=3, help="length of each run (default: %(default)s)")
+    parser.add_argument("--size-mib", type=int, default=1024, help="size of the file (default: %(default)s)")
+    parser.add_argument("--directory", default="/dev/shm", help="directory of the file (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="JSON instead of tables")
     args = parser.parse_args()
     args.size = args.size_mib * MIB

@@ -1,29 +1,36 @@
 #!/usr/bin/env python3
-"""Holding a VM's bandwidth precisely, live: fio over NBD with requests of 4 to 128 KiB, at 30 MB/s.
+"""Holding a VM's bandwidth precisely, live: fio over NBD with requests of 4 to 128
+KiB, at 30 MB/s.
 
 Three measurements, a table each for every store:
 
   alone       the VM by itself: the error of its mean, V, and its first second.
-  stall       the server stands still (SIGSTOP) for a second in the middle, as a machine does that stalls:
-              how much of that second is missing in the end. A target makes it good, a limit does not.
-  neighbours  the VM beside two without any objective that ask for all there is (128 KiB, depth 128 each).
+  stall       the server stands still (SIGSTOP) for a second in the middle, as
+              a machine that stalls does: how much of that second is missing in
+              the end. A target makes up for it, a limit does not.
+  neighbours  the VM beside two without an objective that ask for all there is
+              (128 KiB, depth 128 each).
 
-Stores are `array`, an emulated RAID 0 of 16 hard disks, a model in real time, of which the VM reads in
-sequence; and `disk`, files on this machine's own disk that are read at random and past the page cache (by
-nbdkit, which cannot, through it). The same is asked of qemu-storage-daemon's throttle group and of nbdkit's
-rate filter, which are limits and know no floor; their array is one that Tidegate serves them over NBD, first
-come, first served. With `--rw randread` seeks of the array's disks
-come on top of the floor: V is 0.27 % in virtual time, too, whatever paces the requests.
+Stores are `array`, an emulated RAID 0 of 16 hard disks, a model in real time,
+from which the VM reads sequentially; and `disk`, files on this machine's own
+disk that are read at random and past the page cache (nbdkit cannot, and reads
+through it). The same is measured of qemu-storage-daemon's throttle group and of
+nbdkit's rate filter, which are limits and have no minimum; their array is one
+that Tidegate serves them over NBD under the policy fifo. With `--rw randread`
+the seeks of the array's disks add to the floor: V is 0.27 % in virtual time,
+too, whatever paces the requests.
 
-Samples are bytes answered in each whole second. They are exact: fio logs every request's answer
-(write_lat_log without averaging) with its size and the millisecond, from the first second on. Then, with
-the paper's definitions 2.1 to 2.3 (V-Cup, Li et al., ToS 2017): the error is the mean's over the run, beta
-the mean |error| over 10 s each, V the mean absolute deviation of the seconds. `floor` is the V of the same
-requests, each answered exactly when its last byte is due: what their sizes alone make of it.
+Samples are bytes answered in each whole second. They are exact: fio logs each
+answer (write_lat_log without averaging) with its size and its millisecond, from
+the first second on. By the paper's definitions 2.1 to 2.3 (V-Cup, Li et al.,
+ToS 2017), the error is that of the mean over the run, beta the mean |error|
+over 10 s each, and V the mean absolute deviation of the seconds. `floor` is the
+V of the same requests, each answered exactly when its last byte is due: what
+their sizes alone cause.
 
-A run in which this machine itself stood still (a sleeper woke 100 ms late) is thrown away and repeated, up
-to two times; what had no quiet run is marked with an asterisk. Rounds take all rows in turn; figures are
-medians over rounds.
+A run in which this machine itself stood still (a sleeper woke 100 ms late) is
+discarded and repeated, up to two times; rows without a quiet run have an
+asterisk. Rounds take all rows in turn; figures are medians over rounds.
 """
 
 import argparse
@@ -444,23 +451,28 @@ def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--only", default=",".join(PARTS), help="which, with commas (all three)")
-    parser.add_argument("--store", default=",".join(STORES), help="where, with commas (both)")
-    parser.add_argument("--way", default="", help="rows whose title begins so, separated by semicolons (all)")
-    parser.add_argument("--rounds", type=int, default=1, help="(1)")
-    parser.add_argument("--seconds", type=int, default=60, help="of each run, from 20 on (60)")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--only", default=",".join(PARTS), help="measurements, separated by commas (default: all)")
+    parser.add_argument("--store", default=",".join(STORES), help="stores, separated by commas (default: both)")
+    parser.add_argument("--way", default="",
+                        help="only rows whose titles begin so, separated by semicolons (default: all)")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=1, help="rounds (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=60,
+                        help="length of each run, at least 20 (default: %(default)s)")  # fmt: skip
     parser.add_argument("--rw", choices=("randread", "read"), default="",
-                        help="the VM's (array: read, disk: randread)")  # fmt: skip
+                        help="I/O of the VM (default: read on the array, randread on the disk)")  # fmt: skip
     parser.add_argument("--depth", type=int, default=0,
-                        help="of the device under Tidegate (array: 64, disk: 16)")  # fmt: skip
-    parser.add_argument("--params", default="", help="parameters of the policies with a target, such as"
+                        help="depth of Tidegate's device (default: 64 for the array, 16 for the disk)")  # fmt: skip
+    parser.add_argument("--params", default="", help="parameters of policies with a target, such as"
                         " 'max_ml = 64'")  # fmt: skip
-    parser.add_argument("--device", default="", help="more lines of the [[device]], such as"
+    parser.add_argument("--device", default="", help="more lines of [[device]], such as"
                         " 'adaptive_depth = true'")  # fmt: skip
-    parser.add_argument("--size-mib", type=int, default=512, help="of each of three files on the disk (512)")
-    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure (/var/tmp)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--size-mib", type=int, default=512,
+                        help="size of each of three files on the disk (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--directory", default="/var/tmp",
+                        help="a directory on the disk to measure (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table",
+                        help="format of the results (default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
     args.size = args.size_mib * MIB
     if args.rounds < 1 or args.seconds < 20 or args.size <= 0 or args.size % (4 * MIB):

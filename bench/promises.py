@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Promises judged live: mixes of `make promises` against a daemon, by its own attainment.
+"""Promises judged live: mixes of `make promises` against a daemon, by its own
+attainment.
 
-Each mix is served by a daemon without a profile, as it is in its first minute, and fio is its VMs, over
-NBD. The verdict is the daemon's: the kept and missed seconds of each part of an objective that
-`tidegate vm show` has, from the end of the warm-up on.
+Each mix is served by a daemon without a profile, as a daemon is in its first
+minute, and fio is its VMs, over NBD. The verdict is the daemon's: the kept and
+missed seconds of each part of an objective that `tidegate vm show` has, from
+the end of the warm-up on. The exit status is 1 if a part was missed.
 
-  emulated   mixes of experiments/promises on emulated devices, scaled to the device as
-             `tidegate promises --scenario` prints them. VMs with a deadline transfer are left out:
-             fio cannot say when one begins.
-  disk       two mixes with fixed figures on the disk below a directory: a latency bound beside a
-             writer, and a floor beside long reads.
+  emulated  mixes of experiments/promises on emulated devices, scaled to the
+            device as `tidegate promises --scenario` prints them. VMs with a
+            deadline transfer are left out: fio cannot say when one begins.
+  disk      two mixes with fixed figures on the disk below a directory: a
+            latency target beside a writer, and a reservation beside long reads.
 
-The daemon and fio share the machine's processors. Seconds in which the machine itself stood still
-say nothing; how long it did is printed. On a busy machine: chrt -r 5 python3 bench/promises.py
+The daemon and fio share the machine's processors. Seconds in which the machine
+itself stood still say nothing; how long it did is printed. On a busy machine:
+chrt -r 5 python3 bench/promises.py
 """
 
 import argparse
@@ -147,14 +150,18 @@ def show(where, result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
-    parser.add_argument("--device", default=",".join(DEVICES), help="models, with commas; none: only the disk")
-    parser.add_argument("--mix", default=",".join(MIXES), help="mixes, with commas")
-    parser.add_argument("--directory", default="/var/tmp", help="where the files of the disk's mixes are made")
-    parser.add_argument("--no-disk", action="store_true", help="leave the machine's disk alone")
-    parser.add_argument("--seconds", type=int, default=20, help="seconds that are judged of each mix (20)")
-    parser.add_argument("--warm-up", type=int, default=5, help="seconds before that (5)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the program (default: %(default)s)")
+    parser.add_argument("--device", default=",".join(DEVICES),
+                        help="models of devices, separated by commas; '' for the disk alone"
+                        " (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--mix", default=",".join(MIXES), help="mixes, separated by commas (default: %(default)s)")
+    parser.add_argument("--directory", default="/var/tmp",
+                        help="a directory on the disk to measure (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-disk", action="store_true", help="only emulated devices")
+    parser.add_argument("--seconds", type=int, default=20, help="seconds of each mix that are judged (default: %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=5, help="seconds before that (default: %(default)s)")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table",
+                        help="format of the results (default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
     args.tidegate = Path(args.tidegate).resolve()
     if not os.access(args.tidegate, os.X_OK):
