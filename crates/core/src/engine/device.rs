@@ -76,6 +76,11 @@ fn costs_differ(costs: &Profile, other: &Profile) -> bool {
     })
 }
 
+/// Returns whether the length of parts is chosen by the work that the device delivers with them.
+fn measures_parts(control: &Option<Box<DepthControl>>) -> bool {
+    control.as_ref().is_some_and(|c| c.measures_parts())
+}
+
 impl Promised {
     const NONE: Promised = Promised {
         tightest: Nanos::MAX,
@@ -395,11 +400,12 @@ impl DeviceControl {
         self.bound_depth(view);
     }
 
-    /// Chooses the length of parts anew by learnt costs.
+    /// Chooses the length of parts anew by learnt costs, unless it is measured.
     #[inline]
     pub(super) fn learn_parts(&mut self, view: &View) {
         if let (Some(splitting), Some(estimator)) = (&mut self.splitting, &view.estimator)
             && view.profile.is_none()
+            && !measures_parts(&self.depth_control)
             && splitting.choose_by_costs(estimator)
         {
             self.bound_depth(view);
@@ -424,7 +430,8 @@ impl DeviceControl {
     /// device; `None`: the longest I/Os go whole.
     pub(super) fn longest_part(&self, max_io: u32) -> Option<u32> {
         let splitting = self.splitting.as_ref();
-        splitting.map(|s| s.longest()).filter(|&part| part < max_io)
+        let longest = splitting.map(|s| s.longest().saturating_mul(self.part_multiple(s)));
+        longest.filter(|&part| part < max_io)
     }
 
     /// Sets the length of I/Os while VMs share the device.
@@ -488,9 +495,25 @@ impl DeviceControl {
                 let is_shared = splitting.inside() > own || promised > u32::from(own_promise);
                 splitting
                     .part_len(view.queues.now, vm, op, len, is_shared)
+                    .saturating_mul(self.part_multiple(splitting))
                     .max(1)
             }
             _ => u32::MAX,
+        }
+    }
+
+    /// Returns the length of parts by measured work, as a multiple of the chosen length.
+    fn part_multiple(&self, splitting: &Splitting) -> u32 {
+        let control = self.depth_control.as_ref();
+        let control = control.filter(|_| splitting.is_auto());
+        control.map_or(1, |control| control.part_multiple())
+    }
+
+    /// Notes that only a part of a unit is sent.
+    #[inline]
+    pub(super) fn was_split(&mut self) {
+        if let Some(control) = &mut self.depth_control {
+            control.was_split();
         }
     }
 

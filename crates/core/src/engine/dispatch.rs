@@ -42,6 +42,9 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
         ),
         _ => unit_len,
     };
+    if unit_reqs == 1 && len < unit_len.min(budget) {
+        engine.control.was_split();
+    }
     if held > Nanos::ZERO {
         engine.view.queues.charge_held(vm, held);
     }

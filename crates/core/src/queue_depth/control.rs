@@ -15,8 +15,8 @@
 //!              ^                      ^         |
 //!              |   not full: UNFILLED +         +-- nothing smaller delivers as much
 //!              |                                v
-//!              +-- twice delivers more -- HOLD: pause, then twice or three quarters by turns
-//!              +-- the load has changed ---+
+//!              +-- twice delivers more -- HOLD: pause, then twice the depth, a smaller one or
+//!              +-- the load has changed ---+   another length of parts by turns
 //! ```
 //!
 //! - **Work** is the cost of an I/O at the device: by the profile (flash: as if sequential), or its
@@ -30,16 +30,18 @@
 //!   depth do not count.
 //! - **An unsteady device**, such as a cloud disk, differs from one measurement to the next by more
 //!   than their standard errors. The difference is learnt where two measurements of one depth
-//!   follow each other, and is part of the error of each comparison ([`RateNoise`]). A
-//!   comparison that is uncertain for that reason alone favours the smaller depth, or chance would
-//!   raise the depth now and then, and nothing would lower it.
+//!   follow each other, and is part of the error of each comparison ([`RateNoise`]).
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
-//!   it, but for what may be given up ([`DepthTuning`]). Otherwise an uncertain comparison leaves
-//!   the larger depth, since a queue that is too short costs work.
+//!   it, but for what may be given up ([`DepthTuning`]). An uncertain comparison favours the
+//!   smaller depth on flash, or chance would raise the depth now and then, and nothing would lower
+//!   it; for at most 3 % of the work if the device is steady. On a disk with seeks it leaves the
+//!   larger depth, since a queue that is too short costs work there.
+//! - **Length of parts.** Without a profile, the length of the parts in which long I/Os are sent is
+//!   tried as well, because a device may need a shorter queue of longer I/Os ([`PartLength`]).
 //! - **Only a full depth shows that more is needed.** Where fewer are outstanding than the depth
-//!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that
-//!   was in flight, and is then reduced as usual: a few guests with shallow queues can keep a
-//!   device busy without ever filling its queue.
+//!   allows, or the policy holds them back, it does not grow; twice the depth need not be filled to
+//!   be judged on flash. There it falls to the most that was in flight, and is then reduced as
+//!   usual: a few guests with shallow queues can keep a device busy without ever filling its queue.
 //! - **The load has changed** when the mean work of an I/O, or the rate, differs by a factor of
 //!   1.5. The depth is divided at once by the growth of an I/O's work, so that the work in flight
 //!   stays, and grows again from there.
@@ -47,7 +49,9 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
+mod comparison;
 mod load_change;
+mod part_length;
 mod search_phase;
 
 use super::bound::{DepthBound, DepthReason, DepthTuning, DepthView};
@@ -55,7 +59,9 @@ use super::io_work::IoWork;
 use super::rate::{BATCH, Rate, RateMeter};
 use super::rate_noise::RateNoise;
 use crate::seek_bound::seeks_dominate;
+use comparison::{ENDS_MAX, ENDS_MIN, LONG};
 use load_change::LoadChange;
+use part_length::PartLength;
 use search_phase::Phase;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
@@ -66,16 +72,6 @@ use tidegate_capacity::profile::Profile;
 /// write-through stream at depth 1 loses a turn for each I/O.
 const START_FLASH: u32 = 4;
 const START_SEEKS: u32 = 2;
-/// Ends that a measurement takes at least.
-const ENDS_MIN: u32 = 32;
-/// Ends after which a measurement decides whatever its error, and those that it takes where they
-/// are so slow that `LONG` has passed.
-const ENDS_MAX: u32 = 256;
-const ENDS_SLOW: u32 = 128;
-const LONG: Nanos = Nanos::from_millis(100);
-/// A measurement of few but regular I/Os decides after this time: 8 of 1 MiB at 200 MB/s.
-const REGULAR: Nanos = Nanos::from_millis(40);
-const ENDS_REGULAR: u32 = 12;
 /// Time without measurement after a change of depth on a disk with seeks: read-ahead from before
 /// flatters the depth that follows.
 const SETTLE_SEEKS: Nanos = Nanos::from_millis(20);
@@ -83,23 +79,17 @@ const SETTLE_SEEKS: Nanos = Nanos::from_millis(20);
 const DROPPED_MAX: u32 = 64;
 /// Ends of the longest batch, where there is time to compare.
 const BATCH_MAX: u32 = 64;
-/// Batches that a comparison takes at least: of fewer the error is not known.
-const BATCHES_MIN: u32 = 4;
 /// A load is another one when its I/Os or its rate differ by this factor.
 const CHANGED: f64 = 1.5;
-/// Shortest comparison with a depth that is or was in force, since a device's buffers make its rate
-/// go up and down within milliseconds.
-const COMPARE_MIN: Nanos = Nanos::from_millis(2);
-/// Longest uncertain comparison.
-const COMPARE_LONG: Nanos = Nanos::from_millis(30);
+/// Relative error of the rate of the depth in force beyond which it is measured on, for [`LONG`],
+/// since a trial is compared with it.
+const VAGUE: f64 = 0.02;
 /// Pause between probes: first, longest, and the least multiples of the last measurement's duration
 /// before a probe of a larger depth, which loses no work, and of a smaller one.
 const PAUSE_MIN: Nanos = Nanos::from_millis(50);
 const PAUSE_MAX: Nanos = Nanos(4 * Nanos::SECOND.0);
 const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
-/// Standard errors that make a comparison certain.
-const CERTAIN: f64 = 1.5;
 /// Bound of the time that I/Os in flight take, for I/Os of up to `part` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
@@ -163,6 +153,9 @@ pub(crate) struct DepthControl {
     /// Latest rate at the depth in force.
     latest: Option<Rate>,
     noise: RateNoise,
+    parts: PartLength,
+    /// Smaller depths were tried last, so that another length of parts has its turn.
+    parts_due: bool,
 }
 
 impl DepthControl {
@@ -194,6 +187,8 @@ impl DepthControl {
             best: 0.0,
             latest: None,
             noise: RateNoise::default(),
+            parts: PartLength::default(),
+            parts_due: true,
         };
         control.set_profile(spec, profile, now);
         control.depth = control.start();
@@ -212,12 +207,14 @@ impl DepthControl {
         self.least = if self.seeks { START_SEEKS } else { 1 }.min(self.top);
         self.work = IoWork::new(spec, profile, self.seeks);
         self.depth = self.depth.max(self.least);
+        self.reset_parts();
         self.begin(now);
     }
 
     /// Takes what was learnt of whether seeks dominate; measurements go on.
     pub(crate) fn set_seeks(&mut self, seeks: bool) {
         self.seeks = seeks;
+        self.reset_parts();
         self.least = if seeks { START_SEEKS } else { 1 }.min(self.top);
         self.depth = self.depth.max(self.least);
     }
@@ -238,6 +235,7 @@ impl DepthControl {
     /// Bounds the time that what is in flight takes; `None`: not.
     pub(crate) fn set_budget(&mut self, budget: Option<Budget>, profile: Option<&Profile>) {
         self.budget = budget;
+        self.reset_parts();
         self.update_budget_depth(profile);
     }
 
@@ -275,7 +273,9 @@ impl DepthControl {
     /// Returns the I/Os that may be in flight now.
     pub(crate) fn limit(&self) -> u32 {
         let limit = match self.phase {
-            Phase::Descend { candidate, .. } | Phase::Rise { candidate, .. } => candidate,
+            Phase::Descend { candidate, .. }
+            | Phase::Rise { candidate, .. }
+            | Phase::Parts { candidate, .. } => candidate,
             _ => self.depth,
         };
         limit.min(self.most())
@@ -337,7 +337,10 @@ impl DepthControl {
             return;
         }
         let work = self.work.for_io(profile, end.op, end.bytes);
-        if self.load_change.ended(work, self.each) {
+        // The longer parts of a trial are no other load.
+        let is_trial = matches!(self.phase, Phase::Parts { .. });
+        let mean_work = if is_trial { 0.0 } else { self.each };
+        if self.load_change.ended(work, mean_work) {
             return self.another_load(now, work / self.each);
         }
         let full = self.waits || self.counts_unfilled();
@@ -353,6 +356,7 @@ impl DepthControl {
     fn counts_unfilled(&self) -> bool {
         match self.phase {
             Phase::Unfilled => true,
+            Phase::Rise { .. } => !self.seeks,
             Phase::Confirm { .. } => self.unfilled,
             _ => false,
         }
@@ -369,16 +373,19 @@ impl DepthControl {
         };
         match self.phase {
             Phase::Grow { below: None } => {
-                if self.is_judged(now, 0.0) {
+                if self.is_first_judged(now, rate.error) {
                     self.note(rate);
                     self.grow(now, rate);
                 }
             }
             Phase::Grow { below: Some(below) } => {
                 let (gain, error) = self.noise.gain_over(&rate, &below);
-                if let Some(pays) =
-                    self.verdict(now, gain - self.tuning.growth(), error, self.doubt())
-                {
+                if let Some(pays) = self.verdict(
+                    now,
+                    gain - self.tuning.growth(),
+                    error,
+                    self.doubt_of_growth(),
+                ) {
                     self.note(rate);
                     if pays {
                         self.too_small = self.depth / 2;
@@ -400,22 +407,10 @@ impl DepthControl {
             Phase::Rise {
                 candidate,
                 reference,
-            } => {
-                let (gain, error) = self.noise.gain_over(&rate, &reference);
-                // Above what a smaller depth may cost, or the depth would go to and fro.
-                let pays = self.loss(&reference) * 1.5;
-                if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
-                    if pays {
-                        self.too_small = self.depth;
-                        self.depth = candidate;
-                        self.pause = PAUSE_MIN;
-                        self.note(rate);
-                        self.grow(now, rate);
-                    } else {
-                        self.hold(now)
-                    }
-                }
-            }
+            } => self.tried_larger(now, rate, candidate, reference),
+            Phase::Parts {
+                trial, reference, ..
+            } => self.tried_parts(now, rate, trial, reference),
             Phase::Unfilled => {
                 let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
                 if long || self.meter.counted() >= ENDS_MAX {
@@ -425,6 +420,24 @@ impl DepthControl {
             // More is outstanding than ever was in flight: the gain is not known yet.
             Phase::Hold { .. } if self.trimmed => self.begin(now),
             Phase::Hold { until, first } => self.held(now, rate, until, first),
+        }
+    }
+
+    /// Evaluates the measurement of a larger depth.
+    fn tried_larger(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
+        let (gain, error) = self.noise.gain_over(&rate, &reference);
+        // Above what a smaller depth may cost, or the depth would go to and fro.
+        let pays = self.loss(&reference) * 1.5;
+        match self.compare(now, gain - pays, error, self.doubt()) {
+            None => {}
+            Some(true) => {
+                self.too_small = self.depth;
+                self.depth = candidate;
+                self.pause = PAUSE_MIN;
+                self.note(rate);
+                self.grow(now, rate);
+            }
+            Some(false) => self.hold(now),
         }
     }
 
@@ -474,58 +487,6 @@ impl DepthControl {
         self.latest = Some(rate);
         self.each = rate.each;
         self.best = self.best.max(rate.per_ns);
-    }
-
-    /// Returns `true` if a measurement with this relative error is long enough to decide.
-    fn is_judged(&self, now: Nanos, error: f64) -> bool {
-        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
-        let few_but_regular = ends >= ENDS_REGULAR && elapsed >= REGULAR && error < 0.01;
-        ends >= ENDS_MIN || (few_but_regular && !self.seeks)
-    }
-
-    /// Decides if `margin`, known to `error`, is positive; `None`: not yet. A measurement that ends
-    /// uncertain counts with `lean` errors added, so that a disk with seeks keeps the larger depth.
-    /// An unsteady device is certain of negative margins sooner, since a trial may cost much.
-    fn verdict(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
-        let sure = margin >= CERTAIN * error || margin <= -error * (CERTAIN + self.doubt());
-        let sure = sure && self.is_judged(now, error);
-        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
-        let over = ends >= ENDS_MAX || (ends >= ENDS_SLOW && elapsed >= LONG);
-        if sure {
-            Some(margin >= 0.0)
-        } else {
-            over.then_some(margin + lean * error >= 0.0)
-        }
-    }
-
-    /// Decides as [`DepthControl::verdict`] does, with more time, between two depths. `margin`: of
-    /// the smaller one, or of the larger one where `lean` is positive.
-    fn compare(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
-        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
-        let few = ends < BATCHES_MIN * self.meter.batch() || elapsed < COMPARE_MIN;
-        let uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
-        if few || uncertain {
-            None
-        } else {
-            self.verdict(now, margin, error, lean)
-        }
-    }
-
-    /// Returns the errors by which the larger depth is favoured where a comparison is uncertain. A
-    /// disk with seeks gains by depths that its irregular rate hides for long; elsewhere a device
-    /// that is unsteady gets the smaller one.
-    fn doubt(&self) -> f64 {
-        match () {
-            () if self.seeks => 1.0,
-            () if self.noise.is_significant() => -1.0,
-            () => 0.0,
-        }
-    }
-
-    fn loss(&self, reference: &Rate) -> f64 {
-        // By Little's law: the time that an I/O spends with the device.
-        let took = f64::from(self.depth) * reference.each / reference.per_ns;
-        self.tuning.loss(took > 1e6)
     }
 
     /// Doubles the depth, or goes on to smaller ones where a bound forbids it.
@@ -580,21 +541,33 @@ impl DepthControl {
     /// due.
     fn held(&mut self, now: Nanos, rate: Rate, until: Nanos, first: Option<Rate>) {
         let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
-        if self.meter.counted() < ENDS_MAX && !long {
+        let is_vague = rate.error > VAGUE && !self.seeks;
+        if !long && (self.meter.counted() < ENDS_MAX || is_vague) {
             return;
         }
-        if let Some(before) = self.latest
-            && first.is_some()
-        {
-            self.noise.update(&before, &rate);
-        }
+        let before = self.latest;
         self.note(rate);
-        let first = first.unwrap_or(rate);
         let ratio = |now: f64, before: f64| (now / before).max(before / now);
-        let other = ratio(rate.each, first.each) > CHANGED;
-        if other || ratio(rate.per_ns, first.per_ns) > CHANGED {
-            return self.another_load(now, rate.each / first.each);
+        let mut until = until;
+        match (first, before) {
+            (Some(first), before) => {
+                if let Some(before) = before {
+                    self.noise.update(&before, &rate);
+                }
+                let other = ratio(rate.each, first.each) > CHANGED;
+                if other || ratio(rate.per_ns, first.per_ns) > CHANGED {
+                    return self.another_load(now, rate.each / first.each);
+                }
+            }
+            // The load may have changed before this phase was first measured: a probe will tell.
+            (None, Some(before)) => {
+                if !self.seeks && rate.per_ns * CHANGED < before.per_ns {
+                    (until, self.up_next) = (now, true);
+                }
+            }
+            (None, None) => {}
         }
+        let first = first.unwrap_or(rate);
         if now >= until {
             return self.probe(now, rate);
         }
@@ -609,8 +582,12 @@ impl DepthControl {
     fn probe(&mut self, now: Nanos, reference: Rate) {
         self.best = reference.per_ns;
         let twice = (self.depth * 2).min(self.most());
+        if self.up_next && self.try_parts(now, reference) {
+            return;
+        }
         let up = self.up_next;
         self.up_next = !up;
+        self.parts_due = !up;
         if up && twice > self.depth {
             let candidate = twice;
             return self.change(

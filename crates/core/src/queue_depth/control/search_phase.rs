@@ -25,6 +25,13 @@ pub(super) enum Phase {
     },
     /// Measures twice the depth at which `reference` was measured.
     Rise { candidate: u32, reference: Rate },
+    /// Measures another length of parts, with `candidate` I/Os in flight; `reference` was measured
+    /// with the length and depth in force.
+    Parts {
+        trial: PartTrial,
+        candidate: u32,
+        reference: Rate,
+    },
     /// Measures a load that does not fill the depth in force, for comparison with a smaller depth.
     Unfilled,
     /// Keeps the depth.
@@ -35,4 +42,15 @@ pub(super) enum Phase {
         /// not measured yet.
         first: Option<Rate>,
     },
+}
+
+/// Trial of another length of parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PartTrial {
+    /// Twice the length, with three quarters of the bytes in flight.
+    LongerAndFewer,
+    /// Twice the length, with as many bytes in flight.
+    Longer,
+    /// Half the length, with as many bytes in flight.
+    Shorter,
 }

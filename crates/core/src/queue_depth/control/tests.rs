@@ -353,3 +353,20 @@ fn a_depth_that_fell_with_the_load_grows_again_within_a_second() {
         assert!(device.ends > 90_000, "seed {seed}: {}", device.ends);
     }
 }
+
+#[test]
+fn a_depth_grows_for_a_load_that_does_not_fill_the_next_one() {
+    for seed in 0..6 {
+        let mut device = SimulatedDevice::new(12, 60_000.0, 0, seed);
+        device.outstanding = 8;
+        let mut control = control(64);
+        device.run(&mut control, 3000);
+        assert!(control.depth() <= 9, "seed {seed}: {}", control.depth());
+        device.outstanding = 12;
+        device.run(&mut control, 5000);
+        device.ends = 0;
+        device.run(&mut control, 2000);
+        let throughput = device.ends as f64 / 2.0 / 60_000.0;
+        assert!(throughput > 0.95, "seed {seed}: {throughput:.3}");
+    }
+}
