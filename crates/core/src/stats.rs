@@ -126,6 +126,17 @@ pub(crate) struct Ledger {
     seconds: BandwidthSamples,
 }
 
+/// Requests of a VM that succeeded, over its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceTotals {
+    /// Number of requests.
+    pub requests: u64,
+    /// Time that they spent with the device.
+    pub device: Nanos,
+    /// Requests, of all, that were merged with others.
+    pub merged: u64,
+}
+
 /// Statistics with the numbers of arrivals and replies that they include.
 #[derive(Clone, Default)]
 struct Counted {
@@ -215,6 +226,26 @@ impl Ledger {
         let total = self.read(arrivals, answers).total_bytes();
         seconds.advance_to(second, total, asked);
         seconds
+    }
+
+    /// Returns the requests that succeeded, the time that they spent with the device, and the
+    /// requests that were merged. Counts no open entries, which would cost each late request more
+    /// than the sum of the few of them. `answers`: number of entries so far.
+    pub(crate) fn device_totals(&self, answers: u32) -> DeviceTotals {
+        let counted = self.counted.borrow();
+        let stats = &counted.stats;
+        let mut totals = DeviceTotals {
+            requests: stats.total_ops(),
+            device: stats.account.device,
+            merged: stats.merged,
+        };
+        for entries in open(&self.answers, counted.answers, answers) {
+            for answer in entries.iter().filter(|answer| answer.well) {
+                totals.requests += 1;
+                totals.device += answer.account.device;
+            }
+        }
+        totals
     }
 
     /// Returns the statistics, complete. `arrivals` and `answers`: numbers of entries so far.
@@ -640,8 +671,10 @@ mod tests {
                     prop_assert_eq!(both[0].read(counts.0, counts.1).latency.sum(), Nanos(total));
                 }
             }
+            let totals = both[1].device_totals(counts.1);
             let [a, b] = both.each_ref().map(|l| l.read(counts.0, counts.1).clone());
             prop_assert_eq!(&a, &b);
+            prop_assert_eq!((totals.requests, totals.device), (a.total_ops(), a.account.device));
             prop_assert_eq!(a.sequential_reads + a.sequential_writes, sequential);
             prop_assert_eq!(a.total_ops(), entries.len() as u64);
             prop_assert_eq!(a.ops.iter().map(|o| o.arrived).sum::<u64>(), entries.len() as u64);

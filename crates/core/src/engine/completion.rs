@@ -67,9 +67,9 @@ fn circumstances(
     device: &DeviceStats,
     behind_another: bool,
 ) -> Circumstances {
-    let stats = ledger.read(of_vm.arrived, of_vm.answered);
-    let requests = stats.total_ops().max(1);
-    let ios = requests.saturating_sub(stats.merged).max(1);
+    let totals = ledger.device_totals(of_vm.answered);
+    let requests = totals.requests.max(1);
+    let ios = requests.saturating_sub(totals.merged).max(1);
     Circumstances {
         beside_others: behind_another || device.requests > of_vm.requests,
         is_serial: device.seeks,
@@ -77,7 +77,7 @@ fn circumstances(
         concurrency: device.in_flight + 1,
         answered: of_vm.answered,
         requests_per_1024_ios: requests.saturating_mul(1024) / ios,
-        mean_device: Nanos(stats.account.device.0 / requests),
+        mean_device: Nanos(totals.device.0 / requests),
     }
 }
 
