@@ -9,7 +9,6 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
-use tidegate_workload::arrival_process::{Arrivals, Spacing};
 use tidegate_workload::spec::{Flow, Mix, Rw, SizeShare, Sizes, Think, Workload};
 use tidegate_workload::time::TimeDistribution;
 
@@ -138,9 +137,9 @@ pub(super) enum Ablation {
     /// Four I/Os of each VM with the array at most, CFQ's quantum up to Linux 2.6.32, instead of
     /// the 32 of Xen's ring.
     Quantum,
-    /// Video server as in Filebench's `videoserver.f`: viewers have [`VIEWERS_RATE`] together, and
-    /// a film is written as fast as the page cache gets rid of it, every [`FILM_PAUSE`].
-    ReplacedFilms,
+    /// Video server whose viewers and whose film always have a request outstanding, in place of
+    /// the rate and the pause of Filebench's `videoserver.f`.
+    GreedyVideo,
     /// [`MAIL_PAUSE`] in the guest between two requests of a thread of mail, alone with a rising
     /// target.
     PausingMail,
@@ -150,16 +149,6 @@ pub(super) enum Ablation {
 const DIRECT_READS: u32 = 200;
 /// Linux's `cfq_quantum` up to 2.6.32.
 const CFQ_QUANTUM: u32 = 4;
-
-/// Bytes a second of all viewers of the video server: `eventrate` of Filebench's `videoserver.f`,
-/// in MB.
-const VIEWERS_RATE: f64 = 96e6;
-/// Time between two films of the video server (`repintval`).
-const FILM_PAUSE: Nanos = Nanos::from_secs(10);
-/// Requests of 1 MiB in a film of 1 GiB.
-const FILM_REQUESTS: u32 = 1024;
-/// Requests of a film that the page cache has on the way: as many as Xen's ring holds.
-const FILM_DEPTH: u32 = 32;
 
 /// Time from one request of a thread of mail to its next: 16 threads with 14 KiB each in 10 ms are
 /// 22.9 MB/s, and the paper's server does "about 22 MB/s" at most (section 5.3).
@@ -174,7 +163,7 @@ impl Variant for Ablation {
         Ablation::WholeDisk,
         Ablation::DirectReads,
         Ablation::Quantum,
-        Ablation::ReplacedFilms,
+        Ablation::GreedyVideo,
         Ablation::PausingMail,
     ];
 
@@ -187,7 +176,7 @@ impl Variant for Ablation {
             Ablation::WholeDisk => "With data sets as large as the disks",
             Ablation::DirectReads => "With 200 requests of each reader outstanding",
             Ablation::Quantum => "With 4 I/Os of a VM with the array",
-            Ablation::ReplacedFilms => "With films that are replaced every 10 s",
+            Ablation::GreedyVideo => "With a video server that always asks for more",
             Ablation::PausingMail => "With 10 ms in the guest between two requests of mail",
         }
         .to_owned()
@@ -243,7 +232,7 @@ impl Key {
             Ablation::WholeDisk if self.case == Case::Servers && !alone => Ablation::WholeDisk,
             Ablation::DirectReads if self.case == Case::Readers => Ablation::DirectReads,
             Ablation::Quantum if consolidated => Ablation::Quantum,
-            Ablation::ReplacedFilms if has_video => Ablation::ReplacedFilms,
+            Ablation::GreedyVideo if has_video => Ablation::GreedyVideo,
             Ablation::PausingMail if mail_alone => Ablation::PausingMail,
             // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,
@@ -327,9 +316,12 @@ fn apply_ablation(scenario: &mut Scenario, without: Ablation) {
                 device.scheduling.depth = CFQ_QUANTUM;
             }
         }
-        Ablation::ReplacedFilms => {
+        Ablation::GreedyVideo => {
             for workload in workloads(scenario).filter(|workload| !workload.rw.random) {
-                workload.flow = replaced_films(workload);
+                workload.flow = Flow::Closed {
+                    iodepth: 1,
+                    think: None,
+                };
             }
         }
         Ablation::PausingMail => {
@@ -344,30 +336,6 @@ fn apply_ablation(scenario: &mut Scenario, without: Ablation) {
             }
         }
         Ablation::Unchanged | Ablation::WithAdditions => {}
-    }
-}
-
-/// Flow of the viewers or of the film of a video server whose films are replaced.
-fn replaced_films(workload: &Workload) -> Flow {
-    if workload.rw.mix == Mix::Write {
-        return Flow::Closed {
-            iodepth: FILM_DEPTH,
-            think: Some(Think {
-                time: TimeDistribution::Fixed(FILM_PAUSE),
-                blocks: FILM_REQUESTS,
-            }),
-        };
-    }
-    // Every viewer has the same part of the rate.
-    let viewers = f64::from(workload.numjobs.max(1));
-    let arrivals = Arrivals {
-        per_s: VIEWERS_RATE / viewers / workload.sizes[0].mean(),
-        spacing: Spacing::Poisson,
-        bursts: None,
-    };
-    Flow::Open {
-        arrivals,
-        iodepth: 1,
     }
 }
 
@@ -480,6 +448,11 @@ mod tests {
     use super::*;
     use tidegate_core::policy::Policy;
 
+    /// Returns true for a closed loop without pauses.
+    fn is_greedy(workload: &Workload) -> bool {
+        matches!(workload.flow, Flow::Closed { think: None, .. })
+    }
+
     #[test]
     fn every_scenario_runs_by_itself_under_the_paper_s_letter() {
         for case in Case::ALL {
@@ -509,35 +482,43 @@ mod tests {
     }
 
     #[test]
-    fn films_are_replaced_and_mail_pauses_in_their_ablations_alone() {
-        let video = |without| {
-            let key = Key::new(Case::Servers, "fq").without(without);
+    fn films_are_replaced_unless_the_video_server_always_asks_for_more() {
+        let video = |case, without| {
+            let key = Key::new(case, "fq").without(without);
             let scenario = scenario(&key).expect("a scenario");
             let video = scenario.tenants.into_iter().find(|vm| vm.name == "video");
             video.expect("video").workloads
         };
-        let steady =
-            |workload: &Workload| matches!(workload.flow, Flow::Closed { think: None, .. });
-        assert!(video(Ablation::Unchanged).iter().all(steady));
-        let [viewers, film] = video(Ablation::ReplacedFilms).try_into().expect("two");
-        let Flow::Open { arrivals, .. } = viewers.flow else {
-            panic!("{:?}", viewers.flow);
-        };
-        // 48 viewers with 256 KiB each time.
-        let all = arrivals.per_s * 48.0 * 262_144.0;
-        assert!((all - 96e6).abs() < 1.0, "{all}");
-        let Flow::Closed { think, .. } = film.flow else {
-            panic!("{:?}", film.flow);
-        };
-        // A film lies between two pauses.
-        let blocks = u64::from(think.expect("a pause").blocks);
-        assert_eq!(Some(blocks * u64::from(film.sizes[1].largest())), film.size);
+        for case in [Case::Servers, Case::Throughput] {
+            let [viewers, film] = video(case, Ablation::Unchanged).try_into().expect("two");
+            let Flow::Open { arrivals, .. } = viewers.flow else {
+                panic!("{:?}", viewers.flow);
+            };
+            // `eventrate` of videoserver.f, whose events are of 1 MiB.
+            let all = arrivals.per_s * f64::from(viewers.numjobs) * viewers.sizes[0].mean();
+            assert_eq!(all, 96.0 * f64::from(1 << 20));
+            let Flow::Closed { think, .. } = film.flow else {
+                panic!("{:?}", film.flow);
+            };
+            // A film lies between two pauses.
+            let blocks = u64::from(think.expect("a pause").blocks);
+            assert_eq!(Some(blocks * u64::from(film.sizes[1].largest())), film.size);
+            let greedy = video(case, Ablation::GreedyVideo);
+            assert!(greedy.iter().all(is_greedy));
+        }
+    }
+
+    #[test]
+    fn mail_pauses_alone_and_in_its_ablation() {
         let mail = Key::new(Case::Servers, "vcup");
         assert_eq!(mail.without(Ablation::PausingMail), mail, "alone only");
         let vm = "mail";
         let alone = mail.with(Change::Staircase { vm, top: 25 });
-        let alone = scenario(&alone.without(Ablation::PausingMail)).expect("a scenario");
-        assert!(!steady(&alone.tenants[0].workloads[0]));
+        let pauses = |key: Key| {
+            let scenario = scenario(&key).expect("a scenario");
+            !is_greedy(&scenario.tenants[0].workloads[0])
+        };
+        assert!(!pauses(alone) && pauses(alone.without(Ablation::PausingMail)));
     }
 
     #[test]
