@@ -1,6 +1,8 @@
 //! Ablations of a model, to show the cause of a claim's outcome.
 
 use crate::frame::Variant;
+use tidegate_core::time::Nanos;
+use tidegate_sim::scenario::Scenario;
 
 /// Ablation of a run, or a reading that was replaced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,6 +42,20 @@ pub(super) enum Ablation {
     /// Hosts that hear nothing of each other hold no latency: the system-wide latency is of all
     /// hosts (section 4.3), which a host by itself does not know.
     UnheardLatency,
+    /// CFQ that has all requests of a reader with the disk at a time in figure 1, not eight.
+    DeepSlices,
+    /// CFQ on the hard disk that does not wait for a VM's next request.
+    NoIdling,
+    /// Two pCPUs instead of four in figure 1(c), where vCPUs share them.
+    TwoProcessors,
+    /// An eighth of the processor time of a request in the driver domain and in the VM of the
+    /// asynchronous reader of figure 1(c), whose eight requests then take what one takes.
+    BatchedSteps,
+    /// Single-server flash disk of the other figures as the disk that is saturated, with flash that
+    /// programs in 500 us, and 100 us for turning between reads and writes.
+    SingleServer,
+    /// Eight postmark processes instead of one.
+    EightProcesses,
     /// PS(mClock) that counts requests, whatever their size, instead of units of 16 KiB.
     CountedRequests,
 }
@@ -65,6 +81,12 @@ impl Variant for Ablation {
         Ablation::FastInterface,
         Ablation::SmallWriteBuffer,
         Ablation::InterfaceTurnaround,
+        Ablation::DeepSlices,
+        Ablation::NoIdling,
+        Ablation::TwoProcessors,
+        Ablation::BatchedSteps,
+        Ablation::SingleServer,
+        Ablation::EightProcesses,
         Ablation::UnheardLatency,
         Ablation::CountedRequests,
     ];
@@ -87,8 +109,56 @@ impl Variant for Ablation {
             Ablation::SmallWriteBuffer => "With a write buffer of 256 KiB",
             Ablation::InterfaceTurnaround => "With 100 us to turn between reads and writes",
             Ablation::UnheardLatency => "Where hosts that hear nothing hold no latency",
+            Ablation::DeepSlices => "With a CFQ that has 32 requests at the disk at a time",
+            Ablation::NoIdling => "With a CFQ that does not wait for a VM's next request",
+            Ablation::TwoProcessors => "With two pCPUs",
+            Ablation::BatchedSteps => {
+                "If the driver domain and the asynchronous reader took an eighth of the processor \
+                 time"
+            }
+            Ablation::SingleServer => {
+                "With a single server that programs flash in 500 us and takes 100 us to turn \
+                 between reads and writes"
+            }
+            Ablation::EightProcesses => "With eight postmark processes",
             Ablation::CountedRequests => "With a PS(mClock) that counts requests",
         }
         .to_owned()
+    }
+}
+
+/// Parts of which [`Ablation::BatchedSteps`] leaves one of a request's processor time: requests
+/// that the asynchronous reader has outstanding.
+const BATCH: u64 = 8;
+
+/// Divides the processor time of a request by [`BATCH`] in the driver domain and in the last VM,
+/// the asynchronous reader's.
+pub(super) fn batch_steps(scenario: &mut Scenario) {
+    let mut steps: Vec<&mut Nanos> = Vec::new();
+    let host = scenario.cpu.as_mut();
+    if let Some(driver) = host.and_then(|host| host.driver.as_mut()) {
+        steps.extend([&mut driver.submit, &mut driver.complete]);
+    }
+    if let Some(vm) = scenario.tenants.last_mut() {
+        let cpu = &mut vm.cpu;
+        steps.extend([&mut cpu.issue, &mut cpu.interrupt, &mut cpu.complete]);
+    }
+    for step in steps {
+        step.0 /= BATCH;
+    }
+}
+
+/// Sets the number of pCPUs of the host.
+pub(super) fn set_pcpus(scenario: &mut Scenario, pcpus: usize) {
+    if let Some(host) = &mut scenario.cpu {
+        host.machine.pcpus = pcpus;
+    }
+}
+
+/// Lets the first VM run `processes` copies of its workload.
+pub(super) fn set_processes(scenario: &mut Scenario, processes: u32) {
+    let first = scenario.tenants.first_mut().into_iter();
+    for workload in first.flat_map(|vm| &mut vm.workloads) {
+        workload.numjobs = processes;
     }
 }

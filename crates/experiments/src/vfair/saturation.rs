@@ -2,7 +2,7 @@
 
 use super::ablation::Ablation;
 use crate::ExperimentError;
-use crate::folder::{self, File};
+use crate::folder::{self, File, named};
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -14,6 +14,9 @@ const DISK: File = (
     "ssd-sata-300gb.toml",
     include_str!("../../../../devices/ssd-sata-300gb.toml"),
 );
+
+/// Disk of the other figures.
+const SERVER: File = named!("vfair", "ssd.toml");
 
 /// Capacity and spare area of a sixteenth of the disk, in whole blocks. The spare area keeps its
 /// proportion and is used up in a sixteenth of the time.
@@ -38,13 +41,23 @@ fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
         .iter()
         .map(|(path, figure)| (*path, (*figure).to_owned()))
         .collect();
-    if without == Ablation::InterfaceTurnaround {
-        let text = DISK.1.replace(
+    let turns = match without {
+        Ablation::InterfaceTurnaround => Some(DISK),
+        Ablation::SingleServer => Some(SERVER),
+        _ => None,
+    };
+    if let Some((file, text)) = turns {
+        // The line of this key begins so; the word is nowhere else in the file.
+        let mut text = text.replace(
             "full_duplex",
             "interface_turnaround = \"100 us\"\nfull_duplex",
         );
-        let entry = catalogue::parse(&text, DISK.0);
-        return entry.map_err(|error| ExperimentError::data(DISK.0, error));
+        if without == Ablation::SingleServer {
+            // So fast that large writes wait for the interface alone, as reads do.
+            text = text.replace("program = \"1547 us\"", "program = \"500 us\"");
+        }
+        let entry = catalogue::parse(&text, file);
+        return entry.map_err(|error| ExperimentError::data(file, error));
     }
     folder::model_with(DISK, &changes)
 }
@@ -155,5 +168,22 @@ pub(super) fn mix(reads: u8) -> Mix {
         0 => Mix::Write,
         100 => Mix::Read,
         read_percent => Mix::ReadWrite { read_percent },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_single_server_is_the_disk_of_the_other_figures_with_two_figures_changed() {
+        let server = disk(Ablation::SingleServer).expect("a disk");
+        assert_eq!(server.name, "vfair-ssd");
+        let written = folder::model_with(SERVER, &[]).expect("a disk");
+        assert_ne!(format!("{server:?}"), format!("{written:?}"));
+        // A text that is not found is replaced by nothing, unnoticed.
+        for replaced in ["full_duplex", "program = \"1547 us\""] {
+            assert_eq!(SERVER.1.matches(replaced).count(), 1, "{replaced}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs of the experiment: case, disk, scheduler and change.
 
-use super::ablation::{Ablation, NO_TARGET, PARTS};
+use super::ablation::{self, Ablation, NO_TARGET, PARTS};
 use super::hosts::{self, Hosts};
 use super::saturation::{self, Kind, mix};
 use crate::ExperimentError;
@@ -212,11 +212,23 @@ impl Key {
             Ablation::NoSpareBlocks
             | Ablation::FastInterface
             | Ablation::SmallWriteBuffer
-            | Ablation::InterfaceTurnaround => self.case == Case::Saturation,
+            | Ablation::InterfaceTurnaround
+            | Ablation::SingleServer => self.case == Case::Saturation,
+            Ablation::DeepSlices => self.case == Case::Motivation,
+            Ablation::NoIdling => shares && on_hdd && self.scheduler == "cfq",
+            Ablation::TwoProcessors => {
+                self.case == Case::Virtualised && self.change != Change::Pinned
+            }
+            Ablation::BatchedSteps => self.case == Case::Virtualised,
+            Ablation::EightProcesses => self.case == Case::Postmark,
             Ablation::UnheardLatency => vfair && unheard,
             Ablation::CountedRequests => self.scheduler == "mclock_ps",
         };
-        if has_effect && vfair && several && ablation != Ablation::UnheardLatency {
+        let of_hosts = matches!(
+            ablation,
+            Ablation::UnheardLatency | Ablation::EightProcesses
+        );
+        if has_effect && vfair && several && !of_hosts {
             return None;
         }
         // Ablations without effect share one key, so that the run is made once.
@@ -281,6 +293,11 @@ fn apply_ablation(scenario: &mut Scenario, key: &Key) -> Result<(), ExperimentEr
         },
         // The second of the parameter's words.
         Ablation::CountedRequests => set_param(scenario, "cost", 1)?,
+        Ablation::DeepSlices => set_param(scenario, "slice_depth", 32)?,
+        Ablation::NoIdling => set_param(scenario, "slice_idle", 0)?,
+        Ablation::TwoProcessors => ablation::set_pcpus(scenario, 2),
+        Ablation::BatchedSteps => ablation::batch_steps(scenario),
+        Ablation::EightProcesses => ablation::set_processes(scenario, 8),
         Ablation::UnheardLatency => set_param(scenario, "latency_target", NO_TARGET)?,
         Ablation::InOrderFlash => serve_in_order(scenario)?,
         Ablation::PositionOnlyDisk => {
@@ -488,6 +505,40 @@ mod tests {
         assert_eq!(cost("mclock_ps", Ablation::CountedRequests), 1);
         let key = Key::new(Case::LessBacklogged, Disk::Hdd, "cfq");
         assert_eq!(key.with_ablation(Ablation::CountedRequests), Some(key));
+    }
+
+    #[test]
+    fn ablations_of_one_case_change_that_case_alone() {
+        for (ablation, case, disk) in [
+            (Ablation::DeepSlices, Case::Motivation, Disk::Ssd),
+            (Ablation::NoIdling, Case::NonBacklogged, Disk::Hdd),
+            (Ablation::TwoProcessors, Case::Virtualised, Disk::Ssd),
+            (Ablation::BatchedSteps, Case::Virtualised, Disk::Ssd),
+            (Ablation::SingleServer, Case::Saturation, Disk::Ssd),
+            (Ablation::EightProcesses, Case::Postmark, Disk::Ssd),
+        ] {
+            let key = Key::new(case, disk, "cfq");
+            let other = Key::new(Case::Sysbench, Disk::Ssd, "cfq");
+            assert_eq!(other.with_ablation(ablation), Some(other), "{ablation:?}");
+            let without = key.with_ablation(ablation).expect("it is run");
+            let text = |key| format!("{:?}", scenario(key).expect("a scenario"));
+            assert_ne!(text(&without), text(&key), "{ablation:?}");
+        }
+        let virtualised = |ablation| {
+            let key = Key::new(Case::Virtualised, Disk::Ssd, "cfq");
+            let key = key.with_ablation(ablation).expect("it is run");
+            scenario(&key).expect("a scenario")
+        };
+        let host = virtualised(Ablation::TwoProcessors).cpu.expect("a host");
+        assert_eq!(host.machine.pcpus, 2);
+        let batched = virtualised(Ablation::BatchedSteps);
+        let driver = batched.cpu.and_then(|cpu| cpu.driver).expect("one");
+        let issue = |vm: usize| batched.tenants[vm].cpu.issue;
+        assert_eq!(driver.submit, Nanos(2600));
+        assert_eq!([issue(0), issue(1)], [Nanos(20_800), Nanos(2600)]);
+        // Where each vCPU has a pCPU of its own, two pCPUs would not do.
+        let pinned = Key::new(Case::Virtualised, Disk::Ssd, "cfq").with(Change::Pinned);
+        assert_eq!(pinned.with_ablation(Ablation::TwoProcessors), Some(pinned));
     }
 
     #[test]
