@@ -106,10 +106,16 @@ pub(super) enum Ablation {
     Preemption,
     /// Disk that positions in half the time, under the paper's own scheduler alone.
     Positioning,
+    /// [`Ablation::Positioning`], [`Ablation::Feedback`] and [`Ablation::Merging`] in one, under
+    /// the paper's own scheduler alone.
+    Writers,
     /// Backup that is due after [`SOONER_MS`] under EDF, for the paper's 500 ms.
     SoonerBackup,
     /// CFQ that gives VMs no class beside a backup, whose writes are synchronous.
     NoClasses,
+    /// [`Ablation::Positioning`] under Flubber, [`Ablation::SoonerBackup`] under EDF and
+    /// [`Ablation::NoClasses`] under CFQ, all in one.
+    Together,
     /// Rates counted over each VM's whole run.
     WholeRuns,
 }
@@ -135,8 +141,10 @@ impl Variant for Ablation {
         Ablation::SyncBackup,
         Ablation::Preemption,
         Ablation::Positioning,
+        Ablation::Writers,
         Ablation::SoonerBackup,
         Ablation::NoClasses,
+        Ablation::Together,
         Ablation::WholeRuns,
     ];
 
@@ -163,11 +171,21 @@ impl Variant for Ablation {
             Ablation::SyncBackup => "With the backup's writes synchronous in CFQ",
             Ablation::Preemption => "With preemption in CFQ",
             Ablation::Positioning => "If the disk positioned in half the time under Flubber",
+            Ablation::Writers => {
+                "If the disk positioned in half the time under Flubber, without feedback and with \
+                 merging up to 512 KiB"
+            }
             Ablation::SoonerBackup => {
                 return format!("With a backup that is due after {SOONER_MS} ms under EDF");
             }
             Ablation::NoClasses => {
                 "With no classes of VMs beside a backup, whose writes CFQ takes for synchronous"
+            }
+            Ablation::Together => {
+                return format!(
+                    "With half the positioning time under Flubber, a backup that is due after \
+                     {SOONER_MS} ms under EDF, and no classes beside one under CFQ, all together"
+                );
             }
             Ablation::WholeRuns => "With rates over each VM's whole run",
         };
@@ -181,7 +199,7 @@ impl Ablation {
         let backup = matches!(case, Case::ReadBackup | Case::WriteBackup);
         let writers = matches!(case, Case::Write | Case::Mixed | Case::WriteBackup);
         match self {
-            Ablation::Nothing | Ablation::WholeRuns => false,
+            Ablation::Nothing | Ablation::WholeRuns | Ablation::Together => false,
             // The paper's own scheduler alone.
             Ablation::NearDeadlines
             | Ablation::Edge
@@ -189,6 +207,7 @@ impl Ablation {
             | Ablation::Feedback
             | Ablation::HeldTime
             | Ablation::Positioning
+            | Ablation::Writers
             | Ablation::NearestBatch => scheduler == "flubber",
             Ablation::IntervalAge => !is_cfq(scheduler),
             Ablation::Ncq | Ablation::OneAtATime | Ablation::Preemption => is_cfq(scheduler),
@@ -252,6 +271,12 @@ impl Key {
 
     /// Key of the run with an ablation.
     pub(super) fn without(self, without: Ablation) -> Key {
+        let without = match (without, self.scheduler) {
+            (Ablation::Together, "flubber") => Ablation::Positioning,
+            (Ablation::Together, "edf_credit") => Ablation::SoonerBackup,
+            (Ablation::Together, _) => Ablation::NoClasses,
+            _ => without,
+        };
         // One key for all variants that do not change the run, so that it takes place once.
         let without = if without.changes(self.case, self.scheduler) {
             without
@@ -341,7 +366,8 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
 
 fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), ExperimentError> {
     match without {
-        Ablation::Nothing | Ablation::WholeRuns => Ok(()),
+        // A key has the parts of `Together`, never it.
+        Ablation::Nothing | Ablation::WholeRuns | Ablation::Together => Ok(()),
         Ablation::Feedback => set_param(scenario, "feedback", 0),
         Ablation::HeldTime => {
             let from = DeadlineFrom::Admission as u64;
@@ -364,6 +390,11 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
             }
             Ok(())
         }
+        Ablation::Writers => {
+            set_param(scenario, "feedback", 0)?;
+            merge(scenario);
+            position_in_half_the_time(scenario)
+        }
         Ablation::IntervalAge => set_param(scenario, "bound_intervals", 1),
         Ablation::NearestBatch => set_param(scenario, "batch_order", BatchOrder::Nearest as u64),
         Ablation::AsyncGuests => set_param(scenario, "async_vm_writes", 1),
@@ -382,10 +413,7 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
             Ok(())
         }
         Ablation::Merging => {
-            for device in &mut scenario.devices {
-                device.scheduling.merge_limit = MERGE_LIMIT_BYTES;
-                device.scheduling.max_io = MERGE_LIMIT_BYTES;
-            }
+            merge(scenario);
             Ok(())
         }
         Ablation::Ncq => queue_commands(scenario),
@@ -404,6 +432,14 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
             }
             Ok(())
         }
+    }
+}
+
+/// Lets the driver domain merge requests.
+fn merge(scenario: &mut Scenario) {
+    for device in &mut scenario.devices {
+        device.scheduling.merge_limit = MERGE_LIMIT_BYTES;
+        device.scheduling.max_io = MERGE_LIMIT_BYTES;
     }
 }
 
@@ -585,5 +621,28 @@ impl Run {
         }
         let all = shares.iter().sum::<f64>().max(1.0);
         shares.map(|share| 100.0 * share / all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ablations_together_are_those_of_each_scheduler() {
+        let without = |case, scheduler, ablation| Key::new(case, scheduler).without(ablation);
+        for (scheduler, part) in [
+            ("flubber", Ablation::Positioning),
+            ("edf_credit", Ablation::SoonerBackup),
+            ("cfq_priority", Ablation::NoClasses),
+        ] {
+            let together = without(Case::ReadBackup, scheduler, Ablation::Together);
+            let part = without(Case::ReadBackup, scheduler, part);
+            assert_eq!(together, part);
+            assert_ne!(part, Key::new(Case::ReadBackup, scheduler));
+        }
+        // Without a backup only Flubber's run is another one.
+        let alone = without(Case::Read, "edf_credit", Ablation::Together);
+        assert_eq!(alone, Key::new(Case::Read, "edf_credit"));
     }
 }
