@@ -89,10 +89,11 @@ impl BackgroundRate {
         }
     }
 
-    /// Restarts the rate because costs are counted in another unit; I/Os in flight and think times
-    /// stay.
+    /// Restarts the comparison of work because costs are counted in another unit; the rate, a part
+    /// of the device's time, stays, as do I/Os in flight and think times.
     pub(super) fn restart(&mut self) {
         *self = BackgroundRate {
+            rate: self.rate,
             in_flight: self.in_flight,
             passed_over_since: self.passed_over_since,
             vms_active: self.vms_active,
@@ -143,6 +144,11 @@ impl BackgroundRate {
         let rate = u128::from(self.rate.max(1));
         let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE_PPM) / (whole * rate);
         let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
+        // Before a window was seen, the I/O itself would stand for a whole one: 10 s at 1 %.
+        let span = match self.window_work_max {
+            0 => span.min(WINDOW),
+            _ => span,
+        };
         // Unused rate is saved up for one window at most.
         self.next = self.next.max(now - WINDOW) + span;
     }
@@ -311,6 +317,40 @@ mod tests {
         let tail = &rates[200..];
         let mean = tail.iter().sum::<u64>() / tail.len() as u64;
         assert!(mean <= 60_000, "{mean}");
+    }
+
+    #[test]
+    fn the_first_part_does_not_use_up_the_rate_of_seconds() {
+        let mut background = BackgroundRate::new();
+        background.begin_wait(Nanos::ZERO);
+        background.poll_window(Nanos::ZERO);
+        background.started(Nanos::ZERO, 10_000);
+        background.ended();
+        let (mut parts, mut now) = (0, Nanos::ZERO);
+        while now < Nanos::SECOND {
+            now += Nanos::from_millis(1);
+            background.poll_window(now);
+            background.vm_started(now, 10_000);
+            if background.due_at(false) <= now {
+                background.started(now, 10_000);
+                background.ended();
+                parts += 1;
+            }
+        }
+        // A part is a hundredth of a window's work; from 1 % on, the rate grows in each window.
+        assert!(parts >= 15, "{parts}");
+    }
+
+    #[test]
+    fn other_costs_leave_the_rate() {
+        let mut background = BackgroundRate::new();
+        background.rate = 5 * RATE_STEP_PPM;
+        background.window_work_max = 7;
+        background.restart();
+        assert_eq!(
+            (background.rate, background.window_work_max),
+            (5 * RATE_STEP_PPM, 0)
+        );
     }
 
     #[test]
