@@ -87,10 +87,12 @@ impl DepthControl {
     pub(crate) fn part_multiple(&self) -> u32 {
         let multiple = self.parts.multiple;
         match self.phase {
+            // A trial goes on until its end, though the length was reset since it began.
+            Phase::Parts { .. } if !self.measures_parts() => 1,
             Phase::Parts {
                 trial: PartTrial::Shorter,
                 ..
-            } => multiple / 2,
+            } => (multiple / 2).max(1),
             Phase::Parts { .. } => multiple * 2,
             _ => multiple,
         }
@@ -140,6 +142,10 @@ impl DepthControl {
         trial: PartTrial,
         reference: Rate,
     ) {
+        // A profile, seeks or a latency objective came during the trial.
+        if !self.measures_parts() {
+            return self.descend_after_parts(now, reference);
+        }
         // Fewer bytes in flight have the benefit of the doubt, as a smaller depth has.
         let (pays, lean) = match trial {
             PartTrial::LongerAndFewer => (-FEWER_LOSS, -self.doubt()),
@@ -175,8 +181,8 @@ impl DepthControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue_depth::control::tests::spec;
     use crate::queue_depth::control::{Budget, End};
-    use tidegate_base::device::DeviceSpec;
     use tidegate_base::random::SplitMix64;
     use tidegate_base::request::Op;
 
@@ -226,20 +232,12 @@ mod tests {
     }
 
     fn device(fixed: f64, seed: u64) -> (SimulatedDevice, DepthControl) {
-        let spec = DeviceSpec {
-            depth: 32,
-            physical_block: 4096,
-            max_io: 1 << 20,
-            zeroes_are_writes: false,
-            positioning: Nanos::ZERO,
-            bytes_per_s: 0,
-        };
         let device = SimulatedDevice {
             fixed,
             random: SplitMix64::new(seed),
             now: Nanos::ZERO,
         };
-        (device, DepthControl::new(&spec, None, Nanos::ZERO))
+        (device, DepthControl::new(&spec(32), None, Nanos::ZERO))
     }
 
     #[test]
@@ -287,5 +285,32 @@ mod tests {
         assert_eq!(control.part_multiple(), 1);
         device.run(&mut control, 20_000);
         assert_eq!(control.part_multiple(), 1);
+    }
+
+    #[test]
+    fn a_latency_objective_that_comes_during_a_trial_ends_it() {
+        let budget = Budget {
+            time: Nanos::from_millis(1),
+            vm: None,
+            part: SHORTEST,
+        };
+        for trial in [PartTrial::Shorter, PartTrial::Longer] {
+            for stays in [true, false] {
+                let (mut device, mut control) = device(1.0, 1);
+                let begun = |phase| matches!(phase, Phase::Parts { trial: t, .. } if t == trial);
+                while !begun(control.phase) {
+                    device.run(&mut control, 1);
+                }
+                control.set_budget(Some(budget), None);
+                assert_eq!(control.part_multiple(), 1, "{trial:?}");
+                if !stays {
+                    control.set_budget(None, None);
+                    assert!(control.part_multiple() >= 1, "{trial:?}");
+                }
+                device.run(&mut control, 1000);
+                assert!(control.parts.multiple >= 1, "{trial:?}");
+                assert!(!stays || control.part_multiple() == 1, "{trial:?}");
+            }
+        }
     }
 }

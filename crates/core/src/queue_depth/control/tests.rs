@@ -4,7 +4,7 @@ use super::*;
 use tidegate_base::random::SplitMix64;
 use tidegate_base::request::VmId;
 
-fn spec(depth: u32) -> DeviceSpec {
+pub(super) fn spec(depth: u32) -> DeviceSpec {
     DeviceSpec {
         depth,
         physical_block: 4096,
