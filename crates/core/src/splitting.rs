@@ -52,8 +52,8 @@ const NO_VM: u32 = u32::MAX;
 pub enum MaxIoShared {
     /// No bound, and no place is reserved.
     Off,
-    /// Shortest size that costs the device at most 3 % of its work, by its profile or by learnt
-    /// costs.
+    /// Shortest size that costs the device at most 3 % of its work: by its profile, by learnt
+    /// costs, or on flash without a profile as the control of the depth measures it.
     #[default]
     Auto,
     /// Size in bytes, doubled while all parts would take more than a quarter longer than the whole.

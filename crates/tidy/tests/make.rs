@@ -87,7 +87,7 @@ fn help(program: &str) -> Option<String> {
     let run = command.args([program, "--help"]).current_dir(root());
     let output = run.env("COLUMNS", COLUMNS.to_string()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // What `env` says where a script's interpreter is missing.
+    // Exit status of `env` if a script's interpreter is missing.
     if output.status.code() == Some(127) {
         return None;
     }
@@ -135,7 +135,7 @@ fn pages_name_targets_and_programs_that_exist() {
 
 #[test]
 fn help_of_programs_fits_a_terminal_and_has_the_options_that_pages_and_recipes_use() {
-    // Nobody calls these by hand.
+    // Recipes and other scripts call these.
     let without_help = ["scripts/engine-digest", "scripts/setup-guest"];
     let pages = pages();
     for (target, recipe) in recipes() {

@@ -216,7 +216,7 @@ mod tests {
                     scope.spawn(move || {
                         begin.wait();
                         rename_under_lock(new, path).expect("one store is there");
-                        // What the daemon opens now must not be replaced by another daemon.
+                        // No other daemon may replace the file that this one opens now.
                         fs::read_to_string(path).expect("it is there")
                     })
                 });
