@@ -88,7 +88,7 @@ bench: build ## Measure the engine: ns per request by policy and number of VMs
 	@$(TIDEGATE) bench engine $(ARGS)
 
 .PHONY: bench-nbd
-bench-nbd: build ## Compare serving NBD with nbdkit, qemu-nbd and qemu-storage-daemon
+bench-nbd: build ## Compare serving NBD with nbdkit, other servers and a floor that only moves bytes
 	@scripts/setup bench
 	@python3 bench/nbd.py --tidegate $(TIDEGATE) $(ARGS)
 
