@@ -190,12 +190,19 @@ async fn collect(shared: &Shared, device: usize) -> Result<Option<LearntSnapshot
             part.next
         );
         learnt.policy = part.policy;
-        learnt.states.extend(part.states);
+        extend_by_name(&mut learnt.states, part.states);
         learnt.own.extend(part.device);
-        learnt.attainment.extend(part.attainment);
+        extend_by_name(&mut learnt.attainment, part.attainment);
         next = part.next;
     }
     Ok(Some(learnt))
+}
+
+/// Adds entries by name. A VM that was removed and added again between two questions to its loop
+/// comes twice: the later entry replaces the one of the VM that is gone.
+fn extend_by_name<T>(all: &mut Vec<(String, T)>, later: Vec<(String, T)>) {
+    all.retain(|(name, _)| later.iter().all(|(new, _)| new != name));
+    all.extend(later);
 }
 
 async fn write(store: Arc<Store>, learnt: Vec<LearntSnapshot>) {
@@ -267,4 +274,17 @@ fn write_all(store: &Store, learnt: &[LearntSnapshot]) -> Result<(), StoreError>
     let changes = of_vms.chain(of_devices).chain(on_disks).chain(attained);
     let changes: Vec<_> = changes.collect();
     store.apply(&changes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_was_added_again_meanwhile_has_its_later_entry_alone() {
+        let named = |name: &str, value: u32| (name.to_owned(), value);
+        let mut all = vec![named("a", 1), named("b", 1)];
+        extend_by_name(&mut all, vec![named("c", 2), named("a", 2)]);
+        assert_eq!(all, [named("b", 1), named("c", 2), named("a", 2)]);
+    }
 }
