@@ -94,6 +94,11 @@ pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
         at: at.as_second(),
         vms: vms.collect(),
     };
+    assert_eq!(
+        stored.vms.len(),
+        records.len(),
+        "a VM has two records, of which one would be lost"
+    );
     serde_json::to_vec(&stored).expect("numbers and text become JSON")
 }
 

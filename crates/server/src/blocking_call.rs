@@ -81,7 +81,9 @@ impl Settled {
 
     fn returned(&self) {
         if !self.first() {
-            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+            let waiting = ABANDONED.fetch_sub(1, Ordering::Relaxed);
+            // A count that wraps would refuse every later call on a file.
+            assert!(waiting > 0, "a call returns that was not counted as late");
         }
     }
 }

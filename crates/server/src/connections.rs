@@ -112,7 +112,14 @@ impl VmConnections {
         let admitted = may_admit(self.device.places, &vms, self.at);
         let tally = vms[self.at].as_mut().expect("counted until it is dropped");
         match admitted {
-            Ok(()) => tally.open += 1,
+            Ok(()) => {
+                assert!(
+                    tally.open < tally.max,
+                    "a VM gets a connection beyond its maximum of {}",
+                    tally.max
+                );
+                tally.open += 1;
+            }
             Err(_) => tally.refused += 1,
         }
         drop(vms);

@@ -124,7 +124,9 @@ impl Watched {
     /// Sets the minimum size in bytes. Call this before the file is truncated and after it was
     /// extended.
     pub(crate) fn set_size(&self, size: u64) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        let before = self.changes.fetch_add(1, Ordering::AcqRel);
+        // `check` relies on it: an even count says that the size is whole.
+        assert_eq!(before % 2, 0, "two threads set the size of one file");
         self.size.store(size, Ordering::Release);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }

@@ -63,6 +63,11 @@ impl LearntStateFile {
         disks: &Identity,
         learnt: &Blob,
     ) -> LearntStateFile {
+        // `read` refuses a state without it, which nobody would notice before the import.
+        assert!(
+            learnt.part().is_some(),
+            "learnt state does not name its controller"
+        );
         let mut file = LearntStateFile {
             format: FORMAT.to_owned(),
             version: VERSION,

@@ -373,6 +373,11 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
         let index = shift.saturating_sub(FIRST_BOUND) as usize;
         buckets[index.min(last)].1 += count;
     }
+    debug_assert_eq!(
+        buckets.iter().map(|(_, count)| count).sum::<u64>(),
+        histogram.count(),
+        "the buckets' sum is the count that is exported beside them"
+    );
     buckets
 }
 

@@ -144,6 +144,12 @@ pub(crate) fn find_extents(
     most: u32,
     extents: &mut Vec<Extent>,
 ) -> io::Result<()> {
+    // A reply has room for that many; one that begins with an earlier query's extents is wrong.
+    assert!(
+        (1..=EXTENTS_MAX).contains(&most) && extents.is_empty(),
+        "{most} extents wanted, {} left from an earlier query",
+        extents.len()
+    );
     let end = offset + u64::from(len);
     let mut at = offset;
     while at < end && extents.len() < most as usize {

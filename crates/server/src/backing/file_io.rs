@@ -92,6 +92,10 @@ impl FileIo {
             self.bounce.is_none(),
             "the last I/O's bounce buffer was not taken"
         );
+        debug_assert!(
+            matches!(self.stage, Stage::Done(_)),
+            "an I/O begins where another one is under way"
+        );
         self.ranges.clear();
         self.ranges.extend(ranges);
         self.op = io.op;
@@ -142,6 +146,10 @@ impl FileIo {
 
     /// Supplies the bounce buffer that [`Step::Bounce`] asked for.
     pub fn give_bounce(&mut self, buffer: Buffer) {
+        debug_assert!(
+            self.bounce.is_none(),
+            "the bounce buffer that the I/O has would leak"
+        );
         self.bounce = Some(buffer);
     }
 
@@ -371,6 +379,8 @@ impl FileIo {
         // Leaves room for a partial block at both ends, so that a piece fits the bounce buffer.
         let piece = (ZEROES as u64 - 2 * align) / align * align;
         let to = self.end.min(from / align * align + piece);
+        // A piece of no bytes would be followed by the next one at the same offset, for ever.
+        debug_assert!(to > from, "no zeroes to write at {from}, end {}", self.end);
         self.offset = from;
         self.len = (to - from) as usize;
         self.done = 0;

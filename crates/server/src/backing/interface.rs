@@ -187,6 +187,8 @@ pub(crate) enum Operation {
 /// and the highest bit marks tokens of frontends.
 const IO: u64 = 3;
 const OWN: u64 = 6;
+// The highest bit of a token marks the events of connections.
+const _: () = assert!(IO != OWN && IO < 1 << 7 && OWN < 1 << 7);
 
 impl Operation {
     /// Returns the token of the operation.

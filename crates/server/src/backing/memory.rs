@@ -100,6 +100,10 @@ impl Memory {
 
     /// Makes a range read as zeroes and returns its whole pages to the system.
     pub fn discard(&self, offset: usize, len: usize) {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "range outside of the disk"
+        );
         self.region.region().discard(offset, len);
     }
 
@@ -116,6 +120,10 @@ impl Memory {
             // The old region has no pages any more, so zeroing it on drop takes no time.
             self.region = Arc::new(longer);
         }
+        assert!(
+            len <= self.region.region().len(),
+            "a disk longer than its memory"
+        );
         self.len = len;
         Ok(())
     }

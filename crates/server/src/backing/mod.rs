@@ -174,6 +174,7 @@ impl OpenError {
     /// Refuses a size that is not a positive multiple of the disk's block size.
     fn refuse_part_blocks(config: &DiskConfig, size: u64) -> Result<(), OpenError> {
         let block = config.block_size;
+        assert!(block.is_power_of_two(), "a block size of {block} bytes");
         // Clients address whole blocks, so a rest at the end could never be reached.
         if size > 0 && size.is_multiple_of(u64::from(block)) {
             return Ok(());

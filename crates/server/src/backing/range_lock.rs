@@ -30,6 +30,10 @@ impl RangeLocks {
             start < end,
             "an empty range excludes no other write of its block"
         );
+        debug_assert!(
+            self.entries.iter().all(|entry| entry.id != id),
+            "I/O {id} locks twice, and `release` would free one of both"
+        );
         let held = !self.entries.iter().any(|e| e.start < end && start < e.end);
         self.entries.push(Entry {
             id,

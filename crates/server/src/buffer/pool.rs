@@ -139,6 +139,11 @@ impl Pool {
     /// Returns a buffer to the pool.
     pub fn put(&mut self, buffer: Buffer) {
         let size = buffer.size();
+        let class = &self.classes[buffer.class as usize];
+        debug_assert!(
+            class.size as u64 == size && buffer.index < class.fresh,
+            "a buffer goes back to a pool that did not give it out"
+        );
         self.used -= size;
         self.warm += size;
         self.classes[buffer.class as usize].warm.push(buffer.index);

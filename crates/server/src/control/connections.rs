@@ -94,6 +94,10 @@ impl Connections {
             if self.turned_away.len() >= TURNED_AWAY_MAX {
                 self.turned_away.join_next().await;
             }
+            assert!(
+                self.turned_away.len() < TURNED_AWAY_MAX,
+                "more connections are answered with 503 than the maximum"
+            );
             self.turned_away.spawn(turn_away(Box::pin(stream)));
             return;
         }

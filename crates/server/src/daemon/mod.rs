@@ -420,7 +420,14 @@ impl Ending {
     fn join(self) -> (Result<bool, RunError>, Vec<DeviceTransfers>) {
         let mut result = Ok(true);
         let mut transfers = Vec::new();
-        let threads = self.handle.devices().entries().iter().zip(self.threads);
+        let entries = self.handle.devices().entries();
+        // `zip` would leave threads running whose disks are taken to be closed.
+        assert_eq!(
+            entries.len(),
+            self.threads.len(),
+            "an event loop for each device"
+        );
+        let threads = entries.iter().zip(self.threads);
         for (index, (entry, thread)) in threads.enumerate() {
             let device = entry.name().to_owned();
             match thread.join() {

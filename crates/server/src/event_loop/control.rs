@@ -248,6 +248,11 @@ impl Loop {
     /// Ends the loop if every request was answered and every connection closed; otherwise does
     /// nothing. At the end syncs all disks and records in `flushed` whether all of them are well.
     pub(super) fn finish_drain_if_idle(&mut self) {
+        assert_eq!(
+            self.phase,
+            Phase::Draining,
+            "connections are still accepted, so that the last flush is not the last"
+        );
         let busy = self.engine.device_stats().requests > 0
             || self.engine.device_stats().in_flight > 0
             || self.frontends.len() > 0

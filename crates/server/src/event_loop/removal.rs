@@ -127,6 +127,17 @@ impl Loop {
                 .map(|disk| self.detach_disk(disk))
                 .collect();
             if let Some(vm) = vm {
+                let left = &self.vms[vm];
+                assert!(
+                    left.is_removed && left.disks.is_empty(),
+                    "VM {:?} leaves the table while it is served",
+                    left.name
+                );
+                assert!(
+                    !left.transfers.is_running(),
+                    "VM {:?} leaves with a transfer that stays counted as running",
+                    left.name
+                );
                 self.vms.remove(vm);
             }
             respond(reply, Ok(disks));
@@ -147,6 +158,12 @@ impl Loop {
     /// Takes a disk out of the loop and frees its index and its range of the device.
     pub(super) fn detach_disk(&mut self, at: usize) -> Disk {
         let mut state = self.device.disks.remove(at);
+        assert!(
+            state.in_flight == 0 && state.disk.medium.is_at_rest(),
+            "export {:?} is detached with {} I/Os in flight",
+            state.disk.export,
+            state.in_flight
+        );
         // The engine has freed the disk's id, which may be another disk's by now.
         let by_id = &mut self.device.by_id[state.id.index()];
         if *by_id == at {

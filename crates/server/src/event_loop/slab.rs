@@ -25,6 +25,10 @@ impl<T> Slab<T> {
             self.values.push(None);
             self.values.len() - 1
         });
+        assert!(
+            self.values[at].is_none(),
+            "index {at} is free and has a value"
+        );
         self.values[at] = Some(value);
         at
     }

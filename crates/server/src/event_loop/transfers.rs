@@ -26,6 +26,13 @@ pub(super) struct Transfers {
     ended: EndedTransfers,
 }
 
+impl Transfers {
+    /// Returns true while a transfer runs whose end was not recorded.
+    pub(super) fn is_running(&self) -> bool {
+        self.since.is_some()
+    }
+}
+
 /// Last warning that a transfer cannot meet its deadline.
 #[derive(Debug, Default)]
 struct MissAlert {
@@ -220,6 +227,11 @@ impl Loop {
         let Some(since) = vm.transfers.since.take() else {
             return;
         };
+        // A count that wraps would keep an idle loop awake for ever.
+        assert!(
+            self.running_transfers > 0,
+            "a transfer ends that was not counted"
+        );
         self.running_transfers -= 1;
         // Zero for a transfer that ended after its deadline.
         let left = end.transfer.due_time().since(end.ended);

@@ -207,6 +207,10 @@ impl Loop {
             let (vm, export) = (vm.to_owned(), export.to_owned());
             return Err(CommandError::UnknownDisk { vm, export });
         }
+        assert!(
+            state.resizing,
+            "a resize of export {export:?} ends that never began"
+        );
         state.resizing = false;
         let memory = state.disk.medium.resize(size);
         // If the memory cannot be reserved, the disk keeps the size that it has.

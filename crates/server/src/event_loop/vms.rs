@@ -76,7 +76,12 @@ impl Vms {
     /// Returns the index of the VM with this id.
     #[inline]
     pub(super) fn index(&self, id: VmId) -> usize {
-        self.by_id[id.index()]
+        let at = self.by_id[id.index()];
+        debug_assert!(
+            self.vms.is_taken(at) && self.vms[at].id == id,
+            "the engine names a VM that has left the table"
+        );
+        at
     }
 
     /// Returns the index of the VM with this name, unless it is being removed.

@@ -130,6 +130,12 @@ impl Faults {
             rule.on != Ops::NONE && rule.count != Some(0),
             "a rule that no request meets: {rule:?}"
         );
+        assert!(
+            rule.from < rule.to,
+            "a rule of the empty range {}..{}",
+            rule.from,
+            rule.to
+        );
         if self.rules.len() >= Faults::RULES_MAX {
             return None;
         }

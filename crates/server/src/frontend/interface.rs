@@ -168,6 +168,10 @@ const IS_EVENT: u64 = 1 << 63;
 impl Event {
     pub(crate) fn encode(self) -> u64 {
         assert!(self.event <= EVENT_MAX, "an event has seven bits");
+        debug_assert!(
+            self.connection_ref.generation <= ConnectionRef::GENERATIONS,
+            "a generation reaches into the bits of the event"
+        );
         let connection_ref =
             u64::from(self.connection_ref.generation) << 32 | u64::from(self.connection_ref.index);
         IS_EVENT | u64::from(self.event) << 56 | connection_ref
@@ -216,6 +220,10 @@ impl Budget {
     /// Counts a request.
     #[inline]
     pub(crate) fn take_request(&mut self) {
+        debug_assert!(
+            self.may_take_request(),
+            "a request is taken beyond the turn's budget"
+        );
         self.requests -= 1;
     }
 }

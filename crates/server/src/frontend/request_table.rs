@@ -114,6 +114,10 @@ impl Requests {
             self.free.reserve(self.slots.len());
             self.slots.len() as u32 - 1
         });
+        debug_assert!(
+            self.slots[index as usize].is_none(),
+            "a free slot has a request"
+        );
         self.slots[index as usize] = Some(Slot {
             generation: self.generations[index as usize],
             owner,
@@ -190,6 +194,10 @@ impl Requests {
     /// Gives a request a buffer of `len` bytes for its payload.
     pub(crate) fn give_buffer(&mut self, index: u32, len: usize) {
         let buffer = self.pool.get(len);
+        debug_assert!(
+            matches!(self.get(index).payload, Payload::None),
+            "the buffer that the request has would leak"
+        );
         self.get_mut(index).payload = Payload::Pool(buffer);
     }
 
@@ -314,6 +322,10 @@ impl Requests {
     /// Puts the emptied list back, so that its memory is used again.
     #[inline]
     pub(crate) fn put_ended(&mut self, ended: Vec<(u32, Option<Nanos>)>) {
+        debug_assert!(
+            self.ended.is_empty(),
+            "a slot that was given back meanwhile would leak"
+        );
         self.ended = ended;
     }
 

@@ -232,6 +232,11 @@ impl Table {
             self.entries.len() <= self.max,
             "more half-open connections than the maximum"
         );
+        debug_assert_eq!(
+            self.peers.values().sum::<usize>(),
+            self.entries.len(),
+            "the count of each peer's connections"
+        );
         (id, gone)
     }
 

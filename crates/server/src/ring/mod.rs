@@ -69,6 +69,8 @@ pub struct Ring {
 const VECTOR_ARENA_LEN: usize = 8192;
 /// Maximum number of ranges in one operation (`UIO_MAXIOV` of Linux).
 pub const RANGES_MAX: usize = 1024;
+// The empty arena takes the ranges of any operation.
+const _: () = assert!(RANGES_MAX <= VECTOR_ARENA_LEN);
 /// `IORING_RECVSEND_POLL_FIRST`: waits for the socket to be readable before the first attempt.
 const POLL_FIRST: u16 = 1;
 const DSYNC: i32 = libc::RWF_DSYNC;
@@ -79,6 +81,8 @@ impl Ring {
     /// # Errors
     /// Fails if the kernel is older than 6.1, io_uring is disabled, or memory must not be locked.
     pub fn new(entries: u32, files: u32) -> io::Result<Ring> {
+        // A send and the receive linked to it must fit one submission.
+        assert!(entries >= 2, "a ring of {entries} entries");
         let ring = IoUring::builder()
             .setup_single_issuer()
             // Completions are processed only while this thread waits, never in the middle of a
@@ -140,6 +144,10 @@ impl Ring {
     /// Makes reads and writes of a file start on a kernel worker (`IOSQE_ASYNC`), because its file
     /// system may block at submission and would stop the loop.
     pub fn force_async(&mut self, file: FileId) {
+        assert!(
+            self.files[file.0 as usize].is_some(),
+            "the flag would be that of the next file at this index"
+        );
         self.forced_async[file.0 as usize] = true;
     }
 
@@ -243,6 +251,8 @@ impl Ring {
 
     /// Prepares a `fallocate(2)`.
     pub fn allocate(&mut self, file: FileId, mode: i32, offset: u64, len: u64, token: u64) {
+        // Refused with EINVAL, which would be taken for a file system that lacks the operation.
+        debug_assert!(len > 0, "an allocation of no bytes");
         self.push(
             opcode::Fallocate::new(Fixed(file.0), len)
                 .offset(offset)
@@ -256,7 +266,9 @@ impl Ring {
     /// signalled.
     pub fn await_wake(&mut self, file: FileId, to: Mem, token: u64) {
         // An eventfd's count has eight bytes, and a shorter read fails.
-        let entry = opcode::Read::new(Fixed(file.0), to.addr() as *mut u8, 8.min(to.len()) as u32);
+        const COUNT_BYTES: usize = 8;
+        assert!(to.len() >= COUNT_BYTES, "no room for an eventfd's count");
+        let entry = opcode::Read::new(Fixed(file.0), to.addr() as *mut u8, COUNT_BYTES as u32);
         self.push(entry.build(), token);
     }
 
@@ -443,10 +455,15 @@ impl Ring {
             "{} ranges in one operation",
             ranges.len()
         );
+        debug_assert!(!ranges.is_empty(), "an operation without memory");
         // The arena must not grow: that would move vectors whose addresses prepared entries hold.
         if self.vectors.capacity() - self.vectors.len() < ranges.len() {
             self.flush_full();
         }
+        debug_assert!(
+            self.vectors.capacity() - self.vectors.len() >= ranges.len(),
+            "the arena grows and moves vectors that the kernel is to read"
+        );
         let at = self.vectors.len();
         self.vectors.extend_from_slice(ranges);
         // `Mem` is a transparent `iovec`.

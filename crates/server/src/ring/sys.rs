@@ -18,6 +18,10 @@ pub const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// (`TCP_USER_TIMEOUT`). Longer than guests are usually paused: Linux also counts a client that
 /// does not read, whose window is closed, as not acknowledging.
 pub const TCP_GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+// A connection is not ended before it was probed.
+const _: () = assert!(
+    TCP_KEEPALIVE_IDLE.as_secs() + TCP_KEEPALIVE_INTERVAL.as_secs() < TCP_GIVEN_UP_AFTER.as_secs()
+);
 /// Length of a listening socket's accept queue; `net.core.somaxconn` may lower it.
 const BACKLOG: libc::c_int = 4096;
 

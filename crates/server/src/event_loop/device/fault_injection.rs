@@ -83,6 +83,8 @@ impl Device {
         };
         if verdict.stall > Nanos::ZERO && parts.may_stall {
             let until = Nanos(parts.now.0.saturating_add(verdict.stall.0));
+            // The first of two ends would answer the I/O, the second one whatever follows it.
+            assert!(!self.ios[index].stalled, "I/O {index} is delayed twice");
             self.ios[index].stalled = true;
             self.stalls.0.push(Reverse((until, index as u32)));
         }
@@ -94,8 +96,12 @@ impl Device {
             }
             Effect::Torn { keep, answer } => {
                 self.ios[index].answer = answer;
+                assert!(
+                    keep < u64::from(io.len),
+                    "a tear after {keep} bytes of an I/O of {} bytes",
+                    io.len
+                );
                 if keep > 0 {
-                    // The tear is within this I/O, so the length fits 32 bits.
                     return Some(keep as u32);
                 }
                 self.medium_ended(parts, index, Ok(()));
@@ -169,6 +175,10 @@ impl Device {
 
     fn stall_ended(&mut self, parts: &mut LoopParts<'_>, index: usize) {
         let entry = &mut self.ios[index];
+        assert!(
+            entry.stalled,
+            "a delay of I/O {index} ends that never began"
+        );
         entry.stalled = false;
         if entry.medium.is_some() && !entry.held {
             self.io_ended(parts, index);

@@ -108,6 +108,10 @@ impl Device {
         let mut by_disk = Vec::new();
         for (disk, since) in engine.device().ios_in_flight() {
             let at = self.by_id[disk.index()];
+            assert!(
+                self.disks.is_taken(at),
+                "the engine has an I/O in flight to a disk that was detached"
+            );
             if by_disk.len() <= at {
                 by_disk.resize(at + 1, Nanos::MAX);
             }

@@ -288,6 +288,10 @@ impl Device {
         for (index, outcome) in ended.drain(..) {
             self.medium_ended(parts, index as usize, outcome);
         }
+        debug_assert!(
+            self.reports.ended.is_empty(),
+            "the end of an I/O that came meanwhile would be lost"
+        );
         self.reports.ended = ended;
     }
 
@@ -360,6 +364,10 @@ impl Device {
 
     /// Takes the emptied list back, so that its memory is used again.
     pub(super) fn put_extent_answers(&mut self, extent_answers: Vec<ExtentAnswer>) {
+        assert!(
+            extent_answers.is_empty() && self.reports.extent_answers.is_empty(),
+            "an answer that was not taken would be lost"
+        );
         self.reports.extent_answers = extent_answers;
     }
 
@@ -372,6 +380,10 @@ impl Device {
         outcome: Outcome,
     ) {
         let entry = &mut self.ios[index];
+        debug_assert!(
+            entry.io.is_some() && entry.medium.is_none(),
+            "the backing ends I/O {index} twice, or one that was never started"
+        );
         // An error of the backing takes precedence over a rule's result.
         entry.medium = Some(outcome.and(entry.answer));
         self.disks[entry.disk].in_flight -= 1;
@@ -394,6 +406,7 @@ impl Device {
             && let Some(completion) = model.pop_completed(parts.now)
         {
             let entry = &mut self.ios[completion.id as usize];
+            debug_assert!(entry.held, "the model ends an I/O that it was not given");
             entry.held = false;
             if entry.medium.is_some() && !entry.stalled {
                 self.io_ended(parts, completion.id as usize);
@@ -412,6 +425,10 @@ impl Device {
     /// Reports the end of an I/O to the engine and frees its entry.
     pub(super) fn io_ended(&mut self, parts: &mut LoopParts<'_>, index: usize) {
         let entry = &mut self.ios[index];
+        debug_assert!(
+            !entry.held && !entry.stalled,
+            "an I/O is answered while its model or a fault rule holds it back"
+        );
         let outcome = entry
             .medium
             .take()
@@ -435,6 +452,10 @@ fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
         };
     }
     let block = u64::from(spec.logical_block);
+    debug_assert!(
+        io.addr + u64::from(io.len) <= spec.capacity,
+        "an I/O beyond the device's end"
+    );
     let from = io.addr / block * block;
     // The device's capacity may end within a block.
     let end = (io.addr + u64::from(io.len))

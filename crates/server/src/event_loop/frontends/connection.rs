@@ -109,7 +109,11 @@ impl Connections {
     /// Inserts a connection at the index that [`Connections::vacant`] returned last.
     pub(super) fn insert(&mut self, connection: Connection) {
         let index = self.free.pop().expect("vacant was asked");
-        assert_eq!(connection.generation, self.generations[index as usize]);
+        // Its completions would be taken for those of an earlier connection.
+        assert_eq!(
+            connection.generation, self.generations[index as usize],
+            "a connection was opened for another place than `vacant` named last"
+        );
         self.connections[index as usize] = Some(connection);
     }
 
@@ -117,6 +121,11 @@ impl Connections {
         let connection = self.connections[index as usize]
             .take()
             .expect("the connection is there");
+        // Its buffers go to other connections, into which the kernel would still write.
+        assert!(
+            connection.state == State::Gone && connection.is_at_rest(),
+            "a connection is removed while operations use its memory"
+        );
         // Late completions of this connection no longer resolve.
         self.generations[index as usize] = (connection.generation + 1) & ConnectionRef::GENERATIONS;
         self.free.push(index);

@@ -101,6 +101,10 @@ impl Frontends {
             connection.transport.stall(port)
         });
         let queue = &mut ctx.vms[vm].stalled[kind];
+        debug_assert!(
+            !queue.contains(&index),
+            "a connection waits twice for slots or memory"
+        );
         // A connection that was at the head and still finds too little keeps its place.
         if first {
             queue.push_front(index);
@@ -415,6 +419,10 @@ impl Frontends {
     /// Hands a request to the engine. A refusal becomes an error reply.
     fn hand_in(&mut self, ctx: &mut FrontendContext<'_>, index: u32, slot: u32) {
         let entry = ctx.parts.requests.get(slot);
+        debug_assert!(
+            entry.claimed,
+            "a request goes to the engine without a claim on a slot of its VM"
+        );
         let op = entry.kind.op();
         let request = engine::Request {
             op: op.expect("the engine knows nothing of extents"),

@@ -21,6 +21,7 @@ use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::rotational::POSITIONING;
 use crate::backing::{Disk, OpenError};
 use crate::blocking_call;
+use crate::buffer::Pool;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
@@ -187,12 +188,12 @@ impl Prepared {
             what: "reserve memory",
             source,
         })?;
+        // `zip` would leave out the disks without an address.
+        assert_eq!(bases.len(), disks.len(), "as many addresses as disks");
         for ((vm, new), base) in disks.into_iter().zip(bases) {
             let added = own.add_disk(&mut engine, &mut vms, vm, new.disk, base);
             added.map_err(refused)?;
         }
-        // An unaligned I/O may need up to a physical block more at each end.
-        let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
         Ok(Prepared {
             name: device.name.clone(),
             engine,
@@ -200,7 +201,7 @@ impl Prepared {
             vms,
             connections,
             buffer_memory: payload.max_in_use(),
-            plumbing: u64::from(io_slots) * bounce.max(ZEROES as u64)
+            plumbing: u64::from(io_slots) * bounce_bytes(max_io, block).max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
         })
     }
@@ -214,6 +215,17 @@ impl Prepared {
         });
         offered.collect()
     }
+}
+
+/// Size in bytes of the bounce buffer of an unaligned I/O, which may need up to a physical block
+/// more at each end.
+fn bounce_bytes(max_io: u32, block: u32) -> u64 {
+    let bytes = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
+    assert!(
+        bytes <= Pool::BUFFER_MAX as u64,
+        "an unaligned I/O of {max_io} bytes in blocks of {block} fits no bounce buffer"
+    );
+    bytes
 }
 
 /// Opens the disks of a device's VMs, each with the index of its VM among `vm_configs`. Opening a
@@ -320,7 +332,10 @@ fn engine_config(
 ) -> EngineConfig {
     let block = (disks.iter().map(|(_, new)| new.disk.physical_block()).max()).unwrap_or(4096);
     let block = block.max(model.map_or(0, |s| s.physical_block));
-    assert!(block.is_power_of_two(), "a physical block of {block} bytes");
+    assert!(
+        block.is_power_of_two() && block <= PAYLOAD_MAX / 4,
+        "a physical block of {block} bytes"
+    );
     // An unaligned I/O needs a bounce buffer with up to a block more at each end.
     let scheduling = &device.scheduling;
     let longest = (scheduling.max_io)

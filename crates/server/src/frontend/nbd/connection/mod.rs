@@ -115,6 +115,11 @@ impl Connection {
     #[cold]
     fn encode_extents(&self, requests: &mut Requests, index: u32) {
         let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX as usize)];
+        let count = requests.extents(index).len();
+        assert!(
+            (1..=EXTENTS_MAX as usize).contains(&count),
+            "a block status of {count} extents"
+        );
         let extents = requests.extents(index).iter().map(|extent| Extent {
             len: extent.len,
             hole: extent.hole,
@@ -163,6 +168,10 @@ impl Frontend for Connection {
     }
 
     fn await_payload(&mut self, port: &mut Port<'_>, slot: u32) {
+        debug_assert!(
+            self.rx.payload.is_none(),
+            "a write begins within the payload of another one"
+        );
         self.rx.payload = Some((slot, 0));
         (self.rx.moved, self.rx.began) = (port.now, port.now);
     }
@@ -251,6 +260,11 @@ impl Frontend for Connection {
     }
 
     fn close(self, port: &mut Port<'_>) {
+        // The buffers go back to their pool, and the kernel would write into the next user's.
+        assert!(
+            self.is_at_rest(),
+            "a connection is closed while the kernel uses its buffers"
+        );
         let payload = self.rx.payload.map(|(slot, _)| slot);
         port.requests
             .end(payload.into_iter().chain(self.tx.queue), None);

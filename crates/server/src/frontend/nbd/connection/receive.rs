@@ -63,6 +63,10 @@ impl Rx {
 
     /// Prepares for a receive into the empty buffer, which the caller submits.
     pub(super) fn begin(&mut self) {
+        debug_assert!(
+            self.is_empty() && !self.receiving,
+            "a receive overwrites bytes that were not parsed, or another receive"
+        );
         (self.start, self.end, self.receiving) = (0, 0, true);
         if self.drained {
             // The socket was empty, so that bytes received from now on have not waited.
@@ -86,6 +90,7 @@ impl Exports for NoExports {
 impl Connection {
     /// Handles the completion of a receive.
     pub(super) fn received(&mut self, port: &mut Port<'_>, completion: Completion) -> Progress {
+        debug_assert!(self.rx.receiving, "a receive ends that was not submitted");
         self.rx.receiving = false;
         let sent = self.linked_send_ended(port);
         let next = match completion.result {
@@ -122,6 +127,7 @@ impl Connection {
             Ok(handled) => handled,
             Err(fatal) => return Some(Polled::Broken(fatal.to_string())),
         };
+        debug_assert!(used <= n, "the session took bytes that it was not given");
         rx.start += used;
         match step {
             Step::Request(request) => Some(Polled::Request(incoming(&request))),

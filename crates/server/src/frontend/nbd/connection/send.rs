@@ -10,6 +10,7 @@ use crate::buffer::{Buffer, Mem, sub_ranges};
 use crate::frontend::interface::{Answer, Kind, Next, Port, Progress, SENT, Word};
 use crate::frontend::nbd::Head;
 use crate::frontend::request_table::Slot;
+use crate::ring::RANGES_MAX;
 
 /// Bytes after which a send takes no more replies. A longer send may end early (no `MSG_WAITALL`),
 /// so that a slow client is distinguished from one that takes nothing.
@@ -18,6 +19,8 @@ const SEND_BYTES: u64 = 256 << 10;
 const SEND_REPLIES: usize = 256;
 /// Largest send in bytes to which a receive is linked: it will mostly fit the socket's buffer.
 const LINK_BYTES: u64 = 64 << 10;
+// One operation takes all ranges of a send, and the buffer for heads at least one head.
+const _: () = assert!(2 * SEND_REPLIES <= RANGES_MAX && ERROR_LEN <= HEADS);
 
 /// Sending side of a connection.
 #[derive(Debug)]
@@ -119,6 +122,11 @@ impl Connection {
     /// Submits the unsent ranges. With `link`, and if no request is arriving, the receive of the
     /// next request is linked to the send. Returns true if it is.
     fn submit_send(&mut self, port: &mut Port<'_>, bytes: u64, link: bool) -> bool {
+        // Two sends of one socket at once would mix their bytes.
+        debug_assert!(
+            self.tx.is_sending() && !self.tx.linked,
+            "a send without replies, or beside one whose end is awaited"
+        );
         let rx = &mut self.rx;
         // The linked receive starts at the buffer's front, so no bytes may be in it or expected.
         let linked = link && !rx.receiving && rx.payload.is_none() && rx.is_empty();
