@@ -145,6 +145,8 @@ impl Loop {
             .vms_mut()
             .set_objective(self.now, self.vms[index].id, objective)
             .map_err(|e| CommandError::Refused(e.to_string()))?;
+        let disks = &self.vms[index].disks;
+        self.frontends.bound_pauses(disks, objective);
         Ok(self.vm_snapshot(index))
     }
 

@@ -10,7 +10,7 @@ use super::guest_memory_queue;
 use super::interface::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
 use super::nbd;
 use super::request_table::Requests;
-use crate::ring::Completion;
+use crate::ring::{Completion, Pause};
 
 /// Connection on its way to a loop.
 #[cfg_attr(
@@ -151,6 +151,11 @@ impl AnyFrontend {
     #[inline]
     pub(crate) fn receive(&mut self, port: &mut Port<'_>) {
         call!(self, it => it.receive(port));
+    }
+
+    /// See [`Frontend::bound_pause`].
+    pub(crate) fn bound_pause(&mut self, longest: Pause) {
+        call!(self, it => it.bound_pause(longest));
     }
 
     /// See [`Frontend::is_receiving`].

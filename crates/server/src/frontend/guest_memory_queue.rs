@@ -17,7 +17,7 @@ use super::interface::{
     Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, Word,
 };
 use crate::buffer::{Buffer, Mem, Region, copy_ranges};
-use crate::ring::{Completion, FileId, Wake};
+use crate::ring::{Completion, FileId, Pause, Wake};
 
 /// Time for which a guest waits before its test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,6 +72,8 @@ struct State {
     died: bool,
     /// True once the loop has released queue and memory.
     closed: bool,
+    /// Longest pause that the loop allows.
+    longest_pause: Option<Pause>,
 }
 
 impl Queue {
@@ -138,6 +140,11 @@ impl Guest {
     pub(crate) fn die(&self) {
         self.0.lock().died = true;
         self.0.doorbell.wake();
+    }
+
+    /// Returns the longest pause that the loop allows; `None` before it has taken the queue over.
+    pub(crate) fn longest_pause(&self) -> Option<Pause> {
+        self.0.lock().longest_pause
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -292,6 +299,10 @@ impl Frontend for Connection {
 
     fn receive(&mut self, port: &mut Port<'_>) {
         self.arm(port);
+    }
+
+    fn bound_pause(&mut self, longest: Pause) {
+        self.queue.lock().longest_pause = Some(longest);
     }
 
     fn is_receiving(&self) -> bool {

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tokio::sync::{Notify, oneshot};
 
+use tidegate_core::objective::Objective;
 use tidegate_core::request::IoError;
 use tidegate_core::time::Nanos;
 
@@ -21,6 +22,7 @@ use crate::config::{Config, DeviceKind};
 use crate::connections::VmConnections;
 use crate::event_loop::{Files, LoopHandle, Prepared, Remains};
 use crate::fault::{Effect, Rule};
+use crate::ring::Pause;
 
 const MIB: usize = 1 << 20;
 
@@ -419,6 +421,43 @@ fn a_guest_that_takes_no_answers_is_given_no_more_than_it_has_places_for() {
         answered += guest.answers().len();
     }
     assert_eq!(guest.ready(), 0);
+    served.stop();
+}
+
+#[test]
+fn pauses_of_a_connection_take_one_percent_of_its_vms_latency_bound() {
+    let place = places().swap_remove(0);
+    let mut config = config(&place, MIB);
+    config.vms[0].objective.latency = Some(Nanos::from_millis(1));
+    let other = disk("other", None, 1 << 20);
+    config.vms.push(vm("other", 0, vec![other]));
+    let served = Served::start(&config);
+    let guest = served.connect(4096, 1);
+    served.look();
+    assert_eq!(guest.longest_pause(), Some(Pause::at_most(Nanos(10_000))));
+    let bounds = [
+        ("disk", Some(Nanos(99_999)), Pause::NONE),
+        ("disk", None, Pause::LONGEST),
+        ("other", Some(Nanos(99_999)), Pause::LONGEST),
+        ("disk", Some(Nanos::from_secs(1)), Pause::LONGEST),
+        ("disk", Some(Nanos(700_000)), Pause::at_most(Nanos(7_000))),
+    ];
+    for (vm, latency, longest) in bounds {
+        let (reply, answer) = oneshot::channel();
+        let objective = Box::new(Objective {
+            latency,
+            ..Objective::default()
+        });
+        let vm = vm.to_owned();
+        served.send(Command::SetObjective {
+            vm,
+            objective,
+            reply,
+        });
+        answer.blocking_recv().expect("the loop runs").expect("set");
+        assert_eq!(guest.longest_pause(), Some(longest), "{latency:?}");
+    }
+    guest.leave();
     served.stop();
 }
 

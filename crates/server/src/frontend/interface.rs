@@ -22,7 +22,7 @@ use super::Failure;
 pub(crate) use super::request::{Answer, ConnectionRef, Incoming, Kind, Word};
 use super::request_table::Requests;
 use crate::buffer::Pool;
-use crate::ring::{Completion, Ring};
+use crate::ring::{Completion, Pause, Ring};
 
 /// Number of requests that one connection may submit in a turn, before the next connection is
 /// served.
@@ -90,6 +90,9 @@ pub(crate) trait Frontend {
 
     /// Makes the transport report further requests; does nothing if it will report them anyway.
     fn receive(&mut self, _port: &mut Port<'_>) {}
+
+    /// Sets the longest time that the transport may pause before it looks for further requests.
+    fn bound_pause(&mut self, _longest: Pause) {}
 
     /// Returns true while an operation that brings further requests is with the kernel.
     fn is_receiving(&self) -> bool {

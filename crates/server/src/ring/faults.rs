@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use io_uring::types::{TimeoutFlags, Timespec};
-use io_uring::{opcode, squeue};
+use io_uring::opcode;
+use io_uring::types::Timespec;
 
 use super::{Completion, FileId, Ring, Step, sys};
 use crate::buffer::{Mem, PAGE, sub_ranges};
@@ -161,14 +161,8 @@ impl Ring {
 
     /// Delays the entry that is pushed next.
     fn delay_next(&mut self, by: Duration) {
-        if self.free_entries() < 2 {
-            self.flush_full();
-        }
         // The kernel reads the time at submission, which may be any time later, so it must stay in
         // memory.
-        let time: &'static Timespec = Box::leak(Box::new(Timespec::from(by)));
-        let entry = opcode::Timeout::new(time).flags(TimeoutFlags::ETIME_SUCCESS);
-        let link = squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS;
-        self.push(entry.build().flags(link), u64::MAX);
+        self.push_pause(Box::leak(Box::new(Timespec::from(by))), u64::MAX);
     }
 }

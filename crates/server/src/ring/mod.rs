@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, TimeoutFlags, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::buffer::Mem;
@@ -26,10 +26,14 @@ use crate::buffer::Mem;
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod faults;
+mod pause;
+#[cfg(test)]
+mod pause_tests;
 mod step;
 pub mod sys;
 
 pub use eventfd::Wake;
+pub use pause::Pause;
 pub use step::Step;
 
 /// Index of a file in a ring's table of registered files.
@@ -74,6 +78,20 @@ const _: () = assert!(RANGES_MAX <= VECTOR_ARENA_LEN);
 /// `IORING_RECVSEND_POLL_FIRST`: waits for the socket to be readable before the first attempt.
 const POLL_FIRST: u16 = 1;
 const DSYNC: i32 = libc::RWF_DSYNC;
+/// Flags of an entry that the next one waits for and that completes only if it fails; the next one
+/// does not complete then.
+const LINK: squeue::Flags = squeue::Flags::IO_LINK.union(squeue::Flags::SKIP_SUCCESS);
+
+/// Receive that is linked to a send.
+#[derive(Clone, Copy, Debug)]
+pub struct ThenReceive {
+    /// Memory of the bytes.
+    pub to: Mem,
+    /// Token of its completion.
+    pub token: u64,
+    /// Pause before it.
+    pub pause: Pause,
+}
 
 impl Ring {
     /// Creates a ring with room for `entries` submissions at a time and a table of `files` files.
@@ -81,8 +99,8 @@ impl Ring {
     /// # Errors
     /// Fails if the kernel is older than 6.1, io_uring is disabled, or memory must not be locked.
     pub fn new(entries: u32, files: u32) -> io::Result<Ring> {
-        // A send and the receive linked to it must fit one submission.
-        assert!(entries >= 2, "a ring of {entries} entries");
+        // A send, a pause and the receive linked to them must fit one submission.
+        assert!(entries >= 3, "a ring of {entries} entries");
         let ring = IoUring::builder()
             .setup_single_issuer()
             // Completions are processed only while this thread waits, never in the middle of a
@@ -285,11 +303,19 @@ impl Ring {
         self.push(entry.build(), token);
     }
 
-    /// Prepares a receive from a socket into `to`. `idle` is true if no bytes are expected to be
-    /// there yet, which saves the kernel a futile attempt.
-    pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, token: u64) {
-        // Polling first saves a receive that would find nothing.
-        let prio = if idle { POLL_FIRST } else { 0 };
+    /// Prepares a receive from a socket into `to`, which starts after `pause`. `idle` is true if no
+    /// bytes are expected to be there at its submission, which saves the kernel a futile attempt.
+    pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, pause: Pause, token: u64) {
+        // Polling first saves a receive that would find nothing. After a pause there are bytes.
+        let prio = if idle && pause == Pause::NONE {
+            POLL_FIRST
+        } else {
+            0
+        };
+        if pause != Pause::NONE {
+            // Made before the message header is placed, which a submission would take away.
+            self.make_room(2);
+        }
         let entry = match to {
             &[one] => opcode::Recv::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
                 .ioprio(prio)
@@ -301,6 +327,9 @@ impl Ring {
                     .build()
             }
         };
+        if pause != Pause::NONE {
+            self.push_pause(pause.timer(), token);
+        }
         self.push(entry, token);
     }
 
@@ -318,7 +347,7 @@ impl Ring {
         from: &[Mem],
         all: bool,
         token: u64,
-        then: Option<(Mem, u64)>,
+        then: Option<ThenReceive>,
     ) {
         assert!(all || then.is_none(), "a short send does not break a link");
         // With `MSG_WAITALL` io_uring repeats short sends itself.
@@ -329,9 +358,8 @@ impl Ring {
             wait
         };
         let flags = (libc::MSG_NOSIGNAL | wait) as u32;
-        if then.is_some() && self.free_entries() < 2 {
-            // Linked entries must be in one submission.
-            self.flush_full();
+        if then.is_some() {
+            self.make_room(3);
         }
         let entry = match from {
             &[one] => opcode::Send::new(Fixed(file.0), one.addr() as *const u8, one.len() as u32)
@@ -344,13 +372,26 @@ impl Ring {
                     .build()
             }
         };
-        let Some((to, receive)) = then else {
+        let Some(then) = then else {
             return self.push(entry, token);
         };
-        let link = squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS;
-        self.push(entry.flags(link), token);
-        let entry = opcode::Recv::new(Fixed(file.0), to.addr() as *mut u8, to.len() as u32);
-        self.push(entry.ioprio(POLL_FIRST).build(), receive);
+        self.push(entry.flags(LINK), token);
+        self.receive(file, &[then.to], true, then.pause, then.token);
+    }
+
+    /// Prepares a timer after which the entry that is pushed next starts. Only if the timer cannot
+    /// be started, it completes, with `token` and an error, and the next entry does not.
+    fn push_pause(&mut self, time: &'static Timespec, token: u64) {
+        self.make_room(2);
+        let entry = opcode::Timeout::new(time).flags(TimeoutFlags::ETIME_SUCCESS);
+        self.push(entry.build().flags(LINK), token);
+    }
+
+    /// Submits unless there is room for so many linked entries, which must be in one submission.
+    fn make_room(&mut self, entries: usize) {
+        if self.free_entries() < entries {
+            self.flush_full();
+        }
     }
 
     /// Submits all prepared operations and waits for one completion, for at most `timeout`: `None`

@@ -20,7 +20,7 @@ use super::error_state::ErrorState;
 use super::extents::{EXTENTS_MAX, Extent, ExtentQuery, QueryError};
 use super::interface::{Backing, Operation, Port, ResizeWork};
 use crate::buffer::{Buffer, Mem, sub_ranges};
-use crate::ring::{Completion, FileId, RANGES_MAX, Ring};
+use crate::ring::{Completion, FileId, Pause, RANGES_MAX, Ring};
 use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
 
 /// Events of a disk's connection: a send, or a receive, has completed.
@@ -235,7 +235,8 @@ impl Remote {
             let some = &wire.input[..wire.input.len().min(RANGES_MAX)];
             let token = port.token(RECEIVED);
             // The peer may take long to answer, so the ring waits for data before it tries.
-            port.ring.receive(wire.entry, some, true, token);
+            port.ring
+                .receive(wire.entry, some, true, Pause::NONE, token);
         }
     }
 

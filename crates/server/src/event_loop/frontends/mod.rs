@@ -13,6 +13,7 @@ mod submission;
 
 use std::time::Instant;
 
+use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 
 use super::device::{Device, DiskState, LoopParts};
@@ -22,6 +23,7 @@ use crate::command::NewConnection;
 use crate::frontend::interface::{Answer, ConnectionRef, Port};
 use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
+use crate::ring::Pause;
 
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
@@ -42,6 +44,14 @@ pub(super) struct FrontendContext<'a> {
     pub(super) parts: LoopParts<'a>,
     pub(super) vms: &'a mut Vms,
     pub(super) device: &'a mut Device,
+}
+
+impl FrontendContext<'_> {
+    /// Returns the objective of the VM that has a disk.
+    fn objective(&self, disk: usize) -> &Objective {
+        let vm = self.vms[self.device.vm_of(disk)].id;
+        self.parts.engine.vms().objective(vm)
+    }
 }
 
 impl Frontends {
@@ -84,6 +94,17 @@ impl Frontends {
                 connection.state = State::Leaving;
             }
             self.advance_state(ctx, index);
+        }
+    }
+
+    /// Bounds the pauses of a VM's connections by its objective, which has changed. `disks` are the
+    /// VM's.
+    pub(super) fn bound_pauses(&mut self, disks: &[usize], objective: &Objective) {
+        for index in self.connections.indices() {
+            let connection = self.connections.get(index).expect("it is there");
+            if disks.contains(&connection.disk) {
+                connection.transport.bound_pause(longest_pause(objective));
+            }
         }
     }
 
@@ -148,7 +169,7 @@ impl Frontends {
                 stalled: false,
             },
         );
-        let transport = match opened {
+        let mut transport = match opened {
             Ok(transport) => transport,
             Err(error) => {
                 // The engine was told of the client above and must forget it again.
@@ -156,6 +177,7 @@ impl Frontends {
                 return log_refusal(&export, &peer, &error);
             }
         };
+        transport.bound_pause(longest_pause(ctx.objective(disk)));
         self.connections.insert(Connection {
             generation: connection_ref.generation,
             transport,
@@ -174,6 +196,15 @@ impl Frontends {
         self.turns.add(connection_ref.index);
         self.turns.make_ready(connection_ref.index);
     }
+}
+
+/// Share of a VM's latency bound that its connections may pause before a receive: one in so many.
+const LATENCY_PARTS: u64 = 100;
+
+/// Returns the longest pause before a receive of a VM with this objective.
+fn longest_pause(objective: &Objective) -> Pause {
+    let bound = |latency: Nanos| Pause::at_most(Nanos(latency.0 / LATENCY_PARTS));
+    objective.latency.map_or(Pause::LONGEST, bound)
 }
 
 fn log_refusal(export: &str, peer: &str, why: &dyn std::fmt::Display) {

@@ -6,6 +6,7 @@
 //!                      +--> payload of a write, its rest received in place       +--Send--> socket
 //! ```
 
+mod coalescing;
 mod receive;
 mod send;
 
@@ -22,8 +23,9 @@ use crate::frontend::interface::{
     Answer, Budget, Completed, Frontend, Kind, Next, Polled, Port, Progress, SENT, Word,
 };
 use crate::frontend::request_table::Requests;
-use crate::ring::{Completion, FileId};
+use crate::ring::{Completion, FileId, Pause};
 
+use coalescing::Coalescing;
 use receive::Rx;
 use send::Tx;
 
@@ -68,6 +70,7 @@ pub(crate) struct Connection {
     allocation_context: Option<u32>,
     rx: Rx,
     tx: Tx,
+    coalescing: Coalescing,
     /// True once the socket was shut down.
     shut_down: bool,
 }
@@ -107,6 +110,7 @@ impl Connection {
             allocation_context: opening.opened.allocation_context,
             rx: Rx::new(buffer, opening.leftover.len(), port.now),
             tx: Tx::new(port.now),
+            coalescing: Coalescing::new(port.now),
             shut_down: false,
         })
     }
@@ -237,6 +241,10 @@ impl Frontend for Connection {
 
     fn receive(&mut self, port: &mut Port<'_>) {
         self.submit_receive(port);
+    }
+
+    fn bound_pause(&mut self, longest: Pause) {
+        self.coalescing.set_longest(longest);
     }
 
     #[inline]

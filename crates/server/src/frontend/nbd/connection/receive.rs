@@ -8,7 +8,7 @@ use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::Buffer;
 use crate::frontend::interface::{Budget, Incoming, Kind, Next, Polled, Port, Progress};
 use crate::frontend::request_table::Requests;
-use crate::ring::Completion;
+use crate::ring::{Completion, Pause};
 
 /// Receiving side of a connection.
 #[derive(Debug)]
@@ -99,6 +99,7 @@ impl Connection {
                 let n = n as usize;
                 self.rx.drained = !completion.more;
                 self.rx.moved = port.now;
+                self.coalescing.received(port.now);
                 let mut direct = 0;
                 if let Some((slot, filled)) = &mut self.rx.payload {
                     let len = port.requests.get(*slot).len as usize;
@@ -130,12 +131,18 @@ impl Connection {
         debug_assert!(used <= n, "the session took bytes that it was not given");
         rx.start += used;
         match step {
-            Step::Request(request) => Some(Polled::Request(incoming(&request))),
-            Step::Rejected(rejected) => Some(Polled::Rejected {
-                token: Cookie(rejected.cookie),
-                failure: rejected.error.into(),
-                message: rejected.reason.message(),
-            }),
+            Step::Request(request) => {
+                self.coalescing.took_request();
+                Some(Polled::Request(incoming(&request)))
+            }
+            Step::Rejected(rejected) => {
+                self.coalescing.took_request();
+                Some(Polled::Rejected {
+                    token: Cookie(rejected.cookie),
+                    failure: rejected.error.into(),
+                    message: rejected.reason.message(),
+                })
+            }
             Step::Disconnect(_) => Some(Polled::Left),
             Step::NeedMore(_) => None,
             Step::Output | Step::Opened(_) => {
@@ -168,6 +175,18 @@ impl Connection {
         Polled::Arrived(slot)
     }
 
+    /// Returns the pause before the receive that is submitted now.
+    pub(super) fn plan_receive(&mut self, now: Nanos) -> Pause {
+        let pause = self.coalescing.plan(now);
+        // Bytes that wait in the socket, and the rest of a payload, are received at once.
+        if !self.rx.drained || self.rx.payload.is_some() {
+            return Pause::NONE;
+        }
+        #[cfg(test)]
+        let pause = every_third(pause);
+        pause
+    }
+
     /// Submits a receive if everything was parsed. The rest of a write's payload is received in
     /// place.
     pub(super) fn submit_receive(&mut self, port: &mut Port<'_>) {
@@ -175,6 +194,7 @@ impl Connection {
             return;
         }
         let token = port.token(RECEIVED);
+        let pause = self.plan_receive(port.now);
         let rx = &mut self.rx;
         let room = rx.buffer.mem().slice(0, RECEIVE);
         rx.begin();
@@ -184,10 +204,27 @@ impl Connection {
                 let buffer = port.requests.buffer(slot).expect("a write has a buffer");
                 let rest = buffer.slice(filled, len - filled);
                 port.ring
-                    .receive(self.file, &[rest, room], rx.drained, token);
+                    .receive(self.file, &[rest, room], rx.drained, pause, token);
             }
-            None => port.ring.receive(self.file, &[room], rx.drained, token),
+            None => port
+                .ring
+                .receive(self.file, &[room], rx.drained, pause, token),
         }
+    }
+}
+
+/// Replaces every third pause by one of 0 to 25 us, so that tests of whole sessions meet pauses
+/// whatever the machine's speed.
+#[cfg(test)]
+fn every_third(pause: Pause) -> Pause {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static RECEIVES: AtomicU64 = AtomicU64::new(0);
+    let receive = RECEIVES.fetch_add(1, Ordering::Relaxed);
+    if receive.is_multiple_of(3) {
+        Pause::at_most(Nanos(receive % 26 * 1000))
+    } else {
+        pause
     }
 }
 

@@ -10,7 +10,7 @@ use crate::buffer::{Buffer, Mem, sub_ranges};
 use crate::frontend::interface::{Answer, Kind, Next, Port, Progress, SENT, Word};
 use crate::frontend::nbd::Head;
 use crate::frontend::request_table::Slot;
-use crate::ring::RANGES_MAX;
+use crate::ring::{RANGES_MAX, ThenReceive};
 
 /// Bytes after which a send takes no more replies. A longer send may end early (no `MSG_WAITALL`),
 /// so that a slow client is distinguished from one that takes nothing.
@@ -76,6 +76,7 @@ impl Connection {
             self.tx.moved = port.now;
         }
         self.tx.queue.push_back(index);
+        self.coalescing.answered();
         self.tx.bytes += HEAD_LEN as u64 + u64::from(payload);
     }
 
@@ -127,12 +128,16 @@ impl Connection {
             self.tx.is_sending() && !self.tx.linked,
             "a send without replies, or beside one whose end is awaited"
         );
-        let rx = &mut self.rx;
+        let rx = &self.rx;
         // The linked receive starts at the buffer's front, so no bytes may be in it or expected.
         let linked = link && !rx.receiving && rx.payload.is_none() && rx.is_empty();
-        let then = linked.then(|| (rx.buffer.mem().slice(0, RECEIVE), port.token(RECEIVED)));
+        let then = linked.then(|| ThenReceive {
+            to: self.rx.buffer.mem().slice(0, RECEIVE),
+            token: port.token(RECEIVED),
+            pause: self.plan_receive(port.now),
+        });
         if linked {
-            rx.begin();
+            self.rx.begin();
             self.tx.linked = true;
         }
         let (all, token) = (bytes <= SEND_BYTES, port.token(SENT));
