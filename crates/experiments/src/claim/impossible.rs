@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[impossible]]
-//! id = "thirds"                      # its own
+//! id = "thirds"                      # unique in the file
 //! from = "fidelity"                  # or "own": counted apart
 //! claims = [{ id = "shares" }]       # with claim = "*VM2*": those of the id with such words
 //! cells = [{ table = "figure 10", row = "vm1", column = "*" }]

@@ -1,20 +1,21 @@
-//! Claims of a paper as data: `experiments/PAPER/claims.toml`.
+//! Reader and judge of a paper's claims, the statements in its text that the simulated runs confirm
+//! or contradict. They are data, in `experiments/PAPER/claims.toml`:
 //!
 //! ```toml
 //! [[claim]]
-//! id = "rate-is-had"                 # its own
-//! part = "figure 12"                 # of Paper::tables: where the paper has it
-//! claim = "VM1 has what it asks for, from 200 to 1600 IOPS"
-//! with = { vm1 = "iops(vm1)" }       # names for expressions
-//! holds = [{ at_least = "vm1[..4]", than = "0.99 * asked[..4]" }]
-//! detail = "it has {vm1:.0} IOPS"    # no full stop
+//! id = "vm1-gets-its-rate"           # unique in the file
+//! part = "figure 12"                 # where the paper states it, one of Paper::tables
+//! claim = "VM1 gets the rate it asks for, from 200 to 1600 IOPS"   # for the reader
+//! with = { vm1 = "iops(vm1)" }       # names for expressions, used below
+//! holds = [{ at_least = "vm1[..4]", than = "0.99 * asked[..4]" }]   # tests; all must pass
+//! detail = "it has {vm1:.0} IOPS"    # figures beside the verdict; no full stop
 //! ```
 //!
-//! Claims are reported in the order of the file; a claim whose runs are missing is left out. All
-//! tests in the list `holds` must hold. A and B are figures, or series of equal length that are
+//! Claims are reported in the order of the file. A claim whose runs were not made is left out. In
+//! the tests, A and B are figures of the runs or of the paper, or series of equal length that are
 //! compared item by item:
 //!
-//! | test | holds where |
+//! | test | passes if |
 //! |---|---|
 //! | `below = A, than = B`; `at_most`, `equals`, `at_least`, `above` | A < B; <=, =, >=, > |
 //! | `within = A, of = B, part = 0.1` | A differs from B by at most a tenth of B |
@@ -26,11 +27,12 @@
 //! For `rises` and `falls`, `strictly = true` excludes equal items, and `slack = 0.05` allows steps
 //! the other way of up to 5 %.
 //!
-//! `in_share = 0.9` requires at least that fraction of the items, `in_more_than = 0.5` more than
-//! that fraction.
+//! By default every item must pass. `in_share = 0.9` asks for at least that fraction of them,
+//! `in_more_than = 0.5` for more than that fraction.
 //!
-//! [`expression`] has the form of figures, [`words`] that of texts, and [`impossible`] that of what
-//! cannot hold. A note is a remark that is computed from the paper's figures and decides nothing:
+//! [`expression`] describes the syntax of figures, [`words`] that of texts with figures, and
+//! [`impossible`] the sections on figures of a paper that contradict each other. A note is a remark
+//! computed from the paper's figures; it has no verdict:
 //!
 //! ```toml
 //! [[note]]
@@ -96,7 +98,7 @@ pub(crate) struct NoteSpec {
     text: Words,
 }
 
-/// A claim as its file has it, one for each entry of `each`.
+/// Section `[[claim]]`; a section with `each` stands for one claim for each of its entries.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ClaimSpec {
     /// Unique within the file, except for claims of the same `each`.
@@ -108,14 +110,16 @@ pub(crate) struct ClaimSpec {
     pub(crate) body: Body,
 }
 
-/// Comparisons, or a function of the paper's experiment.
+/// Form in which a claim is tested.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Body {
+    /// Comparisons of figures.
     Compared(Compared),
+    /// Name of a function of the paper's module, for what no comparison expresses.
     Code(String),
 }
 
-/// A claim that is a comparison of figures.
+/// Claim that is tested by comparisons of figures.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Compared {
     /// Statement of the paper.
@@ -123,8 +127,8 @@ pub(crate) struct Compared {
     tests: Vec<Checked>,
     /// Figures by which the claim is judged.
     detail: Words,
-    /// Sentence that is added to the result if an item of the first test fails, even where the
-    /// claim as a whole holds.
+    /// Sentence that is added to the result if any item of the first test fails, even if enough of
+    /// them pass for the claim to hold.
     more: Option<Words>,
 }
 
@@ -137,7 +141,7 @@ struct Checked {
 }
 
 impl ClaimSpec {
-    /// The claim with its figures; `None` where a run that it needs is missing.
+    /// Returns the claim with its verdict and figures; `None` if a run that it needs was not made.
     ///
     /// # Errors
     /// Fails like [`Compared::evaluate`], and for a claim in code that the paper's module does not
@@ -161,10 +165,10 @@ impl ClaimSpec {
 }
 
 impl Compared {
-    /// The claim with its figures; `None` where a run that it needs is missing.
+    /// Returns the claim with its verdict and figures; `None` if a run that it needs was not made.
     ///
     /// # Errors
-    /// When a measure is unknown, or series that are compared have different lengths.
+    /// If a measure is unknown, or series that are compared have different lengths.
     pub(crate) fn evaluate(
         &self,
         measures: &dyn Measures,
@@ -200,18 +204,18 @@ impl Compared {
         Ok(more.map(|more| result.with_more(format!(" {more}."))))
     }
 
-    /// Every measure of the claim.
+    /// Returns every measure that the claim reads.
     #[cfg(test)]
     pub(crate) fn measures(&self) -> Vec<&Call> {
         let mut all = Vec::new();
-        let mut hear = |call| all.push(call);
-        self.claim.measures(&mut hear);
+        let mut collect = |call| all.push(call);
+        self.claim.measures(&mut collect);
         let more = self.tests.iter().filter_map(|of| of.otherwise.as_ref());
         for words in [&self.detail].into_iter().chain(&self.more).chain(more) {
-            words.measures(&mut hear);
+            words.measures(&mut collect);
         }
         for checked in &self.tests {
-            checked.test.kind.measures(&mut hear);
+            checked.test.kind.measures(&mut collect);
         }
         all
     }
