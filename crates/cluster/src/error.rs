@@ -1,5 +1,7 @@
 //! Errors of the driver. The messages say job, as the command `tidegate place job` does.
 
+use tidegate_units::human::bytes_and_count;
+
 use crate::daemons::DaemonError;
 use crate::state::HostError;
 use crate::store::StoreError;
@@ -31,7 +33,11 @@ pub enum Error {
         transfer: String,
     },
     /// Progress report with fewer bytes than before.
-    #[error("{bytes} bytes of {transfer:?} are fewer than reported before")]
+    #[error(
+        "{} of {transfer:?} are fewer than the {} reported before",
+        bytes_and_count(*bytes),
+        bytes_and_count(*reported)
+    )]
     MovedBack {
         /// Name of the transfer.
         transfer: String,
@@ -43,7 +49,11 @@ pub enum Error {
         size: u64,
     },
     /// Progress report with more bytes than the size of the transfer.
-    #[error("{bytes} bytes are more than the size of {transfer:?}")]
+    #[error(
+        "{} are more than the size of {transfer:?}, {}",
+        bytes_and_count(*bytes),
+        bytes_and_count(*size)
+    )]
     MovedBeyond {
         /// Name of the transfer.
         transfer: String,

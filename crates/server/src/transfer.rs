@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Transfer, TransferOutcome, TransferStatus};
+use tidegate_units::human::bytes_and_count;
 
 pub(crate) use times::{after, before, between, span, to_the_millisecond};
 
@@ -291,8 +292,8 @@ impl PersistedTransfer {
             Ok(kept)
         } else {
             Err(format!(
-                "nothing is left to move of its {} bytes",
-                kept.bytes
+                "nothing is left to move of its {}",
+                bytes_and_count(kept.bytes)
             ))
         }
     }

@@ -3,6 +3,7 @@
 use super::section_options::{Word, Words};
 use super::value::{self, SIZE, triple};
 use crate::spec::{Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare, Sizes, Workload};
+use tidegate_units::human::bytes_and_count;
 
 /// Exponent of `zipf` without a figure, as in fio.
 const ZIPF_THETA: f64 = 1.1;
@@ -67,7 +68,11 @@ pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
             if fits(bytes) {
                 sizes[i] = Sizes::fixed(bytes as u32);
             } else {
-                refuse(words, "bs", format!("{bytes} bytes: {SIZE_RANGE}"));
+                refuse(
+                    words,
+                    "bs",
+                    format!("{}: {SIZE_RANGE}", bytes_and_count(bytes)),
+                );
             }
         }
         if let Some((from, to)) = range {
@@ -185,7 +190,7 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
         ));
     }
     if let Some((bytes, _)) = split.iter().find(|(bytes, _)| !fits(*bytes)) {
-        return Err(format!("{bytes} bytes: {SIZE_RANGE}"));
+        return Err(format!("{}: {SIZE_RANGE}", bytes_and_count(*bytes)));
     }
     let given = split.iter().filter_map(|(_, percent)| *percent);
     // Saturates: percentages are not checked one by one, and a huge sum is refused below.

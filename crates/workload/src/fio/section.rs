@@ -6,6 +6,7 @@ use super::{rates, requests};
 use crate::spec::{COPIES_MAX, Flow, Mix, RegionError, SECTOR, Think, Workload};
 use crate::time::TimeDistribution;
 use tidegate_core::time::Nanos;
+use tidegate_units::human::bytes_and_count;
 
 /// Section of a job file: a VM with one workload.
 #[derive(Clone, PartialEq, Debug)]
@@ -172,7 +173,8 @@ fn extents(words: &mut Words, workload: &Workload, endless: bool) -> Extents {
         let largest = workload.largest_request();
         // Percentages depend on the disk and are checked with it.
         if bytes < u64::from(largest) {
-            let what = format!("{bytes} bytes hold no request of {largest}");
+            let [size, largest] = [bytes, largest.into()].map(bytes_and_count);
+            let what = format!("{size} hold no request of {largest}");
             words.error(&word, what, "at least the largest request");
         }
     }
@@ -204,7 +206,7 @@ fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
     let word = words.word(name)?;
     match extent {
         Extent::Bytes(bytes) if bytes % step != 0 => {
-            let what = format!("{bytes} bytes do not begin a sector");
+            let what = format!("{} do not begin a sector", bytes_and_count(bytes));
             words.error(&word, what, "a multiple of 512");
             None
         }

@@ -9,6 +9,7 @@ use crate::error::{Findings, WorkloadErrors};
 use crate::guest::Files;
 use crate::replay::{Mode, Replay};
 use tidegate_core::time::Nanos;
+use tidegate_units::human::bytes_and_count;
 
 impl Workload {
     /// Checks all ranges that the fields' documentation states. [`Workload::region`] checks that
@@ -154,10 +155,10 @@ impl Sizes {
             findings.expect(
                 bytes.is_multiple_of(SECTOR) && (1..=REQUEST_MAX).contains(&share.bytes),
                 "",
-                format_args!("{bytes} bytes"),
+                bytes_and_count(bytes),
                 "a multiple of 512 bytes up to 1 GiB",
             );
-            let found = format_args!("{bytes} bytes with weight 0").to_string();
+            let found = format!("{} with weight 0", bytes_and_count(bytes));
             findings.expect(share.weight > 0, "", found, "weights of at least 1");
         }
     }

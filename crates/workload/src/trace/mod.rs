@@ -30,6 +30,7 @@ use std::fmt;
 use std::io::{self, BufRead};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use tidegate_units::human::bytes_and_count;
 
 /// Sector size in bytes of all formats that count in sectors.
 pub const SECTOR: u64 = 512;
@@ -329,7 +330,7 @@ impl RawRecord<'_> {
         let len = match u32::try_from(self.len) {
             Ok(0) => return Err("a request of no bytes".to_owned()),
             Ok(len) if len <= LARGEST => len,
-            _ => return Err(format!("a request of {} bytes", self.len)),
+            _ => return Err(format!("a request of {}", bytes_and_count(self.len))),
         };
         if self
             .offset
@@ -338,8 +339,9 @@ impl RawRecord<'_> {
             .is_none_or(|end| end > i64::MAX as u64)
         {
             return Err(format!(
-                "the request ends beyond any disk: {} bytes at {}",
-                self.len, self.offset
+                "the request ends beyond any disk: {} at byte {}",
+                bytes_and_count(self.len),
+                self.offset
             ));
         }
         Ok(Record {

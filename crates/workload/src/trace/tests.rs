@@ -114,7 +114,7 @@ fn bad_records_are_named_with_their_place() {
         ("1 0 0 n 1", "sectors"),
         ("1 0 0 0 1", "no bytes"),
         ("1 0 0 16 2", "type"),
-        ("1 0 0 4194304 1", "2147483648 bytes"),
+        ("1 0 0 4194304 1", "a request of 2 GiB"),
         ("1 0 36028797018963968 16 1", "beyond any disk"),
         ("1 0 18014398509481984 16 1", "beyond any disk"),
         (&long, "more than 4096 bytes"),
