@@ -33,8 +33,11 @@ pub(crate) struct PromisesArgs {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
     /// Set adaptive_depth = true and max_io_shared = "64 KiB" on the devices: Tidegate then
-    /// steers the queue depth, and splits long I/Os while VMs share a device
+    /// adapts the queue depth, and splits long I/Os while VMs share a device
     #[arg(long)]
+    pub(crate) adaptive: bool,
+    /// Old name of `--adaptive`, accepted for one release
+    #[arg(long, hide = true)]
     pub(crate) steered: bool,
     /// Device models [default: all]
     #[arg(long = "device", value_name = "MODEL,...", value_delimiter = ',',
@@ -77,6 +80,13 @@ pub(crate) struct PromisesArgs {
     /// Parallel simulations [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
+}
+
+impl PromisesArgs {
+    /// Returns `true` if queue depths and lengths of I/Os are to be adapted at run time.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.adaptive || self.steered
+    }
 }
 
 /// Parses a round-trip time, in whole microseconds; 0 is allowed.

@@ -36,9 +36,9 @@ pub(super) struct DeviceControl {
     /// The last free place of the device's queue was reserved for an expected request when an I/O
     /// was last to be dispatched.
     pub reserves_place: bool,
-    /// Caches of [`DeviceControl::is_steered`] and [`DeviceControl::is_observed`]: one test in
+    /// Caches of [`DeviceControl::is_adaptive`] and [`DeviceControl::is_observed`]: one test in
     /// place of one for each part, on the path of every request.
-    steered: bool,
+    adaptive: bool,
     observed: bool,
 }
 
@@ -132,7 +132,7 @@ impl DeviceControl {
             promised: None,
             splitting: None,
             reserves_place: false,
-            steered: false,
+            adaptive: false,
             observed: false,
         }
     }
@@ -140,8 +140,8 @@ impl DeviceControl {
     /// Returns whether anything but the policy decides which I/Os the device gets, and so must be
     /// told when nothing goes.
     #[inline]
-    pub(super) fn is_steered(&self) -> bool {
-        self.steered
+    pub(super) fn is_adaptive(&self) -> bool {
+        self.adaptive
     }
 
     /// Returns whether anything learns of the device by its I/Os.
@@ -153,7 +153,7 @@ impl DeviceControl {
     /// Updates the cached flags; to be called after a part was added or removed.
     fn update_flags(&mut self, view: &View) {
         let learns = self.monitor.is_some() || self.depth_control.is_some();
-        self.steered = learns || self.splitting.is_some();
+        self.adaptive = learns || self.splitting.is_some();
         self.observed = learns || view.estimator.is_some();
     }
 

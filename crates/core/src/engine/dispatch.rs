@@ -135,7 +135,7 @@ impl Engine {
         let nothing_waits = self.view.queues.device.queued == 0
             && self.view.queues.waiting_since.is_none()
             && self.flushes.is_empty()
-            && !self.control.is_steered();
+            && !self.control.is_adaptive();
         let started = if nothing_waits {
             // Data could have had this turn, so the next flush need not wait for any.
             self.flushes.data_had_turn();
@@ -210,7 +210,7 @@ impl Engine {
         {
             return Some(started);
         }
-        if self.control.is_steered() && is_held_back(self) {
+        if self.control.is_adaptive() && is_held_back(self) {
             return self.start_nothing();
         }
         let started = self.pick();
@@ -304,7 +304,7 @@ impl Engine {
         if this.unit_reqs == 1
             && this.flags & flag::FOLLOWED == 0
             && held == Nanos::ZERO
-            && !self.control.is_steered()
+            && !self.control.is_adaptive()
             && !self.budgets.bounds_payload()
             && len <= max
             && len <= self.view.queues.largest_io_of_unit(this)

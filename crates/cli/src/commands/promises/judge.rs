@@ -37,7 +37,7 @@ pub(super) struct Judged {
     pub(super) policy: String,
     pub(super) outcome: Outcome,
     pub(super) verdict: Verdict,
-    /// Number of other policies compared, each with default settings and steered.
+    /// Number of other policies compared, each with default settings and adaptive.
     pub(super) others: usize,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn judge(
     let others_build = store.lock().expect("no holder panics").others_build.clone();
     let own = Contender {
         policy,
-        steered: args.steered,
+        adaptive: args.is_adaptive(),
         build: &own_build,
     };
     let outcome = own.outcome(place, args, &[], store)?;
@@ -103,7 +103,7 @@ pub(super) fn judge(
         if basis.demand.of_fifo.is_some() {
             let fifo = Contender {
                 policy: &PolicySpec::named("fifo")?,
-                steered: false,
+                adaptive: false,
                 build: &others_build,
             };
             basis.fifo = Some(fifo.outcome(place, args, &[], store)?);
@@ -113,15 +113,15 @@ pub(super) fn judge(
         let others_count = !needed.is_empty();
         let wanted = all_policies().into_iter().filter(|_| others_count);
         for other in wanted.filter(|other| other.name() != policy.name()) {
-            for steered in [false, true] {
-                let name = if steered {
-                    format!("{} steered", other.name())
+            for adaptive in [false, true] {
+                let name = if adaptive {
+                    format!("{} adaptive", other.name())
                 } else {
                     other.name().to_owned()
                 };
                 let contender = Contender {
                     policy: &other,
-                    steered,
+                    adaptive,
                     build: &others_build,
                 };
                 // An error: the policy needs a profile and the cell has none.
@@ -143,8 +143,8 @@ pub(super) fn judge(
 /// Policy to run in a cell.
 struct Contender<'a> {
     policy: &'a PolicySpec,
-    /// Queue depth and length of I/Os are adapted at run time, as with the option `--steered`.
-    steered: bool,
+    /// Queue depth and length of I/Os are adapted at run time, as with the option `--adaptive`.
+    adaptive: bool,
     build: &'a str,
 }
 
@@ -176,14 +176,17 @@ impl Contender<'_> {
         (seed, needed): (u64, &[String]),
         store: &Mutex<Store>,
     ) -> Result<Outcome> {
-        let (steered, build) = (self.steered, self.build);
-        let text = place.mix.text(&place.cell, (steered, args.seconds, seed))?;
+        let (adaptive, build) = (self.adaptive, self.build);
+        let text = place
+            .mix
+            .text(&place.cell, (adaptive, args.seconds, seed))?;
         let figures = &place.cell.device;
         let what = format!("{build} {text} {} {:?}", args.requests, figures.blocking);
         let key = Key {
             scenario: place.name(),
             digest: format!("{:016x}", fnv1a(what.as_bytes())),
-            policy: format!("{:?}, steered: {steered}", self.policy),
+            // The word of earlier builds, whose stored results stay valid.
+            policy: format!("{:?}, steered: {adaptive}", self.policy),
             scheduler: None,
             seed,
         };
@@ -200,7 +203,7 @@ impl Contender<'_> {
             &place.cell,
             &Run {
                 policy: self.policy.clone(),
-                adaptive_queue: steered,
+                adaptive_queue: adaptive,
                 seed,
                 seconds: args.seconds,
                 requests: args.requests,

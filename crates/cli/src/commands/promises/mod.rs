@@ -30,10 +30,14 @@ use crate::seeds;
 const FAILED: i32 = 1;
 
 pub(super) fn run(args: &PromisesArgs, out: Output) -> Result<()> {
+    if args.steered {
+        let what = "`--steered` is the old name of `--adaptive`, accepted for one release";
+        output::tell(format_args!("note: {what}"));
+    }
     let grid = grid(args)?;
     if args.scenario {
         let place = &grid[0];
-        let run = (args.steered, args.seconds, args.seeds.0[0]);
+        let run = (args.is_adaptive(), args.seconds, args.seeds.0[0]);
         return Ok(out.text(&place.mix.text(&place.cell, run)?)?);
     }
     let policy = policy(args)?;
