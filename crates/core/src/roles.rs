@@ -25,7 +25,7 @@ use tidegate_base::objective::Priority;
 use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
-use tidegate_capacity::transfers::{Admission, Standing, TransferTerms};
+use tidegate_capacity::transfers::{Admission, ClassStatus, ForecastParams};
 
 /// Memory that a role or the engine takes, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -588,13 +588,14 @@ pub trait Controller: Send {
         false
     }
 
-    /// Returns the terms by which deadline transfers are measured. Must never change.
-    fn transfer_terms(&self) -> TransferTerms {
-        TransferTerms::default()
+    /// Returns the parameters of the forecasts of deadline transfers. Must never change.
+    fn forecast_params(&self) -> ForecastParams {
+        ForecastParams::default()
     }
 
-    /// Returns the standing of a VM's transfer; `None`: no class is turned for its deadline.
-    fn standing(&self, _vm: VmId) -> Option<Standing> {
+    /// Returns the class that the controller has given a VM to meet deadlines of transfers; `None`
+    /// if it changes no classes.
+    fn class_status(&self, _vm: VmId) -> Option<ClassStatus> {
         None
     }
 

@@ -8,7 +8,7 @@
 //! takes one line and the cold part another, a VM takes two adjacent lines, and handles of what
 //! outlives a request (connection, disk) are stored as slot numbers without generations.
 
-use crate::attainment::Standing;
+use crate::attainment::StateAtClose;
 use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{Account, IoError, Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
@@ -468,10 +468,10 @@ impl Vm {
         }
     }
 
-    /// Returns the VM's standing on a device, for its attainment.
+    /// Returns the VM's state at the end of a second, for its attainment.
     #[inline]
-    pub(crate) fn standing(&self, device: &DeviceStats) -> Standing {
-        Standing {
+    pub(crate) fn state_at_close(&self, device: &DeviceStats) -> StateAtClose {
+        StateAtClose {
             regulated: (self.shut[0] | self.shut[1]) & shut::REGULATED != 0,
             waits_for_others: self.waiting > 0 && device.requests > self.requests,
             device_busy: device.in_flight > 0,

@@ -1,7 +1,8 @@
 //! Accounts of an engine's deadline transfers: active ones, ended ones, and the next measurement.
 
 use super::{
-    DeviceBandwidth, Predictor, Transfer, TransferEnd, TransferOutcome, TransferSpec, TransferTerms,
+    DeviceBandwidth, ForecastParams, Predictor, Transfer, TransferEnd, TransferOutcome,
+    TransferSpec,
 };
 use std::collections::VecDeque;
 use tidegate_base::device::DeviceStats;
@@ -56,7 +57,7 @@ impl DeviceTime {
 pub struct TransferAccounts {
     predictor: Predictor,
     ends: VecDeque<TransferEnd>,
-    terms: TransferTerms,
+    params: ForecastParams,
     /// Number of active transfers.
     running: usize,
     /// True if any transfer was active in the current interval.
@@ -73,19 +74,19 @@ impl TransferAccounts {
     pub fn new(
         now: Nanos,
         single_vm: u64,
-        terms: TransferTerms,
+        params: ForecastParams,
         device: DeviceTime,
     ) -> TransferAccounts {
         let mut accounts = TransferAccounts {
             predictor: Predictor::new(now, DeviceBandwidth::learnt(single_vm)),
             ends: VecDeque::new(),
-            terms,
+            params,
             running: 0,
             had_transfers: false,
             is_measuring: false,
             interval_start: device,
         };
-        accounts.set_terms(terms);
+        accounts.set_params(params);
         accounts
     }
 
@@ -99,17 +100,17 @@ impl TransferAccounts {
         &mut self.predictor
     }
 
-    /// Sets the terms of measurement, which depend on the policy.
-    pub fn set_terms(&mut self, terms: TransferTerms) {
-        self.terms = terms;
+    /// Sets the parameters of measurements and forecasts, which depend on the policy.
+    pub fn set_params(&mut self, params: ForecastParams) {
+        self.params = params;
         let capacity = self.predictor.capacity_mut();
-        capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.set_given(params.max_bandwidth, params.bandwidth_loss);
     }
 
     /// Returns the time of the next measurement; [`Nanos::MAX`] while measuring is off.
     pub fn due(&self) -> Nanos {
         if self.is_measuring {
-            self.predictor.interval_start() + self.terms.interval
+            self.predictor.interval_start() + self.params.interval
         } else {
             Nanos::MAX
         }
@@ -117,7 +118,7 @@ impl TransferAccounts {
 
     /// Returns the length of a measurement interval.
     pub fn interval(&self) -> Nanos {
-        self.terms.interval
+        self.params.interval
     }
 
     /// Returns true while measuring is off, because no VM had a transfer for a whole interval.
@@ -145,7 +146,7 @@ impl TransferAccounts {
             moved: 0,
         };
         self.predictor
-            .begin_transfer(vm.index(), transfer, self.terms.keep_bandwidth);
+            .begin_transfer(vm.index(), transfer, self.params.keep_bandwidth);
         self.running += 1;
         self.had_transfers = true;
         // Reserves an entry for each active transfer, so that ending one never allocates.
@@ -190,10 +191,10 @@ impl TransferAccounts {
         // An interval that ended far too late measures a stall of the driver, not the device.
         let in_time = elapsed.0
             <= self
-                .terms
+                .params
                 .interval
                 .0
-                .saturating_add(self.terms.interval.0 / 4);
+                .saturating_add(self.params.interval.0 / 4);
         let busy = in_time && device.was_busy(&self.interval_start, elapsed);
         self.predictor.measure(now, busy);
         self.interval_start = device;

@@ -35,5 +35,6 @@ pub use manager::PriorityManager;
 pub use predictor::Predictor;
 pub use priorities::{Change, Class, Priorities};
 pub use status::{
-    Admission, Standing, TransferEnd, TransferOutcome, TransferSpec, TransferStatus, TransferTerms,
+    Admission, ClassStatus, ForecastParams, TransferEnd, TransferOutcome, TransferSpec,
+    TransferStatus,
 };

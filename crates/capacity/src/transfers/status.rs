@@ -65,13 +65,13 @@ pub enum TransferOutcome {
     Cancelled,
 }
 
-/// Settings of a policy for the forecasts of deadline transfers: how often VMs' bandwidths are
-/// measured, and what the device does for one VM and for several, if that is configured.
+/// Parameters of a policy for the forecasts of deadline transfers: how often the bandwidths of VMs
+/// are measured, and the configured bandwidths of the device.
 ///
 /// "The thesis" is Jain's, which the module [`transfers`](super) cites; MaxBW and BWloss are names
 /// from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TransferTerms {
+pub struct ForecastParams {
     /// Interval between measurements.
     pub interval: Nanos,
     /// True if a transfer starts with its VM's bandwidth of the last interval; false if with none,
@@ -84,15 +84,15 @@ pub struct TransferTerms {
     pub bandwidth_loss: u64,
 }
 
-impl TransferTerms {
+impl ForecastParams {
     /// Default interval between measurements, that of the thesis.
     pub const INTERVAL: Nanos = Nanos::from_secs(3);
 }
 
-impl Default for TransferTerms {
-    fn default() -> TransferTerms {
-        TransferTerms {
-            interval: TransferTerms::INTERVAL,
+impl Default for ForecastParams {
+    fn default() -> ForecastParams {
+        ForecastParams {
+            interval: ForecastParams::INTERVAL,
             keep_bandwidth: false,
             max_bandwidth: 0,
             bandwidth_loss: 0,
@@ -100,10 +100,10 @@ impl Default for TransferTerms {
     }
 }
 
-/// I/O class that a controller has given to a VM for the sake of deadline transfers (PriDyn), and
-/// whether the VM's own transfer can be in time.
+/// I/O class of a VM under a controller that changes classes to meet the deadlines of transfers
+/// (PriDyn), with the outlook of the VM's own transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct ClassStatus {
     /// Current class.
     pub class: Class,
     /// True if no assignment of classes meets the deadline of its transfer, as in

@@ -74,13 +74,13 @@ fn second_of(now: Nanos) -> u32 {
     u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX)
 }
 
-/// State of a VM at the moment when a second is closed. It gives the cause of a missed second in
-/// which no late request was answered, for instance because all of them still wait.
+/// State of a VM at the moment when a second of its attainment is closed. Tells the cause of a
+/// missed second in which no late request was answered, for example because all of them still wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    /// A regulator has closed one of its lanes.
+pub(crate) struct StateAtClose {
+    /// A regulator has closed a lane of the VM: its own limit holds requests back.
     pub regulated: bool,
-    /// Requests of the VM wait, and other VMs have requests inside, too.
+    /// Requests of the VM wait, and other VMs have requests in the scheduler as well.
     pub waits_for_others: bool,
     /// I/Os of any VM are in flight.
     pub device_busy: bool,
@@ -175,7 +175,7 @@ impl Attainments {
         now: Nanos,
         vm: usize,
         objective: &Objective,
-        standing: Standing,
+        state: StateAtClose,
     ) -> bool {
         let judged = vm::is_judged(objective);
         if self.vms[vm].is_none() && !judged {
@@ -189,13 +189,13 @@ impl Attainments {
         let second = second_of(now);
         let of_vm = self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(second)));
         let stalls = self.stalls;
-        of_vm.roll(now, standing, &stalls);
+        of_vm.roll(now, state, &stalls);
         of_vm.set_objective(now, objective, self.epoch);
         judged
     }
 
     /// Counts a request in the slot `request` that arrived at `since`, before which `answered`
-    /// requests of its VM were answered, modulo 2^32. `standing` is only called when a second has
+    /// requests of its VM were answered, modulo 2^32. `state` is only called when a second has
     /// ended.
     #[inline(always)]
     pub(crate) fn arrived(
@@ -203,13 +203,13 @@ impl Attainments {
         now: Nanos,
         [vm, request]: [u32; 2],
         (since, len, answered): (Nanos, u32, u32),
-        standing: impl FnOnce() -> Standing,
+        state: impl FnOnce() -> StateAtClose,
     ) {
         let blocking = (self.blocking, self.blocking_set);
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };
-        of_vm.pass(now, standing, &self.stalls);
+        of_vm.pass(now, state, &self.stalls);
         let dues = &mut self.dues[request as usize];
         of_vm.arrived((since, len), blocking, answered, dues);
     }
@@ -223,12 +223,12 @@ impl Attainments {
         [vm, request]: [u32; 2],
         len: u32,
         outcome: Outcome,
-        standing: impl FnOnce() -> Standing,
+        state: impl FnOnce() -> StateAtClose,
     ) -> bool {
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return false;
         };
-        of_vm.pass(now, standing, &self.stalls);
+        of_vm.pass(now, state, &self.stalls);
         // Due times need not be cleared: the slot's next request writes its own, unless it is not
         // judged; then the old ones carry the number of an earlier objective.
         let dues = &self.dues[request as usize];
@@ -267,10 +267,10 @@ impl Attainments {
         vm: u32,
         lane: Lane,
         first: FirstServed,
-        standing: impl FnOnce() -> Standing,
+        state: impl FnOnce() -> StateAtClose,
     ) {
         if let Some(of_vm) = &mut self.vms[vm as usize] {
-            of_vm.pass(now, standing, &self.stalls);
+            of_vm.pass(now, state, &self.stalls);
             of_vm.dispatched(lane, first);
         }
     }
@@ -288,31 +288,31 @@ impl Attainments {
     }
 
     /// Attainment of each part of a VM's objective so far, without the second that runs.
-    pub(crate) fn view(&self, now: Nanos, vm: usize, standing: Standing) -> Vec<PartAttainment> {
+    pub(crate) fn view(&self, now: Nanos, vm: usize, state: StateAtClose) -> Vec<PartAttainment> {
         let Some(Some(of_vm)) = self.vms.get(vm) else {
             return Vec::new();
         };
         // Reading must not change the judge: seconds are closed in a copy.
         let mut of_vm = of_vm.clone();
-        of_vm.roll(now, standing, &self.stalls);
+        of_vm.roll(now, state, &self.stalls);
         of_vm.view(second_of(now))
     }
 
     /// Forgets all counts and history of a VM; its objective is judged on.
-    pub(crate) fn reset_vm(&mut self, now: Nanos, vm: usize, standing: Standing) {
+    pub(crate) fn reset_vm(&mut self, now: Nanos, vm: usize, state: StateAtClose) {
         if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
-            of_vm.roll(now, standing, &self.stalls);
+            of_vm.roll(now, state, &self.stalls);
             of_vm.reset(now);
         }
     }
 
     /// Counts and history of each part, to be kept beyond the engine's life.
-    pub(crate) fn export(&self, now: Nanos, vm: usize, standing: Standing) -> Vec<PartRecord> {
+    pub(crate) fn export(&self, now: Nanos, vm: usize, state: StateAtClose) -> Vec<PartRecord> {
         let Some(Some(of_vm)) = self.vms.get(vm) else {
             return Vec::new();
         };
         let mut of_vm = of_vm.clone();
-        of_vm.roll(now, standing, &self.stalls);
+        of_vm.roll(now, state, &self.stalls);
         of_vm.export(second_of(now))
     }
 

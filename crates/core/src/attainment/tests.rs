@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use tidegate_base::objective::{Burst, Limit, Rate};
 
-const IDLE: Standing = Standing {
+const IDLE: StateAtClose = StateAtClose {
     regulated: false,
     waits_for_others: false,
     device_busy: false,
@@ -290,7 +290,7 @@ fn latency_holds_inside_the_envelope() {
 
 #[test]
 fn the_cause_is_where_late_requests_spent_their_time() {
-    let standing = |regulated, waits_for_others| Standing {
+    let state = |regulated, waits_for_others| StateAtClose {
         regulated,
         waits_for_others,
         device_busy: true,
@@ -312,16 +312,16 @@ fn the_cause_is_where_late_requests_spent_their_time() {
         let missed = one.part(ms(1000), Part::Reservation);
         assert_eq!(missed.main_cause(), Some(cause));
     }
-    for (standing, cause) in [
-        (standing(true, true), Cause::OwnLimit),
-        (standing(false, true), Cause::Others),
-        (standing(false, false), Cause::Device),
+    for (state, cause) in [
+        (state(true, true), Cause::OwnLimit),
+        (state(false, true), Cause::Others),
+        (state(false, false), Cause::Device),
     ] {
         let mut one = One::new(&reserved(100));
         one.0.stalls().busy(ms(1990));
         one.arrives(Nanos::ZERO, 0);
         // One second forgives it, the next one does not.
-        let parts = one.0.view(ms(2000), 0, standing);
+        let parts = one.0.view(ms(2000), 0, state);
         assert_eq!(parts[0].main_cause(), Some(cause));
     }
 }

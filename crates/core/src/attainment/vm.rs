@@ -7,7 +7,7 @@ use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
 use super::service::{Circumstances, divide};
 use super::stalls::Stalls;
-use super::{Standing, second_of};
+use super::{StateAtClose, second_of};
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{Account, Lane};
@@ -123,23 +123,23 @@ impl VmAttainment {
     pub(super) fn pass(
         &mut self,
         now: Nanos,
-        standing: impl FnOnce() -> Standing,
+        state: impl FnOnce() -> StateAtClose,
         stalls: &Stalls,
     ) {
         if now >= self.ends {
-            self.roll(now, standing(), stalls);
+            self.roll(now, state(), stalls);
         }
     }
 
     /// Closes the seconds before `now`.
     #[cold]
     #[inline(never)]
-    pub(super) fn roll(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
+    pub(super) fn roll(&mut self, now: Nanos, state: StateAtClose, stalls: &Stalls) {
         let second = second_of(now);
         let mut left = second.saturating_sub(self.running).min(CLOSED_ONE_BY_ONE);
         while left > 0 && !self.is_quiet() {
-            let stalled = stalls.covers(self.running, now, standing.device_busy);
-            self.close(standing, stalled);
+            let stalled = stalls.covers(self.running, now, state.device_busy);
+            self.close(state, stalled);
             self.running += 1;
             left -= 1;
         }
@@ -176,8 +176,8 @@ impl VmAttainment {
             && self.limit.as_ref().is_none_or(LimitJudge::is_idle)
     }
 
-    fn close(&mut self, standing: Standing, stalled: bool) {
-        let cause = self.cause(standing);
+    fn close(&mut self, state: StateAtClose, stalled: bool) {
+        let cause = self.cause(state);
         let second = self.running;
         let unjudged = self.unjudged == Some(second);
         let mut count = |part: Part, verdict: Verdict| {
@@ -208,12 +208,12 @@ impl VmAttainment {
     }
 
     /// Cause of what was late in the running second.
-    fn cause(&self, standing: Standing) -> Cause {
+    fn cause(&self, state: StateAtClose) -> Cause {
         let [own, others, device] = self.waits;
         match self.waits {
             // No late request was answered: the VM's current state is the only hint at the cause.
-            [0, 0, 0] if standing.regulated => Cause::OwnLimit,
-            [0, 0, 0] if standing.waits_for_others => Cause::Others,
+            [0, 0, 0] if state.regulated => Cause::OwnLimit,
+            [0, 0, 0] if state.waits_for_others => Cause::Others,
             _ if own > others && own > device => Cause::OwnLimit,
             _ if others > device => Cause::Others,
             _ => Cause::Device,

@@ -74,7 +74,7 @@ fn take_request(
     let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
     if with.judged {
         let arrival = (with.since, with.len, of_vm.answered);
-        (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.standing(device));
+        (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.state_at_close(device));
     }
     announce_unit(engine, id, &with, alone, pending);
     Ok(id)
@@ -108,7 +108,9 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> 
     };
     if with.judged && with.op != Op::Flush {
         let request = (with.since, with.len, vms[vm].answered);
-        (engine.attainment).arrived(now, [with.vm, slot], request, || vms[vm].standing(device));
+        (engine.attainment).arrived(now, [with.vm, slot], request, || {
+            vms[vm].state_at_close(device)
+        });
     }
     if let Some((unit, behind)) = merge_target {
         engine.active.join(&mut engine.view, unit, slot, behind);

@@ -389,8 +389,8 @@ impl Engine {
         write_down(ledger, of_vm, (op, len), (account, behind), outcome);
         if of_vm.judged && op != Op::Flush {
             let names = [vm, slot];
-            let is_late =
-                (self.attainment).answered(now, names, len, outcome, || of_vm.standing(device));
+            let is_late = (self.attainment)
+                .answered(now, names, len, outcome, || of_vm.state_at_close(device));
             if is_late {
                 // Computed anew: keeping the account from above would spill it to memory for every
                 // request.

@@ -364,7 +364,7 @@ impl Engine {
                 now, vms, device, ..
             } = &self.view.queues;
             (self.attainment).dispatched(*now, vm, op.lane(), first, || {
-                vms[vm as usize].standing(device)
+                vms[vm as usize].state_at_close(device)
             });
         }
         if self.active.hears(Interests::STARTED) {

@@ -8,8 +8,8 @@ use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::{
-    Admission, DeviceBandwidth, Forecast, Standing, TransferAccounts, TransferEnd, TransferOutcome,
-    TransferSpec, TransferStatus,
+    Admission, ClassStatus, DeviceBandwidth, Forecast, TransferAccounts, TransferEnd,
+    TransferOutcome, TransferSpec, TransferStatus,
 };
 
 /// Read-only view of VMs' deadline transfers; see [`Engine::transfers`].
@@ -30,13 +30,13 @@ impl<'a> Transfers<'a> {
             early: Nanos::ZERO,
             late: Nanos::ZERO,
         };
-        let standing = self.engine.active.standing(&self.engine.view, vm);
+        let status = self.engine.active.class_status(&self.engine.view, vm);
         Some(TransferStatus {
             transfer,
             bandwidth: predictor.bandwidth(who),
             forecast: predictor.forecast(who, now).unwrap_or_else(unknown),
-            class: standing.class,
-            given_up: standing.given_up,
+            class: status.class,
+            given_up: status.given_up,
             possible: predictor.is_possible(who, now),
         })
     }
@@ -48,7 +48,7 @@ impl<'a> Transfers<'a> {
             return predictor.capacity().with_users(users);
         }
         let (terms, mut capacity) = (
-            self.engine.active.transfer_terms(),
+            self.engine.active.forecast_params(),
             DeviceBandwidth::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
         capacity.set_given(terms.max_bandwidth, terms.bandwidth_loss);
@@ -64,7 +64,7 @@ impl<'a> Transfers<'a> {
             return predictor.capacity().single_user_max();
         }
         let (terms, mut capacity) = (
-            self.engine.active.transfer_terms(),
+            self.engine.active.forecast_params(),
             DeviceBandwidth::learnt(transfer_accounts::specified_bandwidth(&self.engine.view)),
         );
         capacity.set_single_user_max(self.engine.best_bandwidth);
@@ -75,7 +75,7 @@ impl<'a> Transfers<'a> {
     /// Number of VMs that use the device, including this one: VMs that have a transfer or
     /// outstanding requests, or had requests in the last interval.
     pub fn users_with(&self, now: Nanos, vm: VmId) -> usize {
-        let interval = self.engine.active.transfer_terms().interval;
+        let interval = self.engine.active.forecast_params().interval;
         let uses = |&slot: &usize| {
             let of_vm = &self.engine.view.queues.vms[slot];
             let lately = of_vm.quiet_since < Nanos::MAX && now.since(of_vm.quiet_since) < interval;
@@ -87,11 +87,11 @@ impl<'a> Transfers<'a> {
         1 + slots.filter(uses).count()
     }
 
-    /// Class of a VM just now, with or without a deadline transfer: the controller's where that
-    /// changes classes for transfers, or its objective's where the policy enforces priorities.
-    /// Panics on a handle that was never given out.
-    pub fn standing(&self, vm: VmId) -> Standing {
-        self.engine.active.standing(&self.engine.view, vm)
+    /// Returns the current class of a VM, with or without a deadline transfer: the controller's
+    /// where that changes classes for transfers, or its objective's where the policy enforces
+    /// priorities. Panics on a handle that was never given out.
+    pub fn class_status(&self, vm: VmId) -> ClassStatus {
+        self.engine.active.class_status(&self.engine.view, vm)
     }
 
     /// Exports the device's total bandwidth by number of users as learnt, to be persisted; `None`:
@@ -283,7 +283,7 @@ impl TransfersMut<'_> {
         let mut book = TransferAccounts::new(
             now,
             alone,
-            self.engine.active.transfer_terms(),
+            self.engine.active.forecast_params(),
             transfer_accounts::device_time(&self.engine.view),
         );
         (book.predictor_mut().capacity_mut()).set_single_user_max(self.engine.best_bandwidth);

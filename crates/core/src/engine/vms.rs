@@ -4,7 +4,7 @@
 use super::disks::DiskSpec;
 use super::transfer_accounts;
 use super::{Engine, EngineError};
-use crate::attainment::{PartAttainment, PartRecord, Standing};
+use crate::attainment::{PartAttainment, PartRecord, StateAtClose};
 use crate::roles::Event;
 use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
@@ -74,19 +74,19 @@ impl<'a> Vms<'a> {
     /// Attainment of each part of a VM's objective up to the last whole second before `now`; empty
     /// for a VM without promises.
     pub fn attainment(&self, now: Nanos, vm: VmId) -> Vec<PartAttainment> {
-        let standing = self.standing(vm);
-        self.engine.attainment.view(now, vm.index(), standing)
+        let state = self.state_at_close(vm);
+        self.engine.attainment.view(now, vm.index(), state)
     }
 
     /// Exports the attainment of a VM, to be persisted.
     pub fn export_attainment(&self, now: Nanos, vm: VmId) -> Vec<PartRecord> {
-        let standing = self.standing(vm);
-        self.engine.attainment.export(now, vm.index(), standing)
+        let state = self.state_at_close(vm);
+        self.engine.attainment.export(now, vm.index(), state)
     }
 
-    fn standing(&self, vm: VmId) -> Standing {
+    fn state_at_close(&self, vm: VmId) -> StateAtClose {
         let queues = &self.engine.view.queues;
-        queues.vms[vm.index()].standing(&queues.device)
+        queues.vms[vm.index()].state_at_close(&queues.device)
     }
 
     /// Exports what the policy's controller has learnt of a VM; `None`: nothing worth persisting.
@@ -218,9 +218,9 @@ impl VmsMut<'_> {
             now, vms, device, ..
         } = &mut self.engine.view.queues;
         let of_vm = &mut vms[slot];
-        let (standing, background) = (of_vm.standing(device), of_vm.background);
+        let (state, background) = (of_vm.state_at_close(device), of_vm.background);
         let attainment = &mut self.engine.attainment;
-        of_vm.judged = !background && attainment.change(*now, slot, objective, standing);
+        of_vm.judged = !background && attainment.change(*now, slot, objective, state);
     }
 
     /// Changes a VM's objective. The token buckets of its limits keep their state: what a VM has
@@ -266,8 +266,8 @@ impl VmsMut<'_> {
     pub fn forget_attainment(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.view.queues.advance(now);
         self.engine.check_vm(vm)?;
-        let standing = self.engine.vms().standing(vm);
-        self.engine.attainment.reset_vm(now, vm.index(), standing);
+        let state = self.engine.vms().state_at_close(vm);
+        self.engine.attainment.reset_vm(now, vm.index(), state);
         Ok(())
     }
 

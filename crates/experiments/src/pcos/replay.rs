@@ -163,7 +163,7 @@ impl<'a> HostReplay<'a> {
                 bytes: transfer.bytes,
                 moved: transfer.bytes - transfer.left,
                 deadline: transfer.deadline?,
-                class: engine.transfers().standing(id).class,
+                class: engine.transfers().class_status(id).class,
             })
         });
         let mut all: Vec<Running> = transfers.collect();

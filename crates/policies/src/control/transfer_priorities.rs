@@ -22,7 +22,9 @@ use crate::regulate::proportion::LITERAL;
 use tidegate_base::objective::{Priority, Rate};
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
-use tidegate_capacity::transfers::{Admission, Change, Class, Priorities, Standing, TransferTerms};
+use tidegate_capacity::transfers::{
+    Admission, Change, Class, ClassStatus, ForecastParams, Priorities,
+};
 use tidegate_core::part::{Enforces, ParamInfo, ParamKind, PartDescriptor};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::view::View;
@@ -31,7 +33,7 @@ use tidegate_core::view::View;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferPrioritiesParams {
     /// Interval and bandwidths of the prediction.
-    pub terms: TransferTerms,
+    pub forecast: ForecastParams,
     /// Follows figure 3.3 as printed, without corrections.
     pub literal: bool,
     /// Gives a transfer past its deadline the real-time class until it ends.
@@ -47,7 +49,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             min: 10_000_000,
             ..ParamInfo::span(
                 "interval",
-                TransferTerms::INTERVAL.0,
+                ForecastParams::INTERVAL.0,
                 "interval between two forecasts of all transfers",
             )
         },
@@ -83,7 +85,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
     enforces: Enforces::NONE,
     build: |params, capacity| {
         let of = TransferPrioritiesParams {
-            terms: TransferTerms {
+            forecast: ForecastParams {
                 interval: Nanos(params.get("interval")),
                 keep_bandwidth: params.get("carry") != 0,
                 max_bandwidth: params.get("max_bandwidth"),
@@ -234,12 +236,12 @@ impl Controller for TransferPriorities {
 
     fn on_timer(&mut self, _view: &View, _out: &mut Knobs) {}
 
-    fn transfer_terms(&self) -> TransferTerms {
-        self.params.terms
+    fn forecast_params(&self) -> ForecastParams {
+        self.params.forecast
     }
 
-    fn standing(&self, vm: VmId) -> Option<Standing> {
-        Some(Standing {
+    fn class_status(&self, vm: VmId) -> Option<ClassStatus> {
+        Some(ClassStatus {
             class: self.priorities.class(vm.index())?,
             given_up: self.priorities.is_given_up(vm.index()),
         })

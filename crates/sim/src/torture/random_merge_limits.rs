@@ -10,7 +10,7 @@ use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare, Roles};
 use tidegate_core::time::Nanos;
-use tidegate_core::transfers::{Standing, TransferTerms};
+use tidegate_core::transfers::{ClassStatus, ForecastParams};
 use tidegate_core::tuning::Tuning;
 use tidegate_core::view::View;
 
@@ -99,13 +99,13 @@ impl Controller for RandomMergeLimits {
         inner.is_some_and(|inner| inner.uses_costs())
     }
 
-    fn transfer_terms(&self) -> TransferTerms {
+    fn forecast_params(&self) -> ForecastParams {
         let inner = self.inner.as_ref();
-        inner.map_or_else(TransferTerms::default, |inner| inner.transfer_terms())
+        inner.map_or_else(ForecastParams::default, |inner| inner.forecast_params())
     }
 
-    fn standing(&self, vm: VmId) -> Option<Standing> {
-        self.inner.as_ref()?.standing(vm)
+    fn class_status(&self, vm: VmId) -> Option<ClassStatus> {
+        self.inner.as_ref()?.class_status(vm)
     }
 
     fn tuning(&self, view: &View, vm: VmId) -> Option<Tuning> {

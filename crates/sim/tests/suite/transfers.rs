@@ -62,7 +62,7 @@ fn a_transfer_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() 
         world.begin(1, &transfer, Some((Class::RealTime, &[(0, Class::Idle)])));
         let classes = [0, 1].map(|vm| {
             let (engine, id) = world.served(vm).expect("there");
-            engine.transfers().standing(id).class
+            engine.transfers().class_status(id).class
         });
         assert_eq!(classes, [Class::Idle, Class::RealTime]);
         let begun: Vec<_> = world.transfers().map(|(vm, it)| (vm, it.since)).collect();

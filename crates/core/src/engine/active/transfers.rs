@@ -5,7 +5,9 @@ use super::ActivePolicy;
 use crate::roles::Event;
 use crate::view::View;
 use tidegate_base::request::VmId;
-use tidegate_capacity::transfers::{Class, Standing, TransferEnd, TransferOutcome, TransferTerms};
+use tidegate_capacity::transfers::{
+    Class, ClassStatus, ForecastParams, TransferEnd, TransferOutcome,
+};
 
 impl ActivePolicy {
     /// Restarts the measurement of a VM whose class has changed: its past throughput does not
@@ -59,11 +61,11 @@ impl ActivePolicy {
 
     /// Notifies the roles of a new policy of the deadline transfers that run.
     pub(in crate::engine) fn announce_running_transfers(&mut self, view: &mut View) {
-        let terms = self.transfer_terms();
+        let params = self.forecast_params();
         let Some(transfers) = &mut view.transfers else {
             return;
         };
-        transfers.set_terms(terms);
+        transfers.set_params(params);
         view.measure_at = transfers.due();
         for slot in 0..view.queues.vms.len() {
             if view.queues.vms[slot].has_transfer {
@@ -74,20 +76,20 @@ impl ActivePolicy {
     }
 
     /// Terms of deadline transfers under the policy in force; the defaults without a controller.
-    pub(in crate::engine) fn transfer_terms(&self) -> TransferTerms {
+    pub(in crate::engine) fn forecast_params(&self) -> ForecastParams {
         let controller = self.roles.controller.as_ref();
-        controller.map_or_else(TransferTerms::default, |controller| {
-            controller.transfer_terms()
+        controller.map_or_else(ForecastParams::default, |controller| {
+            controller.forecast_params()
         })
     }
 
     /// Returns the class in force for a VM, and whether its deadline transfer is given up: from the
     /// controller if it manages classes for transfers, otherwise the class of the objective if the
     /// policy enforces priorities. Panics on a handle that was never given out.
-    pub(in crate::engine) fn standing(&self, view: &View, vm: VmId) -> Standing {
+    pub(in crate::engine) fn class_status(&self, view: &View, vm: VmId) -> ClassStatus {
         let controller = self.roles.controller.as_ref();
-        let managed = controller.and_then(|controller| controller.standing(vm));
-        managed.unwrap_or_else(|| Standing {
+        let managed = controller.and_then(|controller| controller.class_status(vm));
+        managed.unwrap_or_else(|| ClassStatus {
             class: if self.policy.enforces().priority {
                 view.objective(vm).priority.into()
             } else {

@@ -266,7 +266,7 @@ fn a_class_of_the_objective_is_told_where_it_is_kept_to() {
         let guest = writer(&mut world, &urgent);
         assert_eq!(begin(&mut world, guest, 10, 10).class, class, "{name}");
         assert_eq!(
-            world.driver.engine.transfers().standing(guest.vm).class,
+            world.driver.engine.transfers().class_status(guest.vm).class,
             class,
             "{name}"
         );

@@ -8,7 +8,7 @@ use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::{Admission, TransferOutcome, TransferSpec};
 
 fn classes<const N: usize>(world: &World, guests: [Guest; N]) -> [Class; N] {
-    guests.map(|guest| world.driver.engine.transfers().standing(guest.vm).class)
+    guests.map(|guest| world.driver.engine.transfers().class_status(guest.vm).class)
 }
 
 /// Creates a VM that asks for a tenth of the device and no more, beside `N` greedy ones.

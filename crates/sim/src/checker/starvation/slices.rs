@@ -32,7 +32,7 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     let class = match slices.background {
         _ if !slices.priorities => Class::BestEffort,
         Some(class) if engine.view().is_background(vm) => class.into(),
-        _ => engine.transfers().standing(vm).class,
+        _ => engine.transfers().class_status(vm).class,
     };
     match class {
         Class::RealTime => 0,
