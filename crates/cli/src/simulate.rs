@@ -172,7 +172,7 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
     let share = model.spec().capacity / job_file.sections.len() as u64;
     // Rounded down, so that the aligned disks fit together.
     let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    let tenants = (job_file.sections.iter())
+    let vms = (job_file.sections.iter())
         .map(|section| {
             let workload = section.workload(share).map_err(|error| {
                 let help = format!(
@@ -184,7 +184,7 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
                 let at = format!("{file}:{}, [{}]", section.line, section.name);
                 Problem::new(error.to_string()).at(at).help(help)
             })?;
-            Ok(tenant_of(section.name.clone(), share, workload))
+            Ok(vm_spec(section.name.clone(), share, workload))
         })
         .collect::<Result<Vec<VmSpec>>>()?;
     let description = job_file.sections.iter().find_map(|s| s.description.clone());
@@ -198,14 +198,14 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
             ..Frame::lasting(changes.duration.unwrap_or(DURATION_MAX))
         },
         devices: vec![device_of(&model, changes.policy.as_ref())?],
-        tenants,
+        vms,
         changes: Vec::new(),
         cpu: None,
     })
 }
 
 /// Creates a VM with one workload and a disk of `disk_size` bytes, placed after the previous VM's.
-fn tenant_of(name: String, disk_size: u64, workload: Workload) -> VmSpec {
+fn vm_spec(name: String, disk_size: u64, workload: Workload) -> VmSpec {
     VmSpec {
         name,
         device: 0,

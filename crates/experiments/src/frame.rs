@@ -232,10 +232,8 @@ pub(crate) fn run_all<E: Experiment>(
         // In the second pass the runs of the first are there, which scenarios may depend on.
         let mut all: Vec<(E::Key, Scenario)> =
             (part.into_iter().map(made)).collect::<Result<_, ExperimentError>>()?;
-        // Simulated time by number of tenants approximates the time that a run takes.
-        all.sort_by_key(|(_, s)| {
-            Reverse(s.frame.duration.0.saturating_mul(s.tenants.len() as u64))
-        });
+        // Simulated time by number of VMs approximates the time that a run takes.
+        all.sort_by_key(|(_, s)| Reverse(s.frame.duration.0.saturating_mul(s.vms.len() as u64)));
         let before = runs.len();
         let (keys_of, scenarios): (Vec<E::Key>, Vec<Scenario>) = all.into_iter().unzip();
         let mut hear = |done: usize, _: usize| progress(before + done, keys.len());

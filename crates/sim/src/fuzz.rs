@@ -30,7 +30,7 @@ pub fn scenario(data: &[u8]) {
 
 /// Upper bound of the requests that are outstanding at once.
 fn outstanding(scenario: &Scenario) -> u64 {
-    let workloads = scenario.tenants.iter().flat_map(|tenant| &tenant.workloads);
+    let workloads = scenario.vms.iter().flat_map(|vm| &vm.workloads);
     workloads
         .map(|workload| {
             let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = workload.flow;

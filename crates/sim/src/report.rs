@@ -253,7 +253,7 @@ impl VmReport {
     /// Assembles the results of a VM over `span`. `judged` lists the parts of its objectives in the
     /// order in which they came into force; `held` is the precision of its bandwidth.
     pub fn new(
-        tenant: &VmSpec,
+        spec: &VmSpec,
         device: &str,
         tally: &Tally,
         judged: &[PromiseResult],
@@ -261,9 +261,9 @@ impl VmReport {
         span: Nanos,
     ) -> VmReport {
         VmReport {
-            name: tenant.name.clone(),
+            name: spec.name.clone(),
             device: device.to_owned(),
-            background: tenant.background,
+            background: spec.background,
             time_s: span.as_secs_f64(),
             rates: Rates::new(tally, span),
             served: stat_views::times(&tally.served, false),

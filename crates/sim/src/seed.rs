@@ -24,10 +24,10 @@ pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
 
 /// Creates the generator of one part of one VM. A part is a number that the caller chooses; no two
 /// components of a VM may share it.
-pub(crate) fn generator(seed: u64, tenant: &str, part: u64) -> Pcg64Mcg {
+pub(crate) fn generator(seed: u64, vm: &str, part: u64) -> Pcg64Mcg {
     // The increment of splitmix64, so that seed 0 is mixed too.
-    let of_tenant = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ fnv1a(tenant.as_bytes()));
-    Pcg64Mcg::seed_from_u64(mix(of_tenant ^ mix(part)))
+    let of_vm = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ fnv1a(vm.as_bytes()));
+    Pcg64Mcg::seed_from_u64(mix(of_vm ^ mix(part)))
 }
 
 #[cfg(test)]
@@ -40,9 +40,9 @@ mod tests {
     fn every_component_draws_something_else() {
         let mut first = BTreeSet::new();
         for seed in 0..10 {
-            for tenant in ["a", "b", "vm-1", "vm-2"] {
+            for vm in ["a", "b", "vm-1", "vm-2"] {
                 for part in [0, 1, 2, 1 << 32, 1 << 32 | 1] {
-                    assert!(first.insert(generator(seed, tenant, part).next_u64()));
+                    assert!(first.insert(generator(seed, vm, part).next_u64()));
                 }
             }
         }

@@ -33,7 +33,7 @@ pub struct World {
 struct Interval {
     every: Nanos,
     next: Nanos,
-    /// Counts in the interval, by tenant.
+    /// Counts in the interval, by VM.
     tallies: Vec<Tally>,
     /// Counts since the warm-up. Without intervals the devices keep these themselves.
     totals: Vec<Tally>,
@@ -48,7 +48,7 @@ impl World {
         // Devices come before processors, which route their requests.
         let devices = (0..scenario.devices.len()).map(|index| DeviceSim::new(&scenario, index));
         let mut devices: Vec<DeviceSim> = devices.collect();
-        let tenants = scenario.tenants.len();
+        let vms = scenario.vms.len();
         World {
             processors: Processors::for_scenario(&scenario, &mut devices),
             devices,
@@ -57,8 +57,8 @@ impl World {
                 // An interval of 0 would never end.
                 every: every.max(Nanos(1)),
                 next: every.max(Nanos(1)),
-                tallies: vec![Tally::default(); tenants],
-                totals: vec![Tally::default(); tenants],
+                tallies: vec![Tally::default(); vms],
+                totals: vec![Tally::default(); vms],
             }),
             scenario,
         }
@@ -85,12 +85,12 @@ impl World {
         self.devices.iter().map(DeviceSim::answered).sum()
     }
 
-    /// Engine that serves a tenant, by the tenant's index in the scenario, with the VM's handle
+    /// Returns the engine that serves a VM, by the VM's index in the scenario, with its handle
     /// there. For values that no report has, such as the tuning of a VM. `None` if the VM is not
     /// there.
-    pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
-        let device = self.scenario.tenants.get(tenant)?.device;
-        self.devices[device].served(tenant)
+    pub fn served(&self, vm: usize) -> Option<(&Engine, VmId)> {
+        let device = self.scenario.vms.get(vm)?.device;
+        self.devices[device].served(vm)
     }
 
     /// Keeps completed transfers from now on, for [`World::take_responses`].
@@ -108,8 +108,8 @@ impl World {
         let mut done: Vec<TransferDone> = done.collect();
         // The sort is stable: transfers of one device stay in their order.
         done.sort_by_key(|transfer| transfer.ended);
-        let tenants = &self.scenario.tenants;
-        let response = |it: &TransferDone| Response::new(&tenants[it.tenant], it);
+        let vms = &self.scenario.vms;
+        let response = |it: &TransferDone| Response::new(&vms[it.vm], it);
         done.iter().map(response).collect()
     }
 
@@ -179,21 +179,21 @@ impl World {
         }
     }
 
-    /// Running transfers, each with the index of its VM among the scenario's tenants.
+    /// Running transfers, each with the index of its VM in the scenario.
     pub fn transfers(&self) -> impl Iterator<Item = (usize, &Transfer)> {
         self.devices.iter().flat_map(DeviceSim::transfers)
     }
 
-    /// Replaces the first workload of a tenant, which has not begun or is over, by `workload` and
+    /// Replaces the first workload of a VM, which has not begun or is over, by `workload` and
     /// begins it now, as a single copy. `terms` are those of an admission controller: the
-    /// transfer's class, and tenants that are lowered to another class until it ends.
+    /// transfer's class, and VMs that are lowered to another class until it ends.
     ///
     /// # Panics
-    /// When [`Scenario::check`] would have refused the workload, or the tenant is not there or
+    /// When [`Scenario::check`] would have refused the workload, or the VM is not there or
     /// busy.
     pub fn begin(
         &mut self,
-        tenant: usize,
+        vm: usize,
         workload: &Workload,
         terms: Option<(Class, &[(usize, Class)])>,
     ) {
@@ -202,10 +202,10 @@ impl World {
             class,
             lowered: lowered.iter().filter_map(to_vm).collect(),
         });
-        let of = &self.scenario.tenants[tenant];
+        let of = &self.scenario.vms[vm];
         // Each workload draws from a stream of its own: the begin is part of the generator's seed.
         let rng = generator(self.scenario.frame.seed, &of.name, self.now.0 | 1 << 63);
-        self.devices[of.device].begin(tenant, workload, rng, terms);
+        self.devices[of.device].begin(vm, workload, rng, terms);
     }
 
     /// Runs to the end; rows go to `rows`.
@@ -221,9 +221,9 @@ impl World {
             return;
         };
         for device in &mut self.devices {
-            device.collect(|tenant, tally| {
-                interval.tallies[tenant].add(tally);
-                interval.totals[tenant].add(tally);
+            device.collect(|vm, tally| {
+                interval.tallies[vm].add(tally);
+                interval.totals[vm].add(tally);
             });
         }
     }
@@ -241,12 +241,12 @@ impl World {
         };
         // The last interval may be shorter than the others.
         let began = interval.next - interval.every;
-        for (tenant, tally) in self.scenario.tenants.iter().zip(&mut interval.tallies) {
+        for (spec, tally) in self.scenario.vms.iter().zip(&mut interval.tallies) {
             rows(&Row {
                 time_s: now.as_secs_f64(),
-                vm: tenant.name.clone(),
+                vm: spec.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
-                responses: Responses::new(tenant, tally.transfers.as_deref()),
+                responses: Responses::new(spec, tally.transfers.as_deref()),
             });
             tally.clear();
         }
@@ -260,7 +260,7 @@ impl World {
         let span = self.now.since(scenario.frame.warm_up);
         let devices = scenario.devices.iter().zip(&self.devices);
         let results = self.results();
-        let vms = scenario.tenants.iter().zip(&results).enumerate();
+        let vms = scenario.vms.iter().zip(&results).enumerate();
         Report {
             title: scenario.frame.title.clone(),
             seed: scenario.frame.seed,
@@ -279,7 +279,7 @@ impl World {
                 })
                 .collect(),
             vms: vms
-                .map(|(index, (tenant, results))| self.vm_report(index, tenant, results))
+                .map(|(index, (spec, results))| self.vm_report(index, spec, results))
                 .collect(),
             cpu: self.processors.as_ref().map(Processors::report),
             requests: self.answered(),
@@ -292,49 +292,49 @@ impl World {
         for device in &self.devices {
             let precision = device.precision_results().map(|(_, precision)| precision);
             let promises = device.promise_results().map(|(_, promises)| promises);
-            for ((tenant, tally), (precision, promises)) in
+            for ((vm, tally), (precision, promises)) in
                 device.tallies().zip(precision.zip(promises))
             {
                 let interval = self.interval.as_ref();
-                let leaves = self.scenario.tenants[tenant].leaves;
+                let leaves = self.scenario.vms[vm].leaves;
                 let results = VmResults {
-                    tally: interval.map_or(tally, |it| &it.totals[tenant]),
+                    tally: interval.map_or(tally, |it| &it.totals[vm]),
                     running: TransferTally::default(),
                     promises,
                     precision,
                     // A VM that would leave after the end has been there until now.
                     end: leaves.unwrap_or(self.now).min(self.now),
                 };
-                all.insert(tenant, results);
+                all.insert(vm, results);
             }
-            for (tenant, running) in device.running_transfers() {
-                let of = all.get_mut(&tenant).expect("its VM is on this device");
+            for (vm, running) in device.running_transfers() {
+                let of = all.get_mut(&vm).expect("its VM is on this device");
                 of.running.add(&running);
             }
-            for (tenant, end) in device.ends() {
-                let of = all.get_mut(&tenant).expect("its VM is on this device");
+            for (vm, end) in device.ends() {
+                let of = all.get_mut(&vm).expect("its VM is on this device");
                 of.end = of.end.min(end);
             }
         }
         all.into_values().collect()
     }
 
-    /// Assembles the report of a VM, by its index among the scenario's tenants.
-    fn vm_report(&self, index: usize, tenant: &VmSpec, results: &VmResults) -> VmReport {
+    /// Assembles the report of a VM, by its index in the scenario.
+    fn vm_report(&self, index: usize, spec: &VmSpec, results: &VmResults) -> VmReport {
         let transfers = results.tally.transfers.as_deref().map(|done| {
             let mut transfers = *done;
             transfers.add(&results.running);
             transfers
         });
-        let device = &self.scenario.devices[tenant.device].name;
+        let device = &self.scenario.devices[spec.device].name;
         // Rates are taken over the time in which the VM was active.
-        let first = tenant.workloads.iter().map(|workload| workload.start).min();
-        let began = tenant.arrives + first.unwrap_or_default();
+        let first = spec.workloads.iter().map(|workload| workload.start).min();
+        let began = spec.arrives + first.unwrap_or_default();
         let span = results.end.since(began.max(self.scenario.frame.warm_up));
         let (tally, promises) = (results.tally, &results.promises);
         let processors = self.processors.as_ref();
-        VmReport::new(tenant, device, tally, promises, &results.precision, span)
-            .with_responses(Responses::new(tenant, transfers.as_ref()))
+        VmReport::new(spec, device, tally, promises, &results.precision, span)
+            .with_responses(Responses::new(spec, transfers.as_ref()))
             .with_cpu(processors.and_then(|it| it.vm_report(index)))
     }
 }

@@ -321,14 +321,14 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
     };
     ready.old_spellings.iter().for_each(tell_note);
     let devices = &ready.scenario.devices;
-    let device = |tenant: &VmSpec| &devices[tenant.device];
-    let tenants = || ready.scenario.tenants.iter();
+    let device = |vm: &VmSpec| &devices[vm.device];
+    let vms = || ready.scenario.vms.iter();
     if out.is_json() {
-        let vms = tenants().map(|tenant| Vm {
-            name: &tenant.name,
-            device: &device(tenant).name,
-            policy: view::policy(&device(tenant).scheduling.policy),
-            objective: view::objective(&tenant.objective),
+        let vms = vms().map(|vm| Vm {
+            name: &vm.name,
+            device: &device(vm).name,
+            policy: view::policy(&device(vm).scheduling.policy),
+            objective: view::objective(&vm.objective),
             // A scenario has no time of day, no exports and no store.
             schedule: Vec::new(),
             timezone: None,
@@ -348,14 +348,14 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         ("WORKLOADS", Align::Right),
         ("OBJECTIVE", Align::Left),
     ]);
-    for tenant in tenants() {
+    for vm in vms() {
         table.row([
-            Cell::from(tenant.name.clone()).tone(Tone::Strong),
-            device(tenant).name.clone().into(),
-            device(tenant).scheduling.policy.name().into(),
-            bytes(tenant.disk_size).into(),
-            tenant.workloads.len().to_string().into(),
-            objective_line::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
+            Cell::from(vm.name.clone()).tone(Tone::Strong),
+            device(vm).name.clone().into(),
+            device(vm).scheduling.policy.name().into(),
+            bytes(vm.disk_size).into(),
+            vm.workloads.len().to_string().into(),
+            objective_line::in_words(vm.background, &view::objective(&vm.objective)).into(),
         ]);
     }
     out.table(&table)?;

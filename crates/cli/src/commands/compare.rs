@@ -154,16 +154,16 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
 /// Returns the VM whose latency is compared: that of --vm, else the first with a latency bound,
 /// else the first.
 fn compared_vm<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a VmSpec> {
-    let tenants = &scenario.tenants;
+    let vms = &scenario.vms;
     if let Some(name) = &args.vm {
-        let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
-        return tenants.iter().find(|it| it.name == *name).ok_or_else(|| {
+        let names: Vec<&str> = vms.iter().map(|it| it.name.as_str()).collect();
+        return vms.iter().find(|it| it.name == *name).ok_or_else(|| {
             let problem = Problem::new(format!("no such VM: {name:?}")).at("--vm");
             problem.help(format!("one of {}", names.join(", "))).into()
         });
     }
-    let bound = tenants.iter().find(|it| it.objective.latency.is_some());
-    let vm = bound.or(tenants.first());
+    let bound = vms.iter().find(|it| it.objective.latency.is_some());
+    let vm = bound.or(vms.first());
     vm.ok_or_else(|| Problem::new("no VM: at least one is required").into())
 }
 
@@ -186,7 +186,7 @@ fn empty_plot(scenario: &Scenario, vm: &VmSpec, interval: Nanos) -> Plot {
         plot.level(bound.0 as f64, format!("promised: {}", duration(bound.0)));
     }
     let end = scenario.frame.duration;
-    for other in scenario.tenants.iter().filter(|it| it.device == vm.device) {
+    for other in scenario.vms.iter().filter(|it| it.device == vm.device) {
         if let Some((from, to)) = active_time(other, end).filter(|_| other.name != vm.name) {
             let name = format!("{} active", other.name);
             plot.stretch(from.as_secs_f64(), to.as_secs_f64(), name);

@@ -136,11 +136,7 @@ fn rate_cells(rates: &Rates) -> [String; 12] {
 
 impl Printer {
     fn new(out: Output, ready: &Ready) -> Printer {
-        let names = ready
-            .scenario
-            .tenants
-            .iter()
-            .map(|t| t.name.chars().count());
+        let names = ready.scenario.vms.iter().map(|t| t.name.chars().count());
         Printer {
             out,
             // At least as wide as the heading, `VM`.

@@ -112,9 +112,9 @@ impl Converter<'_> {
             );
             self.add_note(text);
         }
-        let mut tenants: Vec<VmSpec> = Vec::new();
+        let mut vms: Vec<VmSpec> = Vec::new();
         for (index, vm) in self.config.vms.iter().enumerate() {
-            tenants.push(self.tenant(index, vm));
+            vms.push(self.vm(index, vm));
         }
         self.note_default_load();
         let mut devices = Vec::new();
@@ -122,7 +122,7 @@ impl Converter<'_> {
             let (model, assumed) = self.model(index, device, changes);
             // A configured model holds the disks, or the configuration would have been refused.
             if assumed {
-                let mut on: Vec<_> = tenants.iter_mut().filter(|t| t.device == index).collect();
+                let mut on: Vec<_> = vms.iter_mut().filter(|vm| vm.device == index).collect();
                 self.shrink_disks(device, model.spec().capacity, &mut on);
             }
             devices.push(simulated(device, &model, changes.policy.as_ref()));
@@ -130,7 +130,7 @@ impl Converter<'_> {
         Scenario {
             frame: Frame::lasting(changes.duration.unwrap_or(DEFAULT_DURATION)),
             devices,
-            tenants,
+            vms,
             changes: Vec::new(),
             cpu: None,
         }
@@ -152,7 +152,7 @@ impl Converter<'_> {
         }
     }
 
-    fn tenant(&mut self, index: usize, vm: &VmConfig) -> VmSpec {
+    fn vm(&mut self, index: usize, vm: &VmConfig) -> VmSpec {
         let name = &vm.name;
         if vm.schedule.is_some() {
             let text =
@@ -228,17 +228,17 @@ impl Converter<'_> {
     }
 
     /// Shrinks disks that do not fit an assumed model, all by the same factor.
-    fn shrink_disks(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut VmSpec]) {
+    fn shrink_disks(&mut self, device: &DeviceConfig, capacity: u64, vms: &mut [&mut VmSpec]) {
         let aligned = |size: u64| size.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
-        let needed: u64 = tenants.iter().map(|tenant| aligned(tenant.disk_size)).sum();
+        let needed: u64 = vms.iter().map(|vm| aligned(vm.disk_size)).sum();
         if needed <= capacity {
             return;
         }
-        for tenant in tenants {
-            let part = u128::from(tenant.disk_size) * u128::from(capacity) / u128::from(needed);
+        for vm in vms {
+            let part = u128::from(vm.disk_size) * u128::from(capacity) / u128::from(needed);
             // Rounded down, so that all disks together still fit; a disk has at least one block.
             let part = part as u64 / DISK_ALIGNMENT * DISK_ALIGNMENT;
-            tenant.disk_size = part.max(DISK_ALIGNMENT);
+            vm.disk_size = part.max(DISK_ALIGNMENT);
         }
         let (name, percent) = (&device.name, 100.0 * capacity as f64 / needed as f64);
         self.add_note(format!(

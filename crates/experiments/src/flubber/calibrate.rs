@@ -65,11 +65,11 @@ impl FreeParameters {
         for device in &mut scenario.devices {
             device.model = entry.clone();
         }
-        for tenant in &mut scenario.tenants {
-            if let Some(processor) = &mut tenant.delay.processor {
+        for vm in &mut scenario.vms {
+            if let Some(processor) = &mut vm.delay.processor {
                 *processor = TimeDistribution::Fixed(Nanos::from_micros(self.processor_us));
             }
-            for workload in &mut tenant.workloads {
+            for workload in &mut vm.workloads {
                 let both = matches!(workload.rw.mix, Mix::ReadWrite { .. });
                 let Some(cache) = &mut workload.page_cache else {
                     continue;

@@ -295,22 +295,22 @@ struct Scheduler {
     policy_for_reads: PolicySpec,
     /// I/Os that it has at the disk at a time, if not one.
     depth: Option<u32>,
-    /// Objectives, or priorities, by tenant.
+    /// Objectives, or priorities, by VM.
     objectives: Vec<(String, Objective)>,
 }
 
-/// Reads the scheduler `name` for the tenants of `scenario`.
+/// Reads the scheduler `name` for the VMs of `scenario`.
 fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, ExperimentError> {
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
         let depth = section.read("depth", None, |field| field.count(1..=32).map(Some));
         let objectives = section.read("objective", Vec::new(), |field| {
             let section = Section::open(field)?;
-            let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
-            // The file also has objectives for tenants of other cases.
+            let named = |name: &str| scenario.vms.iter().find(|vm| vm.name == name);
+            // The file also has objectives for VMs of other cases.
             let of_case = section.entries().filter_map(|(entry, field)| {
-                let tenant = tenant(&entry.key)?;
-                let objective = objective::from_field(&field, &tenant.objective);
+                let vm = named(&entry.key)?;
+                let objective = objective::from_field(&field, &vm.objective);
                 Some(objective.map(|objective| (entry.key.clone(), objective)))
             });
             of_case.collect()
@@ -358,8 +358,8 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         objectives.clear();
     }
     for (name, objective) in objectives {
-        let tenant = scenario.tenants.iter_mut().find(|t| t.name == name);
-        tenant.expect("read for a tenant that is there").objective = objective;
+        let vm = scenario.vms.iter_mut().find(|vm| vm.name == name);
+        vm.expect("read for a VM that is there").objective = objective;
     }
     folder::checked(scenario, file, key)
 }
@@ -378,15 +378,15 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
                 Ablation::Edge => 100 + EDGE_PERCENT,
                 _ => 100 * LATENCY_FACTOR,
             };
-            for tenant in &mut scenario.tenants {
-                let latency = &mut tenant.objective.latency;
+            for vm in &mut scenario.vms {
+                let latency = &mut vm.objective.latency;
                 *latency = latency.map(|bound| Nanos(bound.0 / 100 * percent));
             }
             Ok(())
         }
         Ablation::Processor => {
-            for tenant in &mut scenario.tenants {
-                tenant.delay.processor = None;
+            for vm in &mut scenario.vms {
+                vm.delay.processor = None;
             }
             Ok(())
         }
@@ -418,15 +418,15 @@ fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), Experimen
         }
         Ablation::Ncq => queue_commands(scenario),
         Ablation::ImagesApart => {
-            for (place, tenant) in (0..).zip(&mut scenario.tenants) {
-                tenant.disk_size = tenant.disk_size.max(IMAGE_APART_BYTES);
-                tenant.disk_at = Some((20 << 30) + place * (40 << 30));
+            for (place, vm) in (0..).zip(&mut scenario.vms) {
+                vm.disk_size = vm.disk_size.max(IMAGE_APART_BYTES);
+                vm.disk_at = Some((20 << 30) + place * (40 << 30));
             }
             Ok(())
         }
         Ablation::MixedSizes | Ablation::JournalOnly | Ablation::EvenCopy => {
-            for tenant in &mut scenario.tenants {
-                for workload in &mut tenant.workloads {
+            for vm in &mut scenario.vms {
+                for workload in &mut vm.workloads {
                     without_model(workload, without);
                 }
             }
@@ -500,7 +500,7 @@ fn without_model(workload: &mut Workload, without: Ablation) {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) report: Report,
-    /// Rows per tenant and second.
+    /// Rows per VM and second.
     pub(super) rows: Vec<Row>,
 }
 

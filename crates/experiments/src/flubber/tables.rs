@@ -95,7 +95,7 @@ fn table2(results: &RunResults<'_>) -> Cells {
     }))
 }
 
-/// Case and tenant of a row such as `read/seq_read`.
+/// Case and VM of a row such as `read/seq_read`.
 fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     let (case, vm) = labels.first()?.split_once('/')?;
     Some((Case::named(case)?, vm))

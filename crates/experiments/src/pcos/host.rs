@@ -224,24 +224,24 @@ impl HostModel {
         let key = PridynKey::new(Scene::Media, "pridyn", Change::Streams(MEDIA));
         let mut all = scenario(&key, folder, &Basis::default())?;
         let (scene, place) = case.scene();
-        // The scenario with streams up to this one, whose last tenant is the template.
+        // The scenario with streams up to this one, whose last VM is the template.
         let key = PridynKey::new(scene, "pridyn", Change::Streams(place + 1));
         let template = scenario(&key, folder, &Basis::default())?
-            .tenants
+            .vms
             .swap_remove(place);
         for n in 1..=setting.places() {
-            all.tenants.push(VmSpec {
+            all.vms.push(VmSpec {
                 name: format!("new-{n}"),
                 ..template.clone()
             });
         }
-        for workload in all.tenants.iter_mut().flat_map(|vm| &mut vm.workloads) {
+        for workload in all.vms.iter_mut().flat_map(|vm| &mut vm.workloads) {
             if let Some(replay) = &mut workload.replay {
                 replay.pause = setting.pause();
                 replay.size_factor = Factor::new(setting.factor() as f64);
             }
         }
-        for (at, vm) in all.tenants.iter_mut().enumerate() {
+        for (at, vm) in all.vms.iter_mut().enumerate() {
             if setting.is_limited(at) {
                 vm.delay.processor = Some(TimeDistribution::Fixed(LIMITED));
             }
@@ -258,7 +258,7 @@ impl HostModel {
     /// Each stream of a newcomer begins at another request.
     pub(super) fn streams(&self, vms: usize, duration: Nanos, policy: &Scenario) -> Scenario {
         let mut scenario = self.scenario.clone();
-        for (n, vm) in scenario.tenants[MEDIA..].iter_mut().enumerate() {
+        for (n, vm) in scenario.vms[MEDIA..].iter_mut().enumerate() {
             let mut records: Vec<Record> = self.wanted.iter().map(|of| of.0).collect();
             // Streams at the same place of a trace would read the same sectors.
             let from = n * records.len() / self.setting.places();
@@ -267,9 +267,9 @@ impl HostModel {
         }
         if self.setting.asks_all() {
             // Where all transfers need admission there are no streams that run by themselves.
-            scenario.tenants.drain(..MEDIA);
+            scenario.vms.drain(..MEDIA);
         }
-        scenario.tenants.truncate(vms);
+        scenario.vms.truncate(vms);
         scenario.devices[0].scheduling.policy = policy.devices[0].scheduling.policy.clone();
         scenario.frame.duration = duration;
         scenario
@@ -278,7 +278,7 @@ impl HostModel {
     /// Scenario of a single VM for newcomers, as an endless stream.
     pub(super) fn stream_alone(&self, vm: usize, duration: Nanos, policy: &Scenario) -> Scenario {
         let mut scenario = self.streams(self.setting.places(), duration, policy);
-        scenario.tenants = vec![scenario.tenants.swap_remove(vm - MEDIA)];
+        scenario.vms = vec![scenario.vms.swap_remove(vm - MEDIA)];
         scenario
     }
 
@@ -294,11 +294,11 @@ impl HostModel {
             vms: MEDIA as u32,
             as_printed: false,
         };
-        for vm in &mut scenario.tenants[..MEDIA] {
+        for vm in &mut scenario.vms[..MEDIA] {
             vm.workloads[0].deadline = Some(Deadline::BySize(by));
         }
         let all = if self.setting.asks_all() { 0 } else { MEDIA };
-        for vm in &mut scenario.tenants[all..] {
+        for vm in &mut scenario.vms[all..] {
             // The workload begins when a request is admitted.
             vm.workloads[0].start = duration;
         }
@@ -319,7 +319,7 @@ impl HostModel {
     /// Workload of a request.
     pub(super) fn workload(&self, newcomer: &Newcomer) -> tidegate_workload::spec::Workload {
         let (record, _) = self.wanted[newcomer.index % self.wanted.len()];
-        let mut workload = self.scenario.tenants[MEDIA].workloads[0].clone();
+        let mut workload = self.scenario.vms[MEDIA].workloads[0].clone();
         workload.replay = self.replay(vec![record], false);
         workload.deadline = Some(Deadline::Fixed(newcomer.deadline));
         workload.start = Nanos::ZERO;

@@ -153,8 +153,8 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
         let length = Nanos(INTERVAL.0 * intervals);
         let mut scenario = model.streams(vms, length, by_hand);
         let class = |vm: usize| classes[(vm + turn) % vms];
-        for (vm, tenant) in scenario.tenants.iter_mut().enumerate() {
-            tenant.objective.priority = match class(vm) {
+        for (at, vm) in scenario.vms.iter_mut().enumerate() {
+            vm.objective.priority = match class(at) {
                 Class::Idle => Priority::Idle,
                 Class::BestEffort => Priority::DEFAULT,
                 Class::RealTime => Priority::RealTime,

@@ -89,7 +89,7 @@ impl<'a> HostReplay<'a> {
     pub(super) fn new(model: &'a HostModel, scenario: &'a Scenario) -> HostReplay<'a> {
         let mut world = World::new(scenario.clone(), None);
         world.keep_responses();
-        let names = scenario.tenants.iter().enumerate();
+        let names = scenario.vms.iter().enumerate();
         HostReplay {
             model,
             scenario,
@@ -97,7 +97,7 @@ impl<'a> HostReplay<'a> {
             vms: names.map(|(at, vm)| (vm.name.clone(), at)).collect(),
             begun: Vec::new(),
             ended: Vec::new(),
-            moved: vec![0; scenario.tenants.len()],
+            moved: vec![0; scenario.vms.len()],
         }
     }
 
@@ -184,7 +184,7 @@ impl<'a> HostReplay<'a> {
     /// First VM for admitted requests that runs no transfer; `None`: all are busy.
     pub(super) fn idle_vm(&self) -> Option<usize> {
         let running = self.running();
-        (super::host::MEDIA..self.scenario.tenants.len())
+        (super::host::MEDIA..self.scenario.vms.len())
             .find(|vm| running.iter().all(|transfer| transfer.vm != *vm))
     }
 }

@@ -384,7 +384,7 @@ mod tests {
                 setup::scenario(&key, &Folder::default(), &Basis::default()).expect("a scenario");
             let mut found = written.clone();
             setup::put_guest(&mut found, guest, false);
-            for (written, found) in written.tenants.iter().zip(&found.tenants) {
+            for (written, found) in written.vms.iter().zip(&found.vms) {
                 assert_eq!(written.delay, found.delay, "{case:?}");
                 assert_eq!(written.workloads, found.workloads, "{case:?}");
             }

@@ -56,9 +56,9 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn simulate(scenario: Scenario) -> Run {
-        let vms = scenario.tenants.len();
+        let vms = scenario.vms.len();
         let mut seconds = vec![Vec::new(); vms];
-        let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
+        let names: Vec<String> = scenario.vms.iter().map(|vm| vm.name.clone()).collect();
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.keep_responses();
         while !world.is_over() {

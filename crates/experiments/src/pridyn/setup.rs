@@ -51,11 +51,11 @@ pub(crate) fn scenario(
     if key.reading == Reading::Constant {
         put_guest(&mut scenario, CONSTANT, false);
     }
-    // After the policy and the guests: some changes are of tenants only.
+    // After the policy and the guests: some changes concern VMs only.
     change(&mut scenario, key, basis).map_err(wrong)?;
     if key.reading == Reading::Given {
         let unknown = || wrong(format!("{key:?}: its disk was not measured"));
-        // After the change, which decides how many tenants there are.
+        // After the change, which decides how many VMs there are.
         let capacity = capacity(&mut scenario, key, basis).ok_or_else(unknown)?;
         set_param(&mut scenario, "max_bandwidth", capacity.alone)?;
         set_param(&mut scenario, "bandwidth_loss", capacity.loss())?;
@@ -64,7 +64,7 @@ pub(crate) fn scenario(
 }
 
 fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
-    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads)
+    scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads)
 }
 
 fn first_workload(scenario: &mut Scenario) -> Result<&mut Workload, String> {
@@ -79,13 +79,13 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         #[cfg(test)]
         Change::Nothing => {}
         Change::Records { vms, kib, native } => {
-            scenario.tenants.truncate(vms);
-            for vm in &mut scenario.tenants {
+            scenario.vms.truncate(vms);
+            for vm in &mut scenario.vms {
                 records(vm, kib, native);
             }
         }
         Change::Operations(all) => {
-            scenario.tenants.truncate(all.len());
+            scenario.vms.truncate(all.len());
             for (workload, what) in workloads(scenario).zip(all.chars()) {
                 workload.rw.mix = if what == 'R' { Mix::Read } else { Mix::Write };
             }
@@ -93,7 +93,7 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
         Change::Default => workloads(scenario).for_each(|workload| workload.deadline = None),
         Change::Best => {
             workloads(scenario).for_each(|workload| workload.deadline = None);
-            for (i, vm) in scenario.tenants.iter_mut().enumerate() {
+            for (i, vm) in scenario.vms.iter_mut().enumerate() {
                 let class = if i == 0 {
                     Priority::RealTime
                 } else {
@@ -109,12 +109,12 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
             let deadline = basis.deadline(which, n).ok_or_else(unknown)?;
             first_workload(scenario)?.deadline = Some(Deadline::Fixed(deadline));
         }
-        Change::Streams(vms) => scenario.tenants.truncate(vms),
+        Change::Streams(vms) => scenario.vms.truncate(vms),
         Change::Tolerance { vms, tenths } => {
-            scenario.tenants.truncate(vms);
+            scenario.vms.truncate(vms);
             // Tenths become thousandths.
             let by = by_size(scenario, key, basis, tenths * 100).ok_or_else(unknown)?;
-            for vm in &mut scenario.tenants {
+            for vm in &mut scenario.vms {
                 let tolerance = match vm.name.as_str() {
                     "research" => RESEARCH,
                     _ => by.tolerance,
@@ -126,8 +126,8 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
             let by = by_size(scenario, key, basis, MEDIA).ok_or_else(unknown)?;
             // Third applications are named `c-`; the scenario has all of them.
             let stays = |vm: &VmSpec| !vm.name.starts_with("c-") || vm.name == third;
-            scenario.tenants.retain(stays);
-            for vm in &mut scenario.tenants {
+            scenario.vms.retain(stays);
+            for vm in &mut scenario.vms {
                 if key.reading == Reading::Level && vm.objective.priority == Priority::Idle {
                     vm.objective.priority = Priority::BestEffort(Priority::LEVEL_MAX);
                 }
@@ -159,7 +159,7 @@ fn records(vm: &mut VmSpec, kib: u32, native: bool) {
 fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacity> {
     match key.case {
         Case::UseCase(which) => {
-            let (vms, workload) = (scenario.tenants.len(), first_workload(scenario).ok()?);
+            let (vms, workload) = (scenario.vms.len(), first_workload(scenario).ok()?);
             Some(basis.bounds(which)?.capacity(vms, workload.io_size?))
         }
         Case::Media => basis.media,
@@ -167,7 +167,7 @@ fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacit
     }
 }
 
-/// Deadlines by equations 4.1 and 4.2 on this disk, for two tenants.
+/// Deadlines by equations 4.1 and 4.2 on this disk, for two VMs.
 fn by_size(scenario: &mut Scenario, key: &Key, basis: &Basis, tolerance: u32) -> Option<BySize> {
     let capacity = capacity(scenario, key, basis)?;
     Some(BySize {
@@ -192,7 +192,7 @@ pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
         true => TimeDistribution::Exponential { mean },
         false => TimeDistribution::Fixed(mean),
     };
-    for vm in &mut scenario.tenants {
+    for vm in &mut scenario.vms {
         vm.delay.processor = (!native).then_some(processor);
     }
     for workload in workloads(scenario) {

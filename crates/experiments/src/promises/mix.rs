@@ -180,7 +180,7 @@ mod tests {
                     let read = mix.scenario(&cell, &policy, (!profiled, 5, 1));
                     let scenario = read.expect("it is sound");
                     assert_eq!(scenario.devices[0].scheduling.profile.is_some(), profiled);
-                    let mut vms = scenario.tenants.iter().filter(|vm| !vm.background);
+                    let mut vms = scenario.vms.iter().filter(|vm| !vm.background);
                     assert!(vms.all(|vm| vm.delay.submit.is_some()));
                 }
                 mix.demand().expect("it is sound");

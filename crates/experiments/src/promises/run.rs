@@ -75,7 +75,7 @@ fn infeasible(scenario: &Scenario, device: &PromiseDevice) -> String {
     };
     let planned = scheduling.planned(Some(entry.model.spec().capacity));
     let planned = planned.expect("profiles of the catalogue are precise");
-    let vms = scenario.tenants.iter().map(|vm| PlannedVm {
+    let vms = scenario.vms.iter().map(|vm| PlannedVm {
         background: vm.background,
         disk_bytes: vm.disk_size,
         ..PlannedVm::new(&vm.name, &vm.objective)
@@ -87,7 +87,7 @@ fn infeasible(scenario: &Scenario, device: &PromiseDevice) -> String {
 fn simulate(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     let profiled = scenario.devices[0].scheduling.profile.is_some();
     let infeasible = infeasible(&scenario, device);
-    let objectives: Vec<(Objective, bool)> = (scenario.tenants.iter())
+    let objectives: Vec<(Objective, bool)> = (scenario.vms.iter())
         .map(|vm| {
             (
                 vm.objective,
@@ -95,7 +95,7 @@ fn simulate(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
             )
         })
         .collect();
-    let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
+    let names: Vec<String> = scenario.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut judge = Judge::new(device, &objectives);
     let mut world = World::new(scenario, None);
     world.keep_requests();

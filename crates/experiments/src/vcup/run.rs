@@ -91,7 +91,7 @@ impl Second {
 
 impl Run {
     pub(super) fn simulate(scenario: Scenario) -> Run {
-        let vms = scenario.tenants.iter();
+        let vms = scenario.vms.iter();
         let targets = vms.map(|vm| vm.objective.target.bytes_per_s.unwrap_or(0));
         let targets: Vec<u64> = targets.collect();
         let skipped = (scenario.frame.warm_up.0 / Nanos::SECOND.0) as usize;
@@ -225,7 +225,7 @@ mod tests {
     fn seconds_are_what_the_report_says_and_requests_are_told_from_ios() {
         let key = Key::new(Case::Keys, "fq");
         let mut scenario = setup::scenario(&key).expect("a scenario");
-        scenario.tenants.truncate(1);
+        scenario.vms.truncate(1);
         (scenario.frame.warm_up, scenario.frame.duration) = (Nanos::SECOND, Nanos::from_secs(5));
         for device in &mut scenario.devices {
             (device.scheduling.max_io, device.scheduling.merge_limit) = (16 << 10, 0);

@@ -264,12 +264,12 @@ fn policy(name: &'static str, without: Ablation) -> Result<PolicySpec, Experimen
 
 /// Moves all VMs to one host, with the sum of their queue depths.
 fn move_to_one_host(scenario: &mut Scenario) {
-    for vm in &mut scenario.tenants {
+    for vm in &mut scenario.vms {
         vm.host = 0;
     }
     for device in &mut scenario.devices {
         // One host gets the depth that all of them had together.
-        device.scheduling.depth *= scenario.tenants.len() as u32;
+        device.scheduling.depth *= scenario.vms.len() as u32;
     }
 }
 
@@ -358,20 +358,20 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
                 // The search is reported from its begin on.
                 scenario.frame.warm_up = Nanos::ZERO;
             }
-            for vm in &mut scenario.tenants {
+            for vm in &mut scenario.vms {
                 vm.objective.target = Rate::bytes(load.target * MB);
             }
             workloads(scenario).for_each(|workload| load.put_into(workload));
         }
         Change::Vms { count, target } => {
-            scenario.tenants.truncate(count);
-            for vm in &mut scenario.tenants {
+            scenario.vms.truncate(count);
+            for vm in &mut scenario.vms {
                 vm.objective.target = Rate::bytes(target * MB);
             }
         }
-        Change::First(count) => scenario.tenants.truncate(count),
+        Change::First(count) => scenario.vms.truncate(count),
         Change::Iops { reservation, limit } => {
-            if let Some(vm) = scenario.tenants.first_mut() {
+            if let Some(vm) = scenario.vms.first_mut() {
                 vm.objective.reservation = Rate::iops(reservation);
                 vm.objective.limit.total = Rate::iops(limit);
             }
@@ -379,7 +379,7 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
         Change::Staircase { vm, top } => raise_target_in_steps(scenario, vm, top),
         Change::Limits => {
             move_to_one_host(scenario);
-            for vm in &mut scenario.tenants {
+            for vm in &mut scenario.vms {
                 vm.objective.limit = Limit {
                     // A VM without a target gets a limit that never holds it back.
                     total: Rate::bytes(vm.objective.target.bytes_per_s.unwrap_or(Rate::MAX)),
@@ -393,13 +393,13 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
 }
 
 fn workloads(scenario: &mut Scenario) -> impl Iterator<Item = &mut Workload> {
-    scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads)
+    scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads)
 }
 
 /// Reduces the scenario to one VM, whose target rises by [`STEP_MB_S`] every [`STEP`].
 fn raise_target_in_steps(scenario: &mut Scenario, name: &str, top: u64) {
-    scenario.tenants.retain(|vm| vm.name == name);
-    let Some(vm) = scenario.tenants.first_mut() else {
+    scenario.vms.retain(|vm| vm.name == name);
+    let Some(vm) = scenario.vms.first_mut() else {
         return;
     };
     let with_target = |mb_s: u64| Objective {
@@ -413,7 +413,7 @@ fn raise_target_in_steps(scenario: &mut Scenario, name: &str, top: u64) {
         .map(|step| scenario::Change {
             at: Nanos(STEP.0 * step),
             action: Action::Objective {
-                tenant: 0,
+                vm: 0,
                 objective: Box::new(with_target(STEP_MB_S * (step + 1))),
             },
         })
@@ -486,7 +486,7 @@ mod tests {
         let video = |case, without| {
             let key = Key::new(case, "fq").without(without);
             let scenario = scenario(&key).expect("a scenario");
-            let video = scenario.tenants.into_iter().find(|vm| vm.name == "video");
+            let video = scenario.vms.into_iter().find(|vm| vm.name == "video");
             video.expect("video").workloads
         };
         for case in [Case::Servers, Case::Throughput] {
@@ -516,7 +516,7 @@ mod tests {
         let alone = mail.with(Change::Staircase { vm, top: 25 });
         let pauses = |key: Key| {
             let scenario = scenario(&key).expect("a scenario");
-            !is_greedy(&scenario.tenants[0].workloads[0])
+            !is_greedy(&scenario.vms[0].workloads[0])
         };
         assert!(!pauses(alone) && pauses(alone.without(Ablation::PausingMail)));
     }
@@ -526,7 +526,7 @@ mod tests {
         let vm = "mail";
         let key = Key::new(Case::Servers, "vcup").with(Change::Staircase { vm, top: 25 });
         let scenario = scenario(&key).expect("a scenario");
-        assert_eq!(scenario.tenants.len(), 1);
+        assert_eq!(scenario.vms.len(), 1);
         assert_eq!(scenario.frame.duration, Nanos(5 * STEP.0));
         let last = scenario.changes.last().expect("a change");
         assert_eq!(last.at, Nanos(4 * STEP.0));

@@ -139,7 +139,7 @@ pub(super) fn batch_steps(scenario: &mut Scenario) {
     if let Some(driver) = host.and_then(|host| host.driver.as_mut()) {
         steps.extend([&mut driver.submit, &mut driver.complete]);
     }
-    if let Some(vm) = scenario.tenants.last_mut() {
+    if let Some(vm) = scenario.vms.last_mut() {
         let cpu = &mut vm.cpu;
         steps.extend([&mut cpu.issue, &mut cpu.interrupt, &mut cpu.complete]);
     }
@@ -157,7 +157,7 @@ pub(super) fn set_pcpus(scenario: &mut Scenario, pcpus: usize) {
 
 /// Lets the first VM run `processes` copies of its workload.
 pub(super) fn set_processes(scenario: &mut Scenario, processes: u32) {
-    let first = scenario.tenants.first_mut().into_iter();
+    let first = scenario.vms.first_mut().into_iter();
     for workload in first.flat_map(|vm| &mut vm.workloads) {
         workload.numjobs = processes;
     }

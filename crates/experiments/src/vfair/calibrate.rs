@@ -206,7 +206,7 @@ fn alone(entry: &Entry, delay_us: Option<u64>) -> Result<f64, ExperimentError> {
     }
     if let Some(us) = delay_us {
         let each = Some(TimeDistribution::Fixed(Nanos::from_micros(us)));
-        scenario.tenants[0].delay = Delay {
+        scenario.vms[0].delay = Delay {
             submit: each,
             complete: each,
             processor: None,
@@ -349,7 +349,7 @@ mod tests {
             Case::Qfs,
         ] {
             let scenario = setup::scenario(&Key::new(case, Disk::Ssd, "cfq")).expect("one");
-            for vm in &scenario.tenants {
+            for vm in &scenario.vms {
                 assert_eq!([vm.delay.submit, vm.delay.complete], [each; 2], "{case:?}");
             }
         }

@@ -22,9 +22,9 @@ pub(super) enum Hosts {
 impl Hosts {
     pub(super) fn change(self, scenario: &mut Scenario) {
         match self {
-            Hosts::One => scenario.tenants.iter_mut().for_each(|vm| vm.host = 0),
+            Hosts::One => scenario.vms.iter_mut().for_each(|vm| vm.host = 0),
             Hosts::InStep => {
-                let vms = scenario.tenants.iter_mut();
+                let vms = scenario.vms.iter_mut();
                 vms.for_each(|vm| vm.arrives = Nanos::ZERO);
             }
             Hosts::Told {
@@ -47,7 +47,7 @@ impl Hosts {
 /// weight, which is equivalent as long as all members are backlogged.
 pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) {
     let mut members = BTreeMap::new();
-    for vm in &scenario.tenants {
+    for vm in &scenario.vms {
         if let Some(group) = vm.objective.group {
             *members.entry(group.name).or_insert(0) += u64::from(vm.objective.weight);
         }
@@ -64,10 +64,10 @@ pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) 
         }
         None => u64::from(vm.objective.weight) * all,
     };
-    let weights: Vec<u64> = scenario.tenants.iter().map(weight).collect();
+    let weights: Vec<u64> = scenario.vms.iter().map(weight).collect();
     // At least 1: without VMs the divisor is 0.
     let common = weights.iter().copied().fold(0, common_divisor).max(1);
-    for (vm, weight) in scenario.tenants.iter_mut().zip(weights) {
+    for (vm, weight) in scenario.vms.iter_mut().zip(weights) {
         // The check of the scenario refuses a weight that is too large.
         vm.objective.weight = u32::try_from(weight / common).unwrap_or(u32::MAX);
         vm.objective.group = None;
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn sysbench_weighs_what_nine_chunk_servers_do_together() {
         let grouped = of(BAPS, Change::Nothing);
-        let groups = grouped.tenants.iter().filter_map(|vm| vm.objective.group);
+        let groups = grouped.vms.iter().filter_map(|vm| vm.objective.group);
         let all: Vec<(String, u32)> = groups.map(|g| (g.name.to_string(), g.weight)).collect();
-        let weight = grouped.tenants[0].objective.weight;
+        let weight = grouped.vms[0].objective.weight;
         assert_eq!(all, vec![("qfs".to_owned(), weight); 9]);
         for scheduler in ["cfq", "mclock_ps"] {
-            let told = of(scheduler, Change::Nothing).tenants;
+            let told = of(scheduler, Change::Nothing).vms;
             let weights: Vec<u32> = told.iter().map(|vm| vm.objective.weight).collect();
             assert_eq!(weights, [9, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
             assert!(told.iter().all(|vm| vm.objective.group.is_none()));
@@ -111,7 +111,7 @@ mod tests {
     fn groups_of_any_weights_are_told_in_whole_numbers() {
         let mut scenario = of(BAPS, Change::Nothing);
         let [own, first, second, last] = scenario
-            .tenants
+            .vms
             .get_disjoint_mut([0, 1, 2, 3])
             .expect("ten VMs");
         own.objective.weight = 50;
@@ -121,12 +121,12 @@ mod tests {
         first.objective.weight = 20;
         second.objective.weight = 40;
         last.objective.group = Some(named("b", 70));
-        scenario.tenants.truncate(4);
+        scenario.vms.truncate(4);
         split_group_weights(
             &mut scenario,
             &PolicySpec::named("mclock-ps").expect("there is one"),
         );
-        let weights = scenario.tenants.iter().map(|vm| vm.objective.weight);
+        let weights = scenario.vms.iter().map(|vm| vm.objective.weight);
         // 50 : 30 by 1 and 2 : 70.
         assert_eq!(weights.collect::<Vec<_>>(), [5, 1, 2, 7]);
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn where_there_are_no_groups_weights_stay_as_they_are() {
         let key = Key::new(Case::Sysbench, Disk::Ssd, "mclock_ps");
-        let vms = scenario(&key).expect("a scenario").tenants;
+        let vms = scenario(&key).expect("a scenario").vms;
         let weights: Vec<u32> = vms.iter().map(|vm| vm.objective.weight).collect();
         assert_eq!(weights, [Objective::DEFAULT_WEIGHT; 3]);
     }
@@ -149,7 +149,7 @@ mod tests {
         for case in [Case::Sysbench, Case::Postmark, Case::Dvdstore, Case::Qfs] {
             let hosts = |change| -> Vec<u32> {
                 let key = Key::new(case, Disk::Ssd, BAPS).with(change);
-                let vms = scenario(&key).expect("a scenario").tenants;
+                let vms = scenario(&key).expect("a scenario").vms;
                 vms.iter().map(|vm| vm.host).collect()
             };
             let apart = match case {
@@ -164,7 +164,7 @@ mod tests {
             lost_percent: 20,
         };
         let begin = |change| -> Vec<Nanos> {
-            let vms = of(BAPS, change).tenants;
+            let vms = of(BAPS, change).vms;
             [0, 1, 9].map(|vm| vms[vm].arrives).to_vec()
         };
         let apart = [0, 10, 20].map(Nanos::from_millis);

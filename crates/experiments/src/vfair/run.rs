@@ -53,8 +53,8 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn simulate(scenario: Scenario) -> Run {
-        let patterns = scenario.tenants.iter().map(pattern).collect();
-        let weights = scenario.tenants.iter();
+        let patterns = scenario.vms.iter().map(pattern).collect();
+        let weights = scenario.vms.iter();
         let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
         let device = scenario.devices.first();
         let profile = device.and_then(|device| device.scheduling.profile.clone());

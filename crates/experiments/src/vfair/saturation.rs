@@ -73,7 +73,7 @@ pub(super) fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<()
     }
     // The VM's disk was written for the whole device.
     if without == Ablation::NoSpareBlocks {
-        for vm in &mut scenario.tenants {
+        for vm in &mut scenario.vms {
             vm.disk_size = VM_DISK;
         }
         // It takes a while to use up the spare area.
@@ -96,7 +96,7 @@ pub(super) struct Kind {
 impl Kind {
     /// Sets this kind of request in all workloads.
     pub(super) fn put_into(self, scenario: &mut Scenario) {
-        for workload in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.workloads) {
+        for workload in scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads) {
             workload.rw.random = self.access == Access::Random;
             workload.rw.mix = mix(self.reads);
             workload.sizes = std::array::from_fn(|_| Sizes::fixed(self.size));

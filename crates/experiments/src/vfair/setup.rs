@@ -307,11 +307,11 @@ fn apply_ablation(scenario: &mut Scenario, key: &Key) -> Result<(), ExperimentEr
             devices.for_each(|device| put_on(device, &entry));
         }
         Ablation::AdjacentImages => {
-            let vms = scenario.tenants.iter_mut();
+            let vms = scenario.vms.iter_mut();
             vms.for_each(|vm| vm.disk_size = IMAGE);
         }
         Ablation::FourOutstanding => {
-            let first = scenario.tenants.first_mut();
+            let first = scenario.vms.first_mut();
             let workloads = first.into_iter().flat_map(|vm| &mut vm.workloads);
             workloads.for_each(|workload| set_depth(workload, 1));
         }
@@ -332,10 +332,10 @@ fn move_to_disk(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentErr
         device.put_on(&entry);
         device.scheduling.profile = Some(profile.clone());
     }
-    let parts = scenario.tenants.len().max(1) as u64;
+    let parts = scenario.vms.len().max(1) as u64;
     // Rounded down to the alignment of disks.
     let part = entry.spec().capacity / parts / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    for vm in &mut scenario.tenants {
+    for vm in &mut scenario.vms {
         vm.disk_size = part;
     }
     Ok(())
@@ -365,7 +365,7 @@ fn put_on(device: &mut SimDevice, entry: &Entry) {
 
 fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
     let first = |scenario: &mut Scenario, set: &dyn Fn(&mut Workload)| {
-        let workloads = scenario.tenants.first_mut();
+        let workloads = scenario.vms.first_mut();
         workloads
             .into_iter()
             .flat_map(|vm| &mut vm.workloads)
@@ -381,7 +381,7 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
             }
         }),
         Change::Last { depth, bytes } => {
-            let last = scenario.tenants.last_mut();
+            let last = scenario.vms.last_mut();
             for workload in last.into_iter().flat_map(|vm| &mut vm.workloads) {
                 set_depth(workload, depth);
                 workload.sizes = std::array::from_fn(|_| Sizes::fixed(bytes));
@@ -390,7 +390,7 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
         Change::Hosts(hosts) => hosts.change(scenario),
         Change::Virtualised => {
             let delay = virtualisation()?;
-            scenario.tenants.iter_mut().for_each(|vm| vm.delay = delay);
+            scenario.vms.iter_mut().for_each(|vm| vm.delay = delay);
         }
         Change::Kind { kind, seed } => {
             scenario.frame.seed = seed;
@@ -398,13 +398,13 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
         }
         Change::Pinned => pin(scenario),
         Change::Alone { native } => {
-            scenario.tenants.truncate(1);
+            scenario.vms.truncate(1);
             // Alone, a VM is steady at once; the mean over 10 s suffices.
             scenario.frame.warm_up = Nanos::from_secs(2);
             scenario.frame.duration = Nanos::from_secs(12);
             // Bare Linux has no hypervisor on the way to the disk.
             if native {
-                let vms = scenario.tenants.iter_mut();
+                let vms = scenario.vms.iter_mut();
                 vms.for_each(|vm| vm.delay = Delay::default());
             }
         }
@@ -416,7 +416,7 @@ fn apply_change(scenario: &mut Scenario, change: Change) -> Result<(), Experimen
 fn pin(scenario: &mut Scenario) {
     let machine = scenario.cpu.as_mut();
     let driver = machine.and_then(|machine| machine.driver.as_mut());
-    let vms = scenario.tenants.iter_mut().map(|vm| &mut vm.cpu.cpu);
+    let vms = scenario.vms.iter_mut().map(|vm| &mut vm.cpu.cpu);
     let all = driver.map(|driver| &mut driver.cpu).into_iter().chain(vms);
     // The driver domain comes first in the chain and gets pCPU 0.
     for (p, cpu) in (0..).zip(all) {
@@ -436,7 +436,7 @@ fn virtualisation() -> Result<Delay, ExperimentError> {
     let scenario = scenario::read(text, file, &Folder, None)?
         .config
         .unbounded();
-    let vm = scenario.tenants.first();
+    let vm = scenario.vms.first();
     vm.map(|vm| vm.delay)
         .ok_or_else(|| ExperimentError::data(file, "there is no VM"))
 }
@@ -458,12 +458,12 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let driver = scenario.cpu.and_then(|cpu| cpu.driver).expect("one");
-        for vm in &scenario.tenants {
+        for vm in &scenario.vms {
             let steps = vm.cpu.issue + driver.submit + driver.complete;
             let steps = steps + vm.cpu.interrupt + vm.cpu.complete;
             assert_eq!(steps, fixed(delay.submit) + fixed(delay.complete));
         }
-        let pinned = scenario.tenants.iter().map(|vm| vm.cpu.cpu.pinned);
+        let pinned = scenario.vms.iter().map(|vm| vm.cpu.cpu.pinned);
         let on: Vec<_> = pinned.chain([driver.cpu.pinned]).collect();
         assert_eq!(on, [1, 2, 0].map(|p| CpuSet::range(p, p)));
     }
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(host.machine.pcpus, 2);
         let batched = virtualised(Ablation::BatchedSteps);
         let driver = batched.cpu.and_then(|cpu| cpu.driver).expect("one");
-        let issue = |vm: usize| batched.tenants[vm].cpu.issue;
+        let issue = |vm: usize| batched.vms[vm].cpu.issue;
         assert_eq!(driver.submit, Nanos(2600));
         assert_eq!([issue(0), issue(1)], [Nanos(20_800), Nanos(2600)]);
         // Where each vCPU has a pCPU of its own, two pCPUs would not do.
@@ -566,6 +566,6 @@ mod tests {
         let [drive, usual] = [drive, usual].map(|s| format!("{:?}", s.devices[0].model));
         assert_ne!(drive, usual);
         let images = run(Case::LessBacklogged, Disk::Hdd, Ablation::AdjacentImages);
-        assert!(images.tenants.iter().all(|vm| vm.disk_size == IMAGE));
+        assert!(images.vms.iter().all(|vm| vm.disk_size == IMAGE));
     }
 }

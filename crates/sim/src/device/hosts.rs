@@ -84,7 +84,7 @@ impl Hosts {
         } else {
             engine.vms_mut().add_vm(now, objective)
         };
-        let id = added.expect("the scenario was checked, and there is a slot a tenant");
+        let id = added.expect("the scenario was checked, and there is a slot for each VM");
         let disk = engine.vms_mut().add_disk(id, disk);
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = engine.connect(disk).expect("the disk has just come");

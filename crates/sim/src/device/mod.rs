@@ -274,8 +274,8 @@ impl DeviceSim {
     /// Applies a change of the scenario.
     fn change(&mut self, index: u32) {
         match self.changes[index as usize].action.clone() {
-            Action::Objective { tenant, objective } => {
-                let vm = self.vms.vm_of_scenario(tenant);
+            Action::Objective { vm, objective } => {
+                let vm = self.vms.vm_of_scenario(vm);
                 let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
                 if let Some(id) = vm.id() {
                     let before = vm.details.objective;

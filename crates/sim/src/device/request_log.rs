@@ -38,7 +38,7 @@ pub struct Arrival {
     /// Time of the arrival.
     pub at: Nanos,
     /// VM as an index into the scenario's VMs.
-    pub tenant: usize,
+    pub vm: usize,
     /// Number that no other request has until this one is answered.
     pub slot: u32,
     /// Operation.

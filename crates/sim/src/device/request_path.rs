@@ -70,7 +70,7 @@ impl DeviceSim {
             let io = &self.requests.get(slot).io;
             self.request_log.record(RequestEvent::Arrived(Arrival {
                 at: self.now,
-                tenant: self.vms.vm_of_worker(worker).details.tenant,
+                vm: self.vms.vm_of_worker(worker).details.scenario_index,
                 slot,
                 op: io.op,
                 offset: io.offset,

@@ -43,40 +43,41 @@ impl DeviceSim {
         }
     }
 
-    /// Calls `each` with every VM's tally since it was last cleared and the VM's index among the
-    /// scenario's tenants, and clears the tallies.
+    /// Calls `each` with every VM's tally since it was last cleared and the VM's index in the
+    /// scenario, and clears the tallies.
     pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
         for vm in self.vms.iter_mut() {
-            each(vm.details.tenant, &vm.tally);
+            each(vm.details.scenario_index, &vm.tally);
             vm.tally.clear();
         }
     }
 
-    /// Tally of every VM since it was last cleared, with the VM's index among the scenario's
-    /// tenants.
+    /// Tally of every VM since it was last cleared, with the VM's index in the scenario.
     pub(crate) fn tallies(&self) -> impl Iterator<Item = (usize, &Tally)> {
-        self.vms.iter().map(|vm| (vm.details.tenant, &vm.tally))
+        self.vms
+            .iter()
+            .map(|vm| (vm.details.scenario_index, &vm.tally))
     }
 
     /// Time of the last answer of every VM that has done all it was to do, with the VM's index
-    /// among the scenario's tenants.
+    /// in the scenario.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
         let over = self.vms.finished();
-        over.map(|vm| (vm.details.tenant, vm.last_answer))
+        over.map(|vm| (vm.details.scenario_index, vm.last_answer))
     }
 
-    /// Promises to every VM with their attainment, those in force last, and the VM's index among
-    /// the scenario's tenants.
+    /// Promises to every VM with their attainment, those in force last, and the VM's index in
+    /// the scenario.
     pub(crate) fn promise_results(&self) -> impl Iterator<Item = (usize, Vec<PromiseResult>)> {
         self.vms.iter().map(|vm| {
             let details = &vm.details;
             let vms = self.hosts.engine(vm.host).vms();
             let all = (details.past).past_and_present(vms, self.now, vm.id(), &details.objective);
-            (details.tenant, all)
+            (details.scenario_index, all)
         })
     }
 
-    /// Precision of every VM's bandwidth, with the VM's index among the scenario's tenants.
+    /// Precision of every VM's bandwidth, with the VM's index in the scenario.
     pub(crate) fn precision_results(&self) -> impl Iterator<Item = (usize, PrecisionResult)> {
         self.vms.iter().map(|vm| {
             let target = vm.details.objective.target.bytes_per_s;
@@ -85,14 +86,14 @@ impl DeviceSim {
                 precision: vm.per_second.precision(target, INTERVAL_S),
                 tuning: vm.id().and_then(|id| engine.vms().tuning(id)),
             };
-            (vm.details.tenant, result)
+            (vm.details.scenario_index, result)
         })
     }
 
-    /// Engine that serves a VM, by its index among the scenario's tenants, with the VM's handle
+    /// Engine that serves a VM, by its index in the scenario, with the VM's handle
     /// there; `None` if the VM is not there.
-    pub(crate) fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
-        let vm = self.vms.vm(self.vms.vm_of_scenario(tenant)?);
+    pub(crate) fn served(&self, scenario_index: usize) -> Option<(&Engine, VmId)> {
+        let vm = self.vms.vm(self.vms.vm_of_scenario(scenario_index)?);
         Some((self.hosts.engine(vm.host), vm.id()?))
     }
 

@@ -59,16 +59,16 @@ impl DeviceSim {
         };
         let block = device.model.spec().logical_block;
         for (vm_index, disk) in layout {
-            let tenant = &scenario.tenants[vm_index];
-            let vm = (sim.vms).add(seed, (vm_index, tenant), (disk.start, block));
-            sim.events.plan(tenant.arrives, Event::Arrive(vm));
-            if let Some(leaves) = tenant.leaves {
+            let spec = &scenario.vms[vm_index];
+            let vm = (sim.vms).add(seed, (vm_index, spec), (disk.start, block));
+            sim.events.plan(spec.arrives, Event::Arrive(vm));
+            if let Some(leaves) = spec.leaves {
                 sim.events.plan(leaves, Event::Leave(vm));
             }
         }
         for (number, change) in scenario.changes.iter().enumerate() {
             let here = match &change.action {
-                Action::Objective { tenant, .. } => scenario.tenants[*tenant].device == index,
+                Action::Objective { vm, .. } => scenario.vms[*vm].device == index,
                 Action::Policy { device, .. } => *device == index,
             };
             if here {

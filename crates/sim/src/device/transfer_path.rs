@@ -53,7 +53,7 @@ impl DeviceSim {
         if let Some(tally) = &mut vm.tally.transfers {
             tally.done(self.now.since(transfer.since), transfer.deadline);
         }
-        (self.transfers).done(vm.details.tenant, &transfer, self.now);
+        (self.transfers).done(vm.details.scenario_index, &transfer, self.now);
     }
 
     /// Abandons transfers of a worker that is stopped. `all`: requests that are outstanding are
@@ -105,19 +105,19 @@ impl DeviceSim {
     }
 
     /// Begins a workload now, a single copy, in place of the first one of a VM, which has not begun
-    /// or is over. `tenant`: index of the VM among the scenario's; `terms`: terms on which its
+    /// or is over. `scenario_index`: index of the VM in the scenario; `terms`: terms on which its
     /// deadline transfer was admitted.
     ///
     /// # Panics
     /// When the VM is not there or busy, or the workload does not fit its disk.
     pub(crate) fn begin(
         &mut self,
-        tenant: usize,
+        scenario_index: usize,
         workload: &Workload,
         rng: Pcg64Mcg,
         terms: Option<Admission>,
     ) {
-        let index = self.vms.vm_of_scenario(tenant);
+        let index = self.vms.vm_of_scenario(scenario_index);
         let index = index.expect("it is on this device");
         let block = self.model.logical_block();
         let worker = self.vms.vm(index).workers.start;
@@ -139,20 +139,20 @@ impl DeviceSim {
         self.process_answers_and_dispatch();
     }
 
-    /// Transfers that run, each with the index of its VM among the scenario's tenants.
+    /// Transfers that run, each with the index of its VM in the scenario.
     pub(crate) fn transfers(&self) -> impl Iterator<Item = (usize, &Transfer)> {
         self.vms.workers().flat_map(|(worker, vm)| {
             let running = worker.transfers().into_iter().flat_map(|it| it.running());
-            running.map(|transfer| (vm.details.tenant, transfer))
+            running.map(|transfer| (vm.details.scenario_index, transfer))
         })
     }
 
     /// Tallies of the transfers that run, as if they were abandoned now, by worker, each with the
-    /// index of its VM among the scenario's tenants.
+    /// index of its VM in the scenario.
     pub(crate) fn running_transfers(&self) -> impl Iterator<Item = (usize, TransferTally)> {
         self.vms.workers().filter_map(|(worker, vm)| {
             let tally = worker.transfers()?.tally_running(self.now);
-            Some((vm.details.tenant, tally))
+            Some((vm.details.scenario_index, tally))
         })
     }
 

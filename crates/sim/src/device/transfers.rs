@@ -220,7 +220,7 @@ impl TransferTally {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferDone {
     /// VM that it belongs to, as an index into the scenario's VMs.
-    pub tenant: usize,
+    pub vm: usize,
     /// Number among its worker's transfers, from 0 on, in the order in which they began.
     pub index: u64,
     /// Bytes that it moved.
@@ -259,11 +259,11 @@ impl TransferLog {
     }
 
     /// Counts the end of a transfer of `VM` that is done at `now`.
-    pub(super) fn done(&mut self, tenant: usize, transfer: &Transfer, now: Nanos) {
+    pub(super) fn done(&mut self, vm: usize, transfer: &Transfer, now: Nanos) {
         self.changed();
         if let Some(done) = &mut self.done {
             done.push(TransferDone {
-                tenant,
+                vm,
                 index: transfer.index,
                 bytes: transfer.bytes,
                 since: transfer.since,
@@ -354,7 +354,7 @@ mod tests {
         log.keep_done();
         log.done(3, &done, Nanos(9));
         let taken = log.take_done();
-        assert_eq!((taken[0].tenant, taken[0].ended), (3, Nanos(9)));
+        assert_eq!((taken[0].vm, taken[0].ended), (3, Nanos(9)));
         assert_eq!(
             (taken.len(), log.take_done().len(), log.changes()),
             (1, 0, 2)

@@ -27,9 +27,9 @@ impl DeviceSim {
         self.requests.get(slot).worker as usize
     }
 
-    /// VM of each worker, as an index into the scenario's tenants.
-    pub(crate) fn tenants_of_workers(&self) -> impl Iterator<Item = usize> {
-        self.vms.workers().map(|(_, vm)| vm.details.tenant)
+    /// Returns the VM of each worker, by its index in the scenario.
+    pub(crate) fn vms_of_workers(&self) -> impl Iterator<Item = usize> {
+        self.vms.workers().map(|(_, vm)| vm.details.scenario_index)
     }
 
     /// Time of the next event; [`Nanos::MAX`] if there is none.

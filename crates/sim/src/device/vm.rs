@@ -45,8 +45,8 @@ pub(super) struct Vm {
 
 /// Fields of a VM that are seldom used.
 pub(super) struct Details {
-    /// Index among the scenario's tenants.
-    pub(super) tenant: usize,
+    /// Index in the scenario.
+    pub(super) scenario_index: usize,
     /// `true` for a process of the host.
     pub(super) background: bool,
     pub(super) disk: DiskSpec,
@@ -60,25 +60,25 @@ pub(super) struct Details {
 
 impl Vm {
     /// VM that has not arrived, with these workers and its disk from byte `base` of the device on.
-    /// `index`: its index among the scenario's tenants; `transfers`: some of its workers have
+    /// `index`: its index in the scenario; `transfers`: some of its workers have
     /// transfers.
     pub(super) fn new(
         seed: u64,
-        (index, tenant): (usize, &VmSpec),
+        (index, spec): (usize, &VmSpec),
         base: u64,
         workers: Range<u32>,
         transfers: bool,
     ) -> Vm {
         Vm {
             engine: None,
-            host: tenant.host as usize,
+            host: spec.host as usize,
             workers,
             outstanding: 0,
             last_answer: Nanos::ZERO,
-            delay: tenant.delay,
+            delay: spec.delay,
             processor_free: Nanos::ZERO,
-            // Part 0 of the tenant's generators; its workloads have the parts from 1 on.
-            rng: generator(seed, &tenant.name, 0),
+            // Part 0 of the VM's generators; its workloads have the parts from 1 on.
+            rng: generator(seed, &spec.name, 0),
             tally: Tally {
                 transfers: transfers.then(Box::default),
                 ..Tally::default()
@@ -87,15 +87,15 @@ impl Vm {
             refused: VecDeque::new(),
             retry_queued: false,
             details: Box::new(Details {
-                tenant: index,
-                background: tenant.background,
+                scenario_index: index,
+                background: spec.background,
                 disk: DiskSpec {
                     base,
-                    size: tenant.disk_size,
+                    size: spec.disk_size,
                     read_only: false,
                 },
-                workloads: tenant.workloads.clone(),
-                objective: tenant.objective,
+                workloads: spec.workloads.clone(),
+                objective: spec.objective,
                 past: PastPromises::default(),
                 terms: None,
             }),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn vm(delay: Delay) -> Vm {
-        let tenant = VmSpec {
+        let spec = VmSpec {
             name: "vm".to_owned(),
             device: 0,
             host: 0,
@@ -201,7 +201,7 @@ mod tests {
             arrives: Nanos::ZERO,
             leaves: None,
         };
-        Vm::new(1, (0, &tenant), 0, 0..1, false)
+        Vm::new(1, (0, &spec), 0, 0..1, false)
     }
 
     #[test]

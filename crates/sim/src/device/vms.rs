@@ -26,18 +26,18 @@ impl VmTable {
     pub(super) fn add(
         &mut self,
         seed: u64,
-        (index, tenant): (usize, &VmSpec),
+        (index, spec): (usize, &VmSpec),
         (base, block): (u64, u32),
     ) -> u32 {
         let vm = self.vms.len() as u32;
         let first = self.workers.len() as u32;
-        for (j, workload) in tenant.workloads.iter().enumerate() {
+        for (j, workload) in spec.workloads.iter().enumerate() {
             for copy in 0..workload.numjobs {
-                let source = Source::new(workload, copy, tenant.disk_size, block);
+                let source = Source::new(workload, copy, spec.disk_size, block);
                 // Random stream 0 of a VM draws its delays, so workloads count from 1; the low half
                 // numbers the copies.
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
-                let rng = generator(seed, &tenant.name, part);
+                let rng = generator(seed, &spec.name, part);
                 // `Scenario::check` has placed every region on its disk.
                 let source = source.expect("the scenario was checked");
                 self.workers.push(Worker::new(vm, workload, source, rng));
@@ -48,7 +48,7 @@ impl VmTable {
         let mut own = self.workers[first as usize..].iter();
         let transfers = own.any(|worker| worker.transfers().is_some());
         self.vms
-            .push(Vm::new(seed, (index, tenant), base, workers, transfers));
+            .push(Vm::new(seed, (index, spec), base, workers, transfers));
         vm
     }
 
@@ -109,7 +109,7 @@ impl VmTable {
     /// Returns the index in this table of the scenario's VM number `index`; `None` if that is on
     /// another device.
     pub(super) fn vm_of_scenario(&self, index: usize) -> Option<u32> {
-        let scenario_index = |vm: &Vm| vm.details.tenant;
+        let scenario_index = |vm: &Vm| vm.details.scenario_index;
         // VMs were added in the order of the scenario.
         let position = self.vms.binary_search_by_key(&index, scenario_index);
         position.ok().map(|vm| vm as u32)
@@ -176,7 +176,7 @@ mod tests {
     fn table(workloads: &[Workload]) -> VmTable {
         let mut vms = VmTable::default();
         for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
-            let tenant = VmSpec {
+            let spec = VmSpec {
                 name: name.to_owned(),
                 device: 0,
                 host: 0,
@@ -191,7 +191,7 @@ mod tests {
                 leaves: None,
             };
             // Every second one of the scenario is on this device.
-            assert_eq!(vms.add(1, (2 * n, &tenant), (0, 512)), n as u32);
+            assert_eq!(vms.add(1, (2 * n, &spec), (0, 512)), n as u32);
         }
         vms
     }
@@ -205,7 +205,7 @@ mod tests {
         };
         let mut vms = table(&[copied(2, None), copied(1, Some(4096))]);
         assert_eq!(vms.vm(1).workers, 3..6);
-        assert_eq!(vms.vm_of_worker(5).details.tenant, 2);
+        assert_eq!(vms.vm_of_worker(5).details.scenario_index, 2);
         assert_eq!(vms.worker_with_workload(4).1.io_size, None);
         assert_eq!(vms.worker_with_workload(5).1.io_size, Some(4096));
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
         vms.vm_mut(1).outstanding = 1;
         assert!(!vms.is_finished(1));
         vms.vm_mut(1).outstanding = 0;
-        let finished: Vec<_> = vms.finished().map(|vm| vm.details.tenant).collect();
+        let finished: Vec<_> = vms.finished().map(|vm| vm.details.scenario_index).collect();
         assert_eq!((finished, vms.all_finished()), (vec![2], false));
         [0, 2]
             .into_iter()

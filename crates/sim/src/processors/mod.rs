@@ -74,7 +74,7 @@ struct Guest {
 
 /// Worker, running on one of its VM's vCPUs.
 struct Process {
-    tenant: usize,
+    guest: usize,
     /// vCPU and task of the process; `None` for a process of the host.
     on: Option<(VcpuId, TaskId)>,
     /// Tags of pending steps; the first one is in progress.
@@ -133,7 +133,7 @@ impl Processors {
             let worker = sim.worker_of(slot);
             let process = &self.processes[device][worker];
             let is_of_host = process.on.is_none();
-            let driver = self.guests[process.tenant].driver;
+            let driver = self.guests[process.guest].driver;
             match step {
                 VcpuStep::Issue(slot) if !is_of_host => {
                     self.add_step(device, worker, Step::Issue, slot);
@@ -153,20 +153,20 @@ impl Processors {
 
     /// Gives a step to the driver domain.
     fn drive(&mut self, device: usize, worker: usize, step: Step, slot: u32) {
-        let tenant = self.processes[device][worker].tenant;
+        let guest = self.processes[device][worker].guest;
         let cost = if step == Step::Complete {
             self.driver_steps.complete
         } else {
             self.driver_steps.submit
         };
-        if let Some(vcpu) = self.guests[tenant].driver {
+        if let Some(vcpu) = self.guests[guest].driver {
             (self.world).deliver(vcpu, cost, tag(step, device, slot), false);
         }
     }
 
     /// Notifies a VM of a completed I/O.
     fn notify(&mut self, device: usize, worker: usize, slot: u32) {
-        let guest = &self.guests[self.processes[device][worker].tenant];
+        let guest = &self.guests[self.processes[device][worker].guest];
         let all = &mut self.notified[device];
         if all.len() <= slot as usize {
             all.resize(slot as usize + 1, Nanos::ZERO);
@@ -190,7 +190,7 @@ impl Processors {
     fn begin(&mut self, device: usize, worker: usize) {
         let process = &self.processes[device][worker];
         if let (Some(&first), Some((vcpu, task))) = (process.steps.front(), process.on) {
-            let cpu = &self.guests[process.tenant].cpu;
+            let cpu = &self.guests[process.guest].cpu;
             let cost = match parse_tag(first) {
                 (Step::Issue, ..) => cpu.issue,
                 _ => cpu.complete,
@@ -207,12 +207,12 @@ impl Processors {
         // Looked up before the step is passed on, which may free the slot.
         let worker = sim.worker_of(slot);
         let process = &mut self.processes[device][worker];
-        let (tenant, is_of_host) = (process.tenant, process.on.is_none());
+        let (guest, is_of_host) = (process.guest, process.on.is_none());
         if matches!(step, Step::Issue | Step::Take) {
             process.steps.pop_front();
         }
         match step {
-            Step::Issue if self.guests[tenant].driver.is_some() => {
+            Step::Issue if self.guests[guest].driver.is_some() => {
                 self.drive(device, worker, Step::Submit, slot);
             }
             Step::Issue | Step::Submit => sim.submitted(now, slot),
@@ -220,7 +220,7 @@ impl Processors {
             Step::Complete => self.notify(device, worker, slot),
             Step::Notify => {
                 let waited = now.since(self.notified[device][slot as usize]);
-                let guest = &mut self.guests[tenant];
+                let guest = &mut self.guests[guest];
                 // The report counts until the guest begins to handle it, not until it has done so.
                 guest
                     .notification_waits

@@ -106,10 +106,10 @@ impl Processors {
         }
     }
 
-    /// Returns the share of a tenant, by its index in the scenario; `None` for a background
+    /// Returns the share of a VM, by its index in the scenario; `None` for a background
     /// process.
-    pub(crate) fn vm_report(&self, tenant: usize) -> Option<VmCpuReport> {
-        let guest = &self.guests[tenant];
+    pub(crate) fn vm_report(&self, vm: usize) -> Option<VmCpuReport> {
+        let guest = &self.guests[vm];
         let (cpus, notified_per_s) = self.rates(guest.vm?);
         let waits = &guest.notification_waits;
         let some = |time: Nanos| (waits.count() > 0).then_some(time.0);

@@ -33,8 +33,8 @@ impl Processors {
             builder.add_busy_processes("driver", vm, &driver.cpu, (Nanos::ZERO, None));
             vm
         });
-        let tenants = scenario.tenants.iter().enumerate();
-        let guests = tenants.map(|(index, tenant)| builder.guest(index, tenant, driver));
+        let vms = scenario.vms.iter().enumerate();
+        let guests = vms.map(|(index, spec)| builder.guest(index, spec, driver));
         let guests: Vec<Guest> = guests.collect();
         // Collected at once: the builder numbers tasks in the order of the devices.
         let processes = (devices.iter_mut()).map(|sim| {
@@ -119,12 +119,12 @@ impl MachineBuilder {
         self.flows.push(Box::new(busy.until(until)));
     }
 
-    fn guest(&mut self, index: usize, tenant: &VmSpec, driver: Option<VmId>) -> Guest {
-        let cpu = tenant.cpu;
-        let vm = (!tenant.background).then(|| self.add(&tenant.name, &cpu.cpu));
+    fn guest(&mut self, index: usize, spec: &VmSpec, driver: Option<VmId>) -> Guest {
+        let cpu = spec.cpu;
+        let vm = (!spec.background).then(|| self.add(&spec.name, &cpu.cpu));
         if let Some(vm) = vm {
-            let time = (tenant.arrives, tenant.leaves);
-            self.add_busy_processes(&tenant.name, vm, &cpu.cpu, time);
+            let time = (spec.arrives, spec.leaves);
+            self.add_busy_processes(&spec.name, vm, &cpu.cpu, time);
         }
         Guest {
             vm,
@@ -139,13 +139,13 @@ impl MachineBuilder {
     /// Creates a process for each worker of a device's guests, on its VM's vCPUs in round robin.
     fn processes(&mut self, sim: &DeviceSim, guests: &[Guest]) -> Vec<Process> {
         let mut next_vcpu = vec![0; guests.len()];
-        let workers = sim.tenants_of_workers();
-        let process = |tenant: usize| {
-            let next: &mut usize = &mut next_vcpu[tenant];
+        let workers = sim.vms_of_workers();
+        let process = |guest: usize| {
+            let next: &mut usize = &mut next_vcpu[guest];
             *next += 1;
-            let vcpu = guests[tenant].vm.map(|vm| self.vcpu(vm, *next - 1));
+            let vcpu = guests[guest].vm.map(|vm| self.vcpu(vm, *next - 1));
             Process {
-                tenant,
+                guest,
                 on: vcpu.map(|vcpu| (vcpu, self.guest_cpus[vcpu.index()].add_task())),
                 steps: VecDeque::new(),
             }

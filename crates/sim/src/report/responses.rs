@@ -40,7 +40,7 @@ pub struct Deadlines {
 
 impl Responses {
     /// Computes the results of a tally; `None` if the VM has no transfers.
-    pub fn new(tenant: &VmSpec, tally: Option<&TransferTally>) -> Option<Responses> {
+    pub fn new(spec: &VmSpec, tally: Option<&TransferTally>) -> Option<Responses> {
         let tally = tally?;
         let mean = |sum: u128, n: u64| {
             let mean = sum.checked_div(n.into())?;
@@ -55,7 +55,7 @@ impl Responses {
             late_mean_ns: mean(tally.late_sum, tally.late),
             late_max_ns: (tally.late > 0).then_some(tally.late_max.0),
         };
-        let has_deadlines = tenant
+        let has_deadlines = spec
             .workloads
             .iter()
             .any(|workload| workload.deadline.is_some());
@@ -89,11 +89,11 @@ pub struct Response {
 }
 
 impl Response {
-    /// Describes a transfer of `tenant`.
-    pub(crate) fn new(tenant: &VmSpec, done: &TransferDone) -> Response {
+    /// Describes a transfer of the VM `spec`.
+    pub(crate) fn new(spec: &VmSpec, done: &TransferDone) -> Response {
         let response = done.ended.since(done.since);
         Response {
-            vm: tenant.name.clone(),
+            vm: spec.name.clone(),
             index: done.index,
             bytes: done.bytes,
             begun_s: done.since.as_secs_f64(),

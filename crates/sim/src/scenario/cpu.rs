@@ -84,21 +84,21 @@ fn no_pcpu(cpu: &HostCpu) -> String {
     format!("none of its pCPUs is there: the machine has {pcpus}")
 }
 
-/// Returns the key and the error of a tenant's setting that is not allowed with simulated pCPUs.
+/// Returns the key and the error of a VM's setting that is not allowed with simulated pCPUs.
 pub(super) fn not_allowed_with_pcpus(
     cpu: Option<&HostCpu>,
-    tenant: &VmSpec,
+    vm: &VmSpec,
 ) -> Option<(&'static str, String)> {
     let cpu = cpu?;
-    if tenant.delay != Delay::default() {
+    if vm.delay != Delay::default() {
         let what = "with [host.cpu] the way of a request is simulated, and has no delay beside it";
         return Some(("delay", what.to_owned()));
     }
-    if tenant.host > 0 {
+    if vm.host > 0 {
         let what = "[host.cpu] is one machine, which all VMs are on";
         return Some(("host", what.to_owned()));
     }
-    if tenant.cpu.cpu.pinned.and(cpu.all_pcpus()).is_empty() {
+    if vm.cpu.cpu.pinned.and(cpu.all_pcpus()).is_empty() {
         return Some(("cpu", no_pcpu(cpu)));
     }
     None

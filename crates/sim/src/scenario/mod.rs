@@ -24,6 +24,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_units::format_bytes;
+use tidegate_units::human::{bytes_and_count, exact_bytes};
 use tidegate_workload::WorkloadErrors;
 use tidegate_workload::spec::{RegionError, Workload};
 use tidegate_workload::time::TimeDistribution;
@@ -39,7 +40,7 @@ pub struct Scenario {
     /// Devices, each with a scheduling engine of its own.
     pub devices: Vec<Device>,
     /// VMs and background processes.
-    pub tenants: Vec<VmSpec>,
+    pub vms: Vec<VmSpec>,
     /// Changes during the run, in the order of time.
     pub changes: Vec<Change>,
     /// pCPUs of the host; `None` where guests and the driver domain take no CPU time.
@@ -146,8 +147,8 @@ pub struct Change {
 pub enum Action {
     /// New objective of a VM. Without effect while the VM is not there.
     Objective {
-        /// Index into [`Scenario::tenants`].
-        tenant: usize,
+        /// Index into [`Scenario::vms`].
+        vm: usize,
         /// Objective in force from then on.
         objective: Box<Objective>,
     },
@@ -245,8 +246,8 @@ impl Device {
         })
     }
 
-    /// Configuration of an engine for `tenants` VMs.
-    pub(crate) fn engine_config(&self, tenants: usize) -> EngineConfig {
+    /// Configuration of an engine for `vms` VMs.
+    pub(crate) fn engine_config(&self, vms: usize) -> EngineConfig {
         let spec = self.model.spec();
         let device = DeviceSpec {
             depth: self.scheduling.depth,
@@ -256,7 +257,7 @@ impl Device {
             positioning: spec.positioning,
             bytes_per_s: spec.bytes_per_s,
         };
-        (self.scheduling).engine_config(device, tenants.max(1) as u32)
+        (self.scheduling).engine_config(device, vms.max(1) as u32)
     }
 }
 
@@ -290,8 +291,8 @@ impl Scenario {
     /// Number of hosts that share a device: one more than the largest host number of its
     /// VMs.
     pub(crate) fn hosts(&self, device: usize) -> usize {
-        let on = self.tenants.iter().filter(|t| t.device == device);
-        on.map(|t| t.host as usize + 1).max().unwrap_or(1)
+        let on = self.vms.iter().filter(|vm| vm.device == device);
+        on.map(|vm| vm.host as usize + 1).max().unwrap_or(1)
     }
 
     /// Checks that the scenario can be run: sizes fit and figures are in range.
@@ -318,13 +319,13 @@ impl Scenario {
         if let Some(what) = self.cpu.as_ref().and_then(cpu::driver_without_pcpu) {
             return Err(ScenarioError::Whole(what));
         }
-        for tenant in &self.tenants {
-            self.check_tenant(tenant)?;
+        for vm in &self.vms {
+            self.check_vm(vm)?;
         }
         for change in &self.changes {
             match &change.action {
-                Action::Objective { tenant, objective } => {
-                    let vm = self.tenants[*tenant].name.clone();
+                Action::Objective { vm, objective } => {
+                    let vm = self.vms[*vm].name.clone();
                     (objective.validate())
                         .map_err(|source| ScenarioError::Objective { vm, source })?;
                 }
@@ -351,14 +352,15 @@ impl Scenario {
         if scheduling.max_io > spec.max_io {
             let (found, most) = (scheduling.max_io, spec.max_io);
             return fail(format!(
-                "max_io is {found} bytes; {} takes at most {most}",
-                spec.name
+                "max_io is {}; {} takes at most {}",
+                bytes_and_count(found.into()),
+                spec.name,
+                bytes_and_count(most.into())
             ));
         }
-        let tenants = || self.tenants.iter().filter(|t| t.device == index);
+        let vms = || self.vms.iter().filter(|vm| vm.device == index);
         // The engine checks its own configuration.
-        if let Err(error) = scheduling.engine(device.engine_config(tenants().count()), Nanos::ZERO)
-        {
+        if let Err(error) = scheduling.engine(device.engine_config(vms().count()), Nanos::ZERO) {
             return fail(error.to_string());
         }
         let layout = self.layout(index);
@@ -381,22 +383,22 @@ impl Scenario {
         if let Some(&[(first, _), (second, _)]) = overlap {
             return Err(ScenarioError::Overlap {
                 device: device.name.clone(),
-                first: self.tenants[*first].name.clone(),
-                second: self.tenants[*second].name.clone(),
+                first: self.vms[*first].name.clone(),
+                second: self.vms[*second].name.clone(),
             });
         }
         Ok(())
     }
 
-    /// Tenants of a device, by their index in the scenario, with the byte ranges of their disks.
+    /// VMs of a device, by their index in the scenario, with the byte ranges of their disks.
     pub fn layout(&self, device: usize) -> Vec<(usize, Range<u64>)> {
         let mut base = 0;
-        let tenants = self.tenants.iter().enumerate();
-        (tenants.filter(|(_, tenant)| tenant.device == device))
-            .map(|(index, tenant)| {
+        let vms = self.vms.iter().enumerate();
+        (vms.filter(|(_, vm)| vm.device == device))
+            .map(|(index, vm)| {
                 // A disk that names its place moves the ones behind it as well.
-                let start = tenant.disk_at.unwrap_or(base);
-                let end = start.saturating_add(tenant.disk_size);
+                let start = vm.disk_at.unwrap_or(base);
+                let end = start.saturating_add(vm.disk_size);
                 // Saturates, so that `check` reports a layout beyond the device.
                 base = end.checked_next_multiple_of(DISK_ALIGNMENT).unwrap_or(end);
                 (index, start..end)
@@ -404,43 +406,44 @@ impl Scenario {
             .collect()
     }
 
-    fn check_tenant(&self, tenant: &VmSpec) -> Result<(), ScenarioError> {
-        let name = || tenant.name.clone();
-        if tenant.leaves.is_some_and(|leaves| leaves <= tenant.arrives) {
+    fn check_vm(&self, vm: &VmSpec) -> Result<(), ScenarioError> {
+        let name = || vm.name.clone();
+        if vm.leaves.is_some_and(|leaves| leaves <= vm.arrives) {
             return Err(ScenarioError::Whole(format!(
                 "{} leaves before it arrives, at {}",
                 name(),
-                tenant.arrives
+                vm.arrives
             )));
         }
-        if tenant
+        if vm
             .disk_at
             .is_some_and(|at| !at.is_multiple_of(DISK_ALIGNMENT))
         {
             let name = name();
-            let what = format!("{name}: its disk begins on no multiple of {DISK_ALIGNMENT}");
+            let unit = exact_bytes(DISK_ALIGNMENT);
+            let what = format!("{name}: its disk begins on no multiple of {unit}");
             return Err(ScenarioError::Whole(what));
         }
-        if let Err(source) = tenant.objective.validate() {
+        if let Err(source) = vm.objective.validate() {
             return Err(ScenarioError::Objective { vm: name(), source });
         }
-        if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), tenant) {
+        if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), vm) {
             return Err(ScenarioError::Whole(format!("{}: {what}", name())));
         }
-        if let Some((workload, what)) = misplaced_deadline(tenant.background, &tenant.workloads) {
-            let workload = &tenant.workloads[workload].name;
+        if let Some((workload, what)) = misplaced_deadline(vm.background, &vm.workloads) {
+            let workload = &vm.workloads[workload].name;
             let what = format!("{}, workload {workload:?}: {what}: {DEADLINE}", name());
             return Err(ScenarioError::Whole(what));
         }
-        let block = self.devices[tenant.device].model.spec().logical_block;
-        for workload in &tenant.workloads {
+        let block = self.devices[vm.device].model.spec().logical_block;
+        for workload in &vm.workloads {
             workload
                 .check()
                 .map_err(|source| ScenarioError::Workload { vm: name(), source })?;
             // Copies may have different regions, by `offset_increment`.
             for copy in 0..workload.numjobs {
                 workload
-                    .region(copy, tenant.disk_size)
+                    .region(copy, vm.disk_size)
                     .map_err(|source| ScenarioError::Region { vm: name(), source })?;
             }
             // Sizes of discards and of unused operations too: their defaults are whole blocks on

@@ -76,7 +76,7 @@ fn read_scenario(
         }
     }
     let mut names = Names::default();
-    // A device with a mistake keeps its index, which tenants refer to.
+    // A device with a mistake keeps its index, which VMs refer to.
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
         .map(|field| read_device(field, &mut names, library, policy))
         .collect();
@@ -87,20 +87,18 @@ fn read_scenario(
         devices: &devices,
         library,
         names: Names::default(),
-        tenants: Some(Vec::new()),
+        vms: Some(Vec::new()),
         groups: Groups::new(),
     };
-    // VMs first: indices of tenants, and so the order of reports, do not depend on the file.
+    // VMs first: indices, and so the order of reports, do not depend on the file.
     for (key, background) in [("vm", false), ("background", true)] {
         for field in section.take_tables(key) {
-            reader.tenants(&field, key, background);
+            reader.vms(&field, key, background);
         }
     }
-    let Reader {
-        tenants, groups, ..
-    } = reader;
-    // Events name tenants, so that nothing can be said of them after a mistake in a tenant.
-    let known = tenants.as_deref().map(|all| (all, &groups));
+    let Reader { vms, groups, .. } = reader;
+    // Events name VMs, so that nothing can be said of them after a mistake in a VM.
+    let known = vms.as_deref().map(|all| (all, &groups));
     let events = section.take_tables("event");
     let changes = read_changes(&events, duration, &devices, known);
     section.finish();
@@ -108,7 +106,7 @@ fn read_scenario(
     Some(Scenario {
         frame,
         devices: devices.into_iter().collect::<Option<_>>()?,
-        tenants: tenants?,
+        vms: vms?,
         changes: changes?,
         cpu: cpu?,
     })
@@ -149,10 +147,10 @@ fn read_device(
     })
 }
 
-/// Tenants that an event can name.
+/// VMs and background processes that an event can name.
 type Known<'a> = (&'a [VmSpec], &'a Groups);
 
-/// Index of the device that a tenant or an event names; by default the only one.
+/// Index of the device that a VM or an event names; by default the only one.
 fn device_index(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
     let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
     let names: Vec<Option<String>> = devices.iter().map(name).collect();
@@ -228,7 +226,7 @@ fn read_changes(
     fields: &[Field<'_>],
     duration: Option<Nanos>,
     devices: &[Option<Device>],
-    tenants: Option<Known<'_>>,
+    vms: Option<Known<'_>>,
 ) -> Option<Vec<Change>> {
     let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
         .map(|field| {
@@ -243,11 +241,11 @@ fn read_changes(
     // Before the objectives are applied: an event changes what the one before it left.
     events.sort_by_key(|event| event.as_ref().map(|(at, _)| *at));
     let mut objectives: Option<Vec<Objective>> =
-        tenants.map(|(all, _)| all.iter().map(|tenant| tenant.objective).collect());
+        vms.map(|(all, _)| all.iter().map(|vm| vm.objective).collect());
     let mut all = Some(Vec::new());
     for event in events {
         let read = event.and_then(|(at, section)| {
-            let now = tenants.zip(objectives.as_deref_mut());
+            let now = vms.zip(objectives.as_deref_mut());
             Some((at, read_actions(section, devices, now)?))
         });
         match (&mut all, read) {
@@ -261,12 +259,12 @@ fn read_changes(
     all
 }
 
-/// Reads one event. `tenants` are all tenants with their objectives at that time, if all were read
+/// Reads one event. `vms` are all VMs with their objectives at that time, if all were read
 /// without mistakes.
 fn read_actions(
     mut section: Section<'_>,
     devices: &[Option<Device>],
-    tenants: Option<(Known<'_>, &mut [Objective])>,
+    vms: Option<(Known<'_>, &mut [Objective])>,
 ) -> Option<Vec<Action>> {
     let (vm, to_objective) = (
         section.field(&keys::EVENT_VM),
@@ -278,7 +276,7 @@ fn read_actions(
             if let Some(device) = section.field(&keys::EVENT_DEVICE) {
                 device.error("an objective is of a VM, not of a device", "leave it out");
             }
-            tenants.and_then(|(tenants, now)| read_objectives(&vm, &to, tenants, now))
+            vms.and_then(|(vms, now)| read_objectives(&vm, &to, vms, now))
         }
         (None, None, Some(to)) => {
             let policy = policy::from_field(&to);
@@ -312,25 +310,25 @@ fn read_actions(
 fn read_objectives(
     vm: &Field<'_>,
     to: &Field<'_>,
-    (tenants, groups): Known<'_>,
+    (vms, groups): Known<'_>,
     now: &mut [Objective],
 ) -> Option<Vec<Action>> {
     let wanted = vm.text()?;
-    let alone = || tenants.iter().position(|tenant| tenant.name == wanted);
+    let alone = || vms.iter().position(|vm| vm.name == wanted);
     let found = match groups.get(wanted) {
         Some(group) => group.clone(),
         None => alone().map_or(0..0, |place| place..place + 1),
     };
     if found.is_empty() {
-        let names = tenants.iter().map(|tenant| tenant.name.as_str());
+        let names = vms.iter().map(|vm| vm.name.as_str());
         // Never found here: the call reports the mistake, with the nearest name.
         vm.reference("VM", groups.keys().map(String::as_str).chain(names))?;
     }
-    let change = |tenant: usize| {
+    let change = |vm: usize| {
         // On top of the objective in force, as settings that are not named stay.
-        now[tenant] = objective::from_field(to, &now[tenant])?;
-        let objective = Box::new(now[tenant]);
-        Some(Action::Objective { tenant, objective })
+        now[vm] = objective::from_field(to, &now[vm])?;
+        let objective = Box::new(now[vm]);
+        Some(Action::Objective { vm, objective })
     };
     found.map(change).collect()
 }

@@ -225,7 +225,7 @@ fn what_is_said_of_processors_is_read_and_nothing_else() {
     assert_eq!((host.machine.pcpus, host.scheduler.name()), (4, "credit2"));
     let driver = host.driver.expect("it has one");
     assert_eq!((driver.submit, driver.cpu.pinned.len()), (Nanos(10_000), 1));
-    let cpu = scenario.tenants[0].cpu;
+    let cpu = scenario.vms[0].cpu;
     assert_eq!((cpu.cpu.weight, cpu.cpu.pinned.len()), (512, 2));
     let said = |from: &str, to: &str| {
         let text = machine(FOUR) + &reader("a", 1, "pinned = \"1\"");
@@ -282,7 +282,7 @@ fn a_synchronous_reader_loses_what_vfair_says_with_pcpus_of_its_own_and_more_amo
     let own = |p| CpuSet::range(p, p);
     let driver = pinned.cpu.as_mut().and_then(|cpu| cpu.driver.as_mut());
     driver.expect("it has one").cpu.pinned = own(0);
-    for (vm, p) in pinned.tenants.iter_mut().zip(1..) {
+    for (vm, p) in pinned.vms.iter_mut().zip(1..) {
         vm.cpu.cpu.pinned = own(p);
     }
     let [native, other] = rates(native);

@@ -470,8 +470,8 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
     );
     // A scenario that was made otherwise, too.
     let mut scenario = good(&workload(&format!("{whole}deadline = \"1 s\"")));
-    let again = scenario.tenants[0].workloads[0].clone();
-    scenario.tenants[0].workloads.push(again);
+    let again = scenario.vms[0].workloads[0].clone();
+    scenario.vms[0].workloads.push(again);
     let said = scenario.check().expect_err("refused").to_string();
     assert!(said.contains("other workloads beside it"), "{said}");
 }

@@ -37,7 +37,7 @@ fn every_word_of_a_job_is_understood() {
         sync = true
     ",
     ));
-    let workload = &scenario.tenants[0].workloads[0];
+    let workload = &scenario.vms[0].workloads[0];
     assert_eq!(workload.name, "mixed");
     assert_eq!(workload.rw.mix, Mix::ReadWrite { read_percent: 70 });
     assert!(workload.rw.random);
@@ -88,7 +88,7 @@ fn a_rate_makes_a_job_open() {
         bursts = { on = \"1 s\", off = { distribution = \"exponential\", mean = \"4 s\" } }
     ",
     ));
-    let Flow::Open { arrivals, iodepth } = &scenario.tenants[0].workloads[0].flow else {
+    let Flow::Open { arrivals, iodepth } = &scenario.vms[0].workloads[0].flow else {
         panic!("a closed loop");
     };
     assert_eq!((arrivals.per_s, *iodepth), (250.0, 1024));
@@ -251,7 +251,7 @@ fn a_background_process_has_no_delay() {
            submit = \"1 ms\"\n[[background.workload]]\nrw = \"read\"\n";
     assert!(refused(&text).contains("unknown key `delay`"));
     let text = text.replace("[background.delay]\nsubmit = \"1 ms\"\n", "");
-    assert!(good(&text).tenants[1].background);
+    assert!(good(&text).vms[1].background);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn what_a_guest_makes_of_a_job_is_understood() {
         pause = \"4 ms\"
     ",
     ));
-    let workload = &scenario.tenants[0].workloads[0];
+    let workload = &scenario.vms[0].workloads[0];
     assert_eq!((workload.files.count, workload.files.gap), (128, 64 << 10));
     let cache = workload.page_cache.unwrap();
     assert_eq!((cache.hit_percent, cache.merge_limit), (36, 44 << 10));
@@ -344,7 +344,7 @@ fn what_a_guest_makes_of_a_job_is_understood() {
         (1 << 30) + 127 * (64 << 10)
     );
     let copies = "rw = \"read\"\nsize = \"1 GiB\"\ncopy_to = { offset = \"2 GiB\" }";
-    let copy = good(&self::workload(copies)).tenants[0].workloads[0].copy_to;
+    let copy = good(&self::workload(copies)).vms[0].workloads[0].copy_to;
     assert_eq!(copy.map(|copy| copy.piece), Some(1 << 20));
     let misplaced = refused(&self::workload(&copies.replace("2 GiB", "10 GiB")));
     assert!(misplaced.contains("must lie on the disk"), "{misplaced}");

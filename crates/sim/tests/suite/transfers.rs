@@ -56,7 +56,7 @@ fn a_transfer_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() 
         while world.now() < at {
             world.run_to_transfer(at);
         }
-        let mut transfer = world.scenario().tenants[1].workloads[0].clone();
+        let mut transfer = world.scenario().vms[1].workloads[0].clone();
         transfer.io_size = Some(8 << 20);
         transfer.deadline = Some(Deadline::Fixed(Nanos::from_secs(30)));
         world.begin(1, &transfer, Some((Class::RealTime, &[(0, Class::Idle)])));

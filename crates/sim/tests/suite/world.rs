@@ -235,7 +235,7 @@ fn jobs_start_and_end_in_their_time() {
 }
 
 #[test]
-fn tenants_come_and_go() {
+fn vms_come_and_go() {
     let text = format!(
         "{DISK}{}{}",
         with("stays", "rw = \"randread\"\niodepth = 4"),
@@ -632,7 +632,7 @@ fn held_percent(report: &Report, name: &str) -> f64 {
 /// A database with a floor, a web server and an extraction with a limit, which reads in bulk, on a
 /// SATA SSD under mClock; `bulk`: beside another VM that does.
 fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
-    let tenant = |name: &str, objective: &str, workload: &str| {
+    let vm = |name: &str, objective: &str, workload: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"20 GiB\" }}]\n\
              delay = {{ submit = \"200 us\" }}\n[vm.objective]\n{objective}\n\
@@ -646,11 +646,11 @@ fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
          model = \"ssd-sata-300gb\"\npolicy = \"mclock\"\ndepth = {depth}\n\
          adaptive_depth = false\n"
     );
-    text += &tenant("db", "reservation = \"2000 IOPS\"\nweight = 400", small);
-    text += &tenant("web", "weight = 200", small);
-    text += &tenant("etl", &format!("limit = \"{limit}\"\nweight = 100"), large);
+    text += &vm("db", "reservation = \"2000 IOPS\"\nweight = 400", small);
+    text += &vm("web", "weight = 200", small);
+    text += &vm("etl", &format!("limit = \"{limit}\"\nweight = 100"), large);
     if bulk {
-        text += &tenant("bulk", "weight = 100", large);
+        text += &vm("bulk", "weight = 100", large);
     }
     run(&text)
 }

@@ -67,7 +67,7 @@ impl Site {
     }
 
     /// Returns the device's VMs as the planner takes them.
-    pub(super) fn tenants(&self) -> Vec<PlannedVm<'_>> {
+    pub(super) fn planned(&self) -> Vec<PlannedVm<'_>> {
         (self.vms.iter())
             .map(|vm| PlannedVm {
                 background: vm.background,
@@ -126,18 +126,18 @@ fn of_config(config: &Config) -> Vec<Site> {
 
 fn of_scenario(scenario: &Scenario) -> Vec<Site> {
     let sites = scenario.devices.iter().enumerate().map(|(index, device)| {
-        let on_it = scenario.tenants.iter().filter(|t| t.device == index);
+        let on_it = scenario.vms.iter().filter(|vm| vm.device == index);
         Site {
             name: device.name.clone(),
             measure: device.model.name.clone(),
             scheduling: device.scheduling.clone(),
             capacity: Some(device.model.spec().capacity),
             vms: on_it
-                .map(|tenant| SiteVm {
-                    name: tenant.name.clone(),
-                    objective: tenant.objective,
-                    background: tenant.background,
-                    disk_bytes: tenant.disk_size,
+                .map(|vm| SiteVm {
+                    name: vm.name.clone(),
+                    objective: vm.objective,
+                    background: vm.background,
+                    disk_bytes: vm.disk_size,
                 })
                 .collect(),
             asked: None,

@@ -111,11 +111,11 @@ struct Found {
 impl<'a> Plan<'a> {
     fn new(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
         let found = site.device().map(|device| {
-            let tenants = site.tenants();
+            let planned = site.planned();
             // `nearest` repeats the planning for many candidates, so it runs only if something is
             // short.
-            let fit = fit::evaluate(&device, &tenants, assumed);
-            let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
+            let fit = fit::evaluate(&device, &planned, assumed);
+            let near = |at| Some((at, fit::nearest(&device, &planned, at, assumed)?));
             // The VM of --vm; otherwise the last one whose lower promise makes all fit.
             let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());
             let nearest = match asked {
@@ -123,14 +123,14 @@ impl<'a> Plan<'a> {
                 Some(at) => near(at),
                 None => {
                     let promised = |&at: &usize| site.vms[at].is_promised_something();
-                    let last = (0..tenants.len()).rev().filter(promised);
+                    let last = (0..planned.len()).rev().filter(promised);
                     last.take(NEAREST_TRIED_MAX).find_map(near)
                 }
             };
             Found {
-                reason: fit.reason(&tenants),
+                reason: fit.reason(&planned),
                 nearest,
-                nearest_of_all: fit::nearest_of_all(&device, &tenants, assumed),
+                nearest_of_all: fit::nearest_of_all(&device, &planned, assumed),
                 fit,
             }
         });

@@ -28,7 +28,7 @@ pub(super) const COLUMNS: [&str; 9] = [
 
 /// Returns true if a VM of the scenario has response times to report.
 pub(super) fn expected(scenario: &Scenario) -> bool {
-    let mut workloads = scenario.tenants.iter().flat_map(|tenant| &tenant.workloads);
+    let mut workloads = scenario.vms.iter().flat_map(|vm| &vm.workloads);
     workloads.any(|workload| workload.replay.is_some() || workload.deadline.is_some())
 }
 

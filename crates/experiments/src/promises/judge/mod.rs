@@ -64,7 +64,7 @@ impl Judge {
         for event in events {
             match *event {
                 RequestEvent::Arrived(arrival) => {
-                    let vm = &mut self.vms[arrival.tenant];
+                    let vm = &mut self.vms[arrival.vm];
                     let request = vm.arrived(&arrival, &self.device.profile);
                     self.requests.insert(arrival.slot, request);
                 }
@@ -152,7 +152,7 @@ mod tests {
     fn arrived(ms: u64, slot: u32) -> RequestEvent {
         RequestEvent::Arrived(Arrival {
             at: Nanos::from_millis(ms),
-            tenant: 0,
+            vm: 0,
             slot,
             op: Op::Read,
             offset: u64::from(slot) << 20,

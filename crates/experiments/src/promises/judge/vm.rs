@@ -197,7 +197,7 @@ impl VmJudge {
         let within = !flush && self.envelope.as_mut().is_some_and(|it| it.takes(at, len));
         let bound = self.objective.latency.filter(|_| within);
         Request {
-            vm: arrival.tenant,
+            vm: arrival.vm,
             arrived: at,
             op: arrival.op,
             len,

@@ -23,8 +23,8 @@ pub(super) struct Reader<'a> {
     pub(super) devices: &'a [Option<Device>],
     pub(super) library: &'a dyn Library,
     pub(super) names: Names,
-    /// Tenants read so far; `None` after a mistake in one of them.
-    pub(super) tenants: Option<Vec<VmSpec>>,
+    /// VMs read so far; `None` after a mistake in one of them.
+    pub(super) vms: Option<Vec<VmSpec>>,
     pub(super) groups: Groups,
 }
 
@@ -32,30 +32,27 @@ pub(super) struct Reader<'a> {
 pub(super) type Groups = BTreeMap<String, Range<usize>>;
 
 impl Reader<'_> {
-    pub(super) fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
-        let read = self.tenant(field, key, background);
-        let (Some((tenant, count)), Some(all)) = (read, &mut self.tenants) else {
+    pub(super) fn vms(&mut self, field: &Field<'_>, key: &str, background: bool) {
+        let read = self.vm(field, key, background);
+        let (Some((vm, count)), Some(all)) = (read, &mut self.vms) else {
             // The list is incomplete from here on: indices of later VMs would be wrong.
-            self.tenants = None;
+            self.vms = None;
             return;
         };
         let Some(count) = count else {
-            return all.push(tenant);
+            return all.push(vm);
         };
         let first = all.len();
         for n in 1..=count {
-            let name = format!("{}-{n}", tenant.name);
+            let name = format!("{}-{n}", vm.name);
             // Another VM may be called `NAME-1` by itself.
-            self.names.claim(&name, tenant_kind(background), field);
-            all.push(VmSpec {
-                name,
-                ..tenant.clone()
-            });
+            self.names.claim(&name, kind_name(background), field);
+            all.push(VmSpec { name, ..vm.clone() });
         }
-        self.groups.insert(tenant.name, first..all.len());
+        self.groups.insert(vm.name, first..all.len());
     }
 
-    fn tenant(
+    fn vm(
         &mut self,
         field: &Field<'_>,
         key: &str,
@@ -68,7 +65,7 @@ impl Reader<'_> {
             (&keys::VM, &keys::VM_NAME)
         };
         let mut section = Section::with_keys(&field, info)?;
-        let name = section.unique_name(name_key, tenant_kind(background), &mut self.names);
+        let name = section.unique_name(name_key, kind_name(background), &mut self.names);
         let count = section.number_if_any(&keys::COUNT);
         let device = device_index(&mut section, self.devices);
         let host = section.number(&keys::ON_HOST);
@@ -88,7 +85,7 @@ impl Reader<'_> {
         section.finish();
         // Only now: all keys above have been read, and all mistakes in them reported.
         let (arrives, leaves) = stay?;
-        let tenant = VmSpec {
+        let vm = VmSpec {
             name: name?,
             device: device?,
             host: u32::try_from(host?).ok()?,
@@ -103,13 +100,13 @@ impl Reader<'_> {
             leaves,
         };
         let machine = self.cpu.as_ref().and_then(Option::as_ref);
-        if let Some((key, what)) = cpu::not_allowed_with_pcpus(machine, &tenant) {
+        if let Some((key, what)) = cpu::not_allowed_with_pcpus(machine, &vm) {
             let place = field.find(key);
             // The default of a key has no place of its own in the file.
             (place.as_ref().unwrap_or(&field)).error(what, "leave it out, or leave out [host.cpu]");
             return None;
         }
-        Some((tenant, count?))
+        Some((vm, count?))
     }
 
     /// Reads the objective, and warns of parts that the device's policy does not enforce.
@@ -191,7 +188,7 @@ impl Reader<'_> {
 }
 
 /// Kind of VM in messages.
-fn tenant_kind(background: bool) -> &'static str {
+fn kind_name(background: bool) -> &'static str {
     if background {
         "background process"
     } else {

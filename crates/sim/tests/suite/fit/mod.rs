@@ -80,7 +80,7 @@ impl<'a> Trial<'a> {
     ) -> Trial<'a> {
         let text = scenario(setup, policy, guests);
         let objectives = parse_scenario(&text)
-            .tenants
+            .vms
             .iter()
             .map(|t| t.objective)
             .collect();
@@ -104,7 +104,7 @@ impl<'a> Trial<'a> {
     }
 
     fn evaluate(&self, objectives: &[Objective], assumed: &Assumed) -> Fit {
-        evaluate(&self.device(), &tenants(objectives), assumed)
+        evaluate(&self.device(), &planned(objectives), assumed)
     }
 
     /// Scales all reservations by one factor so that they use `thousandths` / 1000 of the device's
@@ -117,7 +117,7 @@ impl<'a> Trial<'a> {
         // Doubled no further than needed, because lowering has steps of a thousandth.
         let mut more = self.objectives.clone();
         loop {
-            if let Some((_, lowered)) = nearest_of_all(&self.device(), &tenants(&more), &assumed) {
+            if let Some((_, lowered)) = nearest_of_all(&self.device(), &planned(&more), &assumed) {
                 return lowered;
             }
             more = more.iter().map(|o| multiplied(o, 2)).collect();
@@ -152,8 +152,8 @@ impl<'a> Trial<'a> {
 
     fn run(&self, objectives: &[Objective], rows: &mut dyn FnMut(&Row)) -> Report {
         let mut scenario = parse_scenario(&self.text);
-        for (tenant, objective) in scenario.tenants.iter_mut().zip(objectives) {
-            tenant.objective = *objective;
+        for (vm, objective) in scenario.vms.iter_mut().zip(objectives) {
+            vm.objective = *objective;
         }
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.run(rows);
@@ -195,9 +195,9 @@ struct FloorResult {
     worst_shortfall: f64,
 }
 
-fn tenants(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
-    let tenant = |objective| PlannedVm::new("vm", objective);
-    objectives.iter().map(tenant).collect()
+fn planned(objectives: &[Objective]) -> Vec<PlannedVm<'_>> {
+    let vm = |objective| PlannedVm::new("vm", objective);
+    objectives.iter().map(vm).collect()
 }
 
 /// Returns the objective with its reservation multiplied by `factor`.
