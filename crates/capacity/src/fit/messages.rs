@@ -6,7 +6,7 @@ use super::{Assumed, Bound, Device, Fit, PlannedVm, Resource, SECOND_PS, evaluat
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_units::Thousandths;
-use tidegate_units::human::bytes_and_count;
+use tidegate_units::human::{bytes_and_count, exact_bytes};
 
 /// Part of a second of device time, rounded up: `40.2 %`.
 pub(super) fn part(time_ps: u64) -> Thousandths {
@@ -93,8 +93,8 @@ pub fn refusal(
             changed_parts(vms[index].objective, &near).join(", ")
         ),
         None if vms[index].objective.expects.size.is_none() => format!(
-            "set expects.size of VM {name}: without it, requests of {} B are assumed",
-            need.load.longest
+            "set expects.size of VM {name}: without it, requests of {} are assumed",
+            exact_bytes(need.load.longest.into())
         ),
         None => format!(
             "no objective of VM {name} fits: lower the promises of other VMs, or move disks to \
@@ -122,7 +122,7 @@ pub fn changed_parts(asked: &Objective, near: &Objective) -> Vec<String> {
         parts.push(format!("latency = \"{latency}\""));
     }
     if let Some(size) = near.expects.size.filter(|_| asked.expects != near.expects) {
-        parts.push(format!("expects.size = \"{size} B\""));
+        parts.push(format!("expects.size = \"{}\"", exact_bytes(size.into())));
     }
     parts
 }

@@ -1,4 +1,8 @@
-//! Schedulers of the comparison, and changes of them, of the testbed and of the guests.
+//! Schedulers that the reproduction of ISACS compares, and changes of them, of the testbed and of
+//! the guests, which show the cause of a claim's outcome.
+//!
+//! IVCredit, CVCredit, concealing and CPU-BOOST are the paper's terms, explained in
+//! [`isacs`](tidegate_vcpu::schedulers::isacs). Lines are those of its algorithm 1.
 
 use super::case::Case;
 use tidegate_core::time::Nanos;
@@ -46,8 +50,8 @@ pub(super) enum Change {
     WithoutIoCredit,
     WithoutConcealing,
     WithoutBoost,
-    /// IVCredit in microseconds added to credit in nanoseconds.
-    Faint,
+    /// A thousandth of IVCredit: the paper's microseconds added to credit in nanoseconds.
+    WeakIoCredit,
     /// Slices of ISACS end at the rate limit.
     ShortSlices,
     /// Slices in CPU-BOOST as long as the lead in CVCredit.
@@ -73,7 +77,7 @@ impl Change {
         Change::WithoutIoCredit,
         Change::WithoutConcealing,
         Change::WithoutBoost,
-        Change::Faint,
+        Change::WeakIoCredit,
         Change::ShortSlices,
         Change::LongBoost,
     ];
@@ -97,7 +101,7 @@ impl Change {
             Change::WithoutIoCredit => "Without IVCredit",
             Change::WithoutConcealing => "Without concealing",
             Change::WithoutBoost => "Without CPU-BOOST",
-            Change::Faint => "With a thousandth of IVCredit",
+            Change::WeakIoCredit => "With a thousandth of IVCredit",
             Change::ShortSlices => "With slices of 1 ms",
             Change::LongBoost => "With long slices in CPU-BOOST",
         }
@@ -186,7 +190,7 @@ impl Change {
                 cpu_boost: false,
                 ..params
             },
-            Change::Faint => Params {
+            Change::WeakIoCredit => Params {
                 io_credit_divisor: 1_000,
                 ..params
             },

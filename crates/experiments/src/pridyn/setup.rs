@@ -1,4 +1,8 @@
-//! Scenarios of the runs: case, scheduler and deadlines.
+//! Builds the scenario of a run of Jain's thesis from its key: the case's file, the scheduler, the
+//! change and the interpretation.
+//!
+//! Deadlines follow equations 4.1 and 4.2: the time that the bytes take at the bandwidth of all VMs
+//! together, plus a tolerance, which the thesis calls delta, as a multiple of that time.
 
 use super::basis::{Basis, Capacity};
 use super::folder::Folder;
@@ -16,13 +20,14 @@ use tidegate_workload::time::TimeDistribution;
 
 const SCHEDULERS_TOML: &str = files::embedded!("pridyn", "schedulers.toml");
 
-/// Delta of research requests, in thousandths: 20 as in section 5.4.
-const RESEARCH: u32 = 20_000;
-/// Delta of the media servers, in thousandths: the smallest multiple of a half at which two of them
-/// meet nine in ten of their deadlines. The thesis says that they meet most.
-const MEDIA: u32 = 2_500;
+/// Tolerance of research requests, in thousandths: a delta of 20 as in section 5.4.
+const RESEARCH_TOLERANCE: u32 = 20_000;
+/// Tolerance of the media servers, in thousandths: the smallest multiple of a half at which two of
+/// them meet nine in ten of their deadlines. The thesis says that they meet most.
+const MEDIA_TOLERANCE: u32 = 2_500;
 
-/// Policy that stands for a scheduler.
+/// Reads the policy that stands for a scheduler of the thesis, as `schedulers.toml` has it for an
+/// interpretation.
 fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, ExperimentError> {
     files::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let literal = section.read("literal", policy.clone(), policy::from_field);
@@ -35,7 +40,7 @@ fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, Experiment
     })
 }
 
-/// Scenario of a run.
+/// Builds the scenario of a run.
 ///
 /// # Errors
 /// Fails when a file of the experiment is malformed.
@@ -73,15 +78,16 @@ fn first_workload(scenario: &mut Scenario) -> Result<&mut Workload, String> {
         .ok_or_else(|| "there is no job".to_owned())
 }
 
+/// Applies the key's change. `basis`: results of earlier runs, from which some deadlines follow.
 fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), String> {
-    let unknown = || format!("{key:?}: what it follows from was not run");
+    let unknown = || format!("{key:?}: a run that its deadlines follow from was not made");
     match key.change {
         #[cfg(test)]
         Change::Nothing => {}
         Change::Records { vms, kib, native } => {
             scenario.vms.truncate(vms);
             for vm in &mut scenario.vms {
-                records(vm, kib, native);
+                set_record_size(vm, kib, native);
             }
         }
         Change::Operations(all) => {
@@ -116,14 +122,14 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
             let by = by_size(scenario, key, basis, tenths * 100).ok_or_else(unknown)?;
             for vm in &mut scenario.vms {
                 let tolerance = match vm.name.as_str() {
-                    "research" => RESEARCH,
+                    "research" => RESEARCH_TOLERANCE,
                     _ => by.tolerance,
                 };
                 set_deadline(vm, BySize { tolerance, ..by });
             }
         }
         Change::Third(third) => {
-            let by = by_size(scenario, key, basis, MEDIA).ok_or_else(unknown)?;
+            let by = by_size(scenario, key, basis, MEDIA_TOLERANCE).ok_or_else(unknown)?;
             // Third applications are named `c-`; the scenario has all of them.
             let stays = |vm: &VmSpec| !vm.name.starts_with("c-") || vm.name == third;
             scenario.vms.retain(stays);
@@ -132,8 +138,8 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
                     vm.objective.priority = Priority::BestEffort(Priority::LEVEL_MAX);
                 }
                 let tolerance = match vm.name.as_str() {
-                    "c-research" => RESEARCH,
-                    _ => MEDIA,
+                    "c-research" => RESEARCH_TOLERANCE,
+                    _ => MEDIA_TOLERANCE,
                 };
                 set_deadline(vm, BySize { tolerance, ..by });
             }
@@ -142,9 +148,9 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
     Ok(())
 }
 
-/// Sets writers of records of `kib` KiB. Larger records reach the host in pieces of the scenario's
+/// Makes a VM write records of `kib` KiB. Larger records reach the host in pieces of the scenario's
 /// request size.
-fn records(vm: &mut VmSpec, kib: u32, native: bool) {
+fn set_record_size(vm: &mut VmSpec, kib: u32, native: bool) {
     for workload in &mut vm.workloads {
         let most = workload.sizes[1].largest();
         // Index 1: the size of writes.

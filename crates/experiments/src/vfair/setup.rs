@@ -1,4 +1,5 @@
-//! Runs of the experiment: case, disk, scheduler and change.
+//! Builds the scenario of a run of the vFair paper (Lu et al., SoCC 2015) from its key: case, disk,
+//! scheduler and change.
 
 use super::ablation::{self, Ablation, NO_TARGET, PARTS};
 use super::hosts::{self, Hosts};
@@ -30,17 +31,27 @@ const LEAVES_STREAMS: [(&[&str], &str); 2] = [
 /// Size of an image on the flash disk, in bytes.
 const IMAGE: u64 = 100_000_000_000;
 
-/// Workloads that run side by side.
+/// Workloads that run side by side; the case's scenario file describes them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
+    /// Small requests beside two VMs of large ones: figures 9 and 11, table 2.
     LessBacklogged,
+    /// One sequential read at a time beside two VMs of large random ones: figures 8 and 10, tables
+    /// 3 and 4.
     NonBacklogged,
+    /// VM that asks at a rate of its own beside one that always waits: figure 12.
     Bursts,
+    /// Two processes on Linux itself: figure 1.
     Motivation,
+    /// The processes of figure 1 in two VMs: figure 1(c).
     Virtualised,
+    /// Database beside transfers of large files: figure 13, table 5.
     Sysbench,
+    /// Mail server beside transfers of large files: figure 13, table 5.
     Postmark,
+    /// Web shop beside transfers of large files: figure 13, table 5.
     Dvdstore,
+    /// Database beside a distributed file system: figure 14, table 5.
     Qfs,
     /// Kinds of requests one at a time, each of which saturates a flash disk.
     Saturation,

@@ -1,19 +1,18 @@
 //! Length of the parts in which long I/Os are sent while several VMs use a device, by the work that
 //! the device delivers with them.
 //!
-//! Shorter parts let another VM's request pass sooner, but each part costs the device a little. How
-//! much is known from a profile; without one it is measured where seeks do not dominate. After
-//! smaller depths were tried, another length is. What a new request waits for is the bytes in
-//! flight, so twice the length goes with fewer I/Os:
+//! Shorter parts let another VM's request pass sooner, but each part costs the device a little. A
+//! profile says how much. Without one, trials measure it, unless seeks dominate: once the search
+//! for a depth has ended, twice or half the length is tried. A new request waits for the bytes in
+//! flight, so longer parts are tried with fewer I/Os:
 //!
-//! - With three quarters of the bytes in flight, longer parts need only deliver as much, but for
-//!   3 %. A device whose rate depends on bytes and on the number of I/Os
-//!   (a cloud disk, 2026: 64 KiB at depth 18 as fast as 128 KiB at depth 6) then gets a shorter
-//!   queue.
-//! - With as many bytes in flight, they must gain more than 3 %.
-//! - Parts become shorter again where that costs nearly no work.
+//! - With three quarters of the bytes in flight, longer parts may deliver up to 3 % less. A device
+//!   whose rate depends on bytes and on the number of I/Os (a cloud disk, 2026: 64 KiB at depth 18
+//!   as fast as 128 KiB at depth 6) then gets a shorter queue.
+//! - With as many bytes in flight, longer parts must deliver more than 3 % more.
+//! - Shorter parts are kept if they deliver at most 1 % less.
 //!
-//! Latency objectives keep the shortest parts.
+//! A latency objective keeps the shortest parts.
 
 use super::search_phase::{PartTrial, Phase};
 use super::{DepthControl, LONG, VAGUE};
