@@ -131,6 +131,8 @@ impl Splitting {
             MaxIoShared::Bytes(bytes) => bytes.min(spec.max_io),
             MaxIoShared::Auto | MaxIoShared::Off => AUTO_PART_MIN.max(spec.physical_block),
         };
+        // The search for a length doubles this one, which 0 would keep up for ever.
+        assert!(least > 0, "parts of no bytes");
         let mut splitting = Splitting {
             configured,
             least,

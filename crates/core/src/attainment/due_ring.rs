@@ -153,13 +153,19 @@ impl DueRing {
 
     /// Continues in a second after everything that was counted is closed.
     pub(super) fn run_in(&mut self, second: u32) {
-        // No place is in use, so the ring may start at any second.
+        debug_assert!(
+            self.running == second || self.due == [0; RING_SECONDS],
+            "requests due in other seconds would be counted in these"
+        );
         self.run(second);
     }
 
     /// Moves on to a second without closing those between, none of which has anything to judge.
     pub(super) fn skip_to(&mut self, second: u32) {
-        debug_assert!(self.is_empty());
+        debug_assert!(
+            self.is_empty(),
+            "the seconds of waiting requests are skipped"
+        );
         self.run(second);
     }
 }

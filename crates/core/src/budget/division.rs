@@ -86,7 +86,9 @@ impl Division {
 
     pub(super) fn remove(&mut self, shares: &Shares) {
         assert!(
-            self.members > 0 && self.weights >= u128::from(shares.counted_weight()),
+            self.members > 0
+                && self.weights >= u128::from(shares.counted_weight())
+                && self.reservations >= u128::from(shares.reservation),
             "shares are removed that were never added"
         );
         self.members -= 1;

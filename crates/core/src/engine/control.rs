@@ -13,6 +13,12 @@ impl Engine {
     /// Frees the slots of a removed VM whose last request is answered.
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.view.vm_at(vm as usize);
+        let leaving = &self.view.queues.vms[vm as usize];
+        // The slot's next VM would be charged for them.
+        assert!(
+            leaving.requests == 0 && leaving.in_flight == 0 && leaving.waiting == 0,
+            "VM slot {vm} is freed with requests inside"
+        );
         self.active.set_lacks_memory(&mut self.view, vm, false);
         self.active.spent_before.remove(id);
         self.active.emit(&mut self.view, &Event::VmRemoved(id));

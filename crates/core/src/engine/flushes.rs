@@ -105,6 +105,10 @@ impl FlushLane {
     pub(super) fn start(&mut self, disk: u32) -> (u32, u32) {
         let queue = &mut self.queues[disk as usize];
         let (first, count) = (queue.first, queue.count);
+        debug_assert!(
+            count > 0 && !queue.in_flight,
+            "a flush of disk {disk} starts for no request, or beside one in flight"
+        );
         *queue = Queue {
             // Flushes that arrive from now on are not covered by this I/O and wait for its end.
             in_flight: true,
@@ -117,6 +121,10 @@ impl FlushLane {
     /// Ends a disk's flush in flight; flushes that came meanwhile get a turn.
     pub(super) fn end(&mut self, disk: u32) {
         let queue = &mut self.queues[disk as usize];
+        debug_assert!(
+            queue.in_flight,
+            "a flush of disk {disk} ends that was not started"
+        );
         queue.in_flight = false;
         if queue.count > 0 {
             self.turns.push_back(disk);

@@ -161,6 +161,7 @@ pub(crate) struct DepthControl {
 impl DepthControl {
     /// Creates the control of a device.
     pub(crate) fn new(spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) -> DepthControl {
+        assert!(spec.depth > 0, "a device without room for an I/O");
         let mut control = DepthControl {
             top: spec.depth,
             least: 1,
@@ -660,6 +661,12 @@ impl DepthControl {
     /// Enters a phase. What is in flight by now belongs to the one before.
     fn change(&mut self, now: Nanos, phase: Phase) {
         let before = self.limit();
+        debug_assert!(
+            (1..=self.top).contains(&self.depth),
+            "a depth of {} on a device of {}",
+            self.depth,
+            self.top
+        );
         self.phase = phase;
         self.load_change.interrupt();
         self.meter = self.new_meter(now);

@@ -65,6 +65,7 @@ impl Queues {
     /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
     /// is admitted; admitted units stand before pending ones.
     pub(crate) fn link(&mut self, slot: u32, next: u32) {
+        debug_assert_ne!(slot, next, "a lane that leads to itself has no end");
         let hot = &mut self.reqs.hot;
         let (vm, lane) = (
             hot[slot as usize].vm as usize,

@@ -94,7 +94,16 @@ impl Requests {
     /// elsewhere and copying it costs more than all the other stores together.
     #[inline(always)]
     pub(crate) fn fill(&mut self, slot: u32, with: &NewRequest, state: u8, prev: u32) -> ReqId {
+        debug_assert_eq!(
+            slot, self.free,
+            "the slots before it in the list would be lost"
+        );
         let hot = &mut self.hot[slot as usize];
+        debug_assert_eq!(
+            hot.state,
+            state::FREE,
+            "a slot of the free list has a request"
+        );
         self.free = hot.next;
         hot.addr = with.addr;
         hot.seq = self.next_seq;
@@ -361,7 +370,10 @@ impl Requests {
             unit_reqs,
             ..
         } = self.hot[unit as usize];
-        debug_assert!(reqs > 0 && reqs < unit_reqs);
+        debug_assert!(
+            reqs > 0 && reqs < unit_reqs,
+            "{reqs} of {unit_reqs} requests leave one part empty"
+        );
         let (last_of_front, front_len) = self
             .chain(unit)
             .take(reqs as usize)

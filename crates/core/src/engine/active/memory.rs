@@ -50,7 +50,8 @@ impl ActivePolicy {
 
     /// Takes a unit that lacks memory out of its lane until [`ActivePolicy::unshelve`].
     pub(in crate::engine) fn shelve(&mut self, view: &mut View, unit: u32) {
-        let vm = view.queues.reqs.hot[unit as usize].vm;
+        let Hot { vm, op, .. } = view.queues.reqs.hot[unit as usize];
+        debug_assert_eq!(op, Op::Read, "only reads wait for memory at dispatch");
         view.queues.vms[vm as usize].shelved = true;
         view.queues.memory.shelf.push(unit);
         self.park(view, unit);

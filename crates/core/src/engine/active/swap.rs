@@ -49,6 +49,8 @@ impl ActivePolicy {
         consumed: &[Consumed],
         in_flight: &[DeviceIo],
     ) {
+        // `zip` would leave out VMs, which the new policy then never serves.
+        assert_eq!(vms.len(), consumed.len(), "debts of each VM");
         // Allocations of the former controller mean nothing to the new roles.
         view.allocations.fill(0);
         view.queues

@@ -86,6 +86,13 @@ impl ActivePolicy {
         parked.sort_unstable_by_key(|&slot| view.queues.reqs.hot[slot as usize].seq);
         let Some(&first) = parked.first() else { return };
         let vm = view.queues.reqs.hot[first as usize].vm;
+        debug_assert!(
+            parked.iter().all(|&slot| {
+                let hot = &view.queues.reqs.hot[slot as usize];
+                hot.vm == vm && hot.state == state::PARKED
+            }),
+            "units go back to a lane that are another VM's, or were not parked"
+        );
         // Both lists are in order of arrival, so one pass over each lane finds all places.
         let mut next = view.queues.vms[vm as usize].lanes.map(|lane| lane.head);
         for slot in parked {
@@ -165,6 +172,10 @@ impl ActivePolicy {
     /// Merges a waiting unit into the one before it on the disk, which is being dispatched. For
     /// roles the waiting unit is dispatched, too.
     pub(in crate::engine) fn absorb(&mut self, view: &mut View, unit: u32, next: u32) {
+        debug_assert!(
+            may_share_io(view, unit, next),
+            "one I/O for two VMs or operations"
+        );
         view.queues.unlink(next);
         view.queues.reqs.append_unit(unit, next);
         let vm = view.queues.reqs.hot[next as usize].vm;
@@ -178,6 +189,10 @@ impl ActivePolicy {
     /// Merges a request into a waiting unit, at its end (`behind`) or at its beginning.
     #[inline(never)]
     pub(in crate::engine) fn join(&mut self, view: &mut View, unit: u32, slot: u32, behind: bool) {
+        debug_assert!(
+            may_share_io(view, unit, slot),
+            "one I/O for two VMs or operations"
+        );
         view.queues.reqs.append(unit, slot, behind);
         let vm = view.queues.reqs.hot[slot as usize].vm;
         view.ledgers[vm as usize].at_once().merged += 1;
@@ -232,4 +247,10 @@ impl ActivePolicy {
             }
         }
     }
+}
+
+/// Returns `true` if two requests are of one VM and one operation, as all requests of a unit are.
+fn may_share_io(view: &View, one: u32, other: u32) -> bool {
+    let [one, other] = [one, other].map(|slot| &view.queues.reqs.hot[slot as usize]);
+    one.vm == other.vm && one.op == other.op
 }
