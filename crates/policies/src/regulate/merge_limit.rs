@@ -11,6 +11,8 @@
 //!   one's bytes at the rate: 4 KiB / rate for one page, the paper's slice. Up to 2 s of late slots
 //!   are carried over: those of `batch` go at once, which suits dispatchers by time slices, and the
 //!   rest is made good at a tenth above the rate. Time in which the VM asks for nothing is lost.
+//!   With a `tick` slots end as a kernel's timers do, at the next multiple of it, and late ones are
+//!   lost: a reading of the paper, whose testbed had ticks of 10 ms.
 //! - **IOPS.** [`Throttle::Ios`] limits device requests, carried in the same way; a request counts
 //!   by its size if the objective's target names one.
 //! - **Regular lateness.** Under [`Knob::Lateness`] slots that other VMs' turns regularly make late
@@ -68,6 +70,12 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             0,
             "delay up to which late slots of throttled VMs are made up for at once",
         ),
+        ParamInfo::span(
+            "tick",
+            0,
+            "period of the timer that ends the throttle's slots, which makes no late one good; 0: \
+             exact slots",
+        ),
         SLACK,
     ],
     enforces: TokenBucket::ENFORCES,
@@ -76,6 +84,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
             pages: params.get("pages") as u32,
             fill: params.get("fill") as u32,
             batch: Nanos(params.get("batch")),
+            tick: Nanos(params.get("tick")),
             slack: Nanos(params.get("slack")),
         };
         Box::new(MergeLimit::new(of, capacity.vms))
@@ -92,6 +101,9 @@ pub struct MergeLimitParams {
     pub fill: u32,
     /// Lateness up to which late slots go at once.
     pub batch: Nanos,
+    /// Period of the timer that ends slots under [`Throttle::Exactly`]; late ones are lost then. 0:
+    /// exact slots.
+    pub tick: Nanos,
     /// Lateness that limits make good; throttles make good at least that much at once.
     pub slack: Nanos,
 }
@@ -156,10 +168,14 @@ impl Throttled {
         self.fast.forget_before(now);
     }
 
-    fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos) {
+    fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos, tick: Nanos) {
         let due = self.due();
+        let carried = match self.ticks(tick) {
+            true => Nanos::ZERO,
+            false => LATENESS_CARRIED_MAX,
+        };
         // Before the charge: slots later than that are lost, not made good.
-        self.steady.forget_before(now - LATENESS_CARRIED_MAX);
+        self.steady.forget_before(now - carried);
         let slot = self.steady.due();
         self.steady.spend(units);
         self.lateness
@@ -172,6 +188,20 @@ impl Throttled {
 
     fn due(&self) -> Nanos {
         self.steady.due().max(self.fast.due())
+    }
+
+    /// Returns true if slots end with the timer's ticks.
+    fn ticks(&self, tick: Nanos) -> bool {
+        tick > Nanos::ZERO && matches!(self.throttle, Throttle::Exactly(_))
+    }
+
+    /// Returns the time from which the next I/O may go.
+    fn opens(&self, tick: Nanos) -> Nanos {
+        let due = self.due();
+        match self.ticks(tick) {
+            true => Nanos(due.0.div_ceil(tick.0).saturating_mul(tick.0)),
+            false => due,
+        }
     }
 }
 
@@ -239,6 +269,7 @@ impl MergeLimit {
 
     fn charge(&mut self, view: &View, io: &DeviceIo) {
         let at_once = self.params.batch.max(self.params.slack);
+        let tick = self.params.tick;
         let Some(of_vm) = self.throttled_mut(io.vm) else {
             return;
         };
@@ -253,7 +284,7 @@ impl MergeLimit {
                 counted_ios(view.objective(io.vm).target.ops, bytes)
             }
         };
-        of_vm.spend(units, view.now(), at_once);
+        of_vm.spend(units, view.now(), at_once, tick);
     }
 }
 
@@ -276,7 +307,7 @@ impl Regulator for MergeLimit {
         let Some(Some(of_vm)) = self.vms.get(vm.index()) else {
             return limited;
         };
-        match (limited, of_vm.due()) {
+        match (limited, of_vm.opens(self.params.tick)) {
             // The throttle allows the VM, so only its limits count.
             (_, due) if due <= view.now() => limited,
             (Gate::Pass, due) => Gate::Until(due),

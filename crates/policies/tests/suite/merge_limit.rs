@@ -49,13 +49,20 @@ impl Lab {
     }
 
     fn batching(service: u64, pages: u32, batch: Nanos) -> Lab {
+        Lab::with_params(
+            service,
+            MergeLimitParams {
+                pages,
+                fill: 75,
+                batch,
+                tick: Nanos::ZERO,
+                slack: SLACK,
+            },
+        )
+    }
+
+    fn with_params(service: u64, params: MergeLimitParams) -> Lab {
         let mut world = World::with_policy(config(8, 64 * KIB), &policy("fifo"), service);
-        let params = MergeLimitParams {
-            pages,
-            fill: 75,
-            batch,
-            slack: SLACK,
-        };
         let plan = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&plan);
         world
@@ -105,6 +112,39 @@ fn bytes_follow_each_other_at_the_rate_to_a_page() {
         assert!((so_far - due).abs() <= 4096, "{so_far} by {second} s");
     }
     assert!(bytes.iter().all(|&(_, len)| len <= 4096));
+}
+
+#[test]
+fn with_a_tick_a_page_goes_in_each_and_a_late_slot_is_lost() {
+    // A slot of 3 MB/s is 1.37 ms, which ends with the next tick of 10 ms.
+    let mut lab = Lab::with_params(
+        10_000,
+        MergeLimitParams {
+            pages: 1,
+            fill: 75,
+            batch: Nanos::ZERO,
+            tick: Nanos(10_000_000),
+            slack: SLACK,
+        },
+    );
+    let guest = lab.throttled(Throttle::Exactly(3_000_000));
+    lab.world.load(guest, Op::Read, 4 * KIB, 16);
+    lab.world.run(SECOND);
+    let bytes = lab.world.bytes(guest);
+    // The first at once, and one at each tick.
+    assert_eq!(within(&bytes, 0, SECOND / 2), 50 * 4096);
+    lab.world.stall(SECOND);
+    let back = lab.world.now();
+    lab.world.run(SECOND);
+    let bytes = lab.world.bytes(guest);
+    let after = within(&bytes, back, back + SECOND / 2);
+    assert!((50 * 4096..=51 * 4096).contains(&after), "{after}");
+    // IOPS and ceilings know no ticks.
+    lab.turn(guest, Knob::Throttle(Throttle::AtMost(3_000_000)));
+    let from = lab.world.now();
+    lab.world.run(SECOND);
+    let bytes = lab.world.bytes(guest);
+    assert!(within(&bytes, from, from + SECOND).abs_diff(3_000_000) <= 2 * 4096);
 }
 
 #[test]

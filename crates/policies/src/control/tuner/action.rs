@@ -42,6 +42,9 @@ pub(super) struct Action {
     pub top: u32,
     /// L is 1, and the delay slice holds the target.
     pub throttled: bool,
+    /// The error is carried on while the throttle holds, as it must be where the throttle is not
+    /// exact; otherwise the throttle itself carries late slots.
+    carries_on: bool,
     /// Sum over past windows of the excess over the target; below zero: a shortfall.
     carried: i128,
     /// Time since which the device has moved too little at the largest L; `None`: it moves enough.
@@ -55,9 +58,15 @@ impl Action {
             limit: 1,
             top,
             throttled,
+            carries_on: false,
             carried: 0,
             short_since: None,
         }
+    }
+
+    /// Returns the state with the error carried on while the throttle holds, or dropped there.
+    pub(super) fn carrying_on(self, carries_on: bool) -> Action {
+        Action { carries_on, ..self }
     }
 
     /// Continues at another limit, with nothing carried.
@@ -65,6 +74,7 @@ impl Action {
         let top = self.top;
         *self = Action {
             limit: limit.clamp(1, top),
+            carries_on: self.carries_on,
             ..Action::new(top, throttled)
         };
     }
@@ -103,8 +113,9 @@ impl Action {
             self.limit -= 1;
         } else if throttles && !self.throttled {
             self.throttled = true;
-            // From here on the throttle itself carries late slots.
-            self.carried = 0;
+            if !self.carries_on {
+                self.carried = 0;
+            }
         }
     }
 
@@ -218,6 +229,32 @@ mod tests {
         let by_limit = [10_000, 20_000, 30_000, 25_000, 45_000, 60_000];
         let (mean, _) = run(&mut action, 40_000, &by_limit, 2000);
         assert!((mean / 40_000.0 - 1.0).abs() < 0.01, "{mean}");
+    }
+
+    #[test]
+    fn a_throttle_below_its_rate_holds_the_target_only_with_the_error_carried_on() {
+        // Throttled the VM has a tenth of the target, at one page four times as much.
+        let mean = |carries_on| {
+            let mut action = Action::new(1, false).carrying_on(carries_on);
+            // A restart keeps the reading.
+            action.restart(1, false);
+            let mut sum = 0;
+            for window in 0..1000 {
+                let measured = if action.throttled { 100 } else { 4000 };
+                sum += measured;
+                let moved = Moved {
+                    measured,
+                    due: 1000,
+                    max_carried: 8000,
+                    page: 0,
+                };
+                action.step(Nanos(window), &moved, 5, true);
+            }
+            sum as f64 / 1000.0
+        };
+        assert!((mean(true) - 1000.0).abs() < 10.0, "{}", mean(true));
+        // One window of each in turn, as each is decided by the last window alone.
+        assert_eq!(mean(false), 2050.0);
     }
 
     #[test]

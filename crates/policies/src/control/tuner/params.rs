@@ -47,6 +47,8 @@ pub struct TunerParams {
     pub profiling: bool,
     /// Rate above the aim that is allowed while merge limits alternate, in per cent; 0: no ceiling.
     pub headroom: u64,
+    /// TA carries the error of windows on while the throttle holds, which then need not be exact.
+    pub carry_throttled: bool,
     /// Gains of PI throttling, proportional and integral, in thousandths; the integral one per
     /// second.
     pub pi: [u64; 2],
@@ -99,6 +101,7 @@ const OF_WINDOWS: &[&str] = &[
     "revise_target",
     "profiling",
     "headroom",
+    "carry_throttled",
     "pi_proportional",
     "pi_integral",
 ];
@@ -251,6 +254,15 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             1000,
             "ceiling above the aim at any merge limit, in per cent; 0: none",
         ),
+        ParamInfo {
+            name: "carry_throttled",
+            kind: ParamKind::Flag,
+            default: 0,
+            min: 0,
+            max: 1,
+            help: "carries the error of windows on while the throttle holds; for a throttle with a \
+                   `tick`",
+        },
         count(
             "pi_proportional",
             200,
@@ -288,6 +300,7 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             revise_target: params.get("revise_target") != 0,
             profiling: params.get("profiling") != 0,
             headroom: params.get("headroom"),
+            carry_throttled: params.get("carry_throttled") != 0,
             pi: [params.get("pi_proportional"), params.get("pi_integral")],
         };
         Box::new(Tuners::new(of, capacity.vms))
