@@ -1,7 +1,6 @@
 //! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::run::Run;
-use super::setup::Ablation;
 use super::{
     RunResults, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows,
 };
@@ -106,9 +105,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "first_v",
         arguments: &[VARIED, &["as it is", "added"]],
         evaluate: |results, arguments| match arguments[1] {
-            "added" => {
-                windows::first_v(&results.varied(Ablation::WithAdditions), arguments[0]).map(series)
-            }
+            "added" => windows::first_v(&windows::added(results), arguments[0]).map(series),
             _ => windows::first_v(results, arguments[0]).map(series),
         },
     },
@@ -117,7 +114,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "steady_from",
         arguments: &[VARIED],
         evaluate: |results, arguments| {
-            let added = results.varied(Ablation::WithAdditions);
+            let added = windows::added(results);
             Some(series([windows::steady_from(&added, arguments[0])?]))
         },
     },

@@ -9,7 +9,6 @@ pub(super) const FIGURE_3: Figure = Figure {
     name: "figure 3",
     keys,
     plots,
-    explained: false,
     ..Figure::BARE
 };
 

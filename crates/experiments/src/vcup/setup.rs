@@ -1,20 +1,25 @@
 //! Runs of the experiment: case, scheduler and change.
 
+mod ablation;
+
+pub(super) use ablation::Ablation;
+
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
-use crate::frame::Variant;
 use tidegate_config::policy;
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
-use tidegate_workload::spec::{Flow, Mix, Rw, SizeShare, Sizes, Think, Workload};
-use tidegate_workload::time::TimeDistribution;
+use tidegate_workload::spec::{Mix, Rw, SizeShare, Sizes, Workload};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vcup", "schedulers.toml");
 pub(super) const ARRAY: File = named!("vcup", "array.toml");
 const ARRAY_2: File = named!("vcup", "array-2.toml");
+/// [`ARRAY`] and [`ARRAY_2`] without controller and read-ahead.
+const ARRAY_BARE: File = named!("vcup", "array-bare.toml");
+const ARRAY_2_BARE: File = named!("vcup", "array-2-bare.toml");
 const KIB: u32 = 1 << 10;
 const MB: u64 = 1_000_000;
 
@@ -118,75 +123,6 @@ pub(super) enum Change {
     Limits,
 }
 
-/// Ablation or addition, to show the cause of a claim's outcome.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Ablation {
-    /// Unchanged run.
-    Unchanged,
-    /// Tidegate's additions to the paper's algorithm.
-    WithAdditions,
-    /// One CFQ over all VMs instead of a LUN and a CFQ per VM.
-    SharedCfq,
-    /// Array without its controller's caches and read-ahead.
-    NoController,
-    /// Data sets of web, mail and file as large as the VM's disk instead of table III's sizes.
-    WholeDisk,
-    /// 200 requests of each sequential reader outstanding, as many as fio asks for without a page
-    /// cache, instead of one window of the guest's read-ahead.
-    DirectReads,
-    /// Four I/Os of each VM with the array at most, CFQ's quantum up to Linux 2.6.32, instead of
-    /// the 32 of Xen's ring.
-    Quantum,
-    /// Video server whose viewers and whose film always have a request outstanding, in place of
-    /// the rate and the pause of Filebench's `videoserver.f`.
-    GreedyVideo,
-    /// [`MAIL_PAUSE`] in the guest between two requests of a thread of mail, alone with a rising
-    /// target.
-    PausingMail,
-}
-
-/// Requests that ten threads of fio with an I/O depth of 20 have outstanding.
-const DIRECT_READS: u32 = 200;
-/// Linux's `cfq_quantum` up to 2.6.32.
-const CFQ_QUANTUM: u32 = 4;
-
-/// Time from one request of a thread of mail to its next: 16 threads with 14 KiB each in 10 ms are
-/// 22.9 MB/s, and the paper's server does "about 22 MB/s" at most (section 5.3).
-const MAIL_PAUSE: Nanos = Nanos::from_millis(10);
-
-impl Variant for Ablation {
-    const NOTHING: Ablation = Ablation::Unchanged;
-    const ALL: &'static [Ablation] = &[
-        Ablation::WithAdditions,
-        Ablation::SharedCfq,
-        Ablation::NoController,
-        Ablation::WholeDisk,
-        Ablation::DirectReads,
-        Ablation::Quantum,
-        Ablation::GreedyVideo,
-        Ablation::PausingMail,
-    ];
-
-    fn phrase(self) -> String {
-        match self {
-            Ablation::Unchanged => "As it is",
-            Ablation::WithAdditions => "With what Tidegate adds",
-            Ablation::SharedCfq => "With one CFQ over all VMs",
-            Ablation::NoController => "Without the array's controller",
-            Ablation::WholeDisk => "With data sets as large as the disks",
-            Ablation::DirectReads => "With 200 requests of each reader outstanding",
-            Ablation::Quantum => "With 4 I/Os of a VM with the array",
-            Ablation::GreedyVideo => "With a video server that always asks for more",
-            Ablation::PausingMail => "With 10 ms in the guest between two requests of mail",
-        }
-        .to_owned()
-    }
-
-    fn named(name: &str) -> Option<Ablation> {
-        (name == "added").then_some(Ablation::WithAdditions)
-    }
-}
-
 /// Identity of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
@@ -225,6 +161,13 @@ impl Key {
             _ => matches!(self.case, Case::Servers | Case::Throughput),
         };
         let mail_alone = matches!(self.change, Change::Staircase { vm: "mail", .. });
+        let is_random = match self.change {
+            Change::Load { load, .. } => load.random,
+            Change::Merge { random, .. } => random,
+            _ => self.case == Case::Keys,
+        };
+        let varies_at_random =
+            matches!(self.change, Change::Load { load, .. } if load.random && load.varied);
         let without = match without {
             Ablation::WithAdditions if vcup => Ablation::WithAdditions,
             Ablation::SharedCfq if a_lun_each => Ablation::SharedCfq,
@@ -234,6 +177,11 @@ impl Key {
             Ablation::Quantum if consolidated => Ablation::Quantum,
             Ablation::GreedyVideo if has_video => Ablation::GreedyVideo,
             Ablation::PausingMail if mail_alone => Ablation::PausingMail,
+            Ablation::CutRequests if varies_at_random => Ablation::CutRequests,
+            Ablation::ShortWindows if self.case == Case::Throughput => Ablation::ShortWindows,
+            Ablation::CostlyCuts if is_random => Ablation::CostlyCuts,
+            Ablation::Ticks if is_random && vcup => Ablation::Ticks,
+            Ablation::DrrAlone if self.scheduler == "drr" => Ablation::DrrAlone,
             // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,
         };
@@ -256,7 +204,7 @@ fn policy(name: &'static str, without: Ablation) -> Result<PolicySpec, Experimen
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let added = section.read("added", policy.clone(), policy::from_field);
         match without {
-            Ablation::WithAdditions => added,
+            Ablation::WithAdditions | Ablation::CutRequests => added,
             _ => Some(policy),
         }
     })
@@ -284,59 +232,8 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         .unbounded();
     folder::set_policy(&mut scenario, &policy(key.scheduler, key.without)?);
     apply_change(&mut scenario, key.change)?;
-    apply_ablation(&mut scenario, key.without);
+    ablation::apply(&mut scenario, key)?;
     folder::checked(scenario, file, key)
-}
-
-/// Applies an ablation to a scenario; those of the policy are in it already.
-fn apply_ablation(scenario: &mut Scenario, without: Ablation) {
-    match without {
-        Ablation::SharedCfq => move_to_one_host(scenario),
-        Ablation::NoController => {
-            for device in &mut scenario.devices {
-                device.model = device.model.without_controller();
-            }
-        }
-        Ablation::WholeDisk => {
-            // Sequential workloads read films, which have places of their own.
-            for workload in workloads(scenario).filter(|workload| workload.rw.random) {
-                workload.size = None;
-            }
-        }
-        Ablation::DirectReads => {
-            for workload in workloads(scenario) {
-                workload.flow = Flow::Closed {
-                    iodepth: DIRECT_READS,
-                    think: None,
-                };
-            }
-        }
-        Ablation::Quantum => {
-            for device in &mut scenario.devices {
-                device.scheduling.depth = CFQ_QUANTUM;
-            }
-        }
-        Ablation::GreedyVideo => {
-            for workload in workloads(scenario).filter(|workload| !workload.rw.random) {
-                workload.flow = Flow::Closed {
-                    iodepth: 1,
-                    think: None,
-                };
-            }
-        }
-        Ablation::PausingMail => {
-            for workload in workloads(scenario) {
-                workload.flow = Flow::Closed {
-                    iodepth: 1,
-                    think: Some(Think {
-                        time: TimeDistribution::Fixed(MAIL_PAUSE),
-                        blocks: 1,
-                    }),
-                };
-            }
-        }
-        Ablation::Unchanged | Ablation::WithAdditions => {}
-    }
 }
 
 /// Applies a change to a scenario.
@@ -447,6 +344,7 @@ impl Load {
 mod tests {
     use super::*;
     use tidegate_core::policy::Policy;
+    use tidegate_workload::spec::Flow;
 
     /// Returns true for a closed loop without pauses.
     fn is_greedy(workload: &Workload) -> bool {

@@ -16,7 +16,6 @@ pub(super) const FIGURE_6: Figure = Figure {
             .collect()
     },
     plots: phase_curves,
-    explained: false,
     ..Figure::BARE
 };
 
@@ -203,6 +202,14 @@ pub(super) fn steady_from(results: &RunResults<'_>, load: &str) -> Option<f64> {
     let last = all.iter().rposition(|v| *v > GOOD_V);
     // The interval after the last bad one, counted from 1.
     Some(last.map_or(1, |last| last + 2) as f64)
+}
+
+/// Results with what Tidegate adds, beside the change of the present variant if it has both.
+pub(super) fn added<'a>(results: &RunResults<'a>) -> RunResults<'a> {
+    match results.variant {
+        Ablation::CutRequests => results.varied(Ablation::CutRequests),
+        _ => results.varied(Ablation::WithAdditions),
+    }
 }
 
 fn searches(results: &RunResults<'_>) -> Vec<Plot> {
