@@ -44,7 +44,8 @@
 //!   usual: a few guests with shallow queues can keep a device busy without ever filling its queue.
 //! - **The load has changed** when the mean work of an I/O, or the rate, differs by a factor of
 //!   1.5. The depth is divided at once by the growth of an I/O's work, so that the work in flight
-//!   stays, and grows again from there.
+//!   stays, and grows again from there. A depth below the one to begin with at which the rate
+//!   collapses is left at once.
 //! - **Bounds.** The depth is at most the configured one, at most a number given from outside
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
@@ -52,6 +53,7 @@
 mod comparison;
 mod load_change;
 mod part_length;
+mod rate_collapse;
 mod search_phase;
 
 use super::bound::{DepthBound, DepthReason, DepthTuning, DepthView};
@@ -156,6 +158,9 @@ pub(crate) struct DepthControl {
     parts: PartLength,
     /// Smaller depths were tried last, so that another length of parts has its turn.
     parts_due: bool,
+    /// Consecutive slow batches at a depth below the one to begin with: see
+    /// [`rate_collapse`].
+    slow_batches: u32,
 }
 
 impl DepthControl {
@@ -190,6 +195,7 @@ impl DepthControl {
             noise: RateNoise::default(),
             parts: PartLength::default(),
             parts_due: true,
+            slow_batches: 0,
         };
         control.set_profile(spec, profile, now);
         control.depth = control.start();
@@ -368,6 +374,9 @@ impl DepthControl {
         self.load_change.rotate_span(now);
         if self.meter.dropped() >= DROPPED_MAX {
             return self.lose(now);
+        }
+        if self.has_rate_collapsed() {
+            return self.leave_small_depth(now);
         }
         let Some(rate) = self.meter.rate() else {
             return;
@@ -619,7 +628,7 @@ impl DepthControl {
     /// Begins anew from the depth in force.
     fn begin(&mut self, now: Nanos) {
         self.pause = PAUSE_MIN;
-        self.too_small = 0;
+        (self.too_small, self.slow_batches) = (0, 0);
         (self.each, self.best) = (0.0, 0.0);
         (self.unfilled, self.trimmed) = (false, false);
         self.change(now, Phase::Grow { below: None });

@@ -48,6 +48,8 @@ pub(super) struct RateMeter {
     /// Batches that count, and batches dropped in a row.
     batches: u32,
     dropped: u32,
+    /// Work per nanosecond of the last batch; `None`: it does not count, or there was none.
+    last: Option<f64>,
     /// Sums over batches of work, time and their products.
     w: f64,
     t: f64,
@@ -69,6 +71,7 @@ impl RateMeter {
             full: 0,
             batches: 0,
             dropped: 0,
+            last: None,
             w: 0.0,
             t: 0.0,
             ww: 0.0,
@@ -109,8 +112,10 @@ impl RateMeter {
             self.tt += t * t;
             self.batches += 1;
             self.dropped = 0;
+            self.last = Some(w / t.max(1.0));
         } else {
             self.dropped += 1;
+            self.last = None;
         }
         self.begin_batch(now);
         true
@@ -124,6 +129,11 @@ impl RateMeter {
     /// Returns the completions in batches dropped since the last one that counted.
     pub(super) fn dropped(&self) -> u32 {
         self.dropped * self.batch
+    }
+
+    /// Returns the work per nanosecond of the last batch; `None` if it does not count.
+    pub(super) fn last(&self) -> Option<f64> {
+        self.last
     }
 
     /// Returns the completions in a batch.

@@ -124,6 +124,30 @@ fn the_knee_is_found_through_noise() {
     }
 }
 
+/// Reads need several in flight where writes went to a cache one at a time. The load changes while
+/// depth 1 is in force, or while it is on trial.
+#[test]
+fn a_depth_that_has_become_too_small_is_left_within_20_ms() {
+    for on_trial in [false, true] {
+        for seed in 0..8 {
+            let mut device = SimulatedDevice::new(1, 30_000.0, 0, seed);
+            let mut control = control(64);
+            let mut waited_ms = 0;
+            while control.limit() > 1 || on_trial != matches!(control.phase, Phase::Descend { .. })
+            {
+                device.run(&mut control, 1);
+                waited_ms += 1;
+                assert!(waited_ms < 5000, "depth 1 is never found");
+            }
+            (device.knee, device.full_iops) = (8, 24_000.0);
+            device.run(&mut control, 20);
+            // At 3, the rate has not fallen to a third.
+            let depth = control.depth();
+            assert!(depth >= 3, "on trial {on_trial}, seed {seed}: {depth}");
+        }
+    }
+}
+
 /// A cloud disk whose rate sways by 30 %: a control that took chance for a gain would raise the
 /// depth again and again, up to ten times the knee.
 #[test]
