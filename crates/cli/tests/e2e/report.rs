@@ -1,7 +1,7 @@
 //! The page of `tidegate reproduce --report` in a browser, headless Chromium.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::daemon::Scratch;
@@ -71,23 +71,58 @@ fn with_probe(page: &str) -> String {
         .replace("</body>", probe)
 }
 
+/// Writes the report of a part of a paper.
+fn report(scratch: &Scratch, paper: &str, part: &str) -> PathBuf {
+    let path = scratch.join(&format!("{paper}.html"));
+    let out = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["reproduce", paper, "--table", part, "--report"])
+        .arg(&path)
+        .output()
+        .expect("it starts");
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{paper}: {err}");
+    path
+}
+
+/// The cheapest part of each paper that has plots and a claim which fails, but for ISACS: each of
+/// its tables is half a minute of a release build, and its page is of the same code.
+#[test]
+fn the_report_of_each_paper_has_its_parts_and_logs_nothing() {
+    if !have(&["chromium"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    for (paper, part, fitted) in [
+        ("flubber", "figure 4", true),
+        ("vfair", "figure 9", true),
+        ("vcup", "figure 7", true),
+        ("pridyn", "figure 1.3", true),
+        ("pcos", "figure 5.14", false),
+    ] {
+        let opened = open(&scratch, &report(&scratch, paper, part), 1280);
+        assert_eq!(opened.console(), [""; 0], "{paper}");
+        for part in [
+            "<table id=\"verdict-table\">",
+            "<table id=\"counts\">",
+            "<section id=\"calibration\">",
+            "<table id=\"ablation-table\">",
+            "<details>",
+            "<svg ",
+        ] {
+            assert!(opened.document.contains(part), "{paper}: {part}");
+        }
+        let table = opened.document.contains("<table id=\"fitted\">");
+        assert_eq!(table, fitted, "{paper}");
+    }
+}
+
 #[test]
 fn the_report_of_a_reproduction_opens_in_a_browser_and_fits_its_window() {
     if !have(&["chromium"]) {
         return;
     }
     let scratch = Scratch::new();
-    let path = scratch.join("report.html");
-    let out = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["reproduce", "flubber", "--table", "section 4.5", "--report"])
-        .arg(&path)
-        .output()
-        .expect("it starts");
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    let path = report(&scratch, "flubber", "section 4.5");
     let page = fs::read_to_string(&path).expect("it was written");
 
     let opened = open(&scratch, &path, 1280);
