@@ -5,8 +5,10 @@
 //! several at a time: when the ledger is full, or before somebody reads. Readers always see
 //! complete statistics.
 
+mod device_totals;
 mod histogram;
 
+use device_totals::{DeviceTotals, RunningTotals};
 pub use histogram::Histogram;
 
 use core::cell::{Ref, RefCell};
@@ -123,18 +125,8 @@ pub(crate) struct Ledger {
     answers: [Answer; ANSWERS],
     /// Behind a cell, since readers with `&self` count the open entries first.
     counted: RefCell<Counted>,
+    totals: RunningTotals,
     seconds: BandwidthSamples,
-}
-
-/// Requests of a VM that succeeded, over its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DeviceTotals {
-    /// Number of requests.
-    pub requests: u64,
-    /// Time that they spent with the device.
-    pub device: Nanos,
-    /// Requests, of all, that were merged with others.
-    pub merged: u64,
 }
 
 /// Statistics with the numbers of arrivals and replies that they include.
@@ -164,6 +156,7 @@ impl Default for Ledger {
             arrivals: [arrival; ARRIVALS],
             answers: [answer; ANSWERS],
             counted: RefCell::default(),
+            totals: RunningTotals::default(),
             seconds: BandwidthSamples::default(),
         }
     }
@@ -194,10 +187,18 @@ impl Ledger {
         // As for arrivals.
         if (*count as usize).is_multiple_of(ANSWERS) {
             self.counted.get_mut().answers(&self.answers, *count);
+            self.totals.include(&self.answers, *count);
         }
     }
 
-    /// Returns the statistics for counts that are rare enough to bypass the ledger.
+    /// Counts a request that was merged with another one.
+    pub(crate) fn merged(&mut self) {
+        self.at_once().merged += 1;
+        self.totals.merged();
+    }
+
+    /// Returns the statistics for counts that are rare enough to bypass the ledger; merged requests
+    /// are counted by [`Ledger::merged`].
     pub(crate) fn at_once(&mut self) -> &mut VmStats {
         &mut self.counted.get_mut().stats
     }
@@ -229,23 +230,9 @@ impl Ledger {
     }
 
     /// Returns the requests that succeeded, the time that they spent with the device, and the
-    /// requests that were merged. Counts no open entries, which would cost each late request more
-    /// than the sum of the few of them. `answers`: number of entries so far.
-    pub(crate) fn device_totals(&self, answers: u32) -> DeviceTotals {
-        let counted = self.counted.borrow();
-        let stats = &counted.stats;
-        let mut totals = DeviceTotals {
-            requests: stats.total_ops(),
-            device: stats.account.device,
-            merged: stats.merged,
-        };
-        for entries in open(&self.answers, counted.answers, answers) {
-            for answer in entries.iter().filter(|answer| answer.well) {
-                totals.requests += 1;
-                totals.device += answer.account.device;
-            }
-        }
-        totals
+    /// requests that were merged. `answers`: number of entries so far.
+    pub(crate) fn device_totals(&mut self, answers: u32) -> DeviceTotals {
+        self.totals.include(&self.answers, answers)
     }
 
     /// Returns the statistics, complete. `arrivals` and `answers`: numbers of entries so far.
@@ -645,9 +632,11 @@ mod tests {
             for ledger in &mut both {
                 let counted = ledger.counted.get_mut();
                 (counted.arrivals, counted.answers) = counts;
+                ledger.totals = RunningTotals::starting_at(start);
             }
             // The oracle keeps every end there ever was.
             let (mut ends, mut sequential, mut total) = (Vec::new(), 0u64, 0u64);
+            let (mut requests, mut device) = (0, Nanos::ZERO);
             for ((op, addr, len, t), read) in entries.iter().copied() {
                 let before = counts;
                 let account = Account {
@@ -667,8 +656,11 @@ mod tests {
                     ends.push(addr + len as u64);
                 }
                 total += t + t / 3;
+                (requests, device) = (requests + 1, device + Nanos(t / 3));
                 if read {
                     prop_assert_eq!(both[0].read(counts.0, counts.1).latency.sum(), Nanos(total));
+                    let totals = both[0].device_totals(counts.1);
+                    prop_assert_eq!((totals.requests, totals.device), (requests, device));
                 }
             }
             let totals = both[1].device_totals(counts.1);

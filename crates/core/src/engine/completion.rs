@@ -62,7 +62,7 @@ fn write_down(
 #[cold]
 #[inline(never)]
 fn circumstances(
-    ledger: &Ledger,
+    ledger: &mut Ledger,
     of_vm: &Vm,
     device: &DeviceStats,
     behind_another: bool,

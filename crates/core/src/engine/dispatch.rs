@@ -633,9 +633,9 @@ impl Moment {
         let Requests { hot, cold, .. } = &mut queues.reqs;
         hot[last as usize].chain_next = slot;
         let this = &mut hot[slot as usize];
-        let counts = ledgers[this.vm as usize].at_once();
-        counts.merged += 1;
-        counts.split += 1;
+        let ledger = &mut ledgers[this.vm as usize];
+        ledger.merged();
+        ledger.at_once().split += 1;
         let first = self.hand_out(this, &mut cold[slot as usize], bytes, false);
         // A read got memory for all its bytes, so its rest holds that while it waits.
         view.queues.count_holder(slot);

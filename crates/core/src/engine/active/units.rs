@@ -179,7 +179,7 @@ impl ActivePolicy {
         view.queues.unlink(next);
         view.queues.reqs.append_unit(unit, next);
         let vm = view.queues.reqs.hot[next as usize].vm;
-        view.ledgers[vm as usize].at_once().merged += 1;
+        view.ledgers[vm as usize].merged();
         // A dispatcher that orders lanes holds no entry of a unit behind a lane's head.
         if !self.fan_out.by_lane {
             self.remove_from_index(view, next);
@@ -195,7 +195,7 @@ impl ActivePolicy {
         );
         view.queues.reqs.append(unit, slot, behind);
         let vm = view.queues.reqs.hot[slot as usize].vm;
-        view.ledgers[vm as usize].at_once().merged += 1;
+        view.ledgers[vm as usize].merged();
         if self.hears(Interests::MERGED) {
             let (into, by) = (view.req_id(unit), view.req_id(slot));
             self.emit(view, &Event::Merged { into, by });
