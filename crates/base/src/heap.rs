@@ -79,6 +79,10 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     /// Removes `id`; returns false if it was not in the heap.
     pub fn remove(&mut self, id: usize) -> bool {
+        // The position is likely not in the CPU caches, so it is read only if it can matter.
+        if self.nodes.is_empty() {
+            return false;
+        }
         let Some(&at) = self.position.get(id) else {
             return false;
         };

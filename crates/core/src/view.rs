@@ -266,6 +266,14 @@ impl View {
         Some(self.req_id(slot))
     }
 
+    /// Returns whether a VM has a unit that waits for admission. Reads no request, unlike
+    /// [`View::pending_head`].
+    #[inline]
+    pub fn has_pending(&self, vm: VmId) -> bool {
+        let lanes = &self.queues.vms[vm.index()].lanes;
+        lanes[0].pending != NIL || lanes[1].pending != NIL
+    }
+
     /// First unit of a VM that waits for admission, in the order of arrival over both lanes.
     pub fn pending_head(&self, vm: VmId) -> Option<ReqId> {
         let lanes = &self.queues.vms[vm.index()].lanes;

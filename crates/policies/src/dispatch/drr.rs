@@ -256,7 +256,7 @@ impl Drr {
     /// Adds or removes a VM after its head or gates changed.
     fn refresh(&mut self, view: &View, vm: VmId) {
         let out = self.queues[vm.index()].turn == Turn::Out;
-        match (out, view.head(vm).is_some()) {
+        match (out, view.has_head(vm)) {
             (true, true) => self.join(vm.index()),
             (false, false) => self.leave(vm.index()),
             (true, false) | (false, true) => {}
@@ -344,7 +344,7 @@ impl Dispatcher for Drr {
 
     fn remove(&mut self, view: &View, unit: ReqId) {
         let (vm, _) = view.queued(unit).vm_lane();
-        if view.head(vm).is_none() {
+        if !view.has_head(vm) {
             self.leave(vm.index());
         }
     }

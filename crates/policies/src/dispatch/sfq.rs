@@ -196,7 +196,7 @@ impl Sfq {
     /// Updates a VM's place after its head, weight or gates changed otherwise than by a service.
     fn refresh(&mut self, view: &View, vm: VmId) {
         let index = vm.index();
-        match (self.waiting.contains(index), view.head(vm).is_some()) {
+        match (self.waiting.contains(index), view.has_head(vm)) {
             (true, true) => self.waiting.set(index, self.flows[index].tag),
             (true, false) => self.waiting.remove(index),
             (false, true) => self.wake(view, index),
@@ -230,7 +230,7 @@ impl Dispatcher for Sfq {
     fn remove(&mut self, view: &View, unit: ReqId) {
         let (vm, _) = view.queued(unit).vm_lane();
         // Other units of the VM may wait; its tag covers whichever is the head.
-        if view.head(vm).is_none() {
+        if !view.has_head(vm) {
             self.waiting.remove(vm.index());
         }
     }
