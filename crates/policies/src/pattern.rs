@@ -42,7 +42,7 @@ pub const WINDOW: Nanos = Nanos::from_millis(30);
 const NEWEST_WEIGHT: f64 = 0.3;
 
 /// Requests counted in a window.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Window {
     bytes: u64,
     /// Requests by direction, read and write.
@@ -51,6 +51,12 @@ struct Window {
 }
 
 impl Window {
+    const EMPTY: Window = Window {
+        bytes: 0,
+        requests: [0; 2],
+        sequential: [0; 2],
+    };
+
     fn count(&mut self, direction: Direction, requests: u32, sequential: u32, bytes: u64) {
         let of = direction as usize;
         self.requests[of] = self.requests[of].saturating_add(requests);
@@ -82,63 +88,54 @@ impl Window {
     }
 }
 
-/// Average pattern and the current window.
+/// Patterns of one VM, in two cache lines: counts of the window, which requests change, and the
+/// averages, which its end changes. `t` has index 0 in arrays, `t'` index 1.
 #[derive(Clone, Copy, Debug)]
-struct Average {
-    pattern: Pattern,
-    window: Window,
-}
-
-impl Average {
-    const NEW: Average = Average {
-        pattern: Pattern::UNKNOWN,
-        window: Window {
-            bytes: 0,
-            requests: [0; 2],
-            sequential: [0; 2],
-        },
-    };
-
-    /// Ends the window. Returns `true` if requests came in it.
-    fn close(&mut self, first: bool) -> bool {
-        let came = self.window.requests != [0; 2];
-        if came {
-            self.pattern = self.window.averaged(&self.pattern, first);
-            self.window = Window::default();
-        }
-        came
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 struct VmPatterns {
-    own: Average,
-    blended: Average,
     /// End of the current window.
     until: Nanos,
     /// Requests that arrived, modulo 2^32.
     arrived: u32,
-    /// Marks patterns that a window has filled: own and blended.
+    /// Marks patterns that a window has filled.
     known: [bool; 2],
+    windows: [Window; 2],
+    patterns: [Pattern; 2],
 }
 
-const _: () = assert!(size_of::<VmPatterns>() <= 128);
+const _: () = assert!(size_of::<VmPatterns>() == 128);
+
+/// Index of t, the pattern of the VM's own requests.
+const OWN: usize = 0;
+/// Index of t', that of the same requests as the device gets them.
+const BLENDED: usize = 1;
 
 impl VmPatterns {
     const NEW: VmPatterns = VmPatterns {
-        own: Average::NEW,
-        blended: Average::NEW,
         until: Nanos::ZERO,
         arrived: 0,
         known: [false; 2],
+        windows: [Window::EMPTY; 2],
+        patterns: [Pattern::UNKNOWN; 2],
     };
 
+    #[inline]
     fn advance(&mut self, now: Nanos) {
-        if now < self.until {
-            return;
+        if now >= self.until {
+            self.close_windows(now);
         }
-        self.known[0] |= self.own.close(!self.known[0]);
-        self.known[1] |= self.blended.close(!self.known[1]);
+    }
+
+    fn close_windows(&mut self, now: Nanos) {
+        for of in [OWN, BLENDED] {
+            let window = &mut self.windows[of];
+            if window.requests != [0; 2] {
+                let is_first = !self.known[of];
+                self.patterns[of] = window.averaged(&self.patterns[of], is_first);
+                self.known[of] = true;
+                *window = Window::EMPTY;
+            }
+        }
         self.until = Nanos((now.0 / WINDOW.0 + 1).saturating_mul(WINDOW.0));
     }
 }
@@ -194,7 +191,7 @@ impl Patterns {
         let sequential = stream.continues(addr);
         stream.push(of_vm.arrived.into(), addr + u64::from(len));
         of_vm.arrived = of_vm.arrived.wrapping_add(1);
-        let window = &mut of_vm.own.window;
+        let window = &mut of_vm.windows[OWN];
         window.count(Direction::for_op(op), 1, sequential.into(), len.into());
     }
 
@@ -207,7 +204,7 @@ impl Patterns {
             of_vm.advance(now);
             // Each request merged behind another one continues it.
             let merged = io.first_ops - 1;
-            let window = &mut of_vm.blended.window;
+            let window = &mut of_vm.windows[BLENDED];
             let sequential = merged + u32::from(sequential);
             let direction = Direction::for_op(io.op);
             window.count(direction, io.first_ops, sequential, io.first_bytes);
@@ -223,17 +220,17 @@ impl Patterns {
 
     /// Returns t, the pattern of a VM's requests, as of the last window that ended.
     pub fn own(&mut self, now: Nanos, vm: VmId) -> Pattern {
-        self.vm_mut(now, vm).own.pattern
+        self.vm_mut(now, vm).patterns[OWN]
     }
 
     /// Returns t', the pattern of a VM's requests as the device gets them. Equals t until an I/O of
     /// the VM went to the device.
     pub fn blended(&mut self, now: Nanos, vm: VmId) -> Pattern {
         let of_vm = self.vm_mut(now, vm);
-        if of_vm.known[1] {
-            of_vm.blended.pattern
+        if of_vm.known[BLENDED] {
+            of_vm.patterns[BLENDED]
         } else {
-            of_vm.own.pattern
+            of_vm.patterns[OWN]
         }
     }
 

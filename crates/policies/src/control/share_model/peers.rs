@@ -25,6 +25,7 @@
 //! - The device holds `depth` requests of all hosts together if credits are right.
 
 use super::feedback::Period;
+use super::strategy::Weights;
 use tidegate_base::time::Nanos;
 use tidegate_core::roles::{PeerGroup, PeerShare};
 
@@ -34,15 +35,6 @@ pub const SILENT_PERIODS: u64 = 10;
 const SCALE_STEP: f64 = 0.3;
 /// Maximum number of other hosts; once it is reached, further hosts are ignored.
 pub const PEERS_MAX: usize = 255;
-
-/// Sums of weights over the VMs of all other hosts.
-#[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub struct Others {
-    /// Sum of the VMs' weights.
-    pub weight: f64,
-    /// Sum of the VMs' weights, each multiplied by the part of its rate that blending loses.
-    pub lost: f64,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
@@ -94,13 +86,14 @@ impl Peers {
         self.0.retain(|peer| now.since(peer.heard) <= most);
     }
 
-    /// Returns the sums of weights over all known hosts.
-    pub fn others(&self) -> Others {
-        let add = |sum: Others, peer: &Peer| Others {
-            weight: sum.weight + peer.share.weight,
-            lost: sum.lost + peer.share.lost,
+    /// Returns the sums of weights over the VMs of all known hosts.
+    pub fn others(&self) -> Weights {
+        let of_peer = |peer: &Peer| Weights {
+            weight: peer.share.weight,
+            lost: peer.share.lost,
         };
-        self.0.iter().fold(Others::default(), add)
+        let add = |sum: Weights, peer: &Peer| sum.with(&of_peer(peer));
+        self.0.iter().fold(Weights::default(), add)
     }
 
     /// Returns the mean number of requests inside of all hosts together; `own` is this host's.
@@ -199,7 +192,7 @@ mod tests {
         peers.take_message(Nanos::from_millis(25), 1, &share(4, 900.0));
         assert_eq!(
             peers.others(),
-            Others {
+            Weights {
                 weight: 300.0,
                 lost: 75.0
             }
@@ -215,7 +208,7 @@ mod tests {
         peers.drop_silent(Nanos::from_millis(301), period);
         assert!((peers.others().weight - 200.0).abs() < 1e-9);
         peers.drop_silent(Nanos::from_millis(321), period);
-        assert_eq!(peers.others(), Others::default());
+        assert_eq!(peers.others(), Weights::default());
     }
 
     #[test]

@@ -45,36 +45,122 @@ impl Saturation {
     }
 
     /// Returns the relative variation of a VM's share by which costs are learnt; 0 with a profile.
-    pub fn dither(&self, view: &View, vm: VmId, pattern: &Pattern) -> f64 {
+    /// `half_width`: [`Rates::half_width`] of the VM.
+    pub(super) fn dither(&self, view: &View, vm: VmId, half_width: f64) -> f64 {
         match (view.profile(), view.estimator()) {
-            (None, Some(estimator)) => {
-                estimator.share_variation(vm, estimator.cost(pattern).relative_half_width)
-            }
+            (None, Some(estimator)) => estimator.share_variation(vm, half_width),
             _ => 0.0,
         }
     }
 }
 
-/// Last estimate for one pattern of a VM. Most patterns do not change from period to period, and a
-/// comparison costs less than an estimate.
+/// Saturation rates of a VM's own pattern and of its blended one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate {
+pub(super) struct Rates {
+    /// P_i in requests a second.
+    pub(super) alone: f64,
+    /// P'_i in requests a second.
+    pub(super) blended: f64,
+    /// Relative half width of the interval in which the learnt cost of the own pattern lies; 0 with
+    /// a profile, or without learnt costs.
+    pub(super) half_width: f64,
+}
+
+/// Estimates of the VMs' saturation rates. Most patterns are those of the period before, or of the
+/// VM before, and a comparison costs less than an estimate.
+#[derive(Debug)]
+pub(super) struct Estimates {
+    /// Last estimates by the profile, for each VM's own pattern and its blended one. Learnt costs
+    /// change at any time, so that these are used with a profile only.
+    of_vms: Vec<[Estimate; 2]>,
+    /// Patterns and rates of the VM before.
+    last: Option<([Pattern; 2], Rates)>,
+}
+
+impl Estimates {
+    /// Creates estimates for `vms` slots, none of them known.
+    pub(super) fn new(vms: usize) -> Estimates {
+        Estimates {
+            of_vms: vec![[Estimate::UNKNOWN; 2]; vms],
+            last: None,
+        }
+    }
+
+    /// Forgets all estimates, as the profile has changed.
+    pub(super) fn forget_all(&mut self) {
+        self.of_vms.fill([Estimate::UNKNOWN; 2]);
+        self.last = None;
+    }
+
+    /// Begins an evaluation, in which the device's costs do not change.
+    pub(super) fn begin(&mut self) {
+        self.last = None;
+    }
+
+    /// Returns the rates of the VM in a slot with these patterns, its own and its blended one.
+    pub(super) fn rates(
+        &mut self,
+        source: &Saturation,
+        view: &View,
+        slot: usize,
+        patterns: [Pattern; 2],
+    ) -> Rates {
+        if let Some((_, rates)) = self.last.filter(|(last, _)| *last == patterns) {
+            return rates;
+        }
+        let [own, blended] = &patterns;
+        let same = own == blended;
+        let rates = match (view.profile(), view.estimator()) {
+            (None, Some(estimator)) => {
+                let cost = estimator.cost(own);
+                let alone = 1e12 / cost.time_ps;
+                Rates {
+                    alone,
+                    blended: if same {
+                        alone
+                    } else {
+                        source.iops(view, blended)
+                    },
+                    half_width: cost.relative_half_width,
+                }
+            }
+            _ => {
+                let [of_own, of_blended] = &mut self.of_vms[slot];
+                let alone = of_own.iops(source, view, own);
+                Rates {
+                    alone,
+                    blended: if same {
+                        alone
+                    } else {
+                        of_blended.iops(source, view, blended)
+                    },
+                    half_width: 0.0,
+                }
+            }
+        };
+        self.last = Some((patterns, rates));
+        rates
+    }
+}
+
+/// Last estimate for one pattern of a VM.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
     pattern: Pattern,
     iops: f64,
 }
 
 impl Estimate {
     /// No estimate yet, or none by the present profile.
-    pub(super) const UNKNOWN: Estimate = Estimate {
+    const UNKNOWN: Estimate = Estimate {
         pattern: Pattern::UNKNOWN,
         iops: 0.0,
     };
 
     /// Returns what [`Saturation::iops`] does. The caller resets this estimate when the profile
     /// changes.
-    pub(super) fn iops(&mut self, source: &Saturation, view: &View, pattern: &Pattern) -> f64 {
+    fn iops(&mut self, source: &Saturation, view: &View, pattern: &Pattern) -> f64 {
         let is_known = self.iops > 0.0 && self.pattern == *pattern;
-        // Learnt costs change at any time.
         if !is_known || view.profile().is_none() {
             *self = Estimate {
                 pattern: *pattern,

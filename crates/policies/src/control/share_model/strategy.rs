@@ -1,8 +1,6 @@
 //! Allocation of the device by weights and saturation throughput: vFair's three strategies
 //! (Lu et al., SoCC 2015, section 4.2), as arithmetic on the VMs that compete.
 
-use super::peers::Others;
-
 /// Rule by which VMs share the loss of throughput that their interleaved requests cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
@@ -31,11 +29,17 @@ impl Strategy {
     }
 }
 
-/// A VM that competes for the device.
+/// A VM that competes for the device: all that one evaluation of a period needs of it.
+///
+/// An evaluation passes over the claims several times, as each sum over all VMs needs the one
+/// before. So figures of the VM's state and of the engine are copied here in the first pass, into
+/// two cache lines instead of a dozen, and later passes read nothing else.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Claim {
     /// Slot of the VM.
     pub slot: u32,
+    /// Requests of the VM in the engine, waiting or in flight.
+    pub requests: u32,
     /// w_i, positive.
     pub weight: f64,
     /// P_i: saturation rate of the VM's own pattern t, in requests a second; positive.
@@ -44,12 +48,17 @@ pub struct Claim {
     pub blended: f64,
     /// Recent mean of requests answered a second.
     pub achieved: f64,
-    /// The VM is limited by others, not idle: its mean device latency is above sum(w) / (w_i P_i)
-    /// seconds.
-    pub squeezed: bool,
-    /// Upper bound of the VM's demand in requests a second, well above its recent use. `None`: it
+    /// Requests answered a second, by the recent mean or in the last period, whichever is more.
+    pub used: f64,
+    /// Recent mean of a request's time at the device in seconds.
+    pub latency: f64,
+    /// Recent mean of the number of requests admitted and not answered.
+    pub inside: f64,
+    /// Factor for P_i: what the profile gets wrong.
+    pub scale: f64,
+    /// Upper bound of the VM's demand in requests a second, well above its recent use; infinite: it
     /// used up its allocation.
-    pub needs: Option<f64>,
+    pub needs: f64,
     /// Factor that the strict strategy's cuts leave of the allocation, 0 to 1.
     pub cut: f64,
     /// Relative variation of the share by which costs are learnt.
@@ -60,12 +69,27 @@ pub struct Claim {
     pub kept: f64,
     /// Index of the VM's group among the pools.
     pub group: Option<u32>,
+    /// The VM is limited by others, not idle: its mean device latency is above sum(w) / (w_i P_i)
+    /// seconds.
+    pub squeezed: bool,
+    /// The VM has no credit left and a request that waits for some.
+    pub wants_more: bool,
+    /// The VM asks for more than it has: it wants more, or its requests fill its part of the queue.
+    pub asks: bool,
 }
+
+const _: () = assert!(size_of::<Claim>() <= 128);
 
 impl Claim {
     /// Returns `true` if the VM can use more than its allocation.
     fn can_use_more(&self) -> bool {
-        self.needs.is_none_or(|needs| needs > self.allocation)
+        self.needs > self.allocation
+    }
+
+    /// Returns the part of its rate that the VM loses because requests interleave, 0 to 1.
+    fn lost(&self) -> f64 {
+        // A VM whose requests cost less when blended takes nothing from the others.
+        ((self.alone - self.blended) / self.alone).max(0.0)
     }
 }
 
@@ -76,42 +100,60 @@ const UNUSED: f64 = 1.0 - 1.0 / super::USES;
 /// Smallest factor that cuts leave of an allocation.
 const CUT_MIN: f64 = 1e-3;
 
-/// Returns the sum of all weights.
-pub fn weights(claims: &[Claim]) -> f64 {
-    claims.iter().map(|claim| claim.weight).sum()
+/// Returns the sum of all weights, and that of the weights multiplied by the part of its rate that
+/// each VM loses.
+pub fn weights(claims: &[Claim]) -> Weights {
+    let mut sums = Weights::default();
+    claims.iter().for_each(|claim| sums.add(claim));
+    sums
 }
 
-/// Returns delta P: the part of the device lost because the VMs' requests interleave, 0 to 1.
-pub fn lost(claims: &[Claim], others: &Others) -> f64 {
-    (lost_weight(claims) + others.lost) / (weights(claims) + others.weight)
-}
-
-/// Returns the sum of all weights, each multiplied by the part of its rate that the VM loses.
-pub fn lost_weight(claims: &[Claim]) -> f64 {
-    let of = |claim: &Claim| {
-        let lost = (claim.alone - claim.blended) / claim.alone;
-        // A VM whose requests cost less when blended takes nothing from the others.
-        claim.weight * lost.max(0.0)
-    };
-    claims.iter().map(of).sum()
-}
-
-/// Allocates (w_i / sum w) P_i, reduced by the loss where the strategy shares it. `others` are the
-/// VMs of hosts that share the device.
-pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
+/// Allocates (w_i / sum w) P_i, reduced by the loss where the strategy shares it. `own` are the
+/// sums over the claims, `others` those over the VMs of hosts that share the device.
+pub fn allocate(strategy: Strategy, claims: &mut [Claim], own: &Weights, others: &Weights) {
+    let together = own.with(others);
     let kept = match strategy {
         Strategy::Bops => 1.0,
-        Strategy::Baps | Strategy::Bsps => 1.0 - lost(claims, others),
+        Strategy::Baps | Strategy::Bsps => 1.0 - together.lost_part(),
     };
-    let all = weights(claims) + others.weight;
     for claim in &mut *claims {
-        claim.allocation = claim.weight / all * claim.alone * kept;
+        claim.allocation = claim.weight / together.weight * claim.alone * kept;
         match strategy {
             Strategy::Bsps => claim.allocation *= claim.cut,
             // Cuts of the strict strategy do not outlive a change to another one.
             Strategy::Baps | Strategy::Bops => claim.cut = 1.0,
         }
         claim.kept = kept * claim.cut;
+    }
+}
+
+/// Sums of weights over VMs.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Weights {
+    /// Sum of the VMs' weights.
+    pub weight: f64,
+    /// Sum of the VMs' weights, each multiplied by the part of its rate that blending loses.
+    pub lost: f64,
+}
+
+impl Weights {
+    /// Adds a VM.
+    pub fn add(&mut self, claim: &Claim) {
+        self.weight += claim.weight;
+        self.lost += claim.weight * claim.lost();
+    }
+
+    /// Returns the sums over the VMs of both.
+    pub fn with(&self, others: &Weights) -> Weights {
+        Weights {
+            weight: self.weight + others.weight,
+            lost: self.lost + others.lost,
+        }
+    }
+
+    /// Returns delta P: the part of the device lost because the VMs' requests interleave, 0 to 1.
+    pub fn lost_part(&self) -> f64 {
+        self.lost / self.weight
     }
 }
 
@@ -142,37 +184,9 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     // A VM may get more than it needs, so the rest is divided again. Four rounds leave a negligible
     // rest.
     for _ in 0..4 {
-        let mut freed = take_back(claims, pools);
-        if freed == 0.0 && pools.iter().all(|pool| pool.freed == 0.0) {
+        let Some(Lent { freed, weights }) = take_back(claims, pools) else {
             return;
-        }
-        let mut weights = 0.0;
-        for claim in claims.iter() {
-            match claim.group {
-                Some(at) => {
-                    pools[at as usize].all += claim.weight;
-                    pools[at as usize].take += if claim.can_use_more() {
-                        claim.weight
-                    } else {
-                        0.0
-                    };
-                }
-                None => {
-                    weights += if claim.can_use_more() {
-                        claim.weight
-                    } else {
-                        0.0
-                    }
-                }
-            }
-        }
-        for pool in &mut *pools {
-            if pool.take > 0.0 {
-                weights += pool.all;
-            } else {
-                freed += core::mem::take(&mut pool.freed);
-            }
-        }
+        };
         for claim in claims.iter_mut().filter(|claim| claim.can_use_more()) {
             let time = match claim.group.map(|at| pools[at as usize]) {
                 Some(pool) => {
@@ -186,25 +200,59 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     }
 }
 
+/// Device time to be divided among all, beside that in pools.
+struct Lent {
+    /// Part of the device's time.
+    freed: f64,
+    /// Sum of the weights of those that can use more: VMs without a group, and groups.
+    weights: f64,
+}
+
 /// Reduces each allocation to what the VM needs. Adds the device time that VMs of groups leave to
-/// their pools, and returns the time that the others leave.
-fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
+/// their pools, and returns the time that the others and whole groups leave; `None` if no VM leaves
+/// any.
+fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> Option<Lent> {
     pools.fill(Pool::default());
-    let mut freed = 0.0;
+    let mut lent = Lent {
+        freed: 0.0,
+        weights: 0.0,
+    };
     for claim in claims {
-        if let Some(needs) = claim.needs.filter(|&needs| needs < claim.allocation) {
-            let left = (claim.allocation - needs) / claim.alone;
+        if claim.needs < claim.allocation {
+            let left = (claim.allocation - claim.needs) / claim.alone;
             match claim.group {
                 Some(at) => {
                     pools[at as usize].freed += left;
-                    pools[at as usize].spare += needs * UNUSED / claim.alone;
+                    pools[at as usize].spare += claim.needs * UNUSED / claim.alone;
                 }
-                None => freed += left,
+                None => lent.freed += left,
             }
-            claim.allocation = needs;
+            claim.allocation = claim.needs;
+        }
+        let takes = if claim.can_use_more() {
+            claim.weight
+        } else {
+            0.0
+        };
+        match claim.group {
+            Some(at) => {
+                pools[at as usize].all += claim.weight;
+                pools[at as usize].take += takes;
+            }
+            None => lent.weights += takes,
         }
     }
-    freed
+    if lent.freed == 0.0 && pools.iter().all(|pool| pool.freed == 0.0) {
+        return None;
+    }
+    for pool in &mut *pools {
+        if pool.take > 0.0 {
+            lent.weights += pool.all;
+        } else {
+            lent.freed += core::mem::take(&mut pool.freed);
+        }
+    }
+    Some(lent)
 }
 
 /// Makes one step of [`Strategy::Bsps`] towards achieved rates in the ratio w_i P_i. While a
@@ -253,8 +301,15 @@ mod tests {
             alone,
             blended: 1200.0,
             achieved: 0.0,
+            used: 0.0,
+            latency: 0.0,
+            inside: 0.0,
+            scale: 1.0,
+            requests: 0,
             squeezed: true,
-            needs: None,
+            wants_more: false,
+            asks: false,
+            needs: f64::INFINITY,
             cut: 1.0,
             dither: 0.0,
             allocation: 0.0,
@@ -264,16 +319,22 @@ mod tests {
         [claim(0, 8000.0), claim(1, 1200.0)]
     }
 
+    /// Allocates on a host that shares the device with no other.
+    fn allocate_alone(strategy: Strategy, claims: &mut [Claim]) {
+        let own = weights(claims);
+        allocate(strategy, claims, &own, &Weights::default());
+    }
+
     fn allocated(strategy: Strategy) -> [f64; 2] {
         let mut claims = example();
-        allocate(strategy, &mut claims, &Others::default());
+        allocate_alone(strategy, &mut claims);
         claims.map(|claim| claim.allocation)
     }
 
     #[test]
     fn the_worked_example_of_section_4_2() {
         assert_eq!(allocated(Strategy::Bops), [4000.0, 600.0]);
-        assert!((lost(&example(), &Others::default()) - 0.425).abs() < 1e-15);
+        assert!((weights(&example()).lost_part() - 0.425).abs() < 1e-15);
         let [first, second] = allocated(Strategy::Baps);
         assert!((first - 2300.0).abs() < 1e-9 && (second - 345.0).abs() < 1e-9);
         assert_eq!(allocated(Strategy::Bsps), [first, second], "before any cut");
@@ -290,7 +351,7 @@ mod tests {
     #[test]
     fn the_strict_strategy_ends_at_the_examples_figures() {
         let mut claims = example();
-        allocate(Strategy::Bsps, &mut claims, &Others::default());
+        allocate_alone(Strategy::Bsps, &mut claims);
         serve(&mut claims);
         // As the paper has it for BAPS in the worst case.
         assert!((claims[0].achieved - 855.0).abs() < 1e-9);
@@ -298,7 +359,7 @@ mod tests {
             let before = claims[1].cut;
             cut(&mut claims, false);
             assert!(claims[1].cut >= before * 0.95, "more than a step");
-            allocate(Strategy::Bsps, &mut claims, &Others::default());
+            allocate_alone(Strategy::Bsps, &mut claims);
             serve(&mut claims);
         }
         let [first, second] = claims.map(|claim| claim.achieved);
@@ -319,7 +380,7 @@ mod tests {
     #[test]
     fn lent_and_unused_device_time_are_equal() {
         let mut claims = example();
-        allocate(Strategy::Bops, &mut claims, &Others::default());
+        allocate_alone(Strategy::Bops, &mut claims);
         lend(&mut claims, &mut []);
         assert_eq!(
             claims.map(|c| c.allocation),
@@ -327,7 +388,7 @@ mod tests {
             "no VM leaves anything"
         );
         // VM 1 needs an eighth of the device, so VM 2 has seven.
-        claims[0].needs = Some(1000.0);
+        claims[0].needs = 1000.0;
         lend(&mut claims, &mut []);
         assert_eq!(claims.map(|c| c.allocation), [1000.0, 1050.0]);
         // With three: what the second does not need either is the third's.
@@ -336,15 +397,15 @@ mod tests {
             ..claims[1]
         };
         let mut claims = [claims[0], claims[1], third];
-        claims[1].needs = Some(450.0);
-        allocate(Strategy::Bops, &mut claims, &Others::default());
+        claims[1].needs = 450.0;
+        allocate_alone(Strategy::Bops, &mut claims);
         lend(&mut claims, &mut []);
         let sum: f64 = claims.iter().map(|c| c.allocation / c.alone).sum();
         assert!((sum - 1.0).abs() < 1e-12, "{claims:?}");
         let rates = claims.map(|claim| claim.allocation);
         assert_eq!((rates[0], rates[1]), (1000.0, 450.0));
         // And where no VM takes it, all keep what they need and the rest is left.
-        claims[2].needs = Some(100.0);
+        claims[2].needs = 100.0;
         lend(&mut claims, &mut []);
         assert_eq!(claims.map(|c| c.allocation), [1000.0, 450.0, 100.0]);
     }
@@ -360,21 +421,21 @@ mod tests {
         };
         // Alone, a group of two of whom one needs next to nothing, and a group that leaves half.
         let mut claims = [
-            claim(0, None, 100.0, None),
-            claim(1, Some(0), 25.0, None),
-            claim(2, Some(0), 75.0, Some(80.0)),
-            claim(3, Some(1), 200.0, Some(2000.0)),
+            claim(0, None, 100.0, f64::INFINITY),
+            claim(1, Some(0), 25.0, f64::INFINITY),
+            claim(2, Some(0), 75.0, 80.0),
+            claim(3, Some(1), 200.0, 2000.0),
         ];
         let mut pools = [Pool::default(); 2];
-        allocate(Strategy::Bops, &mut claims, &Others::default());
+        allocate_alone(Strategy::Bops, &mut claims);
         lend(&mut claims, &mut pools);
         let rates = claims.map(|claim| claim.allocation);
         // A quarter each, and half of what the last one leaves; half of the 80 will not be used.
         assert_eq!((rates[0], rates[2], rates[3]), (3000.0, 80.0, 2000.0));
         assert!((rates[1] - 2960.0).abs() < 1e-9, "{rates:?}");
         // A whole group that wants little leaves it to all.
-        claims[1].needs = Some(100.0);
-        allocate(Strategy::Bops, &mut claims, &Others::default());
+        claims[1].needs = 100.0;
+        allocate_alone(Strategy::Bops, &mut claims);
         lend(&mut claims, &mut pools);
         let rates = claims.map(|claim| claim.allocation);
         assert_eq!(rates[1..], [100.0, 80.0, 2000.0]);
@@ -399,7 +460,7 @@ mod tests {
     fn a_vm_that_gains_by_blending_costs_nobody_anything() {
         let mut claims = example();
         claims[0].blended = 9000.0;
-        assert_eq!(lost(&claims, &Others::default()), 0.0);
+        assert_eq!(weights(&claims).lost_part(), 0.0);
     }
 
     #[test]
@@ -407,11 +468,8 @@ mod tests {
         let host = |at: usize| {
             let mut claims = [example()[at]];
             let other = example()[1 - at];
-            let others = Others {
-                weight: other.weight,
-                lost: lost_weight(&[other]),
-            };
-            allocate(Strategy::Baps, &mut claims, &others);
+            let (own, others) = (weights(&claims), weights(&[other]));
+            allocate(Strategy::Baps, &mut claims, &own, &others);
             claims[0].allocation
         };
         let together = allocated(Strategy::Baps);

@@ -6,27 +6,29 @@ use tidegate_base::time::Nanos;
 /// Weight of the newest period in the moving means, 0 to 1.
 const NEWEST: f64 = 0.3;
 
-/// State of one VM slot.
+/// State of one VM slot, in two cache lines: counts of the period, which requests change, and what
+/// is evaluated once a period.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Vm {
-    /// A VM has the slot.
-    pub(super) present: bool,
-    /// The VM competes: its slot is in [`ShareModel`](super::ShareModel)'s `listed`.
-    pub(super) listed: bool,
-    /// Weight of the VM's objective.
-    pub(super) weight: u32,
-    /// Index of the VM's group in [`ShareModel`](super::ShareModel)'s `groups`.
-    pub(super) group: Option<u32>,
     /// Number of the period in which the VM's last request arrived.
     pub(super) asked_in: u64,
-    /// Last allocation that was set, in thousandths of a request per second; `None`: none was.
-    pub(super) allocated: Option<u64>,
-    /// Requests answered in this period.
-    pub(super) answered: u32,
     /// Sum of the device times of the requests answered in this period.
     pub(super) device: Nanos,
     /// Sum of the times from admission to answer of the requests answered in this period.
     pub(super) time_inside: Nanos,
+    /// Requests answered in this period.
+    pub(super) answered: u32,
+    /// Weight of the VM's objective.
+    pub(super) weight: u32,
+    /// Index of the VM's group in [`ShareModel`](super::ShareModel)'s `groups`.
+    pub(super) group: Option<u32>,
+    /// A VM has the slot.
+    pub(super) present: bool,
+    /// The VM competes: its slot is in [`ShareModel`](super::ShareModel)'s `listed`.
+    pub(super) listed: bool,
+    /// Last allocation that was set, in thousandths of a request per second; `None`: none was.
+    pub(super) allocated: Option<u64>,
     /// Requests answered per second in the last period.
     pub(super) last_rate: f64,
     /// Moving mean of the requests answered per second.
@@ -41,6 +43,8 @@ pub(super) struct Vm {
     /// the device; `None`: the scale that is common to all VMs.
     pub(super) scale: Option<OwnScale>,
 }
+
+const _: () = assert!(size_of::<Vm>() == 128);
 
 /// Slot without a VM.
 pub(super) const VACANT: Vm = Vm {
@@ -62,6 +66,11 @@ pub(super) const VACANT: Vm = Vm {
 };
 
 impl Vm {
+    /// Returns the factor for the VM's P_i where `common` is that of VMs without an own one.
+    pub(super) fn scale_beside(&self, common: f64) -> f64 {
+        self.scale.map_or(common, OwnScale::get)
+    }
+
     /// Updates the means at the end of a period of `length` seconds.
     pub(super) fn settle(&mut self, length: f64) {
         let answered = f64::from(core::mem::take(&mut self.answered));
