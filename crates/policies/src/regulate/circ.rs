@@ -303,7 +303,8 @@ impl Regulator for Circ {
     fn set(&mut self, view: &View, vm: VmId, knob: Knob) {
         if let (Knob::Allocation(rate), true) = (knob, self.accounts.has_account(vm.index())) {
             let (idle, left) = (view.requests(vm) == 0, self.period_left(view.now()));
-            self.accounts.allocate(vm.index(), rate, idle, left);
+            self.accounts
+                .allocate(vm.index(), rate, idle, left, self.is_opening);
         }
     }
 

@@ -18,8 +18,9 @@ const ALLOCATION_MAX: u64 = 1_000_000_000_000;
 /// Value of `Vm::active_index` outside the list of active VMs.
 const ABSENT: u32 = u32::MAX;
 
-/// Account of one VM.
+/// Account of one VM, in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Vm {
     /// Credit left; below zero: debt. 0 while the VM is inactive or has no allocation yet.
     credit: i128,
@@ -40,6 +41,8 @@ struct Vm {
     ran_dry: bool,
     present: bool,
 }
+
+const _: () = assert!(size_of::<Vm>() == 64);
 
 const NO_ACCOUNT: Vm = Vm {
     credit: 0,
@@ -63,6 +66,15 @@ impl Vm {
             0 if idle && self.active_index != ABSENT => self.share,
             allocation => allocation,
         }
+    }
+}
+
+/// Returns `a / b` of numbers that are not negative, in a tenth of the instructions where both have
+/// 64 bits. Nearly all have: 2^63 is the worth of nine million requests.
+fn divide(a: i128, b: i128) -> i128 {
+    match (u64::try_from(a), u64::try_from(b)) {
+        (Ok(a), Ok(b)) => (a / b).into(),
+        _ => a / b,
     }
 }
 
@@ -227,8 +239,15 @@ impl Accounts {
     }
 
     /// Sets a VM's allocation in thousandths of a request a second, for the `left` nanoseconds of
-    /// this period, too.
-    pub(super) fn allocate(&mut self, slot: usize, allocation: u64, idle: bool, left: i128) {
+    /// this period, too. `is_opening`: [`Accounts::hand_out_first`] is still to look at the VM.
+    pub(super) fn allocate(
+        &mut self,
+        slot: usize,
+        allocation: u64,
+        idle: bool,
+        left: i128,
+        is_opening: bool,
+    ) {
         let vm = &mut self.vms[slot];
         vm.has_allocation = true;
         // A VM that did not compete may have saved up at an allocation of long ago.
@@ -250,6 +269,9 @@ impl Accounts {
         self.audited_sum += more * left;
         if back {
             self.drop_beyond_burst(slot, left);
+        }
+        if is_opening {
+            return;
         }
         // A VM that is throttled and no longer needs to be finds out at the next slice.
         let next = self.handed_out + 1;
@@ -285,7 +307,6 @@ impl Accounts {
     /// Closes a period. Returns the additional nanoseconds for which VMs that ran dry are granted
     /// their allocations in the next one.
     pub(super) fn close_period(&mut self, view: &View) -> i128 {
-        self.assert_balanced();
         let (given, wanted) = self.settle(view);
         let due = self.given.add(given);
         if wanted == 0 {
@@ -297,25 +318,23 @@ impl Accounts {
         due / wanted
     }
 
-    /// Asserts that the accounts' sum equals `audited_sum`: no credit was created or lost.
-    fn assert_balanced(&self) {
-        let credit = |&slot: &u32| self.vms[slot as usize].credit;
-        let of_vms: i128 = self.active.iter().map(credit).sum();
-        let counted = of_vms + self.given_by_inactive + self.given.outstanding();
-        // Once a period, a sum over active VMs: cheap enough for release builds.
-        assert_eq!(counted, self.audited_sum, "credits do not add up");
-    }
-
     /// Caps all credits at what may be saved up and deactivates VMs that want nothing. Returns the
     /// credits given away, and the sum of the allocations of VMs that ran dry.
+    ///
+    /// Panics if the credits as they were do not add up to `audited_sum`: credit was created or
+    /// lost. The check adds up what this pass over the active VMs reads anyway, so it is cheap
+    /// enough for release builds.
     fn settle(&mut self, view: &View) -> (i128, i128) {
         let (mut given, mut wanted) = (self.given_by_inactive, 0);
+        let audited_sum = self.audited_sum;
+        let mut sum = self.given_by_inactive + self.given.outstanding();
         let mut at = 0;
         while let Some(&slot) = self.active.get(at) {
             let slot = slot as usize;
             let id = view.vm_at(slot);
             let threshold = self.threshold(&self.vms[slot]);
             let vm = &mut self.vms[slot];
+            sum += vm.credit;
             let excess = (vm.credit - threshold).max(0);
             vm.credit -= excess;
             match vm.allocation {
@@ -325,9 +344,7 @@ impl Accounts {
                 _ => given += excess,
             }
             // Less than one credit is none: a request needs a whole one.
-            vm.ran_dry = vm.has_allocation
-                && vm.credit < UNITS_PER_CREDIT
-                && view.pending_head(id).is_some();
+            vm.ran_dry = vm.has_allocation && vm.credit < UNITS_PER_CREDIT && view.has_pending(id);
             if vm.ran_dry {
                 wanted += i128::from(vm.allocation);
             }
@@ -339,6 +356,7 @@ impl Accounts {
                 at += 1;
             }
         }
+        assert_eq!(sum, audited_sum, "credits do not add up");
         (given, wanted)
     }
 
@@ -363,7 +381,7 @@ impl Accounts {
                 let passed = i128::from(vm.allocation) * if vm.ran_dry { more } else { 0 };
                 vm.credit += passed;
                 // Rounds down: less than one unit a nanosecond is thereby available early.
-                vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
+                vm.passed = u64::try_from(divide(passed, self.period)).unwrap_or(u64::MAX);
             }
         }
     }
@@ -429,11 +447,11 @@ impl Accounts {
         let rest = if pace == 0 {
             self.period
         } else {
-            beyond / pace
+            divide(beyond, pace)
         };
         let begins = self.period - rest.min(self.period);
         // The first slice by whose end as much was handed out.
-        let slice = ((begins + self.slice - 1) / self.slice - 1).max(0) as usize;
+        let slice = (divide(begins + self.slice - 1, self.slice) - 1).max(0) as usize;
         Some(slice.max(next)).filter(|&slice| slice < self.slices)
     }
 
