@@ -232,6 +232,9 @@ impl Backing for FileBacking {
             // attributes. A server that does not answer would stop the loop with every disk on it.
             ring.force_async(entry);
         }
+        if self.open.facts.in_memory {
+            ring.expect_instant(entry);
+        }
         self.entry = Some(entry);
         Ok(())
     }

@@ -26,11 +26,16 @@ use crate::buffer::Mem;
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod faults;
+mod lone_read;
+#[cfg(test)]
+mod lone_read_tests;
 mod pause;
 #[cfg(test)]
 mod pause_tests;
 mod step;
 pub mod sys;
+
+use lone_read::LoneRead;
 
 pub use eventfd::Wake;
 pub use pause::Pause;
@@ -57,7 +62,11 @@ pub struct Ring {
     files: Vec<Option<OwnedFd>>,
     /// Flags by file index: true if reads and writes go to a kernel worker at once (`IOSQE_ASYNC`).
     forced_async: Vec<bool>,
+    /// Flags by file index: true if reads never wait for a device.
+    instant: Vec<bool>,
     free_files: Vec<u32>,
+    /// Read that is made without the ring, unless something else is prepared before the next turn.
+    lone_read: Option<LoneRead>,
     /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is
     /// fixed, because the kernel is given addresses in it.
     vectors: Vec<Mem>,
@@ -129,6 +138,8 @@ impl Ring {
             ring,
             files: (0..files).map(|_| None).collect(),
             forced_async: vec![false; files as usize],
+            instant: vec![false; files as usize],
+            lone_read: None,
             free_files: (0..files).rev().collect(),
             vectors: Vec::with_capacity(VECTOR_ARENA_LEN),
             #[cfg(test)]
@@ -156,6 +167,7 @@ impl Ring {
         self.fault_injector.add(index, &fd);
         self.files[index as usize] = Some(fd);
         self.forced_async[index as usize] = false;
+        self.instant[index as usize] = false;
         Ok(FileId(index))
     }
 
@@ -169,11 +181,22 @@ impl Ring {
         self.forced_async[file.0 as usize] = true;
     }
 
+    /// Notes that reads of a file never wait for a device, so that one without company needs no
+    /// ring.
+    pub fn expect_instant(&mut self, file: FileId) {
+        assert!(
+            self.files[file.0 as usize].is_some(),
+            "the flag would be that of the next file at this index"
+        );
+        self.instant[file.0 as usize] = true;
+    }
+
     /// Removes a file from the table and returns it; the kernel keeps it until the last operation
     /// on it ends. Closing it may block if its file system does not answer.
     pub fn remove_file(&mut self, file: FileId) -> OwnedFd {
         // Operations prepared for this file must be submitted before its index can mean another
         // file.
+        self.push_lone_read();
         while !self.ring.submission().is_empty() && self.submit(0, None).is_ok() {}
         let fd = self.files[file.0 as usize]
             .take()
@@ -211,9 +234,19 @@ impl Ring {
     /// Prepares a read from `offset` into `to`, which is at most [`RANGES_MAX`] ranges.
     pub fn read(&mut self, file: FileId, to: &[Mem], offset: u64, token: u64) {
         let entry = match to {
-            &[one] => opcode::Read::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
-                .offset(offset)
-                .build(),
+            &[one] => {
+                let read = LoneRead {
+                    file,
+                    to: one,
+                    offset,
+                    token,
+                };
+                if self.instant[file.0 as usize] && self.is_nothing_prepared() {
+                    self.lone_read = Some(read);
+                    return;
+                }
+                read.entry()
+            }
             many => {
                 let (list, n) = self.push_vectors(many);
                 opcode::Readv::new(Fixed(file.0), list, n)
@@ -389,6 +422,7 @@ impl Ring {
 
     /// Submits unless there is room for so many linked entries, which must be in one submission.
     fn make_room(&mut self, entries: usize) {
+        self.push_lone_read();
         if self.free_entries() < entries {
             self.flush_full();
         }
@@ -400,6 +434,10 @@ impl Ring {
     /// # Errors
     /// Fails if the kernel refuses a submission, after which the ring is unusable.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        // Nothing else is prepared beside a lone read, and its completion is there.
+        if self.make_lone_read() {
+            return Ok(());
+        }
         // Completions that `submit` has taken to make room count too.
         let waiting = !self.completions.is_empty() || !self.ring.completion().is_empty();
         match timeout {
@@ -479,6 +517,7 @@ impl Ring {
     }
 
     fn push(&mut self, entry: squeue::Entry, token: u64) {
+        self.push_lone_read();
         if self.ring.submission().is_full() {
             self.flush_full();
         }
