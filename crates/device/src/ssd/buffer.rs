@@ -3,6 +3,12 @@
 //! An entry is a page with those of its units that were written. Entries of a die are programmed in
 //! order of arrival, as many units as one program operation takes. A unit that is written again
 //! while it waits is programmed once.
+//!
+//! A flush books the programs of all that waits at once, far ahead of the dies. Those units take up
+//! room until they are sent to their die, or frequent flushes would let writes in without end.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
 
@@ -38,6 +44,23 @@ pub(super) struct Buffer {
     queues: Box<[DieQueue]>,
     size: u32,
     used: u32,
+    leaving: Leaving,
+    /// Number of units in `leaving`.
+    booked: u32,
+}
+
+/// Units that a flush has booked: the time at which they leave, in nanoseconds, and their number.
+/// Entries of the past are removed when their room is needed.
+#[derive(Debug)]
+struct Leaving(BinaryHeap<Reverse<(u64, u32)>>);
+
+impl Clone for Leaving {
+    /// Clones with full capacity. (A derived clone would allocate later.)
+    fn clone(&self) -> Leaving {
+        let mut heap = BinaryHeap::with_capacity(self.0.capacity());
+        heap.extend(&self.0);
+        Leaving(heap)
+    }
 }
 
 impl Buffer {
@@ -66,6 +89,9 @@ impl Buffer {
             queues: vec![queue; dies as usize].into(),
             size,
             used: 0,
+            // Each entry has at least one unit, so it never grows.
+            leaving: Leaving(BinaryHeap::with_capacity(size as usize)),
+            booked: 0,
         }
     }
 
@@ -75,7 +101,28 @@ impl Buffer {
 
     /// Returns true if there is room for `units` more.
     pub(super) fn has_room(&self, units: u32) -> bool {
-        self.used + units <= self.size
+        self.used + self.booked + units <= self.size
+    }
+
+    /// Keeps the room of `units` that were taken until they leave, at `at` in nanoseconds.
+    pub(super) fn keep_until(&mut self, at: u64, units: u32) {
+        self.leaving.0.push(Reverse((at, units)));
+        self.booked += units;
+    }
+
+    /// Returns the earliest time at which units leave that were booked; `MAX` if there are none.
+    pub(super) fn next_leave(&self) -> u64 {
+        self.leaving
+            .0
+            .peek()
+            .map_or(u64::MAX, |&Reverse((at, _))| at)
+    }
+
+    /// Frees the room of the booked units that leave first.
+    pub(super) fn let_leave(&mut self) {
+        if let Some(Reverse((_, units))) = self.leaving.0.pop() {
+            self.booked -= units;
+        }
     }
 
     /// Number of units that wait for a die.

@@ -144,8 +144,9 @@ impl Ssd {
         end
     }
 
-    /// Makes the die that is free first do its next background operation. Returns the time at which
-    /// data has left the buffer, or 0 if the operation was a move, which frees no room.
+    /// Waits for booked data to leave the buffer, or makes the die that is free first do its next
+    /// background operation, whichever is sooner. Returns the time at which data has left the
+    /// buffer, or 0 if the operation was a move, which frees no room.
     pub(super) fn make_room(&mut self, now: u64) -> u64 {
         // Of the dies with data, the one that is free first makes room first.
         let mut soonest = (u64::MAX, 0);
@@ -155,6 +156,11 @@ impl Ssd {
             }
         }
         let (free, die) = soonest;
+        let leave = self.buffer.next_leave();
+        if leave != u64::MAX && leave <= free.max(now) {
+            self.buffer.let_leave();
+            return leave;
+        }
         let begin = free.max(now);
         if self.dies[die].moves >= u64::from(self.per_program) * Reclaim::one() {
             self.run_background(now, begin, die);
@@ -163,10 +169,15 @@ impl Ssd {
         self.program(now, begin, die)
     }
 
-    /// Programs everything that waits for a die, from `ready` on.
+    /// Programs everything that waits for a die, from `ready` on. It takes up room in the buffer
+    /// until it is sent.
     pub(super) fn drain(&mut self, now: u64, ready: u64, die: usize) {
-        while self.buffer.waiting(die) > 0 {
-            self.program(now, ready, die);
+        let mut waiting = self.buffer.waiting(die);
+        while waiting > 0 {
+            let sent = self.program(now, ready, die);
+            let left = self.buffer.waiting(die);
+            self.buffer.keep_until(sent, waiting - left);
+            waiting = left;
         }
     }
 }
