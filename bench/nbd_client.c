@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,22 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READ = 0, WRITE = 1, DISCONNECT = 2, FLUSH = 3 };
+#include "nbd_wire.h"
+
 enum { PAGE = 4096, DEPTH_MAX = 128, CLIENTS_MAX = 64, BLOCK_MAX = 1 << 20 };
 enum { IN_BYTES = 1 << 20, SILENCE_MS = 10000, FLUSH_AFTER_WRITES = 4, READ_PERCENT = 70 };
 enum { SUB_BUCKETS = 64, BUCKETS = 64 * SUB_BUCKETS };
-
-struct __attribute__((packed)) request {
-    uint32_t magic;
-    uint16_t flags, type;
-    uint64_t cookie, offset;
-    uint32_t length;
-};
-
-struct __attribute__((packed)) reply {
-    uint32_t magic, error;
-    uint64_t cookie;
-};
 
 /* A request that may be outstanding; its index is the cookie. */
 struct slot {
@@ -170,7 +158,7 @@ static void prepare_requests(struct connection *c)
         uint64_t offset = type == FLUSH ? 0 : (next_random(c) >> 16) % (bytes / block) * block;
         uint32_t length = type == FLUSH ? 0 : block;
         slot->sent_ns = sent_ns;
-        slot->request = (struct request){ htobe32(0x25609513), 0, htobe16(type), htobe64(index),
+        slot->request = (struct request){ htobe32(REQUEST_MAGIC), 0, htobe16(type), htobe64(index),
                                           htobe64(offset), htobe32(length) };
         c->out[c->out_n++] = (struct iovec){ &slot->request, sizeof slot->request };
         if (type == WRITE) {
@@ -210,7 +198,7 @@ static void take_replies(struct connection *c)
         struct reply reply;
         memcpy(&reply, c->in + c->in_at, sizeof reply);
         uint64_t index = be64toh(reply.cookie);
-        if (be32toh(reply.magic) != 0x67446698 || reply.error || index >= depth)
+        if (be32toh(reply.magic) != REPLY_MAGIC || reply.error || index >= depth)
             FAIL("a reply with error %u", be32toh(reply.error));
         struct slot *slot = &c->slots[index];
         int is_read = slot->request.type == htobe16(READ);
@@ -275,7 +263,7 @@ static void *run(void *argument)
             take_replies(c);
         }
     }
-    struct request bye = { .magic = htobe32(0x25609513), .type = htobe16(DISCONNECT) };
+    struct request bye = { .magic = htobe32(REQUEST_MAGIC), .type = htobe16(DISCONNECT) };
     if (send(c->sock, &bye, sizeof bye, MSG_NOSIGNAL) < 0)
         FAIL("the server went away");
     return NULL;

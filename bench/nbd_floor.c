@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +20,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "nbd_wire.h"
+
 /* Numbers of the protocol: github.com/NetworkBlockDevice/nbd, doc/proto.md. */
 enum { FIXED_NEWSTYLE = 1, NO_ZEROES = 2 };
 enum { OPT_EXPORT_NAME = 1, OPT_ABORT = 2, OPT_INFO = 6, OPT_GO = 7 };
 enum { ACK = 1, INFO = 3, UNSUPPORTED = (int)0x80000001 };
 enum { HAS_FLAGS = 1, SEND_FLUSH = 4, MULTI_CONN = 0x100 };
-enum { READ = 0, WRITE = 1, DISCONNECT = 2, FLUSH = 3 };
-#define REQUEST_MAGIC 0x25609513u
-#define REPLY_MAGIC 0x67446698u
 
 enum { OPTION_MAX = 4096, IN_BYTES = 8 << 20, OUT_BYTES = 8 << 20, BATCH = 512 };
-
-struct __attribute__((packed)) request {
-    uint32_t magic;
-    uint16_t flags, type;
-    uint64_t cookie, offset;
-    uint32_t length;
-};
-
-struct __attribute__((packed)) reply {
-    uint32_t magic, error;
-    uint64_t cookie;
-};
 
 /* Replies that wait for the end of their batch, with the data of reads. */
 struct batch {
@@ -250,6 +236,8 @@ int main(int count, char **arguments)
         perror(arguments[1]);
         return 1;
     }
+    puts("listening");
+    fflush(stdout);
     for (;;) {
         pthread_t thread;
         int sock = accept(listener, NULL, NULL);

@@ -2,11 +2,10 @@
 //! notice other data, or of a server that moves other bytes, would say nothing of any server.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::{Child, Command, Output, Stdio};
 
 /// Size of each disk in bytes.
 const DISK_BYTES: usize = 1 << 20;
@@ -45,16 +44,18 @@ impl Drop for Floor {
 
 impl Floor {
     fn start(program: &Path, socket: &str, disks: &Path) -> Floor {
-        let floor = Floor(
+        let mut floor = Floor(
             Command::new(program)
                 .arg(socket)
                 .arg(disks)
+                .stdout(Stdio::piped())
                 .spawn()
                 .unwrap(),
         );
-        while std::os::unix::net::UnixStream::connect(socket).is_err() {
-            sleep(Duration::from_millis(5));
-        }
+        let mut said = String::new();
+        let output = floor.0.stdout.as_mut().expect("it is a pipe");
+        BufReader::new(output).read_line(&mut said).unwrap();
+        assert_eq!(said, "listening\n");
         floor
     }
 }
