@@ -63,7 +63,7 @@ impl LearntStateFile {
         disks: &Identity,
         learnt: &Blob,
     ) -> LearntStateFile {
-        // `read` refuses a state without it, which nobody would notice before the import.
+        // `read` refuses a state without it, which would show only at the next import.
         assert!(
             learnt.part().is_some(),
             "learnt state does not name its controller"

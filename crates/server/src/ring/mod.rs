@@ -420,7 +420,7 @@ impl Ring {
         self.push(entry.build().flags(LINK), token);
     }
 
-    /// Submits unless there is room for so many linked entries, which must be in one submission.
+    /// Submits unless there is room for `entries` linked entries, which must be in one submission.
     fn make_room(&mut self, entries: usize) {
         self.push_lone_read();
         if self.free_entries() < entries {

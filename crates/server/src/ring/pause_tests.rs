@@ -44,7 +44,7 @@ impl Bench {
         self.ring.receive(self.socket, &[to], true, pause, RECEIVED);
     }
 
-    /// Sends so many bytes, and receives after a pause if all of them fit the socket.
+    /// Sends `len` bytes, and receives after a pause if all of them fit the socket.
     fn send_then_receive(&mut self, len: usize) {
         let from = self.pool.get(len);
         let then = ThenReceive {

@@ -198,7 +198,7 @@ impl Frontends {
     }
 }
 
-/// Share of a VM's latency bound that its connections may pause before a receive: one in so many.
+/// Longest pause before a receive: 1 / [`LATENCY_PARTS`] of the VM's latency bound.
 const LATENCY_PARTS: u64 = 100;
 
 /// Returns the longest pause before a receive of a VM with this objective.

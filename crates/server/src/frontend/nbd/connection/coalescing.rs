@@ -23,7 +23,7 @@ use crate::ring::Pause;
 /// pause then still brings one request more on average; beyond that a timer costs more than it
 /// saves.
 const GAP_NS_MAX: u32 = 14_000;
-/// Share of the client's round trip that a pause may take: one in so many.
+/// A pause takes at most this fraction of the client's round trip: 1 / [`ROUND_TRIP_PARTS`].
 const ROUND_TRIP_PARTS: u64 = 10;
 /// Mean number of requests in a receive from which on a connection does not pause: its client
 /// batches by itself, and what a turn costs is divided by that many already.
@@ -37,9 +37,9 @@ const PAUSE_GAPS_MAX: u64 = 4;
 const GAP_NS_COUNTED_MAX: u64 = 1_000_000;
 /// Time after which a depth that was seen counts no more, once or twice as long.
 const DEPTH_EPOCH: Nanos = Nanos::from_millis(250);
-/// Weight of a receive in the means is one in so many.
+/// Weight of a receive in the moving means: 1 / [`MEAN_PARTS`].
 const MEAN_PARTS: u32 = 8;
-/// Unit of the mean number of requests in a receive: one in so many.
+/// The mean number of requests in a receive is counted in units of 1 / [`BATCH_PARTS`].
 const BATCH_PARTS: u32 = 64;
 
 /// Past of a connection's receives, and the plan for its next one.
