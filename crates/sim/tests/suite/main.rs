@@ -1,5 +1,6 @@
 //! Integration tests of the simulator: one binary, a module for each subject.
 
+mod cached_writes;
 mod causes;
 mod common;
 mod device_control;

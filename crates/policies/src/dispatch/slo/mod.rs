@@ -40,6 +40,7 @@ mod absent;
 mod acceptance;
 mod at_disk;
 mod background;
+mod charges;
 mod costs;
 mod dither;
 mod overload;
@@ -47,15 +48,15 @@ mod promises;
 mod shares;
 mod stay;
 mod turns;
+mod write_pace;
 
 use super::cost::CostModel;
 use acceptance::Acceptance;
-use at_disk::{AtDisk, TRANSFER_LATE_POSITIONINGS};
+use at_disk::AtDisk;
 use background::BackgroundRate;
 use costs::{
-    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, COST_BY_BYTES, MAX_LEAD_IOS, MIN_IO_COST,
-    STAY_IOS, background_io_ps, background_io_size, cost_params, max_lead, random_ps,
-    starvation_bound,
+    BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, COST_BY_BYTES, MAX_LEAD_IOS, STAY_IOS,
+    background_io_ps, background_io_size, cost_params, max_lead, random_ps, starvation_bound,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
@@ -65,14 +66,15 @@ use shares::Shares;
 use stay::{Stay, Stream};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
-use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
 use tidegate_core::starvation::Bound;
-use tidegate_core::view::{View, moved};
+use tidegate_core::view::View;
 use turns::{TurnCosts, Turns};
+use write_pace::WritePace;
 
 /// Description in the registry of parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Dispatcher> = PartDescriptor {
@@ -124,6 +126,8 @@ pub struct Slo {
     active: Vec<bool>,
     stay: Stay,
     last_pick: PickReason,
+    /// Time from which the promise of the last pick by promise counts.
+    promised_since: Nanos,
     /// Largest cost by which promises bring a VM ahead of its share.
     max_lead: u64,
     /// Largest background I/O beside VMs, in bytes.
@@ -134,6 +138,8 @@ pub struct Slo {
     turns: Turns,
     /// Variation of charges while costs are learnt.
     dither: Dither,
+    /// Pace of writes by share on flash.
+    write_pace: WritePace,
 }
 
 impl Slo {
@@ -154,11 +160,13 @@ impl Slo {
             active: vec![false; vms],
             stay: Stay::NONE,
             last_pick: PickReason::Share,
+            promised_since: Nanos::ZERO,
             max_lead: 0,
             background_io_size: BACKGROUND_IO_UNPROFILED,
             at_disk: AtDisk::with_capacity(WATCHED_IOS_MAX),
             turns: Turns::with_capacity(vms),
             dither: Dither::default(),
+            write_pace: WritePace::new(),
         };
         slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
         slo
@@ -170,6 +178,7 @@ impl Slo {
         self.by_time = view.costs().is_some();
         self.cost = CostModel::following(cost_params(spec, view.costs()), self.vms);
         self.overload.set_positioning(spec.positioning);
+        self.write_pace.set_profile(view.profile());
         // The rate's work is counted in cost, too, so it must not be compared across units.
         self.background.restart();
         self.refresh_costs(view);
@@ -335,67 +344,6 @@ impl Slo {
         }
     }
 
-    fn charge(&mut self, view: &View, io: &DeviceIo) {
-        let (now, slot) = (view.now(), io.vm.index());
-        let mut cost = self.cost.charge(view, io);
-        if view.device().seeks && io.op != Op::Flush {
-            let bytes = moved(view, io.op, io.len);
-            let continued = self.turns.push(slot, io.addr, bytes);
-            if continued && !self.by_time {
-                cost = self.cost.continued(bytes, MIN_IO_COST);
-            }
-        }
-        if self.by_time && view.profile().is_none() {
-            cost = self.dither.vary(view, io.vm, cost);
-        }
-        if view.is_background(io.vm) {
-            self.background.started(now, cost);
-            self.shares.charge(now, slot, cost, None);
-        } else {
-            self.background.vm_started(now, cost);
-            self.charge_vm(view, io, cost);
-        }
-        if self.active[slot] && view.has_head(io.vm) {
-            self.place(view, io.vm);
-        } else {
-            self.sleep(view, io.vm);
-        }
-    }
-
-    fn charge_vm(&mut self, view: &View, io: &DeviceIo, cost: u64) {
-        let slot = io.vm.index();
-        let by_promise = self.last_pick == PickReason::Promise && io.op != Op::Flush;
-        // A latency bound without a rate is kept only within the VM's share, so its service is
-        // charged in full.
-        // Flushes do not wait for a turn, so their debt is bounded as that of promises.
-        let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
-        let most = self.max_lead.max(2 * cost);
-        (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
-        if by_promise {
-            let bytes = moved(view, io.op, io.len).into();
-            (self.promises).spend(view.now(), slot, bytes, io.first_served());
-        }
-        if io.op == Op::Flush || !view.device().seeks {
-            return;
-        }
-        // A promise also holds for an I/O that went by share, before its deadline made it urgent.
-        if self.promises.has(slot) {
-            let positioning = view.device().spec.positioning;
-            let bytes = moved(view, io.op, io.len).into();
-            let first = io.first_served();
-            let mut late_from = self.promises.late_from(slot, io.arrived, bytes, first);
-            if self.promises.has_transfer(slot) {
-                // The last I/Os of a transfer count as much as the first, so none may be left with
-                // the disk because the transfer is ahead of its rate.
-                late_from =
-                    late_from.min(view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0));
-            }
-            (self.at_disk).started(view.now(), io.id, positioning, late_from);
-        }
-        self.stay.charge(slot, cost, self.turn_cost());
-        self.turns.charge(slot, cost);
-    }
-
     /// Returns the cost for which a disk that seeks serves one VM before others have their turn.
     fn turn_cost(&self) -> u64 {
         STAY_IOS * self.cost.flush()
@@ -495,6 +443,15 @@ impl Slo {
         Ok(Self::start(view, slot, max))
     }
 
+    /// Returns the time until which the VM whose turn it is by share waits, because its head is a
+    /// write that comes too early for the pace.
+    #[inline]
+    fn write_held_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
+        let until = self.write_pace.held_until(view.now())?;
+        let head = view.head(view.vm_at(slot))?;
+        (view.queued(head).unit().op == Op::Write).then_some(until)
+    }
+
     fn start(view: &View, slot: usize, max: u32) -> Pick {
         let head = view
             .head(view.vm_at(slot))
@@ -545,6 +502,7 @@ impl Dispatcher for Slo {
             Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
             Event::Ended { io, .. } => {
                 self.at_disk.ended(io.id);
+                self.write_pace.ended(view.now(), io.id);
                 self.end_turn(view, io.vm.index());
                 self.background.vm_ended(view.now());
             }
@@ -673,10 +631,22 @@ impl Dispatcher for Slo {
                 held: Nanos::ZERO,
             };
         }
-        let (by, slot) = match (earliest.map(|(_, slot)| slot).or(early), first) {
-            (Some(slot), _) => (PickReason::Promise, slot),
-            (None, Some(slot)) => (PickReason::Share, slot),
-            (None, None) => return Pick::Idle(part_at),
+        let (by, slot) = match (earliest, early, first) {
+            (Some((deadline, slot)), ..) => {
+                self.promised_since = deadline - self.promises.span_and_latency(slot).0;
+                (PickReason::Promise, slot)
+            }
+            (None, Some((deadline, slot)), _) => {
+                self.promised_since = deadline - self.promises.span_and_latency(slot).1;
+                (PickReason::Promise, slot)
+            }
+            (None, None, Some(slot)) => {
+                if let Some(until) = self.write_held_until(view, slot) {
+                    return Pick::Idle(until.min(part_at));
+                }
+                (PickReason::Share, slot)
+            }
+            (None, None, None) => return Pick::Idle(part_at),
         };
         self.last_pick = by;
         if slot != self.stay.vm {

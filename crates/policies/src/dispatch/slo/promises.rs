@@ -311,10 +311,20 @@ impl Promises {
         }
     }
 
-    /// Returns a VM whose head may go ahead of shares although its tag lies ahead.
+    /// Returns a VM whose head may go ahead of shares although its tag lies ahead, and the time by
+    /// which its latency bound has it answered.
     #[inline]
-    pub(super) fn first_early(&self) -> Option<usize> {
-        self.early.peek().map(|(_, vm)| vm)
+    pub(super) fn first_early(&self) -> Option<(Nanos, usize)> {
+        let (deadline, vm) = self.early.peek()?;
+        Some((Nanos(deadline), vm))
+    }
+
+    /// Returns the time after the tag of a VM's request by which it is to go, and the VM's latency
+    /// bound; [`Nanos::MAX`]: none.
+    #[inline]
+    pub(super) fn span_and_latency(&self, vm: usize) -> (Nanos, Nanos) {
+        let Promise { span, latency, .. } = self.vms[vm];
+        (span, latency)
     }
 
     /// Returns a VM whose tag has come since it was placed, for it to be placed anew.
@@ -462,7 +472,7 @@ mod tests {
         }
         assert_eq!(promises.first(), None, "both tags lie ahead");
         // Ten requests at once go early, by which the tag is eleven spacings ahead.
-        while let Some(vm) = promises.first_early() {
+        while let Some((_, vm)) = promises.first_early() {
             assert_eq!(vm, 0);
             promises.spend(ms(20), vm, 4096, one);
             promises.place(ms(20), vm, head);
@@ -472,7 +482,7 @@ mod tests {
         // A spacing later another one may.
         assert_eq!(promises.poll_coming(ms(29)), None);
         promises.place(ms(30), 0, head);
-        assert_eq!(promises.first_early(), Some(0));
+        assert_eq!(promises.first_early().map(|(_, vm)| vm), Some(0));
         // Without its bound the VM waits for its tag.
         promises.set(ms(30), 0, &reserved(100, None));
         assert_eq!(promises.first_early(), None);

@@ -1,0 +1,82 @@
+//! Charges for an I/O that has started: shares, promises, background, turns.
+
+use super::at_disk::TRANSFER_LATE_POSITIONINGS;
+use super::costs::MIN_IO_COST;
+use super::{PickReason, Slo};
+use tidegate_base::request::{DeviceIo, Op};
+use tidegate_base::time::Nanos;
+use tidegate_core::view::{View, moved};
+
+impl Slo {
+    /// Charges an I/O that goes to the device.
+    pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
+        let (now, slot) = (view.now(), io.vm.index());
+        let mut cost = self.cost.charge(view, io);
+        if view.device().seeks && io.op != Op::Flush {
+            let bytes = moved(view, io.op, io.len);
+            let continued = self.turns.push(slot, io.addr, bytes);
+            if continued && !self.by_time {
+                cost = self.cost.continued(bytes, MIN_IO_COST);
+            }
+        }
+        if self.by_time && view.profile().is_none() {
+            cost = self.dither.vary(view, io.vm, cost);
+        }
+        if view.is_background(io.vm) {
+            self.background.started(now, cost);
+            self.shares.charge(now, slot, cost, None);
+        } else {
+            self.background.vm_started(now, cost);
+            self.charge_vm(view, io, cost);
+        }
+        if self.active[slot] && view.has_head(io.vm) {
+            self.place(view, io.vm);
+        } else {
+            self.sleep(view, io.vm);
+        }
+    }
+
+    fn charge_vm(&mut self, view: &View, io: &DeviceIo, cost: u64) {
+        let slot = io.vm.index();
+        let by_promise = self.last_pick == PickReason::Promise && io.op != Op::Flush;
+        // A latency bound without a rate is kept only within the VM's share, so its service is
+        // charged in full.
+        // Flushes do not wait for a turn, so their debt is bounded as that of promises.
+        let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
+        let most = self.max_lead.max(2 * cost);
+        (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
+        if by_promise {
+            let bytes = moved(view, io.op, io.len).into();
+            (self.promises).spend(view.now(), slot, bytes, io.first_served());
+        }
+        if !view.device().seeks {
+            let is_write_by_share = !by_promise && io.op == Op::Write;
+            (self.write_pace).started(view.now(), io.len, is_write_by_share);
+            // A transfer has until its due time.
+            if by_promise && !self.promises.has_transfer(slot) {
+                let allowed = self.promises.span_and_latency(slot);
+                (self.write_pace).watch(view.now(), io.id, self.promised_since, allowed);
+            }
+            return;
+        }
+        if io.op == Op::Flush {
+            return;
+        }
+        // A promise also holds for an I/O that went by share, before its deadline made it urgent.
+        if self.promises.has(slot) {
+            let positioning = view.device().spec.positioning;
+            let bytes = moved(view, io.op, io.len).into();
+            let first = io.first_served();
+            let mut late_from = self.promises.late_from(slot, io.arrived, bytes, first);
+            if self.promises.has_transfer(slot) {
+                // The last I/Os of a transfer count as much as the first, so none may be left with
+                // the disk because the transfer is ahead of its rate.
+                late_from =
+                    late_from.min(view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0));
+            }
+            (self.at_disk).started(view.now(), io.id, positioning, late_from);
+        }
+        self.stay.charge(slot, cost, self.turn_cost());
+        self.turns.charge(slot, cost);
+    }
+}
