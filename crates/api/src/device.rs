@@ -67,6 +67,10 @@ pub struct DeviceView {
     /// Promises that are reduced because the device is slower than promised; absent while none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stepped_down: Option<SteppedDownView>,
+    /// Rate in bytes a second that writes without a promise are held to, because promised requests
+    /// are late beside them; absent where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_pace_bytes_per_s: Option<u64>,
     /// Costs of requests learnt so far; absent where the policy does not use costs, or the device
     /// has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,6 +238,7 @@ mod tests {
             blocking_ns: 9,
             feasibility: None,
             stepped_down: None,
+            write_pace_bytes_per_s: None,
             learnt_costs: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
@@ -282,11 +287,13 @@ mod tests {
                 targets: 2,
                 latencies: 3,
             }),
+            write_pace_bytes_per_s: Some(4_000_000),
             ..device()
         };
         let shown = concat!(
             r#""blocking_ns":9,"feasibility":{"fits":true,"depth_bound":16,"learnt":false},"#,
             r#""stepped_down":{"background":true,"transfers":1,"targets":2,"latencies":3},"#,
+            r#""write_pace_bytes_per_s":4000000,"#,
             r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#,
         );
         round_trip(

@@ -547,6 +547,12 @@ pub trait Dispatcher: Send {
         SteppedDown::default()
     }
 
+    /// Returns the rate in bytes a second that writes without a promise are held to for the sake of
+    /// promised requests; `None`: they are not.
+    fn write_pace(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the memory that one more VM and one more request take.
     fn footprint(&self) -> Footprint {
         Footprint::default()

@@ -156,6 +156,11 @@ fn promise_properties(table: &mut Table, device: &DeviceView) {
             Cell::from(reduced_promises(down)).tone(Tone::Bad),
         );
     }
+    if let Some(rate) = device.write_pace_bytes_per_s {
+        let rate = format!("{}/s", bytes(rate));
+        let text = format!("writes beyond promises have {rate}, for promised requests' sake");
+        table.property("write pace", text);
+    }
     // Older daemons do not report it: 0.
     if device.blocking_ns > 0 {
         let blocking = duration(device.blocking_ns);

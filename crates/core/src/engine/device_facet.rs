@@ -67,6 +67,12 @@ impl<'a> Device<'a> {
         self.engine.active.roles.dispatcher.stepped_down()
     }
 
+    /// Returns the rate in bytes a second that writes without a promise are held to for the sake of
+    /// promised requests; `None`: they are not.
+    pub fn write_pace(&self) -> Option<u64> {
+        self.engine.active.roles.dispatcher.write_pace()
+    }
+
     /// Returns whether promises or costs have changed since the last feasibility check.
     pub fn is_feasibility_check_due(&self) -> bool {
         self.engine.promises.is_due()

@@ -67,6 +67,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         blocking: engine.device().blocking_time(),
         feasibility: engine.device().feasibility(),
         stepped_down: engine.device().stepped_down(),
+        write_pace: engine.device().write_pace(),
         learnt_costs: engine.device().learnt_costs(),
         uncounted: 0,
         oldest_io: None,

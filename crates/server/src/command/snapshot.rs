@@ -52,6 +52,8 @@ pub struct DeviceSnapshot {
     pub feasibility: Option<Feasibility>,
     /// Promises that have given way because the device is slower than promised.
     pub stepped_down: SteppedDown,
+    /// Rate in bytes a second that writes without a promise are held to; `None`: they are not.
+    pub write_pace: Option<u64>,
     /// Learnt costs of requests; `None` if they are not learnt.
     pub learnt_costs: Option<LearntCosts>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.

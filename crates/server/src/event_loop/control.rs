@@ -166,6 +166,7 @@ impl Loop {
             blocking: self.engine.device().blocking_time(),
             feasibility: self.engine.device().feasibility(),
             stepped_down: self.engine.device().stepped_down(),
+            write_pace: self.engine.device().write_pace(),
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),

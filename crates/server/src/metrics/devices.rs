@@ -36,6 +36,12 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         ),
     ),
     plain(
+        "write_pace_bytes_per_second",
+        "Rate that writes without a promise are held to, because promised requests are late beside \
+         them",
+        Read::OptionalGauge(|d| d.write_pace.map(|rate| rate as f64)),
+    ),
+    plain(
         "in_flight",
         "I/Os in flight that count against the queue depth",
         Read::Gauge(|d| d.stats.in_flight.into()),

@@ -571,6 +571,10 @@ impl Dispatcher for Slo {
         self.overload.stepped_down()
     }
 
+    fn write_pace(&self) -> Option<u64> {
+        self.write_pace.bytes_per_s()
+    }
+
     fn is_due_beyond_depth(&mut self, view: &View) -> bool {
         // A disk that seeks serves I/Os one by one, in an order of its own, so an I/O beyond the
         // depth gains nothing. In overload it would only lengthen the queue.

@@ -194,6 +194,11 @@ impl WritePace {
         self.known_slack.unwrap_or_else(by_pace)
     }
 
+    /// Returns the rate that writes by share are held to, in bytes a second; `None`: they are not.
+    pub(super) fn bytes_per_s(&self) -> Option<u64> {
+        self.rate.map(|rate| rate * (Nanos::SECOND.0 / WINDOW.0))
+    }
+
     /// Returns the time until which a write by share waits, if it does.
     #[inline]
     pub(super) fn held_until(&mut self, now: Nanos) -> Option<Nanos> {

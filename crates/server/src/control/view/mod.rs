@@ -64,6 +64,7 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
         blocking_ns: snapshot.blocking.0,
         feasibility: snapshot.feasibility.as_ref().map(device::feasibility),
         stepped_down: device::stepped_down(snapshot.stepped_down),
+        write_pace_bytes_per_s: snapshot.write_pace,
         learnt_costs: snapshot.learnt_costs.as_ref().map(device::costs),
         vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
         disks_with_faults: (snapshot.vms.iter())
