@@ -10,7 +10,7 @@ use tidegate_core::time::Nanos;
 
 use crate::class_search::search;
 use crate::what_if::WhatIf;
-use crate::{HostSnapshot, MAX_TENANTS, Request};
+use crate::{HostSnapshot, MAX_VMS, Request};
 
 /// Set of the transfers that a host accepts in its current state, by the rate they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ impl Acceptance {
     /// Computes the set for the state in `snapshot`.
     pub fn for_snapshot(snapshot: &HostSnapshot<'_>) -> Acceptance {
         let mut all = Acceptance::none();
-        if snapshot.tenants.len() >= MAX_TENANTS {
+        if snapshot.vms.len() >= MAX_VMS {
             return all;
         }
         let mut what_if = WhatIf::new(snapshot);
@@ -74,7 +74,7 @@ impl Acceptance {
         self.ranges.last().map_or(0, |range| range.1)
     }
 
-    /// End of validity, provided that no tenant comes, goes, makes progress or changes class
+    /// End of validity, provided that no VM comes, goes, makes progress or changes class
     /// before.
     pub fn valid_until(&self) -> Nanos {
         self.valid_until

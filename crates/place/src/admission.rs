@@ -7,14 +7,14 @@ use tidegate_core::transfers::Class;
 
 use crate::class_search::{StopReason, search};
 use crate::what_if::WhatIf;
-use crate::{HostSnapshot, MAX_TENANTS, Request};
+use crate::{HostSnapshot, MAX_VMS, Request};
 
 /// Terms on which a transfer is admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assignment {
     /// Class of the transfer.
     pub class: Class,
-    /// Tenants whose class changes, by index, with their new class. The host restores their classes
+    /// VMs whose class changes, by index, with their new class. The host restores their classes
     /// when the admitted transfer ends.
     pub lowered: Vec<(usize, Class)>,
 }
@@ -36,27 +36,27 @@ pub enum RejectionReason {
     /// A running transfer would miss its deadline (case 2, or case 1 with the newcomer in the
     /// lowest class). The fields name the transfer that would be latest.
     Misses {
-        /// Index of its tenant.
+        /// Index of its VM.
         who: usize,
-        /// Lateness of that tenant.
+        /// Lateness of that VM.
         late: Nanos,
     },
     /// A running transfer that is late even without the newcomer would lose a rate that it keeps
     /// ([`LateRule`](crate::LateRule)), and no other would be late.
     Slows {
-        /// Index of its tenant.
+        /// Index of its VM.
         who: usize,
         /// Present rate of the transfer in bytes per second.
         from: u64,
         /// Rate of the transfer beside the newcomer in bytes per second.
         to: u64,
     },
-    /// The transfer itself would be late, with all tenants idle and itself in the highest class
+    /// The transfer itself would be late, with all VMs idle and itself in the highest class
     /// (case 4), or because PriDyn will raise one that is late anyway.
     OwnDeadline,
-    /// The search found no solution in 3 (N + 1) steps, for N running tenants.
+    /// The search found no solution in 3 (N + 1) steps, for N running VMs.
     Steps,
-    /// The host has reached its limit of tenants.
+    /// The host has reached its limit of VMs.
     Full,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn admit_with_rate(
     snapshot: &HostSnapshot<'_>,
     request: &Request,
 ) -> (Result<Assignment, Rejection>, u64) {
-    if snapshot.tenants.len() >= MAX_TENANTS {
+    if snapshot.vms.len() >= MAX_VMS {
         return (Err(Rejection::full()), 0);
     }
     let mut what_if = WhatIf::new(snapshot);
@@ -107,7 +107,7 @@ pub(crate) fn admit_with_rate(
                 let (who, from, to) = what_if.most_slowed()?;
                 Some(RejectionReason::Slows { who, from, to })
             };
-            // A tenant is late or slowed where the search stops so: the default is never used.
+            // A VM is late or slowed where the search stops so: the default is never used.
             misses.or_else(slows).unwrap_or(RejectionReason::Steps)
         }
     };

@@ -1,6 +1,6 @@
 //! Bandwidth of a host's disk: MaxBW - BWloss(N) of Jain's thesis.
 
-use crate::MAX_TENANTS;
+use crate::MAX_VMS;
 
 /// Total bandwidth of a disk by the number of transfers on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,8 +29,8 @@ pub enum BandwidthError {
         /// Maximum bandwidth in bytes per second.
         max: u64,
     },
-    /// More losses than a host can have transfers ([`MAX_TENANTS`]).
-    #[error("{0} losses given; at most {MAX_TENANTS} are allowed, one per number of transfers")]
+    /// More losses than a host can have transfers ([`MAX_VMS`]).
+    #[error("{0} losses given; at most {MAX_VMS} are allowed, one per number of transfers")]
     TooMany(usize),
 }
 
@@ -39,12 +39,12 @@ impl Bandwidth {
     /// transfers; more transfers lose as much as the last value.
     ///
     /// # Errors
-    /// `max` is 0, a loss leaves nothing, or there are more than [`MAX_TENANTS`] losses.
+    /// `max` is 0, a loss leaves nothing, or there are more than [`MAX_VMS`] losses.
     pub fn new(max: u64, lost: &[u64]) -> Result<Bandwidth, BandwidthError> {
         if max == 0 {
             return Err(BandwidthError::Zero);
         }
-        if lost.len() > MAX_TENANTS {
+        if lost.len() > MAX_VMS {
             return Err(BandwidthError::TooMany(lost.len()));
         }
         // Equal to `max` leaves 0, with which no transfer ends.
@@ -95,7 +95,7 @@ mod tests {
             "with 2 transfers the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss \
              must be smaller"
         );
-        let many = Bandwidth::new(54, &[0; MAX_TENANTS + 1]);
-        assert_eq!(many, Err(BandwidthError::TooMany(MAX_TENANTS + 1)));
+        let many = Bandwidth::new(54, &[0; MAX_VMS + 1]);
+        assert_eq!(many, Err(BandwidthError::TooMany(MAX_VMS + 1)));
     }
 }

@@ -2,11 +2,11 @@
 
 use tidegate_core::transfers::Class;
 
-/// Maximum number of tenants of a host. Jain's thesis (chapter 5) assumes a small number, because
+/// Maximum number of VMs of a host. Jain's thesis (chapter 5) assumes a small number, because
 /// all share a disk.
-pub const MAX_TENANTS: usize = 64;
+pub const MAX_VMS: usize = 64;
 
-/// Number of tenants of each class; equivalent to the sorted list of their classes.
+/// Number of VMs of each class; equivalent to the sorted list of their classes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Combination {
     /// Counts, lowest class first, as in [`Class::ALL`].
@@ -28,54 +28,54 @@ impl Combination {
         Combination { counts }
     }
 
-    /// Total number of tenants.
+    /// Total number of VMs.
     pub fn len(&self) -> usize {
         self.counts.iter().map(|&count| usize::from(count)).sum()
     }
 
-    /// Returns whether there is no tenant.
+    /// Returns whether there is no VM.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of tenants of `class`.
+    /// Number of VMs of `class`.
     pub fn count(&self, class: Class) -> usize {
         self.counts[class as usize].into()
     }
 
-    /// Adds a tenant of `class`.
+    /// Adds a VM of `class`.
     #[must_use]
     pub fn with(mut self, class: Class) -> Combination {
         self.counts[class as usize] += 1;
         self
     }
 
-    /// Changes the class of one tenant.
+    /// Changes the class of one VM.
     #[must_use]
     pub(crate) fn changed(mut self, from: Class, to: Class) -> Combination {
         assert!(
             self.counts[from as usize] > 0,
-            "no tenant of class {from:?} to change"
+            "no VM of class {from:?} to change"
         );
         self.counts[from as usize] -= 1;
         self.with(to)
     }
 
     /// Sum of the class differences when the sorted classes of both are aligned; neighbouring
-    /// classes differ by 1. `None`: the numbers of tenants differ.
+    /// classes differ by 1. `None`: the numbers of VMs differ.
     pub fn distance(&self, other: &Combination) -> Option<usize> {
         (self.len() == other.len()).then(|| self.distance_of_equal_len(other))
     }
 
-    /// Computes [`distance`](Self::distance) for equal numbers of tenants: the counts below each
+    /// Computes [`distance`](Self::distance) for equal numbers of VMs: the counts below each
     /// class determine where the sorted lists differ.
     pub(crate) fn distance_of_equal_len(&self, other: &Combination) -> usize {
         let [(low, below), (other_low, other_below)] = [self.below(), other.below()];
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
-    /// Pairs the tenants of both combinations in the order of their classes. Returns how many
-    /// tenants of each class (row) are paired with each class of `other` (column).
+    /// Pairs the VMs of both combinations in the order of their classes. Returns how many
+    /// VMs of each class (row) are paired with each class of `other` (column).
     pub(crate) fn pair_counts(&self, other: &Combination) -> [[usize; 3]; 3] {
         let ranks = |all: &Combination| {
             let mut end = 0;
@@ -95,20 +95,20 @@ impl Combination {
         })
     }
 
-    /// Number of tenants below best effort, and below real time.
+    /// Number of VMs below best effort, and below real time.
     fn below(&self) -> (usize, usize) {
         let idle = usize::from(self.counts[0]);
         (idle, idle + usize::from(self.counts[1]))
     }
 
-    /// Index among all combinations of the same number of tenants.
+    /// Index among all combinations of the same number of VMs.
     pub(crate) fn index(&self) -> usize {
         let (idle, below) = self.below();
         // Rows by `below`, each with `below + 1` values of `idle`.
         below * (below + 1) / 2 + idle
     }
 
-    /// Returns all combinations of `n` tenants, by index.
+    /// Returns all combinations of `n` VMs, by index.
     pub(crate) fn all_of_size(n: usize) -> impl Iterator<Item = Combination> {
         let counts = move |below, idle| [idle, below - idle, n - below].map(|count| count as u16);
         (0..=n).flat_map(move |below| {

@@ -4,19 +4,19 @@ use tidegate_core::transfers::Class;
 
 use crate::Combination;
 
-/// Rate of one tenant of each class in bytes per second, lowest class first.
+/// Rate of one VM of each class in bytes per second, lowest class first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ClassRates(pub [u64; 3]);
 
 impl ClassRates {
-    /// Rate of one tenant of `class` in bytes per second; 0 for a class without a rate.
+    /// Rate of one VM of `class` in bytes per second; 0 for a class without a rate.
     pub fn for_class(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
 
     /// Estimates the rates of the combination `wanted` from these rates of the combination
-    /// `measured`, which has as many tenants. The tenants of both are sorted by class and paired in
-    /// that order; a class gets the mean rate of the tenants that its own are paired with.
+    /// `measured`, which has as many VMs. The VMs of both are sorted by class and paired in that
+    /// order; a class gets the mean rate of the VMs that its own are paired with.
     ///
     /// ```text
     ///   measured: idle 5 MB/s, best effort 20 MB/s, real time 60 MB/s
@@ -24,7 +24,7 @@ impl ClassRates {
     ///   result:   idle 5 MB/s, best effort min((20 + 60) / 2, 20) = 20 MB/s
     /// ```
     ///
-    /// The minimum: a class that was measured gets no more than its measured rate, because a tenant
+    /// The minimum: a class that was measured gets no more than its measured rate, because a VM
     /// that is lowered to it does not bring its former rate along.
     pub(crate) fn extrapolate(&self, measured: &Combination, wanted: &Combination) -> ClassRates {
         let pairs = wanted.pair_counts(measured);
@@ -43,7 +43,7 @@ impl ClassRates {
         }))
     }
 
-    /// Sum of the rates of all tenants in `classes`, in bytes per second; saturates.
+    /// Sum of the rates of all VMs in `classes`, in bytes per second; saturates.
     pub fn total(&self, classes: &Combination) -> u64 {
         let all = Class::ALL.map(|class| {
             self.for_class(class)
@@ -59,7 +59,7 @@ mod tests {
     use Class::{BestEffort, Idle, RealTime};
 
     #[test]
-    fn a_lowered_tenant_gets_the_measured_rate_of_its_new_class() {
+    fn a_lowered_vm_gets_the_measured_rate_of_its_new_class() {
         let measured = Combination::from_classes([Idle, BestEffort, RealTime]);
         let wanted = Combination::from_classes([Idle, BestEffort, BestEffort]);
         let rates = ClassRates([5, 20, 60]).extrapolate(&measured, &wanted);

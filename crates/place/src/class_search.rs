@@ -1,20 +1,20 @@
 //! Class search: loop of figure 5.8 of Jain's thesis over the classes of the newcomer (the transfer
-//! that asks for admission) and of the running tenants, with the priority manager of figure 5.10.
+//! that asks for admission) and of the running VMs, with the priority manager of figure 5.10.
 //! Operates on a [`WhatIf`] only.
 //!
 //! ```text
 //!                   newcomer in time             newcomer late
-//!   a tenant late   1: lower the newcomer,       2: reject
+//!   a VM late       1: lower the newcomer,       2: reject
 //!                      reject at the lowest
-//!   no tenant late  3: accept                    4: lower a running tenant; if there is none,
+//!   no VM late      3: accept                    4: lower a running VM; if there is none,
 //!                                                   raise the newcomer; reject at the highest
 //! ```
 //!
-//! Cases 1 and 4 can undo each other endlessly when no tenant can be lowered, so the newcomer is
-//! rejected after 3 (N + 1) steps: the three classes of each of N tenants and of the newcomer. A
-//! tenant counts as late only if it would be in time without the newcomer; one that is late anyway
-//! counts so if it would lose a rate that it keeps ([`LateRule`](crate::LateRule)). A transfer that
-//! ends exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
+//! Cases 1 and 4 can undo each other endlessly when no VM can be lowered, so the newcomer is
+//! rejected after 3 (N + 1) steps: the three classes of each of N VMs and of the newcomer. A VM
+//! counts as late only if it would be in time without the newcomer; one that is late anyway counts
+//! so if it would lose a rate that it keeps ([`LateRule`](crate::LateRule)). A transfer that ends
+//! exactly at its deadline is in time; the figure demands that the newcomer ends before it, a
 //! difference that no clock resolves.
 
 use tidegate_core::transfers::Class;

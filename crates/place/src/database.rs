@@ -1,11 +1,11 @@
-//! Priority database: measured bandwidth of the tenants of a host, by their number and classes
+//! Priority database: measured bandwidth of the VMs of a host, by their number and classes
 //! (Jain's thesis, section 5.2.1).
 
 use tidegate_core::learnt_state::{Blob, BlobError};
 use tidegate_core::transfers::Class;
 
 use crate::interval::{Interval, RATE_MAX};
-use crate::{Bandwidth, ClassRates, Combination, MAX_TENANTS};
+use crate::{Bandwidth, ClassRates, Combination, MAX_VMS};
 
 /// Descriptor of the exported bytes.
 const DESCRIPTOR: &str = "priority-database";
@@ -21,13 +21,13 @@ const NEW_SAMPLE_DIVISOR: i128 = 8;
 pub struct Entry {
     /// Combination of classes.
     pub classes: Combination,
-    /// Rate of one tenant of each class, as an exponential average.
+    /// Rate of one VM of each class, as an exponential average.
     pub rates: ClassRates,
     /// Number of intervals that contributed.
     pub intervals: u64,
 }
 
-/// Entries for one number of tenants.
+/// Entries for one number of VMs.
 #[derive(Clone, Debug)]
 struct Table {
     entries: Vec<Entry>,
@@ -35,17 +35,17 @@ struct Table {
     nearest: Vec<u16>,
 }
 
-/// Bandwidth of each class on a host, by the number and classes of its tenants; learnt while they
+/// Bandwidth of each class on a host, by the number and classes of its VMs; learnt while they
 /// run.
 ///
-/// A combination without an entry uses the nearest one: the same number of tenants, with the
-/// smallest sum of class differences; among equals the one with the higher classes. The tenants of
+/// A combination without an entry uses the nearest one: the same number of VMs, with the
+/// smallest sum of class differences; among equals the one with the higher classes. The VMs of
 /// both are paired in the order of their classes, and each gets the rate of its counterpart. If
-/// there is no entry for this number of tenants, all get equal parts of the bandwidth.
+/// there is no entry for this number of VMs, all get equal parts of the bandwidth.
 #[derive(Clone, Debug)]
 pub struct PriorityDatabase {
     bandwidth: Bandwidth,
-    /// Tables by number of tenants.
+    /// Tables by number of VMs.
     tables: Vec<Option<Table>>,
 }
 
@@ -61,17 +61,16 @@ impl PriorityDatabase {
         &self.bandwidth
     }
 
-    /// Learns from an interval in which every tenant had unlimited demand: class and rate in bytes
-    /// per second of each tenant throughout the interval. Ignored for more than [`MAX_TENANTS`]
-    /// tenants.
+    /// Learns from an interval in which every VM had unlimited demand: class and rate in bytes
+    /// per second of each VM throughout the interval. Ignored for more than [`MAX_VMS`] VMs.
     pub fn learn(&mut self, rates: impl IntoIterator<Item = (Class, u64)>) {
         self.learn_with_demand(rates.into_iter().map(|(class, rate)| (class, rate, true)));
     }
 
     /// Learns from an interval: class, rate in bytes per second, and whether the demand was
-    /// unlimited, of each tenant. The rate of a tenant with limited demand is a lower bound for its
+    /// unlimited, of each VM. The rate of a VM with limited demand is a lower bound for its
     /// class, and lower classes had the bandwidth that it did not use. Ignored for more than
-    /// [`MAX_TENANTS`] tenants.
+    /// [`MAX_VMS`] VMs.
     pub fn learn_with_demand(&mut self, rates: impl IntoIterator<Item = (Class, u64, bool)>) {
         let Some(interval) = Interval::from_rates(rates) else {
             return;
@@ -98,7 +97,7 @@ impl PriorityDatabase {
         }
     }
 
-    /// Rate of one tenant of each class in this combination, in bytes per second.
+    /// Rate of one VM of each class in this combination, in bytes per second.
     pub fn rates(&self, classes: &Combination) -> ClassRates {
         let entry = self.entry_or_default(classes);
         if entry.classes == *classes {
@@ -109,7 +108,7 @@ impl PriorityDatabase {
     }
 
     /// Returns the entry from which the rates of a combination are derived. If nothing is known for
-    /// this number of tenants, returns a synthetic entry with equal parts of the bandwidth.
+    /// this number of VMs, returns a synthetic entry with equal parts of the bandwidth.
     pub(crate) fn entry_or_default(&self, classes: &Combination) -> Entry {
         if let Some(entry) = self.nearest_entry(classes) {
             return *entry;
@@ -126,14 +125,14 @@ impl PriorityDatabase {
     }
 
     /// Returns the entry from which the rates of a combination are derived; `None`: there is none
-    /// for this number of tenants.
+    /// for this number of VMs.
     pub fn nearest_entry(&self, classes: &Combination) -> Option<&Entry> {
         let table = self.tables.get(classes.len())?.as_ref()?;
         let at = table.nearest.get(classes.index())?;
         table.entries.get(usize::from(*at))
     }
 
-    /// Returns all entries, by number of tenants, then in order of learning.
+    /// Returns all entries, by number of VMs, then in order of learning.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         (self.tables.iter().flatten()).flat_map(|table| &table.entries)
     }
@@ -163,13 +162,13 @@ impl PriorityDatabase {
         for _ in 0..fields.u64()? {
             let (mut counts, mut rates) = ([0; 3], [0; 3]);
             for (count, rate) in counts.iter_mut().zip(&mut rates) {
-                *count = fields.u64_in("a number of transfers", 0..=MAX_TENANTS as u64)? as u16;
+                *count = fields.u64_in("a number of transfers", 0..=MAX_VMS as u64)? as u16;
                 *rate = fields.u64_in("a bandwidth", 0..=RATE_MAX)?;
             }
             let classes = Combination::new(counts);
             // `Combination` and the tables rely on these bounds.
             let impossible = |what, value: String| BlobError::Value { what, value };
-            if !(1..=MAX_TENANTS).contains(&classes.len()) {
+            if !(1..=MAX_VMS).contains(&classes.len()) {
                 let value = classes.len().to_string();
                 return Err(impossible("a number of transfers", value));
             }
@@ -206,12 +205,12 @@ impl PriorityDatabase {
         }
         let table = self.tables[n].get_or_insert_with(|| Table {
             entries: Vec::new(),
-            // Number of combinations of n tenants of three classes.
+            // Number of combinations of n VMs of three classes.
             nearest: vec![0; (n + 1) * (n + 2) / 2],
         });
         table.entries.push(entry);
         let at = table.entries.len() - 1;
-        // 64 tenants of three classes have 2,145 combinations, so a full update is cheap.
+        // 64 VMs of three classes have 2,145 combinations, so a full update is cheap.
         for (all, nearest) in Combination::all_of_size(n).zip(&mut table.nearest) {
             let known = &table.entries[usize::from(*nearest)].classes;
             let rank = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);

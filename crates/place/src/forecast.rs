@@ -3,8 +3,8 @@
 //! The proactive agent of figure 5.9 of Jain's thesis extrapolates the current rates as if no
 //! transfer ever ended. That is pessimistic for a transfer that a short one starves, and for a
 //! short one among long ones. This forecast goes from one end to the next, with the rates that the
-//! database knows for the tenants that remain; tenants lowered for the newcomer are restored when
-//! it ends, and a transfer past its deadline runs in the real-time class (PriDyn's guard, section
+//! database knows for the VMs that remain; VMs lowered for the newcomer are restored when it ends,
+//! and a transfer past its deadline runs in the real-time class (PriDyn's guard, section
 //! 4.2.2). The cost is a pass over all transfers per end. The result depends on more than the rate
 //! a newcomer needs, so [`Pcos`](crate::Pcos) does not search by it. It verifies with it a decision
 //! beside a transfer that is late at its present rate: such a transfer may be in time since another
@@ -14,20 +14,20 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 
 use crate::{
-    Assignment, HostSnapshot, MAX_TENANTS, PriorityDatabase, Rejection, RejectionReason, Request,
-    Tenant, rates,
+    Assignment, HostSnapshot, MAX_VMS, PriorityDatabase, Rejection, RejectionReason, Request,
+    VmState, rates,
 };
 
-/// Tenant of a host's disk, and its behaviour after its transfer ends.
+/// VM on a host, and its behaviour after its transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Present {
-    /// Tenant and its transfer.
-    pub tenant: Tenant,
-    /// The VM continues with best-effort I/O after its transfer.
+    /// Class and transfer.
+    pub vm: VmState,
+    /// True if the VM continues with best-effort I/O after its transfer.
     pub stays: bool,
 }
 
-/// Tenant in a running forecast.
+/// VM in a running forecast.
 #[derive(Clone, Copy, Debug)]
 struct Simulated {
     transfer: Option<Transfer>,
@@ -42,12 +42,12 @@ struct Simulated {
 }
 
 impl Simulated {
-    fn new(tenant: Tenant, stays: bool, limit: Option<u64>) -> Simulated {
+    fn new(vm: VmState, stays: bool, limit: Option<u64>) -> Simulated {
         Simulated {
-            transfer: tenant.transfer,
-            class: tenant.class,
+            transfer: vm.transfer,
+            class: vm.class,
             stays,
-            after: tenant.class,
+            after: vm.class,
             limit,
             late: Nanos::MAX,
         }
@@ -61,7 +61,7 @@ impl Simulated {
 /// Verifies by forecast the terms on which a host would admit a newcomer.
 ///
 /// # Errors
-/// A tenant's transfer ends in time without the newcomer and late with it, or the newcomer itself
+/// A VM's transfer ends in time without the newcomer and late with it, or the newcomer itself
 /// is late. A lateness of [`Nanos::MAX`]: it never ends.
 pub(crate) fn verify(
     snapshot: &HostSnapshot<'_>,
@@ -69,16 +69,16 @@ pub(crate) fn verify(
     terms: &Assignment,
 ) -> Result<(), Rejection> {
     let limit = |who: usize| Some(snapshot.limit(who)).filter(|limit| *limit < u64::MAX);
-    let tenants = snapshot.tenants.iter().enumerate();
-    let all: Vec<Simulated> = tenants
-        // A tenant without a transfer is ordinary I/O, which goes on.
-        .map(|(who, tenant)| Simulated::new(*tenant, tenant.transfer.is_none(), limit(who)))
+    let vms = snapshot.vms.iter().enumerate();
+    let all: Vec<Simulated> = vms
+        // A VM without a transfer is ordinary I/O, which goes on.
+        .map(|(who, vm)| Simulated::new(*vm, vm.transfer.is_none(), limit(who)))
         .collect();
     let mut beside = all.clone();
     for &(who, class) in &terms.lowered {
         beside[who].class = class;
     }
-    let newcomer = Tenant {
+    let newcomer = VmState {
         class: terms.class,
         transfer: Some(request.start_at(snapshot.now)),
     };
@@ -108,8 +108,8 @@ pub(crate) fn verify(
 /// Decides by forecast whether a host accepts a transfer: it must be in time itself, and no
 /// transfer that would be in time without it may be late because of it.
 ///
-/// Tries the newcomer as best effort, idle and real time with no tenant lowered; then as best
-/// effort with one, two and more tenants idle, those with most slack first. `None`: no attempt
+/// Tries the newcomer as best effort, idle and real time with no VM lowered; then as best
+/// effort with one, two and more VMs idle, those with most slack first. `None`: no attempt
 /// succeeds.
 pub fn admit_by_forecast(
     now: Nanos,
@@ -117,10 +117,10 @@ pub fn admit_by_forecast(
     present: &[Present],
     request: &Request,
 ) -> Option<Assignment> {
-    if present.len() >= MAX_TENANTS {
+    if present.len() >= MAX_VMS {
         return None;
     }
-    let to_simulated = |present: &Present| Simulated::new(present.tenant, present.stays, None);
+    let to_simulated = |present: &Present| Simulated::new(present.vm, present.stays, None);
     let simulated: Vec<Simulated> = present.iter().map(to_simulated).collect();
     let without = simulate(now, database, simulated.clone(), None);
     let fits = |class: Class, lowered: &[usize]| {
@@ -129,7 +129,7 @@ pub fn admit_by_forecast(
             simulated[who].class = Class::Idle;
         }
         let transfer = Some(request.start_at(now));
-        simulated.push(Simulated::new(Tenant { class, transfer }, false, None));
+        simulated.push(Simulated::new(VmState { class, transfer }, false, None));
         let with = simulate(now, database, simulated, Some(present.len()));
         let harmed = without
             .iter()
@@ -148,12 +148,12 @@ pub fn admit_by_forecast(
     })
 }
 
-/// Tenants that can be lowered, by falling slack (rising needed rate); stable among equals.
+/// VMs that can be lowered, by falling slack (rising needed rate); stable among equals.
 fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
-    let can = |who: &usize| present[*who].tenant.class > Class::Idle;
+    let can = |who: &usize| present[*who].vm.class > Class::Idle;
     let mut order: Vec<usize> = (0..present.len()).filter(can).collect();
     let need = |who: &usize| {
-        let transfer = present[*who].tenant.transfer;
+        let transfer = present[*who].vm.transfer;
         transfer.map_or(0, |transfer| {
             crate::request::needed(transfer.bytes_left(), transfer.due_time().since(now))
         })
@@ -174,11 +174,11 @@ fn simulate(
     for _ in 0..2 * simulated.len() + 1 {
         // Rates are constant until the next end or deadline.
         let rates = present_rates(now, database, &simulated);
-        let next = |(tenant, &rate): (&Simulated, &u64)| {
-            let transfer = tenant.transfer?;
+        let next = |(vm, &rate): (&Simulated, &u64)| {
+            let transfer = vm.transfer?;
             let end = now.0.saturating_add(transfer.latency(rate).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
-            let guard = if transfer.due_time() >= now && tenant.class < Class::RealTime {
+            let guard = if transfer.due_time() >= now && vm.class < Class::RealTime {
                 transfer.due_time().0.saturating_add(1)
             } else {
                 u64::MAX
@@ -195,49 +195,47 @@ fn simulate(
             break;
         };
         let mut newcomer_ended = false;
-        for ((who, tenant), &rate) in simulated.iter_mut().enumerate().zip(&rates) {
-            let Some(transfer) = &mut tenant.transfer else {
+        for ((who, vm), &rate) in simulated.iter_mut().enumerate().zip(&rates) {
+            let Some(transfer) = &mut vm.transfer else {
                 continue;
             };
             let moved = u128::from(rate) * u128::from(at.since(now).0);
             let left = transfer.bytes_left();
             if transfer.latency(rate) <= at.since(now) {
-                tenant.late = at.since(transfer.due_time());
-                tenant.transfer = None;
+                vm.late = at.since(transfer.due_time());
+                vm.transfer = None;
                 // A VM that stays continues with ordinary I/O.
-                tenant.class = Class::BestEffort;
+                vm.class = Class::BestEffort;
                 newcomer_ended |= newcomer == Some(who);
                 continue;
             }
             transfer.moved += u128::from(left).min(moved / u128::from(Nanos::SECOND.0)) as u64;
             if transfer.due_time() < at {
-                tenant.class = Class::RealTime;
-                tenant.after = Class::RealTime;
+                vm.class = Class::RealTime;
+                vm.after = Class::RealTime;
             }
         }
         if newcomer_ended {
-            let there = simulated
-                .iter_mut()
-                .filter(|tenant| tenant.transfer.is_some());
-            // Restores lowered tenants, but never below the class that the guard gave them.
-            there.for_each(|tenant| tenant.class = tenant.class.max(tenant.after));
+            let there = simulated.iter_mut().filter(|vm| vm.transfer.is_some());
+            // Restores lowered VMs, but never below the class that the guard gave them.
+            there.for_each(|vm| vm.class = vm.class.max(vm.after));
         }
         now = at;
     }
     simulated
 }
 
-/// Present rate of each tenant in bytes per second; 0 if its VM is idle.
+/// Present rate of each VM in bytes per second; 0 for one that is idle since its transfer ended.
 fn present_rates(now: Nanos, database: &PriorityDatabase, simulated: &[Simulated]) -> Vec<u64> {
-    let is_active = |tenant: &&Simulated| tenant.transfer.is_some() || tenant.stays;
+    let is_active = |vm: &&Simulated| vm.transfer.is_some() || vm.stays;
     let active = || simulated.iter().filter(is_active);
-    let to_tenant = |of: &Simulated| Tenant {
+    let to_state = |of: &Simulated| VmState {
         class: of.class,
         transfer: of.transfer,
     };
-    let tenants: Vec<Tenant> = active().map(to_tenant).collect();
+    let vms: Vec<VmState> = active().map(to_state).collect();
     let limits: Vec<Option<u64>> = active().map(|of| of.limit).collect();
-    let snapshot = HostSnapshot::new(now, database, &tenants).with_limits(&limits);
+    let snapshot = HostSnapshot::new(now, database, &vms).with_limits(&limits);
     let mut rates = rates(&snapshot).into_iter();
     let rate_of = |of: &Simulated| match is_active(&of) {
         true => rates.next().unwrap_or(0),
@@ -267,9 +265,9 @@ mod tests {
     fn present(class: Class, mb: u64, seconds: u64) -> Present {
         let request = Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one");
         let transfer = Some(request.start_at(Nanos::ZERO));
-        let tenant = Tenant { class, transfer };
+        let vm = VmState { class, transfer };
         let stays = false;
-        Present { tenant, stays }
+        Present { vm, stays }
     }
 
     fn request(mb: u64, seconds: u64) -> Request {
@@ -285,8 +283,8 @@ mod tests {
             admit_by_forecast(Nanos::ZERO, &database, &[long], &request(40, 1)).expect("taken");
         assert_eq!((found.class, found.lowered), (RealTime, vec![]));
         // The admission test without ends of transfers rejects it.
-        let tenants = [long.tenant];
-        let snapshot = crate::HostSnapshot::new(Nanos::ZERO, &database, &tenants);
+        let vms = [long.vm];
+        let snapshot = crate::HostSnapshot::new(Nanos::ZERO, &database, &vms);
         assert!(crate::admit(&snapshot, &request(40, 1)).is_err());
         // With 3 s of work for the newcomer the running transfer would be late.
         assert_eq!(

@@ -5,9 +5,9 @@ use tidegate_core::transfers::{Class, Transfer};
 
 use crate::{Grace, LateRule, PriorityDatabase};
 
-/// VM or process that uses a host's disk.
+/// Class and deadline transfer of a VM, or of a process of the host, that uses the host's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tenant {
+pub struct VmState {
     /// Current I/O priority class.
     pub class: Class,
     /// Deadline transfer; `None`: I/O without a deadline.
@@ -19,31 +19,28 @@ pub struct Tenant {
 pub struct HostSnapshot<'a> {
     pub(crate) now: Nanos,
     pub(crate) database: &'a PriorityDatabase,
-    pub(crate) tenants: &'a [Tenant],
+    pub(crate) vms: &'a [VmState],
     limits: &'a [Option<u64>],
     pub(crate) grace: Grace,
     pub(crate) late_rule: LateRule,
 }
 
 impl<'a> HostSnapshot<'a> {
-    /// Snapshot of a host whose tenants use all the bandwidth that they get.
-    pub fn new(
-        now: Nanos,
-        database: &'a PriorityDatabase,
-        tenants: &'a [Tenant],
-    ) -> HostSnapshot<'a> {
+    /// Snapshot of a host whose VMs use all the bandwidth that they get.
+    pub fn new(now: Nanos, database: &'a PriorityDatabase, vms: &'a [VmState]) -> HostSnapshot<'a> {
         HostSnapshot {
             now,
             database,
-            tenants,
+            vms,
             limits: &[],
             grace: Grace::default(),
             late_rule: LateRule::default(),
         }
     }
 
-    /// Sets an upper bound on each tenant's bandwidth, in bytes per second, in the order of the
-    /// tenants. Bandwidth that a limited tenant cannot use goes to the others.
+    /// Sets an upper bound on each VM's bandwidth, in bytes per second, in the order of the VMs;
+    /// `None` or a missing entry: no bound. Bandwidth that a limited VM cannot use goes to the
+    /// others.
     #[must_use]
     pub fn with_limits(self, limits: &'a [Option<u64>]) -> HostSnapshot<'a> {
         HostSnapshot { limits, ..self }
@@ -61,7 +58,7 @@ impl<'a> HostSnapshot<'a> {
         HostSnapshot { late_rule, ..self }
     }
 
-    /// Upper bound on a tenant's bandwidth in bytes per second; [`u64::MAX`]: none.
+    /// Upper bound on a VM's bandwidth in bytes per second; [`u64::MAX`]: none.
     pub(crate) fn limit(&self, who: usize) -> u64 {
         // Without limits the slice is empty.
         (self.limits.get(who).copied().flatten()).unwrap_or(u64::MAX)

@@ -1,36 +1,36 @@
 //! Evaluation of a measurement interval: the rate of each class, and which rates were limited by
-//! the tenant's own demand.
+//! the VM's own demand.
 //!
-//! The database stores, for each class, the rate of a greedy tenant: one with unlimited demand,
-//! which uses all it can get. A tenant with less demand gives only a lower bound; the bandwidth
-//! that it did not use went to others, which would not have it beside a greedy tenant.
+//! The database stores, for each class, the rate of a greedy VM: one with unlimited demand, which
+//! uses all it can get. A VM with less demand gives only a lower bound; the bandwidth that it did
+//! not use went to others, which would not have it beside a greedy VM.
 
 use tidegate_core::transfers::Class;
 
-use crate::{ClassRates, Combination, MAX_TENANTS};
+use crate::{ClassRates, Combination, MAX_VMS};
 
 /// Upper bound of a plausible rate: an exbibyte per second.
 pub(crate) const RATE_MAX: u64 = 1 << 60;
 
-/// Rates of a host's tenants over one interval.
+/// Rates of a host's VMs over one interval.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Interval {
     pub(crate) classes: Combination,
     /// Sum of the measured rates of each class in bytes per second, lowest class first.
     class_totals: [u128; 3],
-    /// Number of tenants of each class with unlimited demand.
+    /// Number of VMs of each class with unlimited demand.
     greedy: [usize; 3],
 }
 
 impl Interval {
-    /// Collects (class, rate in bytes per second, unlimited demand) of each tenant; `None`: no
-    /// tenant, or more than [`MAX_TENANTS`].
+    /// Collects (class, rate in bytes per second, unlimited demand) of each VM; `None`: no VM,
+    /// or more than [`MAX_VMS`].
     pub(crate) fn from_rates(
         rates: impl IntoIterator<Item = (Class, u64, bool)>,
     ) -> Option<Interval> {
         let mut interval = Interval::default();
         for (class, rate, is_greedy) in rates {
-            if interval.classes.len() == MAX_TENANTS {
+            if interval.classes.len() == MAX_VMS {
                 return None;
             }
             interval.classes = interval.classes.with(class);
@@ -40,24 +40,24 @@ impl Interval {
         (!interval.classes.is_empty()).then_some(interval)
     }
 
-    /// Estimates the rate in bytes per second of one tenant of each class if all had unlimited
+    /// Estimates the rate in bytes per second of one VM of each class if all had unlimited
     /// demand. `earlier` is the estimate so far for this combination, and `assumed` the bandwidth
-    /// assumed for this number of tenants before any measurement. `None`: the interval adds nothing
+    /// assumed for this number of VMs before any measurement. `None`: the interval adds nothing
     /// to what is known.
     ///
     /// From the highest class down, with `own` as the class's rate less the bandwidth that higher
-    /// classes did not use (greedy tenants there would not have left it), and `n` its tenants:
+    /// classes did not use (greedy VMs there would not have left it), and `n` its VMs:
     ///
-    /// | greedy tenant in the class | earlier estimate | estimate for the class            |
-    /// |----------------------------|------------------|-----------------------------------|
-    /// | yes                        | any              | own / n                           |
-    /// | no                         | E                | max(own / n, E)                   |
-    /// | no                         | none             | (own + rates of lower classes) / n|
+    /// | greedy VM in the class | earlier estimate | estimate for the class             |
+    /// |------------------------|------------------|------------------------------------|
+    /// | yes                    | any              | own / n                            |
+    /// | no                     | E                | max(own / n, E)                    |
+    /// | no                     | none             | (own + rates of lower classes) / n |
     ///
     /// In the last row all that lower classes had counts as unused by the class, so that no
-    /// placement relies on it beside a greedy tenant. Example without an earlier estimate: a real
-    /// time tenant had 10 MB/s of limited demand and a greedy idle one had 40 MB/s. The estimate is
-    /// 50 MB/s for real time and 0 for idle.
+    /// placement relies on it beside a greedy VM. Example without an earlier estimate: a
+    /// real-time VM had 10 MB/s of limited demand and a greedy idle one had 40 MB/s. The estimate
+    /// is 50 MB/s for real time and 0 for idle.
     pub(crate) fn class_rates(
         &self,
         earlier: Option<&ClassRates>,
@@ -79,7 +79,7 @@ impl Interval {
             is_informative |= self.greedy[at] > 0
                 || earlier
                     .is_some_and(|earlier| estimate > u128::from(earlier.for_class(class)) * n);
-            // A class with a greedy tenant leaves nothing to the lower ones.
+            // A class with a greedy VM leaves nothing to the lower ones.
             unused_above = match self.greedy[at] {
                 0 => (unused_above + estimate).saturating_sub(self.class_totals[at]),
                 _ => 0,
@@ -90,7 +90,7 @@ impl Interval {
         (is_informative || earlier.is_none() && total > assumed.into()).then_some(rates)
     }
 
-    /// Sum of the rates of the lower classes, down to the first with a tenant of unlimited demand:
+    /// Sum of the rates of the lower classes, down to the first with a VM of unlimited demand:
     /// beyond it no bandwidth was left.
     fn taken_below(&self, class: Class) -> u128 {
         let mut sum = 0;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn limited_demand_below_the_earlier_estimate_adds_nothing() {
-        let interval = Interval::from_rates([(RealTime, 10, false)]).expect("one tenant");
+        let interval = Interval::from_rates([(RealTime, 10, false)]).expect("one VM");
         assert_eq!(
             interval.class_rates(Some(&ClassRates([0, 0, 20])), 100),
             None

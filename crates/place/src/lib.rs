@@ -54,12 +54,12 @@ mod what_if;
 pub use acceptance::Acceptance;
 pub use admission::{Assignment, Rejection, RejectionReason, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
-pub use class_combination::{Combination, MAX_TENANTS};
+pub use class_combination::{Combination, MAX_VMS};
 pub use class_rates::ClassRates;
 pub use database::{Entry, PriorityDatabase};
 pub use forecast::{Present, admit_by_forecast};
 pub use grace::{Grace, LateRule};
-pub use host_snapshot::{HostSnapshot, Tenant};
+pub use host_snapshot::{HostSnapshot, VmState};
 pub use pcos::{
     Answer, Event, Explanation, HostId, HostSpec, HostView, Outcome, Pcos, Placement, Refusal,
     RequestId, Running, Update, WAITING_CAPACITY,

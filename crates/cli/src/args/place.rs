@@ -127,7 +127,7 @@ pub(crate) struct AddHostArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_loss)]
     pub(crate) loss: Vec<u64>,
     /// Maximum number of jobs
-    #[arg(long, value_name = "N", default_value_t = tidegate_place::MAX_TENANTS,
+    #[arg(long, value_name = "N", default_value_t = tidegate_place::MAX_VMS,
           value_parser = whole::<usize>(1..=64))]
     pub(crate) jobs: usize,
     /// Control socket of the daemon that serves its VMs

@@ -154,7 +154,7 @@ impl<'a> Cluster<'a> {
                 let name = self.names.name(running.id);
                 let mut all = self.state.running.iter_mut();
                 let own = name.and_then(|name| all.find(|known| known.name() == name));
-                if let (Some(own), Some(progress)) = (own, running.tenant.transfer) {
+                if let (Some(own), Some(progress)) = (own, running.vm.transfer) {
                     (own.placement.moved, own.placement.as_of) = (progress.moved, running.as_of);
                 }
             }
@@ -236,7 +236,7 @@ impl Cluster<'_> {
 
     /// Requests a host for the remaining bytes of a transfer in the remaining time.
     fn requeue(&mut self, transfer: String, running: &Running, limit: Option<u64>) {
-        let Some(progress) = running.tenant.transfer else {
+        let Some(progress) = running.vm.transfer else {
             return;
         };
         let now = self.session.now;

@@ -3,7 +3,7 @@
 
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::time::Nanos;
-use tidegate_place::{HostSpec, Pcos, Tenant, WAITING_CAPACITY};
+use tidegate_place::{HostSpec, Pcos, VmState, WAITING_CAPACITY};
 
 use super::names::Names;
 use crate::state::ClusterState;
@@ -38,11 +38,11 @@ pub(super) fn resume(
                 "a running transfer is placed on a host that does not exist".to_owned(),
             )
         })?;
-        let tenant = Tenant {
+        let vm = VmState {
             class: running.entitlement.class,
             transfer: Some(running.progress()),
         };
-        let id = pcos.resume(host, tenant, running.placement.as_of);
+        let id = pcos.resume(host, vm, running.placement.as_of);
         // Limits are declared by the operator and not part of the learnt database.
         if let Some(limit) = running.transfer.limit {
             pcos.limit(host, id, limit);

@@ -221,7 +221,7 @@ fn a_lowered_transfer_is_restored_when_the_protected_one_ends() {
         let entitlement = &cluster.state().running[0].entitlement;
         assert_eq!(entitlement.class, Class::BestEffort);
         let view = cluster.pcos().host(HostId(0)).expect("there");
-        assert_eq!(view.running()[0].tenant.class, Class::BestEffort);
+        assert_eq!(view.running()[0].vm.class, Class::BestEffort);
     });
 }
 

@@ -10,7 +10,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Class, Transfer};
 use tidegate_place::{
     Event, HostId, HostSpec, LateRule, Outcome, Pcos, Placement, Present, PriorityDatabase,
-    Request, RequestId, Tenant, Update, WAITING_CAPACITY, admit_by_forecast,
+    Request, RequestId, Update, VmState, WAITING_CAPACITY, admit_by_forecast,
 };
 
 /// Decides on one request at a time.
@@ -181,7 +181,7 @@ impl AdmissionPolicy for AdmitByPcos<'_> {
             let placed = self.placed.take_if(|_| of.vm >= MEDIA);
             let id = match placed {
                 Some(placement) => placement.id,
-                None => self.pcos.resume(self.host, tenant(of), now),
+                None => self.pcos.resume(self.host, vm_state(of), now),
             };
             if let Some(limit) = self.learnt.limit(self.setting, of.vm) {
                 self.pcos.limit(self.host, id, limit);
@@ -286,7 +286,7 @@ impl AdmissionPolicy for AdmitByForecast {
         let running = replay.running();
         let present: Vec<Present> = (running.iter())
             .map(|of| Present {
-                tenant: tenant(of),
+                vm: vm_state(of),
                 stays: of.vm < MEDIA,
             })
             .collect();
@@ -298,14 +298,15 @@ impl AdmissionPolicy for AdmitByForecast {
     }
 }
 
-fn tenant(of: &Running) -> Tenant {
+/// Class and progress of a transfer of the replay, as the admission test reads them.
+fn vm_state(of: &Running) -> VmState {
     let transfer = Transfer {
         bytes: of.bytes,
         begun: of.since,
         deadline: of.deadline,
         moved: of.moved,
     };
-    Tenant {
+    VmState {
         class: of.class,
         transfer: Some(transfer),
     }

@@ -125,7 +125,7 @@ impl SimHost {
         self.with_moved(report)
     }
 
-    /// Starts a transfer. `looked_at`: the strategy has considered the tenants' classes; otherwise
+    /// Starts a transfer. `looked_at`: the strategy has considered the VMs' classes; otherwise
     /// PriDyn does now.
     pub(super) fn begin(
         &mut self,

@@ -9,8 +9,7 @@ use tidegate_core::transfers::Class;
 use super::{Spec, Strategy};
 use crate::pcos::{Waiter, Waiting};
 use crate::{
-    Answer, Bandwidth, Event, HostId, MAX_TENANTS, Outcome, Pcos, Placement, Request, RequestId,
-    Update,
+    Answer, Bandwidth, Event, HostId, MAX_VMS, Outcome, Pcos, Placement, Request, RequestId, Update,
 };
 
 /// Placement strategy, with the interface of [`Pcos`].
@@ -125,7 +124,7 @@ impl RatePlacer {
     /// Returns the highest rate in bytes per second that another transfer on the host may need.
     fn available_rate(&self, host: usize) -> u64 {
         let transfers = &self.hosts[host];
-        match (self.strategy, transfers.len() < MAX_TENANTS) {
+        match (self.strategy, transfers.len() < MAX_VMS) {
             (_, false) => 0,
             // Any request fits; `u64::MAX` itself marks empty slots of the waiting list.
             (Strategy::Random, true) => u64::MAX - 1,

@@ -22,7 +22,7 @@ pub struct Placement {
     pub host: HostId,
     /// Class of the transfer.
     pub class: Class,
-    /// Tenants of the host that are lowered until this transfer ends, with their new classes.
+    /// VMs of the host that are lowered until this transfer ends, with their new classes.
     pub lowered: Vec<(RequestId, Class)>,
     /// Time that the request waited.
     pub waited: Nanos,
@@ -95,10 +95,10 @@ pub struct Update<'a> {
     pub classes: &'a [(RequestId, Class)],
     /// Progress of transfers: bytes moved since their start.
     pub moved: &'a [(RequestId, u64)],
-    /// Class and rate in bytes per second of each tenant, over an interval in which no tenant came,
+    /// Class and rate in bytes per second of each VM, over an interval in which no VM came,
     /// went or changed class. The rates are recorded in the host's priority database.
     pub measured: &'a [(Class, u64)],
-    /// Tenants of `measured` whose rate was limited by their own demand, with that rate in bytes
+    /// VMs of `measured` whose rate was limited by their own demand, with that rate in bytes
     /// per second. Their demand is assumed not to exceed it until a later interval shows otherwise.
     pub demand_limited: &'a [(RequestId, u64)],
 }

@@ -8,8 +8,8 @@ use crate::admission::admit_with_rate;
 use crate::forecast::verify;
 use crate::what_if::WhatIf;
 use crate::{
-    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, LateRule, MAX_TENANTS,
-    PriorityDatabase, Rejection, Request, Tenant, rates,
+    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, LateRule, MAX_VMS,
+    PriorityDatabase, Rejection, Request, VmState, rates,
 };
 
 /// Description of a host to add.
@@ -17,8 +17,8 @@ use crate::{
 pub struct HostSpec {
     /// Measured bandwidths of the host.
     pub database: PriorityDatabase,
-    /// Largest number of transfers on the host; values above [`MAX_TENANTS`] become
-    /// [`MAX_TENANTS`].
+    /// Largest number of transfers on the host; values above [`MAX_VMS`] become
+    /// [`MAX_VMS`].
     pub transfers: usize,
 }
 
@@ -26,7 +26,7 @@ impl HostSpec {
     /// Describes a host of which only the total bandwidth is known.
     pub fn new(bandwidth: Bandwidth) -> HostSpec {
         let database = PriorityDatabase::new(bandwidth);
-        let transfers = MAX_TENANTS;
+        let transfers = MAX_VMS;
         HostSpec {
             database,
             transfers,
@@ -40,7 +40,7 @@ pub struct Running {
     /// Identifier of the transfer.
     pub id: RequestId,
     /// Class and estimated progress.
-    pub tenant: Tenant,
+    pub vm: VmState,
     /// Time to which the progress refers.
     pub as_of: Nanos,
     /// Largest rate that the transfer uses, in bytes per second, declared or observed; `None`:
@@ -52,10 +52,10 @@ pub struct Running {
 
 impl Running {
     /// Creates a transfer that starts or resumes.
-    pub(super) fn new(id: RequestId, tenant: Tenant, as_of: Nanos, limit: u64) -> Running {
+    pub(super) fn new(id: RequestId, vm: VmState, as_of: Nanos, limit: u64) -> Running {
         Running {
             id,
-            tenant,
+            vm,
             as_of,
             limit: (limit < u64::MAX).then_some(limit),
             declared_limit: limit,
@@ -80,7 +80,7 @@ impl Running {
     /// Advances the progress at `bytes_per_s` up to `now`.
     fn advance(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
-        if let Some(transfer) = &mut self.tenant.transfer {
+        if let Some(transfer) = &mut self.vm.transfer {
             // 128 bits, and no more than is left: an unlimited rate is `u64::MAX`.
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
             let left = u128::from(transfer.bytes_left()).min(moved);
@@ -98,8 +98,8 @@ pub(super) struct Host {
     open: bool,
     gone: bool,
     running: Vec<Running>,
-    /// Tenants of `running`, in the same order.
-    tenants: Vec<Tenant>,
+    /// VMs of `running`, in the same order.
+    vms: Vec<VmState>,
     limits: Vec<Option<u64>>,
     grace: Grace,
     late_rule: LateRule,
@@ -110,12 +110,12 @@ impl Host {
     pub(super) fn new(spec: HostSpec, grace: Grace, late_rule: LateRule) -> Host {
         Host {
             database: spec.database,
-            // The database has no entries beyond `MAX_TENANTS` tenants.
-            most: spec.transfers.min(MAX_TENANTS),
+            // The database has no entries beyond `MAX_VMS` VMs.
+            most: spec.transfers.min(MAX_VMS),
             open: true,
             gone: false,
             running: Vec::new(),
-            tenants: Vec::new(),
+            vms: Vec::new(),
             limits: Vec::new(),
             grace,
             late_rule,
@@ -177,9 +177,9 @@ impl Host {
         self.running.push(running);
     }
 
-    /// Snapshot at `now`, with the tenants as last advanced.
+    /// Snapshot at `now`, with the VMs as last advanced.
     fn snapshot(&self, now: Nanos) -> HostSnapshot<'_> {
-        HostSnapshot::new(now, &self.database, &self.tenants)
+        HostSnapshot::new(now, &self.database, &self.vms)
             .with_limits(&self.limits)
             .with_grace(self.grace)
             .with_late_rule(self.late_rule)
@@ -187,19 +187,19 @@ impl Host {
 
     /// Rates of the running transfers in bytes per second, in their order.
     pub(super) fn rates(&self) -> Vec<u64> {
-        let (mut tenants, mut limits) = (Vec::new(), Vec::new());
-        collect_tenants(&self.running, &mut tenants, &mut limits);
-        let snapshot = HostSnapshot::new(Nanos::ZERO, &self.database, &tenants);
+        let (mut vms, mut limits) = (Vec::new(), Vec::new());
+        collect_vms(&self.running, &mut vms, &mut limits);
+        let snapshot = HostSnapshot::new(Nanos::ZERO, &self.database, &vms);
         rates(&snapshot.with_limits(&limits))
     }
 
     /// Advances all transfers to `now` at their forecast rates.
     fn advance_all(&mut self, now: Nanos) {
-        collect_tenants(&self.running, &mut self.tenants, &mut self.limits);
+        collect_vms(&self.running, &mut self.vms, &mut self.limits);
         let rates = rates(&self.snapshot(now));
-        for ((running, tenant), rate) in self.running.iter_mut().zip(&mut self.tenants).zip(rates) {
+        for ((running, vm), rate) in self.running.iter_mut().zip(&mut self.vms).zip(rates) {
             running.advance(now, rate);
-            *tenant = running.tenant;
+            *vm = running.vm;
         }
     }
 
@@ -215,9 +215,9 @@ impl Host {
                 .demand_limited
                 .iter()
                 .any(|(id, _)| *id == running.id);
-            demand_limited[running.tenant.class as usize] += usize::from(is_limited);
+            demand_limited[running.vm.class as usize] += usize::from(is_limited);
         }
-        // Only the number of limited tenants of a class matters, not which ones they are.
+        // Only the number of limited VMs of a class matters, not which ones they are.
         let measured = update.measured.iter().map(|&(class, rate)| {
             let left = &mut demand_limited[class as usize];
             let took_all = *left == 0;
@@ -227,17 +227,14 @@ impl Host {
         // The database is updated first, because the limits below refer to the new rates.
         self.database.learn_with_demand(measured);
         let classes =
-            Combination::from_classes(self.running.iter().map(|running| running.tenant.class));
+            Combination::from_classes(self.running.iter().map(|running| running.vm.class));
         let known = self.database.rates(&classes);
         for running in &mut self.running {
             let at = update
                 .demand_limited
                 .iter()
                 .find(|(id, _)| *id == running.id);
-            running.update_limit(
-                at.map(|(_, rate)| *rate),
-                known.for_class(running.tenant.class),
-            );
+            running.update_limit(at.map(|(_, rate)| *rate), known.for_class(running.vm.class));
         }
     }
 
@@ -248,13 +245,13 @@ impl Host {
         self.learn(update);
         let mut changed = false;
         for &(id, class) in update.classes {
-            if let Some(tenant) = self.find(id) {
-                changed |= tenant.class != class;
-                tenant.class = class;
+            if let Some(vm) = self.find(id) {
+                changed |= vm.class != class;
+                vm.class = class;
             }
         }
         for &(id, moved) in update.moved {
-            if let Some(transfer) = self.find(id).and_then(|tenant| tenant.transfer.as_mut()) {
+            if let Some(transfer) = self.find(id).and_then(|vm| vm.transfer.as_mut()) {
                 transfer.moved = moved;
             }
         }
@@ -273,7 +270,7 @@ impl Host {
         };
     }
 
-    /// Runs the admission test against the tenants as last advanced. Beside a transfer that is late
+    /// Runs the admission test against the VMs as last advanced. Beside a transfer that is late
     /// at its present rate the decision is verified by a forecast that includes ends of transfers:
     /// that one may be in time because another transfer ends before, and transfers that are in time
     /// do not depend on it.
@@ -301,7 +298,7 @@ impl Host {
         (decision, rate)
     }
 
-    /// Decision on a request with its figures, against the tenants as last advanced.
+    /// Decision on a request with its figures, against the VMs as last advanced.
     pub(super) fn explain(&self, now: Nanos, request: &Request) -> Explanation {
         let (decision, rate) = self.admit_with_rate(now, request);
         Explanation {
@@ -311,7 +308,7 @@ impl Host {
         }
     }
 
-    /// Starts a transfer if the host accepts it; returns its class and the tenants lowered for it.
+    /// Starts a transfer if the host accepts it; returns its class and the VMs lowered for it.
     pub(super) fn try_place(
         &mut self,
         now: Nanos,
@@ -322,13 +319,13 @@ impl Host {
         let Assignment { class, lowered } = self.admit(now, request).ok()?;
         let lower = |(at, class): (usize, Class)| {
             let running = self.running.get_mut(at)?;
-            running.tenant.class = class;
+            running.vm.class = class;
             Some((running.id, class))
         };
         let lowered = lowered.into_iter().filter_map(lower).collect();
         let transfer = Some(request.start_at(now));
-        let tenant = Tenant { class, transfer };
-        self.push(Running::new(id, tenant, now, request.limit()));
+        let vm = VmState { class, transfer };
+        self.push(Running::new(id, vm, now, request.limit()));
         Some((class, lowered))
     }
 
@@ -336,21 +333,21 @@ impl Host {
     pub(super) fn limit(&mut self, id: RequestId, limit: u64) {
         let mut all = self.running.iter_mut();
         if let Some(running) = all.find(|running| running.id == id) {
-            *running = Running::new(id, running.tenant, running.as_of, limit);
+            *running = Running::new(id, running.vm, running.as_of, limit);
         }
     }
 
-    fn find(&mut self, id: RequestId) -> Option<&mut Tenant> {
+    fn find(&mut self, id: RequestId) -> Option<&mut VmState> {
         let mut all = self.running.iter_mut();
         all.find(|running| running.id == id)
-            .map(|running| &mut running.tenant)
+            .map(|running| &mut running.vm)
     }
 }
 
-/// Fills `tenants` and `limits` from `running`.
-fn collect_tenants(running: &[Running], tenants: &mut Vec<Tenant>, limits: &mut Vec<Option<u64>>) {
-    tenants.clear();
-    tenants.extend(running.iter().map(|running| running.tenant));
+/// Fills `vms` and `limits` from `running`.
+fn collect_vms(running: &[Running], vms: &mut Vec<VmState>, limits: &mut Vec<Option<u64>>) {
+    vms.clear();
+    vms.extend(running.iter().map(|running| running.vm));
     limits.clear();
     limits.extend(running.iter().map(|running| running.limit));
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Forecast;
 
-use crate::{Acceptance, Grace, LateRule, PriorityDatabase, Rejection, Request, Tenant};
+use crate::{Acceptance, Grace, LateRule, PriorityDatabase, Rejection, Request, VmState};
 use host::Host;
 
 pub use decision::{
@@ -73,10 +73,10 @@ impl<'a> HostView<'a> {
         found.map_or(0, |(_, rate)| rate)
     }
 
-    /// Forecast of a transfer on the host at its current rate; `None` for a tenant without a
+    /// Forecast of a transfer on the host at its current rate; `None` for a VM without a
     /// transfer.
     pub fn forecast(&self, now: Nanos, running: &Running) -> Option<Forecast> {
-        let transfer = running.tenant.transfer?;
+        let transfer = running.vm.transfer?;
         Some(transfer.forecast(now, self.rate(running)))
     }
 }
@@ -169,9 +169,9 @@ impl Pcos {
     ///
     /// # Panics
     /// There is no such host.
-    pub fn resume(&mut self, host: HostId, tenant: Tenant, as_of: Nanos) -> RequestId {
+    pub fn resume(&mut self, host: HostId, vm: VmState, as_of: Nanos) -> RequestId {
         let id = self.next_id();
-        self.hosts[host.0].push(Running::new(id, tenant, as_of, u64::MAX));
+        self.hosts[host.0].push(Running::new(id, vm, as_of, u64::MAX));
         id
     }
 
@@ -379,7 +379,7 @@ impl Pcos {
             if let Some(placement) = self.place(now, host, &waiter) {
                 self.waiting.remove(waiter.id);
                 self.events.push_back(Event::Placed(placement));
-                // The additional tenant changes the acceptance: older requests may fit now.
+                // The additional VM changes the acceptance: older requests may fit now.
                 from = 0;
             }
         }

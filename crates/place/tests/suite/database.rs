@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_place::{Bandwidth, ClassRates, Combination, MAX_TENANTS, PriorityDatabase};
+use tidegate_place::{Bandwidth, ClassRates, Combination, MAX_VMS, PriorityDatabase};
 
 const MB: u64 = 1_000_000;
 
@@ -43,12 +43,12 @@ fn an_interval_is_taken_over_by_an_eighth() {
 }
 
 #[test]
-fn no_tenant_and_too_many_tenants_are_not_recorded() {
+fn no_vm_and_too_many_vms_are_not_recorded() {
     let mut database = database();
     database.learn([]);
-    database.learn([(Idle, MB); MAX_TENANTS + 1]);
+    database.learn([(Idle, MB); MAX_VMS + 1]);
     assert_eq!(database.entries().count(), 0);
-    database.learn([(Idle, MB); MAX_TENANTS]);
+    database.learn([(Idle, MB); MAX_VMS]);
     assert_eq!(database.entries().count(), 1);
 }
 
@@ -63,7 +63,7 @@ fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
     // 3, 12 and 24 are aligned with them, but best effort was measured with 12.
     let rates = database.rates(&Combination::from_classes([BestEffort; 3]));
     assert_eq!(rates, ClassRates([0, 12 * MB, 0]));
-    // Only for the same number: nothing is known of four tenants.
+    // Only for the same number: nothing is known of four VMs.
     let rates = database.rates(&Combination::from_classes([BestEffort; 4]));
     assert_eq!(rates, ClassRates([0, 10 * MB, 0]));
 }

@@ -82,12 +82,7 @@ fn a_host_that_goes_gives_its_transfers_back_and_is_never_heard_of_again() {
     // Estimated progress: 60 MB/s for four seconds.
     let lost = pcos.remove_host(at(4), HostId(0));
     let left: Vec<_> = (lost.iter())
-        .map(|running| {
-            (
-                running.id,
-                running.tenant.transfer.expect("a job").bytes_left(),
-            )
-        })
+        .map(|running| (running.id, running.vm.transfer.expect("a job").bytes_left()))
         .collect();
     assert_eq!(left, [(on_first, 360 * MB)]);
     assert!(pcos.host(HostId(0)).is_none());

@@ -5,33 +5,33 @@ use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Acceptance, Bandwidth, HostId, HostSnapshot, HostSpec, Outcome, Pcos, PriorityDatabase,
-    RejectionReason, Request, RequestError, RequestId, Tenant, Update, WAITING_CAPACITY, admit,
+    RejectionReason, Request, RequestError, RequestId, Update, VmState, WAITING_CAPACITY, admit,
 };
 
 const MB: u64 = 1_000_000;
 const START: Nanos = Nanos::from_secs(100);
 
-/// Database of a host with 60 MB/s for any number of tenants, without measured rates.
+/// Database of a host with 60 MB/s for any number of VMs, without measured rates.
 fn database() -> PriorityDatabase {
     PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("a valid bandwidth"))
 }
 
-/// Database of the host that has measured tenants of these classes together, at rates in MB/s.
+/// Database of the host that has measured VMs of these classes together, at rates in MB/s.
 fn database_with(measured: &[(Class, u64)]) -> PriorityDatabase {
     let mut database = database();
     database.learn(measured.iter().map(|&(class, mb)| (class, mb * MB)));
     database
 }
 
-/// Tenant with a transfer of `mb` megabytes that started at [`START`] and has `seconds` to end.
-fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
+/// VM with a transfer of `mb` megabytes that started at [`START`] and has `seconds` to end.
+fn vm(class: Class, mb: u64, seconds: u64) -> VmState {
     let transfer = Some(Transfer {
         bytes: mb * MB,
         begun: START,
         deadline: Nanos::from_secs(seconds),
         moved: 0,
     });
-    Tenant { class, transfer }
+    VmState { class, transfer }
 }
 
 /// Request to move `mb` megabytes in `seconds`.
@@ -39,11 +39,11 @@ fn request(mb: u64, seconds: u64) -> Request {
     Request::new(mb * MB, Nanos::from_secs(seconds)).expect("a valid request")
 }
 
-/// Returns the rates in MB/s of tenants of these classes, with their limits in MB/s.
+/// Returns the rates in MB/s of VMs of these classes, with their limits in MB/s.
 fn rates(database: &PriorityDatabase, classes: &[Class], limits: &[Option<u64>]) -> Vec<u64> {
-    let tenants: Vec<_> = (classes.iter()).map(|class| tenant(*class, 1, 1)).collect();
+    let vms: Vec<_> = (classes.iter()).map(|class| vm(*class, 1, 1)).collect();
     let limits: Vec<_> = limits.iter().map(|limit| limit.map(|mb| mb * MB)).collect();
-    let snapshot = HostSnapshot::new(START, database, &tenants).with_limits(&limits);
+    let snapshot = HostSnapshot::new(START, database, &vms).with_limits(&limits);
     tidegate_place::rates(&snapshot)
         .iter()
         .map(|rate| rate / MB)
@@ -64,7 +64,7 @@ fn unused_bandwidth_goes_to_the_same_class_first_and_then_to_lower_ones() {
         rates(&known, &classes, &[None, Some(10), None]),
         [5, 10, 45]
     );
-    // All of the unused bandwidth goes down to a tenant that can use it.
+    // All of the unused bandwidth goes down to a VM that can use it.
     let limits = [None, Some(10), Some(12)];
     assert_eq!(rates(&known, &classes, &limits), [38, 10, 12]);
     // Unused bandwidth never goes to higher classes.
@@ -73,8 +73,8 @@ fn unused_bandwidth_goes_to_the_same_class_first_and_then_to_lower_ones() {
 
 #[test]
 fn unmeasured_classes_share_as_the_measured_class_that_they_are_aligned_with() {
-    // Three best-effort tenants were measured at 20 MB/s each. An idle tenant is aligned with them,
-    // so the 12 MB/s that the limited one leaves are shared evenly whatever the second tenant's
+    // Three best-effort VMs were measured at 20 MB/s each. An idle VM is aligned with them,
+    // so the 12 MB/s that the limited one leaves are shared evenly whatever the second VM's
     // class.
     let even = database_with(&[(BestEffort, 20); 3]);
     let limits = [Some(8), None, None];
@@ -84,7 +84,7 @@ fn unmeasured_classes_share_as_the_measured_class_that_they_are_aligned_with() {
     // The same result without any measurement.
     let classes = [BestEffort, Idle, RealTime];
     assert_eq!(rates(&database(), &classes, &limits), [8, 26, 26]);
-    // One of the two idle tenants is aligned with best effort, and it is unknown which: neither
+    // One of the two idle VMs is aligned with best effort, and it is unknown which: neither
     // leaves anything.
     let one_idle = database_with(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
     let classes = [Idle, Idle, BestEffort];
@@ -97,7 +97,7 @@ fn unmeasured_classes_share_as_the_measured_class_that_they_are_aligned_with() {
 #[test]
 fn admission_counts_a_running_transfer_with_its_limit() {
     // Beside the newcomer 30 MB/s would suffice for the running transfer, but it can use only 10.
-    let running = [tenant(BestEffort, 300, 12)];
+    let running = [vm(BestEffort, 300, 12)];
     let database = database();
     let asked = request(300, 12);
     assert!(admit(&HostSnapshot::new(START, &database, &running), &asked).is_ok());
@@ -111,7 +111,7 @@ fn admission_counts_a_running_transfer_with_its_limit() {
     // 100 MB in 10 s are in time at best effort, and 1.1 s late at the 9 MB/s of the idle class:
     // the running transfer cannot be lowered for the newcomer, which is rejected.
     let known = database_with(&[(BestEffort, 50), (Idle, 9)]);
-    let running = [tenant(BestEffort, 100, 10)];
+    let running = [vm(BestEffort, 100, 10)];
     let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
     let rejection = admit(&snapshot, &request(500, 9)).expect_err("refused");
     let late = Nanos(1_111_111_112);
@@ -202,7 +202,7 @@ fn a_measured_demand_limit_holds_until_the_transfer_exceeds_it() {
     };
     report(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
     assert_eq!(forecast_rates(&pcos), [10, 50]);
-    // The database has the rate of a best-effort tenant without a demand limit: 30 MB/s, as before.
+    // The database has the rate of a best-effort VM without a demand limit: 30 MB/s, as before.
     let view = pcos.host(HostId(0)).expect("the host was added");
     let learnt: Vec<_> = view.database().entries().collect();
     assert_eq!(

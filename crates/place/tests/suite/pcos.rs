@@ -6,7 +6,7 @@ use tidegate_core::transfers::Class::{self, BestEffort, Idle};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Bandwidth, Event, HostId, HostSpec, Outcome, Pcos, Refusal, RejectionReason, Request,
-    RequestId, Tenant, Update, WAITING_CAPACITY,
+    RequestId, Update, VmState, WAITING_CAPACITY,
 };
 
 const MB: u64 = 1_000_000;
@@ -93,19 +93,13 @@ fn who_waits_is_tried_when_a_transfer_ends_the_oldest_first() {
     assert_eq!(events(&mut pcos), [(small.0, Some(0)), (later.0, Some(0))]);
     // The deadline of the run counts from its start.
     let view = pcos.host(HostId(0)).expect("there");
-    let due = |at: usize| {
-        view.running()[at]
-            .tenant
-            .transfer
-            .expect("a job")
-            .due_time()
-    };
+    let due = |at: usize| view.running()[at].vm.transfer.expect("a job").due_time();
     assert_eq!((due(0), due(1)), (at(16), at(16)));
 }
 
 #[test]
 fn one_that_is_placed_may_make_room_for_an_older_one() {
-    // Two tenants were measured with less each than three.
+    // Two VMs were measured with less each than three.
     let mut spec = host(40);
     spec.database.learn([(BestEffort, 10 * MB); 2]);
     spec.database.learn([(BestEffort, 30 * MB); 3]);
@@ -230,7 +224,7 @@ fn who_starts_again_goes_on_with_what_it_knew() {
         deadline: at(11),
         moved: 0,
     };
-    let ran = Tenant {
+    let ran = VmState {
         class: BestEffort,
         transfer: Some(transfer),
     };
@@ -365,7 +359,7 @@ impl Drive {
     /// Reports measured rates of each class on a host.
     fn learn(&mut self, host: HostId) {
         let view = self.pcos.host(host).expect("three");
-        let classes = view.running().iter().map(|running| running.tenant.class);
+        let classes = view.running().iter().map(|running| running.vm.class);
         let had: Vec<_> = classes
             .map(|class| (class, (class as u64 + 1) * 5 * MB))
             .collect();

@@ -7,7 +7,7 @@ use tidegate_core::transfers::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::transfers::Transfer;
 use tidegate_place::{
     Bandwidth, Combination, HostSpec, LateRule, Outcome, Pcos, Placement, PriorityDatabase,
-    Request, RequestId, Tenant, WAITING_CAPACITY,
+    Request, RequestId, VmState, WAITING_CAPACITY,
 };
 
 const MB: u64 = 1_000_000;
@@ -131,11 +131,11 @@ fn violations(jobs: &[Job], newcomer: (u64, u64), late_rule: LateRule) -> Option
                 deadline: Nanos::from_millis(10 * hundredths),
                 moved: 0,
             };
-            let tenant = Tenant {
+            let vm = VmState {
                 class: Class::ALL[class],
                 transfer: Some(transfer),
             };
-            pcos.resume(host, tenant, start)
+            pcos.resume(host, vm, start)
         })
         .collect();
     pcos.refresh_all(start);

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tidegate_cluster::{HostList, HostRecord};
 use tidegate_config::{Field, Names, Section, document};
-use tidegate_place::{Bandwidth, MAX_TENANTS};
+use tidegate_place::{Bandwidth, MAX_VMS};
 
 use crate::output::tell;
 use crate::problem::Problem;
@@ -75,8 +75,8 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
             .map(|loss| loss.bandwidth(0..=RATE_MAX))
             .collect()
     });
-    let jobs = section.read("jobs", MAX_TENANTS as u64, |field| {
-        field.count(1..=MAX_TENANTS as u64)
+    let jobs = section.read("jobs", MAX_VMS as u64, |field| {
+        field.count(1..=MAX_VMS as u64)
     });
     let socket = section.read("socket", None, |field| {
         let path = field.text()?;
@@ -136,7 +136,7 @@ mod tests {
         };
         let expected = [
             host("a", 54_000_000, &[0, 17_000_000], 3),
-            host("b", 1_000_000_000, &[], MAX_TENANTS),
+            host("b", 1_000_000_000, &[], MAX_VMS),
         ];
         assert_eq!((read.hosts.as_slice(), read.grace), (&expected[..], None));
         let text = format!("grace = \"0 %\"\n{text}");

@@ -64,7 +64,7 @@ impl HostJobs {
 
 impl JobView {
     fn new(cluster: &Cluster<'_>, view: &HostView<'_>, running: &Running) -> JobView {
-        let (now, job) = (cluster.now(), running.tenant.transfer);
+        let (now, job) = (cluster.now(), running.vm.transfer);
         let forecast = view.forecast(now, running);
         let done = forecast
             .map(|forecast| forecast.done)
@@ -73,7 +73,7 @@ impl JobView {
         let seconds = |from: Nanos, to: Nanos| (i128::from(to.0) - i128::from(from.0)) as f64 / 1e9;
         JobView {
             name: cluster.name_of(running.id).to_owned(),
-            class: running.tenant.class.name(),
+            class: running.vm.class.name(),
             size_bytes: job.map_or(0, |job| job.bytes),
             moved_bytes: job.map_or(0, |job| job.moved),
             due_in_s: seconds(now, due),
