@@ -175,7 +175,7 @@ impl Bench {
                     .engine
                     .transfers_mut()
                     .begin_transfer(self.now, vm, &spec);
-                begun.expect("it is no background tenant");
+                begun.expect("it is no background process");
             }
         }
     }

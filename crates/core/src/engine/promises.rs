@@ -349,21 +349,21 @@ fn evaluate(
     };
     let live = (0..view.queues.vms.len()).filter(|&slot| view.queues.vms[slot].life == Life::Live);
     let slots: Vec<usize> = live.collect();
-    let tenant = |&slot: &usize| PlannedVm {
+    let planned = |&slot: &usize| PlannedVm {
         background: view.queues.vms[slot].background,
         transfer: transfer(view, slot, now),
         ..PlannedVm::new("", &view.objectives[slot])
     };
-    let tenants: Vec<PlannedVm<'_>> = slots.iter().map(tenant).collect();
+    let vms: Vec<PlannedVm<'_>> = slots.iter().map(planned).collect();
     let assumed = Assumed::default();
-    let fit = fit::evaluate(&device, &tenants, &assumed);
+    let fit = fit::evaluate(&device, &vms, &assumed);
     let depth = depth.min(if fit.fits() {
         fit.depth_bound
     } else {
         measured.depth(depth_range(view, Some(fit.depth_bound)))
     });
     let blocking = if depth != fit.depth_bound {
-        fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed)
+        fit::blocking(&fit::Device { depth, ..device }, &vms, &assumed)
     } else {
         fit.blocking
     };

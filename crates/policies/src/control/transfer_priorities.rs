@@ -12,7 +12,7 @@
 //! each case. This controller connects the two for the VMs of an engine:
 //!
 //! - A VM without changes has its objective's class, and its own level whenever it is best effort.
-//!   The dispatcher decides the class of background tenants.
+//!   The dispatcher decides the class of background processes.
 //! - A transfer that runs when this policy takes over is taken over as it is; nothing is done for
 //!   it before the next measurement.
 //!

@@ -157,7 +157,7 @@ impl PolicySpec {
     }
 
     /// Returns the parts of an objective that the dispatcher enforces with these parameters, for a
-    /// VM or for a background tenant.
+    /// VM or for a background process.
     fn dispatcher_enforces(&self, background: bool) -> Enforces {
         let waived = cfq::waives_priority(&self.params, background);
         self.dispatcher.enforces.waiving_priority(waived)
@@ -417,7 +417,8 @@ mod tests {
     fn classes_that_parameters_take_away_are_not_enforced() {
         let mut spec = PolicySpec::named("cfq").expect("registered");
         assert!(spec.enforces().priority && spec.enforces_for(false).priority);
-        // A background tenant's class is the parameter's, and its objective's only if that says so.
+        // The class of a background process is the parameter's, and its objective's only if that
+        // says so.
         assert!(!spec.enforces_for(true).priority);
         let as_named = cfq::BackgroundClass::WORDS
             .iter()

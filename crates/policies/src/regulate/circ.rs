@@ -7,7 +7,7 @@
 //! once, and may take its VM into debt, which the next grants pay off; a request that joins a unit
 //! already admitted is charged as it joins. The parts of a large request, and what is repeated
 //! after an error, cost nothing more; what is cancelled after it was admitted gets nothing back.
-//! Flushes pass freely, and background tenants take no credits.
+//! Flushes pass freely, and background processes take no credits.
 //!
 //! ```text
 //!               first request               a knob

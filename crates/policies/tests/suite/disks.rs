@@ -177,8 +177,8 @@ fn what_was_cut_off_in_flight_fails_wherever_the_disk_moves() {
     assert_eq!(answers(&mut driver), [(2, beyond), (3, beyond)]);
 }
 
-/// VM of the random run.
-struct Tenant {
+/// VM of the random run, with its disks.
+struct VmDisks {
     vm: VmId,
     disks: Vec<Opened>,
 }
@@ -195,7 +195,7 @@ struct Opened {
 struct Churn {
     driver: Driver,
     random: SplitMix64,
-    tenants: Vec<Tenant>,
+    vms: Vec<VmDisks>,
     /// Number of requests that the engine accepted.
     asked: u64,
     /// Base address of the next disk.
@@ -228,20 +228,20 @@ impl Churn {
     fn step(&mut self) {
         match self.below(64) {
             0 => self.add_vm(),
-            1 if self.tenants.len() > 2 => {
-                let at = self.below(self.tenants.len() as u64) as usize;
-                let gone = self.tenants.swap_remove(at);
+            1 if self.vms.len() > 2 => {
+                let at = self.below(self.vms.len() as u64) as usize;
+                let gone = self.vms.swap_remove(at);
                 self.driver.remove_vm(gone.vm);
             }
             2 => {
-                if let Some(at) = self.tenant() {
-                    let disk = self.add_disk(self.tenants[at].vm);
-                    self.tenants[at].disks.push(disk);
+                if let Some(at) = self.random_vm() {
+                    let disk = self.add_disk(self.vms[at].vm);
+                    self.vms[at].disks.push(disk);
                 }
             }
             3 => {
-                if let Some((tenant, disk)) = self.disk() {
-                    let gone = self.tenants[tenant].disks.swap_remove(disk);
+                if let Some((vm, disk)) = self.random_disk() {
+                    let gone = self.vms[vm].disks.swap_remove(disk);
                     self.driver.remove_disk(gone.disk);
                 }
             }
@@ -266,29 +266,29 @@ impl Churn {
             return;
         };
         let disks = vec![self.add_disk(vm)];
-        self.tenants.push(Tenant { vm, disks });
+        self.vms.push(VmDisks { vm, disks });
     }
 
-    fn tenant(&mut self) -> Option<usize> {
-        let n = self.tenants.len() as u64;
+    fn random_vm(&mut self) -> Option<usize> {
+        let n = self.vms.len() as u64;
         (n > 0).then(|| self.below(n) as usize)
     }
 
-    fn disk(&mut self) -> Option<(usize, usize)> {
-        let tenant = self.tenant()?;
-        let n = self.tenants[tenant].disks.len() as u64;
-        (n > 0).then(|| (tenant, self.below(n) as usize))
+    fn random_disk(&mut self) -> Option<(usize, usize)> {
+        let vm = self.random_vm()?;
+        let n = self.vms[vm].disks.len() as u64;
+        (n > 0).then(|| (vm, self.below(n) as usize))
     }
 
     /// Resizes a disk, at its place or elsewhere.
     fn resize(&mut self) {
-        let Some((tenant, disk)) = self.disk() else {
+        let Some((vm, disk)) = self.random_disk() else {
             return;
         };
         let size = MIB * (1 + self.below(8));
-        let moves = self.below(2) == 0 || size > self.tenants[tenant].disks[disk].size;
+        let moves = self.below(2) == 0 || size > self.vms[vm].disks[disk].size;
         let elsewhere = self.place(size);
-        let opened = &mut self.tenants[tenant].disks[disk];
+        let opened = &mut self.vms[vm].disks[disk];
         opened.size = size;
         if moves {
             opened.base = elsewhere;
@@ -298,10 +298,10 @@ impl Churn {
     }
 
     fn ask(&mut self) {
-        let Some((tenant, disk)) = self.disk() else {
+        let Some((vm, disk)) = self.random_disk() else {
             return;
         };
-        let Opened { client, size, .. } = self.tenants[tenant].disks[disk];
+        let Opened { client, size, .. } = self.vms[vm].disks[disk];
         // Few places, so that some merge and some reach the end.
         let block = 64 << 10;
         let (len, offset) = match self.below(8) {
@@ -327,7 +327,7 @@ impl Churn {
 
     /// Asserts that an I/O is within its disk, at the disk's present place.
     fn check(&self, io: &DeviceIo) {
-        let disks = self.tenants.iter().flat_map(|tenant| &tenant.disks);
+        let disks = self.vms.iter().flat_map(|vm| &vm.disks);
         let opened = disks.clone().find(|opened| opened.disk == io.disk);
         let opened = opened.expect("nothing starts for a disk that is gone");
         assert_eq!(io.addr, opened.base + io.offset);
@@ -349,8 +349,8 @@ impl Churn {
 
     /// Removes all VMs and completes all I/Os in flight. Asserts that nothing is left.
     fn end(mut self) {
-        for tenant in std::mem::take(&mut self.tenants) {
-            self.driver.remove_vm(tenant.vm);
+        for gone in std::mem::take(&mut self.vms) {
+            self.driver.remove_vm(gone.vm);
         }
         self.driver.end_all();
         self.driver.assert_drained();
@@ -369,7 +369,7 @@ fn churn_answers_everything_once_where_it_was_asked_for_and_uses_slots_again() {
             let mut churn = Churn {
                 driver: driver(spec.name(), 8),
                 random: SplitMix64::new(seed),
-                tenants: Vec::new(),
+                vms: Vec::new(),
                 asked: 0,
                 next_base: 0,
             };
@@ -377,7 +377,7 @@ fn churn_answers_everything_once_where_it_was_asked_for_and_uses_slots_again() {
             let mut highest = 0;
             for _ in 0..6000 {
                 churn.step();
-                let disks = churn.tenants.iter().flat_map(|tenant| &tenant.disks);
+                let disks = churn.vms.iter().flat_map(|vm| &vm.disks);
                 highest = highest.max(disks.map(|d| d.disk.index()).max().unwrap_or(0));
             }
             assert!(churn.asked > 1000, "{}: little was asked", spec.name());

@@ -430,7 +430,7 @@ fn the_parts_of_a_large_request_cost_one_credit() {
 }
 
 #[test]
-fn background_tenants_take_no_credits_and_hold_nobody_up() {
+fn background_processes_take_no_credits_and_hold_nobody_up() {
     let (mut world, slow) = checked(&[("beta", 1)], config(1, 0), MS);
     let a = world.guest(&reserved(10));
     let vm = world

@@ -234,10 +234,10 @@ fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
     }
 }
 
-/// Checks a background tenant: its queue waits for what VMs leave and is held by no credits, so it
+/// Checks a background process: its queue waits for what VMs leave and is held by no credits, so it
 /// must not count as admitted in excess.
 #[test]
-fn a_background_tenant_has_what_vms_leave_however_deep_its_queue() {
+fn a_background_process_has_what_vms_leave_however_deep_its_queue() {
     for depth in [4, 16, 64] {
         let vms = [(100, 16 * KIB), (300, 64 * KIB)];
         let (mut world, guests) = backlogged(&policy("vfair"), 1.0, &vms);

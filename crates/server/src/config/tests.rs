@@ -495,7 +495,7 @@ fn costs_by_the_devices_time_need_its_profile() {
 }
 
 #[test]
-fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
+fn a_background_process_is_told_what_nothing_enforces_for_it() {
     let text = |policy: &str, background: &str| {
         format!(
             "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\n\

@@ -470,7 +470,7 @@ fn merged_requests_cost_one_each_and_parts_nothing_more() {
 }
 
 #[test]
-fn background_tenants_and_flushes_pass_freely() {
+fn background_processes_and_flushes_pass_freely() {
     let mut hand = Hand::new();
     let backup = hand.world.background();
     let a = hand.guest(1_000);

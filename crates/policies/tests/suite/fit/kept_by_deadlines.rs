@@ -83,7 +83,7 @@ fn bulk() -> Objective {
 fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, headroom: u32) -> Fit {
     let mut objectives: Vec<_> = promises.iter().map(|p| objective(p, bound)).collect();
     objectives.push(bulk());
-    let tenants: Vec<_> = objectives
+    let vms: Vec<_> = objectives
         .iter()
         .map(|it| PlannedVm::new("vm", it))
         .collect();
@@ -103,7 +103,7 @@ fn judge(profile: &Profile, depth: u32, promises: &[Promise], bound: Nanos, head
         headroom,
         ..Assumed::default()
     };
-    evaluate(&device, &tenants, &assumed)
+    evaluate(&device, &vms, &assumed)
 }
 
 /// Request: its VM, its arrival, the deadline of its bound, and the deadline of its floor.

@@ -26,7 +26,7 @@ struct Params {
     grace: u64,
     overdue: u64,
     positioning: u64,
-    /// Class of background tenants: 0 idle, 1 best effort, 2 their objective's.
+    /// Class of background processes: 0 idle, 1 best effort, 2 their objective's.
     background: u64,
     async_rq: u64,
     group: bool,
