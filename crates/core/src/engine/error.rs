@@ -1,6 +1,7 @@
 //! Errors of the engine: refused requests and refused control calls.
 
 use tidegate_base::objective::ObjectiveError;
+use tidegate_units::human::bytes_and_count;
 
 /// Reason for which a request was not taken. Nothing has changed; the frontend answers it or waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,7 +16,12 @@ pub enum Refusal {
     #[error("the connection is closed, or its VM was removed")]
     NotConnected,
     /// The request lies beyond the end of the disk.
-    #[error("bytes {offset}..{end} lie beyond the disk's end at {size}")]
+    #[error(
+        "a request from {} to {} of a disk that ends at {}",
+        bytes_and_count(*offset),
+        bytes_and_count(*end),
+        bytes_and_count(*size)
+    )]
     OutOfRange {
         /// First byte.
         offset: u64,
@@ -67,7 +73,10 @@ pub enum EngineError {
     BackgroundTransfer,
     /// A disk's range is empty or overflows.
     #[error(
-        "a disk of {size} bytes at byte {base}: it needs at least one byte and an end below 2^64"
+        "a disk of {} that begins {} into its device: it needs at least 1 byte and must end within \
+         16 EiB",
+        bytes_and_count(*size),
+        bytes_and_count(*base)
     )]
     DiskRange {
         /// First byte on the device.
@@ -75,4 +84,32 @@ pub enum EngineError {
         /// Bytes.
         size: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_sizes_in_units_and_single_bytes_where_they_decide() {
+        let beyond = Refusal::OutOfRange {
+            offset: (20 << 30) - 512,
+            end: (20 << 30) + 3584,
+            size: 20 << 30,
+        };
+        assert_eq!(
+            beyond.to_string(),
+            "a request from 20 GiB (21474835968 bytes) to 20 GiB (21474840064 bytes) of a disk \
+             that ends at 20 GiB"
+        );
+        let empty = EngineError::DiskRange {
+            base: 1 << 30,
+            size: 0,
+        };
+        assert_eq!(
+            empty.to_string(),
+            "a disk of 0 B that begins 1 GiB into its device: it needs at least 1 byte and must \
+             end within 16 EiB"
+        );
+    }
 }
