@@ -13,19 +13,20 @@ pub struct HostRecord {
     pub name: String,
     /// Bandwidth of its disk for one transfer, in bytes per second.
     pub bandwidth: u64,
-    /// Loss of bandwidth with one, two and more transfers, in bytes per second.
+    /// Loss of bandwidth with one, two and more transfers, in bytes per second; the last value
+    /// holds for any larger number. See [`Bandwidth`].
     pub loss: Vec<u64>,
     /// Maximum number of transfers.
     pub max_transfers: usize,
     /// Control socket of its daemon; `None`: no daemon.
     pub socket: Option<String>,
-    /// Device of that daemon which counts; `None`: all devices.
+    /// Name of that daemon's device on which transfers run; `None`: any of its devices.
     pub device: Option<String>,
     /// Time since which no transfer started, ended or changed class.
     pub steady_since: Nanos,
     /// Time at which rates from the daemon were last recorded in the priority database.
     pub rates_recorded_at: Nanos,
-    /// Drained: accepts no more transfers, while running ones continue.
+    /// True if the host accepts no more transfers, while running ones continue.
     pub drained: bool,
 }
 
@@ -43,7 +44,8 @@ pub struct Transfer {
     pub arrived: Nanos,
     /// Largest rate that the transfer can use, in bytes per second; `None`: unlimited.
     pub limit: Option<u64>,
-    /// Start the transfer on the daemon of the host where it is placed.
+    /// True if the cluster also starts the transfer on the daemon of the host where it is placed,
+    /// and not only records the placement.
     pub start: bool,
 }
 
@@ -64,12 +66,13 @@ pub struct Placement {
     pub reported_at: Nanos,
 }
 
-/// I/O priority class of a placed transfer on its host.
+/// I/O priority class that a placed transfer has on its host, and the reasons why it is lower than
+/// it was admitted with.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Entitlement {
     /// Current class.
     pub class: Class,
-    /// Names of the transfers for which it was lowered, one entry per class.
+    /// Names of the transfers for which it was lowered, one for each class down.
     pub lowered_for: Vec<String>,
 }
 

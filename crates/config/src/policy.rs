@@ -1,4 +1,5 @@
-//! Reader of a policy: a name, or a table of a name or parts, and parameters.
+//! Reader of a policy: a name (`"mclock"`), or a table with a name or with the parts of a
+//! composition (controller, regulator, dispatcher), and with parameters.
 
 use tidegate_core::part::{ParamInfo, ParamKind};
 use tidegate_core::policy::Policy;
@@ -52,6 +53,7 @@ const DEFAULT_DISPATCHER: &str = "fifo";
 /// Keys that name a policy or its parts; all others are parameters.
 const STRUCTURE_KEYS: [&str; 4] = ["name", "controller", "regulator", "dispatcher"];
 
+/// Reads a policy from its table. `None`: something was wrong, which has been reported.
 fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
     let [name, controller, regulator, dispatcher] = STRUCTURE_KEYS.map(|key| section.take(key));
     let mut spec = match &name {
@@ -93,7 +95,8 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
             }
         }
     }
-    // A parameter of another tuner is valid and silently unused, so it only gets a warning.
+    // Policy `vcup` has several tuners (parameter `tuner`), each with parameters of its own. One of
+    // another tuner is valid and would silently have no effect, so it gets a warning.
     for (entry, field) in section.entries() {
         if let Some(tuner) = spec.tuner_needed_by(&entry.key) {
             let help = format!("leave it out, or add tuner = \"{tuner}\"");
@@ -103,6 +106,8 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
     all_valid.then_some(spec)
 }
 
+/// Composes a policy of the parts that the table names, with defaults for the others; at least one
+/// has to be named. `None`: something was wrong, which has been reported.
 fn composed(
     section: &Section<'_>,
     controller: Option<Field<'_>>,
@@ -143,6 +148,8 @@ fn composed(
     }
 }
 
+/// Name of a part, or `default` where the key is missing. `None`: it is no text, which has been
+/// reported.
 fn part_name<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str> {
     match field {
         Some(field) => field.text(),
@@ -150,6 +157,7 @@ fn part_name<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str>
     }
 }
 
+/// Sets a parameter to the value of `field`. `None`: the value is wrong, which has been reported.
 fn set_param(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()> {
     let value = match info.kind {
         ParamKind::Bytes | ParamKind::Duration | ParamKind::Count => {

@@ -1,4 +1,5 @@
-//! Attainment of promises in tables.
+//! Cells and lines of tables that show how well the parts of an objective (reservation, latency
+//! and others) were kept.
 
 use tidegate_api::attainment::AttainmentView;
 use tidegate_report::{Cell, Table, Tone};
@@ -11,6 +12,7 @@ pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
         .map(|part| format!("{} {}", part.part, share(part)))
         .collect();
     let judged = parts.iter().filter(|part| part.kept.is_some());
+    // The daemon sends finite percentages, so any two compare.
     let worst = judged.min_by(|a, b| a.kept_percent.partial_cmp(&b.kept_percent).expect("finite"));
     match (worst, missed.is_empty()) {
         (None, _) => Cell::from("-"),
@@ -19,7 +21,8 @@ pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
     }
 }
 
-/// Adds a line for each part of an objective that is judged, and one for its error budget.
+/// Adds a line for each part of an objective, with the reason where it is not judged; for judged
+/// parts also the seconds in which the VM asked for less, and the use of the error budget.
 pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
     for part in parts {
         let (word, tone) = match part.kept {
@@ -47,6 +50,7 @@ pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
                 hour * 100.0,
                 day * 100.0
             );
+            // More than all of a budget is used: the objective is being missed.
             let tone = if hour > 1.0 || day > 1.0 {
                 Tone::Warn
             } else {
@@ -57,7 +61,8 @@ pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
     }
 }
 
-/// Returns the share of kept seconds, rounded down, so that 100 % means all of them.
+/// Returns the percentage of seconds in which a part was kept, rounded down, so that 100 % means
+/// all of them.
 fn share(part: &AttainmentView) -> String {
     let percent = part.kept_percent.unwrap_or(0.0);
     format!("{} %", (percent * 10.0).floor() / 10.0)

@@ -1,4 +1,5 @@
-//! Files of the experiment, and traces that users may supply.
+//! Files of the PriDyn experiment: the disk model, and the request traces of its seven streams, for
+//! which users may supply the traces that the thesis used.
 
 use crate::TraceFile;
 use crate::folder::{self, File, named};
@@ -9,8 +10,10 @@ use tidegate_config::Library;
 use tidegate_core::profile::Profile;
 use tidegate_device::catalogue::Entry;
 
+/// Name and text of the disk model.
 const DISK: File = named!("pridyn", "disk.toml");
 
+/// Pair of a stream and the bytes of its trace, which are built into the binary.
 macro_rules! trace {
     ($stream:literal, $file:literal) => {
         (
@@ -31,8 +34,9 @@ const STREAMS: [(&str, &[u8]); 7] = [
     trace!("vm", "../../crates/workload/testdata/vm.vscsi"),
 ];
 
-/// Traces of the thesis, from the MSR-Cambridge traces (SNIA IOTTA 388). The thesis names their
-/// servers only.
+/// Traces of the thesis by stream, as files of the MSR-Cambridge collection (SNIA IOTTA 388), which
+/// users may supply. The thesis names only their servers, so the volumes are this experiment's
+/// choice.
 pub(crate) const TRACES: &[TraceFile] = &[
     TraceFile::new("web-1", "web_0.csv"),
     TraceFile::new("web-2", "web_1.csv"),
@@ -84,7 +88,7 @@ impl Library for Folder {
     }
 }
 
-/// Text of the disk's file.
+/// Text of the built-in disk model.
 pub(super) fn disk() -> &'static str {
     DISK.1
 }
@@ -95,7 +99,8 @@ mod tests {
     use std::fmt::Write;
     use tidegate_core::random::SplitMix64;
 
-    /// A media server's requests: 4 to 64 KiB, each size as often as any other, anywhere in 4 GiB.
+    /// Generates the built-in trace of a media server: 1000 requests of 4 to 64 KiB, each size as
+    /// often as any other, anywhere in 4 GiB.
     fn media(seed: u64) -> String {
         let mut random = SplitMix64::new(seed);
         let mut text = String::new();

@@ -67,6 +67,8 @@ impl Lateness {
         self.slots = (self.slots + slot).min(self.most);
     }
 
+    /// Moves the estimate towards a wait, by a part of the slots that have gone since the last one,
+    /// so that many short slots move it as far as a few long ones.
     fn waited(&mut self, wait: Nanos) {
         self.late = if wait > self.late {
             (self.late + Nanos(self.slots.0 / RISE_DIVISOR)).min(wait)

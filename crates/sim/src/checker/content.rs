@@ -1,14 +1,14 @@
-//! A read returns, for each sector, a value that was current at some time between its
-//! submission and its answer.
+//! Check of the content that reads return: for each sector, a value that was current at some moment
+//! between the read's submission and its answer. Moments are numbers of calls of the engine.
 //!
 //! Writes that overlap in flight may reach the medium in any order, and one that failed or was
 //! cancelled may have reached it or not. So a value is legal unless it is certain to have been
-//! written over: by a write that was asked for after the value's own was answered, and that was
-//! answered well before the read was asked for. That needs one number a sector: its *floor*, the
-//! latest submission among the writes that were answered well. A write answered before the floor
-//! is gone for good.
+//! overwritten: by a write that was submitted after the value's own write was answered, and that
+//! succeeded before the read was submitted. That needs one number for each sector: its *floor*, the
+//! latest moment of submission among the writes that have succeeded. What a write answered before
+//! the floor has stored is overwritten for good.
 //!
-//! Where a discard has passed anything may be read until it is written over.
+//! A sector that was discarded may read as anything until it is overwritten.
 
 use super::ledger::{Entry, Ledger, NEVER};
 use super::{Verdict, ensure};
@@ -27,14 +27,16 @@ pub const GARBAGE: Stamp = u64::MAX;
 struct Discarded {
     /// Discards that are not answered yet.
     open: u32,
-    /// Moment of the last discard's answer, in calls.
+    /// Moment of the last discard's answer.
     ended: u64,
 }
 
 /// Floors and discards of one disk, by sector.
 #[derive(Clone, Debug)]
 pub struct Shadow {
+    /// Number of the disk.
     disk: u32,
+    /// Floor of each sector, a moment; see the module.
     floor: Vec<u64>,
     discarded: Vec<Discarded>,
 }
@@ -85,7 +87,7 @@ impl Shadow {
                     *floor = (*floor).max(entry.submitted);
                 }
             }
-            // A discard that failed may have passed in part, so that success makes no difference.
+            // A discard that failed may have been carried out in part: success makes no difference.
             Op::Discard => {
                 for discarded in &mut self.discarded[first..first + count] {
                     discarded.open -= 1;
@@ -105,7 +107,7 @@ impl Shadow {
             return true;
         }
         match stamp {
-            // Legal until a write was answered well.
+            // Legal until a write has succeeded.
             BLANK => floor == 0,
             GARBAGE => false,
             stamp => {
@@ -119,8 +121,8 @@ impl Shadow {
         }
     }
 
-    /// Checks the stamps that a read found from its `skip`th sector on. `floors` are those taken
-    /// when the read was accepted.
+    /// Checks the stamps that read `number` found from its sector `skip` on, counted from 0.
+    /// `floors` are those of [`Shadow::submitted`] at the time of the read.
     ///
     /// # Errors
     /// Fails when a stamp cannot have been current since then.

@@ -1,10 +1,12 @@
-//! Choice of the pCPU to kick when a vCPU becomes runnable (Xen's `runq_tickle`).
+//! Choice of the pCPU to kick, that is to make it schedule anew by an interrupt, when a vCPU
+//! becomes runnable (Xen's `runq_tickle`).
 
 use super::{Credit2, Credits};
 use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// Slack of the rate limit: a vCPU this close to its end may already be preempted.
+/// Slack of the rate limit: a vCPU this close to its end may already be preempted. Xen's
+/// `CSCHED2_RATELIMIT_TICKLE_TOLERANCE`.
 const TOLERANCE: Nanos = Nanos::from_micros(50);
 
 impl<C: Credits> Credit2<C> {
@@ -47,6 +49,8 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
+    /// Returns the pCPU that `tickle` kicks; `None`: `v` may preempt nowhere, and waits
+    /// in the run queue.
     fn choose_pcpu(&mut self, machine: &Machine, now: Nanos, v: VcpuId) -> Option<PcpuId> {
         let home = self.entities[v.index()].last_pcpu;
         let queue = &self.queues[self.entities[v.index()].queue];
@@ -65,7 +69,7 @@ impl<C: Credits> Credit2<C> {
         if busy.has(home) && self.score(machine, now, v, home) > 0 {
             return Some(home);
         }
-        // From 0 on: only a pCPU where `v` may preempt is kicked.
+        // Starts at 0, because `v` may preempt only where its lead is positive.
         let mut best = (0, None);
         for p in busy.iter().filter(|&p| p != home) {
             let score = self.score(machine, now, v, p);
