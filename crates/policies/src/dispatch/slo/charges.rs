@@ -54,8 +54,9 @@ impl Slo {
             (self.write_pace).started(view.now(), io.len, is_write_by_share);
             // A transfer has until its due time.
             if by_promise && !self.promises.has_transfer(slot) {
-                let allowed = self.promises.span_and_latency(slot);
-                (self.write_pace).watch(view.now(), io.id, self.promised_since, allowed);
+                let (span, latency) = self.promises.span_and_latency(slot);
+                let floor = self.promises.has_rate(slot).then_some(span);
+                (self.write_pace).watch(view.now(), io.id, self.promised_since, (floor, latency));
             }
             return;
         }

@@ -84,11 +84,11 @@ const BOUND_HALVED_WINDOWS: u32 = 20;
 struct Watched {
     io: IoId,
     started: Nanos,
-    /// Times from which on it is slow, and late.
+    /// Times from which on it is slow, late as a request of a floor, and beyond its latency bound;
+    /// the end of time where it has none.
     slow: Nanos,
     late: Nanos,
-    /// True if a latency bound decides, which one request in a hundred may exceed.
-    is_bound: bool,
+    exceeds: Nanos,
 }
 
 /// Counts of a window.
@@ -226,30 +226,25 @@ impl WritePace {
     }
 
     /// Watches a promised I/O, if writes by share went lately. `since`: time from which its promise
-    /// counts; `span`: time after which it was to go; `latency`: its latency bound, or
-    /// [`Nanos::MAX`].
+    /// counts; `floor`: time after which a request of a floor is to go, if it is one; `latency`:
+    /// its latency bound, or [`Nanos::MAX`].
     pub(super) fn watch(
         &mut self,
         now: Nanos,
         io: IoId,
         since: Nanos,
-        (span, latency): (Nanos, Nanos),
+        (floor, latency): (Option<Nanos>, Nanos),
     ) {
         if self.window.written | self.before.written == 0 {
             return;
         }
-        let allowed = span + self.slack();
-        let (slow, late, is_bound) = if latency < allowed {
-            (Nanos(latency.0 / 8 * 7), latency, true)
-        } else {
-            (Nanos(allowed.0 / 2), Nanos(allowed.0 / 4 * 3), false)
-        };
+        let by_floor = floor.map_or(Nanos::MAX, |span| span + self.slack());
         let watched = Watched {
             io,
             started: now,
-            slow: since + slow,
-            late: since + late,
-            is_bound,
+            slow: since + Nanos((by_floor.0 / 2).min(latency.0 / 8 * 7)),
+            late: since + Nanos(by_floor.0 / 4 * 3),
+            exceeds: since + latency,
         };
         let place = &mut self.watched[io.index as usize % WATCHED_IOS];
         self.watching += u32::from(place.is_none());
@@ -274,15 +269,15 @@ impl WritePace {
         self.poll_window(now);
         self.window.ended += 1;
         self.window.slow += u32::from(now > watched.slow);
-        let is_late = now > watched.late;
-        if watched.is_bound {
+        let mut is_late = now > watched.late;
+        if watched.exceeds != Nanos::MAX {
             self.bound.ended += 1;
-            self.bound.late += u32::from(is_late);
+            if now > watched.exceeds {
+                self.bound.late += 1;
+                is_late |= self.bound.late * IOS_PER_LATE_ONE > self.bound.ended;
+            }
         }
-        if is_late
-            && (!watched.is_bound || self.bound.late * IOS_PER_LATE_ONE > self.bound.ended)
-            && now >= self.settle_until.max(self.rest_until)
-        {
+        if is_late && now >= self.settle_until.max(self.rest_until) {
             self.cut(now, now.since(watched.started));
         }
     }
@@ -460,7 +455,7 @@ mod tests {
                 index: self.reads,
                 generation: 0,
             };
-            let times = (Nanos::from_millis(1), latency);
+            let times = (Some(Nanos::from_millis(1)), latency);
             self.pace.started(self.now, 4 << 10, false);
             (self.pace).watch(self.now, io, self.now, times);
             self.pace.ended(self.now + took, io);
