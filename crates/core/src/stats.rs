@@ -187,7 +187,7 @@ impl Ledger {
         // As for arrivals.
         if (*count as usize).is_multiple_of(ANSWERS) {
             self.counted.get_mut().answers(&self.answers, *count);
-            self.totals.include(&self.answers, *count);
+            self.totals.ring_filled(*count);
         }
     }
 
@@ -232,6 +232,10 @@ impl Ledger {
     /// Returns the requests that succeeded, the time that they spent with the device, and the
     /// requests that were merged. `answers`: number of entries so far.
     pub(crate) fn device_totals(&mut self, answers: u32) -> DeviceTotals {
+        if !self.totals.reaches(answers) {
+            let counted = self.counted.get_mut();
+            self.totals.restart(&counted.stats, counted.answers);
+        }
         self.totals.include(&self.answers, answers)
     }
 
