@@ -43,9 +43,10 @@ pub enum Direction {
 impl Direction {
     /// Direction of an operation; every operation that changes the disk counts as a write.
     pub const fn for_op(op: Op) -> Direction {
-        match op {
-            Op::Read => Direction::Read,
-            _ => Direction::Write,
+        if matches!(op, Op::Read) {
+            Direction::Read
+        } else {
+            Direction::Write
         }
     }
 }

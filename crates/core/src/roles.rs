@@ -576,6 +576,12 @@ pub trait Controller: Send {
     /// Handles an event; knobs in `out` are applied right after it.
     fn on_event(&mut self, view: &View, event: &Event, out: &mut Knobs);
 
+    /// Returns `false` if the controller never sets a timer, so that it need not be asked for the
+    /// next one. Must never change.
+    fn has_timer(&self) -> bool {
+        true
+    }
+
     /// Returns the time of the next timer; [`Nanos::MAX`]: none.
     fn next_timer(&self) -> Nanos;
 

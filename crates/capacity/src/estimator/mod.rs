@@ -178,6 +178,8 @@ pub struct CostEstimator {
     /// Kind of each I/O in flight, by its slot.
     kinds: Vec<Kind>,
     window: Window,
+    /// Size of the I/O that ended last; sizes repeat.
+    last_size: SplitSize,
     /// Number of windows that ended, whether they counted or not.
     windows_ended: u64,
     /// Number of windows in the imported state.
@@ -226,6 +228,7 @@ impl CostEstimator {
             run: Run::NONE,
             kinds: vec![Kind::Unknown; spec.io_slots() as usize],
             window: Window::new(now),
+            last_size: SplitSize::new(0),
             windows_ended: 0,
             imported: 0,
             ios: [0; KINDS],
@@ -237,6 +240,7 @@ impl CostEstimator {
     /// the access pattern by whose cost its VM was charged; `None`: the one of the device's own run
     /// of I/Os counts. `depth`: limit on I/Os in flight, the lower of the device's and the
     /// dispatcher's.
+    #[inline(always)]
     pub fn started(
         &mut self,
         now: Nanos,
@@ -262,6 +266,7 @@ impl CostEstimator {
 
     /// Counts an I/O that ended, with or without an error. Returns true if this closes a window
     /// that counts.
+    #[inline(always)]
     pub fn ended(&mut self, now: Nanos, io: &DeviceIo, succeeded: bool, depth: u32) -> bool {
         let window = &mut self.window;
         window.account_until(now, saturating_depth(depth));
@@ -273,7 +278,10 @@ impl CostEstimator {
             Kind::Unknown => window.failed = true,
             Kind::Data(kind) => {
                 let kind = usize::from(kind);
-                window.count(kind, io.len);
+                if io.len != self.last_size.bytes {
+                    self.last_size = SplitSize::new(io.len);
+                }
+                window.count(kind, &self.last_size);
                 window.ios[kind] += 1;
                 window.bytes[kind] += u64::from(io.len);
                 window.data -= 1;
@@ -497,6 +505,7 @@ impl Window {
     }
 
     /// Accounts the time up to `now` with the present number of I/Os in flight.
+    #[inline]
     fn account_until(&mut self, now: Nanos, saturating_depth: u32) {
         let span = now.since(self.accounted_until);
         self.accounted_until = self.accounted_until.max(now);
@@ -510,12 +519,15 @@ impl Window {
     }
 
     /// Counts an ended I/O of a kind, split between the two nearest sizes.
-    fn count(&mut self, kind: usize, bytes: u32) {
-        for (node, part) in nodes(bytes) {
-            self.counts[kind * NODES + node] += part;
-        }
+    #[inline]
+    fn count(&mut self, kind: usize, size: &SplitSize) {
+        let first = kind * NODES + size.node;
+        let counts = &mut self.counts[first..first + 2];
+        counts[0] += size.parts[0];
+        counts[1] += size.parts[1];
     }
 
+    #[inline]
     fn is_over(&self) -> bool {
         let len = self.len();
         len >= WINDOW_MIN && (self.ended >= WINDOW_IOS || len >= WINDOW_MAX)
@@ -532,8 +544,34 @@ impl Window {
     }
 }
 
+/// Size of an I/O, split between the two nearest nodes, in fixed point.
+#[derive(Clone, Copy, Debug)]
+struct SplitSize {
+    bytes: u32,
+    /// The smaller of the two nodes.
+    node: usize,
+    /// Part of each of the two.
+    parts: [u64; 2],
+}
+
+impl SplitSize {
+    fn new(bytes: u32) -> SplitSize {
+        let [(node, lower), (_, upper)] = nodes(bytes);
+        SplitSize {
+            bytes,
+            node,
+            parts: [lower, upper],
+        }
+    }
+}
+
 /// I/Os in flight with which a device of this depth counts as saturated.
+#[inline]
 fn saturating_depth(depth: u32) -> u32 {
+    // Three quarters of it are no less, and the product below cannot overflow.
+    if depth >= 4 * SATURATING_DEPTH / 3 {
+        return SATURATING_DEPTH;
+    }
     SATURATING_DEPTH.min((depth * 3).div_ceil(4))
 }
 

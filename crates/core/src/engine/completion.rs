@@ -123,10 +123,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     }
     let mut learnt = false;
     if let Some(estimator) = &mut engine.view.estimator {
-        let deepest = engine
-            .control
-            .limit
-            .min(engine.active.roles.dispatcher.depth());
+        let deepest = engine.control.limit.min(engine.active.fan_out.depth);
         learnt = estimator.ended(now, &flight.io, outcome.is_ok(), deepest);
     }
     count_out(engine, now);

@@ -1,6 +1,7 @@
 //! Control of the device as a whole, whatever the policy: queue depth, length of I/Os, learnt cap
 //! and costs.
 
+use super::active::ActivePolicy;
 use crate::device_monitor::DeviceMonitor;
 use crate::queue_depth::DepthTuning;
 use crate::queue_depth::control::{Budget, DepthControl, End};
@@ -223,16 +224,19 @@ impl DeviceControl {
     }
 
     /// Has the estimator of costs follow an I/O that starts.
-    #[inline(never)]
-    pub(super) fn estimate_start(&self, view: &mut View, roles: &Roles, io: &DeviceIo) {
+    #[inline(always)]
+    pub(super) fn estimate_start(&self, view: &mut View, active: &ActivePolicy, io: &DeviceIo) {
         let bytes = moved(view, io.op, io.len);
-        let deepest = self.limit.min(roles.dispatcher.depth());
+        let deepest = self.limit.min(active.fan_out.depth);
         // On a disk that seeks, an I/O that continues its VM's last one costs as much as any other
         // once the head was elsewhere, so the order of all I/Os decides there.
         let access = if view.queues.device.seeks {
             None
         } else {
-            roles.dispatcher.charged_access(Direction::for_op(io.op))
+            active
+                .roles
+                .dispatcher
+                .charged_access(Direction::for_op(io.op))
         };
         if let Some(estimator) = &mut view.estimator {
             estimator.started(view.queues.now, (io, access), bytes, deepest);

@@ -86,7 +86,7 @@ fn observe_start(engine: &mut Engine, slot: u32) {
     if engine.view.estimator.is_some() {
         engine
             .control
-            .estimate_start(&mut engine.view, &engine.active.roles, &flight.io);
+            .estimate_start(&mut engine.view, &engine.active, &flight.io);
     }
     if let Some(monitor) = &mut engine.control.monitor {
         let now = engine.view.queues.now;

@@ -243,7 +243,7 @@ impl Engine {
             monitor.taken_out(now, kind);
         }
         if let Some(estimator) = &mut self.view.estimator {
-            let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
+            let deepest = self.control.limit.min(self.active.fan_out.depth);
             // Ended without success: its duration must not become a cost.
             estimator.ended(now, &self.in_flight.io_at(index).io, false, deepest);
         }

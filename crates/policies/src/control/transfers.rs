@@ -113,6 +113,10 @@ impl Controller for Transfers {
         }
     }
 
+    fn has_timer(&self) -> bool {
+        false
+    }
+
     fn next_timer(&self) -> Nanos {
         Nanos::MAX
     }

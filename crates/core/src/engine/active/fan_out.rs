@@ -15,6 +15,8 @@ pub(in crate::engine) struct FanOut {
     pub(in crate::engine) timers: bool,
     /// See [`Dispatcher::by_lane`](crate::roles::Dispatcher::by_lane).
     pub(in crate::engine) by_lane: bool,
+    /// See [`Dispatcher::depth`](crate::roles::Dispatcher::depth).
+    pub(in crate::engine) depth: u32,
     /// See [`Controller::allocates`](crate::roles::Controller::allocates): a request's parts are
     /// charged apart.
     pub(in crate::engine) allocates: bool,
@@ -41,8 +43,10 @@ impl FanOut {
             dispatcher,
             controller,
             any: regulator.union(dispatcher).union(controller),
-            timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
+            timers: regulator.has(Interests::TIMERS)
+                || roles.controller.as_ref().is_some_and(|c| c.has_timer()),
             by_lane: roles.dispatcher.by_lane(),
+            depth: roles.dispatcher.depth(),
             allocates: roles.controller.as_ref().is_some_and(|c| c.allocates()),
             // Room in advance, so that events on the request path allocate nothing.
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
