@@ -314,6 +314,13 @@ impl RatePacer {
             // Due later than both: no time is lost, and no lateness forgiven.
             return;
         }
+        self.forgive_requests(earliest, earliest_by_slack);
+    }
+
+    /// [`RatePacer::forget_requests`] where the due time is earlier than one of the two, or
+    /// lateness was forgiven before.
+    #[inline]
+    fn forgive_requests(&mut self, earliest: Nanos, earliest_by_slack: Nanos) {
         let due_by_slack =
             (self.ops.next_due + Nanos(self.forgiven_ns.into())).max(earliest_by_slack);
         self.ops.forget_before(earliest);
@@ -362,7 +369,7 @@ impl RatePacer {
             // Otherwise the request is on time and no lateness is forgiven: the common case.
             if self.ops.next_due < earliest_by_slack || self.forgiven_ns > 0 {
                 let most = Nanos(self.max_lateness_ns.into()).max(slack);
-                self.forget_requests((now - most).max(asked - slack), earliest_by_slack);
+                self.forgive_requests((now - most).max(asked - slack), earliest_by_slack);
             }
             self.ops.spend(first.units(self.norm));
         }

@@ -15,6 +15,16 @@ const SCOPES: usize = 3;
 /// Index of the limit on all requests; the lanes' limits follow it.
 const TOTAL: usize = 0;
 
+/// Rates of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rates {
+    /// No rate is set.
+    None,
+    /// A steady rate of requests alone: no bytes and no burst.
+    Requests,
+    Any,
+}
+
 /// One limit: a pacer at its steady rate and, while a burst is allowed, one at the burst's rate.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
@@ -22,8 +32,8 @@ struct Bucket {
     /// Time by which the steady pace may be overdrawn: (requests, bytes).
     tolerance: (Nanos, Nanos),
     burst: RatePacer,
-    /// At least one of the two pacers has a rate.
-    is_set: bool,
+    /// Which rates the two pacers have.
+    rates: Rates,
 }
 
 impl Bucket {
@@ -32,7 +42,7 @@ impl Bucket {
             steady: RatePacer::new(limit, now),
             tolerance: (Nanos::ZERO, Nanos::ZERO),
             burst: RatePacer::NONE,
-            is_set: false,
+            rates: Rates::None,
         };
         bucket.set_burst(limit, burst, now);
         bucket
@@ -79,20 +89,44 @@ impl Bucket {
         let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
         self.burst.set_rate(fast, now);
         self.tolerance = tolerance(per_s(limit), burst);
-        self.is_set = self.steady.is_set() || self.burst.is_set();
+        let is_single = !self.steady.bytes.is_set() && !self.burst.is_set();
+        self.rates = match self.steady.ops.is_set() {
+            true if is_single => Rates::Requests,
+            false if is_single => Rates::None,
+            _ => Rates::Any,
+        };
     }
 
-    #[inline]
+    #[inline(always)]
     fn due(&self) -> Nanos {
-        if !self.is_set {
-            return Nanos::ZERO;
+        match self.rates {
+            Rates::None => Nanos::ZERO,
+            // Without a burst there is no tolerance.
+            Rates::Requests => self.steady.ops.due(),
+            Rates::Any => self.due_of_all(),
         }
+    }
+
+    #[inline(never)]
+    fn due_of_all(&self) -> Nanos {
         let ops = self.steady.ops.due() - self.tolerance.0;
         let bytes = self.steady.bytes.due() - self.tolerance.1;
         ops.max(bytes).max(self.burst.all_due())
     }
 
+    #[inline(always)]
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
+        match self.rates {
+            Rates::None => {}
+            Rates::Requests => {
+                (self.steady).spend_late(0, io.first_served(), [io.arrived, now], slack);
+            }
+            Rates::Any => self.spend_of_all(io, bytes, now, slack),
+        }
+    }
+
+    #[inline(never)]
+    fn spend_of_all(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
         // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
         // steady pace makes good what waited as it is.
         let asked = if self.burst.ops.is_set() {
@@ -203,16 +237,16 @@ impl LimitAccounts {
 
     /// Charges an I/O that started at `now` with `bytes` to its VM. Late dispatches are made good
     /// for `slack`, or for longer where 100 ms have room.
-    #[inline]
+    #[inline(always)]
     pub fn charge(&mut self, now: Nanos, io: &DeviceIo, bytes: u64, slack: Nanos) {
         let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else {
             return;
         };
-        // Scopes lie as total, reads, writes.
-        for scope in [TOTAL, 1 + io.op.lane().index()] {
-            if buckets[scope].is_set {
-                buckets[scope].spend(io, bytes, now, slack);
-            }
+        let [total, reads, writes] = &mut **buckets;
+        total.spend(io, bytes, now, slack);
+        match io.op.lane() {
+            Lane::Read => reads.spend(io, bytes, now, slack),
+            Lane::Write => writes.spend(io, bytes, now, slack),
         }
     }
 

@@ -199,9 +199,15 @@ impl Regulator for LimitTarget {
     }
 
     fn on_event(&mut self, view: &View, event: &Event, reopen: &mut Reopened) {
+        if let Event::Started(io) = *event {
+            self.limits.charge(view, io);
+            if !self.targets.is_empty() {
+                self.charge_target(view, io);
+            }
+            return;
+        }
         self.limits.on_event(view, event, reopen);
         match *event {
-            Event::Started(io) if !self.targets.is_empty() => self.charge_target(view, io),
             Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_target(view, vm),
             Event::VmRemoved(vm) => {
                 if let Some(target) = self.targets.get_mut(vm.index()) {

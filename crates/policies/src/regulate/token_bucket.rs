@@ -60,7 +60,9 @@ impl TokenBucket {
         }
     }
 
-    fn charge(&mut self, view: &View, io: &DeviceIo) {
+    /// Charges an I/O that starts to its VM's limits.
+    #[inline(always)]
+    pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
         let bytes = match io.op {
             Op::Flush => return,
             Op::Read | Op::Write => io.len as u64,
@@ -86,6 +88,7 @@ impl Regulator for TokenBucket {
         self.lane_gate(view, vm, lane)
     }
 
+    #[inline]
     fn lane_gate(&self, view: &View, vm: VmId, lane: Lane) -> Gate {
         match self.accounts.due(vm, lane) {
             Some(due) if due > view.now() => Gate::Until(due),

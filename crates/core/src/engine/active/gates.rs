@@ -41,7 +41,7 @@ impl ActivePolicy {
             self.emit(view, &Event::Arrived(id));
         }
         if alone && self.stage == Stage::Dispatch {
-            self.ask_gate(view, vm, Lane::ALL[lane as usize]);
+            self.ask_lane_gate(view, vm, Lane::ALL[lane as usize]);
         }
         // A dispatcher that orders lanes only needs to know that the lane is no longer empty.
         if alone || !self.fan_out.by_lane {
@@ -109,20 +109,35 @@ impl ActivePolicy {
             Stage::Admission => self.admit(view, vm),
             Stage::Dispatch => {
                 let of_vm = &view.queues.vms[vm as usize];
-                let is_shut = of_vm.shut[lane.index()] & shut::REGULATED != 0;
                 // The open gate of an empty lane stays open, and has no timer.
-                if is_shut || of_vm.lanes[lane.index()].head != NIL {
-                    self.ask_lane_gate(view, vm, lane, is_shut);
+                if of_vm.lanes[lane.index()].head != NIL || of_vm.shut[lane.index()] != 0 {
+                    self.ask_lane_gate(view, vm, lane);
                 }
+            }
+        }
+    }
+
+    /// Asks the regulator whether the first unit of each lane may go, where it does so at dispatch.
+    #[inline(always)]
+    pub(in crate::engine) fn ask_both_lanes(&mut self, view: &mut View, vm: u32) {
+        if self.stage != Stage::Dispatch {
+            return;
+        }
+        let of_vm = &view.queues.vms[vm as usize];
+        // Open gates of empty lanes stay open, as in `ask_gate`.
+        let [reads, writes] = &of_vm.lanes;
+        if reads.head != NIL || writes.head != NIL || of_vm.shut != [0, 0] {
+            for lane in Lane::ALL {
+                self.ask_gate(view, vm, lane);
             }
         }
     }
 
     /// Asks the regulator for the gate of a lane that is shut or not empty.
     #[inline(never)]
-    fn ask_lane_gate(&mut self, view: &mut View, vm: u32, lane: Lane, is_shut: bool) {
-        let timer = vm as usize * Lane::ALL.len() + lane.index();
+    fn ask_lane_gate(&mut self, view: &mut View, vm: u32, lane: Lane) {
         let of_vm = &view.queues.vms[vm as usize];
+        let is_shut = of_vm.shut[lane.index()] & shut::REGULATED != 0;
         let gate = match of_vm.lanes[lane.index()].head {
             // An empty lane is held back by nothing, so its closed time must not run on.
             NIL => Gate::Pass,
@@ -131,9 +146,17 @@ impl ActivePolicy {
                 regulator.lane_gate(view, of_vm.id(vm), lane)
             }
         };
+        // Open gates have no timers, so there is nothing to remove.
+        if is_shut || gate != Gate::Pass {
+            self.change_gate(view, vm, lane, gate);
+        }
+    }
+
+    /// Sets the timer of a lane's gate that is shut, or was until now, and opens or shuts it.
+    #[inline(never)]
+    fn change_gate(&mut self, view: &mut View, vm: u32, lane: Lane, gate: Gate) {
+        let timer = vm as usize * Lane::ALL.len() + lane.index();
         match gate {
-            // Open gates have no timers, so there is nothing to remove.
-            Gate::Pass if !is_shut => return,
             Gate::Until(due) => self.gates.set(timer, due),
             Gate::Pass | Gate::Blocked => {
                 self.gates.remove(timer);

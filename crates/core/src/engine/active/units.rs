@@ -1,9 +1,9 @@
 //! Units that enter and leave their lanes, and the dispatcher's index with them.
 
 use super::ActivePolicy;
-use crate::roles::{Event, Interests, Stage};
+use crate::roles::{Event, Interests};
 use crate::view::{NIL, View, flag, state};
-use tidegate_base::request::{Lane, Op, ReqId};
+use tidegate_base::request::{Op, ReqId};
 
 /// State of a unit after an I/O of it was started.
 pub(in crate::engine) struct IoStarted {
@@ -239,13 +239,9 @@ impl ActivePolicy {
             let rest = view.req_id(slot);
             self.emit(view, &Event::Advanced(rest));
         }
-        if self.stage == Stage::Dispatch {
-            // The rate that was used may hold back the other lane, too: the total limit is common
-            // to both.
-            for lane in Lane::ALL {
-                self.ask_gate(view, io.vm, lane);
-            }
-        }
+        // The rate that was used may hold back the other lane, too: the total limit is common to
+        // both.
+        self.ask_both_lanes(view, io.vm);
     }
 }
 
