@@ -110,6 +110,23 @@ impl Tournament {
         }
     }
 
+    /// Inserts `id`, which must not be in the set. Panics beyond the capacity.
+    #[inline]
+    pub fn insert(&mut self, id: usize, key: u64) {
+        debug_assert!(!self.contains(id), "an id that is in the set is inserted");
+        self.enter(id, key.min(Self::LARGEST));
+    }
+
+    /// Removes `id`, which must be in the set.
+    #[inline]
+    pub fn take_out(&mut self, id: usize) {
+        debug_assert!(
+            self.contains(id),
+            "an id that is not in the set is taken out"
+        );
+        self.leave(id);
+    }
+
     /// Removes `id`; does nothing if it is not in the set.
     #[inline]
     pub fn remove(&mut self, id: usize) {
@@ -267,12 +284,16 @@ mod tests {
                 let id = id % capacity;
                 // The largest keys, too.
                 let key = if key < 45 { key } else { Tournament::LARGEST - (49 - key) };
+                let was_in = oracle.iter().any(|&(_, i)| i == id);
                 oracle.retain(|&(_, i)| i != id);
+                match (what, was_in) {
+                    (1, false) => tournament.insert(id, key),
+                    (0..3, _) => tournament.set(id, key),
+                    (_, true) if key < 25 => tournament.take_out(id),
+                    _ => tournament.remove(id),
+                }
                 if what < 3 {
                     oracle.insert((key, id));
-                    tournament.set(id, key);
-                } else {
-                    tournament.remove(id);
                 }
                 prop_assert_eq!(tournament.peek(), oracle.first().copied());
                 prop_assert_eq!(tournament.contains(id), what < 3);

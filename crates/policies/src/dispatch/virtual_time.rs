@@ -149,6 +149,18 @@ impl ByTag {
         self.keys.remove(vm);
     }
 
+    /// Adds a VM that is not in the order.
+    #[inline]
+    pub(super) fn insert(&mut self, vm: usize, tag: Virtual) {
+        self.keys.insert(vm, tag.since(self.from));
+    }
+
+    /// Removes a VM that is in the order.
+    #[inline]
+    pub(super) fn take_out(&mut self, vm: usize) {
+        self.keys.take_out(vm);
+    }
+
     /// Follows the clock, which only moves forward, to `clock`.
     #[inline]
     pub(super) fn follow(&mut self, clock: Virtual) {

@@ -66,6 +66,12 @@ impl AtDisk {
         }
     }
 
+    /// Returns whether no I/O is watched.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the time until which nothing more is to go; `None` if something may go now. The end
     /// of an I/O may come sooner.
     #[inline]

@@ -9,6 +9,7 @@ use tidegate_core::view::{View, moved};
 
 impl Slo {
     /// Charges an I/O that goes to the device.
+    #[inline(never)]
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
         let (now, slot) = (view.now(), io.vm.index());
         let mut cost = self.cost.charge(view, io);
@@ -22,20 +23,29 @@ impl Slo {
         if self.by_time && view.profile().is_none() {
             cost = self.dither.vary(view, io.vm, cost);
         }
+        let goes_on = self.active[slot] && view.has_head(io.vm);
+        if !goes_on {
+            // Before the charge: an order that the VM leaves anyway need not take its new tag in.
+            self.sleep(view, io.vm);
+        }
         if view.is_background(io.vm) {
-            self.background.started(now, cost);
-            self.shares.charge(now, slot, cost, None);
+            self.charge_background(now, slot, cost);
         } else {
             self.background.vm_started(now, cost);
             self.charge_vm(view, io, cost);
         }
-        if self.active[slot] && view.has_head(io.vm) {
+        if goes_on {
             self.place(view, io.vm);
-        } else {
-            self.sleep(view, io.vm);
         }
     }
 
+    #[cold]
+    fn charge_background(&mut self, now: Nanos, slot: usize, cost: u64) {
+        self.background.started(now, cost);
+        self.shares.charge(now, slot, cost, None);
+    }
+
+    #[inline(always)]
     fn charge_vm(&mut self, view: &View, io: &DeviceIo, cost: u64) {
         let slot = io.vm.index();
         let by_promise = self.last_pick == PickReason::Promise && io.op != Op::Flush;
@@ -44,7 +54,7 @@ impl Slo {
         // Flushes do not wait for a turn, so their debt is bounded as that of promises.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
         let most = self.max_lead.max(2 * cost);
-        (self.shares).charge(view.now(), slot, cost, forgives.then_some(most));
+        (self.shares).charge_now(view.now(), slot, cost, forgives.then_some(most));
         if by_promise {
             let bytes = moved(view, io.op, io.len).into();
             (self.promises).spend(view.now(), slot, bytes, io.first_served());

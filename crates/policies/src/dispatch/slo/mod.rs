@@ -40,6 +40,7 @@ mod absent;
 mod acceptance;
 mod at_disk;
 mod background;
+mod changes;
 mod charges;
 mod costs;
 mod dither;
@@ -56,7 +57,7 @@ use at_disk::AtDisk;
 use background::BackgroundRate;
 use costs::{
     BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, COST_BY_BYTES, MAX_LEAD_IOS, STAY_IOS,
-    background_io_ps, background_io_size, cost_params, max_lead, random_ps, starvation_bound,
+    background_io_ps, random_ps, starvation_bound,
 };
 use dither::Dither;
 use overload::{Change, Overload, Part};
@@ -66,7 +67,7 @@ use shares::Shares;
 use stay::{Stay, Stream};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
-use tidegate_base::request::{Lane, Op, ReqId, VmId};
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
@@ -172,61 +173,6 @@ impl Slo {
         slo
     }
 
-    /// Takes over the cost model of a new device or profile.
-    fn set_costs(&mut self, view: &View) {
-        let spec = &view.device().spec;
-        self.by_time = view.costs().is_some();
-        self.cost = CostModel::following(cost_params(spec, view.costs()), self.vms);
-        self.overload.set_positioning(spec.positioning);
-        self.write_pace.set_profile(view.profile());
-        // The rate's work is counted in cost, too, so it must not be compared across units.
-        self.background.restart();
-        self.refresh_costs(view);
-    }
-
-    /// Takes over costs that were learnt for the first time or anew.
-    fn learn_costs(&mut self, view: &View) {
-        if self.by_time {
-            self.refresh_costs(view);
-        } else {
-            self.set_costs(view);
-        }
-    }
-
-    fn refresh_costs(&mut self, view: &View) {
-        let spec = &view.device().spec;
-        self.cost.on_event(view, &Event::ProfileChanged);
-        self.max_lead = max_lead(&self.cost, spec);
-        self.background_io_size = background_io_size(spec, view.costs());
-        // Tags in another cost unit do not tell who is ahead.
-        self.shares.restart(view.now());
-    }
-
-    fn set_vm(&mut self, view: &View, vm: VmId, newcomer: bool) {
-        let (slot, objective) = (vm.index(), view.objective(vm));
-        let background = view.is_background(vm);
-        (self.shares).set_vm(view.now(), slot, objective, background, newcomer);
-        if newcomer {
-            self.forget_promises(slot);
-        }
-        self.acceptance.accept(slot, objective);
-        self.set_promise(view, vm);
-        self.refresh(view, vm);
-    }
-
-    fn set_promise(&mut self, view: &View, vm: VmId) {
-        // Background processes get what VMs leave, whatever their objective says.
-        if !view.is_background(vm) {
-            (self.promises).set(view.now(), vm.index(), view.objective(vm));
-        }
-    }
-
-    fn forget_promises(&mut self, slot: usize) {
-        self.promises.clear(slot);
-        self.overload.forget_vm(slot);
-        self.acceptance.forget_vm(slot);
-    }
-
     /// Makes promises step down, or come back.
     #[cold]
     fn step(&mut self, view: &View, change: Change) {
@@ -289,7 +235,7 @@ impl Slo {
         }
         // Time in which the disk passed a VM over is no pause of the VM.
         let behind = if was_absent { self.turn_cost() } else { 0 };
-        (self.shares).activate(view.now(), slot, self.max_lead, behind);
+        (self.shares).activate_now(view.now(), slot, self.max_lead, behind);
         self.place(view, vm);
     }
 
@@ -391,10 +337,15 @@ impl Slo {
     fn end_turn(&mut self, view: &View, slot: usize) {
         self.turns.record_end(view, slot);
         if self.turns.has_favoured() {
-            let cost = self.turns.charge_hold(view, slot, self.turn_costs(view));
-            if cost > 0 {
-                self.shares.charge(view.now(), slot, cost, None);
-            }
+            self.charge_favoured(view, slot);
+        }
+    }
+
+    #[cold]
+    fn charge_favoured(&mut self, view: &View, slot: usize) {
+        let cost = self.turns.charge_hold(view, slot, self.turn_costs(view));
+        if cost > 0 {
+            self.shares.charge(view.now(), slot, cost, None);
         }
     }
 
@@ -452,6 +403,77 @@ impl Slo {
         (view.queued(head).unit().op == Op::Write).then_some(until)
     }
 
+    /// Picks where I/Os may be held back: on a disk that seeks, or while a background process
+    /// waits. `earliest`: the earliest deadline that is due, and its VM.
+    #[cold]
+    #[inline(never)]
+    fn pick_with_care(&mut self, view: &View, earliest: Option<(Nanos, usize)>) -> Pick {
+        let now = view.now();
+        // A promised I/O is overdue at the disk: even promised ones would be served before it.
+        if let Some(until) = self.at_disk.held_until(now) {
+            return Pick::Idle(until);
+        }
+        let mut part_at = Nanos::MAX;
+        if self.background_waiting > 0 {
+            match self.pick_background(view, earliest.is_some()) {
+                Ok(pick) => return pick,
+                Err(at) => part_at = at,
+            }
+        }
+        let early = self.promises.first_early();
+        if view.device().seeks
+            && let (None, None, Some(slot)) = (earliest, early, self.shares.first(now))
+            && let Some(until) = self.held_back_until(view, slot)
+        {
+            return Pick::Idle(until.min(part_at));
+        }
+        if self.stay.budget_left > 0
+            && early.is_none()
+            && let Some(head) = self.head_to_stay_with(view, earliest)
+        {
+            let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
+            self.last_pick = if promised {
+                PickReason::Promise
+            } else {
+                PickReason::Share
+            };
+            return Pick::Start {
+                head,
+                max: u32::MAX,
+                held: Nanos::ZERO,
+            };
+        }
+        self.pick_next(view, earliest, part_at)
+    }
+
+    /// Picks what is promised, or else the next by share. `earliest`: the earliest deadline that is
+    /// due, and its VM; `part_at`: time at which a background I/O may go.
+    #[inline(always)]
+    fn pick_next(&mut self, view: &View, earliest: Option<(Nanos, usize)>, part_at: Nanos) -> Pick {
+        let slot = if let Some((deadline, slot)) = earliest {
+            self.promised_since = deadline - self.promises.span_and_latency(slot).0;
+            self.last_pick = PickReason::Promise;
+            slot
+        } else if let Some((deadline, slot)) = self.promises.first_early() {
+            self.promised_since = deadline - self.promises.span_and_latency(slot).1;
+            self.last_pick = PickReason::Promise;
+            slot
+        } else if let Some(slot) = self.shares.first(view.now()) {
+            if let Some(until) = self.write_held_until(view, slot) {
+                return Pick::Idle(until.min(part_at));
+            }
+            self.last_pick = PickReason::Share;
+            slot
+        } else {
+            return Pick::Idle(part_at);
+        };
+        if slot != self.stay.vm {
+            self.stay = Stay::NONE;
+        }
+        Self::start(view, slot, u32::MAX)
+    }
+
+    #[inline(always)]
     fn start(view: &View, slot: usize, max: u32) -> Pick {
         let head = view
             .head(view.vm_at(slot))
@@ -461,6 +483,18 @@ impl Slo {
             max,
             held: Nanos::ZERO,
         }
+    }
+
+    /// Takes in the end of an I/O.
+    #[inline]
+    fn end(&mut self, view: &View, io: &DeviceIo) {
+        if view.is_background(io.vm) {
+            return self.background.ended();
+        }
+        self.at_disk.ended(io.id);
+        self.write_pace.ended(view.now(), io.id);
+        self.end_turn(view, io.vm.index());
+        self.background.vm_ended(view.now());
     }
 }
 
@@ -499,31 +533,8 @@ impl Dispatcher for Slo {
     fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::Started(io) => self.charge(view, io),
-            Event::Ended { io, .. } if view.is_background(io.vm) => self.background.ended(),
-            Event::Ended { io, .. } => {
-                self.at_disk.ended(io.id);
-                self.write_pace.ended(view.now(), io.id);
-                self.end_turn(view, io.vm.index());
-                self.background.vm_ended(view.now());
-            }
-            Event::Inherited(io) if view.is_background(io.vm) => self.background.inherited(),
-            Event::ProfileChanged => self.set_costs(view),
-            Event::CostsLearnt => self.learn_costs(view),
-            Event::VmAdded(vm) => {
-                self.cost.on_event(view, event);
-                self.set_vm(view, vm, true);
-            }
-            Event::VmChanged(vm) => self.set_vm(view, vm, false),
-            Event::VmRemoved(vm) => {
-                self.sleep(view, vm);
-                self.forget_promises(vm.index());
-                self.shares.remove_vm(vm.index());
-                self.turns.forget_vm(view, vm.index());
-                if self.stay.vm == vm.index() {
-                    self.stay = Stay::NONE;
-                }
-            }
-            _ => {}
+            Event::Ended { io, .. } => self.end(view, io),
+            _ => self.on_rare_event(view, event),
         }
     }
 
@@ -600,63 +611,14 @@ impl Dispatcher for Slo {
             // Ends: a step sets the time from which the next one counts.
             return self.pick(view);
         }
-        // A promised I/O is overdue at the disk: even promised ones would be served before it.
-        if let Some(until) = self.at_disk.held_until(now) {
-            return Pick::Idle(until);
+        let may_wait = view.device().seeks
+            || self.background_waiting > 0
+            || self.stay.budget_left > 0
+            || !self.at_disk.is_empty();
+        if may_wait {
+            return self.pick_with_care(view, earliest);
         }
-        let mut part_at = Nanos::MAX;
-        if self.background_waiting > 0 {
-            match self.pick_background(view, earliest.is_some()) {
-                Ok(pick) => return pick,
-                Err(at) => part_at = at,
-            }
-        }
-        let first = self.shares.first(now);
-        let early = self.promises.first_early();
-        if view.device().seeks
-            && let (None, None, Some(slot)) = (earliest, early, first)
-            && let Some(until) = self.held_back_until(view, slot)
-        {
-            return Pick::Idle(until.min(part_at));
-        }
-        if self.stay.budget_left > 0
-            && early.is_none()
-            && let Some(head) = self.head_to_stay_with(view, earliest)
-        {
-            let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
-            self.last_pick = if promised {
-                PickReason::Promise
-            } else {
-                PickReason::Share
-            };
-            return Pick::Start {
-                head,
-                max: u32::MAX,
-                held: Nanos::ZERO,
-            };
-        }
-        let (by, slot) = match (earliest, early, first) {
-            (Some((deadline, slot)), ..) => {
-                self.promised_since = deadline - self.promises.span_and_latency(slot).0;
-                (PickReason::Promise, slot)
-            }
-            (None, Some((deadline, slot)), _) => {
-                self.promised_since = deadline - self.promises.span_and_latency(slot).1;
-                (PickReason::Promise, slot)
-            }
-            (None, None, Some(slot)) => {
-                if let Some(until) = self.write_held_until(view, slot) {
-                    return Pick::Idle(until.min(part_at));
-                }
-                (PickReason::Share, slot)
-            }
-            (None, None, None) => return Pick::Idle(part_at),
-        };
-        self.last_pick = by;
-        if slot != self.stay.vm {
-            self.stay = Stay::NONE;
-        }
-        Self::start(view, slot, u32::MAX)
+        self.pick_next(view, earliest, Nanos::MAX)
     }
 
     fn footprint(&self) -> Footprint {

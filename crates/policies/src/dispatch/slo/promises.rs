@@ -52,6 +52,16 @@ pub(crate) fn is_promised(objective: &Objective) -> bool {
     objective.latency.is_some() || rates.iter().any(|rate| !rate.is_none())
 }
 
+/// Queue in which a VM stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    None,
+    /// Among those whose tag lies ahead; where the VM may go early, perhaps among those that may,
+    /// too.
+    Coming,
+    Due,
+}
+
 /// Promise to one VM.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
@@ -72,6 +82,8 @@ struct Promise {
     transfer: u64,
     /// Parts that have stepped down.
     down: Parts,
+    /// Queue in which the VM stands.
+    place: Place,
 }
 
 impl Promise {
@@ -84,6 +96,7 @@ impl Promise {
         target: false,
         transfer: 0,
         down: Parts::NONE,
+        place: Place::None,
     };
 }
 
@@ -257,17 +270,30 @@ impl Promises {
     }
 
     /// Takes a VM out of the queues once nothing of it waits that may go.
+    #[inline(always)]
     pub(super) fn sleep(&mut self, vm: usize) {
-        self.coming.remove(vm);
-        self.due.remove(vm);
-        if self.vms[vm].early > Nanos::ZERO {
-            self.early.remove(vm);
+        let place = core::mem::replace(&mut self.vms[vm].place, Place::None);
+        self.leave(vm, place);
+    }
+
+    /// Takes a VM out of the queues of a place.
+    #[inline(always)]
+    fn leave(&mut self, vm: usize, place: Place) {
+        match place {
+            Place::None => {}
+            Place::Due => self.due.take_out(vm),
+            Place::Coming => {
+                self.coming.take_out(vm);
+                if self.vms[vm].early > Nanos::ZERO {
+                    self.early.remove(vm);
+                }
+            }
         }
     }
 
     /// Puts a VM with a promise, whose head waits, where its tag and its head's deadline belong.
     pub(super) fn place(&mut self, now: Nanos, vm: usize, head: Head) {
-        let promise = &self.vms[vm];
+        let promise = &mut self.vms[vm];
         let tag = match promise.pacer.any_due() {
             Some(tag) => tag + self.forgiven,
             None if head.within_share => head.arrived,
@@ -277,8 +303,12 @@ impl Promises {
         // A tag beyond the queue's largest key is cut to it: otherwise the queue would report it
         // due and `place` would put it back, for ever.
         let tag = tag.min(Nanos(Tournament::LARGEST));
-        if tag > now {
-            self.due.remove(vm);
+        let place = if tag > now { Place::Coming } else { Place::Due };
+        let before = core::mem::replace(&mut promise.place, place);
+        if place == Place::Coming {
+            if before == Place::Due {
+                self.due.take_out(vm);
+            }
             return self.place_coming(now, vm, tag, head);
         }
         let mut deadline = tag + promise.span;
@@ -287,9 +317,8 @@ impl Promises {
             deadline = tag.max(head.arrived) + promise.span;
         }
         self.due.set(vm, deadline.0);
-        self.coming.remove(vm);
-        if promise.early > Nanos::ZERO {
-            self.early.remove(vm);
+        if before == Place::Coming {
+            self.leave(vm, before);
         }
     }
 

@@ -100,14 +100,14 @@ struct Entities {
 }
 
 impl Entities {
-    /// Puts an entity in its place.
+    /// Puts an entity of which nothing waited in its place.
     #[inline]
-    fn set(&mut self, now: Nanos, entity: usize, tag: Virtual) {
+    fn insert(&mut self, now: Nanos, entity: usize, tag: Virtual) {
         // The class begins to wait: time before that was not passed over.
         if self.order.first().is_none() {
             self.passed_over_since = now;
         }
-        self.order.set(entity, tag);
+        self.order.insert(entity, tag);
     }
 }
 
@@ -316,7 +316,14 @@ impl Shares {
     /// Puts a VM into the order once something of it waits that may go. Its tag is raised to that
     /// of the VM served last, less a cost of `behind` that it may have missed through no pause of
     /// its own, and, where it is ahead by more than a cost of `most`, set back to it.
+    #[inline(never)]
     pub(super) fn activate(&mut self, now: Nanos, vm: usize, most: u64, behind: u64) {
+        self.activate_now(now, vm, most, behind);
+    }
+
+    /// [`Shares::activate`] for the path of a request.
+    #[inline(always)]
+    pub(super) fn activate_now(&mut self, now: Nanos, vm: usize, most: u64, behind: u64) {
         let member = &mut self.members[vm];
         if member.active {
             return;
@@ -339,7 +346,7 @@ impl Shares {
         };
         if member.group == NO_GROUP {
             join(&mut member.flow, class.clock);
-            class.set(now, vm, member.flow.tag);
+            class.insert(now, vm, member.flow.tag);
             return;
         }
         let group = &mut self.groups[member.group as usize];
@@ -351,11 +358,12 @@ impl Shares {
         group.active += 1;
         if group.active == 1 {
             join(&mut group.flow, class.clock);
-            class.set(now, group.leader as usize, group.flow.tag);
+            class.insert(now, group.leader as usize, group.flow.tag);
         }
     }
 
     /// Takes a VM out of the order once nothing of it waits that may go.
+    #[inline(always)]
     pub(super) fn deactivate(&mut self, vm: usize) {
         let member = &mut self.members[vm];
         if !core::mem::replace(&mut member.active, false) {
@@ -363,7 +371,7 @@ impl Shares {
         }
         let order = &mut self.classes[member.class as usize].order;
         if member.group == NO_GROUP {
-            order.remove(vm);
+            order.take_out(vm);
             return;
         }
         self.within.remove(member.group as usize, vm);
@@ -454,8 +462,14 @@ impl Shares {
     /// Charges a VM the cost of an I/O. With `most`, the I/O was served by promise: that brings the
     /// VM ahead of its share by at most that cost. A floor counts against its VM's share, but the
     /// debt is bounded.
-    #[inline]
+    #[inline(never)]
     pub(super) fn charge(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
+        self.charge_now(now, vm, cost, most);
+    }
+
+    /// [`Shares::charge`] for the path of a request.
+    #[inline(always)]
+    pub(super) fn charge_now(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         let member = &mut self.members[vm];
         let class = &mut self.classes[member.class as usize];
         let (flow, entity, active) = match member.group {

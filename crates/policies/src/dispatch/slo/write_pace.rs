@@ -226,18 +226,29 @@ impl WritePace {
     }
 
     /// Watches a promised I/O, if writes by share went lately. `since`: time from which its promise
-    /// counts; `floor`: time after which a request of a floor is to go, if it is one; `latency`:
-    /// its latency bound, or [`Nanos::MAX`].
+    /// counts; `allowed`: time after which a request of a floor is to go, if it is one, and its
+    /// latency bound, or [`Nanos::MAX`].
+    #[inline]
     pub(super) fn watch(
+        &mut self,
+        now: Nanos,
+        io: IoId,
+        since: Nanos,
+        allowed: (Option<Nanos>, Nanos),
+    ) {
+        if self.window.written | self.before.written > 0 {
+            self.watch_beside_writes(now, io, since, allowed);
+        }
+    }
+
+    #[inline(never)]
+    fn watch_beside_writes(
         &mut self,
         now: Nanos,
         io: IoId,
         since: Nanos,
         (floor, latency): (Option<Nanos>, Nanos),
     ) {
-        if self.window.written | self.before.written == 0 {
-            return;
-        }
         let by_floor = floor.map_or(Nanos::MAX, |span| span + self.slack());
         let watched = Watched {
             io,
