@@ -32,7 +32,7 @@ struct Bucket {
     /// Time by which the steady pace may be overdrawn: (requests, bytes).
     tolerance: (Nanos, Nanos),
     burst: RatePacer,
-    /// Which rates the two pacers have.
+    /// Rates that the two pacers have.
     rates: Rates,
 }
 
