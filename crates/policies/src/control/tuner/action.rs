@@ -11,7 +11,8 @@
 //! What is too much or too little is the error carried over all windows so far, so that two limits
 //! alternate in the proportion that gives the target between them: 15 MB/s at one and 70 at the
 //! next give 30, not 42.5. A window whose own error is of the other sign already corrects it, and
-//! changes nothing.
+//! changes nothing. With [`Carry::Nothing`] it is the error of the last window alone, as in the
+//! paper.
 
 use crate::regulate::merge_limit::PAGE_BYTES;
 use tidegate_base::time::Nanos;
@@ -33,6 +34,17 @@ pub(super) struct Moved {
     pub page: u128,
 }
 
+/// Use that TA makes of the errors of earlier windows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Carry {
+    /// Decides by the last window alone, as the paper has it.
+    Nothing,
+    /// Adds errors up, and drops the sum where the throttle begins: that carries late slots itself.
+    UntilThrottled,
+    /// Adds errors up through the throttle as well, as is needed where the throttle is not exact.
+    Throughout,
+}
+
 /// State of the tuning action.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
@@ -42,10 +54,9 @@ pub(super) struct Action {
     pub top: u32,
     /// L is 1, and the delay slice holds the target.
     pub throttled: bool,
-    /// The error is carried on while the throttle holds, as it must be where the throttle is not
-    /// exact; otherwise the throttle itself carries late slots.
-    carries_on: bool,
-    /// Sum over past windows of the excess over the target; below zero: a shortfall.
+    carry: Carry,
+    /// Sum over past windows, or of the last one, of the excess over the target; below zero: a
+    /// shortfall.
     carried: i128,
     /// Time since which the device has moved too little at the largest L; `None`: it moves enough.
     pub short_since: Option<Nanos>,
@@ -58,15 +69,15 @@ impl Action {
             limit: 1,
             top,
             throttled,
-            carries_on: false,
+            carry: Carry::UntilThrottled,
             carried: 0,
             short_since: None,
         }
     }
 
-    /// Returns the state with the error carried on while the throttle holds, or dropped there.
-    pub(super) fn carrying_on(self, carries_on: bool) -> Action {
-        Action { carries_on, ..self }
+    /// Returns the state with this use of the errors of earlier windows.
+    pub(super) fn carrying(self, carry: Carry) -> Action {
+        Action { carry, ..self }
     }
 
     /// Continues at another limit, with nothing carried.
@@ -74,7 +85,7 @@ impl Action {
         let top = self.top;
         *self = Action {
             limit: limit.clamp(1, top),
-            carries_on: self.carries_on,
+            carry: self.carry,
             ..Action::new(top, throttled)
         };
     }
@@ -91,7 +102,11 @@ impl Action {
         // All four are products of 64-bit figures and stay far below 2^127.
         let (measured, due) = (measured as i128, due as i128);
         let max = max_carried as i128;
-        let carried = (self.carried + measured - due).clamp(-max, max);
+        let before = match self.carry {
+            Carry::Nothing => 0,
+            Carry::UntilThrottled | Carry::Throughout => self.carried,
+        };
+        let carried = (before + measured - due).clamp(-max, max);
         self.carried = carried;
         let band = due / 100 * i128::from(tolerance);
         if self.short_since.is_some() && measured + band >= due {
@@ -101,8 +116,8 @@ impl Action {
             self.lower(throttles);
         } else if carried < -band && measured < due {
             // Under the throttle up to two pages may be due without being late: the slot that is
-            // not yet due, and the one before it.
-            if !self.throttled || carried < -2 * page as i128 {
+            // not yet due, and the one before it. The paper has no such rule.
+            if !self.throttled || self.carry == Carry::Nothing || carried < -2 * page as i128 {
                 self.raise(now, measured + band < due);
             }
         }
@@ -113,7 +128,7 @@ impl Action {
             self.limit -= 1;
         } else if throttles && !self.throttled {
             self.throttled = true;
-            if !self.carries_on {
+            if self.carry == Carry::UntilThrottled {
                 self.carried = 0;
             }
         }
@@ -180,6 +195,27 @@ mod tests {
     }
 
     #[test]
+    fn by_the_last_window_alone_two_limits_have_as_many_windows_each() {
+        let by_limit: Vec<u64> = [15_000, 70_000].into_iter().chain([90_000; 9]).collect();
+        let mut action = Action::new(11, false).carrying(Carry::Nothing);
+        // Section 3.4's 15 and 70 MB/s, whatever is between them.
+        for target in [30_000, 60_000] {
+            let (mean, _) = run(&mut action, target, &by_limit, 1000);
+            assert_eq!(mean, 42_500.0, "at {target}");
+        }
+        // A window without a page ends the throttle.
+        let mut action = Action::new(11, true).carrying(Carry::Nothing);
+        let moved = Moved {
+            measured: 0,
+            due: 3276,
+            max_carried: 65536,
+            page: 4096,
+        };
+        action.step(Nanos(0), &moved, 5, true);
+        assert!(!action.throttled);
+    }
+
+    #[test]
     fn a_target_that_a_limit_meets_within_the_band_stays_with_it() {
         let mut action = Action::new(11, false);
         let by_limit: Vec<u64> = (1..=11).map(|limit| limit * 10_000).collect();
@@ -234,8 +270,8 @@ mod tests {
     #[test]
     fn a_throttle_below_its_rate_holds_the_target_only_with_the_error_carried_on() {
         // Throttled the VM has a tenth of the target, at one page four times as much.
-        let mean = |carries_on| {
-            let mut action = Action::new(1, false).carrying_on(carries_on);
+        let mean = |carry| {
+            let mut action = Action::new(1, false).carrying(carry);
             // A restart keeps the reading.
             action.restart(1, false);
             let mut sum = 0;
@@ -252,9 +288,10 @@ mod tests {
             }
             sum as f64 / 1000.0
         };
-        assert!((mean(true) - 1000.0).abs() < 10.0, "{}", mean(true));
+        let throughout = mean(Carry::Throughout);
+        assert!((throughout - 1000.0).abs() < 10.0, "{throughout}");
         // One window of each in turn, as each is decided by the last window alone.
-        assert_eq!(mean(false), 2050.0);
+        assert_eq!(mean(Carry::UntilThrottled), 2050.0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Parameters of the tuner, and its description for the registry of policy parts.
 
 use super::Tuners;
+use super::action::Carry;
 use super::target::TargetTerms;
 use super::throughput::Gains;
 use super::window::WindowTerms;
@@ -47,8 +48,14 @@ pub struct TunerParams {
     pub profiling: bool,
     /// Rate above the aim that is allowed while merge limits alternate, in per cent; 0: no ceiling.
     pub headroom: u64,
-    /// TA carries the error of windows on while the throttle holds, which then need not be exact.
+    /// TA adds up the errors of windows; `false`: it decides by the last window alone, as in the
+    /// paper.
+    pub carry_error: bool,
+    /// TA adds them up while the throttle holds, too, which then need not be exact.
     pub carry_throttled: bool,
+    /// WR keeps the window that met the goal; `false`: it moves to the next first, as the paper
+    /// prints it.
+    pub goal_keeps_window: bool,
     /// Gains of PI throttling, proportional and integral, in thousandths; the integral one per
     /// second.
     pub pi: [u64; 2],
@@ -65,6 +72,15 @@ impl TunerParams {
             threshold: of_percent(self.threshold),
             unsteady: of_percent(self.unsteady),
             worst_v: of_percent(self.worst_v),
+            goal_keeps_window: self.goal_keeps_window,
+        }
+    }
+
+    pub(super) fn carry(&self) -> Carry {
+        match (self.carry_error, self.carry_throttled) {
+            (false, _) => Carry::Nothing,
+            (true, false) => Carry::UntilThrottled,
+            (true, true) => Carry::Throughout,
         }
     }
 
@@ -101,7 +117,9 @@ const OF_WINDOWS: &[&str] = &[
     "revise_target",
     "profiling",
     "headroom",
+    "carry_error",
     "carry_throttled",
+    "goal_keeps_window",
     "pi_proportional",
     "pi_integral",
 ];
@@ -254,6 +272,10 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             1000,
             "ceiling above the aim at any merge limit, in per cent; 0: none",
         ),
+        ParamInfo::flag(
+            "carry_error",
+            "adds up the errors of windows; off: the last window alone decides",
+        ),
         ParamInfo {
             name: "carry_throttled",
             kind: ParamKind::Flag,
@@ -263,6 +285,10 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             help: "carries the error of windows on while the throttle holds; for a throttle with a \
                    `tick`",
         },
+        ParamInfo::flag(
+            "goal_keeps_window",
+            "keeps the window that met the goal; off: moves to the next one first",
+        ),
         count(
             "pi_proportional",
             200,
@@ -300,7 +326,9 @@ pub(crate) static DESCRIPTOR: PartDescriptor<dyn Controller> = PartDescriptor {
             revise_target: params.get("revise_target") != 0,
             profiling: params.get("profiling") != 0,
             headroom: params.get("headroom"),
+            carry_error: params.get("carry_error") != 0,
             carry_throttled: params.get("carry_throttled") != 0,
+            goal_keeps_window: params.get("goal_keeps_window") != 0,
             pi: [params.get("pi_proportional"), params.get("pi_integral")],
         };
         Box::new(Tuners::new(of, capacity.vms))

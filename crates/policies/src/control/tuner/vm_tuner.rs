@@ -94,7 +94,7 @@ impl VmTuner {
             target: Rate::NONE,
             top,
             paced: params.paced.then(|| Paced::new(top)),
-            action: Action::new(top, true).carrying_on(params.carry_throttled),
+            action: Action::new(top, true).carrying(params.carry()),
             windows: WindowRevision::new(params.window_terms()),
             aim: None,
             throughput: None,

@@ -24,6 +24,9 @@ pub(super) struct WindowTerms {
     pub unsteady: u64,
     /// V above which the search is restarted.
     pub worst_v: u64,
+    /// The window that met the goal is kept; `false`: it moves before the goal is tested, as
+    /// algorithm 1 is printed.
+    pub goal_keeps_window: bool,
 }
 
 /// Statistical intervals for which a finished search is not restarted (the paper's ten).
@@ -74,7 +77,8 @@ impl WindowRevision {
             return;
         }
         let precise = beta <= terms.threshold;
-        if precise && v <= terms.best_v {
+        let met = precise && v <= terms.best_v;
+        if met && terms.goal_keeps_window {
             return self.settle();
         }
         let no_worse = |last: u64| precise && v.saturating_sub(terms.unsteady) <= last;
@@ -85,7 +89,7 @@ impl WindowRevision {
         }
         self.last_v = Some(v);
         self.window = (self.low + self.high) / 2;
-        if self.high - self.low <= terms.undivided {
+        if met || self.high - self.low <= terms.undivided {
             self.settle();
         }
     }
@@ -109,6 +113,7 @@ mod tests {
         threshold: 100_000,
         unsteady: 30_000,
         worst_v: 200_000,
+        goal_keeps_window: true,
     };
 
     /// Windows measured, with (V, beta) in hundredths of a per cent, and the window settled on.
@@ -171,6 +176,20 @@ mod tests {
         let mut revision = WindowRevision::new(PAPER);
         revision.step(50_000, 100_001);
         assert!(revision.searching && revision.window == 528);
+    }
+
+    /// SRvar of figure 7: V of 2.70 % at 94 ms, and 4.62 % at 63 ms thereafter.
+    #[test]
+    fn as_printed_the_window_moves_before_the_goal_is_tested() {
+        let mut revision = WindowRevision::new(WindowTerms {
+            goal_keeps_window: false,
+            ..PAPER
+        });
+        for (window, v) in [(1024, 250), (528, 180), (280, 120), (156, 60), (94, 27)] {
+            assert_eq!((revision.window, revision.searching), (window, true));
+            revision.step(v * 1000, 0);
+        }
+        assert_eq!((revision.window, revision.searching), (63, false));
     }
 
     #[test]
