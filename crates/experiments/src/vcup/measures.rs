@@ -1,6 +1,7 @@
 //! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::run::Run;
+use super::setup::Ablation;
 use super::{
     RunResults, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows,
 };
@@ -167,12 +168,16 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         arguments: &[RUNS],
         evaluate: |results, arguments| of_each(results, arguments[0], Run::v),
     },
-    // Mean latency of each VM's requests, in ms.
+    // Mean latency of each VM's requests, in ms; of its I/Os with the array where those count.
     Measure {
         name: "latency",
         arguments: &[RUNS],
         evaluate: |results, arguments| {
-            of_each(results, arguments[0], |run, vm| Some(run.latency_ms(vm)))
+            let of = match results.variant {
+                Ablation::PerIo => Run::io_ms,
+                _ => Run::latency_ms,
+            };
+            of_each(results, arguments[0], |run, vm| Some(of(run, vm)))
         },
     },
     // Mean time of each VM's requests with the array, in ms.

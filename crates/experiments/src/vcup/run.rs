@@ -18,6 +18,8 @@ pub(super) struct Second {
     pub(super) requests: u64,
     /// Device I/Os done for the VM: its requests after merging and splitting.
     pub(super) ios: u64,
+    /// Device I/Os of the VM with the array at the end of the second.
+    pub(super) in_flight: u64,
     /// State of its tuner at the end of the second.
     pub(super) tuned: Tuned,
 }
@@ -82,6 +84,7 @@ impl Second {
         if let Some((engine, vm)) = served {
             let all = ios(engine, vm);
             second.ios = all.saturating_sub(*before);
+            second.in_flight = engine.vms().in_flight(vm).into();
             second.tuned = tuned(engine, vm);
             *before = all;
         }
@@ -181,6 +184,12 @@ impl Run {
         self.vms()[vm].waits.device_ns as f64 / 1e6
     }
 
+    /// Mean time of a device I/O with the array, in ms, the network to it included: by Little's law
+    /// from how many are there at the ends of seconds.
+    pub(super) fn io_ms(&self, vm: usize) -> f64 {
+        1e3 * mean(self.seconds(vm), |second| second.in_flight) / self.ios(vm)
+    }
+
     /// Mean number of a VM's requests with the array, by Little's law.
     pub(super) fn queue(&self, vm: usize) -> f64 {
         let of = &self.vms()[vm];
@@ -244,5 +253,12 @@ mod tests {
         assert_eq!(run.target(0), 5_000_000);
         assert!(run.beta(0).is_none(), "no whole interval");
         assert!(run.v(0).is_some() && run.queue(0) > 0.0 && run.latency_ms(0) > 0.0);
+        // A ring of 32 is full, and never more than that.
+        let most = 32e3 / run.ios(0);
+        assert!(
+            (0.9 * most..=most).contains(&run.io_ms(0)),
+            "{}",
+            run.io_ms(0)
+        );
     }
 }

@@ -166,6 +166,7 @@ impl Key {
             Change::Merge { random, .. } => random,
             _ => self.case == Case::Keys,
         };
+        let is_of_section_5_1 = matches!(self.change, Change::Load { .. });
         let varies_at_random =
             matches!(self.change, Change::Load { load, .. } if load.random && load.varied);
         let without = match without {
@@ -181,6 +182,9 @@ impl Key {
             Ablation::ShortWindows if self.case == Case::Throughput => Ablation::ShortWindows,
             Ablation::CostlyCuts if is_random => Ablation::CostlyCuts,
             Ablation::Ticks if is_random && vcup => Ablation::Ticks,
+            Ablation::LastWindow if is_of_section_5_1 => Ablation::LastWindow,
+            Ablation::MovesFirst if is_of_section_5_1 => Ablation::MovesFirst,
+            Ablation::PerIo if self.case == Case::Keys => Ablation::PerIo,
             Ablation::DrrAlone if self.scheduler == "drr" => Ablation::DrrAlone,
             // One key for all variants that make no difference, so that the run is made once.
             _ => Ablation::Unchanged,

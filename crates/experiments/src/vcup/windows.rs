@@ -153,10 +153,15 @@ fn settled_cells(results: &RunResults<'_>) -> Cells {
     }))
 }
 
+/// Key of the search of a load of figure 7.
+pub(super) fn key_of(load: &str) -> Option<Key> {
+    let load = VARIED.iter().find(|known| known.name == load)?;
+    Some(key(*load, 0))
+}
+
 /// Run of a load of figure 7.
 fn varied<'a>(results: &RunResults<'a>, load: &str) -> Option<&'a Run> {
-    let load = VARIED.iter().find(|known| known.name == load)?;
-    results.run_for(key(*load, 0))
+    results.run_for(key_of(load)?)
 }
 
 /// Describes the search of a load in words.

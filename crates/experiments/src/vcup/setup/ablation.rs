@@ -51,6 +51,15 @@ pub(in crate::vcup) enum Ablation {
     /// Delay slices that end with the [`TICK`]s of a kernel of the time, and an error that is
     /// carried on through them; for random loads.
     Ticks,
+    /// Tuning action that decides by its last window alone, as the paper has it, for the loads of
+    /// section 5.1.
+    LastWindow,
+    /// Window revision that moves the window before it tests its goal, as algorithm 1 is printed,
+    /// for the same loads.
+    MovesFirst,
+    /// Latency of the I/Os that requests are cut into, as a host sees them that has Xen's ring in
+    /// front of it, in place of requests'; the runs are the same.
+    PerIo,
 }
 
 /// Requests that ten threads of fio with an I/O depth of 20 have outstanding.
@@ -90,6 +99,9 @@ impl Variant for Ablation {
         Ablation::DrrAlone,
         Ablation::CostlyCuts,
         Ablation::Ticks,
+        Ablation::LastWindow,
+        Ablation::MovesFirst,
+        Ablation::PerIo,
     ];
 
     fn phrase(self) -> String {
@@ -112,6 +124,9 @@ impl Variant for Ablation {
             Ablation::DrrAlone => "With DRR by weight, without the token bucket",
             Ablation::CostlyCuts => "With 4 I/Os of a VM with drives that read nothing ahead",
             Ablation::Ticks => "With delay slices that end with a kernel's ticks",
+            Ablation::LastWindow => "With a tuning action that knows its last window alone",
+            Ablation::MovesFirst => "With windows that move before the goal is tested",
+            Ablation::PerIo => "By the latency of I/Os with the array in place of requests'",
         }
         .to_owned()
     }
@@ -160,6 +175,8 @@ pub(super) fn apply(scenario: &mut Scenario, key: &Key) -> Result<(), Experiment
             set_param(scenario, "tick", TICK.0)?;
             set_param(scenario, "carry_throttled", 1)?;
         }
+        Ablation::LastWindow => set_param(scenario, "carry_error", 0)?,
+        Ablation::MovesFirst => set_param(scenario, "goal_keeps_window", 0)?,
         Ablation::DrrAlone => {
             for vm in &mut scenario.vms {
                 let limit = vm.objective.limit.total.bytes_per_s;
@@ -298,13 +315,30 @@ mod tests {
         // Their bandwidths in MB/s.
         assert_eq!(weights, [10, 15, 30]);
         assert!(alone.vms.iter().all(|vm| vm.objective.limit == Limit::NONE));
-        let ticking = with(keys, Ablation::Ticks);
-        let params = ticking.devices[0].scheduling.policy.params();
-        let tick = params
-            .iter()
-            .find(|(info, _)| info.name == "tick")
-            .expect("a tick");
-        assert_eq!(tick.1, TICK.0);
+        let param = |key, without, name| {
+            let scenario = with(key, without);
+            let params = scenario.devices[0].scheduling.policy.params();
+            let all = params.iter().copied();
+            all.map(|(info, value)| (info.name, value))
+                .find(|(of, _)| *of == name)
+                .map(|(_, value)| value)
+        };
+        assert_eq!(param(keys, Ablation::Ticks, "tick"), Some(TICK.0));
+        let load = crate::vcup::windows::key_of("SWvar").expect("a load");
+        assert_eq!(keys.without(Ablation::LastWindow), keys);
+        for (without, values) in [
+            (Ablation::Unchanged, [1, 1]),
+            (Ablation::LastWindow, [0, 1]),
+            (Ablation::MovesFirst, [1, 0]),
+        ] {
+            let names = ["carry_error", "goal_keeps_window"];
+            assert_eq!(
+                names.map(|name| param(load, without, name)),
+                values.map(Some)
+            );
+        }
+        assert_eq!(load.without(Ablation::PerIo), load);
+        assert_ne!(keys.without(Ablation::PerIo), keys);
         let cuts = with(keys, Ablation::CostlyCuts);
         assert_eq!(cuts.devices[0].scheduling.depth, 4);
         assert_ne!(
