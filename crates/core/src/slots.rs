@@ -124,6 +124,11 @@ impl Hot {
         }
     }
 
+    /// Returns whether the slot's request is the head of a unit that waits in a lane.
+    pub(crate) fn waits_in_lane(&self) -> bool {
+        self.state == state::PENDING || self.state == state::ADMITTED
+    }
+
     /// Puts the slot `slot` at the head of the free list, before `free`, and returns it. Its old
     /// handle is invalid from now on.
     #[inline(always)]
@@ -213,6 +218,7 @@ impl Cold {
     /// Ends a wait. The wait of a back-merged request (`merged`) counts as merged wait, whatever
     /// its lane did; only a request's first wait can be one.
     pub(crate) fn end_wait(&mut self, now: Nanos, merged: bool, shut: Nanos, deliberate: Nanos) {
+        debug_assert_eq!(self.outstanding, 0, "a wait ends while a part is in flight");
         let waited = self.waited(now);
         if merged {
             self.merged_wait = waited;
@@ -231,6 +237,10 @@ impl Cold {
     /// Records the admission: all time until now counts as regulated, and the wait for the turn
     /// begins.
     pub(crate) fn admitted(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
+        debug_assert_eq!(
+            self.outstanding, 0,
+            "a request is admitted while a part of it is in flight"
+        );
         self.regulated = self.waited(now);
         self.deliberate = 0;
         // The wait for the turn can be held again, by a gate at dispatch.
@@ -293,6 +303,10 @@ impl Cold {
 
     /// Returns the account, once nothing of the request waits or is in flight.
     pub(crate) fn account(&self, now: Nanos) -> Account {
+        debug_assert_eq!(
+            self.outstanding, 0,
+            "a request is answered while a part of it is in flight"
+        );
         let held = self.regulated + self.deliberate;
         Account {
             regulated: Nanos(self.regulated),

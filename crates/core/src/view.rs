@@ -144,6 +144,12 @@ impl View {
         })
     }
 
+    /// State of a VM.
+    #[inline(always)]
+    fn vm(&self, vm: VmId) -> &Vm {
+        &self.queues.vms[vm.index()]
+    }
+
     /// The handle of the VM in a slot.
     #[inline]
     pub fn vm_at(&self, index: usize) -> VmId {
@@ -153,30 +159,30 @@ impl View {
     /// True while a VM is served: it was added, and its removal has not begun.
     #[inline]
     pub fn is_live(&self, vm: VmId) -> bool {
-        self.queues.vms[vm.index()].life == Life::Live
+        self.vm(vm).life == Life::Live
     }
 
     /// Largest device I/O of a VM in bytes: larger reads and writes are split.
     #[inline]
     pub fn largest_io(&self, vm: VmId) -> u32 {
-        self.queues.vms[vm.index()].largest_io
+        self.vm(vm).largest_io
     }
 
     /// Returns whether this is a background process of the host (a backup, a scrub) instead of a
     /// VM: it gets the throughput that VMs leave, and no regulator's credits hold it back.
     pub fn is_background(&self, vm: VmId) -> bool {
-        self.queues.vms[vm.index()].background
+        self.vm(vm).background
     }
 
     /// Returns whether a regulator that gates at admission (credits) would admit a VM's next unit;
     /// always true without such a regulator.
     pub fn may_enter(&self, vm: VmId) -> bool {
-        !self.queues.vms[vm.index()].spent
+        !self.vm(vm).spent
     }
 
     /// Guest requests of a VM inside the engine, waiting or in flight.
     pub fn requests(&self, vm: VmId) -> u32 {
-        self.queues.vms[vm.index()].requests
+        self.vm(vm).requests
     }
 
     /// Time at which a VM's last request was answered with none left; [`Nanos::MAX`]: never yet.
@@ -184,7 +190,7 @@ impl View {
     /// [`Event::Arrived`](crate::roles::Event) with [`View::requests`] 1 it gives the VM's think
     /// time.
     pub fn quiet_since(&self, vm: VmId) -> Nanos {
-        self.queues.vms[vm.index()].quiet_since
+        self.vm(vm).quiet_since
     }
 
     /// Objective in force for a VM.
@@ -200,7 +206,7 @@ impl View {
 
     /// Statistics of a VM, including counts that are not in its ledger yet.
     pub fn stats(&self, vm: VmId) -> Ref<'_, VmStats> {
-        let of_vm = &self.queues.vms[vm.index()];
+        let of_vm = self.vm(vm);
         self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
     }
 
@@ -213,45 +219,45 @@ impl View {
 
     /// Guest requests of a VM that wait.
     pub fn waiting(&self, vm: VmId) -> u32 {
-        self.queues.vms[vm.index()].waiting
+        self.vm(vm).waiting
     }
 
     /// Device I/Os of a VM in flight.
     pub fn in_flight(&self, vm: VmId) -> u32 {
-        self.queues.vms[vm.index()].in_flight
+        self.vm(vm).in_flight
     }
 
     /// Returns whether a lane's gate is open (always, unless the regulator gates at dispatch).
     #[inline]
     pub fn gate_open(&self, vm: VmId, lane: Lane) -> bool {
-        !self.queues.vms[vm.index()].is_closed(lane)
+        !self.vm(vm).is_closed(lane)
     }
 
     /// Returns whether a VM's reads are held back because there is no payload memory for the next
     /// one.
     pub fn lacks_memory(&self, vm: VmId) -> bool {
-        let of_vm = &self.queues.vms[vm.index()];
+        let of_vm = self.vm(vm);
         of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::LACKS_MEMORY != 0
     }
 
     /// First admitted unit of a lane, whatever the lane's gate says.
     #[inline]
     pub fn lane_head(&self, vm: VmId, lane: Lane) -> Option<ReqId> {
-        let head = self.queues.vms[vm.index()].lanes[lane.index()].admitted_head();
+        let head = self.vm(vm).lanes[lane.index()].admitted_head();
         (head != NIL).then(|| self.req_id(head))
     }
 
     /// Returns whether a VM has an admitted unit in a lane whose gate is open.
     #[inline]
     pub fn has_head(&self, vm: VmId) -> bool {
-        let vm = &self.queues.vms[vm.index()];
+        let vm = self.vm(vm);
         vm.open_head(0) != NIL || vm.open_head(1) != NIL
     }
 
     /// Admitted unit of a VM that arrived first, among the lanes whose gate is open.
     #[inline(always)]
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
-        let vm = &self.queues.vms[vm.index()];
+        let vm = self.vm(vm);
         let slot = match (vm.open_head(0), vm.open_head(1)) {
             (NIL, NIL) => return None,
             (a, NIL) => a,
@@ -270,13 +276,13 @@ impl View {
     /// [`View::pending_head`].
     #[inline]
     pub fn has_pending(&self, vm: VmId) -> bool {
-        let lanes = &self.queues.vms[vm.index()].lanes;
+        let lanes = &self.vm(vm).lanes;
         lanes[0].pending != NIL || lanes[1].pending != NIL
     }
 
     /// First unit of a VM that waits for admission, in the order of arrival over both lanes.
     pub fn pending_head(&self, vm: VmId) -> Option<ReqId> {
-        let lanes = &self.queues.vms[vm.index()].lanes;
+        let lanes = &self.vm(vm).lanes;
         let slot = match (lanes[0].pending, lanes[1].pending) {
             (NIL, NIL) => return None,
             (a, NIL) => a,

@@ -189,6 +189,12 @@ impl Engine {
         let (first, reqs, op) = (flight.first, flight.reqs, flight.io.op);
         let (marks, disk) = (flight.marks, flight.io.disk.index);
         let Queues { device, vms, .. } = &mut self.view.queues;
+        debug_assert_eq!(
+            vms[flight.io.vm.index()].generation,
+            flight.io.vm.generation,
+            "the slot of {:?} was freed with an I/O in flight",
+            flight.io.vm
+        );
         vms[flight.io.vm.index()].in_flight -= 1;
         device.ended += 1;
         if marks != 0 {

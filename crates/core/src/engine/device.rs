@@ -328,6 +328,11 @@ impl DeviceControl {
                 control.limit()
             }
         };
+        debug_assert!(
+            (1..=top).contains(&self.limit),
+            "the depth in force is {}, of 1 to {top}",
+            self.limit
+        );
         // Below a bound the device may do less than it could, and less than its profile promises.
         let keeps_busy = if control.is_bounded() {
             top
@@ -379,6 +384,12 @@ impl DeviceControl {
             control.set_budget(budget, view.profile.as_deref());
             self.limit = control.limit();
         }
+        assert!(
+            (1..=spec.depth).contains(&self.limit),
+            "the depth in force is {}, of 1 to {}",
+            self.limit,
+            spec.depth
+        );
     }
 
     /// Takes in that a VM's latency objective has changed; `before`: the former one.
@@ -401,6 +412,12 @@ impl DeviceControl {
             // The tightest may have gone, so all VMs are searched; latencies change rarely.
             (Some(_), _) => self.promised = Promised::tightest_of(view),
         }
+        debug_assert_eq!(
+            self.promised
+                .map(|promised| (promised.tightest, promised.vms)),
+            Promised::tightest_of(view).map(|all| (all.tightest, all.vms)),
+            "the latency objectives in sum are not those of all VMs"
+        );
         self.bound_depth(view);
     }
 

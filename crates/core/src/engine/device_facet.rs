@@ -129,7 +129,12 @@ impl<'a> Device<'a> {
     /// Deliberate waits of the dispatcher in force; `None`: it never waits for requests that may
     /// come.
     pub fn waits(&self) -> Option<Waits> {
-        self.engine.active.roles.dispatcher.waits()
+        let waits = self.engine.active.roles.dispatcher.waits();
+        debug_assert!(
+            waits.is_none_or(|waits| waits.succeeded <= waits.begun),
+            "more waits have ended than have begun: {waits:?}"
+        );
+        waits
     }
 
     /// Returns whether nothing can be dispatched just now whatever the policy: the depth in force
@@ -263,6 +268,15 @@ impl DeviceMut<'_> {
                 self.engine.uncount(index);
             }
         }
+        debug_assert_eq!(
+            self.engine
+                .in_flight
+                .iter()
+                .filter(|io| !io.is_counted())
+                .count(),
+            hung.uncounted as usize,
+            "I/Os in flight that do not count"
+        );
         let changed = !silent.is_empty() || hung.uncounted > uncounted_before;
         self.engine.hung = Some(hung);
         changed

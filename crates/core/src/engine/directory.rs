@@ -166,7 +166,12 @@ impl Directory {
     }
 
     /// Frees the slot of a disk whose VM is gone with all its clients.
+    ///
+    /// # Panics
+    /// If a client is left, which would find another disk in the slot.
     pub(super) fn remove_disk(&mut self, slot: u32) {
+        let clients = self.disks.value_at(slot).clients;
+        assert_eq!(clients, 0, "disk slot {slot} is freed with clients");
         self.disks.give_back(slot);
     }
 
@@ -248,6 +253,7 @@ impl Directory {
     /// Disconnects a client; its slot is free once its last request is answered.
     pub(super) fn release_client(&mut self, slot: u32) {
         let client = self.clients.value_at_mut(slot);
+        assert!(client.connected, "client slot {slot} is disconnected twice");
         client.connected = false;
         if client.requests == 0 {
             self.free_client(slot);

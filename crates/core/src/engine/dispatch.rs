@@ -4,6 +4,7 @@ use super::Engine;
 use super::active::IoStarted;
 use super::back_merge::Head;
 use super::in_flight::{InFlightIo, enter_shares, mark};
+use super::timers::debug_assert_to_come;
 use crate::device_monitor::window_meter::Kind;
 use crate::roles::{Interests, Pick};
 use crate::view::{Cold, Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
@@ -277,12 +278,14 @@ impl Engine {
                     }
                 }
                 Pick::Wait(until) => {
+                    debug_assert_to_come(&self.view, until, "a dispatcher's turn");
                     // A deliberate wait is booked apart from idle time; it ends at the next pick.
                     self.view.queues.waiting_since = Some(self.view.queues.now);
                     self.view.pick_at = until;
                     break;
                 }
                 Pick::Idle(until) => {
+                    debug_assert_to_come(&self.view, until, "a dispatcher's turn");
                     self.view.pick_at = until;
                     break;
                 }
@@ -338,6 +341,12 @@ impl Engine {
         flight.io.disk = disk;
         // Drivers address disks; roles and merging address the device.
         flight.io.offset = flight.io.addr - base;
+        debug_assert!(
+            flight.io.offset + u64::from(flight.io.len)
+                <= self.directory.disk_at(going.disk).spec.size,
+            "{:?} reaches beyond its disk",
+            flight.io
+        );
         let (vm, op, whole) = (flight.io.vm.index, flight.io.op, going.whole);
         let first = FirstServed {
             ops: flight.io.first_ops,

@@ -77,6 +77,7 @@ impl FlushLane {
     /// Puts a request at the end of its disk's queue.
     pub(super) fn push(&mut self, reqs: &mut Requests, slot: u32, disk: u32) {
         let queue = &mut self.queues[disk as usize];
+        debug_assert_ne!(queue.last, slot, "a queue that leads to itself has no end");
         match queue.last {
             NIL => queue.first = slot,
             last => reqs.hot[last as usize].chain_next = slot,
@@ -167,6 +168,10 @@ impl FlushLane {
             queue.last = this;
             queue.count += 1;
         }
+        assert_eq!(
+            at, NIL,
+            "more than the {waiting} flushes counted wait for disk slot {disk}"
+        );
         if queue.count == 0 {
             // Without flushes the turn is void; `start` would find an empty queue.
             self.turns.retain(|&waiting| waiting != disk);

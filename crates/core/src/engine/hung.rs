@@ -286,8 +286,18 @@ impl Engine {
         let Some(of_disk) = hung.hung.iter_mut().find(|hung| hung.disk == disk) else {
             return;
         };
+        assert!(
+            !of_disk.probed,
+            "a second probe goes to the hung disk slot {disk}"
+        );
         of_disk.probed = true;
         hung.uncounted += 1;
+        assert!(
+            hung.uncounted <= hung.uncounted_max,
+            "{} I/Os do not count, of at most {}",
+            hung.uncounted,
+            hung.uncounted_max
+        );
         self.uncount(slot);
     }
 }

@@ -54,7 +54,15 @@ impl MeasuredDepth {
     /// force, which the load or another bound may keep below this one. Returns whether the depth
     /// changed.
     pub(super) fn update(&mut self, last: BoundUse, in_force: u32, range: DepthRange) -> bool {
-        let DepthRange { least, most, .. } = range;
+        let DepthRange { start, least, most } = range;
+        assert!(
+            (1..=start).contains(&least) && start <= most,
+            "no depths to choose from: {range:?}"
+        );
+        assert!(
+            last.nearly_late.max(last.over_half) <= last.answered,
+            "more requests were slow than were answered: {last:?}"
+        );
         let depth = self.depth(range);
         self.seen.answered = self.seen.answered.saturating_add(last.answered);
         self.seen.over_half = self.seen.over_half.saturating_add(last.over_half);

@@ -309,6 +309,10 @@ fn depth_range(view: &View, worst_case: Option<u32>) -> DepthRange {
     let device = &view.queues.device;
     let most = device.spec.depth;
     let start = worst_case.unwrap_or(most);
+    assert!(
+        (1..=most).contains(&start),
+        "the worst case allows a depth of {start}, of 1 to {most}"
+    );
     DepthRange {
         start,
         least: if device.seeks { 1 } else { start },

@@ -82,7 +82,14 @@ impl PayloadBounds {
     }
 
     /// Bounds of the writes' budget and of the reads', which are alike.
+    ///
+    /// # Panics
+    /// If there is no memory to divide, or the largest request has no bytes.
     pub(super) fn direction_bounds(&self) -> Bounds {
+        assert!(
+            self.per_direction() > 0 && self.largest > 0,
+            "no payload memory for requests: {self:?}"
+        );
         Bounds {
             total: self.per_direction(),
             // The configured bound covers writes and reads together.

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::roles::Event;
+use crate::view::View;
 use tidegate_base::request::Lane;
 use tidegate_base::time::Nanos;
 
@@ -43,10 +44,15 @@ impl Engine {
         if has_come(self.view.measure_at, now) {
             self.active.measure_transfers(&mut self.view);
         }
-        if has_come(self.active.controller_timer(), now)
+        let due = self.active.controller_timer();
+        if has_come(due, now)
             && let Some(controller) = &mut self.active.roles.controller
         {
             controller.on_timer(&self.view, &mut self.active.fan_out.knobs);
+            debug_assert!(
+                controller.next_timer() > due || due == Nanos::MAX,
+                "the controller's timer of {due:?} is due again after it has run"
+            );
             self.active.follow_up(&mut self.view);
         }
         while let Some((due, lane)) = self.active.gates.peek() {
@@ -60,6 +66,17 @@ impl Engine {
                 .ask_gate(&mut self.view, (lane / 2) as u32, Lane::ALL[lane % 2]);
         }
     }
+}
+
+/// Checks in debug builds that a role which holds units back until `due` names a time to come: its
+/// timer would be due again as soon as it was handled, without end. `what`: what is held back.
+#[inline(always)]
+pub(super) fn debug_assert_to_come(view: &View, due: Nanos, what: &str) {
+    debug_assert!(
+        due > view.now() || due == Nanos::MAX,
+        "{what} waits until {due:?}, and it is {:?} already",
+        view.now()
+    );
 }
 
 /// Returns whether a timer is due. [`Nanos::MAX`] never is, even if the clock has come that far.

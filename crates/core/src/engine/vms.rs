@@ -143,6 +143,12 @@ impl VmsMut<'_> {
             .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
         self.make_room(slot);
+        // The slot's former VM would be taken for this one.
+        assert!(
+            self.engine.view.queues.vms[slot].life == Life::Free,
+            "VM slot {slot} of the free list is {:?}",
+            self.engine.view.queues.vms[slot].life
+        );
         // The slot comes first, because the steps below read the VM's life and kind; those after
         // the objective is stored read that.
         let generation = self.engine.view.queues.vms[slot].generation;

@@ -34,13 +34,21 @@ pub struct ParamInfo {
 
 impl ParamInfo {
     /// Describes a duration of 0 to one hour, in nanoseconds.
+    ///
+    /// # Panics
+    /// If the default is longer than an hour; at compile time where the description is a constant.
     pub const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
+        let max = 3_600_000_000_000;
+        assert!(
+            default <= max,
+            "the default of a duration is above its maximum"
+        );
         ParamInfo {
             name,
             kind: ParamKind::Duration,
             default,
             min: 0,
-            max: 3_600_000_000_000,
+            max,
             help,
         }
     }

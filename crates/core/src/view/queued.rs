@@ -13,9 +13,16 @@ pub struct Queued<'a> {
 }
 
 impl Queued<'_> {
+    /// Hot part of the slot. Debug builds panic on a handle whose request was answered.
     #[inline]
     fn hot(&self) -> &Hot {
-        &self.view.queues.reqs.hot[self.id.index()]
+        let hot = &self.view.queues.reqs.hot[self.id.index()];
+        debug_assert_eq!(
+            hot.generation, self.id.generation,
+            "a role kept {:?}, of which it was told that it is gone",
+            self.id
+        );
+        hot
     }
 
     /// Copies the unit's fields. Inside the call that says it was removed, `addr` and `len` are
@@ -23,10 +30,6 @@ impl Queued<'_> {
     #[inline]
     pub fn unit(&self) -> Unit {
         let hot = self.hot();
-        debug_assert_eq!(
-            hot.generation, self.id.generation,
-            "a role kept a unit it was told is gone"
-        );
         let reqs = &self.view.queues.reqs;
         let first = &reqs.hot[hot.chain_first as usize];
         Unit {

@@ -67,6 +67,15 @@ impl Queues {
     pub(crate) fn link(&mut self, slot: u32, next: u32) {
         debug_assert_ne!(slot, next, "a lane that leads to itself has no end");
         let hot = &mut self.reqs.hot;
+        debug_assert!(
+            hot[slot as usize].waits_in_lane(),
+            "slot {slot} enters a lane in state {}",
+            hot[slot as usize].state
+        );
+        debug_assert!(
+            next == NIL || same_lane(hot, slot, next),
+            "slot {slot} is put before slot {next} of another lane"
+        );
         let (vm, lane) = (
             hot[slot as usize].vm as usize,
             hot[slot as usize].op.lane().index(),
@@ -109,6 +118,11 @@ impl Queues {
             device,
             ..
         } = self;
+        debug_assert!(
+            hot[slot as usize].waits_in_lane(),
+            "slot {slot} leaves a lane in state {}",
+            hot[slot as usize].state
+        );
         device.queued -= 1;
         device.pending -= u32::from(hot[slot as usize].state == state::PENDING);
         let of_vm = &mut vms[hot[slot as usize].vm as usize];
@@ -187,6 +201,12 @@ impl Queues {
     /// Bytes of a single request that go now, at most `budget` or one block: parts end on physical
     /// blocks, so that none of them causes a read-modify-write of a block.
     pub(crate) fn part_len(&self, this: &Hot, budget: u32) -> u32 {
+        debug_assert!(
+            this.issued < this.len && budget > 0,
+            "nothing goes of {} bytes, {} of them issued, with a budget of {budget}",
+            this.len,
+            this.issued
+        );
         let left = this.len - this.issued;
         if left <= budget {
             return left;
@@ -249,6 +269,12 @@ impl Queues {
                 };
             }
         }
+        assert!(
+            device.pending <= device.queued,
+            "{} units wait for admission, and {} are in lanes",
+            device.pending,
+            device.queued
+        );
         for vm in vms {
             let of_vm = &mut of_vms[vm.index()];
             for queue in &mut of_vm.lanes {
@@ -265,6 +291,12 @@ impl Queues {
     }
 }
 
+/// Returns whether two units belong in one lane: of one VM, and both reads or both not.
+fn same_lane(hot: &[Hot], one: u32, other: u32) -> bool {
+    let [one, other] = [one, other].map(|slot| &hot[slot as usize]);
+    one.vm == other.vm && one.op.lane() == other.op.lane()
+}
+
 /// Writes a request into the free slot `slot`, as a unit at the end of its lane, where almost every
 /// unit belongs: admitted, or `pending`. Returns its handle, and whether it is alone in the lane.
 #[inline(always)]
@@ -276,6 +308,10 @@ pub(crate) fn enter_lane(
     with: &NewRequest,
     pending: bool,
 ) -> (ReqId, bool) {
+    debug_assert!(
+        with.op != Op::Flush,
+        "a flush waits in its disk's queue, not in a lane"
+    );
     let queue = &mut of_vm.lanes[with.op.lane().index()];
     let last = core::mem::replace(&mut queue.tail, slot);
     let mut state = state::ADMITTED;
@@ -303,6 +339,10 @@ pub(crate) fn enter_lane(
 /// holds up all later ones.
 #[inline(always)]
 pub(crate) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
+    debug_assert!(
+        of_vm.lanes[hot[slot as usize].op.lane().index()].head != NIL,
+        "slot {slot} leaves a lane that is empty"
+    );
     let Hot {
         next,
         prev,

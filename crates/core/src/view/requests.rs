@@ -132,6 +132,11 @@ impl Requests {
     /// Returns the handle of the request that is in a slot now.
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ReqId {
+        debug_assert_ne!(
+            self.hot[slot as usize].state,
+            state::FREE,
+            "slot {slot} has no request, and so no handle"
+        );
         self.hot[slot as usize].id(slot)
     }
 
@@ -165,6 +170,11 @@ impl Requests {
     /// Makes one guest request a unit of its own (not linked yet).
     pub(crate) fn make_unit(&mut self, slot: u32, state: u8, seq: u64) {
         let hot = &mut self.hot[slot as usize];
+        debug_assert_eq!(
+            hot.state,
+            state::STARTED,
+            "slot {slot} becomes a unit while it belongs to one"
+        );
         hot.state = state;
         hot.seq = seq;
         hot.unit_len = hot.len;
@@ -254,6 +264,7 @@ impl Requests {
         request: &NewRequest,
         unit_len_max: u32,
     ) -> MergeSearch {
+        debug_assert_ne!(lane.tail, NIL, "an empty lane has no unit to join");
         let Requests { hot, cold, .. } = self;
         let (kind, mut unit) = (request.flags & flag::KIND, lane.tail);
         let mut is_followed = false;
@@ -299,6 +310,10 @@ impl Requests {
     /// Merges a request into a waiting unit, at its end (`behind`) or its beginning. The unit keeps
     /// its handle and its place in the order of arrival.
     pub(crate) fn append(&mut self, unit: u32, slot: u32, behind: bool) {
+        debug_assert!(
+            self.adjoins(unit, slot, behind),
+            "slot {slot} joins unit {unit}, behind: {behind}, which it does not adjoin"
+        );
         let hot = &mut self.hot;
         let len = hot[slot as usize].len;
         let Hot {
@@ -318,8 +333,22 @@ impl Requests {
         hot[slot as usize].state = state::MERGED;
     }
 
+    /// Returns whether the unit `other` begins where the unit `unit` ends (`behind`), or ends where
+    /// it begins, and nothing of the latter of the two was issued: their bytes are those of one
+    /// I/O.
+    fn adjoins(&self, unit: u32, other: u32, behind: bool) -> bool {
+        let (ahead, after) = if behind { (unit, other) } else { (other, unit) };
+        let first = |slot: u32| &self.hot[self.hot[slot as usize].chain_first as usize];
+        let ahead_end = first(ahead).addr + u64::from(self.hot[ahead as usize].unit_len);
+        first(after).addr == ahead_end && first(after).issued == 0
+    }
+
     /// Appends all requests of a unit that is out of its lane to another unit.
     pub(crate) fn append_unit(&mut self, unit: u32, next: u32) {
+        debug_assert!(
+            self.adjoins(unit, next, true),
+            "unit {next} joins unit {unit}, behind which it does not begin"
+        );
         let hot = &mut self.hot;
         let Hot {
             chain_first,
@@ -380,6 +409,10 @@ impl Requests {
             .fold((NIL, 0), |(_, len), slot| {
                 (slot, len + self.hot[slot as usize].len)
             });
+        debug_assert!(
+            0 < front_len && front_len < unit_len,
+            "the first {reqs} of {unit_reqs} requests have {front_len} of {unit_len} bytes"
+        );
         let first_of_rest = self.hot[last_of_front as usize].chain_next;
         let arrived = |slot: u32| self.cold[slot as usize].arrived;
         let came_first = |half: &mut dyn Iterator<Item = u32>| {

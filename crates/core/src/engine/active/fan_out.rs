@@ -61,6 +61,30 @@ impl FanOut {
         self.knobs.0.reserve(vms);
     }
 
+    /// Returns whether no role asks for anything that was not carried out.
+    pub(in crate::engine) fn is_settled(&self) -> bool {
+        self.reopened.0.is_empty() && self.knobs.0.is_empty() && !self.asking
+    }
+
+    /// Checks that the roles answer as they did when the fan-out was created.
+    ///
+    /// # Panics
+    /// If one of them has changed what must never change: it has missed events, or an index was
+    /// kept as it is no longer read.
+    pub(in crate::engine) fn assert_unchanged(&self, roles: &Roles) {
+        let now = FanOut::new(roles, 0);
+        assert_eq!(
+            [now.regulator, now.dispatcher, now.controller],
+            [self.regulator, self.dispatcher, self.controller],
+            "a role hears other events than when it came"
+        );
+        assert_eq!(
+            (now.by_lane, now.allocates),
+            (self.by_lane, self.allocates),
+            "the dispatcher indexes, or the controller allocates, otherwise than when it came"
+        );
+    }
+
     /// Tells an event to the roles that subscribed to it.
     /// [`ActivePolicy::follow_up`](super::ActivePolicy::follow_up) then carries out their requests.
     #[inline(always)]

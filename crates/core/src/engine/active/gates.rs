@@ -1,6 +1,7 @@
 //! Admission and the gates of lanes.
 
 use super::ActivePolicy;
+use crate::engine::timers::debug_assert_to_come;
 use crate::roles::{Event, Gate, Interests, Stage};
 use crate::view::{Hot, NIL, View, Vm, shut, state};
 use tidegate_base::heap::IndexedHeap;
@@ -69,6 +70,7 @@ impl ActivePolicy {
             match self.roles.regulator.gate(view, head) {
                 Gate::Pass => self.admit_unit(view, vm, head),
                 Gate::Until(due) => {
+                    debug_assert_to_come(view, due, "an admission");
                     self.gates.set(timer, due);
                     break;
                 }
@@ -84,6 +86,11 @@ impl ActivePolicy {
     /// Admits a VM's first pending unit.
     pub(in crate::engine) fn admit_unit(&mut self, view: &mut View, vm: u32, head: ReqId) {
         let slot = head.index;
+        debug_assert_eq!(
+            view.queues.reqs.hot[slot as usize].state,
+            state::PENDING,
+            "{head:?} is admitted without waiting for it"
+        );
         let Hot { next, op, .. } = view.queues.reqs.hot[slot as usize];
         view.queues.vms[vm as usize].lanes[op.lane().index()].pending = next;
         view.queues.reqs.hot[slot as usize].state = state::ADMITTED;
@@ -157,7 +164,10 @@ impl ActivePolicy {
     fn change_gate(&mut self, view: &mut View, vm: u32, lane: Lane, gate: Gate) {
         let timer = vm as usize * Lane::ALL.len() + lane.index();
         match gate {
-            Gate::Until(due) => self.gates.set(timer, due),
+            Gate::Until(due) => {
+                debug_assert_to_come(view, due, "a lane's opening");
+                self.gates.set(timer, due);
+            }
             Gate::Pass | Gate::Blocked => {
                 self.gates.remove(timer);
             }

@@ -38,10 +38,33 @@ pub(in crate::engine) struct ActivePolicy {
     pub wrap: Option<WrapRoles>,
 }
 
+/// Checks that the roles of a policy answer within the ranges that their traits state.
+///
+/// # Panics
+/// If the dispatcher lets no I/O be in flight, so that requests wait for ever, or the regulator
+/// wants I/Os filled beyond their limit, so that a request is cut for each of them.
+fn check_roles(policy: &dyn Policy, roles: &Roles) {
+    assert!(
+        roles.dispatcher.depth() > 0,
+        "the dispatcher of {} lets no I/O be in flight",
+        policy.name()
+    );
+    let fill = roles.regulator.fill();
+    assert!(
+        fill <= 100,
+        "the regulator of {} wants I/Os filled to {fill} per cent",
+        policy.name()
+    );
+}
+
 impl ActivePolicy {
     /// Puts a policy in force whose roles are new; gates have no timers before
     /// [`ActivePolicy::make_gates`].
+    ///
+    /// # Panics
+    /// As [`check_roles`].
     pub(super) fn new(policy: &dyn Policy, roles: Roles) -> ActivePolicy {
+        check_roles(policy, &roles);
         ActivePolicy {
             policy: policy.to_shared(),
             fan_out: FanOut::new(&roles, 0),

@@ -1,7 +1,7 @@
 //! Hand-over from one policy to another under load.
 
-use super::ActivePolicy;
 use super::fan_out::FanOut;
+use super::{ActivePolicy, check_roles};
 use crate::policy::Policy;
 use crate::roles::{Consumed, Event, Roles, Stage};
 use crate::view::View;
@@ -30,7 +30,25 @@ impl ActivePolicy {
 
     /// Puts another policy in force, for `slots` VM slots. The caller opens and creates gates, and
     /// tells the new roles what there is.
+    ///
+    /// # Panics
+    /// If a role of the policy that goes has answered otherwise than when it came what must never
+    /// change, and for new roles as [`check_roles`].
     pub(in crate::engine) fn swap(&mut self, policy: &dyn Policy, roles: Roles, slots: usize) {
+        self.fan_out.assert_unchanged(&self.roles);
+        assert_eq!(
+            self.roles.regulator.stage(),
+            self.stage,
+            "the regulator of {} gates elsewhere than when it came",
+            self.policy.name()
+        );
+        // What a role asked for would be lost with the fan-out.
+        assert!(
+            self.fan_out.is_settled(),
+            "{} is replaced while it is told of an event",
+            self.policy.name()
+        );
+        check_roles(policy, &roles);
         self.policy = policy.to_shared();
         self.roles = match &self.wrap {
             Some(wrap) => wrap(roles),
@@ -51,6 +69,12 @@ impl ActivePolicy {
     ) {
         // `zip` would leave out VMs, which the new policy then never serves.
         assert_eq!(vms.len(), consumed.len(), "debts of each VM");
+        // A timer of the former policy's gates would ask the new regulator.
+        assert!(
+            self.gates.peek().is_none(),
+            "{} takes over with gates of the policy before it",
+            self.policy.name()
+        );
         // Allocations of the former controller mean nothing to the new roles.
         view.allocations.fill(0);
         view.queues

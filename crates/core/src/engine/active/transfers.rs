@@ -35,7 +35,10 @@ impl ActivePolicy {
             return None;
         }
         let (now, vm) = (view.queues.now, vm_state.id(slot));
-        let end = view.transfers.as_mut()?.end(now, vm, outcome);
+        let book = view.transfers.as_mut();
+        let end = book
+            .unwrap_or_else(|| panic!("{vm:?} has a transfer, and there is no book of transfers"))
+            .end(now, vm, outcome);
         // After its removal from `view.transfers`, so that roles see the VM without a transfer.
         self.emit(view, &Event::TransferEnded(vm));
         end

@@ -72,6 +72,11 @@ impl ActivePolicy {
             let hot = &view.queues.reqs.hot[unit as usize];
             (hot.vm, hot.op.lane())
         };
+        debug_assert_eq!(
+            view.queues.reqs.hot[unit as usize].state,
+            state::ADMITTED,
+            "unit {unit} is parked that no dispatcher could pick"
+        );
         view.queues.unlink(unit);
         let id = view.req_id(unit);
         self.roles.dispatcher.remove(view, id);
