@@ -62,11 +62,8 @@ impl Slo {
         if !view.device().seeks {
             let is_write_by_share = !by_promise && io.op == Op::Write;
             (self.write_pace).started(view.now(), io.len, is_write_by_share);
-            // A transfer has until its due time.
-            if by_promise && !self.promises.has_transfer(slot) {
-                let (span, latency) = self.promises.span_and_latency(slot);
-                let floor = self.promises.has_rate(slot).then_some(span);
-                (self.write_pace).watch(view.now(), io.id, self.promised_since, (floor, latency));
+            if by_promise && self.write_pace.is_written_lately() {
+                self.watch_beside_writes(view, io);
             }
             return;
         }
@@ -89,5 +86,20 @@ impl Slo {
         }
         self.stay.charge(slot, cost, self.turn_cost());
         self.turns.charge(slot, cost);
+    }
+
+    /// Has the pace of writes watch a promised I/O that goes beside writes by share.
+    #[inline(never)]
+    fn watch_beside_writes(&mut self, view: &View, io: &DeviceIo) {
+        let slot = io.vm.index();
+        // A transfer has until its due time.
+        if self.promises.has_transfer(slot) {
+            return;
+        }
+        let (span, latency) = self.promises.span_and_latency(slot);
+        let after = if self.is_early { latency } else { span };
+        let floor = self.promises.has_rate(slot).then_some(span);
+        let since = self.promised_deadline - after;
+        (self.write_pace).watch(view.now(), io.id, since, (floor, latency));
     }
 }

@@ -127,8 +127,10 @@ pub struct Slo {
     active: Vec<bool>,
     stay: Stay,
     last_pick: PickReason,
-    /// Time from which the promise of the last pick by promise counts.
-    promised_since: Nanos,
+    /// Deadline of the last pick by promise.
+    promised_deadline: Nanos,
+    /// The last pick by promise was early: its deadline is that of the VM's latency bound.
+    is_early: bool,
     /// Largest cost by which promises bring a VM ahead of its share.
     max_lead: u64,
     /// Largest background I/O beside VMs, in bytes.
@@ -161,7 +163,8 @@ impl Slo {
             active: vec![false; vms],
             stay: Stay::NONE,
             last_pick: PickReason::Share,
-            promised_since: Nanos::ZERO,
+            promised_deadline: Nanos::ZERO,
+            is_early: false,
             max_lead: 0,
             background_io_size: BACKGROUND_IO_UNPROFILED,
             at_disk: AtDisk::with_capacity(WATCHED_IOS_MAX),
@@ -451,11 +454,11 @@ impl Slo {
     #[inline(always)]
     fn pick_next(&mut self, view: &View, earliest: Option<(Nanos, usize)>, part_at: Nanos) -> Pick {
         let slot = if let Some((deadline, slot)) = earliest {
-            self.promised_since = deadline - self.promises.span_and_latency(slot).0;
+            (self.promised_deadline, self.is_early) = (deadline, false);
             self.last_pick = PickReason::Promise;
             slot
         } else if let Some((deadline, slot)) = self.promises.first_early() {
-            self.promised_since = deadline - self.promises.span_and_latency(slot).1;
+            (self.promised_deadline, self.is_early) = (deadline, true);
             self.last_pick = PickReason::Promise;
             slot
         } else if let Some(slot) = self.shares.first(view.now()) {
@@ -491,9 +494,12 @@ impl Slo {
         if view.is_background(io.vm) {
             return self.background.ended();
         }
-        self.at_disk.ended(io.id);
-        self.write_pace.ended(view.now(), io.id);
-        self.end_turn(view, io.vm.index());
+        if view.device().seeks {
+            self.at_disk.ended(io.id);
+            self.end_turn(view, io.vm.index());
+        } else {
+            self.write_pace.ended(view.now(), io.id);
+        }
         self.background.vm_ended(view.now());
     }
 }

@@ -212,37 +212,35 @@ impl WritePace {
     /// Counts an I/O that goes; `by_share`: it is a write that goes by share.
     #[inline]
     pub(super) fn started(&mut self, now: Nanos, len: u32, by_share: bool) {
+        if by_share {
+            self.wrote(now, len);
+        }
+        self.window.bytes += u64::from(len);
+    }
+
+    /// Counts a write by share, and computes from its length when the next one may go.
+    #[inline(never)]
+    fn wrote(&mut self, now: Nanos, len: u32) {
         self.poll_window(now);
         let bytes = u64::from(len.max(WRITE_MIN));
-        self.window.bytes += bytes;
-        if by_share {
-            self.window.written += bytes;
-            if let Some(rate) = self.rate {
-                let span = u128::from(bytes) * u128::from(WINDOW.0) / u128::from(rate.max(1));
-                let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX)).min(WINDOW);
-                self.next = self.next.max(now - SAVED_MAX) + span;
-            }
+        self.window.written += bytes;
+        if let Some(rate) = self.rate {
+            let span = u128::from(bytes) * u128::from(WINDOW.0) / u128::from(rate.max(1));
+            let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX)).min(WINDOW);
+            self.next = self.next.max(now - SAVED_MAX) + span;
         }
     }
 
-    /// Watches a promised I/O, if writes by share went lately. `since`: time from which its promise
-    /// counts; `allowed`: time after which a request of a floor is to go, if it is one, and its
-    /// latency bound, or [`Nanos::MAX`].
+    /// Returns whether writes by share went lately, so that promised I/Os are to be watched.
     #[inline]
-    pub(super) fn watch(
-        &mut self,
-        now: Nanos,
-        io: IoId,
-        since: Nanos,
-        allowed: (Option<Nanos>, Nanos),
-    ) {
-        if self.window.written | self.before.written > 0 {
-            self.watch_beside_writes(now, io, since, allowed);
-        }
+    pub(super) fn is_written_lately(&self) -> bool {
+        self.window.written | self.before.written > 0
     }
 
-    #[inline(never)]
-    fn watch_beside_writes(
+    /// Watches a promised I/O. `since`: time from which its promise counts; `floor`: time after
+    /// which a request of a floor is to go, if it is one; `latency`: its latency bound, or
+    /// [`Nanos::MAX`].
+    pub(super) fn watch(
         &mut self,
         now: Nanos,
         io: IoId,
