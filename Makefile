@@ -121,6 +121,11 @@ promises: build ## Judge the default policy: devices x mixes x round trips, besi
 	@$(TIDEGATE) promises --policy slo --compare --results target/promises.jsonl \
 		--build "$$(scripts/engine-digest)" $(ARGS)
 
+.PHONY: promises-random
+promises-random: build ## Judge the default policy on 24 random mixes, a few minutes
+	@$(TIDEGATE) promises --policy slo --random 24 --rtt "100 us" --seeds 1 \
+		--requests 150000 --seconds 20 $(ARGS)
+
 .PHONY: promises-live
 promises-live: build ## Judge the default policy live: mixes on emulated devices and this machine's disk, 8 minutes
 	@scripts/setup bench

@@ -16,7 +16,7 @@ use clap_complete::engine::{
 use clap_complete::env::{CompleteEnv, Shells};
 use serde_json::Value;
 use tidegate_device::catalogue;
-use tidegate_experiments::papers;
+use tidegate_experiments::{papers, promises};
 use tidegate_policies::policy::{controllers, dispatchers, registry, regulators};
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 use tidegate_server::control::view;
@@ -243,6 +243,16 @@ pub(crate) fn models() -> ArgValueCompleter {
 /// Returns the completer of device models of the catalogue.
 pub(crate) fn catalogue_models() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| matching(catalogue::names(), current))
+}
+
+/// Returns the completer of mixes of VMs, and of files with others.
+pub(crate) fn mixes() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let names = promises::mixes().iter().map(|mix| &*mix.name);
+        let mut candidates = matching(names, current);
+        candidates.extend(PathCompleter::any().complete(current));
+        candidates
+    })
 }
 
 /// Returns the completer of papers.

@@ -36,6 +36,19 @@ impl<'a> Field<'a> {
         self.node
     }
 
+    /// Returns a field with another value in place of this one, for a document whose values are
+    /// replaced before it is read. Messages keep the places that the nodes of `node` have.
+    pub fn with_node<'n>(&self, node: &'n Node) -> Field<'n>
+    where
+        'a: 'n,
+    {
+        Field {
+            node,
+            path: self.path.clone(),
+            issues: self.issues,
+        }
+    }
+
     /// Returns the value as messages name it: `a list`, `120`, `"oltp"`.
     pub fn describe(&self) -> String {
         self.node.describe()

@@ -48,6 +48,7 @@ pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{Count, Counts, claims, contradictions, counts, reasons, summary, tables, verdicts};
 pub use verdict::{Impossible, Note, Origin, Reason, Scope, Verdict};
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_config::ConfigErrors;
@@ -129,8 +130,8 @@ pub enum ExperimentError {
     /// Malformed figures of the paper, or calibration.
     #[error("{file}: {what}")]
     Data {
-        /// Name of the file in the experiment's folder.
-        file: &'static str,
+        /// Name of the file in the experiment's folder, or path of the user's own file.
+        file: Cow<'static, str>,
         /// Mistake in the file.
         what: String,
     },
@@ -138,8 +139,10 @@ pub enum ExperimentError {
 
 impl ExperimentError {
     /// Creates an error about a file.
-    pub(crate) fn data(file: &'static str, what: impl ToString) -> ExperimentError {
-        let what = what.to_string();
-        ExperimentError::Data { file, what }
+    pub(crate) fn data(file: impl Into<Cow<'static, str>>, what: impl ToString) -> ExperimentError {
+        ExperimentError::Data {
+            file: file.into(),
+            what: what.to_string(),
+        }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) use place::{
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
-pub(crate) use promises::{Profiled, PromisesArgs};
+pub(crate) use promises::{MixName, Profiled, PromisesArgs};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,

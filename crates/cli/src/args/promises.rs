@@ -1,9 +1,10 @@
 //! Options of `tidegate promises`.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
-use clap::{Args as ClapArgs, ValueEnum, ValueHint};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args as ClapArgs, Command, ValueEnum, ValueHint};
 use tidegate_core::time::Nanos;
 use tidegate_experiments::promises::{REQUESTS, SECONDS, mixes};
 use tidegate_policies::policy::PolicySpec;
@@ -21,6 +22,62 @@ pub(crate) enum Profiled {
     No,
     /// With and without the profile
     Both,
+}
+
+/// Mix on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum MixName {
+    /// Name of a built-in mix.
+    BuiltIn(String),
+    /// Random mix with its seed and number.
+    Random(u64, u64),
+    /// File with a mix of the user's own.
+    File(PathBuf),
+}
+
+impl MixName {
+    /// Parses the name of a random mix, `random-SEED-NUMBER`.
+    fn random(text: &str) -> Option<MixName> {
+        let (seed, number) = text.strip_prefix("random-")?.split_once('-')?;
+        Some(MixName::Random(seed.parse().ok()?, number.parse().ok()?))
+    }
+}
+
+/// Parser of mixes: a text with a `/`, or that ends with `.toml`, is a file, any other the name of
+/// a random or a built-in mix.
+#[derive(Clone, Debug)]
+struct MixParser;
+
+impl MixParser {
+    fn names() -> PossibleValuesParser {
+        PossibleValuesParser::new(mixes().iter().map(|mix| &*mix.name))
+    }
+}
+
+impl TypedValueParser for MixParser {
+    type Value = MixName;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<MixName, clap::Error> {
+        let text = value.to_string_lossy();
+        if text.contains('/') || text.ends_with(".toml") {
+            return Ok(MixName::File(Path::new(value).to_owned()));
+        }
+        if let Some(random) = MixName::random(&text) {
+            return Ok(random);
+        }
+        let name = MixParser::names().parse_ref(command, arg, value)?;
+        Ok(MixName::BuiltIn(name))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = mixes().iter().map(|mix| PossibleValue::new(&*mix.name));
+        Some(Box::new(names))
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -46,10 +103,19 @@ pub(crate) struct PromisesArgs {
     /// Use of the device's profile
     #[arg(long, value_enum, default_value_t = Profiled::Both)]
     pub(crate) profile: Profiled,
-    /// Mixes of VMs [default: all]
-    #[arg(long = "mix", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = PossibleValuesParser::new(mixes().iter().map(|mix| mix.name)))]
-    pub(crate) mixes: Vec<String>,
+    /// Mixes of VMs: names, or TOML files with mixes of your own (FILE.toml, or a path with a /)
+    /// [default: all built-in ones]
+    #[arg(long = "mix", value_name = "NAME|FILE,...", value_delimiter = ',',
+          value_parser = MixParser, add = completion::mixes())]
+    pub(crate) mixes: Vec<MixName>,
+    /// Judge N random mixes instead, random-SEED-1 to random-SEED-N
+    #[arg(long, value_name = "N", conflicts_with = "mixes",
+          value_parser = whole::<u64>(1..=10_000))]
+    pub(crate) random: Option<u64>,
+    /// Seed of random mixes: seed and number alone determine a mix
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "random",
+          value_parser = whole::<u64>(0..=u64::MAX))]
+    pub(crate) mix_seed: u64,
     /// Mean round-trip times of guests, in whole microseconds
     #[arg(long = "rtt", value_name = "TIME,...", value_delimiter = ',',
           default_value = "0 us,100 us,500 us", value_parser = parse_round_trip)]

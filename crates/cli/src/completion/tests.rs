@@ -122,8 +122,8 @@ fn models_papers_and_mixes_are_completed() {
     }
     assert!(completed(&["reproduce", "flu"]).contains(&"flubber".to_owned()));
     let mixes = completed(&["promises", "--mix", ""]);
-    let first = tidegate_experiments::promises::mixes()[0].name;
-    assert!(mixes.contains(&first.to_owned()), "{mixes:?}");
+    let first = &tidegate_experiments::promises::mixes()[0].name;
+    assert!(mixes.contains(&first.to_string()), "{mixes:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod daemon;
 mod formats;
 mod place;
 mod profile;
+mod promises;
 mod reproduce;
 mod simulation;
 mod trace;

@@ -66,13 +66,14 @@ fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> 
     let table = reference.table(point.table, 1)?;
     let cells = table.cells("isacs", |_, _| Some(0.0));
     let cell = (cells.iter()).find(|c| c.row == point.row && c.column == point.column);
-    cell.map(|cell| cell.theirs).ok_or(ExperimentError::Data {
-        file: "paper.toml",
-        what: format!(
-            "table {} has no {}, {}",
-            point.table, point.row, point.column
-        ),
-    })
+    cell.map(|cell| cell.theirs)
+        .ok_or_else(|| ExperimentError::Data {
+            file: "paper.toml".into(),
+            what: format!(
+                "table {} has no {}, {}",
+                point.table, point.row, point.column
+            ),
+        })
 }
 
 /// Value of the cell in the simulation with these parameters.

@@ -75,7 +75,7 @@ impl Calibration {
     /// Reads the values of `calibration.toml`.
     pub(super) fn read() -> Result<Calibration, ExperimentError> {
         let wrong = |what: String| ExperimentError::Data {
-            file: "calibration.toml",
+            file: "calibration.toml".into(),
             what,
         };
         let root: toml::Table = CALIBRATION_TOML

@@ -186,7 +186,7 @@ pub(super) struct HostModel {
 fn wrong(what: impl Into<String>) -> ExperimentError {
     let file = "experiments/pridyn";
     ExperimentError::Data {
-        file,
+        file: file.into(),
         what: what.into(),
     }
 }

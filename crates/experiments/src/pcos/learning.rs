@@ -84,7 +84,7 @@ impl Learnt {
             // The first limited VM; all limited ones have the same CPU time.
             .then(|| total(model.stream_alone(MEDIA + 1, MEASUREMENT, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
-            file: "experiments/pcos",
+            file: "experiments/pcos".into(),
             what: format!(
                 "two media servers have {} of {} B/s",
                 capacity.two, capacity.alone

@@ -1,11 +1,15 @@
 //! Mixes of VMs: typical workloads of hosts, scaled to the device.
 
-use super::device::Cell;
-use super::template;
+mod check;
+
+use super::device::{Cell, PromiseDevice};
+use super::{random_mix, template};
 use crate::ExperimentError;
 use crate::folder::named;
 use serde::Deserialize;
-use tidegate_config::model;
+use std::borrow::Cow;
+use std::path::Path;
+use tidegate_config::{ConfigErrors, document, model};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Scenario};
 use toml::{Table, Value};
@@ -30,20 +34,25 @@ pub struct OfFifo {
     pub percent: f64,
 }
 
-/// Mix of VMs, embedded in the program.
-#[derive(Clone, Copy, Debug)]
+/// Mix of VMs: embedded in the program, read from a file, or drawn at random.
+#[derive(Clone, Debug)]
 pub struct Mix {
-    /// Name on the command line.
-    pub name: &'static str,
-    file: &'static str,
-    text: &'static str,
+    /// Name in tables and results, and of a built-in mix also on the command line.
+    pub name: Cow<'static, str>,
+    /// File name of a built-in mix, path of a user's file; for messages.
+    file: Cow<'static, str>,
+    text: Cow<'static, str>,
 }
 
 macro_rules! mixes {
     ($($name:literal),* $(,)?) => {
         &[$({
             let (file, text) = named!("promises/mixes", $name);
-            Mix { name: stem(file), file, text }
+            Mix {
+                name: Cow::Borrowed(stem(file)),
+                file: Cow::Borrowed(file),
+                text: Cow::Borrowed(text),
+            }
         }),*]
     };
 }
@@ -71,21 +80,73 @@ const MIXES: &[Mix] = mixes![
     "noisy-writer.toml",
 ];
 
-/// All mixes.
+/// All built-in mixes.
 pub fn mixes() -> &'static [Mix] {
     MIXES
 }
 
 /// Name of the table with a mix's demands, which is not part of its scenario.
-const DEMAND: &str = "demand";
+pub(super) const DEMAND: &str = "demand";
 
 impl Mix {
+    /// Reads the mix of a file, named by the file's stem. [`Mix::check`] says if it is valid.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no text; the message names the file and the reason.
+    pub fn from_file(path: &Path) -> Result<Mix, String> {
+        let text = document::read_text(path)?;
+        let stem = path.file_stem().unwrap_or(path.as_os_str());
+        Ok(Mix {
+            name: stem.to_string_lossy().into_owned().into(),
+            file: path.display().to_string().into(),
+            text: text.into(),
+        })
+    }
+
+    /// Creates a mix of a text, as if it had been read from `own.toml`.
+    #[cfg(test)]
+    pub(super) fn own(text: &str) -> Mix {
+        Mix {
+            name: "own".into(),
+            file: "own.toml".into(),
+            text: text.to_owned().into(),
+        }
+    }
+
+    /// Draws a random mix. Seed and number alone determine it.
+    pub fn random(seed: u64, number: u64) -> Mix {
+        let name = format!("random-{seed}-{number}");
+        Mix {
+            file: format!("{name}.toml").into(),
+            text: random_mix::text(seed, number).into(),
+            name: name.into(),
+        }
+    }
+
+    /// Checks the mix on a device, for runs of up to `seconds` judged seconds.
+    ///
+    /// # Errors
+    /// Returns every mistake with its line, the value found and the allowed values.
+    pub fn check(&self, device: &PromiseDevice, seconds: u64) -> Result<(), ConfigErrors> {
+        check::check(self, device, seconds)
+    }
+
+    /// Name of the mix's file in messages.
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Text of the mix, with figures relative to a device.
+    pub(super) fn template(&self) -> &str {
+        &self.text
+    }
+
     /// Returns the demands beyond the promises to its VMs.
     ///
     /// # Errors
     /// When the mix is not valid.
     pub fn demand(&self) -> Result<Demand, ExperimentError> {
-        let wrong = |error: toml::de::Error| ExperimentError::data(self.file, error);
+        let wrong = |error: toml::de::Error| ExperimentError::data(self.file.clone(), error);
         let mut root: Table = self.text.parse().map_err(wrong)?;
         let demand = root.remove(DEMAND).map(Value::try_into).transpose();
         Ok(demand.map_err(wrong)?.unwrap_or_default())
@@ -101,9 +162,9 @@ impl Mix {
         cell: &Cell,
         (adaptive_queue, seconds, seed): (bool, u64, u64),
     ) -> Result<String, ExperimentError> {
-        let wrong = |what: String| ExperimentError::data(self.file, what);
+        let wrong = |what: String| ExperimentError::data(self.file.clone(), what);
         let device = &cell.device;
-        let text = template::expand(self.text, device).map_err(wrong)?;
+        let text = template::expand(&self.text, device).map_err(|error| wrong(error.what))?;
         let mut root: Table = text
             .parse()
             .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
@@ -149,7 +210,7 @@ impl Mix {
         run: (bool, u64, u64),
     ) -> Result<Scenario, ExperimentError> {
         let text = self.text(cell, run)?;
-        let read = scenario::read(&text, self.file, &model::built_in, Some(policy))?;
+        let read = scenario::read(&text, &self.file, &model::built_in, Some(policy))?;
         Ok(read.config)
     }
 }

@@ -6,7 +6,8 @@
 //!                                     outcomes of all policies in a cell --> compare +--> verdict
 //! ```
 //! `docs/promises.md` describes the rules of judging and of comparing policies. `mix` and
-//! `template` scale a mix to its device, `judge` is the oracle of kept and missed seconds, `run`
+//! `template` scale a mix to its device, `check` finds the mistakes of a user's own mix,
+//! `random_mix` draws mixes, `judge` is the oracle of kept and missed seconds, `run`
 //! runs a mix under a policy, and `compare` compares a policy's outcome with the others'.
 
 mod compare;
@@ -14,6 +15,7 @@ mod device;
 mod judge;
 mod mix;
 mod outcome;
+mod random_mix;
 mod run;
 mod template;
 

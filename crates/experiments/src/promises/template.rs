@@ -13,6 +13,8 @@
 
 use super::device::PromiseDevice;
 
+use std::ops::Range;
+
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::time::Nanos;
 use tidegate_units::{format_duration, parse_bytes};
@@ -20,27 +22,54 @@ use tidegate_units::{format_duration, parse_bytes};
 /// Block size of a device in bytes; amounts of data are multiples of it.
 const BLOCK: u64 = 4096;
 
+/// Examples of all figures, for messages.
+pub(super) const FORMS: &str = "figures are like \"{iops 10 % random read 8 KiB}\", \
+     \"{bytes 20 % sequential write 1 MiB}\", \"{data 50 % sequential read 1 MiB for 2}\", \
+     \"{time 2}\" and \"{span 2}\"";
+
+/// Figure that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct FigureError {
+    /// Byte range of the figure in the text, without its quotes.
+    pub(super) span: Range<usize>,
+    /// Mistake.
+    pub(super) what: String,
+}
+
 /// Replaces every figure in quotes and braces by its value on a device.
 ///
 /// # Errors
 /// Describes the first figure that cannot be read.
-pub(super) fn expand(text: &str, device: &PromiseDevice) -> Result<String, String> {
+pub(super) fn expand(text: &str, device: &PromiseDevice) -> Result<String, FigureError> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("\"{") {
         let (before, from) = rest.split_at(start + 1);
-        let Some(end) = from.find("}\"") else {
-            return Err(format!("a figure without its end: {from:.40}"));
+        let begin = text.len() - from.len();
+        // A figure ends on its line, so that one without its end does not take the next one's.
+        let line = from.lines().next().unwrap_or_default();
+        let Some(end) = line.find("}\"") else {
+            return Err(FigureError {
+                span: begin..begin + line.len(),
+                what: format!("a figure without its end: {line:.40}"),
+            });
         };
         expanded += before;
         // Without the brace, but within the quotes of the figure.
-        expanded += &value(&from[1..end], device)?;
+        let value = value(&from[1..end], device).map_err(|what| FigureError {
+            span: begin..begin + end + 1,
+            what,
+        })?;
+        expanded += &value;
         rest = &from[end + 1..];
     }
     Ok(expanded + rest)
 }
 
-fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
+/// Returns the value of a figure, given without its braces.
+///
+/// Describes the mistake in a figure that cannot be read.
+pub(super) fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
     let unknown = || format!("{{{figure}}} is no figure of a mix");
     let words: Vec<&str> = figure.split_whitespace().collect();
     let number = |word: &str| word.parse::<f64>().ok().filter(|n| *n > 0.0);
@@ -66,14 +95,19 @@ fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
                 _ => return Err(unknown()),
             };
             let size = parse_bytes(&format!("{size} {unit}")).map_err(|_| unknown())?;
+            let size = u32::try_from(size).map_err(|_| unknown())?;
+            if size == 0 {
+                return Err(unknown());
+            }
             let curve = device.profile.curve(direction, access);
-            let iops = curve.iops(size as u32) * percent / 100.0;
+            let iops = curve.iops(size) * percent / 100.0;
+            let size = f64::from(size);
             match (*what, more) {
                 ("iops", []) => Ok(format!("{} IOPS", (iops as u64).max(1))),
-                ("bytes", []) => Ok(format!("{} B/s", (iops * size as f64) as u64)),
+                ("bytes", []) => Ok(format!("{} B/s", (iops * size) as u64)),
                 ("data", ["for", spans]) => {
                     let spans = number(spans).ok_or_else(unknown)?;
-                    let bytes = iops * size as f64 * device.span.as_secs_f64() * spans;
+                    let bytes = iops * size * device.span.as_secs_f64() * spans;
                     // At least a block: a workload without bytes would be refused.
                     Ok(format!("{} B", (bytes as u64 / BLOCK).max(1) * BLOCK))
                 }
@@ -109,6 +143,8 @@ mod tests {
             "{iops 10 random read 8 KiB}",
             "{time x}",
             "{iops 1 % odd read 4 KiB}",
+            "{iops 1 % random read 0 KiB}",
+            "{iops 1 % random read 8 GiB}",
         ] {
             assert!(expand(&format!("\"{wrong}\""), nvme).is_err(), "{wrong}");
         }

@@ -12,7 +12,7 @@ mod schema;
 
 pub use cpu::{Driver, HostCpu, VmCpu};
 pub use distances::default_distances;
-pub use read::read;
+pub use read::{from_field, read};
 pub use schema::schema;
 
 use core::ops::Range;

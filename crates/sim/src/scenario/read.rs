@@ -37,7 +37,7 @@ pub fn read(
     library: &dyn Library,
     policy: Option<&PolicySpec>,
 ) -> Result<Loaded<Scenario>, ConfigErrors> {
-    let loaded = document::read(text, file, |root| read_scenario(root, library, policy))?;
+    let loaded = document::read(text, file, |root| from_field(root, library, policy))?;
     // Some mistakes show only in the complete scenario.
     match loaded.config.check() {
         Ok(()) => Ok(loaded),
@@ -48,7 +48,9 @@ pub fn read(
     }
 }
 
-fn read_scenario(
+/// Reads the scenario of a document's root, as [`read`] does with a text. Mistakes are reported to
+/// the field; [`Scenario::check`] has still to be called.
+pub fn from_field(
     root: &Field<'_>,
     library: &dyn Library,
     policy: Option<&PolicySpec>,

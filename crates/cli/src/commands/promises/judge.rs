@@ -26,7 +26,7 @@ impl Place {
         } else {
             "without profile"
         };
-        let (model, mix) = (&self.cell.device.model, self.mix.name);
+        let (model, mix) = (&self.cell.device.model, &self.mix.name);
         format!("{model} {profile}, {mix}, {} us", self.cell.rtt_us)
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 mod judge;
+mod mixes;
 mod show;
 
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ use std::thread;
 use anyhow::Result;
 use tidegate_config as config;
 use tidegate_core::policy::Policy;
-use tidegate_experiments::promises::{Cell, Mix, devices, mixes};
+use tidegate_experiments::promises::{Cell, PromiseDevice, devices};
 use tidegate_policies::policy::PolicySpec;
 
 use self::judge::{Judged, Place, Store};
@@ -71,26 +72,28 @@ fn grid(args: &PromisesArgs) -> Result<Vec<Place>> {
             return Err(problem.at("--device").help(help).into());
         }
     }
-    let wanted = |mix: &&Mix| args.mixes.is_empty() || args.mixes.iter().any(|it| it == mix.name);
     let profiled: &[bool] = match args.profile {
         Profiled::Yes => &[true],
         Profiled::No => &[false],
         Profiled::Both => &[true, false],
     };
+    let wanted = |it: &PromiseDevice| args.devices.is_empty() || args.devices.contains(&it.model);
+    let devices: Vec<PromiseDevice> = all.into_iter().filter(wanted).collect();
+    let mixes = mixes::wanted(args, &devices)?;
     let mut grid = Vec::new();
-    for device in all {
-        if !args.devices.is_empty() && !args.devices.contains(&device.model) {
-            continue;
-        }
+    for device in devices {
         for &profiled in profiled {
-            for mix in mixes().iter().filter(wanted) {
+            for mix in &mixes {
                 for round_trip in &args.round_trips {
                     let cell = Cell {
                         device: device.clone(),
                         profiled,
                         rtt_us: (round_trip.0 / 1000) as u32,
                     };
-                    grid.push(Place { cell, mix: *mix });
+                    grid.push(Place {
+                        cell,
+                        mix: mix.clone(),
+                    });
                 }
             }
         }

@@ -63,7 +63,7 @@ fn line(judged: &Judged, compared: bool) -> Line<'_> {
     Line {
         device: &cell.device.model,
         profile: cell.profiled,
-        mix: judged.place.mix.name,
+        mix: &judged.place.mix.name,
         rtt_us: cell.rtt_us,
         policy: &judged.policy,
         outcome: &judged.outcome,
