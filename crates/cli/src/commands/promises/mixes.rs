@@ -37,7 +37,7 @@ pub(super) fn wanted(args: &PromisesArgs, devices: &[PromiseDevice]) -> Result<V
 /// Reads and checks the mix of a file.
 fn read(path: &Path, args: &PromisesArgs, devices: &[PromiseDevice]) -> Result<Mix> {
     let mix = Mix::from_file(path).map_err(|what| {
-        let help = "a TOML file with [[vm]] sections: docs/promises.md describes its form";
+        let help = "a TOML file with [[vm]] sections: docs/promises-mixes.md describes its form";
         Problem::new(what).at("--mix").help(help)
     })?;
     for device in devices {
