@@ -92,7 +92,7 @@ impl Mix {
     /// Reads the mix of a file, named by the file's stem. [`Mix::check`] says if it is valid.
     ///
     /// # Errors
-    /// When the file cannot be read or is no text; the message names the file and the reason.
+    /// Returns a message with the file and the reason if it cannot be read or is no text.
     pub fn from_file(path: &Path) -> Result<Mix, String> {
         let text = document::read_text(path)?;
         let stem = path.file_stem().unwrap_or(path.as_os_str());

@@ -1,5 +1,5 @@
 //! Random mixes of VMs, in the form of the built-in ones, so that policies are judged on mixes that
-//! nobody chose.
+//! were not chosen by hand.
 //!
 //! A mix has 2 to 6 kinds of VMs. Its promises add up to at most 25, 35 or 45 % of the device, and
 //! its disks to at most [`ROOM_GIB`], so that it fits every device of the catalogue.

@@ -52,6 +52,6 @@ fn promised_reads_do_not_wait_for_what_others_have_in_the_buffer() {
         .map(|name| vm(&report, name).rates.bytes_per_s)
         .iter()
         .sum();
-    // Of the 1.7 GB/s that the disk programs.
+    // The disk programs 1.7 GB/s.
     assert!(written > 0.8e9, "{written} B/s");
 }

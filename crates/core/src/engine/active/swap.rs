@@ -42,7 +42,7 @@ impl ActivePolicy {
             "the regulator of {} gates elsewhere than when it came",
             self.policy.name()
         );
-        // What a role asked for would be lost with the fan-out.
+        // Requests of roles to the engine would be lost with the fan-out.
         assert!(
             self.fan_out.is_settled(),
             "{} is replaced while it is told of an event",
