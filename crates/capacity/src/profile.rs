@@ -209,6 +209,11 @@ pub struct BesideWrites {
 impl BesideWrites {
     /// Bytes of each read.
     pub const READ_SIZE: u32 = 4096;
+    /// Bytes of each write that delays a read in [`Profile::blocking_time`]: the usual length of
+    /// the parts into which I/Os are split.
+    const BLOCKING_WRITE_SIZE: u32 = 64 << 10;
+    /// Number of these writes: the depth with which an adapted queue begins.
+    const BLOCKING_WRITE_DEPTH: u32 = 4;
 }
 
 /// Method of estimating saturation for a mix of kinds.
@@ -366,6 +371,18 @@ impl Profile {
     /// Latencies of reads beside saturating writes; empty if not measured.
     pub fn beside_writes(&self) -> &[BesideWrites] {
         &self.beside_writes
+    }
+
+    /// Blocking time of the device: 99th percentile of a random 4 KiB read's latency beside four
+    /// random writes of 64 KiB. By so much a request within a reservation or target may be late
+    /// (see `docs/promises.md`). `None`: not measured.
+    pub fn blocking_time(&self) -> Option<Nanos> {
+        let blocks = |it: &&BesideWrites| {
+            it.access == Access::Random
+                && it.size == BesideWrites::BLOCKING_WRITE_SIZE
+                && it.depth == BesideWrites::BLOCKING_WRITE_DEPTH
+        };
+        self.beside_writes.iter().find(blocks).map(|it| it.p99)
     }
 
     /// Device time of a request in picoseconds, regardless of other requests.

@@ -11,12 +11,6 @@ use tidegate_units::parse_duration;
 
 const FILE: &str = "devices.toml";
 
-/// Size in bytes of the writes that delay a read in a device's blocking time: the smallest size
-/// into which an I/O is split.
-const BLOCKING_WRITE_BYTES: u32 = 64 << 10;
-/// Number of these writes: the depth with which an adapted queue begins.
-const BLOCKING_WRITE_DEPTH: u32 = 4;
-
 /// Device of the catalogue, with the figures to which mixes are scaled.
 #[derive(Clone, Debug)]
 pub struct PromiseDevice {
@@ -82,7 +76,7 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
             .map_err(|error| wrong(error.to_string()))?;
         Ok(PromiseDevice {
             flash: entry.flash,
-            blocking: blocking(&profile).ok_or_else(|| {
+            blocking: profile.blocking_time().ok_or_else(|| {
                 wrong(format!(
                     "the profile of model {} has no reads during writes",
                     entry.model
@@ -96,12 +90,4 @@ pub fn devices() -> Result<Vec<PromiseDevice>, ExperimentError> {
         })
     });
     devices.collect()
-}
-
-/// Blocking time of a device; `None`: its profile has no such reads beside writes.
-fn blocking(profile: &Profile) -> Option<Nanos> {
-    let measured = profile.beside_writes().iter();
-    let mut asked =
-        measured.filter(|it| it.size == BLOCKING_WRITE_BYTES && it.depth == BLOCKING_WRITE_DEPTH);
-    asked.next().map(|it| it.p99)
 }

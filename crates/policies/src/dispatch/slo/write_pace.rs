@@ -184,7 +184,7 @@ impl WritePace {
 
     /// Takes over a device's profile: how long a read takes beside writes.
     pub(super) fn set_profile(&mut self, profile: Option<&Profile>) {
-        self.known_slack = profile.and_then(blocking);
+        self.known_slack = profile.and_then(Profile::blocking_time);
     }
 
     /// Returns the time beyond its deadline that a request of a floor may take.
@@ -404,15 +404,6 @@ impl WritePace {
         }
         (!is_over).then_some(raised)
     }
-}
-
-/// Returns the time that a read takes beside writes of 64 KiB at depth 4, by which floors are
-/// judged; `None`: the profile does not say it.
-fn blocking(profile: &Profile) -> Option<Nanos> {
-    let mut beside = profile.beside_writes().iter();
-    beside
-        .find(|it| it.size == 64 << 10 && it.depth == 4)
-        .map(|it| it.p99)
 }
 
 #[cfg(test)]
