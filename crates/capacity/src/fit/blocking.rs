@@ -11,7 +11,7 @@
 //!   work that is left. The profile's latencies of reads beside saturating writes give the delay,
 //!   beyond the I/Os in flight.
 
-use super::cost::{Costs, points, times};
+use super::cost::{Costs, latency_points, scaled};
 use super::load::Load;
 use super::mix::nanos;
 use super::{Device, PlannedVm};
@@ -65,7 +65,7 @@ impl Blocking {
             ];
             for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
                 let factor = mix_factor(load.longest);
-                let device_ps = times(costs.blended_ps(direction, longest), factor);
+                let device_ps = scaled(costs.blended_ps(direction, longest), factor);
                 if let (true, Some(part_max)) = (vm.background, device.queueing.background_part) {
                     let background_max_ps = part_max.0.saturating_mul(1000);
                     // One background I/O at a time goes beside VMs, and the dispatcher cuts it to
@@ -76,7 +76,7 @@ impl Blocking {
                     let all_ps = device_ps.saturating_mul(device.depth.into());
                     let p99_ps = p99_latency_ps(costs, direction, longest, device.depth);
                     blocking.is_measured &= p99_ps.is_some();
-                    let in_flight = times(p99_ps.unwrap_or(0), factor).max(all_ps);
+                    let in_flight = scaled(p99_ps.unwrap_or(0), factor).max(all_ps);
                     blocking.in_flight = blocking.in_flight.max(in_flight);
                 }
                 if direction == Direction::Write {
@@ -149,13 +149,13 @@ pub(super) fn p99_latency_ps(
         (other, Access::Sequential),
     ];
     let points = (kinds.into_iter())
-        .map(|(direction, access)| points(&costs.device, direction, access, size))
+        .map(|(direction, access)| latency_points(&costs.device, direction, access, size))
         .find(|points| !points.is_empty())?;
     let deepest = points[points.len() - 1];
     let cost = |direction, access, bytes| costs.time_ps(direction, access, bytes);
     let own = cost(direction, Access::Random, size);
     let measured = cost(deepest.direction, deepest.access, deepest.size);
-    Some(times(
+    Some(scaled(
         interpolated_p99_ps(&points, depth),
         at_least_one_ratio(own, measured),
     ))
@@ -183,7 +183,7 @@ fn interpolated_p99_ps(points: &[DepthPoint], depth: u32) -> u64 {
 
 /// Ratio of `cost` to `measured` in millionths, rounded up, at least one.
 fn at_least_one_ratio(cost: u64, measured: u64) -> u64 {
-    let one = super::cost::ONE;
+    let one = super::cost::FACTOR_ONE;
     let factor = (u128::from(cost) * u128::from(one)).div_ceil(measured.into());
     u64::try_from(factor).unwrap_or(u64::MAX).max(one)
 }

@@ -4,7 +4,7 @@ use super::Device;
 use crate::profile::{Access, DepthPoint, Direction, Estimation, Pattern, Profile};
 
 /// Factor of one, in millionths.
-pub(super) const ONE: u64 = 1_000_000;
+pub(super) const FACTOR_ONE: u64 = 1_000_000;
 
 /// Device times by the profile, scaled to the device's depth.
 #[derive(Clone, Debug)]
@@ -12,19 +12,19 @@ pub(super) struct Costs<'a> {
     pub(super) device: Device<'a>,
     /// Ratio of a request's time at the device's depth to that at saturation, in millionths, by
     /// direction and access.
-    slower: [[u64; 2]; 2],
+    depth_factors: [[u64; 2]; 2],
 }
 
 impl<'a> Costs<'a> {
     pub(super) fn new(device: &Device<'a>) -> Costs<'a> {
         let mut costs = Costs {
             device: *device,
-            slower: [[ONE; 2]; 2],
+            depth_factors: [[FACTOR_ONE; 2]; 2],
         };
         for direction in [Direction::Read, Direction::Write] {
             for access in [Access::Sequential, Access::Random] {
-                costs.slower[direction as usize][access as usize] =
-                    slower(device, direction, access);
+                costs.depth_factors[direction as usize][access as usize] =
+                    depth_factor(device, direction, access);
             }
         }
         costs
@@ -33,8 +33,8 @@ impl<'a> Costs<'a> {
     /// Device time of a request in picoseconds, at least 1.
     pub(super) fn time_ps(&self, direction: Direction, access: Access, bytes: u32) -> u64 {
         let time = self.device.profile.time_ps(direction, access, bytes);
-        let slower = self.slower[direction as usize][access as usize];
-        times(time, slower)
+        let factor = self.depth_factors[direction as usize][access as usize];
+        scaled(time, factor)
     }
 
     /// Device time of a sequential request among those of other VMs: no less than of a random one.
@@ -46,16 +46,16 @@ impl<'a> Costs<'a> {
 
 /// Factors by which mixes make random requests costlier, for each size in use.
 #[derive(Clone, Debug)]
-pub(super) struct Mixing {
-    /// Ends of the stretches in thousandths of reads, increasing: each interval between measured
-    /// mixes is divided into four. Without mixes a single stretch covers all proportions.
+pub(super) struct MixFactors {
+    /// Ends of the intervals in thousandths of reads, increasing: each interval between measured
+    /// mixes is divided into four. Without mixes a single interval covers all proportions.
     ends: Vec<u32>,
     /// Sizes, increasing, with their factors at each of those ends, in millionths.
     factors: Vec<(u32, Vec<u64>)>,
 }
 
-impl Mixing {
-    pub(super) fn new(profile: &Profile, sizes: impl Iterator<Item = u32>) -> Mixing {
+impl MixFactors {
+    pub(super) fn new(profile: &Profile, sizes: impl Iterator<Item = u32>) -> MixFactors {
         let mut ends = vec![0];
         let mixes = profile.mixes();
         let parts = if mixes.is_empty() { 1 } else { 4 };
@@ -67,31 +67,31 @@ impl Mixing {
         let mut sizes: Vec<u32> = sizes.collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let of = |size| (ends.iter().map(|&reads| mixing(profile, reads, size))).collect();
+        let of = |size| (ends.iter().map(|&reads| mix_factor(profile, reads, size))).collect();
         let factors = sizes.into_iter().map(|size| (size, of(size))).collect();
-        Mixing { ends, factors }
+        MixFactors { ends, factors }
     }
 
-    /// Number of stretches.
-    pub(super) fn stretches(&self) -> usize {
+    /// Number of intervals.
+    pub(super) fn intervals(&self) -> usize {
         self.ends.len() - 1
     }
 
-    /// First and last point of a stretch, in thousandths of reads.
-    pub(super) fn ends(&self, stretch: usize) -> (u32, u32) {
-        (self.ends[stretch], self.ends[stretch + 1])
+    /// First and last point of an interval, in thousandths of reads.
+    pub(super) fn ends(&self, interval: usize) -> (u32, u32) {
+        (self.ends[interval], self.ends[interval + 1])
     }
 
-    /// Largest factor in a stretch, in millionths. The factor is monotonic in a stretch, so the
+    /// Largest factor in an interval, in millionths. The factor is monotonic in an interval, so the
     /// larger of both ends bounds it.
-    pub(super) fn in_stretch(&self, stretch: usize, size: u32) -> u64 {
+    pub(super) fn largest_in(&self, interval: usize, size: u32) -> u64 {
         let factors = self.of(size);
-        factors[stretch].max(factors[stretch + 1])
+        factors[interval].max(factors[interval + 1])
     }
 
     /// Largest factor of a size, in millionths.
-    pub(super) fn dearest(&self, size: u32) -> u64 {
-        self.of(size).iter().copied().fold(ONE, u64::max)
+    pub(super) fn largest_for(&self, size: u32) -> u64 {
+        self.of(size).iter().copied().fold(FACTOR_ONE, u64::max)
     }
 
     fn of(&self, size: u32) -> &[u64] {
@@ -103,7 +103,7 @@ impl Mixing {
 /// Ratio of the time of random requests in a mix to that of its reads and writes alone, in
 /// millionths, rounded up, at least one; `reads` is in thousandths. A mix that costs less gets no
 /// credit.
-fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
+fn mix_factor(profile: &Profile, reads: u32, bytes: u32) -> u64 {
     let pattern = Pattern {
         reads: f64::from(reads) / 1000.0,
         sequential_reads: 0.0,
@@ -113,19 +113,19 @@ fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
     let mean = |estimation| profile.mean_time_ps(&pattern, estimation);
     let factor = mean(Estimation::ThreeD) / mean(Estimation::TwoD);
     // Tolerates rounding errors: a mix that was not measured must give exactly one.
-    let factor = (factor * ONE as f64 - 1e-3).ceil();
-    (factor as u64).max(ONE)
+    let factor = (factor * FACTOR_ONE as f64 - 1e-3).ceil();
+    (factor as u64).max(FACTOR_ONE)
 }
 
 /// Multiplies a time by a factor in millionths, and rounds up.
-pub(super) fn times(time: u64, factor: u64) -> u64 {
-    let product = (u128::from(time) * u128::from(factor)).div_ceil(u128::from(ONE));
+pub(super) fn scaled(time: u64, factor: u64) -> u64 {
+    let product = (u128::from(time) * u128::from(factor)).div_ceil(u128::from(FACTOR_ONE));
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
 /// Latency points of a kind in order of depth, for the next larger measured size than `bytes`, or
 /// the largest.
-pub(super) fn points(
+pub(super) fn latency_points(
     device: &Device<'_>,
     direction: Direction,
     access: Access,
@@ -150,17 +150,17 @@ pub(super) fn points(
 /// Factor in millionths by which requests take longer than at saturation, because the device is
 /// driven at less depth: the ratio of the rate at saturation to that at the deepest measured depth
 /// within the device's, for the smallest measured size.
-fn slower(device: &Device<'_>, direction: Direction, access: Access) -> u64 {
-    let points = points(device, direction, access, 0);
+fn depth_factor(device: &Device<'_>, direction: Direction, access: Access) -> u64 {
+    let points = latency_points(device, direction, access, 0);
     let at_depth = points.iter().rfind(|p| p.depth <= device.depth);
     // Below the smallest measured depth the rate is taken as proportional to the depth.
     let rate = match (at_depth, points.first()) {
         (Some(point), _) => point.iops,
         (None, Some(first)) => first.iops * f64::from(device.depth) / f64::from(first.depth),
-        (None, None) => return ONE,
+        (None, None) => return FACTOR_ONE,
     };
     let saturated = device.profile.curve(direction, access).iops(points[0].size);
-    let factor = (saturated / rate * ONE as f64).ceil();
+    let factor = (saturated / rate * FACTOR_ONE as f64).ceil();
     // Upper bound for rates below the resolution of the profile.
-    (factor.clamp(ONE as f64, 1e15)) as u64
+    (factor.clamp(FACTOR_ONE as f64, 1e15)) as u64
 }

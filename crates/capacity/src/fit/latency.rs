@@ -27,7 +27,7 @@
 //! `blocking` computes the parts of both.
 
 use super::blocking::{Blocking, p99_latency_ps};
-use super::cost::{Costs, Mixing, ONE, times};
+use super::cost::{Costs, FACTOR_ONE, MixFactors, scaled};
 use super::load::{Load, MICRO_REQUESTS};
 use super::mix::{nanos, per_second};
 use super::{Bound, PlannedVm, SECOND_PS};
@@ -61,7 +61,7 @@ pub(super) struct Bounds {
 /// picoseconds.
 pub(super) fn bounds(
     costs: &Costs<'_>,
-    mixing: &Mixing,
+    mix_factors: &MixFactors,
     vms: &[PlannedVm<'_>],
     loads: &[Load],
     assumed: (bool, u32),
@@ -69,9 +69,15 @@ pub(super) fn bounds(
 ) -> Bounds {
     let (blended, headroom) = assumed;
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
-    let dearer = |size| if mixed { mixing.dearest(size) } else { ONE };
+    let mix_factor = |size| {
+        if mixed {
+            mix_factors.largest_for(size)
+        } else {
+            FACTOR_ONE
+        }
+    };
     let bound = |vm: &PlannedVm<'_>| vm.objective.latency.filter(|_| !vm.background);
-    let mut blocking = Blocking::new(costs, vms, loads, dearer);
+    let mut blocking = Blocking::new(costs, vms, loads, mix_factor);
     let mut due: Vec<(Nanos, usize, VmDemand)> = Vec::new();
     let mut before = Demand::default();
     for (at, (vm, load)) in vms.iter().zip(loads).enumerate() {
@@ -80,7 +86,7 @@ pub(super) fn bounds(
         if bound.is_none() && load.floor == 0 {
             continue;
         }
-        let vm = VmDemand::for_load(costs, load, dearer(load.size), blended, bound);
+        let vm = VmDemand::for_load(costs, load, mix_factor(load.size), blended, bound);
         before.floors += u128::from(vm.floor);
         let beyond = vm.alone.unwrap_or(0).saturating_sub(vm.cost);
         blocking.service = blocking.service.max(beyond);
@@ -183,8 +189,8 @@ impl VmDemand {
             if rate == 0 && !(silent && may) {
                 continue;
             }
-            let cost = times(costs.blended_ps(direction, load.size), factor);
-            // The dearer direction, since the request that counts may be either.
+            let cost = scaled(costs.blended_ps(direction, load.size), factor);
+            // The costlier direction, since the request that counts may be either.
             vm.cost = vm.cost.max(cost);
             let streams = u128::from(rate) * u128::from(load.sequential);
             let random = u128::from(rate) * 1000 - streams;
@@ -198,7 +204,7 @@ impl VmDemand {
                 .saturating_add(random.saturating_mul(cost.into()))
                 .div_ceil(1000);
             let alone =
-                p99_latency_ps(costs, direction, load.size, 1).map(|alone| times(alone, factor));
+                p99_latency_ps(costs, direction, load.size, 1).map(|alone| scaled(alone, factor));
             vm.alone = vm.alone.max(alone);
         }
         // Floor and envelope are parts of the VM's requests, which are the larger of the two.

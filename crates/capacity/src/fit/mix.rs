@@ -2,11 +2,11 @@
 //!
 //! Random reads and writes make each other costlier, by an amount that depends on their proportion.
 //! VMs need not all be active at once, so every proportion is examined that a part of the promised
-//! load can have. In each stretch between measured proportions that is all of the scarcer
+//! load can have. In each interval between measured proportions that is all of the scarcer
 //! direction, and of the other the costliest requests, as many as the proportion takes. The worst
 //! of these costs no less than any part of the load; so an added load never reduces it.
 
-use super::cost::{Costs, Mixing, times};
+use super::cost::{Costs, MixFactors, scaled};
 use super::load::{Load, MICRO_REQUESTS};
 use crate::profile::{Access, Direction};
 use tidegate_base::expected_workload::THOUSAND;
@@ -38,7 +38,7 @@ pub(super) fn nanos(ps: u128) -> Nanos {
 /// per second. `blended`: sequential requests reach the device as random ones.
 pub(super) fn worst_mix_times(
     costs: &Costs<'_>,
-    mixing: &Mixing,
+    mix_factors: &MixFactors,
     loads: &[Load],
     blended: bool,
 ) -> Vec<u128> {
@@ -73,8 +73,9 @@ pub(super) fn worst_mix_times(
         streams.retain(|stream| stream.rate > 0);
     }
     let mut worst: Option<(u128, Vec<u128>)> = None;
-    for stretch in 0..mixing.stretches() {
-        let vm_times = costliest_in_stretch(mixing, &mixed_streams, stretch, unmixed_times.clone());
+    for interval in 0..mix_factors.intervals() {
+        let vm_times =
+            costliest_in_interval(mix_factors, &mixed_streams, interval, unmixed_times.clone());
         let sum = vm_times.iter().fold(0u128, |sum, &t| sum.saturating_add(t));
         if worst.as_ref().is_none_or(|(largest, _)| sum > *largest) {
             worst = Some((sum, vm_times));
@@ -100,15 +101,15 @@ fn add_time(before: u128, rate: u64, time: u64) -> u128 {
 }
 
 /// Adds to `vm_times`, the device time of each VM, the costliest part of the load whose proportion
-/// of reads lies in a stretch, or slightly outside.
-fn costliest_in_stretch(
-    mixing: &Mixing,
+/// of reads lies in an interval, or slightly outside.
+fn costliest_in_interval(
+    mix_factors: &MixFactors,
     [reads, writes]: &[Vec<Stream>; 2],
-    stretch: usize,
+    interval: usize,
     mut vm_times: Vec<u128>,
 ) -> Vec<u128> {
-    let time = |stream: &Stream| times(stream.time, mixing.in_stretch(stretch, stream.size));
-    let (low, high) = mixing.ends(stretch);
+    let time = |stream: &Stream| scaled(stream.time, mix_factors.largest_in(interval, stream.size));
+    let (low, high) = mix_factors.ends(interval);
     let rate = |streams: &[Stream]| streams.iter().map(|s| u128::from(s.rate)).sum::<u128>();
     let (all_reads, all_writes) = (rate(reads), rate(writes));
     let (low, high) = (u128::from(low), u128::from(high));

@@ -385,9 +385,9 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
     let blended = assumed.streams == Streams::Blended && vms.len() > 1;
     let loads: Vec<Load> = (vms.iter()).map(|vm| Load::for_vm(vm, &costs)).collect();
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
-    let mixing = cost::Mixing::new(device.profile, sizes);
+    let mix_factors = cost::MixFactors::new(device.profile, sizes);
     // Millionths of a picosecond per second, by VM.
-    let mut vm_times = mix::worst_mix_times(&costs, &mixing, &loads, blended);
+    let mut vm_times = mix::worst_mix_times(&costs, &mix_factors, &loads, blended);
     let sum = |vm_times: &[u128]| {
         vm_times
             .iter()
@@ -395,7 +395,7 @@ fn at_depth(device: &Device<'_>, vms: &[PlannedVm<'_>], assumed: &Assumed) -> Fi
     };
     let worst = mix::per_second(sum(&vm_times));
     let assumptions = (blended, assumed.headroom);
-    let bounds = latency::bounds(&costs, &mixing, vms, &loads, assumptions, worst);
+    let bounds = latency::bounds(&costs, &mix_factors, vms, &loads, assumptions, worst);
     if let Some(first) = vms.iter().position(|vm| vm.background) {
         let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS_PER_S;
         vm_times[first] = vm_times[first].saturating_add(parts * load::MICRO_REQUESTS);

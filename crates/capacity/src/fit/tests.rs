@@ -627,7 +627,7 @@ fn a_bound_holds_inside_its_envelope() {
 /// The figures are those of a case that the property tests of `policies/tests/suite/fit.rs` found.
 #[test]
 fn a_floor_that_fits_with_no_assumed_size_is_left_out() {
-    // Writes of 128 KiB are measured as far dearer than those of 1 MiB.
+    // Writes of 128 KiB are measured as far costlier than those of 1 MiB.
     let one = |size, iops| Curve::new(&[(size, iops)]).expect("a curve");
     let falling = Curve::new(&[(4096, 17_409.0), (128 << 10, 278.0), (1 << 20, 7885.0)]);
     let reads = [one(16 << 10, 15_015.0), one(1 << 20, 9425.0)];
