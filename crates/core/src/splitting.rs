@@ -39,7 +39,12 @@ const CONFIGURED_TIME_RATIO_MAX: (u128, u128) = (5, 4);
 const AUTO_TIME_RATIO_MAX: (u128, u128) = (100, 97);
 /// Shortest part that is chosen, in bytes: below it, the CPU time of each I/O costs flash
 /// throughput.
-const AUTO_PART_MIN: u32 = 64 << 10;
+pub(crate) const AUTO_PART_MIN: u32 = 64 << 10;
+/// Shortest part that is chosen on a device that takes [`SHORT_PART_TIME`] for it, in bytes.
+const AUTO_PART_MIN_SLOW: u32 = 16 << 10;
+/// Device time of a part from which on it may be shorter than [`AUTO_PART_MIN`]: there, an I/O's
+/// CPU time of a few microseconds does not matter.
+pub(crate) const SHORT_PART_TIME: Nanos = Nanos::from_micros(100);
 /// Replies after which learnt costs are evaluated again.
 const REPLIES_BETWEEN_EVALUATIONS: u32 = 1024;
 /// Number of powers of two of an I/O's length.
@@ -92,9 +97,10 @@ struct Seen {
 pub(crate) struct Splitting {
     /// Configured length of parts.
     configured: MaxIoShared,
-    /// Shortest part and the device's longest I/O in bytes; and if seeks dominate, as far as is
-    /// known without costs.
+    /// Shortest part, the device's physical block and its longest I/O in bytes; and if seeks
+    /// dominate, as far as is known without costs.
     least: u32,
+    block: u32,
     max_io: u32,
     seeks: bool,
     /// Replies since learnt costs were evaluated.
@@ -136,6 +142,7 @@ impl Splitting {
         let mut splitting = Splitting {
             configured,
             least,
+            block: spec.physical_block,
             max_io: spec.max_io,
             seeks: spec.positioning > Nanos::ZERO,
             answers: 0,
@@ -207,14 +214,19 @@ impl Splitting {
     /// known.
     fn choose(&mut self, time: impl Fn(Direction, u32) -> Option<u128>) {
         let (least, auto, seeks) = (self.least, self.is_auto(), self.seeks);
-        let most = if auto {
-            AUTO_TIME_RATIO_MAX
+        let (shortest, most) = if auto {
+            (AUTO_PART_MIN_SLOW.max(self.block), AUTO_TIME_RATIO_MAX)
         } else {
-            CONFIGURED_TIME_RATIO_MAX
+            (least, CONFIGURED_TIME_RATIO_MAX)
         };
         for direction in [Direction::Read, Direction::Write] {
             for (power, part) in self.parts[direction as usize].iter_mut().enumerate() {
-                let found = shortest_part(|bytes| time(direction, bytes), least, 1 << power, most);
+                let length = Lengths {
+                    shortest,
+                    usual: least,
+                    whole: 1 << power,
+                };
+                let found = shortest_part(|bytes| time(direction, bytes), length, most);
                 *part = match found {
                     Some(found) => found,
                     // A part more is a seek more, so nothing is split before costs are known.
@@ -314,23 +326,39 @@ fn power_of(len: u32) -> usize {
     (power as usize).min(LENGTH_CLASSES - 1)
 }
 
-/// Returns the shortest part, `least` times a power of two, all of which take at most
-/// `most.0 / most.1` of the time of an I/O of this length; [`u32::MAX`]: there is none, and it goes
-/// whole. `None`: the times are not known.
+/// Lengths in bytes between which a part is chosen.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    /// Shortest part.
+    shortest: u32,
+    /// Shortest part that may take less than [`SHORT_PART_TIME`].
+    usual: u32,
+    /// Length of the I/O.
+    whole: u32,
+}
+
+/// Returns the shortest part, the shortest length times a power of two, all of which take at most
+/// `most.0 / most.1` of the time of the whole I/O; [`u32::MAX`]: there is none, and it goes whole.
+/// `None`: the times, in picoseconds, are not known.
 fn shortest_part(
     time: impl Fn(u32) -> Option<u128>,
-    least: u32,
-    len: u32,
+    length: Lengths,
     most: (u128, u128),
 ) -> Option<u32> {
-    let mut part = least;
+    let Lengths {
+        shortest: mut part,
+        usual,
+        whole,
+    } = length;
     // As short as the shortest part: nothing to split.
-    if part >= len {
+    if part >= whole {
         return Some(u32::MAX);
     }
-    let whole = time(len)?;
-    while part < len {
-        if u128::from(len.div_ceil(part)) * time(part)? * most.1 <= whole * most.0 {
+    let whole_time = time(whole)?;
+    while part < whole {
+        let each = time(part)?;
+        let is_long = part >= usual || each >= u128::from(SHORT_PART_TIME.0) * 1000;
+        if is_long && u128::from(whole.div_ceil(part)) * each * most.1 <= whole_time * most.0 {
             return Some(part);
         }
         // Saturates at a length that no I/O exceeds, which ends the loop.
@@ -369,16 +397,26 @@ mod tests {
 
     #[test]
     fn parts_that_are_chosen_cost_at_most_a_thirtieth_and_go_whole_where_seeks_dominate() {
-        // Time by bytes alone; with a little for each I/O; with more; and with a seek.
-        for (fixed, part) in [(0.0, 64), (19.0, 64), (30.0, 128), (8000.0, 0)] {
-            let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
+        // Time by bytes alone; with a little for each I/O; with more; with a seek; and by bytes
+        // alone on devices that are so fast that the number of I/Os matters.
+        let cases = [
+            (0.0, 10.0, 16),
+            (5.0, 10.0, 16),
+            (19.0, 10.0, 64),
+            (30.0, 10.0, 128),
+            (8000.0, 10.0, 0),
+            (0.0, 4.0, 32),
+            (0.0, 1.0, 64),
+        ];
+        for (fixed, each, part) in cases {
+            let profile = profile(|kib| fixed + each * f64::from(kib));
             let splitting = shared(MaxIoShared::Auto, 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
             for op in [Op::Read, Op::Write] {
                 let found = splitting.part_len(Nanos::ZERO, 0, op, 1024 * KIB, true);
                 assert_eq!(found, part, "{fixed}");
                 let short = splitting.part_len(Nanos::ZERO, 0, op, 64 * KIB, true);
-                assert!(short >= 64 * KIB, "{fixed}: {short}");
+                assert!(short >= part.min(32 * KIB), "{fixed}: {short}");
             }
             assert_eq!(splitting.longest(), part);
             let longest = MaxIoShared::Auto.longest_part(&profile, 1024 * KIB);

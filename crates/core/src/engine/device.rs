@@ -451,7 +451,7 @@ impl DeviceControl {
     /// device; `None`: the longest I/Os go whole.
     pub(super) fn longest_part(&self, max_io: u32) -> Option<u32> {
         let splitting = self.splitting.as_ref();
-        let longest = splitting.map(|s| s.longest().saturating_mul(self.part_multiple(s)));
+        let longest = splitting.map(|s| self.measured_part(s, s.longest()));
         longest.filter(|&part| part < max_io)
     }
 
@@ -514,20 +514,18 @@ impl DeviceControl {
                 let promised = self.promised.map_or(0, |promised| promised.vms);
                 let own_promise = view.objectives[vm as usize].latency.is_some();
                 let is_shared = splitting.inside() > own || promised > u32::from(own_promise);
-                splitting
-                    .part_len(view.queues.now, vm, op, len, is_shared)
-                    .saturating_mul(self.part_multiple(splitting))
-                    .max(1)
+                let chosen = splitting.part_len(view.queues.now, vm, op, len, is_shared);
+                self.measured_part(splitting, chosen).max(1)
             }
             _ => u32::MAX,
         }
     }
 
-    /// Returns the length of parts by measured work, as a multiple of the chosen length.
-    fn part_multiple(&self, splitting: &Splitting) -> u32 {
+    /// Returns the length of parts by measured work, where `chosen` is the one chosen without it.
+    fn measured_part(&self, splitting: &Splitting, chosen: u32) -> u32 {
         let control = self.depth_control.as_ref();
         let control = control.filter(|_| splitting.is_auto());
-        control.map_or(1, |control| control.part_multiple())
+        control.map_or(chosen, |control| control.part_len(chosen))
     }
 
     /// Notes that only a part of a unit is sent.

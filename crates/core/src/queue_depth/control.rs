@@ -343,6 +343,7 @@ impl DepthControl {
         if end.bytes == 0 {
             return;
         }
+        self.note_length(end.bytes);
         let work = self.work.for_io(profile, end.op, end.bytes);
         // The longer parts of a trial are no other load.
         let is_trial = matches!(self.phase, Phase::Parts { .. });

@@ -10,13 +10,17 @@
 //!   whose rate depends on bytes and on the number of I/Os (a cloud disk, 2026: 64 KiB at depth 18
 //!   as fast as 128 KiB at depth 6) then gets a shorter queue.
 //! - With as many bytes in flight, longer parts must deliver more than 3 % more.
-//! - Shorter parts are kept if they deliver at most 1 % less.
+//! - Shorter parts are kept if they deliver at most 1 % less. Below 64 KiB they are tried only
+//!   where the device takes 100 us or more for one: there, as on a cloud volume of 100 MB/s, the
+//!   CPU time of more I/Os does not matter, and another VM's small request waits a fraction as
+//!   long.
 //!
-//! A latency objective keeps the shortest parts.
+//! A latency objective keeps the length to begin with.
 
 use super::search_phase::{PartTrial, Phase};
 use super::{DepthControl, LONG, VAGUE};
 use crate::queue_depth::rate::Rate;
+use crate::splitting::{AUTO_PART_MIN, SHORT_PART_TIME};
 use tidegate_base::time::Nanos;
 
 /// Gain as a fraction of the work from which on longer parts with as many bytes in flight pay: the
@@ -28,16 +32,23 @@ const FEWER_LOSS: f64 = 0.03;
 /// Fraction of the work that shorter parts may cost; less than longer ones must gain, or the length
 /// would go to and fro.
 const SHORTER_LOSS: f64 = 0.01;
-/// Largest multiple of the shortest length: 64 KiB to 1 MiB.
-const MULTIPLE_MAX: u32 = 16;
+/// Length to begin with, and the largest, in quarters of the former: 64 KiB and 1 MiB.
+const QUARTERS_START: u32 = 4;
+const QUARTERS_MAX: u32 = 64;
+/// Bytes of a quarter, the shortest length.
+const QUARTER_BYTES: u32 = AUTO_PART_MIN / QUARTERS_START;
 
-/// Length of parts, as a multiple of the shortest, and what decides about trials of another one.
+/// Length of parts, and what decides about trials of another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartLength {
-    /// Length in force; a power of two.
-    multiple: u32,
+    /// Length in force in quarters of the one to begin with; a power of two.
+    quarters: u32,
     /// An I/O was split since the last trial, so that longer parts would make a difference.
     splits: bool,
+    /// Bytes of the longest I/O since the last trial.
+    longest: u32,
+    /// The length was reset since the last trial began, which then says nothing.
+    is_trial_void: bool,
     /// Last trial, and the last one of longer parts.
     last: PartTrial,
     last_longer: PartTrial,
@@ -46,8 +57,10 @@ pub(super) struct PartLength {
 impl Default for PartLength {
     fn default() -> PartLength {
         PartLength {
-            multiple: 1,
+            quarters: QUARTERS_START,
             splits: false,
+            longest: 0,
+            is_trial_void: true,
             last: PartTrial::Shorter,
             last_longer: PartTrial::Longer,
         }
@@ -56,21 +69,31 @@ impl Default for PartLength {
 
 impl PartLength {
     /// Returns the next trial that is possible with this many I/Os in flight, and the number with
-    /// it; `None`: none is.
-    fn next_trial(&self, depth: u32) -> Option<(PartTrial, u32)> {
+    /// it; `None`: none is. `per_ns`: bytes that the device moves in a nanosecond.
+    fn next_trial(&self, depth: u32, per_ns: f64) -> Option<(PartTrial, u32)> {
         let fewer = depth * 3 / 8;
-        let longer = if self.last_longer == PartTrial::Longer && fewer > 0 {
+        // Below the length to begin with a shorter queue is found with the length as it is.
+        let may_be_fewer = self.quarters >= QUARTERS_START && fewer > 0;
+        let longer = if self.last_longer == PartTrial::Longer && may_be_fewer {
             (PartTrial::LongerAndFewer, fewer)
         } else {
             (PartTrial::Longer, depth.div_ceil(2))
         };
-        let may_grow = self.splits && self.multiple < MULTIPLE_MAX && depth > 1;
-        let may_shrink = self.multiple > 1;
+        let may_grow = self.splits && self.quarters < QUARTERS_MAX && depth > 1;
+        let may_shrink = self.quarters > QUARTERS_START || self.may_shrink_below_start(per_ns);
         // Shorter parts every other time, because they are what is wanted.
         if may_shrink && (self.last != PartTrial::Shorter || !may_grow) {
             return Some((PartTrial::Shorter, depth * 2));
         }
         may_grow.then_some(longer)
+    }
+
+    /// True if parts shorter than those to begin with would make a difference, on a device so slow
+    /// that their number does not matter.
+    fn may_shrink_below_start(&self, per_ns: f64) -> bool {
+        let half = QUARTER_BYTES * self.quarters / 2;
+        let is_slow = f64::from(half) >= per_ns * SHORT_PART_TIME.0 as f64;
+        self.quarters > 1 && self.longest > half && is_slow
     }
 }
 
@@ -81,19 +104,30 @@ impl DepthControl {
         !self.seeks && self.work.saturated.is_none() && self.budget.is_none()
     }
 
-    /// Returns the length of parts as a multiple of the shortest, from 1 to [`MULTIPLE_MAX`].
-    #[inline]
-    pub(crate) fn part_multiple(&self) -> u32 {
-        let multiple = self.parts.multiple;
+    /// Returns the length of parts in quarters of the one to begin with, from 1 to
+    /// [`QUARTERS_MAX`].
+    fn part_quarters(&self) -> u32 {
+        let quarters = self.parts.quarters;
         match self.phase {
             // A trial goes on until its end, though the length was reset since it began.
-            Phase::Parts { .. } if !self.measures_parts() => 1,
+            Phase::Parts { .. } if self.parts.is_trial_void => quarters,
             Phase::Parts {
                 trial: PartTrial::Shorter,
                 ..
-            } => (multiple / 2).max(1),
-            Phase::Parts { .. } => multiple * 2,
-            _ => multiple,
+            } => (quarters / 2).max(1),
+            Phase::Parts { .. } => quarters * 2,
+            _ => quarters,
+        }
+    }
+
+    /// Returns the length of parts in bytes where `start` is the one to begin with;
+    /// [`u32::MAX`]: I/Os go whole.
+    #[inline]
+    pub(crate) fn part_len(&self, start: u32) -> u32 {
+        match self.part_quarters() {
+            QUARTERS_START => start,
+            _ if start == u32::MAX => u32::MAX,
+            quarters => start.saturating_mul(quarters) / QUARTERS_START,
         }
     }
 
@@ -101,6 +135,12 @@ impl DepthControl {
     #[inline]
     pub(crate) fn was_split(&mut self) {
         self.parts.splits = true;
+    }
+
+    /// Notes the bytes of an I/O that has ended.
+    #[inline]
+    pub(super) fn note_length(&mut self, bytes: u32) {
+        self.parts.longest = self.parts.longest.max(bytes);
     }
 
     /// Returns to the shortest parts.
@@ -115,8 +155,9 @@ impl DepthControl {
         if !core::mem::take(&mut self.parts_due) || !self.measures_parts() {
             return false;
         }
-        let trial = self.parts.next_trial(self.depth);
-        self.parts.splits = false;
+        let trial = self.parts.next_trial(self.depth, reference.per_ns);
+        (self.parts.splits, self.parts.longest) = (false, 0);
+        self.parts.is_trial_void = false;
         let Some((trial, candidate)) = trial else {
             return false;
         };
@@ -142,13 +183,16 @@ impl DepthControl {
         reference: Rate,
     ) {
         // A profile, seeks or a latency objective came during the trial.
-        if !self.measures_parts() {
+        if self.parts.is_trial_void {
             return self.descend_after_parts(now, reference);
         }
-        // Fewer bytes in flight have the benefit of the doubt, as a smaller depth has.
+        // Fewer bytes in flight have the benefit of the doubt, as a smaller depth has; and so have
+        // the short parts of a slow device.
+        let is_short = self.parts.quarters <= QUARTERS_START;
         let (pays, lean) = match trial {
             PartTrial::LongerAndFewer => (-FEWER_LOSS, -self.doubt()),
             PartTrial::Longer => (LONGER_GAIN, 0.0),
+            PartTrial::Shorter if is_short => (-SHORTER_LOSS, -self.doubt()),
             PartTrial::Shorter => (-SHORTER_LOSS, 0.0),
         };
         let (gain, error) = self.noise.gain_over(&rate, &reference);
@@ -160,7 +204,7 @@ impl DepthControl {
             None => {}
             Some(false) => self.descend_after_parts(now, reference),
             Some(true) => {
-                self.parts.multiple = self.part_multiple();
+                self.parts.quarters = self.part_quarters();
                 self.depth = self.limit();
                 self.note(rate);
                 self.descend_after_parts(now, rate);
@@ -190,11 +234,12 @@ mod tests {
     struct SimulatedDevice {
         /// Time of an I/O beside that for its bytes, in parts of the time for 64 KiB.
         fixed: f64,
+        /// Nanoseconds for 64 KiB.
+        start_ns: f64,
         random: SplitMix64,
         now: Nanos,
     }
 
-    const SHORTEST: u32 = 64 << 10;
     const REQUEST: u32 = 256 << 10;
 
     impl SimulatedDevice {
@@ -204,16 +249,19 @@ mod tests {
             let until = self.now + Nanos::from_millis(ms);
             let (mut multiple_ns, mut bytes_ns, mut least) = (0.0, 0.0, u32::MAX);
             while self.now < until {
-                let bytes = (SHORTEST * control.part_multiple()).min(REQUEST);
+                let bytes = control.part_len(AUTO_PART_MIN).min(REQUEST);
                 let in_flight = control.limit();
                 let full = f64::from((in_flight * bytes).min(REQUEST)) / f64::from(REQUEST);
-                let mean_ns = 50_000.0 * (self.fixed + f64::from(bytes / SHORTEST)) / full;
+                let mean_ns = self.start_ns
+                    * (self.fixed + f64::from(bytes) / f64::from(AUTO_PART_MIN))
+                    / full;
                 let spread = self.random.below(2001) as f64 / 1000.0;
                 self.now += Nanos((mean_ns * spread) as u64);
-                let multiple = control.part_multiple();
-                multiple_ns += mean_ns * spread * f64::from(multiple);
+                let quarters = control.part_quarters();
+                let multiple = f64::from(quarters) / f64::from(QUARTERS_START);
+                multiple_ns += mean_ns * spread * multiple;
                 bytes_ns += mean_ns * spread * f64::from(in_flight * bytes);
-                least = least.min(multiple);
+                least = least.min(quarters);
                 control.dispatch_stopped(true);
                 if bytes < REQUEST {
                     control.was_split();
@@ -233,6 +281,7 @@ mod tests {
     fn device(fixed: f64, seed: u64) -> (SimulatedDevice, DepthControl) {
         let device = SimulatedDevice {
             fixed,
+            start_ns: 50_000.0,
             random: SplitMix64::new(seed),
             now: Nanos::ZERO,
         };
@@ -263,11 +312,30 @@ mod tests {
         for seed in 0..6 {
             let (mut device, mut control) = device(1.0, seed);
             device.run(&mut control, 20_000);
-            assert_eq!(control.parts.multiple, 4);
+            assert_eq!(control.parts.quarters, 4 * QUARTERS_START);
             device.fixed = 0.0;
             let (_, _, least) = device.run(&mut control, 60_000);
-            assert!(least <= 2, "seed {seed}: {least}");
-            assert!(control.parts.multiple <= 4, "seed {seed}");
+            assert!(least <= 2 * QUARTERS_START, "seed {seed}: {least}");
+            assert!(control.parts.quarters <= 4 * QUARTERS_START, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn parts_become_shorter_yet_on_a_slow_device_where_that_costs_nothing() {
+        // 100 MiB/s by bytes alone, and with 6 % more for each I/O of 64 KiB; ten times as fast.
+        let cases = [
+            (0.0, 6.4e5, 0.2..0.8),
+            (0.06, 6.4e5, 0.7..2.5),
+            (0.0, 6.4e4, 1.0..2.5),
+        ];
+        for (fixed, start_ns, range) in cases {
+            for seed in 0..6 {
+                let (mut device, mut control) = device(fixed, seed);
+                device.start_ns = start_ns;
+                device.run(&mut control, 60_000);
+                let (mean, _, _) = device.run(&mut control, 60_000);
+                assert!(range.contains(&mean), "{fixed}, seed {seed}: {mean:.2}");
+            }
         }
     }
 
@@ -278,12 +346,12 @@ mod tests {
         let budget = Budget {
             time: Nanos::from_millis(1),
             vm: None,
-            part: SHORTEST,
+            part: AUTO_PART_MIN,
         };
         control.set_budget(Some(budget), None);
-        assert_eq!(control.part_multiple(), 1);
+        assert_eq!(control.part_quarters(), QUARTERS_START);
         device.run(&mut control, 20_000);
-        assert_eq!(control.part_multiple(), 1);
+        assert_eq!(control.part_quarters(), QUARTERS_START);
     }
 
     #[test]
@@ -291,7 +359,7 @@ mod tests {
         let budget = Budget {
             time: Nanos::from_millis(1),
             vm: None,
-            part: SHORTEST,
+            part: AUTO_PART_MIN,
         };
         for trial in [PartTrial::Shorter, PartTrial::Longer] {
             for stays in [true, false] {
@@ -301,14 +369,17 @@ mod tests {
                     device.run(&mut control, 1);
                 }
                 control.set_budget(Some(budget), None);
-                assert_eq!(control.part_multiple(), 1, "{trial:?}");
+                assert_eq!(control.part_quarters(), QUARTERS_START, "{trial:?}");
                 if !stays {
                     control.set_budget(None, None);
-                    assert!(control.part_multiple() >= 1, "{trial:?}");
+                    assert!(control.part_quarters() >= QUARTERS_START, "{trial:?}");
                 }
                 device.run(&mut control, 1000);
-                assert!(control.parts.multiple >= 1, "{trial:?}");
-                assert!(!stays || control.part_multiple() == 1, "{trial:?}");
+                assert!(control.parts.quarters >= QUARTERS_START, "{trial:?}");
+                assert!(
+                    !stays || control.part_quarters() == QUARTERS_START,
+                    "{trial:?}"
+                );
             }
         }
     }

@@ -57,6 +57,29 @@ fn equal_weights_are_equal_shares_for_who_waits_for_each_answer() {
     }
 }
 
+/// Depth and length of parts are found by themselves, by a profile and without one.
+#[test]
+fn equal_weights_are_equal_shares_by_default() {
+    let entry = bottleneck();
+    for profiled in [true, false] {
+        let mut lab = Lab::new(&entry, None, 32, "slo");
+        let mut device = lab.driver.engine.device_mut();
+        let profile = profiled.then(|| Arc::new(profile(&entry, 32)));
+        device.set_profile(profile);
+        device.set_max_io_shared(MaxIoShared::Auto);
+        device.adapt_depth(Nanos::ZERO, true);
+        lab.guest(&Objective::default(), patient(Nanos::from_micros(60)));
+        lab.guest(&Objective::default(), reads(32, 128 * KIB));
+        lab.seconds(10);
+        let had = lab.seconds(20);
+        let [a, b] = [0, 1].map(|guest| had[guest].bytes as f64 / 20.0 / f64::from(MIB));
+        assert!(
+            a >= 45.0 && a + b >= 95.0,
+            "with a profile {profiled}: {a:.1} and {b:.1}"
+        );
+    }
+}
+
 /// With one in flight the pipe itself does 95.4: what is lost beyond is the policy's.
 #[test]
 fn credits_in_slices_leave_no_gap_that_hides_the_depth_that_is_needed() {
