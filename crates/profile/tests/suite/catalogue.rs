@@ -58,8 +58,8 @@ fn every_model_has_a_complete_built_in_profile() {
     for name in catalogue::names() {
         let profile = built_in(name).expect("there").profile().expect("complete");
         assert!(profile.has_writes() && profile.mixes().len() == 5, "{name}");
-        // Profiles that predate the step of reads under writes.
-        let early = ["nvme-1tb", "raid0-16x250gb"].contains(&name);
+        // This profile predates the step of reads under writes.
+        let early = name == "raid0-16x250gb";
         assert!(early || !profile.beside_writes().is_empty(), "{name}");
     }
 }
