@@ -45,7 +45,7 @@ test: ## Run all checks and tests, as continuous integration does
 .PHONY: test-long
 test-long: ## Run the tests that are too long for continuous integration
 	@scripts/setup test
-	@cargo test --locked --workspace -- --ignored $(ARGS)
+	@cargo test --locked --workspace --no-fail-fast -- --ignored $(ARGS)
 
 .PHONY: test-cases
 test-cases: ## Run all property tests on cases never tried, CASES=3000 each
