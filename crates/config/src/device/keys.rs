@@ -133,7 +133,7 @@ pub const TUNING: KeyInfo = KeyInfo::new(
     KeyKind::Choice(&words(&DepthTuning::ALL)),
     KeyDefault::Text("balanced"),
     "throughput that the adapted depth may give up for a shorter device queue: `balanced` at most \
-     2.5 %, `latency` 10 %, `throughput` 0.5 %",
+     2.5 %, `latency` 10 % and CPU time, `throughput` 0.5 %",
 );
 
 /// Number of keys that every `[[device]]` has, served or simulated.

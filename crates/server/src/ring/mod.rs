@@ -23,6 +23,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::buffer::Mem;
 
+mod busy_poll;
 mod eventfd;
 #[cfg(test)]
 pub(crate) mod faults;
@@ -35,6 +36,7 @@ mod pause_tests;
 mod step;
 pub mod sys;
 
+use busy_poll::BusyPoll;
 use lone_read::LoneRead;
 
 pub use eventfd::Wake;
@@ -67,6 +69,10 @@ pub struct Ring {
     free_files: Vec<u32>,
     /// Read that is made without the ring, unless something else is prepared before the next turn.
     lone_read: Option<LoneRead>,
+    /// Time for which turns look for completions before they sleep; `None`: they sleep at once.
+    busy_poll: Option<BusyPoll>,
+    /// A receive that starts after a pause was prepared for the next turn.
+    pauses: bool,
     /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is
     /// fixed, because the kernel is given addresses in it.
     vectors: Vec<Mem>,
@@ -140,6 +146,8 @@ impl Ring {
             forced_async: vec![false; files as usize],
             instant: vec![false; files as usize],
             lone_read: None,
+            busy_poll: None,
+            pauses: false,
             free_files: (0..files).rev().collect(),
             vectors: Vec::with_capacity(VECTOR_ARENA_LEN),
             #[cfg(test)]
@@ -415,6 +423,7 @@ impl Ring {
     /// Prepares a timer after which the entry that is pushed next starts. Only if the timer cannot
     /// be started, it completes, with `token` and an error, and the next entry does not.
     fn push_pause(&mut self, time: &'static Timespec, token: u64) {
+        self.pauses = true;
         self.make_room(2);
         let entry = opcode::Timeout::new(time).flags(TimeoutFlags::ETIME_SUCCESS);
         self.push(entry.build().flags(LINK), token);
@@ -438,12 +447,17 @@ impl Ring {
         if self.make_lone_read() {
             return Ok(());
         }
+        let pauses = std::mem::take(&mut self.pauses);
         // Completions that `submit` has taken to make room count too.
         let waiting = !self.completions.is_empty() || !self.ring.completion().is_empty();
         match timeout {
             Some(Duration::ZERO) => self.submit(0, None),
             _ if waiting => self.submit(0, None),
-            timeout => self.submit(1, timeout),
+            timeout => match self.busy_poll {
+                // A pause is there to let requests gather: looking would only burn it.
+                Some(poll) if !pauses => self.wait_busily(poll, timeout),
+                _ => self.submit(1, timeout),
+            },
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::common::shadow::{Plan, run};
 use crate::common::{Client, Server, device, disk, request, single, vm};
+use tidegate_core::queue_depth::DepthTuning;
 use tidegate_nbd::Command;
 use tidegate_server::config::{Config, DeviceKind};
 
@@ -190,6 +191,22 @@ fn a_file_in_memory_keeps_bytes() {
     let server = Server::start(single(dir.path(), DeviceKind::File, Some(path), 4 * MIB));
     clients_verify(&server, "disk", 4 * MIB, 1, 1500);
     server.stop().unwrap();
+}
+
+/// The loop looks for completions before it sleeps.
+#[test]
+fn a_device_tuned_for_latency_keeps_bytes() {
+    for place in [
+        on_disk(),
+        tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| on_disk()),
+    ] {
+        let path = place.path().join("disk.raw");
+        let mut config = single(place.path(), DeviceKind::File, Some(path), 4 * MIB);
+        config.devices[0].scheduling.tuning = DepthTuning::Latency;
+        let server = Server::start(config);
+        clients_verify(&server, "disk", 4 * MIB, 1, 1500);
+        server.stop().unwrap();
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, SilenceTimeouts};
+use tidegate_core::queue_depth::DepthTuning;
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 
@@ -123,6 +124,8 @@ pub struct Prepared {
     connections: Arc<DeviceConnections>,
     buffer_memory: u64,
     plumbing: u64,
+    /// The device is tuned for latency, so that the loop looks for completions before it sleeps.
+    polls_busily: bool,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -203,6 +206,7 @@ impl Prepared {
             buffer_memory: payload.max_in_use(),
             plumbing: u64::from(io_slots) * bounce_bytes(max_io, block).max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
+            polls_busily: device.scheduling.tuning == DepthTuning::Latency,
         })
     }
 

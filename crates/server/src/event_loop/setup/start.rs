@@ -84,6 +84,9 @@ impl Prepared {
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
+        if self.polls_busily {
+            ring.poll_busily();
+        }
         for state in self.device.disks.values_mut() {
             state.disk.medium.attach(&mut ring)?;
         }
