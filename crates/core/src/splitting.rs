@@ -339,7 +339,8 @@ struct Lengths {
 
 /// Returns the shortest part, the shortest length times a power of two, all of which take at most
 /// `most.0 / most.1` of the time of the whole I/O; [`u32::MAX`]: there is none, and it goes whole.
-/// `None`: the times, in picoseconds, are not known.
+/// `None`: the times, in picoseconds, are not known. Shorter parts than usual are left out where
+/// theirs is not known: I/Os of their size may never be seen.
 fn shortest_part(
     time: impl Fn(u32) -> Option<u128>,
     length: Lengths,
@@ -356,7 +357,11 @@ fn shortest_part(
     }
     let whole_time = time(whole)?;
     while part < whole {
-        let each = time(part)?;
+        let each = match time(part) {
+            Some(each) => each,
+            None if part < usual => 0,
+            None => return None,
+        };
         let is_long = part >= usual || each >= u128::from(SHORT_PART_TIME.0) * 1000;
         if is_long && u128::from(whole.div_ceil(part)) * each * most.1 <= whole_time * most.0 {
             return Some(part);
@@ -432,6 +437,21 @@ mod tests {
         };
         let seeks = Splitting::new(MaxIoShared::Auto, 2, 0, &seeks, None);
         assert_eq!(seeks.longest(), u32::MAX);
+    }
+
+    #[test]
+    fn short_parts_of_unknown_cost_leave_the_usual_ones() {
+        let length = Lengths {
+            shortest: 16 * KIB,
+            usual: 64 * KIB,
+            whole: 256 * KIB,
+        };
+        // By bytes alone, known from some size on.
+        for (known, part) in [(16, Some(16)), (32, Some(32)), (64, Some(64)), (128, None)] {
+            let time = |bytes| (bytes >= known * KIB).then(|| u128::from(bytes) * 10_000);
+            let found = shortest_part(time, length, AUTO_TIME_RATIO_MAX);
+            assert_eq!(found, part.map(|kib: u32| kib * KIB), "from {known} KiB on");
+        }
     }
 
     #[test]

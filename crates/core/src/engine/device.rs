@@ -383,6 +383,13 @@ impl DeviceControl {
         if let Some(control) = &mut self.depth_control {
             control.set_budget(budget, view.profile.as_deref());
             self.limit = control.limit();
+            // Trials begin with the usual length, not with one that costs learnt meanwhile gave.
+            if let Some(splitting) = &mut self.splitting
+                && splitting.is_auto()
+                && control.measures_parts()
+            {
+                splitting.set_profile(None);
+            }
         }
         assert!(
             (1..=spec.depth).contains(&self.limit),
@@ -528,11 +535,12 @@ impl DeviceControl {
         control.map_or(chosen, |control| control.part_len(chosen))
     }
 
-    /// Notes that only a part of a unit is sent.
+    /// Notes that `len` bytes of a unit are sent where VMs share the device, `whole` if they did
+    /// not.
     #[inline]
-    pub(super) fn was_split(&mut self) {
+    pub(super) fn was_bounded(&mut self, whole: u32, len: u32) {
         if let Some(control) = &mut self.depth_control {
-            control.was_split();
+            control.was_bounded(whole, len);
         }
     }
 

@@ -33,19 +33,18 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
     // At least one byte: `part_len` rounds up to a block, so that every pick makes progress.
     let budget = max.min(engine.view.queues.largest_io_of_unit(this)).max(1);
     let len = match unit_reqs {
-        1 => engine.view.queues.part_len(
-            this,
-            budget.min(
-                engine
-                    .control
-                    .shared_part(&engine.view, vm, this.op, unit_len),
-            ),
-        ),
+        1 => {
+            let part = engine
+                .control
+                .shared_part(&engine.view, vm, this.op, unit_len);
+            let len = engine.view.queues.part_len(this, budget.min(part));
+            if part < u32::MAX {
+                engine.control.was_bounded(unit_len.min(budget), len);
+            }
+            len
+        }
         _ => unit_len,
     };
-    if unit_reqs == 1 && len < unit_len.min(budget) {
-        engine.control.was_split();
-    }
     if held > Nanos::ZERO {
         engine.view.queues.charge_held(vm, held);
     }

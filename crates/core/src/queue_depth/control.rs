@@ -193,7 +193,7 @@ impl DepthControl {
             best: 0.0,
             latest: None,
             noise: RateNoise::default(),
-            parts: PartLength::default(),
+            parts: PartLength::new(spec.physical_block),
             parts_due: true,
             slow_batches: 0,
         };
@@ -343,7 +343,6 @@ impl DepthControl {
         if end.bytes == 0 {
             return;
         }
-        self.note_length(end.bytes);
         let work = self.work.for_io(profile, end.op, end.bytes);
         // The longer parts of a trial are no other load.
         let is_trial = matches!(self.phase, Phase::Parts { .. });

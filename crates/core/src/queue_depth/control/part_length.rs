@@ -13,7 +13,7 @@
 //! - Shorter parts are kept if they deliver at most 1 % less. Below 64 KiB they are tried only
 //!   where the device takes 100 us or more for one: there, as on a cloud volume of 100 MB/s, the
 //!   CPU time of more I/Os does not matter, and another VM's small request waits a fraction as
-//!   long.
+//!   long. On a device that is no longer slow they have 64 KiB again.
 //!
 //! A latency objective keeps the length to begin with.
 
@@ -32,20 +32,23 @@ const FEWER_LOSS: f64 = 0.03;
 /// Fraction of the work that shorter parts may cost; less than longer ones must gain, or the length
 /// would go to and fro.
 const SHORTER_LOSS: f64 = 0.01;
-/// Length to begin with, and the largest, in quarters of the former: 64 KiB and 1 MiB.
+/// Unit of lengths, in bytes, and the shortest length.
+const QUARTER_BYTES: u32 = AUTO_PART_MIN / QUARTERS_START;
+/// Length to begin with, and the largest, in units of 16 KiB: 64 KiB and 1 MiB.
 const QUARTERS_START: u32 = 4;
 const QUARTERS_MAX: u32 = 64;
-/// Bytes of a quarter, the shortest length.
-const QUARTER_BYTES: u32 = AUTO_PART_MIN / QUARTERS_START;
 
 /// Length of parts, and what decides about trials of another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartLength {
-    /// Length in force in quarters of the one to begin with; a power of two.
+    /// Length in force, in units of [`QUARTER_BYTES`]; a power of two.
     quarters: u32,
+    /// Physical block of the device in bytes, which is never split.
+    block: u32,
     /// An I/O was split since the last trial, so that longer parts would make a difference.
     splits: bool,
-    /// Bytes of the longest I/O since the last trial.
+    /// Bytes of the longest I/O that parts may bound since the last trial began, as it would go
+    /// whole; 0: no VM shared the device.
     longest: u32,
     /// The length was reset since the last trial began, which then says nothing.
     is_trial_void: bool,
@@ -54,10 +57,12 @@ pub(super) struct PartLength {
     last_longer: PartTrial,
 }
 
-impl Default for PartLength {
-    fn default() -> PartLength {
+impl PartLength {
+    /// Returns the state of a device with physical blocks of `block` bytes.
+    pub(super) fn new(block: u32) -> PartLength {
         PartLength {
             quarters: QUARTERS_START,
+            block,
             splits: false,
             longest: 0,
             is_trial_void: true,
@@ -65,9 +70,7 @@ impl Default for PartLength {
             last_longer: PartTrial::Longer,
         }
     }
-}
 
-impl PartLength {
     /// Returns the next trial that is possible with this many I/Os in flight, and the number with
     /// it; `None`: none is. `per_ns`: bytes that the device moves in a nanosecond.
     fn next_trial(&self, depth: u32, per_ns: f64) -> Option<(PartTrial, u32)> {
@@ -93,7 +96,14 @@ impl PartLength {
     fn may_shrink_below_start(&self, per_ns: f64) -> bool {
         let half = QUARTER_BYTES * self.quarters / 2;
         let is_slow = f64::from(half) >= per_ns * SHORT_PART_TIME.0 as f64;
-        self.quarters > 1 && self.longest > half && is_slow
+        self.quarters > 1 && half >= self.block && self.longest > half && is_slow
+    }
+
+    /// True if parts are shorter than those to begin with on a device that takes less than half of
+    /// the time for one that allows it.
+    fn are_too_short(&self, per_ns: f64) -> bool {
+        let part = f64::from(QUARTER_BYTES * self.quarters);
+        self.quarters < QUARTERS_START && part < per_ns * SHORT_PART_TIME.0 as f64 / 2.0
     }
 }
 
@@ -104,8 +114,7 @@ impl DepthControl {
         !self.seeks && self.work.saturated.is_none() && self.budget.is_none()
     }
 
-    /// Returns the length of parts in quarters of the one to begin with, from 1 to
-    /// [`QUARTERS_MAX`].
+    /// Returns the length of parts in units of [`QUARTER_BYTES`], from 1 to [`QUARTERS_MAX`].
     fn part_quarters(&self) -> u32 {
         let quarters = self.parts.quarters;
         match self.phase {
@@ -131,22 +140,17 @@ impl DepthControl {
         }
     }
 
-    /// Notes that only a part of an I/O is sent because several VMs use the device.
+    /// Notes that `len` bytes of an I/O go where parts may bound it, `whole` if they did not.
     #[inline]
-    pub(crate) fn was_split(&mut self) {
-        self.parts.splits = true;
+    pub(crate) fn was_bounded(&mut self, whole: u32, len: u32) {
+        self.parts.splits |= len < whole;
+        self.parts.longest = self.parts.longest.max(whole);
     }
 
-    /// Notes the bytes of an I/O that has ended.
-    #[inline]
-    pub(super) fn note_length(&mut self, bytes: u32) {
-        self.parts.longest = self.parts.longest.max(bytes);
-    }
-
-    /// Returns to the shortest parts.
+    /// Returns to the length to begin with.
     pub(super) fn reset_parts(&mut self) {
         if !self.measures_parts() {
-            self.parts = PartLength::default();
+            self.parts = PartLength::new(self.parts.block);
         }
     }
 
@@ -154,6 +158,13 @@ impl DepthControl {
     pub(super) fn try_parts(&mut self, now: Nanos, reference: Rate) -> bool {
         if !core::mem::take(&mut self.parts_due) || !self.measures_parts() {
             return false;
+        }
+        if self.parts.are_too_short(reference.per_ns) {
+            let in_flight = self.depth * self.parts.quarters / QUARTERS_START;
+            self.depth = in_flight.max(self.least);
+            self.parts.quarters = QUARTERS_START;
+            self.begin(now);
+            return true;
         }
         let trial = self.parts.next_trial(self.depth, reference.per_ns);
         (self.parts.splits, self.parts.longest) = (false, 0);
@@ -182,8 +193,10 @@ impl DepthControl {
         trial: PartTrial,
         reference: Rate,
     ) {
-        // A profile, seeks or a latency objective came during the trial.
-        if self.parts.is_trial_void {
+        // A profile, seeks or a latency objective came during the trial; or nothing was as long as
+        // the shorter of both lengths, so that they did not differ.
+        let shorter = QUARTER_BYTES * self.part_quarters().min(self.parts.quarters);
+        if self.parts.is_trial_void || self.parts.longest <= shorter {
             return self.descend_after_parts(now, reference);
         }
         // Fewer bytes in flight have the benefit of the doubt, as a smaller depth has; and so have
@@ -226,6 +239,7 @@ mod tests {
     use super::*;
     use crate::queue_depth::control::tests::spec;
     use crate::queue_depth::control::{Budget, End};
+    use tidegate_base::device::DeviceSpec;
     use tidegate_base::random::SplitMix64;
     use tidegate_base::request::Op;
 
@@ -236,6 +250,8 @@ mod tests {
         fixed: f64,
         /// Nanoseconds for 64 KiB.
         start_ns: f64,
+        /// True if another VM shares the device, so that I/Os go in parts.
+        shares: bool,
         random: SplitMix64,
         now: Nanos,
     }
@@ -249,7 +265,8 @@ mod tests {
             let until = self.now + Nanos::from_millis(ms);
             let (mut multiple_ns, mut bytes_ns, mut least) = (0.0, 0.0, u32::MAX);
             while self.now < until {
-                let bytes = control.part_len(AUTO_PART_MIN).min(REQUEST);
+                let part = control.part_len(AUTO_PART_MIN);
+                let bytes = if self.shares { part } else { REQUEST }.min(REQUEST);
                 let in_flight = control.limit();
                 let full = f64::from((in_flight * bytes).min(REQUEST)) / f64::from(REQUEST);
                 let mean_ns = self.start_ns
@@ -263,8 +280,8 @@ mod tests {
                 bytes_ns += mean_ns * spread * f64::from(in_flight * bytes);
                 least = least.min(quarters);
                 control.dispatch_stopped(true);
-                if bytes < REQUEST {
-                    control.was_split();
+                if self.shares {
+                    control.was_bounded(REQUEST, bytes);
                 }
                 let end = End {
                     op: Op::Read,
@@ -282,6 +299,7 @@ mod tests {
         let device = SimulatedDevice {
             fixed,
             start_ns: 50_000.0,
+            shares: true,
             random: SplitMix64::new(seed),
             now: Nanos::ZERO,
         };
@@ -340,7 +358,39 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_objective_keeps_the_shortest_parts() {
+    fn parts_stay_while_nothing_is_split_and_grow_again_once_the_device_is_fast() {
+        for seed in 0..6 {
+            let (mut device, mut control) = device(0.0, seed);
+            (device.start_ns, device.shares) = (6.4e5, false);
+            device.run(&mut control, 60_000);
+            assert_eq!(control.parts.quarters, QUARTERS_START, "seed {seed}");
+            device.shares = true;
+            let (_, _, least) = device.run(&mut control, 120_000);
+            assert!(least < QUARTERS_START, "seed {seed}");
+            device.start_ns = 5e4;
+            device.run(&mut control, 30_000);
+            let (_, _, least) = device.run(&mut control, 30_000);
+            assert!(least >= QUARTERS_START, "seed {seed}: {least}");
+        }
+    }
+
+    #[test]
+    fn physical_blocks_bound_the_length() {
+        for (block, least) in [(4096, 1), (32 << 10, 2), (64 << 10, 4)] {
+            let (mut device, _) = device(0.0, 1);
+            device.start_ns = 6.4e5;
+            let spec = DeviceSpec {
+                physical_block: block,
+                ..spec(32)
+            };
+            let mut control = DepthControl::new(&spec, None, Nanos::ZERO);
+            let (_, _, found) = device.run(&mut control, 120_000);
+            assert_eq!(found, least, "blocks of {block} bytes");
+        }
+    }
+
+    #[test]
+    fn a_latency_objective_keeps_the_length_to_begin_with() {
         let (mut device, mut control) = device(1.0, 1);
         device.run(&mut control, 20_000);
         let budget = Budget {
