@@ -172,7 +172,7 @@ mod tests {
         ring.submit(0, None).unwrap();
         assert!(!ring.look(clock()), "nothing came");
         peer.write_all(&[1]).unwrap();
-        // Nobody enters the kernel meanwhile.
+        // The kernel is not entered between the write and this look.
         assert!(ring.look(clock() + Nanos::SECOND + Nanos::SECOND));
         assert!(ring.ring.completion().is_empty());
         ring.turn(None).unwrap();
