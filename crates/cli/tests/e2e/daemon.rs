@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs, process, thread};
+use std::{env, fs, io, process, thread};
 
 /// Nothing here takes this long unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -156,6 +156,15 @@ impl Daemon {
         ended.map_or(Ok(()), Err)
     }
 
+    /// Connects to one of the daemon's sockets. Reads and writes that take longer than [`DEADLINE`]
+    /// fail: a test that waits for a daemon that hangs must fail, and say so.
+    pub(crate) fn connect(&self, socket: &str) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(self.path(socket))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        Ok(stream)
+    }
+
     /// A file in the daemon's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.scratch().join(name)
@@ -291,15 +300,29 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        kill(&mut self.child, "the daemon");
         if thread::panicking() && self.scratch.is_some() {
             let mut text = String::new();
             let _ = writeln!(text, "---- log of the daemon ----\n{}", self.log());
             eprint!("{text}");
         }
+    }
+}
+
+/// Kills a process, and waits until it has ended: not for ever, for the kernel may hold it in a
+/// system call.
+pub(crate) fn kill(child: &mut Child, name: &str) {
+    let _ = child.kill();
+    let deadline = Instant::now() + DEADLINE;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            eprintln!(
+                "{name}, process {}, was killed and does not end",
+                child.id()
+            );
+            return;
+        }
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -3,7 +3,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use crate::control::requests;
 use crate::daemon::{Backing, Daemon, noise, wait_for};
@@ -81,11 +80,7 @@ fn a_killed_client_takes_nobody_along(backing: Backing) {
 }
 
 fn connect(daemon: &Daemon) -> UnixStream {
-    let stream = UnixStream::connect(daemon.path("nbd.sock")).expect("it listens");
-    let patience = Some(Duration::from_secs(30));
-    stream.set_read_timeout(patience).expect("not zero");
-    stream.set_write_timeout(patience).expect("not zero");
-    stream
+    daemon.connect("nbd.sock").expect("it listens")
 }
 
 /// Connects and goes through the handshake, with simple replies.

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 
 use crate::control::tidegate;
 use crate::daemon::{Backing, Daemon, wait_for};
@@ -11,7 +10,7 @@ use crate::tool::{Running, arg, have, qemu_io, run, run_qemu_io};
 
 /// Returns status and body of a GET request to the control API.
 pub(crate) fn get(daemon: &Daemon, path: &str) -> (u16, String) {
-    let mut socket = UnixStream::connect(daemon.path("control.sock")).expect("it listens");
+    let mut socket = daemon.connect("control.sock").expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: tidegate\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();

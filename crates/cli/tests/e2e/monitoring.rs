@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -165,6 +166,9 @@ impl Prometheus {
     /// Answer to a GET request; `None` while it does not answer.
     fn get(&self, path: &str) -> Option<Value> {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        // While nothing listens there, the kernel may connect the socket to itself.
+        let patience = Some(Duration::from_secs(1));
+        socket.set_read_timeout(patience).expect("not zero");
         let request = format!("GET {path} HTTP/1.0\r\nhost: prometheus\r\n\r\n");
         socket.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();

@@ -51,7 +51,7 @@ fn a_shrink_that_no_descriptor_is_left_for_changes_nothing() {
     let backing = Backing::File;
     let daemon = Daemon::start(&[backing.device(""), backing.vm("a", "64 MiB", "")].concat());
     // It is connected before there are none left.
-    let mut control = UnixStream::connect(daemon.path("control.sock")).expect("it listens");
+    let mut control = daemon.connect("control.sock").expect("it listens");
     assert_eq!(ask(&mut control, "GET", "/v1/vms/a", "").0, 200);
     let pid = format!("--pid={}", daemon.pid());
     run(daemon.scratch(), "prlimit", &[&pid, "--nofile=4:"]);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -426,7 +425,7 @@ fn answer(daemon: &Daemon, method: &str, path: &str, body: &str) -> String {
     );
     let mut answer = String::new();
     // A daemon that was killed answers nothing, and that is no status.
-    if let Ok(mut stream) = UnixStream::connect(daemon.path("control.sock"))
+    if let Ok(mut stream) = daemon.connect("control.sock")
         && stream.write_all((head + body).as_bytes()).is_ok()
     {
         let _ = stream.read_to_string(&mut answer);

@@ -10,7 +10,7 @@ use std::{env, io, thread};
 
 use serde_json::Value;
 
-use crate::daemon::{Scratch, wait_for};
+use crate::daemon::{Scratch, kill, wait_for};
 
 /// Returns true if all programs are installed. A test that needs them returns early otherwise.
 pub(crate) fn have(programs: &[&str]) -> bool {
@@ -142,10 +142,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        kill(&mut self.child, &self.line);
     }
 }
 
