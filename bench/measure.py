@@ -8,6 +8,7 @@ import os
 import platform
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -68,10 +69,22 @@ class Awake:
     """Keeps the processors from halting for the time of a `with` block.
 
     A virtual processor that has halted takes 20 to 40 us to wake, so a request on an idle machine
-    takes longer than the same request beside others. A process of the scheduling class SCHED_IDLE
-    spins on each processor; whatever else wants to run takes its place at once."""
+    takes longer than the same request beside others. Where the kernel lets a program bound the
+    latency of idle processors, their idle loop polls. Elsewhere a process of the scheduling class
+    SCHED_IDLE spins on each of them: whatever else wants to run takes its place at once, but the
+    scheduler finds no processor idle any more, and leaves programs on one that others use."""
 
     def __enter__(self):
+        self.latency, self.spinners = None, []
+        try:
+            # Of no use without a driver that has a state which polls.
+            driver = Path("/sys/devices/system/cpu/cpuidle/current_driver").read_text().strip()
+            if driver != "none":
+                self.latency = open("/dev/cpu_dma_latency", "wb", buffering=0)
+                self.latency.write(struct.pack("i", 0))
+                return self
+        except OSError:
+            pass
         self.spinners = [self.spin(cpu) for cpu in sorted(os.sched_getaffinity(0))]
         return self
 
@@ -93,6 +106,9 @@ class Awake:
             os._exit(0)
 
     def __exit__(self, *_):
+        if self.latency:
+            # The bound lasts for as long as the file is open.
+            self.latency.close()
         for spinner in self.spinners:
             os.kill(spinner, signal.SIGKILL)
             os.waitpid(spinner, 0)
