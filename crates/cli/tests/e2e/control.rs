@@ -1,8 +1,10 @@
 //! Changes while the disks are in use, through the command line.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
-use crate::daemon::{Backing, Daemon};
+use crate::daemon::{Backing, DEADLINE, Daemon};
 use crate::tool::{Running, arg, fio, fio_result, have, json, run};
 
 /// Runs `tidegate` against a daemon's control socket; what it printed.
@@ -46,7 +48,7 @@ fn changes_lose_nothing(backing: Backing) {
     }
     let daemon = start(backing, "fifo");
     let size = if backing.is_slow() {
-        "--size=512k"
+        "--size=1m"
     } else {
         "--size=64m"
     };
@@ -62,7 +64,9 @@ fn changes_lose_nothing(backing: Backing) {
     let mut clients = ["a", "b"].map(|vm| fio(daemon.scratch(), &daemon.uri(vm), &args));
     let policies = ["mclock", "limit", "fifo", "token-bucket+mclock"];
     let mut rounds = 0;
+    let until = Instant::now() + 5 * DEADLINE;
     while clients.iter_mut().any(Running::is_running) {
+        assert!(Instant::now() < until, "fio does not end");
         let policy = policies[rounds % policies.len()];
         tidegate(&daemon, &["policy", "set", "disk", policy]);
         let limit = ["none", "50000 IOPS", "20000 IOPS, 200 MB/s"][rounds % 3];

@@ -47,6 +47,20 @@ impl Fuse {
     /// Suspends the FUSE process: system calls on the file block from now on.
     pub(crate) fn hang(&self) {
         self.signal("STOP");
+        // The signal is sent before all threads have stopped. A request that one of them has read
+        // by then holds its caller for good: the kernel ends only waits of requests that nobody
+        // has read.
+        let tasks = format!("/proc/{}/task", self.fuse.pid());
+        wait_for("nbdfuse to stop", || {
+            let mut tasks = std::fs::read_dir(&tasks).expect("it runs");
+            tasks.all(|task| {
+                let stat = task.map(|task| task.path().join("stat"));
+                let stat = stat.and_then(std::fs::read_to_string).unwrap_or_default();
+                // The state follows the name, which is in brackets.
+                let state = stat.rsplit(')').next().unwrap_or_default();
+                state.trim_start().starts_with('T')
+            })
+        });
     }
 
     /// Resumes the FUSE process: system calls that were blocked complete.

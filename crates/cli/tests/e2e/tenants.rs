@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::control::{requests, tidegate, tidegate_json};
-use crate::daemon::{Backing, Daemon, Scratch, noise, wait_for};
+use crate::daemon::{Backing, DEADLINE, Daemon, Scratch, noise, wait_for};
 use crate::tool::{Running, arg, fio, fio_result, have, run};
 
 const MIB: usize = 1 << 20;
@@ -194,7 +194,9 @@ fn a_vm_with_clients_goes_only_by_force_and_its_neighbour_does_not_notice() {
         "--runtime=60",
     ];
     let mut rounds = 0;
+    let until = Instant::now() + 5 * DEADLINE;
     while rounds < 3 || neighbour.is_running() {
+        assert!(Instant::now() < until, "fio does not end");
         tidegate(&daemon, &["vm", "add", "new", "--disk", NEW]);
         let mut client = fio(daemon.scratch(), &daemon.uri("new"), &load);
         // Its first connection only asks for the size; the one that loads stays.

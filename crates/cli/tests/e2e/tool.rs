@@ -108,8 +108,7 @@ impl Running {
 
     /// Kills the program with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it is our child");
-        self.child.wait().expect("it is our child");
+        kill(&mut self.child, &self.line);
     }
 
     pub(crate) fn wait(mut self) -> Finished {
