@@ -172,6 +172,11 @@ impl AnyBacking {
         call!(self, it => it.is_instant())
     }
 
+    /// See [`Backing::resident`].
+    pub(crate) fn resident(&self, offset: u64, len: usize) -> Option<Mem> {
+        call!(self, it => it.resident(offset, len))
+    }
+
     /// See [`Backing::physical_block`].
     pub(crate) fn physical_block(&self) -> u32 {
         call!(self, it => it.physical_block())

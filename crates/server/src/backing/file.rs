@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
 use super::error_state::ErrorState;
+use super::file_mapping::FileMapping;
 use super::inspect::{Checked, check_file, refuse_foreign, refuse_special};
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
@@ -160,6 +161,13 @@ impl OpenFile {
             errors: ErrorState::new(path.display().to_string()),
         };
         Ok(OpenFile { file, facts })
+    }
+
+    /// Maps the file if it is in memory; `None` where that is of no use.
+    pub(super) fn map(&self) -> Option<FileMapping> {
+        let facts = self.facts.in_memory.then(|| self.file.metadata().ok())??;
+        // Writing needs a file that can be zeroed.
+        FileMapping::new(&self.file, &facts, self.facts.size, self.facts.can_zero)
     }
 }
 

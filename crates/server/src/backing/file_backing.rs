@@ -12,6 +12,7 @@ use super::dsync::Durably;
 use super::extents::{ExtentQuery, ExtentThread, FileQuery, QueryError};
 use super::file::OpenFile;
 use super::file_io::{FileIo, ZEROES};
+use super::file_mapping::FileMapping;
 use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
 use super::range_lock::RangeLocks;
 use crate::buffer::{Mem, Region};
@@ -31,6 +32,8 @@ pub(crate) struct FileBacking {
     /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
     /// the disk back, so that both are closed where that may block.
     registered: Option<OwnedFd>,
+    /// View of a file in memory, from the size that it had when it was opened or resized.
+    mapping: Option<FileMapping>,
 }
 
 /// I/Os on the files of a device.
@@ -88,6 +91,7 @@ impl FileBacking {
     /// Creates the backing of an open file.
     pub(crate) fn new(open: OpenFile) -> FileBacking {
         FileBacking {
+            mapping: open.map(),
             open,
             entry: None,
             locks: RangeLocks::default(),
@@ -259,6 +263,12 @@ impl Backing for FileBacking {
         self.open.facts.in_memory
     }
 
+    fn resident(&self, offset: u64, len: usize) -> Option<Mem> {
+        // A read of a file that lost bytes has to fail.
+        let mapping = (self.mapping.as_ref()).filter(|_| self.open.facts.takes(false));
+        mapping?.resident(offset, len)
+    }
+
     fn physical_block(&self) -> u32 {
         self.open.facts.align.max(4096)
     }
@@ -305,6 +315,7 @@ impl Backing for FileBacking {
 
     fn resize(&mut self, size: u64) -> io::Result<()> {
         self.open.facts.set_size(size);
+        self.mapping = self.open.map();
         Ok(())
     }
 }

@@ -110,6 +110,13 @@ pub(crate) trait Backing {
         false
     }
 
+    /// Returns memory of the disk itself that has the bytes of a range, if reading it waits for
+    /// nothing. It shows changes that are made later. It stays mapped until the disk is resized or
+    /// detached, so both must wait for whoever uses it.
+    fn resident(&self, _offset: u64, _len: usize) -> Option<Mem> {
+        None
+    }
+
     /// Returns the smallest unit in bytes that is written without a read before it: a power of two,
     /// at least 4096.
     fn physical_block(&self) -> u32 {

@@ -1,9 +1,10 @@
 //! Bytes of a disk in memory, whose size can change.
 //!
 //! The addresses of a [`Region`] stay reserved until the process ends, because the kernel might
-//! still write to them. The bytes of a disk in memory are only copied by the loop and never given
-//! to the kernel. So the region of a removed disk is reused for a later one, and VMs can come and
-//! go for as long as the daemon runs.
+//! still write to them. The kernel only reads the bytes of a disk in memory, for replies that are
+//! sent from there, and no disk is removed or resized before they have been sent. So the region of
+//! a removed disk is reused for a later one, and VMs can come and go for as long as the daemon
+//! runs.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Backing in memory: each I/O is copied at once.
+//! Backing in memory: each I/O is copied at once, or its bytes are sent from where they are.
 
 use std::io;
 
@@ -38,6 +38,10 @@ impl Backing for Memory {
 
     fn handle(&mut self, _: &mut Scratch, _: &mut Port<'_>, _: Operation, _: Completion) {
         unreachable!("memory has no operations");
+    }
+
+    fn resident(&self, offset: u64, len: usize) -> Option<Mem> {
+        Some(self.mem(offset as usize, len))
     }
 
     fn zeroes_fast(&self, _: bool) -> bool {

@@ -11,6 +11,7 @@ pub mod extents;
 pub mod file;
 mod file_backing;
 pub mod file_io;
+mod file_mapping;
 mod inspect;
 pub(crate) mod interface;
 pub mod layout;

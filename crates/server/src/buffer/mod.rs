@@ -165,6 +165,15 @@ impl Mem {
         iov_len: 0,
     });
 
+    /// Returns the range of `len` bytes at `offset` of a mapping that is not a region. It must be
+    /// within the mapping, and out of use when the mapping goes.
+    pub(crate) fn of_mapping(base: *mut libc::c_void, offset: usize, len: usize) -> Mem {
+        Mem(libc::iovec {
+            iov_base: base.wrapping_byte_add(offset),
+            iov_len: len,
+        })
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.iov_len

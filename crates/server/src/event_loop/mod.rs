@@ -66,7 +66,7 @@ use frontends::{FrontendContext, Frontends};
 use removal::Removal;
 use target_alerts::TargetAlert;
 use transfers::Transfers;
-use vm_changes::Shrinking;
+use vm_changes::PendingResize;
 use vms::Vms;
 
 pub use setup::{DiskFile, Files, Prepared, SetupError, open_disk};
@@ -172,8 +172,8 @@ struct Loop {
     vms: Vms,
     /// VMs and disks that were removed and still have I/Os in flight, requests or connections.
     removals: Vec<Removal>,
-    /// Disks that become shorter once nothing is in flight beyond their new ends.
-    shrinking: Vec<Shrinking>,
+    /// Resizes that begin once nothing in flight stands in their way.
+    pending_resizes: Vec<PendingResize>,
     frontends: Frontends,
     /// Number of connections of the device and its VMs, shared with the control thread, which
     /// admits half-open connections through it.
@@ -240,7 +240,7 @@ impl Loop {
             frontends.serve_unblocked(&mut ctx);
             self.take_ended_transfers();
             self.finish_removals();
-            self.finish_shrinks();
+            self.begin_resizes();
             self.upkeep();
         }
         Ok(Remains {

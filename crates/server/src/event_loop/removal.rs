@@ -88,9 +88,9 @@ impl Loop {
     }
 
     fn may_remove(&self, disks: &[usize], force: bool) -> Result<(), CommandError> {
-        if self.is_any_shrinking(disks) {
+        if !force && self.is_any_resize_pending(disks) {
             return Err(CommandError::Refused(
-                "one of its disks is being made smaller".to_owned(),
+                "one of its disks is being resized".to_owned(),
             ));
         }
         let connected = self.frontends.peers_on(disks).map(|(peer, disk)| {
@@ -106,6 +106,7 @@ impl Loop {
     }
 
     fn disconnect(&mut self, disks: &[usize], why: &str) {
+        self.cancel_resizes(disks);
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect(&mut ctx, disks, why);
         // A request that a fault rule stalls would delay the removal.

@@ -3,10 +3,11 @@
 //! ```text
 //!   StartResize --larger----> range of addresses reserved -----------+
 //!       |                                                            v
-//!       +-------smaller--> waiting requests beyond the end     sender of the command extends or
-//!                          fail, I/Os there end -------------> truncates the file or memory
+//!       +-------smaller--> waiting requests beyond the end     replies from the disk's own memory
+//!                          fail, I/Os there end -------------> are sent
 //!                                                                    |
-//!   served with the new size <--FinishResize-------------------------+
+//!   served with the new size <--FinishResize-- sender of the command extends or truncates the
+//!                                              file or memory
 //! ```
 //!
 //! A client knows the size of its disk from the handshake and keeps to it until it connects again.
@@ -23,9 +24,10 @@ use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 use crate::frontend::Volume;
 
-/// Disk that becomes shorter once nothing is in flight beyond its new end.
+/// Resize that begins once nothing is in flight beyond the disk's new end, and no reply is to be
+/// sent from memory that may move or go.
 #[derive(Debug)]
-pub(super) struct Shrinking {
+pub(super) struct PendingResize {
     disk: usize,
     resizing: Resizing,
     reply: Reply<Resizing>,
@@ -123,8 +125,8 @@ impl Loop {
         Ok(place)
     }
 
-    /// Starts the resizing of a disk. The answer has the work that the file needs; for a disk that
-    /// becomes smaller it comes once no I/O is in flight beyond the new end.
+    /// Starts the resizing of a disk. The answer has the work that the file needs. It comes once no
+    /// I/O is in flight beyond the new end, and no reply is to be sent from the disk's own memory.
     pub(super) fn start_resize(
         &mut self,
         vm: &str,
@@ -134,12 +136,11 @@ impl Loop {
         reply: Reply<Resizing>,
     ) {
         match self.try_start_resize(vm, export, size, force) {
-            Ok((disk, resizing)) if size < resizing.before => self.shrinking.push(Shrinking {
+            Ok((disk, resizing)) => self.pending_resizes.push(PendingResize {
                 disk,
                 resizing,
                 reply,
             }),
-            Ok((_, resizing)) => respond(reply, Ok(resizing)),
             Err(error) => respond(reply, Err(error)),
         }
     }
@@ -211,6 +212,10 @@ impl Loop {
             state.resizing,
             "a resize of export {export:?} ends that never began"
         );
+        assert!(
+            !self.requests.has_disk_memory(at),
+            "export {export:?} is resized while a reply is to be sent from its memory"
+        );
         state.resizing = false;
         let memory = state.disk.medium.resize(size);
         // If the memory cannot be reserved, the disk keeps the size that it has.
@@ -231,26 +236,36 @@ impl Loop {
         Ok((self.vm_snapshot(of), vec![self.device.volume(at)]))
     }
 
-    /// Returns true if one of these disks is being made shorter.
-    pub(super) fn is_any_shrinking(&self, disks: &[usize]) -> bool {
-        self.shrinking.iter().any(|s| disks.contains(&s.disk))
+    /// Returns true if the resize of one of these disks is pending.
+    pub(super) fn is_any_resize_pending(&self, disks: &[usize]) -> bool {
+        self.pending_resizes.iter().any(|s| disks.contains(&s.disk))
     }
 
-    /// Answers the commands of disks that no longer have an I/O in flight beyond their new end.
-    pub(super) fn finish_shrinks(&mut self) {
+    /// Refuses the pending resizes of disks that are being removed.
+    pub(super) fn cancel_resizes(&mut self, disks: &[usize]) {
+        let pending = |resize: &mut PendingResize| disks.contains(&resize.disk);
+        for PendingResize { reply, .. } in self.pending_resizes.extract_if(.., pending) {
+            let what = "the disk was removed".to_owned();
+            respond(reply, Err(CommandError::Refused(what)));
+        }
+    }
+
+    /// Answers the commands of disks that no longer have an I/O in flight beyond their new end, or
+    /// a reply from their own memory.
+    pub(super) fn begin_resizes(&mut self) {
         let mut at = 0;
-        while at < self.shrinking.len() {
-            let disk = self.shrinking[at].disk;
+        while at < self.pending_resizes.len() {
+            let disk = self.pending_resizes[at].disk;
             let end = self.device.disks[disk].disk.size;
             let beyond = |io: &Io| io.is_beyond(disk, end);
-            if self.device.ios.iter().any(beyond) {
+            if self.device.ios.iter().any(beyond) || self.requests.has_disk_memory(disk) {
                 at += 1;
                 continue;
             }
             // The last entry takes this index, so the loop looks at it again.
-            let Shrinking {
+            let PendingResize {
                 resizing, reply, ..
-            } = self.shrinking.swap_remove(at);
+            } = self.pending_resizes.swap_remove(at);
             respond(reply, Ok(resizing));
         }
     }

@@ -1,5 +1,6 @@
 //! Request table of a loop: each request from its arrival to the end of its reply.
 
+use tidegate_core::budget::buffer_bytes;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -43,6 +44,8 @@ pub(crate) enum Payload {
     Pool(Buffer),
     /// Guest memory, listed beside the slot.
     Guest,
+    /// Memory of the disk itself, which has the bytes of this read.
+    Disk(Mem),
 }
 
 /// Resources of the engine that a released slot held.
@@ -210,6 +213,30 @@ impl Requests {
         }
     }
 
+    /// Answers the read with this tag from `memory` of its disk. The disk must not be resized or
+    /// detached while [a read is answered so](Requests::has_disk_memory).
+    pub(crate) fn answer_from_disk(&mut self, tag: u64, memory: Mem) {
+        let index = self.by_tag(tag);
+        let slot = self.get_mut(index);
+        debug_assert!(
+            slot.kind == Kind::Read && memory.len() == slot.len as usize,
+            "memory of a disk for another request than a read of that length"
+        );
+        debug_assert!(matches!(slot.payload, Payload::None), "a buffer would leak");
+        slot.payload = Payload::Disk(memory);
+    }
+
+    /// Returns true if the request with this tag is answered from memory of its disk.
+    #[inline]
+    pub(crate) fn is_answered_from_disk(&self, tag: u64) -> bool {
+        matches!(self.get(self.by_tag(tag)).payload, Payload::Disk(_))
+    }
+
+    /// Returns true if a reply is still to be sent from memory of this disk.
+    pub(crate) fn has_disk_memory(&self, disk: usize) -> bool {
+        self.any_of(|slot| slot.disk as usize == disk && matches!(slot.payload, Payload::Disk(_)))
+    }
+
     /// Makes the [offered](Requests::offered) memory the payload of a request.
     pub(crate) fn take_offered(&mut self, index: u32) {
         self.keep_offered(index);
@@ -231,23 +258,33 @@ impl Requests {
         &self.lists[index as usize].ranges
     }
 
-    /// Returns the buffer of a request's payload; `None` without a payload or with one in guest
-    /// memory.
+    /// Returns the buffer of a request's payload; `None` without a payload or with one in memory of
+    /// a guest or a disk.
     #[inline]
     pub(crate) fn buffer(&self, index: u32) -> Option<Mem> {
         match &self.get(index).payload {
             Payload::Pool(buffer) => Some(buffer.mem()),
-            Payload::None | Payload::Guest => None,
+            Payload::None | Payload::Guest | Payload::Disk(_) => None,
+        }
+    }
+
+    /// Returns the memory that has the bytes of a reply, at least as long as the request; `None`
+    /// for a reply without any, or with its bytes in guest memory.
+    #[inline]
+    pub(crate) fn reply_memory(&self, index: u32) -> Option<Mem> {
+        match &self.get(index).payload {
+            Payload::Disk(memory) => Some(*memory),
+            _ => self.buffer(index),
         }
     }
 
     /// Returns the memory of `len` bytes of a payload from `offset` on, for the request with this
-    /// tag.
+    /// tag; none where the bytes are not transferred, because they stay in memory of the disk.
     #[inline]
     pub(crate) fn ranges(&self, tag: u64, offset: usize, len: usize) -> Ranges<'_> {
         let index = self.by_tag(tag);
         match &self.get(index).payload {
-            Payload::None => Ranges::default(),
+            Payload::None | Payload::Disk(_) => Ranges::default(),
             Payload::Pool(buffer) => Ranges {
                 one: Some(buffer.mem().slice(offset, len)),
                 ..Ranges::default()
@@ -297,6 +334,11 @@ impl Requests {
                 self.pool.put(buffer);
                 Released { bytes, ..released }
             }
+            // Charged as the buffer that it did not need.
+            Payload::Disk(memory) => Released {
+                bytes: Some(buffer_bytes(memory.len() as u32) as u32),
+                ..released
+            },
             Payload::None | Payload::Guest => released,
         }
     }

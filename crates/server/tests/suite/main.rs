@@ -8,6 +8,7 @@ mod durability;
 mod fairness;
 mod hostile;
 mod idle;
+mod in_place;
 mod isolation;
 mod learnt_state;
 mod long_requests;

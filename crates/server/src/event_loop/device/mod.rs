@@ -30,12 +30,17 @@ use crate::backing::layout::Layout;
 use crate::backing::{AnyBacking, Disk, Shared};
 use crate::buffer::Pool;
 use crate::fault::Faults;
-use crate::frontend::request_table::Requests;
+use crate::frontend::interface::Kind;
+use crate::frontend::request_table::{Payload, Requests, Slot};
 use crate::ring::{Completion, Ring, Wake};
 
 use fault_injection::Stalls;
 pub(super) use hung::OldestIos;
 use hung::Workers;
+
+/// Shortest read in bytes that is answered from memory of the disk itself: for a shorter one, the
+/// question whether its pages are there costs more than the copy.
+const IN_PLACE_MIN: usize = 16 << 10;
 
 /// Disks of a device, their I/Os in flight, and the disk model of an emulated device.
 pub(super) struct Device {
@@ -207,7 +212,7 @@ impl Device {
             }
         }
         if io.op == Op::Read {
-            self.take_read_buffers(parts, io.id);
+            self.take_read_memory(parts, disk, io.id);
         }
         // Out of line: a disk without rules costs this test only.
         if self.disks[disk].faults.is_some() {
@@ -219,17 +224,63 @@ impl Device {
         self.begin(parts, index, disk, &io);
     }
 
-    /// Gives each request of a read a buffer if it has none. The engine dispatches a read only
-    /// after it has reserved the memory.
-    fn take_read_buffers(&mut self, parts: &mut LoopParts<'_>, io: IoId) {
+    /// Gives each request of a read memory if it has none: of the disk itself where that saves a
+    /// copy, otherwise a buffer. The engine dispatches a read only after it has reserved the memory
+    /// for one.
+    fn take_read_memory(&mut self, parts: &mut LoopParts<'_>, disk: usize, io: IoId) {
+        let state = &self.disks[disk];
+        // Rules may change bytes, and a new size may move them.
+        let untouched = state.faults.is_none() && !state.resizing;
+        let is_long = |read: &Slot| read.kind == Kind::Read && read.len as usize >= IN_PLACE_MIN;
+        let requests = &mut *parts.requests;
+        let in_place = |requests: &Requests, tag| {
+            let read = requests.get(requests.by_tag(tag));
+            match &read.payload {
+                Payload::Disk(memory) => Some(*memory),
+                Payload::None if untouched && is_long(read) => {
+                    let medium = &state.disk.medium;
+                    medium.resident(read.offset, read.len as usize)
+                }
+                _ => None,
+            }
+        };
+        // All or none: only the first request of an I/O may have memory of the disk already, for an
+        // earlier part.
+        let mut segments = parts.engine.io_segments(io);
+        let all = segments.all(|segment| in_place(requests, segment.tag).is_some());
         for segment in parts.engine.io_segments(io) {
-            parts.requests.give_read_buffer(segment.tag);
+            if requests.is_answered_from_disk(segment.tag) {
+                continue;
+            }
+            match in_place(requests, segment.tag).filter(|_| all) {
+                Some(memory) => requests.answer_from_disk(segment.tag, memory),
+                None => requests.give_read_buffer(segment.tag),
+            }
         }
+    }
+
+    /// Takes off the front of a read what needs no transfer, because the reply is sent from memory
+    /// of the disk. Returns false if nothing is left.
+    fn skip_in_place(parts: &LoopParts<'_>, io: &mut DeviceIo) -> bool {
+        let segments = parts.engine.io_segments(io.id);
+        let in_place = segments.map_while(|segment| {
+            let stays = parts.requests.is_answered_from_disk(segment.tag);
+            stays.then_some(segment.len)
+        });
+        let skipped: u32 = in_place.sum();
+        io.addr += u64::from(skipped);
+        io.offset += u64::from(skipped);
+        io.len -= skipped;
+        io.len > 0
     }
 
     /// Submits an I/O to its backing. `io` may be shorter than the engine's I/O only if that
     /// carries one request, as after a torn write.
     fn begin(&mut self, parts: &mut LoopParts<'_>, index: usize, disk: usize, io: &DeviceIo) {
+        let mut io = *io;
+        if io.op == Op::Read && !Device::skip_in_place(parts, &mut io) {
+            return self.medium_ended(parts, index, Ok(()));
+        }
         let requests = &parts.requests;
         let ranges = parts.engine.io_segments(io.id).flat_map(|segment| {
             let len = segment.len.min(io.len) as usize;
@@ -244,7 +295,7 @@ impl Device {
             reports: &mut self.reports,
         };
         let medium = &mut self.disks[disk].disk.medium;
-        let ended = medium.submit(&mut self.shared, &mut port, io, ranges);
+        let ended = medium.submit(&mut self.shared, &mut port, &io, ranges);
         if let Some(outcome) = ended {
             self.medium_ended(parts, index, outcome);
         }

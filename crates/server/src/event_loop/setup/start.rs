@@ -99,7 +99,7 @@ impl Prepared {
             device: self.device,
             vms: self.vms,
             removals: Vec::new(),
-            shrinking: Vec::new(),
+            pending_resizes: Vec::new(),
             frontends: Default::default(),
             admission: self.connections,
             requests: Requests::new(Pool::new(self.buffer_memory)?),

@@ -310,6 +310,24 @@ impl Client {
         Some(self.receive())
     }
 
+    /// Waits for the next reply; `None` if the server closes the connection before it is whole.
+    pub fn receive_if_any_whole(&mut self) -> Option<Answer> {
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            if let Some((used, answer)) = self.decode() {
+                self.input.drain(..used);
+                return Some(answer);
+            }
+            match self.stream.read(&mut piece) {
+                Ok(0) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                read => self
+                    .input
+                    .extend_from_slice(&piece[..read.expect("the server answers")]),
+            }
+        }
+    }
+
     fn decode(&self) -> Option<(usize, Answer)> {
         let decoded = decode_reply(&self.input).expect("the server keeps the rules");
         let Decoded::Reply(head, reply) = decoded else {

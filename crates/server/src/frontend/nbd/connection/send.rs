@@ -71,7 +71,7 @@ impl Connection {
     /// Queues the reply to a request.
     pub(super) fn queue(&mut self, port: &Port<'_>, index: u32) {
         let slot = port.requests.get(index);
-        let payload = port.requests.buffer(index).map_or(0, |_| slot.len);
+        let payload = port.requests.reply_memory(index).map_or(0, |_| slot.len);
         if self.tx.queue.is_empty() && !self.tx.is_sending() {
             self.tx.moved = port.now;
         }
@@ -108,8 +108,8 @@ impl Connection {
             used += n;
             push_joined(&mut tx.ranges, at);
             let mut size = HEAD_LEN as u64;
-            if let Some(buffer) = port.requests.buffer(reply) {
-                tx.ranges.push(buffer.slice(0, slot.len as usize));
+            if let Some(memory) = port.requests.reply_memory(reply) {
+                tx.ranges.push(memory.slice(0, slot.len as usize));
                 size += u64::from(slot.len);
             }
             bytes += size;
