@@ -12,6 +12,7 @@
 //! | `GET /v1/vms/{name}` | | [`VmView`] |
 //! | `PUT /v1/vms/{name}` | [`VmRequest`] | [`VmView`] |
 //! | `DELETE /v1/vms/{name}` | | [`Removed`] |
+//! | `GET /v1/vms/{name}/endpoints` | | list of [`DiskEndpointsView`] |
 //! | `PATCH /v1/vms/{name}/objective` | [`ObjectiveChange`] | [`VmView`] |
 //! | `POST /v1/vms/{name}/schedule` | [`ScheduleEntry`] | [`VmView`] |
 //! | `DELETE /v1/vms/{name}/schedule`, `.../{number}` | | [`VmView`] |
@@ -48,6 +49,7 @@
 //! [`VmView`]: vm::VmView
 //! [`VmRequest`]: vm::VmRequest
 //! [`Removed`]: vm::Removed
+//! [`DiskEndpointsView`]: endpoint::DiskEndpointsView
 //! [`ObjectiveChange`]: change::ObjectiveChange
 //! [`ScheduleEntry`]: change::ScheduleEntry
 //! [`DiskRequest`]: disk::DiskRequest
@@ -65,6 +67,7 @@ pub mod attainment;
 pub mod change;
 pub mod device;
 pub mod disk;
+pub mod endpoint;
 pub mod error;
 pub mod fault;
 pub mod health;

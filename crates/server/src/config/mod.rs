@@ -195,6 +195,13 @@ pub struct ListenConfig {
     pub place: Option<Place>,
 }
 
+impl ListenConfig {
+    /// Returns true if the export is offered here.
+    pub fn offers(&self, export: &str) -> bool {
+        self.exports.is_empty() || self.exports.iter().any(|name| name == export)
+    }
+}
+
 /// Address of a listener.
 #[derive(Clone, Debug)]
 pub enum ListenAddress {

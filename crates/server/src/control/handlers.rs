@@ -21,7 +21,7 @@ use super::plane::Plane;
 use super::view;
 use super::{ANSWER_TIMEOUT, Api, BODY_BYTES_MAX};
 use crate::command::{DeviceSnapshot, VmSnapshot};
-use crate::config;
+use crate::config::{self, VmConfig};
 use crate::daemon::ControlError;
 use crate::health;
 use crate::metrics;
@@ -59,12 +59,20 @@ impl<P: Plane> Api<P> {
     /// # Errors
     /// 404 with the names of the VMs that exist, or 503 if the event loop does not answer.
     pub(super) async fn vm_snapshot(&self, vm: &str) -> ApiResult<VmSnapshot> {
-        if self.plane.vm(vm).is_some() {
-            return in_time(vm, self.plane.vm_snapshot(vm)).await;
-        }
-        let devices = self.plane.devices();
-        let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
-        Err(ApiError::not_found("vm", vm, &known))
+        self.vm_config(vm)?;
+        in_time(vm, self.plane.vm_snapshot(vm)).await
+    }
+
+    /// Returns the configuration of a VM that is served.
+    ///
+    /// # Errors
+    /// 404 with the names of the VMs that exist.
+    fn vm_config(&self, vm: &str) -> ApiResult<VmConfig> {
+        self.plane.vm(vm).ok_or_else(|| {
+            let devices = self.plane.devices();
+            let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
+            ApiError::not_found("vm", vm, &known)
+        })
     }
 }
 
@@ -167,6 +175,14 @@ pub(super) async fn vm<P: Plane>(
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
     Ok(ok(&api.view(&api.vm_snapshot(&name).await?)))
+}
+
+pub(super) async fn endpoints<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    let vm = api.vm_config(&name)?;
+    Ok(ok(&view::disk_endpoints(&vm, &api.plane.listeners())))
 }
 
 pub(super) async fn set_objective<P: Plane>(

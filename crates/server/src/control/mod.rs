@@ -11,6 +11,7 @@
 //!
 //!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
 //!   GET, PUT, DELETE    /v1/vms/{name}/transfer         GET  /v1/transfers
+//!   GET                 /v1/vms/{name}/endpoints
 //!   PUT, DELETE         /v1/vms/{name}             GET, PUT  /v1/vms/{name}/learnt
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
@@ -148,6 +149,7 @@ fn router<P: Plane>(api: Api<P>) -> Router {
                 .patch(v::resize_disk::<P>)
                 .delete(v::delete_disk::<P>),
         )
+        .route("/v1/vms/{name}/endpoints", get(h::endpoints::<P>))
         .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
         .route(
             "/v1/vms/{name}/schedule",

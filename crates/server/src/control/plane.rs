@@ -12,7 +12,7 @@ use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
-use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
+use crate::config::{DeviceConfig, DiskConfig, ListenConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
@@ -39,6 +39,9 @@ pub(crate) trait Inventory {
 
     /// Returns the directory that relative paths are relative to.
     fn base(&self) -> PathBuf;
+
+    /// Returns the listeners for clients of disks, in the order of the configuration.
+    fn listeners(&self) -> Vec<ListenConfig>;
 
     /// Returns the configuration of a VM that is served now.
     fn vm(&self, name: &str) -> Option<VmConfig>;
@@ -216,6 +219,10 @@ impl Inventory for DaemonHandle {
 
     fn base(&self) -> PathBuf {
         DaemonHandle::base(self).to_owned()
+    }
+
+    fn listeners(&self) -> Vec<ListenConfig> {
+        DaemonHandle::listeners(self).to_vec()
     }
 
     fn vm(&self, name: &str) -> Option<VmConfig> {

@@ -24,7 +24,7 @@ use super::transfers::Transfers;
 use crate::command::{
     Command, CommandError, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
-use crate::config::{Config, DaemonConfig, DiskConfig, VmConfig};
+use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, VmConfig};
 use crate::event_loop::Files;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpen};
@@ -67,6 +67,7 @@ impl DaemonHandle {
             transfers: Transfers::new(transfers_changed),
             base: config.base,
             config: config.daemon,
+            listeners: config.listeners,
             half_open: Arc::default(),
             stop: Notify::new(),
         });
@@ -106,6 +107,11 @@ impl DaemonHandle {
     /// Returns the directory of the configuration file, which relative paths are relative to.
     pub fn base(&self) -> &Path {
         &self.shared.base
+    }
+
+    /// Returns the listeners for clients of disks, in the order of the configuration.
+    pub fn listeners(&self) -> &[ListenConfig] {
+        &self.shared.listeners
     }
 
     /// Returns the half-open connections of all listeners: those of clients that have not chosen an

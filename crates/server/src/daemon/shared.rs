@@ -10,7 +10,7 @@ use super::directory::VmDirectory;
 use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
-use crate::config::DaemonConfig;
+use crate::config::{DaemonConfig, ListenConfig};
 use crate::listener::HalfOpen;
 use crate::storage_identity::IdentitySource;
 
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) base: PathBuf,
     /// Section `[daemon]` of the configuration.
     pub(super) config: DaemonConfig,
+    /// Listeners for clients of disks.
+    pub(super) listeners: Vec<ListenConfig>,
     pub(super) half_open: Arc<HalfOpen>,
     pub(super) stop: Notify,
 }

@@ -33,7 +33,9 @@ use super::plane::{Changes, Inventory, Loops, Persistence};
 use super::*;
 use crate::command::sample_snapshot::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
-use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig};
+use crate::config::{
+    Create, DeviceConfig, DiskConfig, DiskFormat, ListenConfig, Schedule, VmConfig,
+};
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 use crate::learnt_state_file::LearntStateFile;

@@ -186,6 +186,17 @@ impl Inventory for Pretended {
         "/etc/tidegate".into()
     }
 
+    fn listeners(&self) -> Vec<ListenConfig> {
+        vec![ListenConfig {
+            address: ListenAddress::Unix {
+                path: "/run/tidegate/nbd.sock".into(),
+                mode: 0o600,
+            },
+            exports: Vec::new(),
+            place: None,
+        }]
+    }
+
     fn vm(&self, name: &str) -> Option<VmConfig> {
         self.vms(|vms| vms.iter().find(|vm| vm.name == name).cloned())
     }

@@ -3,6 +3,7 @@
 //! them.
 
 mod device;
+mod endpoints;
 mod fault;
 mod policy;
 mod schedule;
@@ -20,6 +21,7 @@ use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
 pub use crate::config::objective_view as objective;
+pub use endpoints::disk_endpoints;
 pub(crate) use fault::disk_faults;
 pub use policy::{params, policies, policy, policy_parts};
 pub(crate) use schedule::schedule;

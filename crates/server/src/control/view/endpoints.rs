@@ -1,0 +1,84 @@
+//! Views of the addresses at which clients attach disks.
+
+use std::path::Path;
+
+use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD};
+
+use crate::config::{ListenAddress, ListenConfig, VmConfig};
+
+/// Returns the disks of a VM, each with the listeners that offer it, in the order of the
+/// configuration.
+pub fn disk_endpoints(vm: &VmConfig, listeners: &[ListenConfig]) -> Vec<DiskEndpointsView> {
+    let disks = vm.disks.iter().map(|disk| DiskEndpointsView {
+        export: disk.export.clone(),
+        read_only: disk.read_only,
+        endpoints: (listeners.iter())
+            .filter(|listen| listen.offers(&disk.export))
+            .map(|listen| endpoint(&listen.address))
+            .collect(),
+    });
+    disks.collect()
+}
+
+fn endpoint(address: &ListenAddress) -> EndpointView {
+    let (unix, tcp) = match address {
+        ListenAddress::Unix { path, .. } => (Some(absolute(path)), None),
+        ListenAddress::Tcp(address) => (None, Some(address.to_string())),
+    };
+    EndpointView {
+        protocol: NBD.to_owned(),
+        unix,
+        tcp,
+    }
+}
+
+/// Returns the absolute form of a path, as a process with another working directory needs it.
+fn absolute(path: &Path) -> String {
+    // Fails only for an empty path, or where the working directory is gone.
+    let absolute = std::path::absolute(path);
+    absolute.as_deref().unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_the_listeners_that_offer_it() {
+        let text = r#"
+            [[listen]]
+            unix = "nbd.sock"
+            [[listen]]
+            tcp = "127.0.0.1:10809"
+            exports = ["logs"]
+            [[device]]
+            name = "ram"
+            kind = "memory"
+            [[vm]]
+            name = "db"
+            [[vm.disk]]
+            size = "1 MiB"
+            [[vm.disk]]
+            export = "logs"
+            size = "1 MiB"
+            read_only = true
+        "#;
+        let loaded = crate::config::parse(text, "t", Path::new("/run/tidegate"));
+        let config = loaded.unwrap_or_else(|errors| panic!("{errors}")).config;
+        let disks = disk_endpoints(&config.vms[0], &config.listeners);
+        let addresses = |disk: &DiskEndpointsView| {
+            let all = disk.endpoints.iter();
+            all.map(|at| format!("{} {}", at.protocol, at.address()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(disks[0].export, "db");
+        assert!(!disks[0].read_only);
+        assert_eq!(addresses(&disks[0]), ["nbd /run/tidegate/nbd.sock"]);
+        assert_eq!(disks[1].export, "logs");
+        assert!(disks[1].read_only);
+        assert_eq!(
+            addresses(&disks[1]),
+            ["nbd /run/tidegate/nbd.sock", "nbd 127.0.0.1:10809"]
+        );
+    }
+}
