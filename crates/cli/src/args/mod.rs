@@ -3,6 +3,7 @@
 mod agent;
 mod daemon;
 mod disk;
+mod export;
 mod objective_parts;
 mod place;
 mod plan;
@@ -31,6 +32,7 @@ pub(crate) use daemon::{
     StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
+pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
@@ -66,6 +68,7 @@ use crate::completion;
   tidegate serve tidegate.toml        serve its disks
   tidegate sim examples/host.toml     simulate a scenario, in virtual time
   tidegate vm list                    list the VMs being served
+  tidegate export qemu oltp           arguments that attach a VM's disks
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
@@ -79,7 +82,9 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 7] = ["vm", "transfer", "job", "device", "disk", "policy", "stats"];
+const ASK_THE_DAEMON: [&str; 8] = [
+    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats",
+];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
@@ -293,6 +298,17 @@ pub(crate) enum Command {
     /// List, show, add, change and remove VMs
     #[command(subcommand)]
     Vm(VmCommand),
+    /// Print what attaches the disks of a VM to QEMU, libvirt or Cloud Hypervisor
+    #[command(
+        subcommand,
+        after_help = "Nothing is changed: the output is pasted into the hypervisor. Names and \
+                      sockets come from the running daemon, or from a file with \
+                      --config.\n\nExamples:
+  tidegate export libvirt db > db.xml && virsh attach-device db db.xml --config
+  tidegate export qemu db
+  tidegate export qemu db --config /etc/tidegate.toml -o json"
+    )]
+    Export(ExportCommand),
     /// Deadline transfers: amounts of data that a VM is to move by a deadline
     #[command(
         subcommand,

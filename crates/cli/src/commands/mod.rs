@@ -7,6 +7,7 @@ mod check;
 mod compare;
 mod device;
 mod disk;
+mod export;
 mod place;
 mod plan;
 mod policy;
@@ -43,6 +44,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
+        Command::Export(command) => export::run(&command, &args.global.socket, out),
         Command::Transfer(command) => transfer::run(&command, &client()?, out),
         Command::Job(command) => {
             let what = "`job` is the old name of `transfer`, accepted for one release";

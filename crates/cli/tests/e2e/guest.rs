@@ -43,9 +43,11 @@ const BOOT: [u8; 81] = [
     1, 0, 0, 0, 0, 0, 0, 0,             // 7c49  and which one
 ];
 
-const TEXT: &str = "the disk it was promised\r\n";
+/// Text that the guest of [`image`] prints on its serial port.
+pub(crate) const TEXT: &str = "the disk it was promised\r\n";
 
-fn image(scratch: &Scratch) -> std::path::PathBuf {
+/// Writes a disk from which a guest boots, prints [`TEXT`] and ends with 0x10 at port 0xf4.
+pub(crate) fn image(scratch: &Scratch) -> std::path::PathBuf {
     let mut image = vec![0; 1024];
     image[..BOOT.len()].copy_from_slice(&BOOT);
     image[510..512].copy_from_slice(&[0x55, 0xaa]);

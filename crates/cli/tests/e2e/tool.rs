@@ -98,6 +98,11 @@ impl Running {
         read(&self.out)
     }
 
+    /// Returns the standard error so far.
+    pub(crate) fn err(&self) -> String {
+        read(&self.err)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

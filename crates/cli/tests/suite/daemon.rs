@@ -129,12 +129,14 @@ fn a_running_daemon_is_looked_at_and_changed() {
         "{}",
         stderr(&output)
     );
-    let output = daemon.ask(&["vm", "show", "olpt"]);
-    assert!(
-        stderr(&output).contains("there are: oltp, bulk"),
-        "{}",
-        stderr(&output)
-    );
+    for command in [&["vm", "show", "olpt"][..], &["export", "qemu", "olpt"]] {
+        let output = daemon.ask(command);
+        assert!(
+            stderr(&output).contains("there are: oltp, bulk"),
+            "{}",
+            stderr(&output)
+        );
+    }
     assert_eq!(
         daemon.json(&["vm", "show", "oltp"])["objective"]["reservation"],
         "120 IOPS"

@@ -7,6 +7,7 @@ mod common;
 mod compare;
 mod completion;
 mod daemon;
+mod export;
 mod formats;
 mod place;
 mod profile;

@@ -1,0 +1,109 @@
+//! `tidegate export`, from a configuration file.
+
+use crate::common::{stderr, stdout, tidegate};
+
+/// A VM of two disks, one of them on a listener of its own, and one that nobody can attach.
+const CONFIG: &str = r#"
+[store]
+path = "none.redb"
+[[listen]]
+unix = "/run/tidegate/nbd.sock"
+exports = ["db"]
+[[listen]]
+tcp = "127.0.0.1:10809"
+exports = ["logs"]
+[[device]]
+name = "ram"
+kind = "memory"
+[[vm]]
+name = "db"
+[[vm.disk]]
+size = "8 MiB"
+[[vm.disk]]
+export = "logs"
+size = "8 MiB"
+[[vm]]
+name = "ci"
+[[vm.disk]]
+size = "8 MiB"
+"#;
+
+/// Runs `tidegate export` with the configuration. Returns standard output, or the message.
+fn export(words: &[&str]) -> Result<String, String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    std::fs::write(&file, CONFIG).expect("writable");
+    let file = file.to_str().expect("plain");
+    let output = tidegate(&[&["export"], words, &["--config", file]].concat());
+    match output.status.code() {
+        Some(0) => Ok(stdout(&output)),
+        Some(1) => Err(stderr(&output)),
+        code => panic!("{code:?}: {}", stderr(&output)),
+    }
+}
+
+#[test]
+fn arguments_of_qemu_are_one_option_a_line() {
+    assert_eq!(
+        export(&["qemu", "db"]).as_deref(),
+        Ok(concat!(
+            "-object iothread,id=tg-io \\\n",
+            "-blockdev driver=nbd,node-name=tg-db,server.type=unix,",
+            "server.path=/run/tidegate/nbd.sock,export=db,",
+            "reconnect-delay=60,cache.direct=on,discard=unmap \\\n",
+            "-device virtio-blk-pci,drive=tg-db,iothread=tg-io \\\n",
+            "-blockdev driver=nbd,node-name=tg-logs,server.type=inet,",
+            "server.host=127.0.0.1,server.port=10809,export=logs,",
+            "reconnect-delay=60,cache.direct=on,discard=unmap \\\n",
+            "-device virtio-blk-pci,drive=tg-logs,iothread=tg-io\n",
+        ))
+    );
+}
+
+#[test]
+fn targets_of_libvirt_follow_each_other() {
+    let printed = export(&["libvirt", "db"]).expect("a VM with listeners");
+    let position = |text: &str| printed.find(text).unwrap_or_else(|| panic!("{printed}"));
+    assert!(position("name='db'") < position("dev='vdb'"));
+    assert!(position("dev='vdb'") < position("name='logs'"));
+    assert!(position("port='10809'") < position("dev='vdc'"));
+    let message = export(&["libvirt", "db", "--target", "vdz"]).expect_err("one letter is left");
+    assert!(message.contains("use --disk"), "{message}");
+    let one = export(&["libvirt", "db", "--target", "vdz", "--disk", "logs"]);
+    assert!(one.expect("one disk").contains("dev='vdz'"));
+}
+
+#[test]
+fn what_does_not_fit_is_said_with_what_would() {
+    for (words, what, help) in [
+        (&["qemu", "dbb"][..], "no VM \"dbb\"", "there are: db, ci"),
+        (
+            &["qemu", "ci"],
+            "no listener offers",
+            "add \"ci\" to the exports",
+        ),
+        (
+            &["libvirt", "db", "--disk", "x"],
+            "name \"x\"",
+            "there are: db, logs",
+        ),
+        (
+            &["qemu", "db", "--listener", "/run/tidegate/nbd.sock"],
+            "offers the disk \"logs\"",
+            "127.0.0.1:10809 (nbd)",
+        ),
+        (
+            &["cloud-hypervisor", "db"],
+            "no NBD client",
+            "nbd-client -unix",
+        ),
+    ] {
+        let message = export(words).expect_err("refused");
+        assert!(message.starts_with("error: "), "{message}");
+        assert!(message.contains(what), "{message}");
+        assert!(
+            message.contains("help: ") && message.contains(help),
+            "{message}"
+        );
+    }
+}
