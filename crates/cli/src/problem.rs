@@ -51,6 +51,15 @@ impl Problem {
         self.help = Some(help.into());
         self
     }
+
+    /// Adds another way out to the help text.
+    pub(crate) fn or_else(self, way: &str) -> Problem {
+        let help = match &self.help {
+            Some(help) => format!("{help}; or {way}"),
+            None => way.to_owned(),
+        };
+        self.help(help)
+    }
 }
 
 impl fmt::Display for Problem {

@@ -86,7 +86,8 @@ pub(crate) enum VmCommand {
         after_help = "For policies that learn of each VM, such as slo, flubber, edf-credit and \
                       vcup. The file is small and JSON. Import it with `vm import` on another \
                       daemon after migrating the VM, or after adding the VM again. Without FILE \
-                      it is printed.\n\nExamples:
+                      it is printed. `tidegate export` has what attaches a VM's disks.\n\n\
+                      Examples:
   tidegate vm export oltp oltp.learnt.json
   tidegate vm export oltp | ssh other 'cat > oltp.learnt.json'"
     )]

@@ -28,7 +28,8 @@ pub(crate) enum ExportCommand {
                       -o json has them as a list.\n\nExamples:
   tidegate export qemu db
   tidegate export qemu db --config /etc/tidegate.toml
-  eval \"qemu-system-x86_64 -m 1G -accel kvm $(tidegate export qemu db)\"
+  disks=$(tidegate export qemu db) &&
+      eval \"qemu-system-x86_64 -m 1G -accel kvm $disks\"
   tidegate export qemu db --memory \"4 GiB\"        for a vhost-user disk"
     )]
     Qemu(MachineArgs),

@@ -61,6 +61,15 @@ fn arguments_of_qemu_are_one_option_a_line() {
 }
 
 #[test]
+fn without_a_daemon_a_file_is_named_as_the_other_source() {
+    let output = tidegate(&["--socket", "/nonexistent/c.sock", "export", "qemu", "db"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.starts_with("error: no daemon listens"), "{message}");
+    assert!(message.ends_with("; or add --config FILE\n"), "{message}");
+}
+
+#[test]
 fn targets_of_libvirt_follow_each_other() {
     let printed = export(&["libvirt", "db"]).expect("a VM with listeners");
     let position = |text: &str| printed.find(text).unwrap_or_else(|| panic!("{printed}"));

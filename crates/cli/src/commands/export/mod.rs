@@ -131,7 +131,12 @@ fn disks(args: &AttachArgs, socket: &Path) -> Result<Vec<Attachment>> {
         Some(file) => from_file(&args.vm, file)?,
         None => {
             let path = format!("/v1/vms/{}/endpoints", percent_encode(&args.vm));
-            read(Client::new(socket)?.get(&path)?)?
+            // Errors of the connection are of this type, those that the daemon answers are not.
+            let answer = (Client::new(socket)?.get(&path)).map_err(|error| {
+                let or_file = |problem: Problem| problem.or_else("add --config FILE").into();
+                error.downcast().map_or_else(|error| error, or_file)
+            })?;
+            read(answer)?
         }
     };
     attachment::choose(args, &all)
