@@ -177,6 +177,11 @@ impl AnyBacking {
         call!(self, it => it.resident(offset, len))
     }
 
+    /// See [`Backing::moves_at`].
+    pub(crate) fn moves_at(&self, size: u64) -> bool {
+        call!(self, it => it.moves_at(size))
+    }
+
     /// See [`Backing::physical_block`].
     pub(crate) fn physical_block(&self) -> u32 {
         call!(self, it => it.physical_block())

@@ -165,9 +165,8 @@ impl OpenFile {
 
     /// Maps the file if it is in memory; `None` where that is of no use.
     pub(super) fn map(&self) -> Option<FileMapping> {
-        let facts = self.facts.in_memory.then(|| self.file.metadata().ok())??;
-        // Writing needs a file that can be zeroed.
-        FileMapping::new(&self.file, &facts, self.facts.size, self.facts.can_zero)
+        let map = || FileMapping::new(&self.file, self.facts.size);
+        self.facts.in_memory.then(map).flatten()
     }
 }
 

@@ -32,7 +32,8 @@ pub(crate) struct FileBacking {
     /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
     /// the disk back, so that both are closed where that may block.
     registered: Option<OwnedFd>,
-    /// View of a file in memory, from the size that it had when it was opened or resized.
+    /// View of a file in memory, as long as it was when it was opened. What it grows by is read
+    /// with a copy, since replies may still be sent from here.
     mapping: Option<FileMapping>,
 }
 
@@ -264,9 +265,19 @@ impl Backing for FileBacking {
     }
 
     fn resident(&self, offset: u64, len: usize) -> Option<Mem> {
-        // A read of a file that lost bytes has to fail.
-        let mapping = (self.mapping.as_ref()).filter(|_| self.open.facts.takes(false));
-        mapping?.resident(offset, len)
+        let (mapping, facts) = (self.mapping.as_ref()?, &self.open.facts);
+        // A read of a file that lost bytes has to fail, and what follows the end in its last page
+        // would be read as zeroes.
+        let is_whole = || {
+            self.open
+                .file
+                .metadata()
+                .is_ok_and(|now| now.len() >= facts.size)
+        };
+        let memory = facts
+            .takes(false)
+            .then(|| mapping.resident(offset, len))??;
+        is_whole().then_some(memory)
     }
 
     fn physical_block(&self) -> u32 {
@@ -315,7 +326,6 @@ impl Backing for FileBacking {
 
     fn resize(&mut self, size: u64) -> io::Result<()> {
         self.open.facts.set_size(size);
-        self.mapping = self.open.map();
         Ok(())
     }
 }

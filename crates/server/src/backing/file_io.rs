@@ -4,7 +4,7 @@
 //!   read, write, zeroes by writing:  [Head] -> [Tail] -> Transfer (again after a short one) -+
 //!   discard, zeroes:                 Allocate -(cannot)-> Transfer of zeroes, or nothing     |
 //!   flush:                           Sync                          with fua: Sync <----------+
-//!                                                    (writes: where RWF_DSYNC is not trusted)
+//!                                    (not on tmpfs)  (writes: where RWF_DSYNC is not trusted)
 //! ```
 //!
 //! An I/O whose offset, length or memory is not aligned for direct I/O goes through a bounce buffer
@@ -126,6 +126,8 @@ impl FileIo {
         loop {
             match self.stage {
                 Stage::Done(outcome) => return Step::Done(outcome),
+                // Nothing on tmpfs is durable, and the call would take a kernel worker.
+                Stage::Sync if facts.in_memory => self.stage = Stage::Done(sync_outcome(facts)),
                 Stage::Sync => return Step::Sync,
                 Stage::Allocate => match self.allocation(facts) {
                     Some(step) => return step,

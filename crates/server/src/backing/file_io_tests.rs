@@ -520,3 +520,16 @@ fn a_write_without_progress_fails() {
         Err(IoError::Io)
     );
 }
+
+#[test]
+fn in_memory_a_flush_is_no_call_and_fails_on_a_disk_that_has_failed() {
+    let mut bench = Bench::new();
+    bench.facts.in_memory = true;
+    let mut fake = Fake::new(&[]);
+    assert_eq!(bench.run(&mut fake, io(Op::Flush, 0, 0, false)), Ok(()));
+    let discard = bench.run(&mut fake, io(Op::Discard, 0, 8192, true));
+    assert_eq!((discard, fake.calls, fake.synced), (Ok(()), 1, 0));
+    bench.facts.errors.fail(libc::EIO, "write");
+    let flush = bench.run(&mut fake, io(Op::Flush, 0, 0, false));
+    assert_eq!(flush, Err(IoError::Io));
+}

@@ -1,9 +1,8 @@
 //! Mapping of a disk's file on tmpfs, from which a socket takes the bytes of long reads.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 
 use crate::buffer::{Mem, PAGE};
 
@@ -15,6 +14,7 @@ const ASKED_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(super) struct FileMapping {
     base: *mut libc::c_void,
+    /// Bytes that can be asked for: whole pages.
     len: usize,
 }
 
@@ -23,25 +23,17 @@ unsafe impl Send for FileMapping {}
 
 impl FileMapping {
     /// Maps the first `size` bytes of a file. Returns `None` if that cannot be of use: the kernel
-    /// tells only the owner, and those who may write, which of its pages are in memory; or the
-    /// address space is exhausted.
-    pub(super) fn new(
-        file: &File,
-        facts: &Metadata,
-        size: u64,
-        writable: bool,
-    ) -> Option<FileMapping> {
-        // SAFETY: takes no arguments and cannot fail.
-        let user = unsafe { libc::geteuid() };
-        if size == 0 || !(writable || user == 0 || user == facts.uid()) {
-            return None;
-        }
+    /// tells only those who may write a file, and its owner, which of its pages are in memory, and
+    /// says of all of them that they are to everybody else; or the address space is exhausted.
+    pub(super) fn new(file: &File, size: u64) -> Option<FileMapping> {
         let len = (size as usize).next_multiple_of(PAGE);
+        // One page more, which no file of this size has.
+        let (mapped, beyond) = (len + PAGE, len);
         // SAFETY: a new mapping at an address of the kernel's choosing touches nothing that exists.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                len,
+                mapped,
                 libc::PROT_READ,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 file.as_raw_fd(),
@@ -53,7 +45,8 @@ impl FileMapping {
             tracing::info!(%error, "cannot map a file in memory: its long reads are copied twice");
             return None;
         }
-        Some(FileMapping { base, len })
+        let mapping = FileMapping { base, len };
+        (!mapping.are_there(beyond / PAGE, 1)).then_some(mapping)
     }
 
     /// Returns a range of the file if all its pages are in memory, so that reading them waits for
@@ -65,27 +58,37 @@ impl FileMapping {
         let (mut page, last) = (offset / PAGE, end.div_ceil(PAGE));
         while page < last {
             let pages = (last - page).min(ASKED_AT_ONCE);
-            let mut state = [0u8; ASKED_AT_ONCE];
-            // SAFETY: the pages lie within the mapping, as was checked, and `state` has a byte for
-            // each of them.
-            let failed = unsafe {
-                let at = self.base.byte_add(page * PAGE);
-                libc::mincore(at, pages * PAGE, state.as_mut_ptr())
-            };
-            // The lowest bit says whether a page is in memory.
-            if failed != 0 || state[..pages].iter().any(|state| state & 1 == 0) {
+            if !self.are_there(page, pages) {
                 return None;
             }
             page += pages;
         }
         Some(Mem::of_mapping(self.base, offset, len))
     }
+
+    /// Returns true if the kernel says of all these pages, at most [`ASKED_AT_ONCE`], that they are
+    /// in memory.
+    fn are_there(&self, first: usize, pages: usize) -> bool {
+        assert!(
+            pages <= ASKED_AT_ONCE && first + pages <= self.len / PAGE + 1,
+            "pages outside of the mapping"
+        );
+        let mut state = [0u8; ASKED_AT_ONCE];
+        // SAFETY: the pages lie within the mapping, which has one page more than `len`, and `state`
+        // has a byte for each of them.
+        let failed = unsafe {
+            let at = self.base.byte_add(first * PAGE);
+            libc::mincore(at, pages * PAGE, state.as_mut_ptr())
+        };
+        // The lowest bit says whether a page is in memory.
+        failed == 0 && state[..pages].iter().all(|state| state & 1 == 1)
+    }
 }
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new`, and nobody uses a part of it any more.
-        unsafe { libc::munmap(self.base, self.len) };
+        unsafe { libc::munmap(self.base, self.len + PAGE) };
     }
 }
 
@@ -100,8 +103,7 @@ mod tests {
         let mut file = tempfile::tempfile_in("/dev/shm").expect("tmpfs");
         file.write_all(bytes).expect("room");
         file.set_len(size).expect("it may grow");
-        let facts = file.metadata().expect("it is open");
-        let mapping = FileMapping::new(&file, &facts, size, true).expect("address space");
+        let mapping = FileMapping::new(&file, size).expect("address space");
         (file, mapping)
     }
 
@@ -135,12 +137,5 @@ mod tests {
         file.set_len(5 * PAGE as u64).expect("it may shrink");
         assert!(mapping.resident(0, 5 * PAGE).is_some());
         assert!(mapping.resident(0, 6 * PAGE).is_none(), "truncated");
-    }
-
-    #[test]
-    fn a_file_without_bytes_is_not_mapped() {
-        let file = tempfile::tempfile_in("/dev/shm").expect("tmpfs");
-        let facts = file.metadata().expect("it is open");
-        assert!(FileMapping::new(&file, &facts, 0, true).is_none());
     }
 }

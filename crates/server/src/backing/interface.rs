@@ -110,11 +110,17 @@ pub(crate) trait Backing {
         false
     }
 
-    /// Returns memory of the disk itself that has the bytes of a range, if reading it waits for
-    /// nothing. It shows changes that are made later. It stays mapped until the disk is resized or
-    /// detached, so both must wait for whoever uses it.
+    /// Returns memory of the disk itself that has the bytes of a range, if reading it waits for no
+    /// device. It shows changes that are made later, also half of one. It stays there until the
+    /// disk is detached, shrinks, or [moves](Backing::moves_at), all of which must wait for whoever
+    /// uses it.
     fn resident(&self, _offset: u64, _len: usize) -> Option<Mem> {
         None
+    }
+
+    /// Returns true if a resize to `size` bytes moves what [`Backing::resident`] returns.
+    fn moves_at(&self, _size: u64) -> bool {
+        false
     }
 
     /// Returns the smallest unit in bytes that is written without a read before it: a power of two,

@@ -2,8 +2,8 @@
 //!
 //! The addresses of a [`Region`] stay reserved until the process ends, because the kernel might
 //! still write to them. The kernel only reads the bytes of a disk in memory, for replies that are
-//! sent from there, and no disk is removed or resized before they have been sent. So the region of
-//! a removed disk is reused for a later one, and VMs can come and go for as long as the daemon
+//! sent from there, and no disk is removed, cut off or moved before they have ended. So the region
+//! of a removed disk is reused for a later one, and VMs can come and go for as long as the daemon
 //! runs.
 
 use std::io;
@@ -106,6 +106,11 @@ impl Memory {
             "range outside of the disk"
         );
         self.region.region().discard(offset, len);
+    }
+
+    /// Returns the length in bytes up to which the disk can grow in place.
+    pub fn room(&self) -> usize {
+        self.region.region().len()
     }
 
     /// Makes the disk longer by zeroes, or shorter after its [`Tail`] was discarded. When it grows,

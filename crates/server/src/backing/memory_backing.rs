@@ -44,6 +44,10 @@ impl Backing for Memory {
         Some(self.mem(offset as usize, len))
     }
 
+    fn moves_at(&self, size: u64) -> bool {
+        size as usize > self.room()
+    }
+
     fn zeroes_fast(&self, _: bool) -> bool {
         true
     }

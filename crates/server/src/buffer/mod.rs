@@ -3,8 +3,8 @@
 //! A [`Region`] is a range of anonymous memory whose addresses stay reserved until the process
 //! ends; dropping it returns its pages, not its addresses. A [`Mem`] is a range of a region, freely
 //! copied and therefore always mapped: whatever becomes of an I/O, the kernel never writes into
-//! memory that has another use by now. (Guest memory will join as another origin of `Mem` and will
-//! keep this promise by its own means.)
+//! memory that has another use by now. Memory of other origin keeps this promise by its own means:
+//! a mapped file is only read by the kernel, and outlives the replies that are sent from it.
 //!
 //! Bytes are only copied in and out, never borrowed, because the kernel may be working on them. The
 //! loop ensures that no other thread copies meanwhile: it does not touch a buffer of an I/O until

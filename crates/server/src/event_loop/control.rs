@@ -240,6 +240,8 @@ impl Loop {
         self.phase = Phase::Draining;
         // Stalls that were injected could otherwise outlast the stop time-out, too.
         self.end_stalls(None);
+        // The sender would change a file after the loop has ended, and nobody would note its size.
+        self.cancel_resizes(|_| true, "the daemon is stopping");
         // Waiting requests are to be answered now, not at the pace of a VM's limit: a thousand
         // requests at 2 IOPS would outlast the stop time-out of any service manager.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");

@@ -348,7 +348,9 @@ fn an_error_reaches_the_requests_that_touch_a_bad_block() {
 
 #[test]
 fn a_failed_flush_fails_its_disk_and_no_other() {
-    for place in places() {
+    // On tmpfs a flush has nothing to do, and cannot fail.
+    let durable = |(dir, _): &(tempfile::TempDir, _)| !dir.path().starts_with("/dev/shm");
+    for place in places().into_iter().filter(durable) {
         let mut failures = 1;
         let config = two_disks(&place, MIB, move |call| match call.what {
             What::Sync if std::mem::take(&mut failures) > 0 => Fault::Error(libc::EIO),

@@ -106,7 +106,7 @@ impl Loop {
     }
 
     fn disconnect(&mut self, disks: &[usize], why: &str) {
-        self.cancel_resizes(disks);
+        self.cancel_resizes(|disk| disks.contains(&disk), "the disk was removed");
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect(&mut ctx, disks, why);
         // A request that a fault rule stalls would delay the removal.

@@ -3,8 +3,8 @@
 //! ```text
 //!   StartResize --larger----> range of addresses reserved -----------+
 //!       |                                                            v
-//!       +-------smaller--> waiting requests beyond the end     replies from the disk's own memory
-//!                          fail, I/Os there end -------------> are sent
+//!       +-------smaller--> waiting requests beyond the end     replies from memory of the disk
+//!                          fail, I/Os there end -------------> that moves or goes are sent
 //!                                                                    |
 //!   served with the new size <--FinishResize-- sender of the command extends or truncates the
 //!                                              file or memory
@@ -25,10 +25,15 @@ use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 use crate::frontend::Volume;
 
 /// Resize that begins once nothing is in flight beyond the disk's new end, and no reply is to be
-/// sent from memory that may move or go.
+/// sent from memory that moves or goes.
 #[derive(Debug)]
 pub(super) struct PendingResize {
     disk: usize,
+    /// End up to which the disk's memory stays where it is.
+    stays: u64,
+    /// Number of replies that had ended when such ones were last looked for and found; `None`:
+    /// there are none.
+    waits_since: Option<u64>,
     resizing: Resizing,
     reply: Reply<Resizing>,
 }
@@ -136,11 +141,18 @@ impl Loop {
         reply: Reply<Resizing>,
     ) {
         match self.try_start_resize(vm, export, size, force) {
-            Ok((disk, resizing)) => self.pending_resizes.push(PendingResize {
-                disk,
-                resizing,
-                reply,
-            }),
+            Ok((disk, resizing)) => {
+                let moves = self.device.disks[disk].disk.medium.moves_at(size);
+                let stays = if moves { 0 } else { size };
+                let beyond = self.requests.has_disk_memory(disk, stays);
+                self.pending_resizes.push(PendingResize {
+                    disk,
+                    stays,
+                    waits_since: beyond.then(|| self.requests.disk_replies_ended()),
+                    resizing,
+                    reply,
+                });
+            }
             Err(error) => respond(reply, Err(error)),
         }
     }
@@ -213,8 +225,8 @@ impl Loop {
             "a resize of export {export:?} ends that never began"
         );
         assert!(
-            !self.requests.has_disk_memory(at),
-            "export {export:?} is resized while a reply is to be sent from its memory"
+            !(state.disk.medium.moves_at(size) && self.requests.has_disk_memory(at, 0)),
+            "export {export:?} moves while a reply is to be sent from its memory"
         );
         state.resizing = false;
         let memory = state.disk.medium.resize(size);
@@ -241,24 +253,29 @@ impl Loop {
         self.pending_resizes.iter().any(|s| disks.contains(&s.disk))
     }
 
-    /// Refuses the pending resizes of disks that are being removed.
-    pub(super) fn cancel_resizes(&mut self, disks: &[usize]) {
-        let pending = |resize: &mut PendingResize| disks.contains(&resize.disk);
+    /// Refuses the pending resizes of these disks.
+    pub(super) fn cancel_resizes(&mut self, of: impl Fn(usize) -> bool, why: &str) {
+        let pending = |resize: &mut PendingResize| of(resize.disk);
         for PendingResize { reply, .. } in self.pending_resizes.extract_if(.., pending) {
-            let what = "the disk was removed".to_owned();
-            respond(reply, Err(CommandError::Refused(what)));
+            respond(reply, Err(CommandError::Refused(why.to_owned())));
         }
     }
 
     /// Answers the commands of disks that no longer have an I/O in flight beyond their new end, or
-    /// a reply from their own memory.
+    /// a reply from memory that moves or goes.
     pub(super) fn begin_resizes(&mut self) {
         let mut at = 0;
         while at < self.pending_resizes.len() {
-            let disk = self.pending_resizes[at].disk;
+            let pending = &mut self.pending_resizes[at];
+            let (disk, ended) = (pending.disk, self.requests.disk_replies_ended());
+            // A client may leave its replies for long, so they are not looked for in vain.
+            if pending.waits_since.is_some_and(|since| since != ended) {
+                let beyond = self.requests.has_disk_memory(disk, pending.stays);
+                pending.waits_since = beyond.then_some(ended);
+            }
             let end = self.device.disks[disk].disk.size;
             let beyond = |io: &Io| io.is_beyond(disk, end);
-            if self.device.ios.iter().any(beyond) || self.requests.has_disk_memory(disk) {
+            if pending.waits_since.is_some() || self.device.ios.iter().any(beyond) {
                 at += 1;
                 continue;
             }

@@ -85,6 +85,8 @@ pub(crate) struct Requests {
     /// Slots whose replies have ended, with the loop time at which each was sent; `None` if
     /// dropped.
     ended: Vec<(u32, Option<Nanos>)>,
+    /// Number of replies from memory of disks that have ended.
+    disk_replies_ended: u64,
 }
 
 impl Requests {
@@ -98,6 +100,7 @@ impl Requests {
             pool,
             offered: Vec::new(),
             ended: Vec::new(),
+            disk_replies_ended: 0,
         }
     }
 
@@ -226,15 +229,18 @@ impl Requests {
         slot.payload = Payload::Disk(memory);
     }
 
-    /// Returns true if the request with this tag is answered from memory of its disk.
-    #[inline]
-    pub(crate) fn is_answered_from_disk(&self, tag: u64) -> bool {
-        matches!(self.get(self.by_tag(tag)).payload, Payload::Disk(_))
+    /// Returns true if a reply is still to be sent from memory of this disk beyond `end`.
+    pub(crate) fn has_disk_memory(&self, disk: usize, end: u64) -> bool {
+        self.any_of(|slot| {
+            let is_beyond = slot.offset + u64::from(slot.len) > end;
+            slot.disk as usize == disk && is_beyond && matches!(slot.payload, Payload::Disk(_))
+        })
     }
 
-    /// Returns true if a reply is still to be sent from memory of this disk.
-    pub(crate) fn has_disk_memory(&self, disk: usize) -> bool {
-        self.any_of(|slot| slot.disk as usize == disk && matches!(slot.payload, Payload::Disk(_)))
+    /// Returns the number of replies from memory of disks that have ended, which tells whether to
+    /// [look again](Requests::has_disk_memory).
+    pub(crate) fn disk_replies_ended(&self) -> u64 {
+        self.disk_replies_ended
     }
 
     /// Makes the [offered](Requests::offered) memory the payload of a request.
@@ -335,10 +341,11 @@ impl Requests {
                 Released { bytes, ..released }
             }
             // Charged as the buffer that it did not need.
-            Payload::Disk(memory) => Released {
-                bytes: Some(buffer_bytes(memory.len() as u32) as u32),
-                ..released
-            },
+            Payload::Disk(memory) => {
+                self.disk_replies_ended += 1;
+                let bytes = Some(buffer_bytes(memory.len() as u32) as u32);
+                Released { bytes, ..released }
+            }
             Payload::None | Payload::Guest => released,
         }
     }

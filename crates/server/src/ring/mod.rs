@@ -3,7 +3,8 @@
 //! The kernel works on three kinds of memory, and each is valid until the kernel is done for a
 //! reason of its own:
 //!
-//! - Bytes are [`Mem`], which stay mapped until the process ends.
+//! - Bytes are [`Mem`], which stay mapped until the process ends, or, where they are those of a
+//!   disk's file, until the last reply from there has ended.
 //! - Vectors that list them are only read during submission (`IORING_FEAT_SUBMIT_STABLE`). They are
 //!   in an arena that is emptied after submission.
 //! - Files are owned by the ring's table, and the kernel holds a reference of its own while an
@@ -536,9 +537,9 @@ impl Ring {
             self.flush_full();
         }
         let entry = entry.user_data(token);
-        // SAFETY: bytes are `Mem`, mapped until the process ends; vectors and message headers
-        // lie in arenas that neither move nor are emptied before this entry was submitted;
-        // the file is in the registered table. See the module's documentation.
+        // SAFETY: bytes are `Mem`, mapped for as long as an operation may use them; vectors and
+        // message headers lie in arenas that neither move nor are emptied before this entry was
+        // submitted; the file is in the registered table. See the module's documentation.
         unsafe { self.ring.submission().push(&entry) }.expect("room was made");
     }
 

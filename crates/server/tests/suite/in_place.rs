@@ -54,10 +54,15 @@ fn content() -> Vec<u8> {
 
 /// Fills the disk and asks for its fourth MiB many times; the answers are left unread.
 fn leave_unread(server: &Server) -> Client {
+    server.connect("disk").write(0, &content());
+    leave_unread_at(server, 3 * MIB)
+}
+
+/// Asks for the MiB at `offset` many times; the answers are left unread.
+fn leave_unread_at(server: &Server, offset: u64) -> Client {
     let mut client = server.connect("disk");
-    client.write(0, &content());
     for n in 0..UNREAD {
-        client.send(request(READ, n, 3 * MIB, MIB as u32), &[]);
+        client.send(request(READ, n, offset, MIB as u32), &[]);
     }
     // Other connections are served after what has arrived, so this one's requests have been.
     let mut other = server.connect("disk");
@@ -96,7 +101,7 @@ fn replies_that_are_unread_have_the_newest_bytes_and_all_others_their_own() {
 }
 
 #[test]
-fn a_disk_is_resized_once_its_unread_replies_have_been_sent() {
+fn a_disk_whose_bytes_move_or_go_is_resized_once_unread_replies_have_been_sent() {
     let sizes = [2 * MIB, 64 * MIB];
     for (size, place) in sizes
         .into_iter()
@@ -107,11 +112,14 @@ fn a_disk_is_resized_once_its_unread_replies_have_been_sent() {
         thread::scope(|scope| {
             let resize = scope
                 .spawn(|| wait(server.handle.resize_disk("disk", "disk", size, true)).map(drop));
-            thread::sleep(Duration::from_millis(50));
-            assert!(
-                !resize.is_finished(),
-                "the bytes of the replies may be gone"
-            );
+            // Memory grows at other addresses, and a file where it is.
+            if size < 4 * MIB || !place.in_file {
+                thread::sleep(Duration::from_millis(50));
+                assert!(
+                    !resize.is_finished(),
+                    "the bytes of the replies may be gone"
+                );
+            }
             // Meanwhile the disk is served, with copies.
             let mut other = server.connect("disk");
             assert!(other.read(0, 1 << 20) == content()[..1 << 20]);
@@ -120,6 +128,13 @@ fn a_disk_is_resized_once_its_unread_replies_have_been_sent() {
             }
             resize.join().unwrap().expect("it is resized");
         });
+        // Replies from what stays where it is delay nothing.
+        let mut client = leave_unread_at(&server, 0);
+        for size in [size, size - 4096] {
+            wait(server.handle.resize_disk("disk", "disk", size, true)).expect("again");
+        }
+        take_unread(&mut client);
+        let size = size - 4096;
         let mut again = server.connect("disk");
         assert_eq!(again.negotiated.size, size);
         let kept = size.min(4 * MIB) as usize;
@@ -189,4 +204,40 @@ fn a_file_that_is_cut_short_under_its_replies_ends_its_own_clients_only() {
     other.write(0, &content());
     assert!(other.read(0, 4 << 20) == content());
     server.stop().unwrap();
+}
+
+#[test]
+fn what_follows_the_end_of_a_file_in_its_last_page_is_not_read() {
+    let [_, place] = places();
+    let server = Server::start(place.config());
+    let mut client = server.connect("disk");
+    client.write(0, &content());
+    let file = std::fs::File::options()
+        .write(true)
+        .open(place.path("disk").unwrap());
+    file.unwrap().set_len(MIB + 100).unwrap();
+    let answer = client.ask(READ, MIB - (12 << 10), 16 << 10, &[]);
+    assert_eq!(answer.result, Err(tidegate_nbd::NbdError::Eio));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_resize_that_waits_for_a_client_ends_with_the_daemon() {
+    for place in places() {
+        let server = Server::start(place.config());
+        let client = leave_unread(&server);
+        let handle = server.handle.clone();
+        let resize =
+            thread::spawn(move || wait(handle.resize_disk("disk", "disk", MIB, true)).map(drop));
+        thread::sleep(Duration::from_millis(20));
+        server.stop().unwrap();
+        resize
+            .join()
+            .unwrap()
+            .expect_err("nobody would note the size");
+        if let Some(path) = place.path("disk") {
+            assert_eq!(std::fs::metadata(path).unwrap().len(), 4 * MIB);
+        }
+        drop(client);
+    }
 }

@@ -28,7 +28,7 @@ use crate::backing::extents::{ExtentAnswer, ExtentQuery};
 use crate::backing::interface::{Operation, Port, Reports};
 use crate::backing::layout::Layout;
 use crate::backing::{AnyBacking, Disk, Shared};
-use crate::buffer::Pool;
+use crate::buffer::{Mem, Pool};
 use crate::fault::Faults;
 use crate::frontend::interface::Kind;
 use crate::frontend::request_table::{Payload, Requests, Slot};
@@ -57,6 +57,8 @@ pub(super) struct Device {
     pub(super) waits_for_model: VecDeque<u32>,
     /// I/Os that fault rules stall.
     stalls: Stalls,
+    /// Memory of the disk for the requests of a read, while it is looked for.
+    in_place: Vec<Mem>,
     /// Kind of device, for log messages and the control API.
     pub(super) description: String,
     /// State that backings share, and what they report back.
@@ -161,6 +163,7 @@ impl Device {
             model,
             waits_for_model: VecDeque::new(),
             stalls: Stalls::new(io_slots),
+            in_place: Vec::new(),
             description,
             shared: Shared::new(io_slots)?,
             reports: Reports::default(),
@@ -232,29 +235,32 @@ impl Device {
         // Rules may change bytes, and a new size may move them.
         let untouched = state.faults.is_none() && !state.resizing;
         let is_long = |read: &Slot| read.kind == Kind::Read && read.len as usize >= IN_PLACE_MIN;
+        self.in_place.clear();
         let requests = &mut *parts.requests;
-        let in_place = |requests: &Requests, tag| {
-            let read = requests.get(requests.by_tag(tag));
-            match &read.payload {
+        // All or none: the bytes that are transferred must be one range. Each request is asked
+        // about once, since pages may go between two questions.
+        let all = parts.engine.io_segments(io).all(|segment| {
+            let read = requests.get(requests.by_tag(segment.tag));
+            let memory = match &read.payload {
+                // Only the first request of an I/O has memory of the disk already, for an earlier
+                // part.
                 Payload::Disk(memory) => Some(*memory),
                 Payload::None if untouched && is_long(read) => {
                     let medium = &state.disk.medium;
                     medium.resident(read.offset, read.len as usize)
                 }
                 _ => None,
-            }
-        };
-        // All or none: only the first request of an I/O may have memory of the disk already, for an
-        // earlier part.
-        let mut segments = parts.engine.io_segments(io);
-        let all = segments.all(|segment| in_place(requests, segment.tag).is_some());
-        for segment in parts.engine.io_segments(io) {
-            if requests.is_answered_from_disk(segment.tag) {
-                continue;
-            }
-            match in_place(requests, segment.tag).filter(|_| all) {
-                Some(memory) => requests.answer_from_disk(segment.tag, memory),
-                None => requests.give_read_buffer(segment.tag),
+            };
+            self.in_place.extend(memory);
+            memory.is_some()
+        });
+        for (at, segment) in parts.engine.io_segments(io).enumerate() {
+            if is_in_place(requests, segment.tag) {
+                debug_assert_eq!(at, 0, "a part of a later request was sent before");
+            } else if all {
+                requests.answer_from_disk(segment.tag, self.in_place[at]);
+            } else {
+                requests.give_read_buffer(segment.tag);
             }
         }
     }
@@ -264,7 +270,7 @@ impl Device {
     fn skip_in_place(parts: &LoopParts<'_>, io: &mut DeviceIo) -> bool {
         let segments = parts.engine.io_segments(io.id);
         let in_place = segments.map_while(|segment| {
-            let stays = parts.requests.is_answered_from_disk(segment.tag);
+            let stays = is_in_place(parts.requests, segment.tag);
             stays.then_some(segment.len)
         });
         let skipped: u32 = in_place.sum();
@@ -274,8 +280,9 @@ impl Device {
         io.len > 0
     }
 
-    /// Submits an I/O to its backing. `io` may be shorter than the engine's I/O only if that
-    /// carries one request, as after a torn write.
+    /// Submits an I/O to its backing, without the requests at its front that are answered from
+    /// memory of the disk. `io` may be shorter than the engine's I/O only if that carries one
+    /// request, as after a torn write.
     fn begin(&mut self, parts: &mut LoopParts<'_>, index: usize, disk: usize, io: &DeviceIo) {
         let mut io = *io;
         if io.op == Op::Read && !Device::skip_in_place(parts, &mut io) {
@@ -488,6 +495,11 @@ impl Device {
         entry.io = None;
         parts.engine.handle_completion(parts.now, id, outcome);
     }
+}
+
+/// Returns true if the request with this tag is answered from memory of its disk.
+fn is_in_place(requests: &Requests, tag: u64) -> bool {
+    matches!(requests.get(requests.by_tag(tag)).payload, Payload::Disk(_))
 }
 
 /// Converts an I/O for the model: extended to whole logical blocks, cut to the model's longest.

@@ -129,7 +129,8 @@ impl Prepared {
 fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
     let ended = event_loop.run();
-    if event_loop.engine.is_idle() {
+    // The kernel may still read replies from memory of the disks.
+    if event_loop.engine.is_idle() && event_loop.requests.len() == 0 {
         drop(ManuallyDrop::into_inner(event_loop));
     }
     ended
