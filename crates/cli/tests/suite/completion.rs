@@ -66,6 +66,9 @@ fn bash_completes_names_of_the_daemon_and_of_the_grammar() {
     for (words, expected) in [
         (&["vm", "show", ""][..], &["bulk", "oltp"][..]),
         (&["vm", "show", "ol"], &["oltp"]),
+        (&["export", "qe"], &["qemu"]),
+        (&["export", "libvirt", ""], &["bulk", "oltp"]),
+        (&["export", "qemu", "bulk", "--disk", "b"], &["bulk"]),
         (&["device", "show", ""], &["ram"]),
         (&["transfer", "start", "b"], &["bulk"]),
         (&["disk", "fault", "list", ""], &["bulk", "oltp"]),

@@ -1,5 +1,9 @@
 //! `tidegate export`, from a configuration file.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
 use crate::common::{stderr, stdout, tidegate};
 
 /// A VM of two disks, one of them on a listener of its own, and one that nobody can attach.
@@ -32,7 +36,7 @@ size = "8 MiB"
 fn export(words: &[&str]) -> Result<String, String> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("t.toml");
-    std::fs::write(&file, CONFIG).expect("writable");
+    fs::write(&file, CONFIG).expect("writable");
     let file = file.to_str().expect("plain");
     let output = tidegate(&[&["export"], words, &["--config", file]].concat());
     match output.status.code() {
@@ -114,5 +118,22 @@ fn what_does_not_fit_is_said_with_what_would() {
             message.contains("help: ") && message.contains(help),
             "{message}"
         );
+    }
+}
+
+#[test]
+fn a_socket_that_libvirts_qemu_cannot_open_is_noted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    fs::write(&file, CONFIG.replace("/run/tidegate/", "")).expect("writable");
+    let words = ["export", "libvirt", "db", "--disk", "db", "--config"];
+    let words = [&words[..], &[file.to_str().expect("plain")]].concat();
+    let noted = || stderr(&tidegate(&words)).contains("only the daemon's user may connect");
+    assert!(!noted(), "there is no socket");
+    let socket = dir.path().join("nbd.sock");
+    let _listener = UnixListener::bind(&socket).expect("a free path");
+    for (mode, expected) in [(0o600, true), (0o660, false)] {
+        fs::set_permissions(&socket, Permissions::from_mode(mode)).expect("it is ours");
+        assert_eq!(noted(), expected, "{mode:o}");
     }
 }

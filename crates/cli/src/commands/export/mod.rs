@@ -5,6 +5,8 @@ mod cloud_hypervisor;
 mod libvirt;
 mod qemu;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Result;
@@ -73,6 +75,7 @@ pub(super) fn run(command: &ExportCommand, socket: &Path, out: Output) -> Result
 
 fn print_xml(args: &LibvirtArgs, socket: &Path, out: Output) -> Result<()> {
     let disks = disks(&args.attach, socket)?;
+    disks.iter().for_each(note_mode);
     let mut elements = Vec::new();
     for (disk, letter) in disks.iter().zip(args.target..='z') {
         let target = format!("vd{letter}");
@@ -97,6 +100,22 @@ fn print_xml(args: &LibvirtArgs, socket: &Path, out: Output) -> Result<()> {
         domain_xml,
         arguments: None,
     })
+}
+
+/// Prints a note if only the daemon's user may connect to the socket of a disk: libvirt runs QEMU
+/// as a user of its own. A socket that does not exist yet says nothing.
+fn note_mode(disk: &Attachment) {
+    let (Transport::NbdUnix { unix } | Transport::VhostUser { unix }) = &disk.transport else {
+        return;
+    };
+    // Write permission of the group or of others is what connecting takes, unix(7).
+    let mode = fs::metadata(unix).map(|socket| socket.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o022 == 0) {
+        output::tell(format_args!(
+            "note: only the daemon's user may connect to {unix}, and libvirt runs QEMU as another \
+             one: set mode = \"0660\" in [[listen]], and the daemon's group to QEMU's"
+        ));
+    }
 }
 
 fn print_arguments(
