@@ -605,6 +605,7 @@ fn address(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Unix { path, mode } => format!("{} ({mode:04o})", path.display()),
         ListenAddress::Tcp(address) => address.to_string(),
+        ListenAddress::VhostUser { path, mode } => format!("{path} ({mode:04o}, vhost-user)"),
     }
 }
 
@@ -665,6 +666,10 @@ fn missing_paths(config: &Config) -> Vec<Diagnostic> {
             }
             // An address has no directory that could be missing.
             ListenAddress::Tcp(_) => None,
+            ListenAddress::VhostUser { path, .. } => {
+                let path = path.in_one_directory()?;
+                nowhere(format!("listen[{i}].vhost_user"), path, &listen.place)
+            }
         });
     let control = &config.control;
     let control = nowhere("control.socket".to_owned(), &control.socket, &control.place);

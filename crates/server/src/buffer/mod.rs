@@ -4,7 +4,8 @@
 //! ends; dropping it returns its pages, not its addresses. A [`Mem`] is a range of a region, freely
 //! copied and therefore always mapped: whatever becomes of an I/O, the kernel never writes into
 //! memory that has another use by now. Memory of other origin keeps this promise by its own means:
-//! a mapped file is only read by the kernel, and outlives the replies that are sent from it.
+//! a mapped file is only read by the kernel, and outlives the replies that are sent from it; memory
+//! of a guest (`frontend::vhost_user`) stays mapped until no I/O uses it.
 //!
 //! Bytes are only copied in and out, never borrowed, because the kernel may be working on them. The
 //! loop ensures that no other thread copies meanwhile: it does not touch a buffer of an I/O until
@@ -15,6 +16,7 @@ mod pool;
 pub use pool::{Buffer, PAGE, Pool};
 
 use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Anonymous memory, committed page by page as it is touched.
 #[derive(Debug)]
@@ -157,6 +159,9 @@ pub struct Mem(libc::iovec);
 
 // SAFETY: as for `Region`: an address and a length of process memory that stays mapped.
 unsafe impl Send for Mem {}
+// SAFETY: as for `Region`: bytes are copied, never borrowed, and who copies which of them when is
+// settled by whoever holds the range.
+unsafe impl Sync for Mem {}
 
 impl Mem {
     /// Range without bytes.
@@ -250,6 +255,48 @@ impl Mem {
             // SAFETY: the range is mapped and writable (module invariant).
             unsafe { std::ptr::write_bytes(self.ptr(), 0, self.len()) };
         }
+    }
+
+    /// Returns the `N` bytes at `offset`, which are read exactly once: another process may change
+    /// them at any time, so what was checked must be what is used. Panics if they are not inside
+    /// the range.
+    #[inline]
+    pub fn read_once<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let from = self.slice(offset, N);
+        // SAFETY: the range is mapped (module invariant); a volatile read of bytes needs no
+        // alignment, is never repeated by the compiler, and any bytes are valid.
+        unsafe { from.ptr().cast::<[u8; N]>().read_volatile() }
+    }
+
+    /// Writes `N` bytes at `offset`. Panics if they do not fit.
+    #[inline]
+    pub fn write_once<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        let to = self.slice(offset, N);
+        // SAFETY: the range is mapped and writable (module invariant), and bytes need no alignment.
+        unsafe { to.ptr().cast::<[u8; N]>().write_volatile(bytes) };
+    }
+
+    /// Loads the little-endian number of 16 bits at `offset`, and sees what was written before it
+    /// was stored (acquire). Panics if it is not inside the range, or not aligned.
+    #[inline]
+    pub fn load_le16(&self, offset: usize) -> u16 {
+        u16::from_le(self.atomic16(offset).load(Ordering::Acquire))
+    }
+
+    /// Stores a little-endian number of 16 bits at `offset`, behind everything that was written
+    /// before (release). Panics if it is not inside the range, or not aligned.
+    #[inline]
+    pub fn store_le16(&self, offset: usize, value: u16) {
+        self.atomic16(offset)
+            .store(value.to_le(), Ordering::Release);
+    }
+
+    fn atomic16(&self, offset: usize) -> &AtomicU16 {
+        let at = self.slice(offset, size_of::<u16>()).ptr().cast::<u16>();
+        assert!(at.is_aligned(), "a number that is not aligned");
+        // SAFETY: two bytes inside a mapped range (module invariant), aligned as was asserted;
+        // other processes access them as one number of 16 bits.
+        unsafe { AtomicU16::from_ptr(at) }
     }
 
     fn ptr(&self) -> *mut u8 {
@@ -346,6 +393,26 @@ mod tests {
             })
             .collect();
         assert_eq!(bytes, b"cde");
+    }
+
+    #[test]
+    fn numbers_and_bytes_are_where_they_were_written() {
+        let region = Region::new(PAGE).unwrap();
+        let mem = region.mem(8, 16);
+        mem.store_le16(2, 0x1234);
+        assert_eq!(mem.load_le16(2), 0x1234);
+        assert_eq!(mem.read_once::<4>(1), [0, 0x34, 0x12, 0]);
+        mem.write_once(13, [1, 2, 3]);
+        let mut bytes = [0; 3];
+        mem.from(13).read(&mut bytes);
+        assert_eq!(bytes, [1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not aligned")]
+    fn a_number_at_an_odd_address_is_refused() {
+        let region = Region::new(PAGE).unwrap();
+        region.mem(1, 2).load_le16(0);
     }
 
     #[test]

@@ -22,16 +22,20 @@ impl Context<'_> {
 
     pub(crate) fn socket_path(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = self.path(field)?;
-        let length = path.as_os_str().len();
-        if length > SOCKET_PATH_MAX {
-            field.error(
-                format!("{} is {length} bytes long", path.display()),
-                &format!("a unix socket's path has at most {SOCKET_PATH_MAX} bytes"),
-            );
-            return None;
-        }
-        Some(path)
+        check_length(&path, field).then_some(path)
     }
+}
+
+/// Reports a path of a socket that is too long at its field; returns true if it is not.
+pub(crate) fn check_length(path: &Path, field: &Field<'_>) -> bool {
+    let length = path.as_os_str().len();
+    if length > SOCKET_PATH_MAX {
+        field.error(
+            format!("{} is {length} bytes long", path.display()),
+            &format!("a unix socket's path has at most {SOCKET_PATH_MAX} bytes"),
+        );
+    }
+    length <= SOCKET_PATH_MAX
 }
 
 /// Returns the path that a field names, resolved against `base`.

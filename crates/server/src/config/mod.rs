@@ -31,6 +31,7 @@ mod overcommit;
 mod parse;
 mod promise;
 mod schema;
+mod socket_template;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod transfer;
@@ -41,6 +42,7 @@ pub use objective_view::objective_view;
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
 pub use schema::schema;
+pub use socket_template::SocketTemplate;
 pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
     policy, schedule, unenforced,
@@ -117,7 +119,7 @@ pub struct Config {
     pub control: ControlConfig,
     /// Store for state that survives a restart; `None` without one.
     pub store: Option<StoreConfig>,
-    /// Listeners for NBD clients.
+    /// Listeners for NBD clients and for front-ends of vhost-user.
     pub listeners: Vec<ListenConfig>,
     /// Devices, with one event loop and one engine each.
     pub devices: Vec<DeviceConfig>,
@@ -214,6 +216,13 @@ pub enum ListenAddress {
     },
     /// TCP address and port.
     Tcp(SocketAddr),
+    /// Unix socket of vhost-user for each disk.
+    VhostUser {
+        /// Path with placeholders for the disk's names.
+        path: SocketTemplate,
+        /// File mode of the sockets, 0o600 by default.
+        mode: u32,
+    },
 }
 
 /// Section `[[device]]`.

@@ -11,8 +11,8 @@ use tidegate_core::time::Nanos;
 
 use super::context::Context;
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device, keys,
-    overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, SocketTemplate, StoreConfig,
+    VmConfig, context, device, keys, overcommit, vm,
 };
 
 /// Default path of the control API's socket.
@@ -101,7 +101,8 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let mut exports = Names::default();
     let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
     let vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
-    let listeners = listeners(&listen, &exports, &mut sockets, context);
+    let known: Vec<&VmConfig> = vms.iter().flatten().collect();
+    let listeners = listeners(&listen, (&exports, &known), &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
         // A VM with an error may belong to this device, so the warning could be wrong.
@@ -206,7 +207,7 @@ fn store(
 
 fn listeners(
     fields: &[Field<'_>],
-    exports: &Names,
+    (exports, vms): (&Names, &[&VmConfig]),
     taken: &mut ClaimedAddresses,
     context: &Context<'_>,
 ) -> Vec<Option<ListenConfig>> {
@@ -214,33 +215,108 @@ fn listeners(
         .iter()
         .map(|field| {
             let mut section = Section::with_keys(field, &keys::LISTEN)?;
-            let address = address(&mut section, context, taken);
             let exports =
                 section.value(&keys::EXPORTS, Vec::new(), |field| offered(field, exports));
+            let disks = disks_of(vms, exports.as_deref().unwrap_or_default());
+            let address = address(&mut section, context, &disks, taken);
             section.finish();
             Some(ListenConfig {
                 address: address?,
                 exports: exports?,
-                place: (field.find("unix").or_else(|| field.find("tcp")))
+                place: (["unix", "tcp", "vhost_user"].iter())
+                    .find_map(|key| field.find(key))
                     .and_then(|field| field.place()),
             })
         })
         .collect()
 }
 
+/// Returns the VM and the name of each disk that a listener offers; all for no names.
+fn disks_of<'a>(vms: &[&'a VmConfig], only: &[String]) -> Vec<(&'a str, &'a str)> {
+    let of_vm = |vm: &&'a VmConfig| {
+        let name = vm.name.as_str();
+        let disks = vm.disks.iter().map(|disk| disk.export.as_str());
+        disks.map(move |disk| (name, disk)).collect::<Vec<_>>()
+    };
+    let mut disks: Vec<_> = vms.iter().flat_map(of_vm).collect();
+    disks.retain(|(_, disk)| only.is_empty() || only.iter().any(|name| name == disk));
+    disks
+}
+
+/// Reads the template of vhost-user sockets, which must have another path for each disk.
+fn vhost_user(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    disks: &[(&str, &str)],
+    taken: &mut ClaimedAddresses,
+) -> Option<SocketTemplate> {
+    let path = context.path(field)?;
+    let template = match SocketTemplate::new(&path) {
+        Ok(template) => template,
+        Err(what) => {
+            field.error(what, "{vm}, the VM's name, or {disk}, the export name");
+            return None;
+        }
+    };
+    let mut sound = true;
+    let mut paths: Vec<(&str, &str, std::path::PathBuf)> = Vec::new();
+    for &(vm, disk) in disks {
+        let path = template.expand(vm, disk);
+        if let Some((_, other, _)) = paths.iter().find(|(_, _, taken)| *taken == path) {
+            field.error(
+                format!("disks {other:?} and {disk:?} would have one socket"),
+                "add {disk}, the export name, where a VM has several disks",
+            );
+            return None;
+        }
+        sound &= context::check_length(&path, field);
+        (taken.names).claim(&path.display().to_string(), "socket", field);
+        paths.push((vm, disk, path));
+    }
+    sound.then_some(template)
+}
+
 fn address(
     section: &mut Section<'_>,
     context: &Context<'_>,
+    disks: &[(&str, &str)],
     taken: &mut ClaimedAddresses,
 ) -> Option<ListenAddress> {
     let (unix, tcp) = (section.field(&keys::UNIX), section.field(&keys::TCP));
+    let vhost = section.field(&keys::VHOST_USER);
     let mode_field = section.field(&keys::LISTEN_MODE);
+    let Some(field) = vhost else {
+        return nbd_address(section, (unix, tcp, mode_field), context, taken);
+    };
+    if unix.is_some() || tcp.is_some() {
+        section.error(
+            "vhost_user together with another address",
+            "one address each: add a second [[listen]]",
+        );
+        return None;
+    }
+    let mode = socket_mode(mode_field.as_ref());
+    let path = vhost_user(&field, context, disks, taken)?;
+    Some(ListenAddress::VhostUser { path, mode: mode? })
+}
+
+/// Reads the file mode of a socket.
+fn socket_mode(field: Option<&Field<'_>>) -> Option<u32> {
+    match field {
+        Some(field) => field.mode(),
+        None => Some(DEFAULT_SOCKET_MODE),
+    }
+}
+
+fn nbd_address(
+    section: &mut Section<'_>,
+    (unix, tcp, mode_field): (Option<Field<'_>>, Option<Field<'_>>, Option<Field<'_>>),
+    context: &Context<'_>,
+    taken: &mut ClaimedAddresses,
+) -> Option<ListenAddress> {
     match (unix, tcp) {
         (Some(field), None) => {
-            let mode = match mode_field {
-                Some(field) => field.mode(),
-                None => Some(DEFAULT_SOCKET_MODE),
-            };
+            let mode = socket_mode(mode_field.as_ref());
             let path = context.socket_path(&field)?;
             (taken.names).claim(&path.display().to_string(), "socket", &field);
             Some(ListenAddress::Unix { path, mode: mode? })
@@ -278,8 +354,8 @@ fn address(
         }
         (None, None) => {
             section.error(
-                "neither unix nor tcp is set",
-                "unix = \"nbd.sock\" or tcp = \"127.0.0.1:10809\"",
+                "no address is set",
+                "unix = \"nbd.sock\", tcp = \"127.0.0.1:10809\" or vhost_user = \"{disk}.sock\"",
             );
             None
         }

@@ -622,3 +622,38 @@ fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
     assert_eq!(there.objective.target, Rate::bytes(50_000_000));
     assert_eq!(there.promised(), vm.promised());
 }
+
+/// Configuration of a VM with two disks and another with one, with a template of sockets.
+fn with_template(listen: &str) -> String {
+    format!(
+        "[[listen]]\n{listen}\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+         [[vm]]\nname = \"a\"\n[[vm.disk]]\nexport = \"a-0\"\nsize = \"1 MiB\"\n\
+         [[vm.disk]]\nexport = \"a-1\"\nsize = \"1 MiB\"\n\
+         [[vm]]\nname = \"b\"\n[[vm.disk]]\nsize = \"1 MiB\"\n"
+    )
+}
+
+#[test]
+fn each_disk_has_a_vhost_user_socket_of_its_own() {
+    let (config, _) = parts(&with_template("vhost_user = \"run/{disk}.sock\""));
+    let ListenAddress::VhostUser { path, mode } = &config.listeners[0].address else {
+        panic!("a template");
+    };
+    assert_eq!(*mode, 0o600);
+    let expected = PathBuf::from("/etc/tidegate/run/a-1.sock");
+    assert_eq!(path.expand("a", "a-1"), expected);
+    // The VM's name is enough where the listener offers one disk of each.
+    let one = "vhost_user = \"{vm}.sock\"\nexports = [\"a-0\", \"b\"]\nmode = \"0660\"";
+    parts(&with_template(one));
+    let said = errors(&with_template("vhost_user = \"run/{vm}.sock\""));
+    assert!(
+        said.contains("disks \"a-0\" and \"a-1\" would have one socket"),
+        "{said}"
+    );
+    let long = format!("vhost_user = \"/{}/{{disk}}.sock\"", "x".repeat(98));
+    let said = errors(&with_template(&long));
+    assert!(said.contains("is 108 bytes long"), "{said}");
+    let taken = "vhost_user = \"{disk}\"\n[[listen]]\nunix = \"a-1\"";
+    let said = errors(&with_template(taken));
+    assert!(said.contains("is there twice"), "{said}");
+}

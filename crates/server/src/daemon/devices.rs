@@ -42,12 +42,14 @@ impl DeviceEntry {
     /// Returns the entry of a volume of the device in the export list.
     pub(super) fn export_entry(
         &self,
+        vm: String,
         volume: Volume,
         connections: Arc<VmConnections>,
     ) -> ExportEntry {
         let handle = self.handle.clone();
         ExportEntry {
             volume,
+            vm,
             handle,
             connections,
         }

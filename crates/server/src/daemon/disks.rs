@@ -73,7 +73,7 @@ impl OpenDisks {
         self.open_within
     }
 
-    /// Offers volumes of a VM to NBD clients.
+    /// Offers volumes of a VM to clients.
     pub(super) fn publish(&self, device: &DeviceEntry, volumes: Vec<Volume>, vm: &VmSnapshot) {
         for volume in volumes {
             // Connections would be counted for, and their requests charged to, another VM.
@@ -83,7 +83,7 @@ impl OpenDisks {
                 volume.name,
                 vm.name
             );
-            let entry = device.export_entry(volume, vm.connections.clone());
+            let entry = device.export_entry(vm.name.clone(), volume, vm.connections.clone());
             self.catalogue.put(entry);
         }
     }

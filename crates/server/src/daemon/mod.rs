@@ -21,10 +21,12 @@ use tokio::task::JoinSet;
 
 use crate::backing::memory;
 use crate::command::Command;
-use crate::config::{Config, DaemonConfig, Place, StoreConfig};
+use crate::config::{Config, DaemonConfig, ListenAddress, Place, StoreConfig, VmConfig};
 use crate::disk_file_monitor;
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
-use crate::listener::{BindError, Bound, ExportCatalogue, ExportList, accept_clients};
+use crate::listener::{
+    BindError, Bound, ExportCatalogue, ExportList, VhostUserListener, accept_clients,
+};
 use crate::log_limit;
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
@@ -109,6 +111,7 @@ pub enum RunError {
 pub struct Daemon {
     handle: DaemonHandle,
     listeners: Vec<(Arc<Bound>, ExportList)>,
+    vhost_user: Vec<Arc<VhostUserListener>>,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
@@ -175,14 +178,7 @@ impl Daemon {
             // Only disks that were opened are recorded.
             persistence::record_disks(store, &files, &config.vms);
         }
-        let mut bound = Vec::new();
-        for listen in &config.listeners {
-            let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
-                place: listen.place.clone().map(Box::new),
-                source,
-            })?;
-            bound.push((Arc::new(socket), listen));
-        }
+        let bound = bind_nbd(&config)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
         let (catalogue, transfers_changed) = (
@@ -193,22 +189,30 @@ impl Daemon {
             let volumes = prepared.volumes();
             let (handle, thread) =
                 prepared.spawn(NotifyOnEnd(i, sender.clone()), transfers_changed.clone())?;
-            let config = config.devices[i].clone();
-            let entry = DeviceEntry::new(config, handle);
+            let (device, vms) = (config.devices[i].clone(), &config.vms);
+            let entry = DeviceEntry::new(device, handle);
             for (volume, connections) in volumes {
-                catalogue.put(entry.export_entry(volume, connections));
+                let vm = vm_of(vms, &volume.name);
+                catalogue.put(entry.export_entry(vm, volume, connections));
             }
             loops.devices.push(entry);
             loops.threads.push(thread);
         }
-        let list = |(bound, listen)| (bound, ExportList::new(listen, catalogue.clone()));
+        let list = |(bound, at): (_, usize)| {
+            (
+                bound,
+                ExportList::new(&config.listeners[at], catalogue.clone()),
+            )
+        };
         let listeners = bound.into_iter().map(list).collect();
+        let vhost_user = bind_vhost_user(&config, &catalogue)?;
         // Emptied, so that dropping `loops` does not end the threads.
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
             handle: DaemonHandle::new(devices, config, files, catalogue, store, transfers_changed),
             listeners,
+            vhost_user,
             threads,
             ended,
             signals,
@@ -233,15 +237,8 @@ impl Daemon {
         self.listeners.iter().map(|(bound, _)| &**bound)
     }
 
-    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals
-    /// since [`Daemon::start`] count. Runs on the caller's runtime.
-    ///
-    /// The orderly end is cut short by a second signal, or by the deadline
-    /// [`stop_within`](crate::config::DaemonConfig::stop_within) after the first.
-    ///
-    /// # Errors
-    /// If an event loop ended by itself.
-    pub async fn run(mut self) -> Result<Stopped, RunError> {
+    /// Begins to accept clients, until the set is shut down.
+    fn accept(&self) -> JoinSet<()> {
         let mut accepting = JoinSet::new();
         for (bound, list) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
@@ -252,6 +249,22 @@ impl Daemon {
             let half_open = self.handle.half_open().clone();
             accepting.spawn(accept_clients(bound.clone(), list.clone(), half_open));
         }
+        for listener in &self.vhost_user {
+            accepting.spawn(listener.clone().serve());
+        }
+        accepting
+    }
+
+    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals
+    /// since [`Daemon::start`] count. Runs on the caller's runtime.
+    ///
+    /// The orderly end is cut short by a second signal, or by the deadline
+    /// [`stop_within`](crate::config::DaemonConfig::stop_within) after the first.
+    ///
+    /// # Errors
+    /// If an event loop ended by itself.
+    pub async fn run(mut self) -> Result<Stopped, RunError> {
+        let mut accepting = self.accept();
         accepting.spawn(log_limit::report_suppressed());
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();
@@ -281,6 +294,7 @@ impl Daemon {
         let Daemon {
             handle,
             listeners,
+            vhost_user,
             threads,
             ended,
             mut signals,
@@ -304,7 +318,7 @@ impl Daemon {
         let ended = tokio::time::timeout(ABORT_TIMEOUT, ending).await;
         // The listeners are closed now, so that no client connects while the process waits for the
         // kernel.
-        drop(listeners);
+        drop((listeners, vhost_user));
         match ended {
             Ok(ended) => ended?,
             Err(_) => log_stuck_loops(&handle, &gone),
@@ -442,6 +456,49 @@ impl Ending {
         }
         (result, transfers)
     }
+}
+
+/// Returns the name of the VM that has a disk.
+fn vm_of(vms: &[VmConfig], export: &str) -> String {
+    let has = |vm: &&VmConfig| vm.disks.iter().any(|disk| disk.export == export);
+    let vm = vms.iter().find(has);
+    vm.expect("a volume is a disk of a VM").name.clone()
+}
+
+/// Binds the sockets of NBD, each with the index of its listener.
+fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
+    let mut bound = Vec::new();
+    for (at, listen) in config.listeners.iter().enumerate() {
+        if let ListenAddress::VhostUser { .. } = listen.address {
+            continue;
+        }
+        let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
+            place: listen.place.clone().map(Box::new),
+            source,
+        })?;
+        bound.push((Arc::new(socket), at));
+    }
+    Ok(bound)
+}
+
+/// Binds the sockets of vhost-user for the disks that there are.
+fn bind_vhost_user(
+    config: &Config,
+    catalogue: &Arc<ExportCatalogue>,
+) -> Result<Vec<Arc<VhostUserListener>>, StartError> {
+    let mut listeners = Vec::new();
+    for listen in &config.listeners {
+        if let ListenAddress::VhostUser { path, mode } = &listen.address {
+            let list = ExportList::new(listen, catalogue.clone());
+            let listener = VhostUserListener::new(path.clone(), *mode, list);
+            listener.bind().map_err(|source| StartError::Bind {
+                place: listen.place.clone().map(Box::new),
+                source,
+            })?;
+            listeners.push(Arc::new(listener));
+        }
+    }
+    Ok(listeners)
 }
 
 fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {

@@ -10,17 +10,20 @@ use super::guest_memory_queue;
 use super::interface::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
 use super::nbd;
 use super::request_table::Requests;
+use super::vhost_user;
 use crate::ring::{Completion, Pause};
 
 /// Connection on its way to a loop.
-#[cfg_attr(
-    test,
-    expect(clippy::large_enum_variant, reason = "only tests have a second one")
+#[expect(
+    clippy::large_enum_variant,
+    reason = "few exist at a time, each only on its way to a loop"
 )]
 #[derive(Debug)]
 pub enum Opening {
     /// NBD connection on a socket.
     Nbd(nbd::Opening),
+    /// Device of a guest whose hypervisor has connected.
+    VhostUser(vhost_user::Opening),
     /// Queue inside the process, for tests.
     #[cfg(test)]
     #[allow(private_interfaces)]
@@ -28,13 +31,14 @@ pub enum Opening {
 }
 
 /// Connection inside a loop, by protocol.
-#[cfg_attr(
-    test,
-    expect(clippy::large_enum_variant, reason = "only tests have a second one")
+#[expect(
+    clippy::large_enum_variant,
+    reason = "calls of NBD, the larger one, are to go through no pointer"
 )]
 #[derive(Debug)]
 pub(crate) enum AnyFrontend {
     Nbd(nbd::Connection),
+    VhostUser(vhost_user::Connection),
     #[cfg(test)]
     Queue(guest_memory_queue::Connection),
 }
@@ -44,6 +48,7 @@ macro_rules! call {
     ($transport:expr, $frontend:ident => $call:expr) => {
         match $transport {
             AnyFrontend::Nbd($frontend) => $call,
+            AnyFrontend::VhostUser($frontend) => $call,
             #[cfg(test)]
             AnyFrontend::Queue($frontend) => $call,
         }
@@ -58,6 +63,7 @@ impl Opening {
     pub(crate) fn memory(&self) -> PayloadMemory {
         match self {
             Opening::Nbd(_) => nbd::Connection::MEMORY,
+            Opening::VhostUser(_) => vhost_user::Connection::MEMORY,
             #[cfg(test)]
             Opening::Queue(_) => guest_memory_queue::Connection::MEMORY,
         }
@@ -72,6 +78,9 @@ impl AnyFrontend {
     pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<AnyFrontend> {
         match opening {
             Opening::Nbd(opening) => nbd::Connection::open(opening, port).map(AnyFrontend::Nbd),
+            Opening::VhostUser(opening) => {
+                vhost_user::Connection::open(opening, port).map(AnyFrontend::VhostUser)
+            }
             #[cfg(test)]
             Opening::Queue(opening) => {
                 guest_memory_queue::Connection::open(opening, port).map(AnyFrontend::Queue)

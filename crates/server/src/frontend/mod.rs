@@ -1,9 +1,9 @@
 //! Protocols by which guests reach a loop, and what loops and protocols have in common.
 //!
-//! A protocol implements `interface::Frontend` in a module here ([`nbd`]) and is a variant of
-//! `AnyFrontend`, through which loops call it. A loop knows neither the errors of a protocol nor
-//! its description of a disk: each protocol converts [`Volume`], [`Failure`] and the requests of
-//! the `request_table` to its own.
+//! A protocol implements `interface::Frontend` in a module here ([`nbd`], [`vhost_user`]) and is a
+//! variant of `AnyFrontend`, through which loops call it. A loop knows neither the errors of a
+//! protocol nor its description of a disk: each protocol converts [`Volume`], [`Failure`] and the
+//! requests of the `request_table` to its own.
 
 mod any_frontend;
 #[cfg(test)]
@@ -14,6 +14,7 @@ pub(crate) mod interface;
 pub mod nbd;
 mod request;
 pub(crate) mod request_table;
+pub mod vhost_user;
 
 pub use any_frontend::Opening;
 pub(crate) use any_frontend::{AnyFrontend, PLUMBING};

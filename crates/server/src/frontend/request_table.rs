@@ -258,7 +258,10 @@ impl Requests {
     /// Returns the guest memory that was kept for the reply to a request.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "only tests have guests with memory of their own")
+        expect(
+            dead_code,
+            reason = "no frontend with memory of its own asks for extents but that of tests"
+        )
     )]
     pub(crate) fn guest_memory(&self, index: u32) -> &[Mem] {
         &self.lists[index as usize].ranges

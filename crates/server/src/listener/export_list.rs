@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::sync::watch;
+
 use crate::command::{Command, NewConnection};
 use crate::config::ListenConfig;
 use crate::connections::{ConnectionPermit, VmConnections};
@@ -14,6 +16,8 @@ use crate::frontend::{Opening, Volume};
 pub struct ExportEntry {
     /// Volume; its serial number is that of the disk, by which the event loop finds it.
     pub volume: Volume,
+    /// Name of the VM that owns the volume.
+    pub vm: String,
     /// Event loop of the volume's device.
     pub handle: LoopHandle,
     /// Connections of the VM that owns the volume, over all of its volumes.
@@ -40,7 +44,11 @@ impl ExportEntry {
 
 /// Volumes of all devices, oldest first. Read during handshakes, never on the path of a request.
 #[derive(Debug, Default)]
-pub struct ExportCatalogue(RwLock<Vec<ExportEntry>>);
+pub struct ExportCatalogue {
+    entries: RwLock<Vec<ExportEntry>>,
+    /// Notified of each change.
+    changed: watch::Sender<()>,
+}
 
 impl ExportCatalogue {
     /// Adds a volume, or replaces the one of the same name.
@@ -61,11 +69,12 @@ impl ExportCatalogue {
 
     fn change(&self, change: impl FnOnce(&mut Vec<ExportEntry>)) {
         // Each change leaves the list valid, even if a later one panicked.
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner));
+        self.changed.send_replace(());
     }
 
     fn read<T>(&self, read: impl FnOnce(&[ExportEntry]) -> T) -> T {
-        read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -103,6 +112,21 @@ impl ExportList {
         self.all.read(|all| {
             let offered = |entry: &&ExportEntry| entry.volume.name == name && self.has(name);
             all.iter().find(offered).cloned()
+        })
+    }
+
+    /// Returns a receiver that is notified of changes of the catalogue from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.all.changed.subscribe()
+    }
+
+    /// Returns the VM and the name of each volume that is offered, oldest first.
+    pub(super) fn names(&self) -> Vec<(String, String)> {
+        self.all.read(|all| {
+            let offered = all.iter().filter(|entry| self.has(&entry.volume.name));
+            offered
+                .map(|entry| (entry.vm.clone(), entry.volume.name.clone()))
+                .collect()
         })
     }
 

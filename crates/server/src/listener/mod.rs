@@ -1,4 +1,5 @@
-//! Listeners for NBD clients, and the handshake up to the choice of an export.
+//! Listeners for NBD clients, and the handshake up to the choice of an export; and sockets for
+//! front-ends of vhost-user, which have one for each disk (`vhost_user`).
 //!
 //! ```text
 //!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> event loop
@@ -14,6 +15,7 @@
 mod export_list;
 mod half_open;
 mod socket;
+mod vhost_user;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +35,7 @@ pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts
 pub(crate) use socket::Listener;
 pub use socket::{BindError, Bound};
 use socket::{Peer, Stream};
+pub use vhost_user::VhostUserListener;
 
 /// Deadline for a whole handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

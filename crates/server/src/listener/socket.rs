@@ -104,11 +104,23 @@ impl Bound {
     ///
     /// # Errors
     /// If another process listens there already, or a system call fails.
+    ///
+    /// # Panics
+    /// For a template of sockets, which a [`VhostUserListener`](super::VhostUserListener) binds.
     pub fn new(address: &ListenAddress) -> Result<Bound, BindError> {
         match address {
             ListenAddress::Unix { path, mode } => bind_unix(path, *mode),
             ListenAddress::Tcp(address) => bind_tcp(*address),
+            ListenAddress::VhostUser { .. } => panic!("a template is no address"),
         }
+    }
+
+    /// Binds a unix socket.
+    ///
+    /// # Errors
+    /// As for [`Bound::new`].
+    pub(super) fn unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
+        bind_unix(path, mode)
     }
 
     /// Returns the path or address, for people.

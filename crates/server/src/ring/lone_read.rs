@@ -62,6 +62,7 @@ impl Ring {
                 Ok(n as u32)
             },
             more: false,
+            goes_on: false,
         });
         true
     }

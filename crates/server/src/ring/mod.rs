@@ -4,7 +4,8 @@
 //! reason of its own:
 //!
 //! - Bytes are [`Mem`], which stay mapped until the process ends, or, where they are those of a
-//!   disk's file, until the last reply from there has ended.
+//!   disk's file, until the last reply from there has ended, or, where they are a guest's, until no
+//!   I/O uses them.
 //! - Vectors that list them are only read during submission (`IORING_FEAT_SUBMIT_STABLE`). They are
 //!   in an arena that is emptied after submission.
 //! - Files are owned by the ring's table, and the kernel holds a reference of its own while an
@@ -57,6 +58,8 @@ pub struct Completion {
     pub result: Result<u32, i32>,
     /// True after a receive if more bytes wait in the socket (`IORING_CQE_F_SOCK_NONEMPTY`).
     pub more: bool,
+    /// True if the operation goes on and completes again (`IORING_CQE_F_MORE`).
+    pub goes_on: bool,
 }
 
 /// One io_uring, its registered files and the arenas of its submissions.
@@ -332,6 +335,38 @@ impl Ring {
         self.push(entry.build(), token);
     }
 
+    /// Prepares a poll that completes each time an eventfd is signalled, until it is
+    /// [cancelled](Ring::cancel) or a completion does not go on. The count is not read, so that
+    /// nothing waits for an eventfd that others read, too.
+    pub fn await_signals(&mut self, file: FileId, token: u64) {
+        let entry = opcode::PollAdd::new(Fixed(file.0), libc::POLLIN as u32).multi(true);
+        self.push(entry.build(), token);
+    }
+
+    /// Prepares a signal to a non-blocking eventfd. Completes only if it fails, which it does where
+    /// it would have to wait.
+    pub fn signal(&mut self, file: FileId, token: u64) {
+        static ONE: [u8; 8] = 1u64.to_ne_bytes();
+        let entry = opcode::Write::new(Fixed(file.0), ONE.as_ptr(), ONE.len() as u32)
+            .rw_flags(libc::RWF_NOWAIT)
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS);
+        self.push(entry, token);
+    }
+
+    /// Prepares the end of the operation that was submitted with the token `of`, which then
+    /// completes with the error `ECANCELED`. Completes itself, with `token`, only if there is no
+    /// such operation.
+    pub fn cancel(&mut self, of: u64, token: u64) {
+        let entry = opcode::AsyncCancel::new(of).build();
+        self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), token);
+    }
+
+    /// Prepares an operation that does nothing and completes with the next turn.
+    pub fn complete_soon(&mut self, token: u64) {
+        self.push(opcode::Nop::new().build(), token);
+    }
+
     /// Prepares a timer that completes after one second, with the error `ETIME`. Unlike the
     /// time-out of a turn, it costs nothing while turns are short.
     pub fn tick(&mut self, token: u64) {
@@ -604,6 +639,7 @@ fn completion(entry: &cqueue::Entry) -> Completion {
             Ok(result as u32)
         },
         more: cqueue::sock_nonempty(entry.flags()),
+        goes_on: cqueue::more(entry.flags()),
     }
 }
 

@@ -87,12 +87,23 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
 /// Clears `O_NONBLOCK` on an open file, because io_uring would fail I/O that has to wait with
 /// `EAGAIN`.
 pub fn clear_nonblocking(file: &File) -> io::Result<()> {
+    put_nonblocking(file, false)
+}
+
+/// Sets `O_NONBLOCK` on an open file, so that I/O that would have to wait fails with `EAGAIN`.
+pub fn set_nonblocking(file: &File) -> io::Result<()> {
+    put_nonblocking(file, true)
+}
+
+fn put_nonblocking(file: &File, on: bool) -> io::Result<()> {
     // SAFETY: takes no memory; the descriptor is open because it is borrowed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     // A failed call returns -1, which as flags would set all of them.
     check(flags)?;
+    let flag = if on { libc::O_NONBLOCK } else { 0 };
+    let flags = flags & !libc::O_NONBLOCK | flag;
     // SAFETY: takes no memory; of the flags that may be set only this one changes.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) })
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })
 }
 
 /// Locks an open file until it is closed (`F_OFD_SETLK`). Returns false if another open file holds

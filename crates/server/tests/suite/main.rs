@@ -17,3 +17,5 @@ mod store;
 mod store_kill;
 mod tenants;
 mod transfers;
+mod vhost_hostile;
+mod vhost_user;

@@ -98,6 +98,14 @@ pub(super) const TCP: KeyInfo = KeyInfo::new(
     "`\"127.0.0.1:10809\"` or `\"[::1]:10809\"`; names are not looked up",
 );
 
+/// Path of the vhost-user socket of each disk.
+pub(super) const VHOST_USER: KeyInfo = KeyInfo::new(
+    "vhost_user",
+    KeyKind::Path,
+    KeyDefault::Unset(""),
+    "each disk's [vhost-user](vhost-user.md) socket, with `{disk}` or `{vm}`",
+);
+
 /// Mode of a listener's socket.
 pub(super) const LISTEN_MODE: KeyInfo = mode("file mode of the unix socket");
 
@@ -131,7 +139,7 @@ pub(super) const STORE: SectionInfo = SectionInfo {
 /// `[[listen]]`
 pub(super) const LISTEN: SectionInfo = SectionInfo {
     name: "listen",
-    keys: &[UNIX, TCP, LISTEN_MODE, EXPORTS],
+    keys: &[UNIX, TCP, VHOST_USER, LISTEN_MODE, EXPORTS],
 };
 
 /// Section of the file that may be left out.
@@ -144,7 +152,7 @@ pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "listen",
     KeyKind::Tables(&LISTEN),
     KeyDefault::Required("add a [[listen]] with unix = \"/run/tidegate/nbd.sock\""),
-    "where NBD clients connect",
+    "where NBD clients and front-ends of vhost-user connect",
 );
 
 /// Devices of the file.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD};
+use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, VHOST_USER};
 
 use crate::config::{ListenAddress, ListenConfig, VmConfig};
 
@@ -14,19 +14,22 @@ pub fn disk_endpoints(vm: &VmConfig, listeners: &[ListenConfig]) -> Vec<DiskEndp
         read_only: disk.read_only,
         endpoints: (listeners.iter())
             .filter(|listen| listen.offers(&disk.export))
-            .map(|listen| endpoint(&listen.address))
+            .map(|listen| endpoint(&listen.address, &vm.name, &disk.export))
             .collect(),
     });
     disks.collect()
 }
 
-fn endpoint(address: &ListenAddress) -> EndpointView {
-    let (unix, tcp) = match address {
-        ListenAddress::Unix { path, .. } => (Some(absolute(path)), None),
-        ListenAddress::Tcp(address) => (None, Some(address.to_string())),
+fn endpoint(address: &ListenAddress, vm: &str, disk: &str) -> EndpointView {
+    let (protocol, unix, tcp) = match address {
+        ListenAddress::Unix { path, .. } => (NBD, Some(absolute(path)), None),
+        ListenAddress::Tcp(address) => (NBD, None, Some(address.to_string())),
+        ListenAddress::VhostUser { path, .. } => {
+            (VHOST_USER, Some(absolute(&path.expand(vm, disk))), None)
+        }
     };
     EndpointView {
-        protocol: NBD.to_owned(),
+        protocol: protocol.to_owned(),
         unix,
         tcp,
     }
@@ -51,6 +54,9 @@ mod tests {
             [[listen]]
             tcp = "127.0.0.1:10809"
             exports = ["logs"]
+            [[listen]]
+            vhost_user = "vhost/{vm}-{disk}"
+            exports = ["db"]
             [[device]]
             name = "ram"
             kind = "memory"
@@ -73,7 +79,13 @@ mod tests {
         };
         assert_eq!(disks[0].export, "db");
         assert!(!disks[0].read_only);
-        assert_eq!(addresses(&disks[0]), ["nbd /run/tidegate/nbd.sock"]);
+        assert_eq!(
+            addresses(&disks[0]),
+            [
+                "nbd /run/tidegate/nbd.sock",
+                "vhost-user /run/tidegate/vhost/db-db"
+            ]
+        );
         assert_eq!(disks[1].export, "logs");
         assert!(disks[1].read_only);
         assert_eq!(

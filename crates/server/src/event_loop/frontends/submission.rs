@@ -467,7 +467,7 @@ impl Frontends {
 
 /// Returns the answer to a request with guest memory that must not be tried: its memory is not as
 /// long as its payload, or there is nothing to do. `None` lets it proceed.
-#[cold]
+#[inline]
 fn refuse_with_own_memory(
     request: &Incoming<u64>,
     memory: &[crate::buffer::Mem],

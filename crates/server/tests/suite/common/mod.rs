@@ -3,6 +3,7 @@
 
 pub mod shadow;
 pub mod store_model;
+pub mod vhost_guest;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};

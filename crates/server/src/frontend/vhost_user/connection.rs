@@ -1,0 +1,533 @@
+//! Device of a guest inside a loop: its queues, polled in turn.
+//!
+//! ```text
+//!   kick (multishot poll) --> poll: chains of each queue in turn --> loop, engine
+//!   flush: used indices, notifications <-- complete: status bytes, used entries
+//!   bell --> change --> made as soon as what it waits for has ended --> answer
+//! ```
+//!
+//! While all queues are [armed](Connection::armed), nothing but a kick brings requests. Otherwise
+//! the loop polls them, and drivers are asked for no kicks.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_core::engine::PayloadMemory;
+use tidegate_core::time::Nanos;
+
+use super::guest_memory::GuestMemory;
+use super::mailbox::{Change, LoopEnd};
+use super::request::{self, Limits, Request, Task};
+use super::virtqueue::{Chain, Fault, Virtqueue};
+use crate::buffer::Buffer;
+use crate::frontend::interface::{
+    Answer, Budget, Completed, EVENT_MAX, Frontend, Incoming, Kind, Next, Polled, Port, Progress,
+    Word,
+};
+use crate::frontend::{Failure, Volume};
+use crate::ring::{Completion, FileId};
+
+/// Most queues of a device.
+pub(super) const QUEUES_MAX: usize = 64;
+
+/// Events: one for the kicks of each queue, from here on.
+const KICK: u8 = 1;
+/// Read of the bell.
+const BELL: u8 = 120;
+/// Nothing but a reason to poll.
+const AGAIN: u8 = 121;
+/// Failed notification or cancellation.
+const FAILED: u8 = 122;
+const _: () = assert!(KICK as usize + QUEUES_MAX <= BELL as usize && FAILED <= EVENT_MAX);
+// Queues are bits of a word.
+const _: () = assert!(QUEUES_MAX <= u64::BITS as usize);
+
+/// Connection of a hypervisor on its way to a loop.
+#[derive(Debug)]
+pub struct Opening {
+    pub(super) mailbox: LoopEnd,
+    pub(super) volume: Volume,
+}
+
+/// Request's queue and the head of its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Token {
+    queue: u16,
+    head: u16,
+}
+
+impl Word for Token {
+    #[inline]
+    fn to_word(self) -> u64 {
+        u64::from(self.queue) << 16 | u64::from(self.head)
+    }
+
+    #[inline]
+    fn from_word(word: u64) -> Token {
+        Token {
+            queue: (word >> 16) as u16,
+            head: word as u16,
+        }
+    }
+}
+
+/// Queue with its files.
+#[derive(Debug)]
+struct Queue {
+    ring: Virtqueue,
+    kick: FileId,
+    /// True while the poll of the kicks is with the kernel.
+    polled: bool,
+    call: Option<FileId>,
+    enabled: bool,
+    /// True once the queue is to be stopped, so that nothing more is taken from it.
+    stopping: bool,
+}
+
+impl Queue {
+    fn is_active(&self) -> bool {
+        self.enabled && !self.stopping
+    }
+}
+
+/// Device inside a loop.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    mailbox: LoopEnd,
+    bell: FileId,
+    rung: Buffer,
+    /// True while a read of the bell is with the kernel.
+    awaits_bell: bool,
+    name: String,
+    limits: Limits,
+    memory: Arc<GuestMemory>,
+    queues: Vec<Option<Queue>>,
+    /// Queue that is looked at first.
+    next: usize,
+    /// Queues with answers that the driver does not see yet, as bits.
+    unpublished: u64,
+    /// Requests that were taken and not answered.
+    in_flight: u32,
+    /// Change that waits for something to end.
+    change: Option<Change>,
+    /// True if all queues were found empty and their drivers were asked for kicks.
+    armed: bool,
+    /// True once the front-end has left in order.
+    leaves: bool,
+    /// True once the connection is shut down.
+    is_shut: bool,
+    /// Loop time since which the next request has waited to be admitted.
+    waits_since: Option<Nanos>,
+    chain: Chain,
+}
+
+impl Connection {
+    /// Takes a device over.
+    ///
+    /// # Errors
+    /// Fails if the ring's table of files is full.
+    pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Connection> {
+        let Opening { mailbox, volume } = opening;
+        let bell = port.ring.add_file(mailbox.bell()?)?;
+        let mut connection = Connection {
+            mailbox,
+            bell,
+            // An eventfd is read as one counter of 8 bytes.
+            rung: port.plumbing.get(8),
+            awaits_bell: false,
+            limits: Limits {
+                block: volume.block_size.max(request::SECTOR),
+                payload: volume.payload_max,
+            },
+            name: volume.name,
+            memory: Arc::default(),
+            queues: (0..QUEUES_MAX).map(|_| None).collect(),
+            next: 0,
+            unpublished: 0,
+            in_flight: 0,
+            change: None,
+            armed: false,
+            leaves: false,
+            is_shut: false,
+            waits_since: None,
+            chain: Chain::default(),
+        };
+        connection.await_bell(port);
+        Ok(connection)
+    }
+
+    fn await_bell(&mut self, port: &mut Port<'_>) {
+        self.awaits_bell = true;
+        let token = port.token(BELL);
+        port.ring.await_wake(self.bell, self.rung.mem(), token);
+    }
+
+    fn queue(&mut self, index: usize) -> &mut Queue {
+        self.queues[index].as_mut().expect("the queue runs")
+    }
+
+    /// Takes the next chain of any queue: the queue's index and the head.
+    fn take(&mut self) -> Result<Option<(usize, u16)>, Fault> {
+        // A change of the memory table waits for everything in flight.
+        if matches!(self.change, Some(Change::Memory { .. })) {
+            return Ok(None);
+        }
+        for n in 0..self.queues.len() {
+            let index = (self.next + n) % self.queues.len();
+            let Some(queue) = self.queues[index].as_mut().filter(|q| q.is_active()) else {
+                continue;
+            };
+            queue.ring.suppress_kicks();
+            if let Some(head) = queue.ring.take(&self.memory, &mut self.chain)? {
+                self.next = (index + 1) % self.queues.len();
+                return Ok(Some((index, head)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Answers a request; the driver sees it after the next [`Frontend::flush`].
+    fn end(&mut self, token: Token, status: u8, written: u32) {
+        let index = usize::from(token.queue);
+        // The status byte is written memory, too.
+        self.queue(index).ring.end(token.head, status, written + 1);
+        self.unpublished |= 1 << index;
+        self.in_flight -= 1;
+    }
+
+    /// Makes the change that the session waits for, if nothing that it waits for is under way.
+    fn make_change(&mut self, port: &mut Port<'_>) {
+        let Some(change) = self.change.take() else {
+            return;
+        };
+        // Whatever changes, queues are looked at anew, and armed anew.
+        self.armed = false;
+        let outcome = match change {
+            Change::Memory { memory, rings } => {
+                if self.in_flight > 0 || self.unpublished != 0 {
+                    self.change = Some(Change::Memory { memory, rings });
+                    return;
+                }
+                for (queue, rings) in rings {
+                    self.queue(queue).ring.move_rings(rings);
+                }
+                self.memory = memory;
+                Ok(0)
+            }
+            Change::Start {
+                queue,
+                setup,
+                kick,
+                call,
+                enabled,
+            } => {
+                let ring = Virtqueue::new(&setup);
+                self.start(port, queue, ring, (kick, call), enabled)
+            }
+            Change::Stop { queue } => match self.stop(port, queue) {
+                Some(base) => Ok(base),
+                None => {
+                    self.change = Some(Change::Stop { queue });
+                    return;
+                }
+            },
+            Change::Enable { queue, enabled } => {
+                self.queue(queue).enabled = enabled;
+                Ok(0)
+            }
+            Change::Call { queue, call } => self.set_call(port, queue, call),
+        };
+        self.mailbox.answer(outcome);
+    }
+
+    fn start(
+        &mut self,
+        port: &mut Port<'_>,
+        index: usize,
+        ring: Virtqueue,
+        (kick, call): (File, Option<File>),
+        enabled: bool,
+    ) -> Result<u16, String> {
+        assert!(self.queues[index].is_none(), "a queue is started twice");
+        let failed = |error: io::Error| format!("no queue can be added: {error}");
+        let kick = port.ring.add_file(kick.into()).map_err(failed)?;
+        self.queues[index] = Some(Queue {
+            ring,
+            kick,
+            polled: true,
+            call: None,
+            enabled,
+            stopping: false,
+        });
+        let token = port.token(KICK + index as u8);
+        port.ring.await_signals(kick, token);
+        self.set_call(port, index, call)
+    }
+
+    fn set_call(
+        &mut self,
+        port: &mut Port<'_>,
+        index: usize,
+        call: Option<File>,
+    ) -> Result<u16, String> {
+        let added = call.map(|call| port.ring.add_file(call.into()));
+        let queue = self.queue(index);
+        if let Some(old) = queue.call.take() {
+            drop(port.ring.remove_file(old));
+        }
+        if let Some(added) = added {
+            let call = added.map_err(|error| format!("no eventfd can be added: {error}"))?;
+            queue.call = Some(call);
+            // Notifications by the old eventfd may not have reached the driver.
+            port.ring.signal(call, port.token(FAILED));
+        }
+        Ok(0)
+    }
+
+    /// Stops a queue and returns the index of its next available entry; `None` while it has
+    /// requests in flight or the kernel its poll.
+    fn stop(&mut self, port: &mut Port<'_>, index: usize) -> Option<u16> {
+        let queue = self.queue(index);
+        let first = !std::mem::replace(&mut queue.stopping, true);
+        if first && queue.polled {
+            let (poll, failed) = (port.token(KICK + index as u8), port.token(FAILED));
+            port.ring.cancel(poll, failed);
+        }
+        let queue = self.queue(index);
+        if !queue.ring.is_drained() || queue.polled {
+            return None;
+        }
+        let base = queue.ring.next_available();
+        self.remove_queue(port, index);
+        Some(base)
+    }
+
+    fn remove_queue(&mut self, port: &mut Port<'_>, index: usize) {
+        let queue = self.queues[index].take().expect("the queue runs");
+        for file in [Some(queue.kick), queue.call].into_iter().flatten() {
+            drop(port.ring.remove_file(file));
+        }
+    }
+}
+
+impl Frontend for Connection {
+    type Token = Token;
+
+    const MEMORY: PayloadMemory = PayloadMemory::Own;
+
+    fn poll(&mut self, port: &mut Port<'_>, budget: &mut Budget) -> Polled<Token> {
+        self.waits_since = None;
+        if self.leaves {
+            return Polled::Left;
+        }
+        loop {
+            // The turn is over; the queues are polled again in the next one.
+            if !budget.may_take_request() {
+                return Polled::Later;
+            }
+            let taken = match self.take() {
+                Ok(Some(taken)) => taken,
+                Ok(None) if self.memory.is_truncated() => {
+                    return Polled::Broken("the file of its memory was cut short".to_owned());
+                }
+                Ok(None) => return Polled::Empty,
+                Err(fault) => return Polled::Broken(fault.to_owned()),
+            };
+            budget.take_request();
+            let (index, head) = taken;
+            let request = match Request::read(&mut self.chain, &self.limits) {
+                Ok(request) => request,
+                Err(fault) => return Polled::Broken(fault.to_owned()),
+            };
+            let token = Token {
+                queue: index as u16,
+                head,
+            };
+            self.queue(index).ring.begin(head, request.status);
+            self.in_flight += 1;
+            let (kind, offset, len) = match request.task {
+                Task::Disk { kind, offset, len } => (kind, offset, len),
+                Task::Identify => {
+                    let (status, n) = request::identify(&self.name, &self.chain.writable);
+                    self.end(token, status, n);
+                    continue;
+                }
+                Task::Refuse(status) => {
+                    self.end(token, status, 0);
+                    continue;
+                }
+            };
+            let data = match kind {
+                Kind::Read => &self.chain.writable,
+                _ => &self.chain.readable,
+            };
+            if matches!(kind, Kind::Read | Kind::Write) {
+                port.requests.offered.extend_from_slice(data);
+            }
+            let changes = matches!(kind, Kind::Write | Kind::WriteZeroes { .. });
+            return Polled::Request(Incoming {
+                kind,
+                offset,
+                len,
+                fua: changes && self.mailbox.stable_writes(),
+                token,
+            });
+        }
+    }
+
+    fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed {
+        let entry = port.requests.get(slot);
+        let (token, kind, len) = (Token::from_word(entry.token), entry.kind, entry.len);
+        let (status, written) = match entry.answer {
+            Answer::Ok if kind == Kind::Read => (request::OK, len),
+            Answer::Ok => (request::OK, 0),
+            Answer::Error(Failure::Unsupported, _) => (request::UNSUPPORTED, 0),
+            Answer::Error(..) => (request::IO_ERROR, 0),
+        };
+        self.end(token, status, written);
+        Completed::Now
+    }
+
+    /// The used ring has a place for each request in flight.
+    fn room(&mut self, _: &mut Port<'_>) -> bool {
+        true
+    }
+
+    fn handle(&mut self, port: &mut Port<'_>, event: u8, completion: Completion) -> Progress {
+        let poll = Progress {
+            sent: false,
+            next: Next::Poll,
+        };
+        // Whatever it is, the queues are looked at again.
+        self.armed &= event == FAILED;
+        match event {
+            BELL => {
+                self.awaits_bell = false;
+                if self.is_shut {
+                    return poll;
+                }
+                if self.mailbox.has_left() {
+                    // A front-end stops its queues before it leaves in order. Otherwise nothing
+                    // more is answered: it may have counted the answers already.
+                    self.leaves = self.queues.iter().all(Option::is_none);
+                    let lost = Next::Closed(None);
+                    let next = if self.leaves { Next::Poll } else { lost };
+                    return Progress { sent: false, next };
+                }
+                if let Some(change) = self.mailbox.take() {
+                    debug_assert!(self.change.is_none(), "the session waits for its changes");
+                    self.change = Some(change);
+                    self.make_change(port);
+                }
+                self.await_bell(port);
+            }
+            AGAIN => {}
+            FAILED => return Progress::default(),
+            kick => self.kicked(port, usize::from(kick - KICK), completion),
+        }
+        poll
+    }
+
+    /// Wakes what the kernel waits for, so that the connection is soon at rest.
+    fn shut_down(&mut self, port: &mut Port<'_>) {
+        self.is_shut = true;
+        self.mailbox.ring();
+        for (index, queue) in self.queues.iter().enumerate() {
+            if queue.as_ref().is_some_and(|queue| queue.polled) {
+                let (poll, failed) = (port.token(KICK + index as u8), port.token(FAILED));
+                port.ring.cancel(poll, failed);
+            }
+        }
+    }
+
+    fn close(mut self, port: &mut Port<'_>) {
+        for index in 0..self.queues.len() {
+            if self.queues[index].is_some() {
+                self.remove_queue(port, index);
+            }
+        }
+        port.plumbing.put(self.rung);
+        drop(port.ring.remove_file(self.bell));
+        // Before the mailbox: the session's thread is to be the last that has the memory.
+        drop(self.memory);
+        drop(self.mailbox);
+    }
+
+    fn waits_since(&self) -> Option<Nanos> {
+        self.waits_since
+    }
+
+    fn stall(&mut self, port: &mut Port<'_>) {
+        self.waits_since.get_or_insert(port.now);
+    }
+
+    fn flush(&mut self, port: &mut Port<'_>, _: bool) -> bool {
+        let answered = self.unpublished != 0;
+        while self.unpublished != 0 {
+            let index = self.unpublished.trailing_zeros() as usize;
+            self.unpublished &= self.unpublished - 1;
+            let queue = self.queue(index);
+            if queue.ring.publish()
+                && let Some(call) = queue.call
+            {
+                port.ring.signal(call, port.token(FAILED));
+            }
+        }
+        if answered && self.memory.is_truncated() {
+            // `poll` reports it, which an idle driver would not cause.
+            port.ring.complete_soon(port.token(AGAIN));
+        }
+        self.make_change(port);
+        false
+    }
+
+    fn receive(&mut self, port: &mut Port<'_>) {
+        let mut more = false;
+        for queue in self.queues.iter_mut().flatten() {
+            if queue.is_active() {
+                // `poll` finds the fault and reports it.
+                more |= queue.ring.want_kicks().unwrap_or(true);
+            }
+        }
+        if more && !matches!(self.change, Some(Change::Memory { .. })) {
+            let token = port.token(AGAIN);
+            port.ring.complete_soon(token);
+        }
+        self.armed = true;
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.armed
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.unpublished == 0
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.awaits_bell && self.queues.iter().flatten().all(|queue| !queue.polled)
+    }
+}
+
+impl Connection {
+    /// Handles a completion of the poll of a queue's kicks.
+    fn kicked(&mut self, port: &mut Port<'_>, index: usize, completion: Completion) {
+        if completion.goes_on {
+            return;
+        }
+        let is_shut = self.is_shut;
+        let Some(queue) = self.queues[index].as_mut() else {
+            return;
+        };
+        queue.polled = false;
+        if queue.stopping {
+            self.make_change(port);
+        } else if !is_shut && completion.result.is_ok() {
+            // The kernel ends polls that its queue of completions has no room for.
+            queue.polled = true;
+            let (kick, token) = (queue.kick, port.token(KICK + index as u8));
+            port.ring.await_signals(kick, token);
+        }
+    }
+}

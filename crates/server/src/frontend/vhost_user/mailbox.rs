@@ -1,0 +1,187 @@
+//! Changes that a session's thread asks of the loop, one at a time.
+//!
+//! ```text
+//!   session (blocking thread)                      connection (event loop)
+//!   request(change) ---- change, eventfd --------> take; requests in flight end
+//!        waits <-------- outcome ----------------- answer
+//!   leave() ------------ eventfd ----------------> closes
+//!        waits <-------- closed ------------------ LoopEnd is dropped
+//! ```
+//!
+//! The lock is taken for changes and when a connection ends, never for a request.
+
+use std::fs::File;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::guest_memory::GuestMemory;
+use super::virtqueue::{QueueSetup, Rings};
+use crate::ring::Wake;
+
+/// Change of a device's state.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// New memory table, with the rings of the queues that run, by their index. Made once nothing
+    /// is in flight.
+    Memory {
+        memory: Arc<GuestMemory>,
+        rings: Vec<(usize, Rings)>,
+    },
+    /// Starts a queue, which must be stopped.
+    Start {
+        queue: usize,
+        setup: QueueSetup,
+        /// Eventfd that the driver kicks.
+        kick: File,
+        /// Eventfd by which the driver is notified; `None` if it polls.
+        call: Option<File>,
+        enabled: bool,
+    },
+    /// Stops a queue once its requests are answered. The outcome is the index of its next available
+    /// entry.
+    Stop { queue: usize },
+    /// Enables or disables a queue.
+    Enable { queue: usize, enabled: bool },
+    /// Replaces the eventfd by which the driver is notified.
+    Call { queue: usize, call: Option<File> },
+}
+
+/// Outcome of a change: a number that only some changes have, or a message.
+pub(super) type Outcome = Result<u16, String>;
+
+/// State that the session's thread and the loop share.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    state: Mutex<State>,
+    /// Signalled by the loop after each outcome and when it has closed.
+    changed: Condvar,
+    /// Signalled by the session after each change and when it leaves.
+    bell: Wake,
+    /// True if each write must be durable when it is answered.
+    stable_writes: AtomicBool,
+    /// The session's socket, shut down when the loop has closed.
+    socket: UnixStream,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    change: Option<Change>,
+    outcome: Option<Outcome>,
+    /// True once the session has ended.
+    left: bool,
+    /// True once the loop has let go of guest memory and files.
+    closed: bool,
+}
+
+impl Mailbox {
+    /// Makes the mailbox of a session on a socket.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn new(socket: &UnixStream) -> std::io::Result<Arc<Mailbox>> {
+        Ok(Arc::new(Mailbox {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            bell: Wake::new()?,
+            stable_writes: AtomicBool::new(true),
+            socket: socket.try_clone()?,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic cannot leave the state half changed: each change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the loop make a change, and waits for it.
+    ///
+    /// # Errors
+    /// A message if the change cannot be made or the loop has closed the connection.
+    pub(super) fn request(&self, change: Change) -> Outcome {
+        let mut state = self.lock();
+        state.change = Some(change);
+        self.bell.wake();
+        loop {
+            if let Some(outcome) = state.outcome.take() {
+                return outcome;
+            }
+            if state.closed {
+                return Err("the disk is no longer served".to_owned());
+            }
+            state = (self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the connection, and waits until the loop has let go of guest memory.
+    pub(super) fn leave(&self) {
+        let mut state = self.lock();
+        state.left = true;
+        self.bell.wake();
+        while !state.closed {
+            state = (self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Sets whether each write must be durable when it is answered.
+    pub(super) fn set_stable_writes(&self, stable: bool) {
+        self.stable_writes.store(stable, Ordering::Release);
+    }
+}
+
+/// The loop's end of a mailbox. Dropping it tells the session that the loop has let go.
+#[derive(Debug)]
+pub(super) struct LoopEnd(Arc<Mailbox>);
+
+impl LoopEnd {
+    /// Makes the loop's end; there is one of a mailbox.
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> LoopEnd {
+        LoopEnd(mailbox)
+    }
+
+    /// Returns a descriptor from which the bell is read.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn bell(&self) -> std::io::Result<OwnedFd> {
+        self.0.bell.receiver()
+    }
+
+    /// Rings the bell, so that a read of it ends.
+    pub(super) fn ring(&self) {
+        self.0.bell.wake();
+    }
+
+    /// Takes the change that the session waits for.
+    pub(super) fn take(&self) -> Option<Change> {
+        self.0.lock().change.take()
+    }
+
+    /// Returns true once the session has ended.
+    pub(super) fn has_left(&self) -> bool {
+        self.0.lock().left
+    }
+
+    /// Answers the change that was taken.
+    pub(super) fn answer(&self, outcome: Outcome) {
+        self.0.lock().outcome = Some(outcome);
+        self.0.changed.notify_all();
+    }
+
+    /// Returns true if each write must be durable when it is answered.
+    #[inline]
+    pub(super) fn stable_writes(&self) -> bool {
+        self.0.stable_writes.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for LoopEnd {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_all();
+        // Ends the session's read of its next message. It may have gone already.
+        let _ = self.0.socket.shutdown(Shutdown::Both);
+    }
+}

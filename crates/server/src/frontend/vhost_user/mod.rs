@@ -1,0 +1,23 @@
+//! vhost-user-blk frontend: guests reach a disk by virtqueues in memory that they share.
+//!
+//! ```text
+//!   hypervisor --messages--> session (a thread) --changes--> mailbox --> connection (event loop)
+//!   guest -----virtqueues, data-----------------------------------------> connection
+//! ```
+//!
+//! A `session` maps guest memory and checks what the hypervisor sends; the `connection` takes
+//! requests from the queues. Data is read and written where the guest has it. Neither side of the
+//! socket is trusted.
+
+mod config_space;
+mod connection;
+mod guest_memory;
+mod mailbox;
+mod request;
+mod session;
+mod sigbus;
+mod virtqueue;
+
+pub(crate) use connection::Connection;
+pub use connection::Opening;
+pub(crate) use session::Session;

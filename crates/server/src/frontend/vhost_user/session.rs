@@ -1,0 +1,508 @@
+//! Session of a front-end: messages of the vhost-user protocol, on a thread of its own.
+//!
+//! The thread blocks in reads of the socket and waits for the loop where a message needs it, so a
+//! front-end that sends half a message stops nobody but itself. Every error ends the session: the
+//! device stops, and the front-end may connect again.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
+    VhostUserProtocolFeatures,
+};
+
+use super::config_space::{self, CONFIG_WCE, EVENT_IDX, FLUSH, INDIRECT_DESC, PROTOCOL_FEATURES};
+use super::connection::{Opening, QUEUES_MAX};
+use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
+use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
+use super::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX};
+use crate::frontend::Volume;
+
+/// Bytes of the configuration space that a front-end may read; those that this device has no
+/// fields for are zero.
+const CONFIG_MAX: u32 = 256;
+
+/// Source of the volume's current description, whose size may change.
+pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
+
+/// Front-end that has connected.
+pub(crate) struct Session {
+    socket: UnixStream,
+    device: Device,
+}
+
+impl Session {
+    /// Makes the session of a front-end, and its other half for the loop.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(crate) fn new(
+        socket: UnixStream,
+        volume: Volume,
+        current: CurrentVolume,
+    ) -> io::Result<(Session, Opening)> {
+        let mailbox = Mailbox::new(&socket)?;
+        let opening = Opening {
+            mailbox: LoopEnd::new(mailbox.clone()),
+            volume: volume.clone(),
+        };
+        let device = Device {
+            mailbox,
+            volume,
+            current,
+            features: 0,
+            writeback: None,
+            memory: Arc::default(),
+            queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
+        };
+        Ok((Session { socket, device }, opening))
+    }
+
+    /// Handles messages until the front-end has gone or the loop has closed, and lets go of guest
+    /// memory. Returns the reason; `None` for an end in order.
+    pub(crate) fn run(self) -> Option<String> {
+        let Session { socket, device } = self;
+        let mailbox = device.mailbox.clone();
+        let device = Arc::new(Mutex::new(device));
+        let mut handler = BackendReqHandler::from_stream(socket, device.clone());
+        let reason = loop {
+            match handler.handle_request() {
+                Ok(()) => {}
+                // Its end, or the loop's.
+                Err(Error::Disconnected | Error::SocketBroken(_)) => break None,
+                Err(Error::ReqHandlerError(error)) => break Some(error.to_string()),
+                Err(error) => break Some(error.to_string()),
+            }
+        };
+        mailbox.leave();
+        reason
+    }
+}
+
+/// Queue as messages have described it.
+#[derive(Default, Debug)]
+struct Queue {
+    size: u16,
+    addresses: Option<RingAddresses>,
+    base: u16,
+    kick: Option<File>,
+    call: Option<File>,
+    /// State by `SET_VRING_ENABLE`; `None` before the first one.
+    enabled: Option<bool>,
+    runs: bool,
+}
+
+/// Device as its front-end has set it up.
+struct Device {
+    mailbox: Arc<Mailbox>,
+    volume: Volume,
+    current: CurrentVolume,
+    /// Features that driver and front-end accepted.
+    features: u64,
+    /// Cache mode that the driver knows of; `None` if it may know one that was set in an earlier
+    /// session.
+    writeback: Option<bool>,
+    memory: Arc<GuestMemory>,
+    queues: Vec<Queue>,
+}
+
+fn refused(what: impl Into<String>) -> Error {
+    Error::ReqHandlerError(io::Error::other(what.into()))
+}
+
+impl Device {
+    fn has(&self, feature: u32) -> bool {
+        self.features >> feature & 1 != 0
+    }
+
+    fn volume(&mut self) -> &Volume {
+        // A disk that was removed is about to be closed.
+        if let Some(volume) = (self.current)() {
+            self.volume = volume;
+        }
+        &self.volume
+    }
+
+    /// Tells the loop whether writes must be durable when they are answered: without `FLUSH` there
+    /// is no other way to make them so, and with `CONFIG_WCE` the driver decides.
+    fn put_cache_mode(&self) {
+        let write_through = self.has(CONFIG_WCE) && self.writeback != Some(true);
+        self.mailbox
+            .set_stable_writes(!self.has(FLUSH) || write_through);
+    }
+
+    fn request(&self, change: Change) -> Result<u16> {
+        let outcome: Outcome = self.mailbox.request(change);
+        outcome.map_err(refused)
+    }
+
+    fn queue(&mut self, index: u32) -> Result<&mut Queue> {
+        let queues = self.queues.len();
+        (self.queues.get_mut(index as usize))
+            .ok_or_else(|| refused(format!("queue {index} of {queues}")))
+    }
+
+    fn rings(&self, memory: &GuestMemory, index: usize) -> Result<Rings> {
+        let queue = &self.queues[index];
+        let addresses = queue.addresses.as_ref();
+        let addresses = addresses.ok_or_else(|| refused("a queue without addresses"))?;
+        Rings::locate(memory, queue.size, addresses).map_err(refused)
+    }
+
+    /// Starts a queue whose messages have all arrived.
+    fn start(&mut self, index: usize) -> Result<()> {
+        if self.queues[index].size == 0 {
+            return Err(refused("a queue without a size"));
+        }
+        let rings = self.rings(&self.memory, index)?;
+        let setup = QueueSetup {
+            rings,
+            size: self.queues[index].size,
+            base: self.queues[index].base,
+            event_index: self.has(EVENT_IDX),
+            indirect: self.has(INDIRECT_DESC),
+        };
+        let by_message = self.has(PROTOCOL_FEATURES);
+        let queue = &mut self.queues[index];
+        let copy = |file: &File| file.try_clone().map_err(Error::ReqHandlerError);
+        let change = Change::Start {
+            queue: index,
+            setup,
+            kick: copy(queue.kick.as_ref().ok_or_else(|| refused("no kick"))?)?,
+            call: queue.call.as_ref().map(copy).transpose()?,
+            // Queues of front-ends that know no protocol features run without a message.
+            enabled: queue.enabled.unwrap_or(!by_message),
+        };
+        queue.runs = true;
+        self.request(change).map(drop)
+    }
+
+    /// Stops a queue that runs, and notes where it stands.
+    fn stop(&mut self, index: usize) -> Result<()> {
+        if std::mem::take(&mut self.queues[index].runs) {
+            self.queues[index].base = self.request(Change::Stop { queue: index })?;
+        }
+        Ok(())
+    }
+
+    /// Stops a queue for a message that changes it, and starts it again.
+    fn restart(&mut self, index: u32, change: impl FnOnce(&mut Queue)) -> Result<()> {
+        self.queue(index)?;
+        let index = index as usize;
+        let runs = self.queues[index].runs;
+        self.stop(index)?;
+        change(&mut self.queues[index]);
+        if runs { self.start(index) } else { Ok(()) }
+    }
+
+    /// Replaces the memory table once nothing is in flight.
+    fn put_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<()> {
+        let memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
+        let mut rings = Vec::new();
+        for index in 0..self.queues.len() {
+            if self.queues[index].runs {
+                rings.push((index, self.rings(&memory, index)?));
+            }
+        }
+        let change = Change::Memory {
+            memory: memory.clone(),
+            rings,
+        };
+        self.request(change)?;
+        // The loop has let go of the old table; regions that are not in the new one are unmapped.
+        self.memory = memory;
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        for index in 0..self.queues.len() {
+            self.stop(index)?;
+            self.queues[index] = Queue::default();
+        }
+        Ok(())
+    }
+}
+
+fn address(region: &VhostUserMemoryRegion) -> RegionAddress {
+    RegionAddress {
+        guest: region.guest_phys_addr,
+        user: region.user_addr,
+        len: region.memory_size,
+        offset: region.mmap_offset,
+    }
+}
+
+/// Checks that a file is an eventfd, because nothing else may be waited for in a loop without harm.
+fn eventfd(file: File) -> Result<File> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
+    if target.as_os_str() == "anon_inode:[eventfd]" {
+        Ok(file)
+    } else {
+        Err(refused("a file for kicks or calls that is no eventfd"))
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Device {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset()
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(config_space::features(self.volume()))
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !config_space::features(&self.volume);
+        if unknown != 0 {
+            return Err(refused(format!("unknown features {unknown:#x}")));
+        }
+        self.features = features;
+        self.put_cache_mode();
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        let map = |(region, file): (&VhostUserMemoryRegion, &File)| {
+            Region::map(address(region), file).map(Arc::new)
+        };
+        let mapped = regions.iter().zip(&files).map(map);
+        let mapped = mapped.collect::<std::result::Result<_, _>>();
+        self.put_memory(mapped.map_err(refused)?)?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let size = u16::try_from(num).ok();
+        let size = size.filter(|size| size.is_power_of_two() && *size <= SIZE_MAX);
+        let size = size.ok_or_else(|| {
+            refused(format!(
+                "a queue of {num} entries: a power of two up to {SIZE_MAX}"
+            ))
+        })?;
+        self.restart(index, |queue| queue.size = size)
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _: VhostUserVringAddrFlags,
+        descriptors: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        let addresses = RingAddresses {
+            descriptors,
+            available,
+            used,
+        };
+        self.restart(index, |queue| queue.addresses = Some(addresses))
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let base = u16::try_from(base).map_err(|_| refused(format!("index {base} of a queue")))?;
+        let queue = self.queue(index)?;
+        if queue.runs {
+            return Err(refused("a new index for a queue that runs"));
+        }
+        queue.base = base;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.queue(index)?;
+        self.stop(index as usize)?;
+        let queue = self.queue(index)?;
+        // The front-end sends both anew before it starts the queue again.
+        (queue.kick, queue.call) = (None, None);
+        Ok(VhostUserVringState::new(index, queue.base.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file.ok_or_else(|| refused("queues without kicks are not supported"))?;
+        let kick = eventfd(file)?;
+        let index = u32::from(index);
+        self.queue(index)?;
+        self.stop(index as usize)?;
+        self.queue(index)?.kick = Some(kick);
+        self.start(index as usize)
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file.map(eventfd).transpose()?;
+        let index = u32::from(index);
+        if let Some(file) = &file {
+            // The loop must not wait for a driver that does not read.
+            crate::ring::sys::set_nonblocking(file).map_err(Error::ReqHandlerError)?;
+        }
+        let queue = self.queue(index)?;
+        queue.call = file;
+        if !queue.runs {
+            return Ok(());
+        }
+        let call = queue.call.as_ref().map(File::try_clone).transpose();
+        let change = Change::Call {
+            queue: index as usize,
+            call: call.map_err(Error::ReqHandlerError)?,
+        };
+        self.request(change).map(drop)
+    }
+
+    fn set_vring_err(&mut self, _: u8, _: Option<File>) -> Result<()> {
+        // Errors end the session instead.
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.get_protocol_features()?.bits();
+        if unknown == 0 {
+            Ok(())
+        } else {
+            Err(refused(format!("unknown protocol features {unknown:#x}")))
+        }
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(QUEUES_MAX as u64)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        let queue = self.queue(index)?;
+        queue.enabled = Some(enable);
+        if !queue.runs {
+            return Ok(());
+        }
+        let change = Change::Enable {
+            queue: index as usize,
+            enabled: enable,
+        };
+        self.request(change).map(drop)
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let end = offset.checked_add(size).filter(|&end| end <= CONFIG_MAX);
+        let end = end.ok_or_else(|| refused("beyond the configuration space"))?;
+        // A driver that reads the mode knows it.
+        let writeback = *self.writeback.get_or_insert(true);
+        self.put_cache_mode();
+        let mut space = config_space::bytes(self.volume(), writeback).to_vec();
+        space.resize(CONFIG_MAX as usize, 0);
+        Ok(space[offset as usize..end as usize].to_vec())
+    }
+
+    fn set_config(&mut self, offset: u32, bytes: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        let &[writeback] = bytes else {
+            return Err(refused("a field of the configuration that is read-only"));
+        };
+        if offset != config_space::WRITEBACK || !self.has(CONFIG_WCE) || writeback > 1 {
+            return Err(refused("a field of the configuration that is read-only"));
+        }
+        self.writeback = Some(writeback == 1);
+        self.put_cache_mode();
+        Ok(())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _: Option<bool>,
+    ) -> Result<Option<u64>> {
+        let region = Region::map(address(region), &file).map_err(refused)?;
+        let mut regions = self.memory.regions().to_vec();
+        regions.push(Arc::new(region));
+        self.put_memory(regions)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let gone = address(region);
+        // The offset is not part of the region's identity, as in other back-ends.
+        let is_gone = |other: &RegionAddress| {
+            (other.guest, other.user, other.len) == (gone.guest, gone.user, gone.len)
+        };
+        let mut regions = self.memory.regions().to_vec();
+        let before = regions.len();
+        regions.retain(|region| !is_gone(region.address()));
+        if regions.len() == before {
+            return Err(refused("a region of guest memory that is not there"));
+        }
+        self.put_memory(regions)
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(not_offered())
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(not_offered())
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(not_offered())
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(not_offered())
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(not_offered())
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(not_offered())
+    }
+}
+
+fn not_offered() -> Error {
+    refused("a message of a feature that is not offered")
+}

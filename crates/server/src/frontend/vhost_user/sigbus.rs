@@ -1,0 +1,122 @@
+//! Guest memory whose file was cut short under its mapping.
+//!
+//! An access to such a page raises SIGBUS, which would end the daemon and all its other guests. The
+//! handler puts a page of zeroes there instead and marks the region; its connection is then closed.
+//! The kernel's own accesses, for I/O, fail with `EFAULT` and raise nothing.
+
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Most mappings at a time, over all guests.
+const ENTRIES: usize = 4096;
+
+/// Mapping that is looked after. All of it is atomic, because the handler interrupts any thread.
+struct Entry {
+    taken: AtomicBool,
+    /// First address; 0 while the entry is not complete.
+    base: AtomicUsize,
+    len: AtomicUsize,
+    /// Bytes of a page of the mapping, a power of two.
+    page: AtomicUsize,
+    faulted: AtomicBool,
+}
+
+static TABLE: [Entry; ENTRIES] = [const {
+    Entry {
+        taken: AtomicBool::new(false),
+        base: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
+        faulted: AtomicBool::new(false),
+    }
+}; ENTRIES];
+
+/// Entry of a mapping, which must be dropped before it is unmapped.
+#[derive(Debug)]
+pub(super) struct Guard(usize);
+
+impl Guard {
+    /// Looks after `len` bytes at `base`, in pages of `page` bytes.
+    ///
+    /// # Errors
+    /// If there are too many mappings.
+    pub(super) fn new(base: usize, len: usize, page: usize) -> io::Result<Guard> {
+        install();
+        let free = |entry: &Entry| !entry.taken.swap(true, Ordering::Acquire);
+        let Some(at) = TABLE.iter().position(free) else {
+            return Err(io::Error::other("too many regions of guest memory"));
+        };
+        let entry = &TABLE[at];
+        entry.faulted.store(false, Ordering::Relaxed);
+        entry.len.store(len, Ordering::Relaxed);
+        entry.page.store(page, Ordering::Relaxed);
+        // Last, so that the handler never sees half an entry.
+        entry.base.store(base, Ordering::Release);
+        Ok(Guard(at))
+    }
+
+    /// Returns true if a page of the mapping was not there when it was accessed.
+    #[inline]
+    pub(super) fn has_faulted(&self) -> bool {
+        TABLE[self.0].faulted.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        TABLE[self.0].base.store(0, Ordering::Release);
+        TABLE[self.0].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once.
+fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: a signal action of zeroes is valid: no flags, no mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: both point to memory of ours; the handler makes only calls that may interrupt
+        // anything.
+        let failed = unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) };
+        // Fails only for a signal that cannot be handled, which SIGBUS is not.
+        assert_eq!(failed, 0, "SIGBUS cannot be handled");
+    });
+}
+
+/// Handler of SIGBUS: an access to a mapping finds zeroes, any other ends the process.
+extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: with `SA_SIGINFO` the kernel passes the signal's description.
+    let address = unsafe { (*info).si_addr() } as usize;
+    for entry in &TABLE {
+        let base = entry.base.load(Ordering::Acquire);
+        let len = entry.len.load(Ordering::Relaxed);
+        if base == 0 || address < base || address - base >= len {
+            continue;
+        }
+        let page = entry.page.load(Ordering::Relaxed);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: a page inside a mapping that cannot be unmapped meanwhile, because its guard is
+        // dropped first and the thread that is interrupted uses it.
+        let mapped = unsafe {
+            libc::mmap(
+                (address & !(page - 1)) as *mut libc::c_void,
+                page,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        if mapped != libc::MAP_FAILED {
+            entry.faulted.store(true, Ordering::Relaxed);
+            return;
+        }
+        break;
+    }
+    // The access is repeated, and ends the process as it would have without a handler.
+    // SAFETY: sets the default action of a signal.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}

@@ -1,0 +1,225 @@
+//! Sockets of vhost-user: one for each disk, from the time at which the disk is added until it is
+//! removed.
+//!
+//! A front-end that connects gets a session on a thread of its own. While it is connected, further
+//! ones are refused; after it has gone, the next one is served.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use super::socket::{BindError, Bound, Peer, Stream};
+use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
+use crate::config::SocketTemplate;
+use crate::frontend::Opening;
+use crate::frontend::vhost_user::Session;
+use crate::log_limit;
+
+/// Listener of vhost-user, with its sockets.
+#[derive(Debug)]
+pub struct VhostUserListener {
+    path: SocketTemplate,
+    mode: u32,
+    list: ExportList,
+    sockets: Mutex<BTreeMap<PathBuf, Socket>>,
+}
+
+/// Socket of one disk.
+#[derive(Clone, Debug)]
+struct Socket {
+    bound: Arc<Bound>,
+    /// Name of the disk.
+    disk: String,
+}
+
+impl VhostUserListener {
+    /// Makes a listener without sockets.
+    pub fn new(path: SocketTemplate, mode: u32, list: ExportList) -> VhostUserListener {
+        let sockets = Mutex::default();
+        VhostUserListener {
+            path,
+            mode,
+            list,
+            sockets,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Socket>> {
+        // Each change leaves the map valid, even if a later one panicked.
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Binds the sockets of the disks that there are now.
+    ///
+    /// # Errors
+    /// The first error; the sockets that were bound are removed when the listener is dropped.
+    pub fn bind(&self) -> Result<(), BindError> {
+        for (path, disk) in self.wanted() {
+            let bound = Bound::unix(&path, self.mode)?;
+            self.lock().insert(path, Socket::new(bound, disk));
+        }
+        Ok(())
+    }
+
+    /// Returns the path of each disk's socket with the disk. A path that two disks would have is
+    /// the older one's.
+    fn wanted(&self) -> BTreeMap<PathBuf, String> {
+        let mut wanted = BTreeMap::new();
+        for (vm, disk) in self.list.names() {
+            let path = self.path.expand(&vm, &disk);
+            if let Some(other) = wanted.get(&path) {
+                tracing::warn!(
+                    %vm, %disk, %other,
+                    "no vhost-user socket: another disk has {}; add {{disk}} to vhost_user",
+                    path.display()
+                );
+                continue;
+            }
+            wanted.insert(path, disk);
+        }
+        wanted
+    }
+
+    /// Accepts front-ends until the future is dropped, on sockets that come and go with their
+    /// disks.
+    pub async fn serve(self: Arc<Self>) {
+        let mut changed = self.list.subscribe();
+        let mut accepting = JoinSet::new();
+        let mut tasks = BTreeMap::new();
+        loop {
+            let wanted = self.wanted();
+            self.lock().retain(|path, socket| {
+                let stays = wanted.get(path) == Some(&socket.disk);
+                if !stays && let Some(task) = tasks.remove(path) {
+                    let task: tokio::task::AbortHandle = task;
+                    task.abort();
+                }
+                stays
+            });
+            for (path, disk) in wanted {
+                if let Some(socket) = self.socket(&path, disk)
+                    && !tasks.contains_key(&path)
+                {
+                    tracing::info!("listening on {} (vhost-user)", path.display());
+                    let list = self.list.clone();
+                    tasks.insert(path, accepting.spawn(accept_front_ends(socket, list)));
+                }
+            }
+            // The list outlives its listener, so the sender is there.
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the socket at a path, which is bound unless it is already; `None` if that fails.
+    fn socket(&self, path: &PathBuf, disk: String) -> Option<Socket> {
+        let mut sockets = self.lock();
+        if let Some(socket) = sockets.get(path) {
+            return Some(socket.clone());
+        }
+        match Bound::unix(path, self.mode) {
+            Ok(bound) => {
+                let socket = Socket::new(bound, disk);
+                sockets.insert(path.clone(), socket.clone());
+                Some(socket)
+            }
+            Err(error) => {
+                tracing::error!(%disk, "no vhost-user socket: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Socket {
+    fn new(bound: Bound, disk: String) -> Socket {
+        Socket {
+            bound: Arc::new(bound),
+            disk,
+        }
+    }
+}
+
+/// Marks a socket as taken; free again when dropped.
+struct Taken(Arc<AtomicBool>);
+
+impl Taken {
+    fn take(socket: &Arc<AtomicBool>) -> Option<Taken> {
+        let was = socket.swap(true, Ordering::Acquire);
+        (!was).then(|| Taken(socket.clone()))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Accepts front-ends on a disk's socket until the future is dropped.
+async fn accept_front_ends(socket: Socket, list: ExportList) {
+    let Socket { bound, disk } = socket;
+    let listener = match Listener::new(&bound) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
+    };
+    let taken = Arc::new(AtomicBool::new(false));
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
+                    tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
+                }
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                continue;
+            }
+        };
+        let begun = match Taken::take(&taken) {
+            Some(taken) => begin_session(stream, peer, &disk, &list, taken),
+            None => Err("another front-end is connected".to_owned()),
+        };
+        if let Err(why) = begun
+            && log_limit::REFUSED.allows(Instant::now())
+        {
+            tracing::warn!(export = %disk, %peer, "front-end refused: {why}");
+        }
+    }
+}
+
+/// Hands a front-end to the event loop of its disk and starts its thread.
+fn begin_session(
+    stream: Stream,
+    peer: Peer,
+    disk: &str,
+    list: &ExportList,
+    taken: Taken,
+) -> Result<(), String> {
+    let entry = list.find(disk).ok_or("the disk was removed")?;
+    let permit = entry.connections.admit().map_err(|why| why.to_string())?;
+    let failed = |error: std::io::Error| error.to_string();
+    let socket = UnixStream::from(stream.into_fd().map_err(failed)?);
+    let (name, list) = (disk.to_owned(), list.clone());
+    let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
+    let (session, opening) = Session::new(socket, entry.volume.clone(), current).map_err(failed)?;
+    let name = disk.to_owned();
+    let thread = std::thread::Builder::new().name("vhost-user".to_owned());
+    let run = move || {
+        if let Some(why) = session.run()
+            && log_limit::CUT_OFF.allows(Instant::now())
+        {
+            tracing::warn!(export = %name, %peer, "front-end cut off: {why}");
+        }
+        // Only now: guest memory has been unmapped.
+        drop(taken);
+    };
+    entry.hand_over(Opening::VhostUser(opening), peer.to_string(), permit);
+    // Without the thread, the session is dropped, and its socket with it.
+    thread.spawn(run).map(drop).map_err(failed)
+}

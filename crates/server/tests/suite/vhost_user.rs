@@ -1,0 +1,342 @@
+//! Disks by vhost-user: every byte is as in a copy, on each backing, and guests come and go.
+
+use std::path::{Path, PathBuf};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use tidegate_server::config::{Config, DeviceKind, ListenAddress, ListenConfig, SocketTemplate};
+
+use crate::common::vhost_guest::{
+    ALL, Answer, CONFIG_WCE, DATA_MAX, DISCARD, EVENT_IDX, FLUSH_REQUEST, GET_ID, Guest, IN,
+    INDIRECT_DESC, OUT, WRITE_ZEROES, connect, memory, read_config, region,
+};
+use crate::common::{Server, single};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserConfigFlags;
+
+const MIB: u64 = 1 << 20;
+
+/// Adds a listener of vhost-user to a configuration.
+pub(crate) fn listen(config: &mut Config, dir: &Path) {
+    config.listeners.push(ListenConfig {
+        address: ListenAddress::VhostUser {
+            path: SocketTemplate::new(&dir.join("{vm}.vhost")).expect("a placeholder"),
+            mode: 0o600,
+        },
+        exports: Vec::new(),
+        place: None,
+    });
+}
+
+/// Configuration of one disk on one of the backings, with a socket for it.
+pub(crate) fn backing(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
+    let path = dir.join("disk.raw");
+    let mut config = if file {
+        single(dir, DeviceKind::File, Some(path), size)
+    } else {
+        single(dir, DeviceKind::Memory, None, size)
+    };
+    listen(&mut config, dir);
+    (config, dir.join("disk.vhost"))
+}
+
+/// Makes a temporary directory on a file system that is not in memory.
+fn on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Request in flight and what a read must return; `None` for bytes that may be anything.
+struct Pending {
+    slot: u16,
+    queue: usize,
+    sectors: std::ops::Range<usize>,
+    expected: Option<Vec<Option<u8>>>,
+}
+
+/// Sends random requests on all queues and compares what is read with a copy of the disk.
+fn run(guest: &mut Guest, queues: usize, sectors: usize, requests: usize, seed: u64) {
+    let mut rng = Pcg64::seed_from_u64(seed);
+    let mut copy: Vec<Option<u8>> = vec![Some(0); sectors * 512];
+    let mut pending: Vec<Pending> = Vec::new();
+    for _ in 0..requests {
+        let queue = rng.random_range(0..queues);
+        while !guest.has_room(queue) {
+            let answers = guest.answers(queue);
+            check(guest, &mut pending, queue, answers);
+        }
+        let len = rng.random_range(1..=DATA_MAX / 512);
+        let first = rng.random_range(0..sectors - len);
+        let range = first..first + len;
+        let clashes = |p: &Pending| p.sectors.start < range.end && range.start < p.sectors.end;
+        if pending.iter().any(clashes) {
+            continue;
+        }
+        let bytes = range.start * 512..range.end * 512;
+        let mut expected = None;
+        let mut segment = (first as u64).to_le_bytes().to_vec();
+        segment.extend((len as u32).to_le_bytes());
+        segment.extend([0; 4]);
+        let (kind, sector, data) = match rng.random_range(0..10) {
+            0 => (FLUSH_REQUEST, 0, Vec::new()),
+            1 => {
+                copy[bytes].fill(None);
+                (DISCARD, 0, segment)
+            }
+            2 => {
+                copy[bytes].fill(Some(0));
+                // Bit 0 of the flags: the range may lose its blocks.
+                segment[12] = rng.random_range(0..2);
+                (WRITE_ZEROES, 0, segment)
+            }
+            3..7 => {
+                let data: Vec<u8> = (0..len * 512).map(|_| rng.random()).collect();
+                let known = data.iter().copied().map(Some);
+                copy[bytes].iter_mut().zip(known).for_each(|(b, d)| *b = d);
+                (OUT, first as u64, data)
+            }
+            _ => {
+                expected = Some(copy[bytes].to_vec());
+                (IN, first as u64, vec![0xaa; len * 512])
+            }
+        };
+        let slot = guest.submit(queue, kind, sector, &data);
+        guest.kick(queue, 1);
+        let sectors = if kind == FLUSH_REQUEST { 0..0 } else { range };
+        pending.push(Pending {
+            slot,
+            queue,
+            sectors,
+            expected,
+        });
+    }
+    for queue in 0..queues {
+        while guest.in_flight(queue) > 0 {
+            let answers = guest.answers(queue);
+            check(guest, &mut pending, queue, answers);
+        }
+    }
+    assert!(pending.is_empty());
+}
+
+fn check(guest: &Guest, pending: &mut Vec<Pending>, queue: usize, answers: Vec<Answer>) {
+    for answer in answers {
+        let of = |p: &Pending| (p.queue, p.slot) == (queue, answer.slot);
+        let at = pending.iter().position(of).expect("it was submitted");
+        let Pending { expected, .. } = pending.swap_remove(at);
+        assert_eq!(answer.status, 0);
+        let Some(expected) = expected else {
+            assert_eq!(answer.written, 1, "the status");
+            continue;
+        };
+        assert_eq!(answer.written as usize, expected.len() + 1);
+        let found = guest.read_data(queue, answer.slot, expected.len());
+        let same = |(found, expected): (&u8, &Option<u8>)| expected.is_none_or(|e| e == *found);
+        assert!(found.iter().zip(&expected).all(same), "other bytes");
+    }
+}
+
+#[test]
+fn every_byte_is_as_in_a_copy_over_several_queues() {
+    for file in [false, true] {
+        let dir = on_disk();
+        let (config, socket) = backing(dir.path(), file, 8 * MIB);
+        let server = Server::start(config);
+        let plain = ALL & !EVENT_IDX & !INDIRECT_DESC;
+        for (seed, features, queues) in [(1, ALL, 1), (2, ALL, 4), (3, plain, 2)] {
+            let mut guest = Guest::start(&socket, features, queues);
+            // Each run begins with a disk of zeroes.
+            let zeroes = vec![0; DATA_MAX];
+            for first in (0..8 * MIB / 512).step_by(DATA_MAX / 512) {
+                guest.write(first, &zeroes);
+            }
+            run(&mut guest, queues, (8 * MIB / 512) as usize, 700, seed);
+            guest.leave();
+        }
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_disk_describes_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut config, socket) = backing(dir.path(), false, 4 * MIB);
+    config.vms[0].disks[0].block_size = 4096;
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 1);
+    let space = read_config(&mut guest.frontend);
+    assert_eq!(space[..8], (4 * MIB / 512).to_le_bytes());
+    assert_eq!(space[20..24], 4096u32.to_le_bytes());
+    assert_eq!(guest.frontend.get_queue_num().unwrap(), 64);
+    let (answer, id) = guest.ask(GET_ID, 0, &[0xff; 20]);
+    assert_eq!((answer.status, answer.written), (0, 21));
+    assert_eq!(&id, b"disk\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    // Requests that make no sense fail alone.
+    assert_eq!(guest.ask(99, 0, &[]).0.status, 2, "an unknown type");
+    assert_eq!(guest.ask(IN, 1, &[0; 4096]).0.status, 1, "half a block");
+    let beyond = 4 * MIB / 512;
+    assert_eq!(guest.ask(IN, beyond, &[0; 4096]).0.status, 1);
+    assert_eq!(guest.ask(OUT, beyond - 4, &[0; 4096]).0.status, 1);
+    guest.write(8, &[3; 4096]);
+    assert_eq!(guest.read(8, 4096), [3; 4096]);
+    guest.leave();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_guest_and_an_nbd_client_see_the_same_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, socket) = backing(dir.path(), false, MIB);
+    let server = Server::start(config);
+    let mut client = server.connect("disk");
+    let mut guest = Guest::start(&socket, ALL, 1);
+    client.write(0, &[1; 512]);
+    guest.write(1, &[2; 512]);
+    assert_eq!(guest.read(0, 512), [1; 512]);
+    assert_eq!(client.read(512, 512), [2; 512]);
+    guest.leave();
+    client.disconnect();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_queue_that_is_stopped_has_answered_all_that_it_took() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, 4 * MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 2);
+    let mut submitted = 0u16;
+    for round in 0..20u64 {
+        let many = 1 + round as u16 % 16;
+        for n in 0..u64::from(many) {
+            guest.submit(1, OUT, n * 128, &[round as u8; 64 << 10]);
+        }
+        guest.kick(1, many);
+        submitted += many;
+        let base = guest.stop_queue(1);
+        // What the device took it has answered by now; the rest is for later.
+        let answered = guest.take_answers(1).len();
+        assert_eq!(answered + guest.in_flight(1), usize::from(many));
+        assert_eq!(usize::from(base), usize::from(submitted - many) + answered);
+        guest.restart_at(1, base);
+        while guest.in_flight(1) > 0 {
+            guest.answers(1);
+        }
+    }
+    guest.leave();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_guest_that_reboots_or_reconnects_is_served_again() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, 4 * MIB);
+    let server = Server::start(config);
+    for round in 0..5u8 {
+        let mut guest = Guest::start(&socket, ALL, 2);
+        if round > 0 {
+            assert_eq!(guest.read(0, 4096), vec![round; 4096]);
+        }
+        guest.write(0, &[round + 1; 4096]);
+        // A reboot: queues stop, the device is reset, rings begin at zero.
+        guest.stop_queue(0);
+        guest.stop_queue(1);
+        guest.frontend.reset_device().unwrap();
+        guest.clear_queue(0);
+        guest.start_queue(0);
+        assert_eq!(guest.read(0, 4096), vec![round + 1; 4096]);
+        if round % 2 == 0 {
+            guest.leave();
+        }
+        // Otherwise its hypervisor vanishes.
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn one_front_end_is_served_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, socket) = backing(dir.path(), false, MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 1);
+    assert!(connect(&socket, ALL).is_err(), "refused");
+    guest.write(0, &[1; 512]);
+    guest.leave();
+    let mut again = Guest::start(&socket, ALL, 1);
+    assert_eq!(again.read(0, 512), [1; 512]);
+    again.leave();
+    server.stop().unwrap();
+}
+
+#[test]
+fn memory_changes_while_requests_are_in_flight() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, 4 * MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 1);
+    let other = memory(1);
+    let mut beside = region(&other);
+    beside.guest_phys_addr += 1 << 30;
+    beside.userspace_addr += 1 << 30;
+    for round in 0..20u8 {
+        for n in 0..16 {
+            guest.submit(0, OUT, n * 128, &[round; 64 << 10]);
+        }
+        guest.kick(0, 16);
+        match round % 3 {
+            0 => {
+                let table = [region(&guest.memory)];
+                guest.frontend.set_mem_table(&table).unwrap();
+            }
+            1 => {
+                guest.frontend.add_mem_region(&beside).unwrap();
+            }
+            _ => guest.frontend.remove_mem_region(&beside).unwrap(),
+        }
+        while guest.in_flight(0) > 0 {
+            guest.answers(0);
+        }
+        assert_eq!(guest.read(15 * 128, 64 << 10), vec![round; 64 << 10]);
+    }
+    guest.leave();
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_daemon_ends_while_guests_are_connected() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, 4 * MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 2);
+    guest.write(0, &[1; 4096]);
+    for n in 0..16 {
+        guest.submit(1, OUT, n * 128, &[9; 64 << 10]);
+    }
+    guest.kick(1, 16);
+    server.stop().unwrap();
+    assert!(guest.is_cut_off());
+    // Each request was answered or not taken: none is half done.
+    guest.take_answers(1);
+    assert!(!socket.exists(), "the socket is removed");
+}
+
+#[test]
+fn the_cache_mode_can_be_set_by_a_driver_that_may() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, MIB);
+    let server = Server::start(config);
+    let flags = VhostUserConfigFlags::WRITABLE;
+    let mut guest = Guest::start(&socket, ALL | CONFIG_WCE, 1);
+    assert_eq!(read_config(&mut guest.frontend)[32], 1);
+    guest.frontend.set_config(32, flags, &[0]).unwrap();
+    assert_eq!(read_config(&mut guest.frontend)[32], 0);
+    guest.write(0, &[1; 512]);
+    // Any other field is read-only, and the connection ends.
+    assert!(guest.frontend.set_config(0, flags, &[1]).is_err());
+    assert!(guest.is_cut_off());
+    drop(guest);
+    let mut guest = Guest::start(&socket, ALL, 1);
+    assert_eq!(guest.read(0, 512), [1; 512]);
+    guest.leave();
+    server.stop().unwrap();
+}
