@@ -1,4 +1,4 @@
-//! A guest: QEMU boots from an export through virtio-blk.
+//! A guest: QEMU boots from a disk through virtio-blk, attached by NBD or by vhost-user.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::daemon::{Backing, Daemon, Scratch};
 use crate::on_every_backing;
 use crate::tool::{Running, arg, have, qemu_io, run};
 
-on_every_backing!(a_guest_boots_reads_and_writes);
+on_every_backing!(a_guest_boots_reads_and_writes, a_guest_boots_by_vhost_user);
 
 /// A boot sector that prints the text in sector 1 on the serial port, copies that sector to
 /// sector 2 and ends the machine: with 0x10 if all went well, 0x11 if the BIOS reported an error.
@@ -58,20 +58,53 @@ pub(crate) fn image(scratch: &Scratch) -> std::path::PathBuf {
 }
 
 fn a_guest_boots_reads_and_writes(backing: Backing) {
+    boots(backing, |daemon| {
+        let node = format!(
+            "driver=nbd,node-name=disk,server.type=unix,server.path={},export=a",
+            daemon.path("nbd.sock").display()
+        );
+        let device = "virtio-blk-pci,drive=disk,bootindex=0";
+        ["-blockdev", &node, "-device", device]
+            .map(str::to_owned)
+            .to_vec()
+    });
+}
+
+fn a_guest_boots_by_vhost_user(backing: Backing) {
+    boots(backing, |daemon| {
+        let socket = daemon.path("a.vhost");
+        vhost_user_disk(&socket, 64, "bootindex=0")
+    });
+}
+
+/// Arguments of a disk by vhost-user, and of memory of so many MiB that the daemon can map.
+pub(crate) fn vhost_user_disk(socket: &std::path::Path, mib: u32, more: &str) -> Vec<String> {
+    let memory = format!("memory-backend-memfd,id=memory,size={mib}M,share=on");
+    let socket = format!("socket,id=disk,reconnect=1,path={}", socket.display());
+    let device = format!("vhost-user-blk-pci,chardev=disk,{more}");
+    let args = ["-object", &memory, "-machine", "memory-backend=memory"];
+    let disk = ["-chardev", &socket, "-device", &device];
+    args.into_iter().chain(disk).map(str::to_owned).collect()
+}
+
+fn boots(backing: Backing, disk: impl FnOnce(&Daemon) -> Vec<String>) {
     if !have(&["qemu-system-x86_64", "qemu-io", "nbdcopy"]) {
         return;
     }
-    let daemon = Daemon::start(&[backing.device(""), backing.vm("a", "16 MiB", "")].concat());
+    let config = [
+        "[[listen]]\nvhost_user = \"{vm}.vhost\"\n",
+        &backing.device(""),
+        &backing.vm("a", "16 MiB", ""),
+    ];
+    let daemon = Daemon::start(&config.concat());
     let scratch = daemon.scratch();
     let boot = image(scratch);
     let uri = daemon.uri("a");
     run(scratch, "nbdcopy", &[arg(&boot), &uri]);
     let serial = daemon.path("serial");
-    let node = format!(
-        "driver=nbd,node-name=disk,server.type=unix,server.path={},export=a",
-        daemon.path("nbd.sock").display()
-    );
-    let guest = [
+    let serial_file = format!("file:{}", serial.display());
+    let disk = disk(&daemon);
+    let mut guest = vec![
         "-accel",
         "tcg",
         "-m",
@@ -82,12 +115,9 @@ fn a_guest_boots_reads_and_writes(backing: Backing) {
         "-device",
         "isa-debug-exit,iobase=0xf4,iosize=1",
         "-serial",
-        &format!("file:{}", serial.display()),
-        "-blockdev",
-        &node,
-        "-device",
-        "virtio-blk-pci,drive=disk,bootindex=0",
+        &serial_file,
     ];
+    guest.extend(disk.iter().map(String::as_str));
     let done = Running::start(scratch, "qemu-system-x86_64", &guest).wait();
     let printed = fs::read_to_string(&serial).unwrap_or_default();
     // QEMU ends with twice the guest's number and one.

@@ -1,6 +1,6 @@
-//! A Linux guest whose disk is an export: a filesystem, files, raw writes, and a second machine
-//! that finds all of it. The guest's side is `guest_init.sh`; the kernel and the programs it runs
-//! are what `scripts/setup-guest` gathered.
+//! A Linux guest whose disk is an export, by NBD or by vhost-user: a filesystem, files, raw
+//! writes, and a second machine that finds all of it. The guest's side is `guest_init.sh`; the
+//! kernel and the programs it runs are what `scripts/setup-guest` gathered.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::control::tidegate_json;
 use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most};
+use crate::guest::vhost_user_disk;
 use crate::guest_initramfs::Initramfs;
 use crate::tool::{Running, arg, have, lacking, run};
 
@@ -90,6 +91,33 @@ impl Kit {
     }
 }
 
+/// Protocol by which a machine has its disk.
+#[derive(Clone, Copy)]
+enum Attached {
+    Nbd,
+    VhostUser,
+}
+
+impl Attached {
+    /// QEMU's arguments.
+    fn args(self, daemon: &Daemon) -> Vec<String> {
+        if let Attached::VhostUser = self {
+            return vhost_user_disk(&daemon.path("guest.vhost"), 256, "num-queues=2");
+        }
+        // A daemon that goes away and comes back within the time is waited for.
+        let disk = format!(
+            "driver=nbd,node-name=disk,server.type=unix,server.path={},export=guest,\
+             discard=unmap,reconnect-delay={}",
+            daemon.path("nbd.sock").display(),
+            PATIENCE.as_secs()
+        );
+        let device = "virtio-blk-pci,drive=disk";
+        ["-blockdev", &disk, "-device", device]
+            .map(str::to_owned)
+            .to_vec()
+    }
+}
+
 /// A machine that runs; what is on its console is shown if the test fails.
 struct Guest {
     machine: Option<Running>,
@@ -100,7 +128,7 @@ struct Guest {
 
 impl Guest {
     /// Starts a machine that takes this step of `guest_init.sh`.
-    fn start(daemon: &Daemon, kit: &Kit, step: &'static str) -> Guest {
+    fn start(daemon: &Daemon, kit: &Kit, step: &'static str, attached: Attached) -> Guest {
         let console = daemon.path(&format!("console-{step}"));
         let serial = format!("file:{}", console.display());
         let console = File::options()
@@ -109,19 +137,13 @@ impl Guest {
             .create(true)
             .open(console)
             .expect("the directory is ours");
-        // A daemon that goes away and comes back within the time is waited for.
-        let disk = format!(
-            "driver=nbd,node-name=disk,server.type=unix,server.path={},export=guest,\
-             discard=unmap,reconnect-delay={}",
-            daemon.path("nbd.sock").display(),
-            PATIENCE.as_secs()
-        );
+        let disk = attached.args(daemon);
         let kernel = format!("{COMMAND_LINE} step={step}");
         let args: Vec<&str> = MACHINE
             .split(' ')
             .chain(["-kernel", arg(&kit.kernel), "-initrd", arg(&kit.initramfs)])
             .chain(["-append", &kernel, "-serial", &serial])
-            .chain(["-blockdev", &disk, "-device", "virtio-blk-pci,drive=disk"])
+            .chain(disk.iter().map(String::as_str))
             .collect();
         Guest {
             machine: Some(Running::start(
@@ -211,6 +233,7 @@ impl Drop for Guest {
 /// every byte to its place.
 fn start(scratch: Scratch, backing: Backing) -> Daemon {
     let config = [
+        "[[listen]]\nvhost_user = \"{vm}.vhost\"\n",
         &backing.device("policy = \"mclock\""),
         "[[vm]]\nname = \"guest\"\n[vm.objective]\n",
         "reservation = \"100 IOPS\"\nlimit = \"2000 IOPS\"\nweight = 200\n",
@@ -258,13 +281,13 @@ fn assert_found(files: &[String], later: &Guest) {
     assert!(lost.is_empty(), "lost or changed: {lost:#?}");
 }
 
-fn files_are_there_after_a_reboot(backing: Backing) {
+fn files_are_there_after_a_reboot(backing: Backing, attached: Attached) {
     let scratch = Scratch::new();
     let Some(kit) = Kit::new(&scratch) else {
         return;
     };
     let mut daemon = start(scratch, backing);
-    let mut first = Guest::start(&daemon, &kit, "fill");
+    let mut first = Guest::start(&daemon, &kit, "fill", attached);
     first.succeeds();
     for operation in ["read", "write", "flush", "discard", "write_zeroes"] {
         assert!(
@@ -276,7 +299,7 @@ fn files_are_there_after_a_reboot(backing: Backing) {
     if backing == Backing::File {
         daemon = daemon.restart();
     }
-    let mut second = Guest::start(&daemon, &kit, "check");
+    let mut second = Guest::start(&daemon, &kit, "check", attached);
     second.succeeds();
     assert_eq!(first.reported("sum").len(), 59);
     assert_found(&first.reported("sum"), &second);
@@ -288,26 +311,40 @@ fn files_are_there_after_a_reboot(backing: Backing) {
 
 #[test]
 fn files_are_there_after_a_reboot_on_memory() {
-    files_are_there_after_a_reboot(Backing::Memory);
+    files_are_there_after_a_reboot(Backing::Memory, Attached::Nbd);
+}
+
+#[test]
+fn files_are_there_after_a_reboot_by_vhost_user_on_memory() {
+    files_are_there_after_a_reboot(Backing::Memory, Attached::VhostUser);
+}
+
+#[test]
+fn files_are_there_after_a_reboot_by_vhost_user_on_a_file() {
+    files_are_there_after_a_reboot(Backing::File, Attached::VhostUser);
 }
 
 #[test]
 fn files_are_there_after_a_reboot_on_a_file() {
-    files_are_there_after_a_reboot(Backing::File);
+    files_are_there_after_a_reboot(Backing::File, Attached::Nbd);
 }
 
 /// A machine writes; `meanwhile` happens; it is killed. The files it had fsynced must be there.
-fn fsynced_files_outlive(backing: Backing, meanwhile: impl FnOnce(Daemon, &mut Guest) -> Daemon) {
+fn fsynced_files_outlive(
+    backing: Backing,
+    attached: Attached,
+    meanwhile: impl FnOnce(Daemon, &mut Guest) -> Daemon,
+) {
     let scratch = Scratch::new();
     let Some(kit) = Kit::new(&scratch) else {
         return;
     };
     let mut daemon = start(scratch, backing);
-    let mut killed = Guest::start(&daemon, &kit, "keep");
+    let mut killed = Guest::start(&daemon, &kit, "keep", attached);
     killed.wait_for("kept", 10);
     daemon = meanwhile(daemon, &mut killed);
     killed.kill();
-    let mut next = Guest::start(&daemon, &kit, "recover");
+    let mut next = Guest::start(&daemon, &kit, "recover", attached);
     next.succeeds();
     assert_found(&killed.reported("kept"), &next);
     daemon.stop();
@@ -315,13 +352,18 @@ fn fsynced_files_outlive(backing: Backing, meanwhile: impl FnOnce(Daemon, &mut G
 
 #[test]
 fn fsynced_files_outlive_the_machine() {
-    fsynced_files_outlive(Backing::Memory, |daemon, _| daemon);
+    fsynced_files_outlive(Backing::Memory, Attached::Nbd, |daemon, _| daemon);
+}
+
+#[test]
+fn fsynced_files_outlive_a_machine_by_vhost_user() {
+    fsynced_files_outlive(Backing::File, Attached::VhostUser, |daemon, _| daemon);
 }
 
 /// The daemon, too, is killed and started again; the machine goes on as if nothing had happened.
 #[test]
 fn fsynced_files_outlive_the_daemon() {
-    fsynced_files_outlive(Backing::File, |daemon, guest| {
+    fsynced_files_outlive(Backing::File, Attached::Nbd, |daemon, guest| {
         let daemon = daemon.crash();
         let before = guest.reported("kept").len();
         // More than the one that it may have been about to tell.
