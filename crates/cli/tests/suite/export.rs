@@ -16,6 +16,9 @@ exports = ["db"]
 [[listen]]
 tcp = "127.0.0.1:10809"
 exports = ["logs"]
+[[listen]]
+vhost_user = "/run/tidegate/vhost/{vm}.sock"
+exports = ["web"]
 [[device]]
 name = "ram"
 kind = "memory"
@@ -28,6 +31,10 @@ export = "logs"
 size = "8 MiB"
 [[vm]]
 name = "ci"
+[[vm.disk]]
+size = "8 MiB"
+[[vm]]
+name = "web"
 [[vm.disk]]
 size = "8 MiB"
 "#;
@@ -89,7 +96,11 @@ fn targets_of_libvirt_follow_each_other() {
 #[test]
 fn what_does_not_fit_is_said_with_what_would() {
     for (words, what, help) in [
-        (&["qemu", "dbb"][..], "no VM \"dbb\"", "there are: db, ci"),
+        (
+            &["qemu", "dbb"][..],
+            "no VM \"dbb\"",
+            "there are: db, ci, web",
+        ),
         (
             &["qemu", "ci"],
             "no listener offers",
@@ -108,7 +119,7 @@ fn what_does_not_fit_is_said_with_what_would() {
         (
             &["cloud-hypervisor", "db"],
             "no NBD client",
-            "nbd-client -unix",
+            "add [[listen]] vhost_user =",
         ),
     ] {
         let message = export(words).expect_err("refused");
@@ -136,4 +147,19 @@ fn a_socket_that_libvirts_qemu_cannot_open_is_noted() {
         fs::set_permissions(&socket, Permissions::from_mode(mode)).expect("it is ours");
         assert_eq!(noted(), expected, "{mode:o}");
     }
+}
+
+#[test]
+fn a_vhost_user_disk_brings_shared_memory() {
+    assert_eq!(
+        export(&["cloud-hypervisor", "web", "--memory", "2 GiB"]).as_deref(),
+        Ok("--memory size=2048M,shared=on \\\n\
+            --disk vhost_user=true,socket=/run/tidegate/vhost/web.sock\n")
+    );
+    let printed = export(&["libvirt", "web"]).expect("a VM with a listener");
+    assert!(printed.starts_with("<memoryBacking>\n"), "{printed}");
+    assert!(
+        printed.contains("path='/run/tidegate/vhost/web.sock'"),
+        "{printed}"
+    );
 }

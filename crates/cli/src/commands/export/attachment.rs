@@ -92,6 +92,9 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 
 /// Key that the help of errors names for a listener of NBD.
 const NBD_KEY: &str = "[[listen]] unix = \"/run/tidegate/nbd.sock\"";
+/// Key that the help of errors names for a listener of vhost-user.
+pub(super) const VHOST_USER_KEY: &str =
+    "[[listen]] vhost_user = \"/run/tidegate/vhost/{disk}.sock\"";
 
 /// Returns the disks that `args` choose, each with its listener.
 ///
@@ -143,11 +146,17 @@ fn no_listener(disk: &DiskEndpointsView, listener: Option<&str>) -> Problem {
     let offering: Vec<_> = (disk.endpoints.iter())
         .map(|endpoint| format!("{} ({})", endpoint.address(), endpoint.protocol))
         .collect();
+    let offered = format!("it is offered at: {}", offering.join(", "));
     match listener {
+        Some(VHOST_USER) => {
+            Problem::new(format!("no vhost-user listener offers the disk {export:?}"))
+                .at("--listener")
+                .help(format!("add {VHOST_USER_KEY}"))
+        }
         Some(name) if !offering.is_empty() => {
             Problem::new(format!("no listener {name:?} offers the disk {export:?}"))
                 .at("--listener")
-                .help(format!("it is offered at: {}", offering.join(", ")))
+                .help(offered)
         }
         _ => Problem::new(format!("no listener offers the disk {export:?}")).help(format!(
             "add {export:?} to the exports of a [[listen]], or add {NBD_KEY}"
@@ -240,6 +249,9 @@ mod tests {
         let message = refused(&args(None, Some("/run/x.sock")), everywhere());
         assert!(message.contains("/run/nbd.sock (nbd)"), "{message}");
         assert!(message.contains("/run/db.sock (vhost-user)"), "{message}");
+        let nbd = disk(vec![endpoint(NBD, "/run/nbd.sock")]);
+        let message = refused(&args(None, Some("vhost-user")), nbd);
+        assert!(message.contains("add [[listen]] vhost_user"), "{message}");
         let message = refused(&args(None, None), disk(Vec::new()));
         assert!(message.contains("no listener offers"), "{message}");
         assert!(message.contains("add \"db\" to the exports"), "{message}");

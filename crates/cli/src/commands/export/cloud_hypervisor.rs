@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::attachment::{Attachment, Transport};
+use super::attachment::{Attachment, Transport, VHOST_USER_KEY};
 use super::mebibytes;
 use crate::problem::Problem;
 
@@ -48,8 +48,8 @@ fn without_nbd(vm: &str, disk: &Attachment, nbd: &Transport) -> Problem {
          NBD only"
     ))
     .help(format!(
-        "let the kernel connect, `nbd-client {server} -N {export} /dev/nbd0`, and use --disk \
-         path=/dev/nbd0,direct=on,image_type=raw; or attach the disk to QEMU or libvirt"
+        "add {VHOST_USER_KEY}; or let the kernel connect, `nbd-client {server} -N {export} \
+         /dev/nbd0`, and use --disk path=/dev/nbd0,direct=on,image_type=raw"
     ))
 }
 
@@ -93,6 +93,7 @@ mod tests {
         let refused = arguments("db", &disks, 1 << 30).expect_err("no NBD");
         let text = refused.to_string();
         assert!(text.contains("no NBD client"), "{text}");
+        assert!(text.contains("add [[listen]] vhost_user ="), "{text}");
         assert!(
             text.contains("nbd-client -unix /run/nbd.sock -N db /dev/nbd0"),
             "{text}"
