@@ -371,3 +371,15 @@ fn fsynced_files_outlive_the_daemon() {
         daemon
     });
 }
+
+/// The daemon ends in order and is started again; the machine's hypervisor connects anew.
+#[test]
+fn fsynced_files_outlive_a_restart_of_the_daemon_by_vhost_user() {
+    fsynced_files_outlive(Backing::File, Attached::VhostUser, |daemon, guest| {
+        let daemon = daemon.restart();
+        let before = guest.reported("kept").len();
+        // More than the one that it may have been about to tell.
+        guest.wait_for("kept", before + 10);
+        daemon
+    });
+}

@@ -10,7 +10,7 @@ use crate::common::vhost_guest::{
     ALL, Answer, CONFIG_WCE, DATA_MAX, DISCARD, EVENT_IDX, FLUSH_REQUEST, GET_ID, Guest, IN,
     INDIRECT_DESC, OUT, WRITE_ZEROES, connect, memory, read_config, region,
 };
-use crate::common::{Server, single};
+use crate::common::{Server, disk, single, vm, wait};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
@@ -339,4 +339,37 @@ fn the_cache_mode_can_be_set_by_a_driver_that_may() {
     assert_eq!(guest.read(0, 512), [1; 512]);
     guest.leave();
     server.stop().unwrap();
+}
+
+#[test]
+fn disks_that_come_and_go_have_sockets_that_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, socket) = backing(dir.path(), false, MIB);
+    let server = Server::start(config);
+    let late = dir.path().join("late.vhost");
+    assert!(socket.exists() && !late.exists());
+    for round in 0..3u8 {
+        let new = vm("late", 0, vec![disk("late", None, MIB)]);
+        wait(server.handle.add_vm(new)).unwrap();
+        until(|| late.exists());
+        let mut guest = Guest::start(&late, ALL, 1);
+        guest.write(8, &[round + 1; 512]);
+        assert_eq!(guest.read(8, 512), [round + 1; 512]);
+        // The removal stops the guest's device, whatever the guest does.
+        wait(server.handle.remove_vm("late", true)).unwrap();
+        assert!(guest.is_cut_off());
+        until(|| !late.exists());
+    }
+    let mut guest = Guest::start(&socket, ALL, 1);
+    guest.write(0, &[1; 512]);
+    guest.leave();
+    server.stop().unwrap();
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "it does not happen");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
