@@ -1,17 +1,19 @@
 //! Sockets of vhost-user: one for each disk, from the time at which the disk is added until it is
 //! removed.
 //!
-//! A front-end that connects gets a session on a thread of its own. While it is connected, further
-//! ones are refused; after it has gone, the next one is served.
+//! A front-end that connects gets a session on a thread of its own. While it is connected, the next
+//! one waits for a while and is then refused.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::socket::{BindError, Bound, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
@@ -19,6 +21,9 @@ use crate::config::SocketTemplate;
 use crate::frontend::Opening;
 use crate::frontend::vhost_user::Session;
 use crate::log_limit;
+
+/// Time for which a front-end waits for the one before it to be gone.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listener of vhost-user, with its sockets.
 #[derive(Debug)]
@@ -146,19 +151,36 @@ impl Socket {
     }
 }
 
-/// Marks a socket as taken; free again when dropped.
-struct Taken(Arc<AtomicBool>);
+/// Place of the one front-end that a socket serves.
+#[derive(Default)]
+struct Place {
+    taken: AtomicBool,
+    /// Notified when the place is free again.
+    freed: Notify,
+}
 
-impl Taken {
-    fn take(socket: &Arc<AtomicBool>) -> Option<Taken> {
-        let was = socket.swap(true, Ordering::Acquire);
-        (!was).then(|| Taken(socket.clone()))
+impl Place {
+    /// Waits until the place is free and takes it; `None` if it stays taken. A front-end that has
+    /// just gone has it until its I/O in flight has ended, and its guest's next one may come
+    /// before that.
+    async fn take(self: &Arc<Place>) -> Option<Taken> {
+        let free = async {
+            while self.taken.swap(true, Ordering::Acquire) {
+                self.freed.notified().await;
+            }
+        };
+        timeout(PLACE_TIMEOUT, free).await.ok()?;
+        Some(Taken(self.clone()))
     }
 }
 
+/// Place that is taken; free again when dropped.
+struct Taken(Arc<Place>);
+
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.taken.store(false, Ordering::Release);
+        self.0.freed.notify_one();
     }
 }
 
@@ -169,7 +191,7 @@ async fn accept_front_ends(socket: Socket, list: ExportList) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
     };
-    let taken = Arc::new(AtomicBool::new(false));
+    let place = Arc::new(Place::default());
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -181,7 +203,7 @@ async fn accept_front_ends(socket: Socket, list: ExportList) {
                 continue;
             }
         };
-        let begun = match Taken::take(&taken) {
+        let begun = match place.take().await {
             Some(taken) => begin_session(stream, peer, &disk, &list, taken),
             None => Err("another front-end is connected".to_owned()),
         };
