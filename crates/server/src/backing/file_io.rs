@@ -452,7 +452,10 @@ impl FileIo {
         // reached: only failed durable writes and syncs fail the disk.
         let flagged = self.fua && facts.durably == Durably::Flag && self.stage == Stage::Transfer;
         let durable = self.stage == Stage::Sync || flagged;
-        if durable && self.op != Op::Read && (self.stage == Stage::Sync || outcome == IoError::Io) {
+        // Memory of a guest that is gone says nothing of the disk.
+        let is_disk = errno != libc::EFAULT;
+        let failed = self.stage == Stage::Sync || outcome == IoError::Io;
+        if durable && self.op != Op::Read && failed && is_disk {
             // The kernel may have dropped what it could not write, so a later success would prove
             // nothing.
             let what = match self.op {

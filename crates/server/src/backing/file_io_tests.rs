@@ -533,3 +533,15 @@ fn in_memory_a_flush_is_no_call_and_fails_on_a_disk_that_has_failed() {
     let flush = bench.run(&mut fake, io(Op::Flush, 0, 0, false));
     assert_eq!(flush, Err(IoError::Io));
 }
+
+#[test]
+fn a_durable_write_fails_the_disk_unless_its_memory_was_the_cause() {
+    for (errno, fails) in [(libc::EIO, true), (libc::EFAULT, false)] {
+        let mut bench = Bench::new();
+        bench.facts.durably = Durably::Flag;
+        let mut fake = Fake::new(&[Fault::Error(errno)]);
+        let outcome = bench.run(&mut fake, io(Op::Write, 0, 4096, true));
+        assert_eq!(outcome, Err(IoError::Io));
+        assert_eq!(bench.facts.errors.failed.is_some(), fails, "{errno}");
+    }
+}

@@ -306,7 +306,7 @@ impl Daemon {
             ended,
             gone: gone.clone(),
         };
-        let mut ending = pin!(ending.in_order(accepting, snapshots));
+        let mut ending = pin!(ending.in_order((accepting, vhost_user), snapshots));
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
@@ -318,7 +318,7 @@ impl Daemon {
         let ended = tokio::time::timeout(ABORT_TIMEOUT, ending).await;
         // The listeners are closed now, so that no client connects while the process waits for the
         // kernel.
-        drop((listeners, vhost_user));
+        drop(listeners);
         match ended {
             Ok(ended) => ended?,
             Err(_) => log_stuck_loops(&handle, &gone),
@@ -405,11 +405,13 @@ impl Ending {
     /// safe: the future may be dropped at any time.
     async fn in_order(
         mut self,
-        mut accepting: JoinSet<()>,
+        (mut accepting, vhost_user): (JoinSet<()>, Vec<Arc<VhostUserListener>>),
         snapshots: Snapshots,
     ) -> Result<(), RunError> {
         // First, so that no client connects to a loop that drains.
         accepting.shutdown().await;
+        // A hypervisor that connects again would wait for an answer, and its guest with it.
+        drop(vhost_user);
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.final_states().await;
         self.handle.devices().send_all(|| Command::Drain);

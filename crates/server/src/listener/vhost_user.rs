@@ -242,6 +242,6 @@ fn begin_session(
         drop(taken);
     };
     entry.hand_over(Opening::VhostUser(opening), peer.to_string(), permit);
-    // Without the thread, the session is dropped, and its socket with it.
+    // Without the thread, the session is dropped, and its connection ends.
     thread.spawn(run).map(drop).map_err(failed)
 }

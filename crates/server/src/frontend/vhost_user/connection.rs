@@ -19,6 +19,7 @@ use tidegate_core::time::Nanos;
 use super::guest_memory::GuestMemory;
 use super::mailbox::{Change, LoopEnd};
 use super::request::{self, Limits, Request, Task};
+use super::sigbus;
 use super::virtqueue::{Chain, Fault, Virtqueue};
 use crate::buffer::Buffer;
 use crate::frontend::interface::{
@@ -119,6 +120,8 @@ pub(crate) struct Connection {
     is_shut: bool,
     /// Loop time since which the next request has waited to be admitted.
     waits_since: Option<Nanos>,
+    /// Number of [faults](sigbus::faults) when guest memory was last found whole.
+    faults: usize,
     chain: Chain,
 }
 
@@ -151,6 +154,7 @@ impl Connection {
             leaves: false,
             is_shut: false,
             waits_since: None,
+            faults: sigbus::faults(),
             chain: Chain::default(),
         };
         connection.await_bell(port);
@@ -187,7 +191,41 @@ impl Connection {
         Ok(None)
     }
 
-    /// Answers a request; the driver sees it after the next [`Frontend::flush`].
+    /// Returns true if part of guest memory is gone, so that what was read of it are zeroes.
+    #[inline]
+    fn is_truncated(&mut self) -> bool {
+        let faults = sigbus::faults();
+        if faults == self.faults {
+            return false;
+        }
+        let is_truncated = self.memory.is_truncated();
+        if !is_truncated {
+            self.faults = faults;
+        }
+        is_truncated
+    }
+
+    /// Shows drivers their answers, but none if guest memory is gone: what they wrote may have been
+    /// read as zeroes.
+    fn publish(&mut self, port: &mut Port<'_>) {
+        if self.is_truncated() {
+            self.unpublished = 0;
+            // `poll` reports it, which an idle driver would not cause.
+            return port.ring.complete_soon(port.token(AGAIN));
+        }
+        while self.unpublished != 0 {
+            let index = self.unpublished.trailing_zeros() as usize;
+            self.unpublished &= self.unpublished - 1;
+            let queue = self.queue(index);
+            if queue.ring.publish()
+                && let Some(call) = queue.call
+            {
+                port.ring.signal(call, port.token(FAILED));
+            }
+        }
+    }
+
+    /// Answers a request; the driver sees it after the next [`Connection::publish`].
     fn end(&mut self, token: Token, status: u8, written: u32) {
         let index = usize::from(token.queue);
         // The status byte is written memory, too.
@@ -324,13 +362,16 @@ impl Frontend for Connection {
         loop {
             // The turn is over; the queues are polled again in the next one.
             if !budget.may_take_request() {
+                // Answers that were made here wait for no other's.
+                self.publish(port);
                 return Polled::Later;
             }
-            let taken = match self.take() {
+            let taken = self.take();
+            if self.is_truncated() {
+                return Polled::Broken("part of its memory is gone".to_owned());
+            }
+            let taken = match taken {
                 Ok(Some(taken)) => taken,
-                Ok(None) if self.memory.is_truncated() => {
-                    return Polled::Broken("the file of its memory was cut short".to_owned());
-                }
                 Ok(None) => return Polled::Empty,
                 Err(fault) => return Polled::Broken(fault.to_owned()),
             };
@@ -424,7 +465,12 @@ impl Frontend for Connection {
             }
             AGAIN => {}
             FAILED => return Progress::default(),
-            kick => self.kicked(port, usize::from(kick - KICK), completion),
+            kick => {
+                if let Err(errno) = self.kicked(port, usize::from(kick - KICK), completion) {
+                    let next = Next::Closed(Some(errno));
+                    return Progress { sent: false, next };
+                }
+            }
         }
         poll
     }
@@ -450,6 +496,7 @@ impl Frontend for Connection {
         port.plumbing.put(self.rung);
         drop(port.ring.remove_file(self.bell));
         // Before the mailbox: the session's thread is to be the last that has the memory.
+        drop(self.change.take());
         drop(self.memory);
         drop(self.mailbox);
     }
@@ -463,20 +510,8 @@ impl Frontend for Connection {
     }
 
     fn flush(&mut self, port: &mut Port<'_>, _: bool) -> bool {
-        let answered = self.unpublished != 0;
-        while self.unpublished != 0 {
-            let index = self.unpublished.trailing_zeros() as usize;
-            self.unpublished &= self.unpublished - 1;
-            let queue = self.queue(index);
-            if queue.ring.publish()
-                && let Some(call) = queue.call
-            {
-                port.ring.signal(call, port.token(FAILED));
-            }
-        }
-        if answered && self.memory.is_truncated() {
-            // `poll` reports it, which an idle driver would not cause.
-            port.ring.complete_soon(port.token(AGAIN));
+        if self.unpublished != 0 {
+            self.publish(port);
         }
         self.make_change(port);
         false
@@ -512,22 +547,32 @@ impl Frontend for Connection {
 
 impl Connection {
     /// Handles a completion of the poll of a queue's kicks.
-    fn kicked(&mut self, port: &mut Port<'_>, index: usize, completion: Completion) {
+    ///
+    /// # Errors
+    /// The error number if the queue cannot be polled any more.
+    fn kicked(
+        &mut self,
+        port: &mut Port<'_>,
+        index: usize,
+        completion: Completion,
+    ) -> Result<(), i32> {
         if completion.goes_on {
-            return;
+            return Ok(());
         }
         let is_shut = self.is_shut;
         let Some(queue) = self.queues[index].as_mut() else {
-            return;
+            return Ok(());
         };
         queue.polled = false;
         if queue.stopping {
             self.make_change(port);
-        } else if !is_shut && completion.result.is_ok() {
+        } else if !is_shut {
+            completion.result?;
             // The kernel ends polls that its queue of completions has no room for.
             queue.polled = true;
             let (kick, token) = (queue.kick, port.token(KICK + index as u8));
             port.ring.await_signals(kick, token);
         }
+        Ok(())
     }
 }

@@ -37,11 +37,17 @@ pub(super) struct RegionAddress {
 impl RegionAddress {
     fn check(&self) -> Result<(), String> {
         let fits = |start: u64| self.len > 0 && start.checked_add(self.len).is_some();
-        if fits(self.guest) && fits(self.user) && fits(self.offset) {
-            Ok(())
-        } else {
-            Err(format!("a region of {} bytes wraps around", self.len))
+        if !(fits(self.guest) && fits(self.user) && fits(self.offset)) {
+            return Err(format!("a region of {} bytes wraps around", self.len));
         }
+        // Many small regions would make a long list of each request's memory.
+        if !self.len.is_multiple_of(PAGE_BYTES) {
+            return Err(format!(
+                "a region of {} bytes, which are no pages",
+                self.len
+            ));
+        }
+        Ok(())
     }
 
     fn overlaps(&self, other: &RegionAddress) -> bool {
@@ -165,6 +171,7 @@ impl Drop for Mapping {
 /// Memory table of a guest.
 #[derive(Clone, Default, Debug)]
 pub(super) struct GuestMemory {
+    /// Ordered by guest physical address.
     regions: Vec<Arc<Region>>,
 }
 
@@ -173,7 +180,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// A message if regions overlap or there are too many.
-    pub(super) fn new(regions: Vec<Arc<Region>>) -> Result<GuestMemory, String> {
+    pub(super) fn new(mut regions: Vec<Arc<Region>>) -> Result<GuestMemory, String> {
         if regions.len() > REGIONS_MAX {
             return Err(format!("{} regions of guest memory", regions.len()));
         }
@@ -187,6 +194,7 @@ impl GuestMemory {
                 ));
             }
         }
+        regions.sort_by_key(|region| region.address.guest);
         Ok(GuestMemory { regions })
     }
 
@@ -201,13 +209,14 @@ impl GuestMemory {
     pub(super) fn push(&self, mut guest: u64, len: u32, out: &mut Vec<Mem>) -> bool {
         let mut left = u64::from(len);
         while left > 0 {
-            let inside = |r: &&Arc<Region>| {
-                guest >= r.address.guest && guest - r.address.guest < r.address.len
-            };
-            let Some(region) = self.regions.iter().find(inside) else {
+            let after = (self.regions).partition_point(|region| region.address.guest <= guest);
+            let Some(region) = after.checked_sub(1).map(|at| &self.regions[at]) else {
                 return false;
             };
             let from = guest - region.address.guest;
+            if from >= region.address.len {
+                return false;
+            }
             let n = left.min(region.address.len - from);
             out.push(region.mem.slice(from as usize, n as usize));
             left -= n;
@@ -237,8 +246,8 @@ impl GuestMemory {
         })
     }
 
-    /// Returns true if the file of a region has become shorter than the region.
-    #[inline]
+    /// Returns true if the file of a region has become shorter than the region, or a page of it
+    /// cannot be read. What was read there are zeroes.
     pub(super) fn is_truncated(&self) -> bool {
         let mut guards = self.regions.iter().filter_map(|r| r.mapping.guard.as_ref());
         guards.any(sigbus::Guard::has_faulted)
@@ -380,7 +389,7 @@ mod tests {
         assert!(!memory.is_truncated(), "nobody has looked yet");
         assert_eq!(mem.read_once::<8>(PAGE as usize), [0; 8]);
         assert!(memory.is_truncated() && !other.is_truncated());
-        // The page belongs to nobody now, and takes whatever is written.
+        // The pages belong to nobody now, and take whatever is written.
         mem.write_once(PAGE as usize, [1; 8]);
         assert_eq!(mem.read_once::<8>(PAGE as usize), [1; 8]);
     }

@@ -125,6 +125,12 @@ impl Mailbox {
         }
     }
 
+    /// Ends the connection, without waiting for the loop.
+    pub(super) fn abandon(&self) {
+        self.lock().left = true;
+        self.bell.wake();
+    }
+
     /// Sets whether each write must be durable when it is answered.
     pub(super) fn set_stable_writes(&self, stable: bool) {
         self.stable_writes.store(stable, Ordering::Release);

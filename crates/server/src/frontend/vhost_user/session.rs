@@ -38,6 +38,17 @@ pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
 pub(crate) struct Session {
     socket: UnixStream,
     device: Device,
+    /// Ends the connection also of a session that never runs, or panics.
+    end: End,
+}
+
+/// Ends a session's connection when it is dropped.
+struct End(Arc<Mailbox>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 impl Session {
@@ -55,22 +66,32 @@ impl Session {
             mailbox: LoopEnd::new(mailbox.clone()),
             volume: volume.clone(),
         };
+        let end = End(mailbox.clone());
         let device = Device {
             mailbox,
             volume,
             current,
-            features: 0,
+            features: None,
             writeback: None,
             memory: Arc::default(),
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
         };
-        Ok((Session { socket, device }, opening))
+        let session = Session {
+            socket,
+            device,
+            end,
+        };
+        Ok((session, opening))
     }
 
     /// Handles messages until the front-end has gone or the loop has closed, and lets go of guest
     /// memory. Returns the reason; `None` for an end in order.
     pub(crate) fn run(self) -> Option<String> {
-        let Session { socket, device } = self;
+        let Session {
+            socket,
+            device,
+            end: _end,
+        } = self;
         let mailbox = device.mailbox.clone();
         let device = Arc::new(Mutex::new(device));
         let mut handler = BackendReqHandler::from_stream(socket, device.clone());
@@ -106,8 +127,8 @@ struct Device {
     mailbox: Arc<Mailbox>,
     volume: Volume,
     current: CurrentVolume,
-    /// Features that driver and front-end accepted.
-    features: u64,
+    /// Features that driver and front-end accepted; `None` before they have.
+    features: Option<u64>,
     /// Cache mode that the driver knows of; `None` if it may know one that was set in an earlier
     /// session.
     writeback: Option<bool>,
@@ -121,7 +142,7 @@ fn refused(what: impl Into<String>) -> Error {
 
 impl Device {
     fn has(&self, feature: u32) -> bool {
-        self.features >> feature & 1 != 0
+        self.features.unwrap_or(0) >> feature & 1 != 0
     }
 
     fn volume(&mut self) -> &Volume {
@@ -274,7 +295,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         if unknown != 0 {
             return Err(refused(format!("unknown features {unknown:#x}")));
         }
-        self.features = features;
+        self.features = Some(features);
         self.put_cache_mode();
         Ok(())
     }
@@ -413,8 +434,12 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let end = offset.checked_add(size).filter(|&end| end <= CONFIG_MAX);
         let end = end.ok_or_else(|| refused("beyond the configuration space"))?;
-        // A driver that reads the mode knows it.
-        let writeback = *self.writeback.get_or_insert(true);
+        // A driver that reads the mode before its queues run knows it. One that runs may know
+        // another, from an earlier session.
+        if self.queues.iter().all(|queue| !queue.runs) {
+            self.writeback.get_or_insert(true);
+        }
+        let writeback = self.writeback.unwrap_or(true);
         self.put_cache_mode();
         let mut space = config_space::bytes(self.volume(), writeback).to_vec();
         space.resize(CONFIG_MAX as usize, 0);
@@ -425,7 +450,9 @@ impl VhostUserBackendReqHandlerMut for Device {
         let &[writeback] = bytes else {
             return Err(refused("a field of the configuration that is read-only"));
         };
-        if offset != config_space::WRITEBACK || !self.has(CONFIG_WCE) || writeback > 1 {
+        // A driver may write it before the front-end has told the features that it accepted.
+        let accepted = self.features.is_none() || self.has(CONFIG_WCE);
+        if offset != config_space::WRITEBACK || !accepted || writeback > 1 {
             return Err(refused("a field of the configuration that is read-only"));
         }
         self.writeback = Some(writeback == 1);
@@ -557,6 +584,11 @@ mod tests {
             device.set_features(flush | mode)?;
             set(device, 0)
         }));
+        assert!(stable_writes(|device| {
+            read(device)?;
+            set(device, 0)?;
+            device.set_features(flush | mode)
+        }));
         assert!(!stable_writes(|device| {
             device.set_features(flush | mode)?;
             set(device, 0)?;
@@ -580,6 +612,16 @@ mod tests {
             }),
             "the mode that was set stays"
         );
+    }
+
+    #[test]
+    fn a_session_that_never_runs_ends_its_connection() {
+        let (socket, _peer) = UnixStream::pair().expect("sockets");
+        let session = Session::new(socket, volume(), Box::new(|| None));
+        let (session, opening) = session.expect("a session");
+        assert!(!opening.mailbox.has_left());
+        drop(session);
+        assert!(opening.mailbox.has_left());
     }
 
     #[test]

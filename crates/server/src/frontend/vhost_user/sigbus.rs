@@ -1,8 +1,9 @@
 //! Guest memory whose file was cut short under its mapping.
 //!
 //! An access to such a page raises SIGBUS, which would end the daemon and all its other guests. The
-//! handler puts a page of zeroes there instead and marks the region; its connection is then closed.
-//! The kernel's own accesses, for I/O, fail with `EFAULT` and raise nothing.
+//! handler puts zeroes there instead, up to the end of the region, and marks the region; its
+//! connection is then closed before anything is answered. So it is for a page that the hardware
+//! has lost. The kernel's own accesses, for I/O, fail with `EFAULT` and raise nothing.
 
 use std::io;
 use std::sync::Once;
@@ -20,6 +21,15 @@ struct Entry {
     /// Bytes of a page of the mapping, a power of two.
     page: AtomicUsize,
     faulted: AtomicBool,
+}
+
+/// Number of accesses that the handler has answered with zeroes.
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns a number that changes whenever a page of any mapping was not there.
+#[inline]
+pub(super) fn faults() -> usize {
+    FAULTS.load(Ordering::Relaxed)
 }
 
 static TABLE: [Entry; ENTRIES] = [const {
@@ -86,24 +96,31 @@ fn install() {
     });
 }
 
-/// Handler of SIGBUS: an access to a mapping finds zeroes, any other ends the process.
+/// Handler of SIGBUS: an access to a mapping finds zeroes, anything else ends the process.
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: with `SA_SIGINFO` the kernel passes the signal's description.
-    let address = unsafe { (*info).si_addr() } as usize;
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     for entry in &TABLE {
+        // Signals that a process sent have no address.
+        if code <= 0 {
+            break;
+        }
         let base = entry.base.load(Ordering::Acquire);
         let len = entry.len.load(Ordering::Relaxed);
         if base == 0 || address < base || address - base >= len {
             continue;
         }
         let page = entry.page.load(Ordering::Relaxed);
+        let from = address & !(page - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: a page inside a mapping that cannot be unmapped meanwhile, because its guard is
+        // All that follows, because each page by itself would be a mapping, of which a process may
+        // have only so many.
+        // SAFETY: pages inside a mapping that cannot be unmapped meanwhile, because its guard is
         // dropped first and the thread that is interrupted uses it.
         let mapped = unsafe {
             libc::mmap(
-                (address & !(page - 1)) as *mut libc::c_void,
-                page,
+                from as *mut libc::c_void,
+                base + len - from,
                 libc::PROT_READ | libc::PROT_WRITE,
                 flags,
                 -1,
@@ -112,11 +129,15 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         };
         if mapped != libc::MAP_FAILED {
             entry.faulted.store(true, Ordering::Relaxed);
+            FAULTS.fetch_add(1, Ordering::Relaxed);
             return;
         }
         break;
     }
-    // The access is repeated, and ends the process as it would have without a handler.
-    // SAFETY: sets the default action of a signal.
-    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    // Ends the process once this handler has returned, as it would have without one.
+    // SAFETY: sets the default action of a signal, and sends it to this thread.
+    unsafe {
+        libc::signal(libc::SIGBUS, libc::SIG_DFL);
+        libc::raise(libc::SIGBUS);
+    }
 }

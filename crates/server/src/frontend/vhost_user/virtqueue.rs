@@ -14,6 +14,9 @@ pub(super) const SIZE_MAX: u16 = 1024;
 /// Most descriptors of a chain. An indirect table may have more entries than its queue.
 const CHAIN_MAX: usize = SIZE_MAX as usize;
 
+/// Most pieces of memory of a chain, which has more than one for a descriptor across regions.
+const RANGES_MAX: usize = CHAIN_MAX + 64;
+
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 16;
 /// Bytes before the entries of both rings: flags and index.
@@ -128,8 +131,8 @@ pub(super) struct Virtqueue {
     seen_available: u16,
     /// Next entry of the used ring to fill.
     next_used: u16,
-    /// Used index that the driver sees.
-    published: u16,
+    /// Number of answers that the driver does not see yet, at most the queue's entries.
+    unpublished: u16,
     /// True if kicks are suppressed by the flag in the used ring.
     suppressed: bool,
     taken: Box<[Taken]>,
@@ -154,7 +157,7 @@ impl Virtqueue {
             next_available: setup.base,
             seen_available: setup.base,
             next_used: used,
-            published: used,
+            unpublished: 0,
             suppressed: false,
             taken: vec![Taken { status: None }; usize::from(setup.size)].into_boxed_slice(),
             in_flight: 0,
@@ -168,7 +171,7 @@ impl Virtqueue {
 
     /// Returns true if nothing was taken that was not answered, and the driver sees all answers.
     pub(super) fn is_drained(&self) -> bool {
-        self.in_flight == 0 && self.next_used == self.published
+        self.in_flight == 0 && self.unpublished == 0
     }
 
     /// Moves the rings to where they are in a new memory table. Nothing may be in flight.
@@ -198,6 +201,10 @@ impl Virtqueue {
         let head = u16::from_le_bytes(self.rings.available.read_once(at));
         if head >= self.size {
             return Err("an available entry is not a descriptor");
+        }
+        // A driver that has not seen an answer cannot use its entry again.
+        if self.in_flight + self.unpublished >= self.size {
+            return Err("more requests at a time than the queue has entries");
         }
         if self.taken[usize::from(head)].status.is_some() {
             return Err("a descriptor is available twice");
@@ -252,6 +259,10 @@ impl Virtqueue {
             if !memory.push(descriptor.address, descriptor.len, list) {
                 return Err("a descriptor's memory is not the guest's");
             }
+            // Each descriptor may lie across regions, but not all of them across many.
+            if chain.readable.len() + chain.writable.len() > RANGES_MAX {
+                return Err("a chain of too many pieces of memory");
+            }
             if descriptor.flags & NEXT == 0 {
                 return Ok(());
             }
@@ -282,14 +293,15 @@ impl Virtqueue {
         entry[4..].copy_from_slice(&written.to_le_bytes());
         self.rings.used.write_once(at, entry);
         self.next_used = self.next_used.wrapping_add(1);
+        self.unpublished += 1;
     }
 
     /// Shows the driver all answers; returns true if it wants to be notified.
     pub(super) fn publish(&mut self) -> bool {
-        if self.next_used == self.published {
+        let shown = std::mem::take(&mut self.unpublished);
+        if shown == 0 {
             return false;
         }
-        let before = std::mem::replace(&mut self.published, self.next_used);
         self.rings.used.store_le16(INDEX, self.next_used);
         // The index must be visible before the driver's wish is read: it writes its wish and then
         // reads the index.
@@ -300,7 +312,7 @@ impl Virtqueue {
         let wish = (self.rings.available).load_le16(RING_HEAD + 2 * usize::from(self.size));
         // True if the index has gone past the wish (`vring_need_event`).
         let past = self.next_used.wrapping_sub(wish).wrapping_sub(1);
-        past < self.next_used.wrapping_sub(before)
+        past < shown
     }
 
     /// Asks the driver for no kicks. With event indices nothing has to be done: the driver kicks

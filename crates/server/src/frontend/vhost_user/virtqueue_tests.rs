@@ -22,7 +22,11 @@ struct Driver {
 
 impl Driver {
     fn new(base: u16, event_index: bool) -> Driver {
-        let memory = table(&[(0, USER, END)]);
+        Driver::with_memory(table(&[(0, USER, END)]), base, event_index)
+    }
+
+    /// Driver with rings in the first region of a table.
+    fn with_memory(memory: GuestMemory, base: u16, event_index: bool) -> Driver {
         memory
             .at_guest(USED, 4)
             .expect("used")
@@ -342,4 +346,35 @@ fn rings_outside_of_guest_memory_are_refused() {
     for at in wrong {
         assert!(Rings::locate(&memory, SIZE, &at).is_err(), "{at:x?}");
     }
+}
+
+#[test]
+fn a_driver_has_no_more_requests_than_entries_before_it_sees_answers() {
+    let mut driver = Driver::new(0, false);
+    for head in 0..SIZE {
+        driver.describe(head, (DATA, 16), 0);
+        driver.serve(head);
+    }
+    driver.offer(0);
+    let refused = Err("more requests at a time than the queue has entries");
+    assert_eq!(driver.take(), refused);
+    driver.ring.publish();
+    assert_eq!(driver.take(), Ok(Some(0)));
+}
+
+#[test]
+fn a_chain_across_very_many_regions_is_refused() {
+    const PAGES: u64 = 400;
+    let pages = (0..PAGES).map(|n| (END + n * 4096, USER + END + n * 4096, 4096));
+    let regions: Vec<_> = std::iter::once((0, USER, END)).chain(pages).collect();
+    let mut driver = Driver::with_memory(table(&regions), 0, false);
+    for (head, count) in [(0, 2), (4, 3)] {
+        for n in 0..count {
+            let flags = if n + 1 < count { NEXT } else { 0 };
+            driver.describe(head + n, (END, PAGES as u32 * 4096), flags);
+        }
+        driver.offer(head);
+    }
+    assert_eq!(driver.take(), Ok(Some(0)), "800 pieces");
+    assert_eq!(driver.take(), Err("a chain of too many pieces of memory"));
 }
