@@ -48,8 +48,8 @@ impl Fuse {
     pub(crate) fn hang(&self) {
         self.signal("STOP");
         // The signal is sent before all threads have stopped. A request that one of them has read
-        // by then holds its caller for good: the kernel ends only waits of requests that nobody
-        // has read.
+        // by then blocks its caller for good: the kernel ends a wait by SIGKILL only while the
+        // server has not read the request.
         let tasks = format!("/proc/{}/task", self.fuse.pid());
         wait_for("nbdfuse to stop", || {
             let mut tasks = std::fs::read_dir(&tasks).expect("it runs");

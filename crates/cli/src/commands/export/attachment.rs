@@ -164,6 +164,21 @@ fn no_listener(disk: &DiskEndpointsView, listener: Option<&str>) -> Problem {
     }
 }
 
+/// Disks for tests of what is printed.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::{Attachment, Transport};
+
+    /// Makes a disk that may be written.
+    pub(in super::super) fn disk(export: &str, transport: Transport) -> Attachment {
+        Attachment {
+            export: export.to_owned(),
+            read_only: false,
+            transport,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +270,7 @@ mod tests {
         let message = refused(&args(None, None), disk(Vec::new()));
         assert!(message.contains("no listener offers"), "{message}");
         assert!(message.contains("add \"db\" to the exports"), "{message}");
-        // Of a daemon that is newer than this build.
+        // A daemon newer than this build may name transports that it does not know.
         let unknown = disk(vec![endpoint("iscsi", "/run/later.sock")]);
         assert!(refused(&args(None, None), unknown).contains("no listener offers"));
     }

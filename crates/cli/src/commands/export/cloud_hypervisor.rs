@@ -55,15 +55,8 @@ fn without_nbd(vm: &str, disk: &Attachment, nbd: &Transport) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attachment::testing::disk;
     use super::*;
-
-    fn disk(export: &str, transport: Transport) -> Attachment {
-        Attachment {
-            export: export.to_owned(),
-            read_only: false,
-            transport,
-        }
-    }
 
     #[test]
     fn vhost_user_disks_follow_one_option_and_memory_is_shared() {

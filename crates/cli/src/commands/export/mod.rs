@@ -183,7 +183,7 @@ fn add_persisted(config: &mut Config) {
         return;
     };
     match Store::read_vms(&store.path) {
-        // What could not be applied is for `tidegate check` to explain.
+        // `tidegate check` explains changes that cannot be applied.
         Ok(records) => drop(preview_start(&records, config)),
         Err(error) => output::tell(format_args!("note: persisted VMs are not known: {error}")),
     }

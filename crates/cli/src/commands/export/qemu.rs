@@ -93,15 +93,8 @@ fn value(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attachment::testing::disk;
     use super::*;
-
-    fn disk(export: &str, transport: Transport) -> Attachment {
-        Attachment {
-            export: export.to_owned(),
-            read_only: false,
-            transport,
-        }
-    }
 
     fn unix(path: &str) -> Transport {
         Transport::NbdUnix {
