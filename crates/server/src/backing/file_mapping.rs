@@ -10,7 +10,7 @@ use crate::buffer::{Mem, PAGE};
 const ASKED_AT_ONCE: usize = 64;
 
 /// Read-only view of a whole file. Unlike other memory that is given to the kernel, it is unmapped
-/// when it is dropped: whoever holds ranges of it must have ended their use by then.
+/// when it is dropped: no range of it may be in use by then.
 #[derive(Debug)]
 pub(super) struct FileMapping {
     base: *mut libc::c_void,
@@ -50,8 +50,8 @@ impl FileMapping {
     }
 
     /// Returns a range of the file if all its pages are in memory, so that reading them waits for
-    /// nothing. Holes and pages that were swapped out are not. The pages may go at any time, which
-    /// costs whoever reads them then a fault, or fails with `EFAULT` where the file was truncated.
+    /// nothing. Holes and pages that were swapped out are not. A page may go at any time: a later
+    /// read of it takes a page fault, or fails with `EFAULT` where the file was truncated.
     pub(super) fn resident(&self, offset: u64, len: usize) -> Option<Mem> {
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(len).filter(|&end| end <= self.len)?;
@@ -87,7 +87,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and nobody uses a part of it any more.
+        // SAFETY: the range was mapped by `new`, and no part of it is in use any more.
         unsafe { libc::munmap(self.base, self.len + PAGE) };
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_nbd::Command;
 use tidegate_server::config::{Config, DeviceKind};
@@ -72,6 +72,20 @@ fn leave_unread_at(server: &Server, offset: u64) -> Client {
     client
 }
 
+/// Waits until the loop has begun to make the disk smaller: its requests keep to the new size.
+fn wait_until_pending(server: &Server, size: u64) {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        assert!(Instant::now() < until, "the resize does not begin");
+        let now = wait(server.handle.snapshot(0)).expect("the loop runs");
+        let disk = now.vms.iter().find(|vm| vm.name == "disk").expect("served");
+        if disk.disks[0].size == size {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
 /// Takes the replies that were left unread.
 fn take_unread(client: &mut Client) -> Vec<Vec<u8>> {
     let replies = (0..UNREAD).map(|_| client.receive().result.expect("read in time"));
@@ -114,6 +128,10 @@ fn a_disk_whose_bytes_move_or_go_is_resized_once_unread_replies_have_been_sent()
                 .spawn(|| wait(server.handle.resize_disk("disk", "disk", size, true)).map(drop));
             // Memory grows at other addresses, and a file where it is.
             if size < 4 * MIB || !place.in_file {
+                if size < 4 * MIB {
+                    wait_until_pending(&server, size);
+                }
+                // Time to do what it must not do.
                 thread::sleep(Duration::from_millis(50));
                 assert!(
                     !resize.is_finished(),
@@ -159,7 +177,7 @@ fn removal_by_force_waits_for_no_client_and_leaks_nothing_to_the_next() {
         thread::scope(|scope| {
             let resize = scope
                 .spawn(|| wait(server.handle.resize_disk("disk", "disk", 2 * MIB, true)).map(drop));
-            thread::sleep(Duration::from_millis(20));
+            wait_until_pending(&server, 2 * MIB);
             wait(server.handle.remove_vm("disk", true)).expect("by force");
             resize.join().unwrap().expect_err("the disk is gone");
         });
@@ -229,7 +247,7 @@ fn a_resize_that_waits_for_a_client_ends_with_the_daemon() {
         let handle = server.handle.clone();
         let resize =
             thread::spawn(move || wait(handle.resize_disk("disk", "disk", MIB, true)).map(drop));
-        thread::sleep(Duration::from_millis(20));
+        wait_until_pending(&server, MIB);
         server.stop().unwrap();
         resize
             .join()

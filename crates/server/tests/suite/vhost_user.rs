@@ -214,7 +214,7 @@ fn a_queue_that_is_stopped_has_answered_all_that_it_took() {
         guest.kick(1, many);
         submitted += many;
         let base = guest.stop_queue(1);
-        // What the device took it has answered by now; the rest is for later.
+        // The device has answered all requests that it took, and left the others.
         let answered = guest.take_answers(1).len();
         assert_eq!(answered + guest.in_flight(1), usize::from(many));
         assert_eq!(usize::from(base), usize::from(submitted - many) + answered);

@@ -98,7 +98,7 @@ impl Session {
         let reason = loop {
             match handler.handle_request() {
                 Ok(()) => {}
-                // Its end, or the loop's.
+                // The front-end has gone, or the loop has closed the connection.
                 Err(Error::Disconnected | Error::SocketBroken(_)) => break None,
                 Err(Error::ReqHandlerError(error)) => break Some(error.to_string()),
                 Err(error) => break Some(error.to_string()),
