@@ -1,0 +1,108 @@
+//! Tests of what messages set up.
+
+use super::*;
+
+fn volume() -> Volume {
+    Volume {
+        serial: 1,
+        name: "disk".into(),
+        size: 1 << 20,
+        block_size: 512,
+        physical_block: 4096,
+        payload_max: 32 << 20,
+        read_only: false,
+        rotational: false,
+    }
+}
+
+/// Messages of a front-end; returns whether each write must then be durable.
+fn stable_writes(messages: impl FnOnce(&mut Device) -> Result<()>) -> bool {
+    let (socket, _peer) = UnixStream::pair().expect("sockets");
+    let (mut session, opening) =
+        Session::new(socket, volume(), Box::new(|| Some(volume()))).expect("a session");
+    messages(&mut session.device).expect("they are sound");
+    opening.mailbox.stable_writes()
+}
+
+#[test]
+fn writes_are_durable_unless_the_driver_can_flush_and_has_a_write_back_cache() {
+    let (flush, mode) = (1 << FLUSH, 1 << CONFIG_WCE);
+    let read = |device: &mut Device| device.get_config(0, 60, VhostUserConfigFlags::empty());
+    let set = |device: &mut Device, writeback| {
+        let at = config_space::WRITEBACK;
+        device.set_config(at, &[writeback], VhostUserConfigFlags::WRITABLE)
+    };
+    assert!(stable_writes(|_| Ok(())), "before anything is known");
+    assert!(stable_writes(|device| device.set_features(0)));
+    assert!(!stable_writes(|device| device.set_features(flush)));
+    assert!(
+        stable_writes(|device| device.set_features(flush | mode)),
+        "the driver may know a mode of an earlier session"
+    );
+    assert!(!stable_writes(|device| {
+        read(device)?;
+        device.set_features(flush | mode)
+    }));
+    assert!(stable_writes(|device| {
+        read(device)?;
+        device.set_features(flush | mode)?;
+        set(device, 0)
+    }));
+    assert!(stable_writes(|device| {
+        read(device)?;
+        set(device, 0)?;
+        device.set_features(flush | mode)
+    }));
+    assert!(!stable_writes(|device| {
+        device.set_features(flush | mode)?;
+        set(device, 0)?;
+        set(device, 1)
+    }));
+    assert!(
+        stable_writes(|device| {
+            device.set_features(mode)?;
+            set(device, 1)
+        }),
+        "without flushes nothing else makes them durable"
+    );
+    assert!(
+        stable_writes(|device| {
+            read(device)?;
+            device.set_features(flush | mode)?;
+            set(device, 0)?;
+            // A reboot of the guest, whose hypervisor still shows the mode that was set.
+            device.reset_device()?;
+            device.set_features(flush | mode)
+        }),
+        "the mode that was set stays"
+    );
+}
+
+#[test]
+fn a_session_that_never_runs_ends_its_connection() {
+    let (socket, _peer) = UnixStream::pair().expect("sockets");
+    let session = Session::new(socket, volume(), Box::new(|| None));
+    let (session, opening) = session.expect("a session");
+    assert!(!opening.mailbox.has_left());
+    drop(session);
+    assert!(opening.mailbox.has_left());
+}
+
+#[test]
+fn only_the_cache_mode_can_be_written_and_only_where_it_was_negotiated() {
+    let write = |features, offset, bytes: &'static [u8]| {
+        let (socket, _peer) = UnixStream::pair().expect("sockets");
+        let (mut session, _opening) =
+            Session::new(socket, volume(), Box::new(|| None)).expect("a session");
+        session.device.set_features(features).expect("offered");
+        let flags = VhostUserConfigFlags::WRITABLE;
+        session.device.set_config(offset, bytes, flags).is_ok()
+    };
+    let mode = 1 << CONFIG_WCE;
+    assert!(write(mode, 32, &[0]));
+    assert!(!write(0, 32, &[0]));
+    assert!(!write(mode, 32, &[2]));
+    assert!(!write(mode, 31, &[0]));
+    assert!(!write(mode, 32, &[0, 0]));
+    assert!(!write(mode, 0, &[0; 8]));
+}
